@@ -1,0 +1,1 @@
+"""The configuration tree: what a user composes. Every number lives here, each with its comment."""

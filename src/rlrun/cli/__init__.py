@@ -1,0 +1,87 @@
+"""The commands. The first word names one; each imports what it needs, so torch loads only where something trains."""
+
+import difflib
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+
+from rlrun import __version__
+from rlrun.errors import ConfigError, RlrunError
+
+COMMANDS = {
+    "train": "train an algorithm on an environment, or sweep over many with -m",
+    "resume": "go on with a run from its latest snapshot",
+    "eval": "measure a run's best agent in fresh environments",
+    "list": "what there is to choose: algo, network, env, trainer, preset, ...",
+    "show": "every key of a composed config, what it means and where it comes from",
+    "doctor": "versions, devices, extras, and what is wrong",
+}
+MODULES = {"eval": "evaluate", "list": "catalogue", "show": "catalogue"}
+
+HELP = """\
+usage: rlrun <command> ...
+
+{commands}
+
+  rlrun train algo=sac env=HalfCheetah
+  rlrun train -m algo=sac env=HalfCheetah,Hopper seed=0,1,2
+  rlrun resume runs/sac-HalfCheetah/<run>
+  rlrun show algo=sac env=HalfCheetah
+
+`rlrun <command> --help` says more. `rlrun --version` prints the version."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit code; what goes wrong is printed to stderr, one line per fault."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if "" not in sys.path:
+        sys.path.append("")  # packages in the working directory can be named; installed ones come first
+    try:
+        with _sigterm_unwinds():
+            return _dispatch(words)
+    except RlrunError as error:
+        for line in str(error).splitlines():
+            print(f"error: {line}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:  # the reader of `rlrun list | head` has left
+        sys.stderr.close()
+        return 0
+
+
+def _dispatch(words: list[str]) -> int:
+    command = words[0] if words else "--help"
+    if command in ("--help", "-h", "help"):
+        print(HELP.format(commands="\n".join(f"  {name:8} {what}" for name, what in COMMANDS.items())))
+        return 0
+    if command == "--version":
+        print(f"rlrun {__version__}")
+        return 0
+    if command not in COMMANDS:
+        raise ConfigError(_unknown(command, words))
+    module = import_module(f"rlrun.cli.{MODULES.get(command, command)}")
+    return int(getattr(module, command)(words[1:]))
+
+
+def _unknown(command: str, words: list[str]) -> str:
+    if "=" in command or command in ("-m", "--multirun"):
+        return f"no command given; did you mean `rlrun train {' '.join(words)}`?"
+    near = difflib.get_close_matches(command, COMMANDS, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"unknown command {command!r}{hint} (there are: {', '.join(COMMANDS)})"
+
+
+@contextmanager
+def _sigterm_unwinds() -> Iterator[None]:
+    """Until training takes signals over, SIGTERM leaves like Ctrl-C: through every `finally`, with code 143."""
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

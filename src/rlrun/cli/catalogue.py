@@ -1,0 +1,104 @@
+"""`rlrun list` and `rlrun show`: what there is, and what every key means. Neither imports torch."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlrun.config import check, sources
+from rlrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlrun.config.compose import Composer, Word
+
+LIST_HELP = """\
+usage: rlrun list [group] [plugins=[package]]
+
+The names in a group (algo, network, env, trainer, preset, ...), or all groups with how many names they hold."""
+
+SHOW_HELP = """\
+usage: rlrun show [algo=<name>] [env=<name>] [key=value ...]
+
+Every key of the config that these words compose: its value, where that comes from, and what it means.
+
+  rlrun show algo=sac
+  rlrun show algo=sac env=HalfCheetah trainer=quick"""
+
+
+def list(words: Sequence[str]) -> int:
+    if "--help" in words or "-h" in words:
+        print(LIST_HELP)
+        return 0
+    groups = sources.groups(sources.folders(sources.named_plugins(words)))
+    names = [word.removesuffix("s") if word not in groups else word for word in words if "=" not in word]
+    if not names:
+        _print_columns([(name, str(len(found)), ", ".join([*found][:8])) for name, found in groups.items()])
+        return 0
+    for name in names:
+        if name not in groups:
+            raise ConfigError(f"no group {name!r}{check.nearest(name, groups)} (there are: {', '.join(groups)})")
+        _print_columns([(option, _describe(name, file)) for option, file in groups[name].items()])
+        if name == "env":
+            print("\nand everything Gymnasium knows: env=Walker2d-v5, env=ALE/Pong-v5, env=my_package:My-v0")
+    return 0
+
+
+def show(words: Sequence[str]) -> int:
+    if "--help" in words or "-h" in words:
+        print(SHOW_HELP)
+        return 0
+    from rlrun.config.compose import Composer
+    from rlrun.config.jobs import choose, word_faults
+
+    composer = Composer(sources.folders(sources.named_plugins(words)))
+    read = [composer.read(word) for word in words]
+    choices, guessed, faults = choose(composer, read, required=())
+    named = {word.key: str(word.values[0]) for word in read if word.is_group}
+    composition = composer.compose(choices)
+    settings = [word for word in read if not word.is_group and word.key.partition(".")[0] not in guessed]
+    faults += [fault for word in settings for fault in word_faults(word, composition.tree)]
+    if faults:
+        raise ConfigError(*faults)
+    values = composition.values(settings)
+    for group in ("algo", "env"):
+        file = sources.options(group, composer.folders).get(named.get(group, ""))
+        if file and (text := _describe(group, file)):
+            print(f"{named[group]}: {text}")
+    _print_columns(_rows(values, _origins(composer, choices, read)))
+    return 0
+
+
+def _rows(values: dict[str, Any], origins: dict[str, tuple[str, str]]) -> Iterator[tuple[str, str, str, str]]:
+    yield "key", "value", "from", "meaning"
+    for key, value in check.leaves(values):
+        origin, meaning = origins.get(key, ("", ""))
+        if value is not None and key in ("name", "preset") and origin == sources.label(sources.CONF / "train.yaml"):
+            origin = "algo and env"
+        yield key, check.show(value), origin, meaning
+
+
+def _origins(composer: "Composer", choices: Sequence[str], words: Sequence["Word"]) -> dict[str, tuple[str, str]]:
+    """Where each key got its value, and the comment behind it. Later files win; a comment stays until one replaces it."""
+    origins: dict[str, tuple[str, str]] = {}
+    for part in composer.parts(choices):
+        file = next((home / f"{part.path}.yaml" for home in composer.folders if (home / f"{part.path}.yaml").exists()), None)
+        keys = sources.notes(file).meanings if file else {"id": ""}
+        for name, meaning in keys.items():
+            key = f"{part.package}.{name}".lstrip(".")
+            origins[key] = (sources.label(file) if file else "Gymnasium", meaning or origins.get(key, ("", ""))[1])
+    for word in words:
+        for key in [word.key, *(key for key in origins if key.startswith(f"{word.key}."))]:
+            if not word.is_group or word.key == "preset":
+                origins[key] = ("command line", origins.get(key, ("", ""))[1])
+    return origins
+
+
+def _describe(group: str, file: Path) -> str:
+    """The first comment of the YAML, or an environment's id."""
+    return sources.notes(file).headline or (sources.env_id(file) if group == "env" else "")
+
+
+def _print_columns(lines: Iterable[Sequence[str]]) -> None:
+    rows = [*lines]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

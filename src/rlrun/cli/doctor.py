@@ -1,0 +1,97 @@
+"""`rlrun doctor`: what this installation is made of, and what is wrong with it."""
+
+import os
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+
+from rlrun import __version__
+from rlrun.config import sources
+
+HELP = """\
+usage: rlrun doctor
+
+Prints versions, devices, threads, the path of matrix products, and extras; then what is wrong.
+Exit code 1 when something is."""
+
+PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "hydra-core", "omegaconf", "pydantic", "safetensors", "tensorboard")
+EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",)}  # what each brings
+
+
+def doctor(words: Sequence[str]) -> int:
+    if words:
+        print(HELP)
+        return 0 if words[0] in ("--help", "-h") else 2
+    problems = [*_unmet("rlrun"), *_unmet("hydra-core"), *_configs()]
+    rows = [("rlrun", __version__), ("python", f"{platform.python_version()} ({sys.executable})")]
+    rows += [(name, _version(name) or "missing") for name in PACKAGES]
+    try:
+        rows += _hardware()
+    except ImportError as error:
+        problems.append(f"torch cannot be imported: {error}")
+    rows += [(extra, "yes" if _has(extra) else f"no: pip install 'rlrun[{extra}]'") for extra in EXTRAS]
+    for name, value in rows:
+        print(f"{name:12} {value}")
+    for problem in problems:
+        print(f"problem: {problem}")
+    print(f"{len(problems)} problem{'s' * (len(problems) != 1)}" if problems else "all is well")
+    return 1 if problems else 0
+
+
+def _hardware() -> Iterator[tuple[str, str]]:
+    import torch
+
+    from rlrun.engine import products
+
+    yield "cpu", f"{_cpu_name()}, {torch.backends.cpu.get_cpu_capability()}"
+    yield "threads", f"1 unless trainer.threads says more; {len(os.sched_getaffinity(0))} CPUs may be used"
+    yield "products", products.choose()
+    for index in range(torch.cuda.device_count()):
+        card = torch.cuda.get_device_properties(index)
+        yield f"cuda:{index}", f"{card.name}, {card.total_memory / 2**30:.0f} GiB"
+    if not torch.cuda.is_available():
+        yield "cuda", "none"
+
+
+def _unmet(package: str) -> Iterator[str]:
+    """Requirements of a package that the installed versions do not meet, extras left out."""
+    from packaging.requirements import Requirement
+
+    try:
+        wanted = [Requirement(line) for line in requires(package) or ()]
+    except PackageNotFoundError:
+        return  # run from a checkout
+    for requirement in wanted:
+        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        have = _version(requirement.name)
+        if have is None:
+            yield f"{package} needs {requirement.name}{requirement.specifier}, which is missing"
+        elif not requirement.specifier.contains(have, prereleases=True):
+            yield f"{package} needs {requirement.name}{requirement.specifier}, found {have}"
+
+
+def _configs() -> Iterator[str]:
+    if not (sources.CONF / "train.yaml").is_file():
+        yield f"no configs at {sources.CONF}; install rlrun again"
+
+
+def _has(extra: str) -> bool:
+    return all(find_spec(module) for module in EXTRAS[extra])
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()

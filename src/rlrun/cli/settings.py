@@ -1,0 +1,58 @@
+"""`key=value` words of the commands that compose nothing: resume, eval, show, list."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rlrun.config import check
+from rlrun.errors import ConfigError
+
+Rule = tuple[str, Callable[[Any], bool]]  # what the value must be, and whether it is
+
+WHOLE: Rule = ("a whole number, at least 0", lambda value: type(value) is int and value >= 0)
+COUNT: Rule = ("a whole number, at least 1", lambda value: type(value) is int and value >= 1)
+FLAG: Rule = ("true or false", lambda value: isinstance(value, bool))
+NAMES: Rule = ("a list: plugins=[my_package]", lambda value: isinstance(value, list))
+
+
+def read(words: Sequence[str], rules: Mapping[str, Rule], open_section: str = "") -> tuple[list[str], dict[str, Any]]:
+    """Positional words, and the settings. Keys inside `open_section` are free. Raises ConfigError, all faults at once."""
+    places, settings, faults = [], {}, []
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or "/" in key:
+            places.append(word)
+            continue
+        value = _value(text)
+        if open_section and key.startswith(f"{open_section}."):
+            settings[key] = value
+        elif key not in rules:
+            known = [*rules, *([f"{open_section}.<key>"] if open_section else [])]
+            faults.append(f"{key}: unknown key{check.nearest(key, rules)} (there are: {', '.join(known)})")
+        elif not rules[key][1](value):
+            faults.append(f"{key}={text}: must be {rules[key][0]}")
+        else:
+            settings[key] = value
+    faults += [f"unknown option {word}" for word in places if word.startswith("-")]
+    if faults:
+        raise ConfigError(*faults)
+    return places, settings
+
+
+def one_run(places: Sequence[str], usage: str) -> str:
+    if len(places) != 1:
+        raise ConfigError(f"{'no run given' if not places else 'one run at a time'}; usage: {usage}")
+    return places[0]
+
+
+def _value(text: str) -> Any:
+    """Numbers as one types them (`1e6` is whole), everything else as YAML."""
+    try:
+        number = float(text)
+    except ValueError:
+        import yaml
+
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError:
+            return text
+    return int(number) if number.is_integer() else number

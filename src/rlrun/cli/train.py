@@ -1,0 +1,178 @@
+"""`rlrun train`: compose and check everything first, then run one job, or all jobs of a sweep."""
+
+import argparse
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from rlrun.errors import ConfigError, RlrunError, RunError
+
+if TYPE_CHECKING:
+    from rlrun.config.jobs import Job
+    from rlrun.rundir import RunDir
+
+HELP = """\
+usage: rlrun train algo=<name> env=<name> [key=value ...]
+
+  algo, env            what to train, and where (rlrun list algo, rlrun list env; any Gymnasium id is an env)
+  network, trainer     other groups (rlrun list)
+  preset=none          without the values tuned for this pair; preset=<name>: with those of another
+  a.b=value            any key that `rlrun show algo=<name> env=<name>` prints
+  plugins=[package]    with your own algorithms, networks and environments
+
+  -m, --multirun       one job for each combination: seed=0,1,2  algo.gamma=0.9,0.99  'seed=range(5)'
+  -c, --cfg job        print the values instead of training (hydra, all: with Hydra's own)
+  -p, --package KEY    with --cfg: only this section
+  -i, --info [WHAT]    Hydra's view: defaults, defaults-tree, searchpath, plugins, config
+  --config-dir DIR     take YAML from this folder as well
+  --hydra-help         Hydra's own options, such as launchers
+
+  rlrun train algo=sac env=HalfCheetah seed=1
+  rlrun train -m algo=sac env=HalfCheetah,Hopper seed=0,1,2
+
+exit codes: 0 done, 1 a run failed, 2 bad input, 3 unusable snapshot, 128 + n stopped by signal n"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises ConfigError where argparse would print its usage and leave."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (rlrun train --help)")
+
+
+def train(words: Sequence[str]) -> int:
+    options = _options(words)
+    if options.help:
+        print(HELP)
+        return 0
+    from rlrun.config.jobs import jobs
+
+    if options.hydra_help:
+        return _ask_hydra(options)
+    if options.info or options.cfg in ("hydra", "all"):
+        jobs([word for word in options.words if not word.startswith(("hydra.", "hydra/"))])
+        return _ask_hydra(options)
+    found = jobs(options.words, options.multirun, options.config_dir)
+    if options.cfg:
+        return _print(found, options.package)
+    return _sweep(found, options) if options.multirun else run(found[0])
+
+
+def run(job: "Job") -> int:
+    """Train one job in a run directory of its own, locked before torch is imported. Returns the exit code."""
+    from rlrun.rundir import RunDir
+
+    folder = RunDir.create(job.values)
+    with held(folder, is_new=True):
+        folder.write_start(job.values, job.words)
+        from rlrun.config.schema import run_config
+        from rlrun.core.run import train
+
+        return train(run_config(job.values), folder).exit_code
+
+
+@contextmanager
+def held(folder: "RunDir", is_new: bool) -> Iterator[None]:
+    """Leave a trace of what failed in the run's error.log, take a new directory away where training never began, and
+    give the lock back."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, RlrunError) and error.exit_code != RunError.exit_code:
+            if is_new:
+                folder.discard()
+            raise
+        folder.error_log(traceback.format_exc())
+        if isinstance(error, RlrunError):
+            raise
+        raise RunError(f"{type(error).__name__}: {error} (trace in {folder.path / 'error.log'})") from error
+    except BaseException:  # a signal; training leaves a summary behind whenever it had begun
+        if is_new and not (folder.path / "summary.json").exists():
+            folder.discard()
+        raise
+    finally:
+        folder.release()
+
+
+class SweepJob:
+    """Runs one job of a sweep; a failed one lets the others go on.
+
+    Failures are collected where the sweep's own process runs the job, and raised where a launcher's does.
+    """
+
+    def __init__(self, total: int):
+        self.total, self.home = total, os.getpid()
+        self.done, self.codes = 0, [0]
+
+    def __call__(self, values: dict[str, Any], words: list[str]) -> None:
+        from rlrun.config.jobs import Job
+
+        self.done += 1
+        print(f"job {self.done} of {self.total}: {' '.join(words)}", flush=True)
+        try:
+            code = run(Job(words, values))
+        except RlrunError as error:
+            print(f"error: {error}", file=sys.stderr)
+            code = error.exit_code
+        if code > 128:
+            raise SystemExit(code)
+        if code and os.getpid() != self.home:
+            raise RlrunError(f"{' '.join(words)}: exit code {code}")
+        self.codes.append(code)
+
+
+def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
+    """Check all jobs with torch in, then let Hydra launch them."""
+    from rlrun.config.compose import hand_over
+    from rlrun.config.jobs import for_all, for_hydra
+    from rlrun.config.schema import run_config
+    from rlrun.core.run import check
+
+    for_all(found, lambda job: check(run_config(job.values)), lambda job: job.words)
+    job = SweepJob(len(found))
+    began = time.perf_counter()
+    hand_over(for_hydra(options.words, options.config_dir), ["--multirun"], job)
+    failed = sum(code != 0 for code in job.codes)
+    print(f"{len(found)} jobs, {failed} failed, {time.perf_counter() - began:.0f} s")
+    return 1 if failed else 0
+
+
+def _ask_hydra(options: argparse.Namespace) -> int:
+    """Hydra's own questions; it prints and returns."""
+    from rlrun.config.compose import hand_over
+    from rlrun.config.jobs import for_hydra
+
+    asked = {"info": options.info, "cfg": options.cfg, "package": options.package}
+    flags = ["--hydra-help"] * options.hydra_help + [f"--{name}={value}" for name, value in asked.items() if value]
+    hand_over(for_hydra(options.words, options.config_dir), flags, lambda values, words: None)
+    return 0
+
+
+def _print(found: Sequence["Job"], package: str | None) -> int:
+    import yaml
+
+    from rlrun.config import check
+
+    for place, job in enumerate(found):
+        tree = check.lookup(package, job.values) if package else job.values
+        if tree is check.ABSENT:
+            raise ConfigError(f"--package {package}: no such section")
+        print("---\n" * (place > 0) + yaml.safe_dump(tree, sort_keys=False), end="")
+    return 0
+
+
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(prog="rlrun train", add_help=False, allow_abbrev=False)
+    parser.add_argument("words", nargs="*")
+    for flags in (("--help", "-h"), ("--multirun", "-m"), ("--resolve",), ("--hydra-help",)):
+        parser.add_argument(*flags, action="store_true")
+    parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
+    parser.add_argument("--package", "-p")
+    parser.add_argument("--config-dir", "-cd", action="append", default=[])
+    views = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
+    parser.add_argument("--info", "-i", nargs="?", const="all", choices=views)
+    return parser.parse_intermixed_args(list(words))

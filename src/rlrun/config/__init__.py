@@ -1,0 +1,1 @@
+"""From words on the command line to typed values: composing, checking, and the messages for what is wrong."""

@@ -1,0 +1,160 @@
+"""Is a value allowed here? Keys, types and names against the composed YAML; every answer is one line."""
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+Tree = dict[str, Any]
+
+OPEN = ("env.kwargs", "env.wrappers")  # users fill these with keys of their own
+MISSING = "???"
+ABSENT = object()
+
+
+def closest(word: str, words: Iterable[str]) -> str | None:
+    by_case = {known.lower(): known for known in words}
+    near = difflib.get_close_matches(word.lower(), by_case, n=1)
+    return by_case[near[0]] if near else None
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """`; did you mean x?`, or nothing where no word is near."""
+    near = closest(word, words)
+    return f"; did you mean {near}?" if near else ""
+
+
+def is_open(key: str, tree: Tree) -> bool:
+    """Whether new keys may be written at `key`: inside an open section, or where the YAML says `{}`."""
+    parts = key.split(".")
+    return any(f"{key}.".startswith(f"{section}.") and key != section for section in OPEN) or any(
+        lookup(".".join(parts[:depth]), tree) == {} for depth in range(1, len(parts))
+    )
+
+
+def lookup(key: str, tree: Tree) -> Any:
+    """The value at a dotted key, or ABSENT."""
+    value: Any = tree
+    for part in key.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return ABSENT
+        value = value[part]
+    return value
+
+
+def faults(key: str, value: Any, tree: Tree) -> Iterator[str]:
+    """What is wrong with setting `key` to `value`: a key that is not there, or a primitive of the wrong type."""
+    if is_open(key, tree):
+        return
+    known = lookup(key, tree)
+    if known is ABSENT:
+        yield f"{key}: unknown key{_nearest_key(key, tree)}"
+    elif isinstance(value, dict) and isinstance(known, dict):
+        for inner, item in value.items():
+            yield from faults(f"{key}.{inner}", item, tree)
+    elif isinstance(value, str) and "${" in value:
+        return  # an interpolation has its type only when everything is in place
+    elif rule := _broken_rule(value, known, key):
+        yield f"{key}={show(value)}: must be {rule}"
+
+
+def fitted(value: Any, known: Any) -> Any:
+    """The value as the YAML would have it: `1e6` for a whole number is 1000000, `1` for a number is 1.0."""
+    if isinstance(value, dict) and isinstance(known, dict):
+        return {name: fitted(item, known.get(name)) for name, item in value.items()}
+    if isinstance(value, list) and isinstance(known, list) and known:
+        return [fitted(item, known[0]) for item in value]
+    kinds = {_kind(value), _kind(known)}
+    return type(known)(value) if kinds == {int, float} else value
+
+
+def refused(tree: Any, key: str = "") -> Iterator[str]:
+    """Values that could run code or leak the environment of the process; a stored config must not hold them."""
+    if "_target_" in key.split("."):
+        yield f"{key}: _target_ is refused; parts have registered names (rlrun list)"
+    elif isinstance(tree, dict):
+        for name, value in tree.items():
+            yield from refused(value, f"{key}.{name}".lstrip("."))
+    elif isinstance(tree, list):
+        for place, value in enumerate(tree):
+            yield from refused(value, f"{key}.{place}")
+    elif isinstance(tree, str) and re.search(r"\$\{\s*oc\.env\b", tree):
+        yield f"{key}: ${{oc.env:...}} is refused; write the value itself"
+
+
+def missing(tree: Any, key: str = "") -> Iterator[str]:
+    if isinstance(tree, dict):
+        for name, value in tree.items():
+            yield from missing(value, f"{key}.{name}".lstrip("."))
+    elif tree == MISSING:
+        yield f"{key}: missing; give it a value with {key}=..."
+
+
+def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and values; an empty section counts as a value."""
+    for name, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def show(value: Any) -> str:
+    """A value as one would type it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {show(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(show, value)) + "]"
+    return str(value)
+
+
+def _nearest_key(key: str, tree: Tree) -> str:
+    """The same last name elsewhere, else one spelt alike in the same section, else one spelt alike anywhere."""
+    section, _, name = key.rpartition(".")
+    every = {path.rpartition(".")[2]: path for path in reversed([*_paths(tree)])}
+    home = lookup(section, tree) if section else tree
+    if name not in every and isinstance(home, dict) and (near := closest(name, home)):
+        return f"; did you mean {section}.{near}?" if section else f"; did you mean {near}?"
+    near = name if name in every else closest(name, every)
+    return f"; did you mean {every[near]}?" if near else ""
+
+
+def _paths(tree: Tree, prefix: str = "") -> Iterator[str]:
+    for name, value in tree.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from _paths(value, f"{prefix}{name}.")
+
+
+def _broken_rule(value: Any, known: Any, key: str) -> str | None:
+    """What the value must be, when it is not. The YAML's own value says which type; null and ??? say nothing."""
+    if known is None or known == MISSING or value is None or (isinstance(known, str) and "${" in known):
+        return None
+    if isinstance(known, dict):
+        inside = f", one of its keys: {', '.join(f'{key}.{name}' for name in known)}" if known else ""
+        return None if isinstance(value, dict) else f"a section{inside}"
+    if isinstance(known, list):
+        if not isinstance(value, list):
+            return f"a list: [{show(value)}]"
+        kinds = {_kind(item) for item in known}
+        bad = len(kinds) == 1 and any(_kind_fault(item, known[0]) for item in value)
+        return f"a list of {_PLURAL[kinds.pop()]}" if bad else None
+    return _kind_fault(value, known)
+
+
+_SINGULAR = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_PLURAL = {bool: "true or false", int: "whole numbers", float: "numbers", str: "texts", list: "lists", dict: "sections"}
+
+
+def _kind(value: Any) -> type:
+    return next((kind for kind in (bool, int, float, str, list, dict) if isinstance(value, kind)), str)
+
+
+def _kind_fault(value: Any, known: Any) -> str | None:
+    kind, wanted = _kind(value), _kind(known)
+    fits = kind is wanted or (wanted is float and kind is int) or (wanted is int and kind is float and value == value // 1)
+    return None if fits else f"{_SINGULAR.get(wanted, _PLURAL[wanted])}, like {show(known)}"

@@ -1,0 +1,285 @@
+"""The one file that touches Hydra: its search path, its override grammar, its composition and its sweeps."""
+
+import copy
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.plugins import Plugins
+from hydra.core.utils import setup_globals
+from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from rlrun.config import check, sources
+from rlrun.errors import ConfigError
+
+PRIMARY = "pkg://rlrun.conf"
+NO_PRESET = "none"
+NO_ALGO, NO_ENV = "_none", "_base"  # what train.yaml names until a choice is made
+
+
+class UnwrittenNames(ConfigSource):
+    """Answers for names without a file: `env=<any Gymnasium id>`, a preset under its environment's full id, no algorithm.
+
+    It stands last in the search path, so files win. Whether Gymnasium knows the id is asked elsewhere, once.
+    """
+
+    @staticmethod
+    def scheme() -> str:
+        return "unwritten"
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        group, _, name = config_path.removesuffix(".yaml").partition("/")
+        package = None if group == "env" else "_global_"
+        config: dict[str, Any] = {
+            "algo": {},
+            "env": {"defaults": ["_atari" if "ALE/" in name else "_base", "_self_"], "id": name},
+            "preset": {"defaults": [preset_file(name, self.folders)]},
+        }[group]
+        return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": package})
+
+    def is_config(self, config_path: str) -> bool:
+        group, _, name = config_path.removesuffix(".yaml").partition("/")
+        if group == "env":
+            return bool(name) and not name.startswith("_")
+        if group == "preset":
+            return preset_file(name, self.folders) not in (None, name)
+        return (group, name) == ("algo", NO_ALGO)
+
+    def is_group(self, config_path: str) -> bool:
+        return config_path == "env"
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        return []
+
+    def available(self) -> bool:
+        return True
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        return [Path(folder) for folder in self.path.split(os.pathsep)]
+
+
+class SearchPath(SearchPathPlugin):
+    """Puts the plug-ins' folders behind rlrun's own; Hydra makes its instances, so the folders stand on the class."""
+
+    folders: Sequence[Path] = (sources.CONF,)
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        for folder in self.folders[1:]:
+            search_path.append("plugin", f"file://{folder}")
+        search_path.append("rlrun", "unwritten://" + os.pathsep.join(map(str, self.folders)))
+
+
+def preset_file(name: str | None, where: Sequence[Path]) -> str | None:
+    """The preset that `name` leads to: itself, or its alias's where it ends in an environment's full id; else None."""
+    presets = sources.options("preset", where)
+    if not name or name in presets:
+        return name or None
+    for alias, file in sources.options("env", where).items():
+        algo = name.removesuffix(f"-{sources.env_id(file)}")
+        if algo != name and f"{algo}-{alias}" in presets:
+            return f"{algo}-{alias}"
+    return None
+
+
+@dataclass(frozen=True)
+class Word:
+    """One override, read. `values` holds more than one element where it sweeps, none where a sweeper must draw them."""
+
+    text: str
+    key: str
+    raw: str  # behind the `=`
+    values: tuple[Any, ...]
+    is_group: bool
+    is_hydra: bool
+    is_sweep: bool
+    is_deletion: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of a composition, in the order in which later ones win."""
+
+    path: str  # `algo/loop/offpolicy`
+    package: str  # `algo.loop`
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The tree that the group choices alone give."""
+
+    config: DictConfig
+    choices: dict[str, str]
+    folders: Sequence[Path]
+
+    @cached_property
+    def tree(self) -> dict[str, Any]:
+        return _container(self.config, resolve=False)
+
+    def values(self, words: Iterable[Word] = ()) -> dict[str, Any]:
+        """Plain values with the words applied and everything resolved."""
+        config = copy.deepcopy(self.config)
+        OmegaConf.set_struct(config, False)
+        for word in words:
+            section, _, name = word.key.rpartition(".")
+            if word.is_deletion:
+                del OmegaConf.select(config, section)[name]
+            else:
+                value = check.fitted(word.values[0], check.lookup(word.key, self.tree))
+                OmegaConf.update(config, word.key, value, merge=True, force_add=True)
+        return _settle(config, self.choices, self.folders)
+
+
+class Composer:
+    """Hydra over the given folders."""
+
+    def __init__(self, folders: Sequence[Path]):
+        self.folders = folders
+        SearchPath.folders = folders
+        setup_globals()
+        hydra.version.setbase("1.3")
+        for plugin in (UnwrittenNames, SearchPath):
+            Plugins.instance().register(plugin)
+        self._loader = ConfigLoaderImpl(create_config_search_path(PRIMARY))
+        self._parser = OverridesParser.create(config_loader=self._loader)
+        self._known: dict[tuple[str, ...], Composition] = {}
+
+    def read(self, text: str) -> Word:
+        """Parse one override. Raises ConfigError."""
+        try:
+            override = self._parser.parse_overrides([text])[0]
+            elements = _elements(override)
+        except (HydraException, ValueError) as error:
+            raise ConfigError(f"cannot read {text!r}: {self._advice(text, error)}") from None
+        group = override.key_or_group
+        return Word(
+            text=text,
+            key=group,
+            raw=text.partition("=")[2],
+            values=elements,
+            is_group=override.package is not None or self._loader.repository.group_exists(group),
+            is_hydra=override.is_hydra_override(),
+            is_sweep=override.is_sweep_override(),
+            is_deletion=override.is_delete(),
+        )
+
+    def expand(self, words: Sequence[str]) -> list[list[str]]:
+        """The words of every job of a sweep, in Hydra's order; the words themselves where nothing sweeps."""
+        overrides = self._parser.parse_overrides(list(words))
+        if not any(override.is_sweep_override() for override in overrides):
+            return [list(words)]
+        discrete = [override for override in overrides if not _is_drawn(override)]
+        return [list(job) for job in BasicSweeper.split_arguments(discrete, None)[0]]
+
+    def compose(self, choices: Sequence[str]) -> Composition:
+        """Compose `train.yaml` with group choices alone. Raises ConfigError where the files do not fit together."""
+        key = tuple(choices)
+        if key not in self._known:
+            try:
+                config = self._loader.load_configuration("train", list(choices), RunMode.RUN)
+            except (HydraException, OmegaConfBaseException) as error:
+                raise ConfigError(_one_line(error)) from None
+            chosen = dict(config.hydra.runtime.choices)
+            OmegaConf.set_struct(config, False)
+            del config["hydra"]
+            self._known[key] = Composition(config, chosen, self.folders)
+        return self._known[key]
+
+    def parts(self, choices: Sequence[str]) -> list[Part]:
+        """The files behind `compose(choices)`, Hydra's own left out."""
+        found = self._loader.compute_defaults_list("train", list(choices), RunMode.RUN).defaults
+        return [
+            Part(part.config_path, part.package or "")
+            for part in found
+            if part.config_path and not part.config_path.startswith("hydra/")
+        ]
+
+    def _advice(self, text: str, error: Exception) -> str:
+        if "=" in text:
+            return _one_line(error)
+        homes = (group for group, names in sources.groups(self.folders).items() if text in names)
+        return "write key=value" + next((f"; did you mean {group}={text}?" for group in homes), "")
+
+
+def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[str, Any], list[str]], None]) -> None:
+    """Let Hydra do what only Hydra can: sweeps over its launchers, and its own questions (`--info`, `--cfg all`).
+
+    `job(values, words)` is called for each job of a sweep, in the process that the launcher chooses.
+    """
+    folders = SearchPath.folders
+
+    def task(config: DictConfig) -> None:
+        runtime = HydraConfig.get()
+        typed = [word.removeprefix("++") for word in runtime.overrides.task]
+        job(_settle(config, dict(runtime.runtime.choices), folders), typed)
+
+    before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv = ["rlrun", *flags, *words]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing a trace and leaving
+    try:
+        hydra.main(version_base="1.3", config_path=PRIMARY, config_name="train")(task)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_one_line(error)) from None
+    finally:
+        sys.argv = before[0]
+        os.environ.pop("HYDRA_FULL_ERROR")
+        if before[1] is not None:
+            os.environ["HYDRA_FULL_ERROR"] = before[1]
+
+
+def _settle(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]) -> dict[str, Any]:
+    """Plain, resolved values; `name` and `preset` get what the choices say. Raises ConfigError."""
+    if unsafe := list(check.refused(_container(config, resolve=False))):
+        raise ConfigError(*unsafe)
+    try:
+        values = _container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(_one_line(error)) from None
+    chosen = choices.get("preset")
+    values["preset"] = None if chosen == NO_PRESET else preset_file(chosen, folders)
+    if values["name"] is None and choices["algo"] != NO_ALGO and choices["env"] != NO_ENV:
+        values["name"] = f"{choices['algo']}-{choices['env']}".replace("/", "_").replace(":", "_")
+    return values
+
+
+def _container(config: DictConfig, resolve: bool) -> dict[str, Any]:
+    plain = OmegaConf.to_container(config, resolve=resolve)
+    assert isinstance(plain, dict)
+    return plain  # type: ignore[return-value]
+
+
+def _is_drawn(override: Override) -> bool:
+    return bool(override.is_sweep_override() and not override.is_discrete_sweep())
+
+
+def _elements(override: Override) -> tuple[Any, ...]:
+    if not override.is_sweep_override():
+        return (override.value(),)
+    if _is_drawn(override):
+        return ()
+    return tuple(Override._convert_value(element) for element in override.sweep_iterator())
+
+
+def _one_line(error: BaseException) -> str:
+    """Hydra's message without its search path, advice and links."""
+    cause = error.__cause__
+    text = f"{error}" or f"{cause}"
+    return text.strip().splitlines()[0] if text.strip() else type(error).__name__

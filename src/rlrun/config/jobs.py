@@ -1,0 +1,168 @@
+"""From the words typed after `rlrun train` to the values of every job, or to all that is wrong with them."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rlrun.config import check, environments, sources
+from rlrun.config.compose import NO_PRESET, Composer, Word
+from rlrun.errors import ConfigError
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+REQUIRED = ("algo", "env")  # groups without a default
+
+
+@dataclass(frozen=True)
+class Job:
+    words: list[str]  # as typed, one value each
+    values: dict[str, Any]  # resolved, plain
+
+
+def jobs(words: Sequence[str], multirun: bool = False, config_dirs: Iterable[str] = ()) -> list[Job]:
+    """Compose and check everything that needs no torch. Raises ConfigError with one line per fault, all at once."""
+    composer = Composer(sources.folders(sources.named_plugins(words), config_dirs))
+    faults: list[str] = []
+    plain: list[str] = []
+    for text in words:
+        try:
+            plain += _single(composer.read(text), multirun, faults)
+        except ConfigError as error:
+            faults += error.faults
+    try:
+        found = for_all(composer.expand(plain), lambda job: _job(composer, [*map(composer.read, job)]), lambda job: job)
+    except ConfigError as error:
+        faults += error.faults
+    if faults:
+        raise ConfigError(*faults)
+    return found
+
+
+def for_all(jobs: Sequence[T], work: Callable[[T], U], words: Callable[[T], list[str]]) -> list[U]:
+    """Do `work` for every job, all of them even where some are refused: then one ConfigError holds every fault, once,
+    with the words of the first job that has it unless all jobs do."""
+    done: list[U] = []
+    faults: dict[str, list[T]] = {}
+    for job in jobs:
+        try:
+            done.append(work(job))
+        except ConfigError as error:
+            for fault in error.faults:
+                faults.setdefault(fault, []).append(job)
+    if faults:
+        shared = set.intersection(*(set(words(job)) for job in jobs))
+        raise ConfigError(*(
+            fault if len(having) == len(jobs) else
+            f"{fault} ({' '.join(word for word in words(having[0]) if word not in shared)})"
+            for fault, having in faults.items()
+        ))  # fmt: skip
+    return done
+
+
+def for_hydra(words: Iterable[str], config_dirs: Iterable[str] = ()) -> list[str]:
+    """The same words in the form that Hydra takes without asking for a plus: group choices as they are, `++a.b=c`."""
+    words = list(words)
+    composer = Composer(sources.folders(sources.named_plugins(words), config_dirs))
+    read = map(composer.read, words)
+    return [
+        word.text if word.is_group or word.is_hydra or word.is_deletion else f"++{word.key}={word.raw}" for word in read
+    ]
+
+
+def choose(
+    composer: Composer, words: Iterable[Word], required: Sequence[str] = REQUIRED
+) -> tuple[list[str], set[str], list[str]]:
+    """Group choices that compose, the groups that stay open because nothing usable was chosen, and the faults.
+
+    A wrong name is replaced by the nearest good one, so that the rest can still be checked against it.
+    """
+    typed: dict[str, Word] = {}
+    choices: list[str] = []
+    unknown: set[str] = set()
+    faults: list[str] = []
+    for word in filter(lambda word: word.is_group, words):
+        group = word.text.partition("=")[0].lstrip("+")
+        if group in typed:
+            faults.append(f"{word.text}: {group} is chosen twice; {typed[group].text} stands before it")
+        typed[group] = word
+    for group in dict.fromkeys((*required, *typed)):
+        names = list(sources.options(group, composer.folders))
+        if group not in typed:
+            faults.append(f"{group}: missing; choose one with {group}=... ({_some(names)})")
+        elif fault := _choice_fault(typed[group], names):
+            faults.append(fault)
+        else:
+            choices.append(typed[group].text)
+            continue
+        guess = check.closest(str(typed[group].values[0]), names) if group in typed else None
+        if guess:
+            choices.append(f"{group}={guess}")
+        else:
+            unknown.add(group)
+    return choices, unknown, faults
+
+
+def _job(composer: Composer, words: Sequence[Word]) -> Job:
+    from rlrun.config.schema import run_config  # pydantic: a quarter of the start-up of `rlrun show`, which needs none
+
+    choices, unknown, faults = choose(composer, words)
+    composition = composer.compose(choices)
+    good = []
+    for word in words:
+        if word.is_group or word.key.partition(".")[0] in unknown:
+            continue
+        found = list(word_faults(word, composition.tree))
+        faults += found
+        good += [] if found else [word]
+    values = composition.values(good)
+    lacking = [] if unknown else list(check.missing(values))
+    try:
+        stand_in = {"algo": {}, "name": ""} if unknown else {}
+        run_config(values | {key: value for key, value in stand_in.items() if not values.get(key)})
+    except ConfigError as error:
+        faults += lacking or error.faults
+    if faults:
+        raise ConfigError(*faults)
+    return Job([word.text.lstrip("+") for word in words], values)
+
+
+def word_faults(word: Word, tree: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with one setting; every element of a sweep is looked at."""
+    if word.is_deletion:
+        if not check.is_open(word.key, tree) or check.lookup(word.key, tree) is check.ABSENT:
+            yield f"{word.text}: only what stands in {' or '.join(check.OPEN)} can be taken away"
+        return
+    for value in word.values:
+        yield from check.refused(value, word.key)
+        yield from check.faults(word.key, value, tree)
+
+
+def _single(word: Word, multirun: bool, faults: list[str]) -> list[str]:
+    """The word's text, or what to go on checking with (perhaps nothing) where it has no place in this kind of run."""
+    if word.is_group and word.is_deletion:
+        faults.append(f"{word.text}: a group cannot be taken away; choose another name for it")
+        return []
+    if word.is_hydra:
+        if not multirun:
+            faults.append(f"{word.text}: Hydra's settings are for sweeps; add -m")
+        return []
+    if word.is_sweep and not multirun:
+        faults.append(f"{word.text}: several values; add -m to run a job for each")
+        return [f"{word.key}={check.show(value)}" for value in word.values[:1]]
+    return [word.text]
+
+
+def _choice_fault(word: Word, names: Sequence[str]) -> str | None:
+    """Why a group's choice cannot be had."""
+    group, name = word.key, str(word.values[0])
+    if name in names or (group == "preset" and name == NO_PRESET):
+        return None
+    if group == "env" and not name.startswith("_"):
+        return environments.fault(name, names)
+    known = [*names, NO_PRESET] if group == "preset" else names
+    return f"{group}={name}: unknown name{check.nearest(name, names)} (there are: {_some(known)})"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")

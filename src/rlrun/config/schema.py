@@ -1,0 +1,126 @@
+"""Typed configs. Names, types and ranges live here and in each part's `Config`; values live in YAML only."""
+
+import difflib
+from dataclasses import fields
+from typing import Annotated, Any, Literal, TypeVar
+
+import pydantic
+from pydantic import BeforeValidator, Field
+
+from rlrun.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def config(cls: type[T]) -> type[T]:
+    """Make a strict, frozen dataclass: no defaults are expected, unknown keys are refused, nothing is coerced."""
+    settings = pydantic.ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+    return pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=settings)(cls)  # type: ignore[return-value]
+
+
+def _whole(value: Any) -> Any:
+    """`1e6` is a whole number; `true`, `"10"` and `1.5` are not."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Int = Annotated[int, BeforeValidator(_whole)]
+PositiveInt = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
+NonNegativeInt = Annotated[int, BeforeValidator(_whole), Field(ge=0)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+PositiveFraction = Annotated[float, Field(gt=0, le=1)]
+
+
+@config
+class EnvConfig:
+    id: str
+    num_envs: PositiveInt
+    backend: Literal["sync", "async"]
+    kwargs: dict[str, Any]
+    wrappers: dict[str, dict[str, Any]]  # registry name -> settings, innermost first
+    normalize: Literal["none", "obs", "reward", "both"]
+    max_episode_steps: PositiveInt | None
+    instance_seed: NonNegativeInt | None
+    timeout_s: PositiveFloat
+
+
+@config
+class TrainerConfig:
+    total_steps: PositiveInt
+    eval_every: NonNegativeInt
+    eval_episodes: PositiveInt
+    eval_max_steps: PositiveInt
+    log_every: PositiveInt
+    snapshot_every: NonNegativeInt
+    snapshot_keep: PositiveInt
+    engine: Literal["auto", "eager", "compile", "cudagraph"]
+    precision: Literal["fp32", "tf32", "bf16"]
+    threads: PositiveInt | None
+
+
+@config
+class LoggerConfig:
+    console: bool
+    tensorboard: bool
+
+
+@config
+class RunConfig:
+    """A whole run, as composed. `algo` and `network` stay plain values until the registry builds them."""
+
+    seed: NonNegativeInt
+    device: str
+    name: str
+    run_dir: str | None
+    preset: str | None
+    plugins: list[str]
+    init_from: str | None
+    algo: dict[str, Any]
+    network: dict[str, Any]
+    env: EnvConfig
+    trainer: TrainerConfig
+    logger: LoggerConfig
+
+
+def parse(cls: type[T], values: dict[str, Any], path: str) -> T:
+    """Build `cls` from plain values. Raises ConfigError with one line per fault, each with its key path."""
+    try:
+        return cls(**values)
+    except pydantic.ValidationError as error:
+        faults: dict[str, str] = {}  # "int | None" fails once per member: the first says enough
+        for fault in error.errors():
+            where = _where(path, fault["loc"])
+            faults.setdefault(where, _explain(where, fault, cls))
+        raise ConfigError(*faults.values()) from None
+
+
+def run_config(values: dict[str, Any]) -> RunConfig:
+    """The typed form of a composed config. All faults of all sections are raised together."""
+    values = dict(values)
+    faults: list[str] = []
+    for key, section in {"env": EnvConfig, "trainer": TrainerConfig, "logger": LoggerConfig}.items():
+        try:
+            values[key] = parse(section, values[key], key)
+        except ConfigError as error:
+            faults += error.faults
+    if faults:
+        raise ConfigError(*faults)
+    return parse(RunConfig, values, "")
+
+
+def _where(path: str, location: tuple[int | str, ...]) -> str:
+    """The key path of a fault: its field, and the place in a list; pydantic's own labels are left out."""
+    keys = [str(location[0]), *(str(part) for part in location[1:] if isinstance(part, int))] if location else []
+    return ".".join([path, *keys]).strip(".")
+
+
+def _explain(where: str, fault: Any, cls: type) -> str:
+    if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        group, _, key = where.rpartition(".")
+        near = difflib.get_close_matches(key, [field.name for field in fields(cls)], n=1)  # type: ignore[arg-type]
+        hint = f"; did you mean {group}.{near[0]}?" if near else ""
+        return f"{where}: unknown key{hint}"
+    if fault["type"].startswith("missing"):
+        return f"{where}: missing"
+    return f"{where}={fault['input']!r}: {fault['msg'].replace('Input should be', 'must be')}"

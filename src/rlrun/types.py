@@ -1,0 +1,50 @@
+"""The vocabulary every part of rlrun shares: what a batch, a step, a space specification and a context are."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+    from torch import Tensor
+
+Batch = dict[str, Any]
+"""Tensors by name. Nested for Dict observations. A replay batch carries `discount`, `weight`, `index` and `age`."""
+
+Metrics = dict[str, "Tensor"]
+"""0-d tensors, detached, on the agent's device; never a float, so that logging alone decides when to synchronise."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What an agent must know about its environments. Every shape comes from here, never from a config."""
+
+    obs: "gym.Space"  # of one environment
+    action: "gym.Space"  # of one environment; Box actions are rescaled to [-1, 1] where they are bounded
+    num_envs: int
+    reward_dim: int = 1
+    frame_stack: int = 1  # how many frames an image observation stacks, oldest first
+    reward_fn: Callable[..., Any] | None = None  # (obs, action, next_obs) -> reward, for planners and relabelling
+
+
+class Step(NamedTuple):
+    """One vector step. Leading dimension: `num_envs`. Resets happen inside the step in which an episode ends."""
+
+    obs: Any  # to act on next: after a reset where an episode ended
+    reward: "Tensor"  # [num_envs], or [num_envs, reward_dim]
+    terminated: "Tensor"  # [num_envs] bool: the task ended, nothing comes after, do not bootstrap
+    truncated: "Tensor"  # [num_envs] bool: cut from outside, bootstrap with final_obs
+    final_obs: Any  # the true successor; equals obs where no episode ended
+    action: "Tensor"  # as executed, after clipping
+    weight: "Tensor"  # [num_envs] float: 0 where the row is no transition (a simulator's reset step), else 1
+    info: dict[str, Any]  # "episodes": list of (return, length) that ended in this step
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where the run stands when `update` is called."""
+
+    updates: int  # updates done before this one
+    env_steps: int  # transitions seen
+    progress: float  # env_steps over the horizon of the schedules, 0 to 1
+    data: Any = None  # read access to the run's buffer: all(), sample(n), read(ids); None without one
