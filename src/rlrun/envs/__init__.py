@@ -1,0 +1,1 @@
+"""Environments: made, vectorised, wrapped, saved and restored behind one reset convention."""

@@ -1,0 +1,106 @@
+"""Gymnasium's three ways of starting the next episode, made into one: the reset happens in the step that ends it.
+
+Each adapter takes one vector step and returns arrays, batch first: `obs` to act on next, `final_obs` the true
+successors (None where no episode ended, so that nothing is copied), and `weight` (None: every row is a transition).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector import VectorEnv as GymVectorEnv
+
+Obs = Any  # array [num_envs, ...], or a dict of them
+
+
+class Raw(NamedTuple):
+    """One vector step in numpy. `obs` and `final_obs` may be the simulator's own memory: copy before the next step."""
+
+    obs: Obs
+    reward: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    final_obs: Obs | None
+    weight: np.ndarray | None
+
+
+class SameStep:
+    """The simulator resets within the step and hands the final observations over in its infos."""
+
+    def __init__(self, venv: GymVectorEnv):
+        self.venv = venv
+
+    def restarted(self) -> None:
+        """All environments were reset from outside."""
+
+    def step(self, actions: Any) -> Raw:
+        obs, reward, terminated, truncated, infos = self.venv.step(actions)
+        final = infos.get("final_obs")
+        return Raw(obs, reward, terminated, truncated, None if final is None else _placed(obs, final), None)
+
+
+class Disabled(SameStep):
+    """The simulator leaves resets to us: the rows that ended are reset before the step returns."""
+
+    def step(self, actions: Any) -> Raw:
+        obs, reward, terminated, truncated, _ = self.venv.step(actions)
+        ended = terminated | truncated
+        if not ended.any():
+            return Raw(obs, reward, terminated, truncated, None, None)
+        final = _copy(obs)
+        obs, _ = self.venv.reset(options={"reset_mask": ended})
+        return Raw(obs, reward, terminated, truncated, final, None)
+
+
+class NextStep(SameStep):
+    """The simulator spends a step of its own on a reset: that row is no transition, so its weight is 0.
+
+    It is marked truncated, for nothing that looks along rows may cross it.
+    """
+
+    def __init__(self, venv: GymVectorEnv):
+        super().__init__(venv)
+        self.restarted()
+
+    def restarted(self) -> None:
+        self.resetting = np.zeros(self.venv.num_envs, bool)
+
+    def step(self, actions: Any) -> Raw:
+        obs, reward, terminated, truncated, _ = self.venv.step(actions)
+        was, self.resetting = self.resetting, terminated | truncated
+        if not was.any():
+            return Raw(obs, reward, terminated, truncated, None, None)
+        return Raw(obs, reward, terminated, truncated | was, None, (~was).astype(np.float32))
+
+
+ADAPTERS = {
+    AutoresetMode.SAME_STEP: SameStep,
+    AutoresetMode.DISABLED: Disabled,
+    AutoresetMode.NEXT_STEP: NextStep,
+}
+
+
+def adapter(venv: GymVectorEnv) -> SameStep:
+    """The adapter for a vector environment, by the mode its metadata declare (Gymnasium's default: next step)."""
+    return ADAPTERS[AutoresetMode(venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))](venv)
+
+
+def _copy(obs: Obs) -> Obs:
+    return {key: _copy(value) for key, value in obs.items()} if isinstance(obs, dict) else obs.copy()
+
+
+def _placed(obs: Obs, final: np.ndarray) -> Obs:
+    """`obs` with the final observations (an object array, None where the episode goes on) put in their rows."""
+    out = _copy(obs)
+    for index, row in enumerate(final):
+        if row is not None:
+            _put(out, index, row)
+    return out
+
+
+def _put(out: Obs, index: int, row: Any) -> None:
+    if isinstance(out, dict):
+        for key, value in row.items():
+            _put(out[key], index, value)
+    else:
+        out[index] = row

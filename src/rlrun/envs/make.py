@@ -1,0 +1,132 @@
+"""From an id to one environment: Gymnasium's `make`, the registered wrappers, and errors a user can act on."""
+
+import importlib
+import importlib.util
+import inspect
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+
+from rlrun.config.schema import EnvConfig, parse
+from rlrun.envs import probes as _probes  # noqa: F401 (registers rlrun/... with Gymnasium)
+from rlrun.envs.slot import Slot, leave_signals_to
+from rlrun.errors import ConfigError
+
+ATARI = "ALE/"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Makes one environment, here or in a worker. Holds everything resolved, so that a worker looks nothing up."""
+
+    spec: EnvSpec
+    kwargs: dict[str, Any]
+    wrappers: tuple[tuple[type[gym.Wrapper], Any], ...]  # (class, config), innermost first
+    max_episode_steps: int | None
+    instance_seed: int | None  # for reset; a constructor that takes one has it among kwargs
+    parent: int
+    index: int = 0
+
+    def __call__(self) -> gym.Env:
+        leave_signals_to(self.parent)
+        _quieten(str(self.spec.entry_point))
+        env = gym.make(self.spec, max_episode_steps=self.max_episode_steps, disable_env_checker=True, **self.kwargs)
+        for wrapper, config in self.wrappers:
+            env = wrapper(config, env)
+        return Slot(env, self.index, self.instance_seed)
+
+    def at(self, index: int) -> "Recipe":
+        return replace(self, index=index)
+
+
+def recipe(cfg: EnvConfig) -> Recipe:
+    """Resolve a config. Raises ConfigError for unknown ids, wrappers and settings, and missing extras."""
+    from rlrun.registry import lookup  # a worker makes environments without loading every part of rlrun
+
+    spec = find(cfg.id)
+    wrappers = []
+    for name, settings in cfg.wrappers.items():
+        wrapper = lookup("wrapper", name)
+        wrappers.append((wrapper, parse(wrapper.Config, settings, f"env.wrappers.{name}")))
+    kwargs, instance_seed = dict(cfg.kwargs), cfg.instance_seed
+    if instance_seed is not None and _takes(spec, "instance_seed"):
+        kwargs["instance_seed"], instance_seed = instance_seed, None
+    return Recipe(spec, kwargs, tuple(wrappers), cfg.max_episode_steps, instance_seed, os.getpid())
+
+
+def make(cfg: EnvConfig) -> gym.Env:
+    """One environment, wrapped. Raises ConfigError where it cannot be made."""
+    how = recipe(cfg)
+    with explained(how, cfg.id):
+        return how()
+
+
+def find(id: str) -> EnvSpec:
+    """The specification behind an id: `Name-v1`, `namespace/Name-v1`, or `module:Name-v1`, which imports the module."""
+    if id.startswith(ATARI):
+        _register_atari(id)
+    module, _, name = id.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+        return gym.spec(name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"env.id={id!r}: cannot import {module!r} ({error})") from error
+    except gym.error.Error as error:
+        raise ConfigError(f"env.id={id!r}: {_line(error)}") from error
+
+
+@contextmanager
+def explained(recipe: Recipe, id: str) -> Iterator[None]:
+    """Turns what a constructor raises into a line about the key to change."""
+    try:
+        yield
+    except gym.error.DependencyNotInstalled as error:
+        raise ConfigError(f"env.id={id!r}: {_extra(recipe.spec) or _line(error)}") from error
+    except (TypeError, ValueError, gym.error.Error, OSError) as error:
+        where = f"env.kwargs={recipe.kwargs}" if recipe.kwargs else "env"
+        raise ConfigError(f"{where}: {id} cannot be made ({_line(error)})") from error
+
+
+def _quieten(entry_point: str) -> None:
+    """MuJoCo prints warnings and writes MUJOCO_LOG.TXT where it stands: log them instead. ALE prints a banner."""
+    if "mujoco" in entry_point and importlib.util.find_spec("mujoco") is not None:
+        import mujoco
+
+        mujoco.set_mju_user_warning(_mujoco_warning)
+    if "ale_py" in entry_point:
+        import ale_py
+
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
+
+def _mujoco_warning(message: str) -> None:
+    if "deprecated" not in message:  # about Gymnasium's model files: nothing a user can act on
+        logging.getLogger(__name__).warning("MuJoCo: %s", message.strip())
+
+
+def _register_atari(id: str) -> None:
+    if importlib.util.find_spec("ale_py") is None:
+        raise ConfigError(f"env.id={id!r}: Atari is not installed; pip install rlrun[atari]")
+    importlib.import_module("ale_py")  # registers its ids
+
+
+def _extra(spec: EnvSpec) -> str | None:
+    entry = str(spec.entry_point)
+    extra = next((extra for extra in ("box2d", "ale_py") if extra in entry), None)
+    return extra and f"a package is missing; pip install rlrun[{extra.replace('ale_py', 'atari')}]"
+
+
+def _takes(spec: EnvSpec, name: str) -> bool:
+    creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    return creator is not None and name in inspect.signature(creator).parameters
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

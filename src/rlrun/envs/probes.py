@@ -1,0 +1,178 @@
+"""Environments so small that every value is known: what an agent gets wrong in them tells where its error is.
+
+Five probes in the order in which parts of an agent are tried, two traps at the end of episodes, and three that test
+what stands around an agent. All are Gymnasium ids under `rlrun/`, made for tests and for users who debug an agent.
+"""
+
+import os
+import time
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+
+class Probe(gym.Env):
+    """One observation of one number; actions Discrete(2) or, with `continuous`, Box(-1, 1)."""
+
+    observation_space = Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, continuous: bool = False):
+        self.continuous = continuous
+        self.action_space = Box(-1.0, 1.0, (1,), np.float32) if continuous else Discrete(2)
+        self.state, self.t = 0.0, 0
+
+    def start(self) -> float:
+        """The state an episode begins with."""
+        return 0.0
+
+    def move(self, action: float) -> tuple[float, float, bool, bool]:
+        """(next state, reward, terminated, truncated); an action is 0 or 1, or a number in [-1, 1]."""
+        raise NotImplementedError
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.state, self.t = self.start(), 0
+        return np.array([self.state], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        self.state, reward, terminated, truncated = self.move(float(np.asarray(action).item()))
+        return np.array([self.state], np.float32), reward, terminated, truncated, {}
+
+    def _sign(self) -> float:
+        return 1.0 if self.np_random.random() < 0.5 else -1.0
+
+
+class Constant(Probe):
+    """One step, reward 1. V(0) = 1: is the value loss right?"""
+
+    def move(self, action: float) -> tuple[float, float, bool, bool]:
+        return 0.0, 1.0, True, False
+
+
+class Observation(Probe):
+    """One step, reward = observation (-1 or 1). V(s) = s: does the value see the observation?"""
+
+    def start(self) -> float:
+        return self._sign()
+
+    def move(self, action: float) -> tuple[float, float, bool, bool]:
+        return self.state, self.state, True, False
+
+
+class Discount(Probe):
+    """Two steps, 0 then 1, reward 1 at the end. V(1) = 1, V(0) = gamma: is the bootstrap right?"""
+
+    def move(self, action: float) -> tuple[float, float, bool, bool]:
+        return 1.0, self.state, self.t == 2, False
+
+
+class Action(Probe):
+    """One step. Discrete: 1 for action 1, -1 for action 0. Continuous: 1 - (a - 0.5)^2. Does the policy move?"""
+
+    def move(self, action: float) -> tuple[float, float, bool, bool]:
+        return 0.0, 1.0 - (action - 0.5) ** 2 if self.continuous else 2.0 * action - 1.0, True, False
+
+
+class ObservationAction(Probe):
+    """One step. 1 where the action matches the sign s, else -1; continuous: 1 - (a - s/2)^2. Do both work together?"""
+
+    def start(self) -> float:
+        return self._sign()
+
+    def move(self, action: float) -> tuple[float, float, bool, bool]:
+        if self.continuous:
+            return self.state, 1.0 - (action - self.state / 2) ** 2, True, False
+        return self.state, 1.0 if (action > 0.5) == (self.state > 0) else -1.0, True, False
+
+
+class TerminationTrap(Probe):
+    """One step, reward 1, terminated and truncated at once. V(0) = 1; whoever bootstraps past the end has more."""
+
+    def move(self, action: float) -> tuple[float, float, bool, bool]:
+        return 0.0, 1.0, True, True
+
+
+class TruncationTrap(Probe):
+    """From 0 to 1, where it stays with reward 1 until it is cut after five steps. V(1) = 1/(1-gamma), V(0) = gamma V(1).
+
+    Whoever takes the cut for an end, or bootstraps with the first observation of the next episode, has less.
+    """
+
+    def move(self, action: float) -> tuple[float, float, bool, bool]:
+        return 1.0, self.state, False, self.t == 5
+
+
+class Endless(Probe):
+    """Never ends, reward 0: evaluation must end all the same."""
+
+    def move(self, action: float) -> tuple[float, float, bool, bool]:
+        return 0.0, 0.0, False, False
+
+
+class Counter(gym.Env):
+    """Counts: observation (episode, step), reward = step. Ends after `length` steps, terminated or truncated.
+
+    Rows that cross a reset, a lost or a doubled transition show in the numbers.
+    """
+
+    observation_space = Box(0.0, np.inf, (2,), np.float64)
+    action_space = Discrete(2)
+
+    def __init__(self, length: int = 3, truncate: bool = False):
+        self.length, self.truncate = length, truncate
+        self.episode, self.t = -1, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.episode, self.t = self.episode + 1, 0
+        return np.array([self.episode, 0.0]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        end = self.t >= self.length
+        obs = np.array([self.episode, self.t], np.float64)
+        return obs, float(self.t), end and not self.truncate, end and self.truncate, {}
+
+
+class Faulty(Endless):
+    """Goes wrong at step `at`: returns NaN, raises, never answers, or ends its process."""
+
+    def __init__(
+        self, kind: Literal["nan_obs", "nan_reward", "raise", "hang", "exit"], at: int = 10, continuous: bool = False
+    ):
+        super().__init__(continuous)
+        self.kind, self.at, self.steps = kind, at, 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        self.steps += 1
+        if self.steps == self.at:
+            if self.kind == "raise":
+                raise ValueError("this environment raises on purpose")
+            if self.kind == "exit":
+                os._exit(3)
+            while self.kind == "hang":
+                time.sleep(1.0)
+            obs, reward = (obs * np.nan, reward) if self.kind == "nan_obs" else (obs, np.nan)
+        return obs, reward, terminated, truncated, info
+
+
+PROBES = {
+    "ProbeConstant": Constant,
+    "ProbeObservation": Observation,
+    "ProbeDiscount": Discount,
+    "ProbeAction": Action,
+    "ProbeObservationAction": ObservationAction,
+    "TerminationTrap": TerminationTrap,
+    "TruncationTrap": TruncationTrap,
+    "Endless": Endless,
+    "Counter": Counter,
+    "Faulty": Faulty,
+}
+
+for _name, _probe in PROBES.items():
+    if f"rlrun/{_name}-v0" not in gym.registry:
+        gym.register(f"rlrun/{_name}-v0", f"{__name__}:{_probe.__name__}")

@@ -1,0 +1,276 @@
+"""The state of one environment as a tree of plain values: saved, restored, and proved by a self-test.
+
+Every layer of the wrapper chain gives its attributes (counters, arrays, frame queues, generators); engines whose state
+lives outside Python (MuJoCo, ALE) add it natively. Nothing is pickled: a tree holds None, bool, int, float, str, bytes,
+numpy arrays, tensors, and dicts, lists and tuples of them. What cannot be saved shows in `self_test`, never silently.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+Tree = Any
+
+PLAIN = (type(None), bool, int, float, str, bytes)
+GENERATORS = {name: getattr(np.random, name) for name in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")}
+# set once by constructors, and different from one machine or installation to the next
+CONSTANT = {"_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs", "metadata", "fullpath", "spec", "_cached_spec"}
+MAX_DEPTH = 16  # deeper means a cycle
+
+TEST_STEPS = 20
+NATIVE, EPISODE_END = "native", "episode end"
+
+
+class NotSavable(Exception):
+    """A value that a tree cannot hold, or a tree that does not fit the environment."""
+
+
+class Method(NamedTuple):
+    """How an environment is saved, as the self-test found it."""
+
+    name: str  # NATIVE or EPISODE_END
+    reason: str  # why not NATIVE; empty where it is
+
+
+def layers(env: gym.Env) -> Iterator[gym.Env]:
+    """The wrapper chain, outermost first, the bare environment last."""
+    while isinstance(env, gym.Wrapper):
+        yield env
+        env = env.env
+    yield env
+
+
+def save(env: gym.Env) -> dict[str, Tree]:
+    """Everything that decides how `env` goes on: attributes of all layers and the native state of the engine."""
+    native = _native(env.unwrapped)
+    return {"layers": [_attributes(layer) for layer in layers(env)], "native": native.save() if native else None}
+
+
+def restore(env: gym.Env, tree: dict[str, Tree]) -> None:
+    """Put `env` where `save` found it. `env` was made by the same recipe and has been reset at least once.
+
+    Raises NotSavable where the tree belongs to another wrapper chain, model or engine version.
+    """
+    chain = list(layers(env))
+    if len(chain) != len(tree["layers"]):
+        raise NotSavable(f"{len(tree['layers'])} layers were saved, the environment has {len(chain)}")
+    native = _native(env.unwrapped)
+    if native and tree["native"] is not None:
+        native.restore(tree["native"])
+    for layer, attributes in zip(chain, tree["layers"], strict=True):
+        here = vars(layer)
+        for name, value in attributes.items():
+            here[name] = decode(value, here.get(name))
+
+
+def _attributes(layer: gym.Env) -> dict[str, Tree]:
+    found = {}
+    for name, value in vars(layer).items():
+        if name not in CONSTANT:
+            try:
+                found[name] = encode(value)
+            except NotSavable:  # models, windows, functions; if it was state after all, the self-test says so
+                continue
+    return found
+
+
+def encode(value: Any, depth: int = 0) -> Tree:
+    """`value` as a tree. A tuple in the tree is always a tagged value; everything else stands for itself."""
+    if type(value) in PLAIN:
+        return value
+    if depth > MAX_DEPTH:
+        raise NotSavable("nested too deeply")
+    if isinstance(value, np.ndarray):
+        return _encode_array(value)
+    if isinstance(value, np.generic):
+        return ("scalar", _encode_array(np.asarray(value)))
+    if isinstance(value, np.random.Generator) and type(value.bit_generator).__name__ in GENERATORS:
+        return ("generator", value.bit_generator.state)
+    if isinstance(value, random.Random):
+        version, words, gauss = value.getstate()
+        return ("random", [version, np.array(words, np.int64), gauss])
+    if isinstance(value, gym.Space):  # only its generators move
+        return ("space", encode(value._np_random), [encode(part, depth + 1) for part in _parts(value)])
+    items = (encode(item, depth + 1) for item in value) if type(value) in (list, tuple, deque) else ()
+    if type(value) is list:
+        return list(items)
+    if type(value) is tuple:
+        return ("tuple", list(items))
+    if type(value) is deque:
+        return ("deque", value.maxlen, list(items))
+    if type(value) is dict and all(type(key) in (str, int) for key in value):
+        return {key: encode(item, depth + 1) for key, item in value.items()}
+    raise NotSavable(type(value).__name__)
+
+
+def decode(tree: Tree, now: Any = None) -> Any:
+    """The value that `encode` saw. `now`, the value in place, is kept where it is a generator others may share."""
+    if isinstance(tree, list):
+        return [decode(item) for item in tree]
+    if isinstance(tree, dict):
+        return {key: decode(item) for key, item in tree.items()}
+    if isinstance(tree, np.ndarray):
+        return tree.copy()
+    return DECODERS[tree[0]](now, *tree[1:]) if isinstance(tree, tuple) else tree
+
+
+def _encode_array(array: np.ndarray) -> Tree:
+    if array.dtype.hasobject or array.dtype.names:
+        raise NotSavable(f"array of {array.dtype}")
+    if array.dtype.kind in "biuf":
+        return array.copy()
+    return ("raw", array.dtype.str, list(array.shape), _bytes(array.tobytes()))  # text, dates, complex numbers
+
+
+def _bytes(raw: bytes) -> np.ndarray:
+    return np.frombuffer(raw, np.uint8).copy()  # a view of bytes would be read-only
+
+
+def _decode_generator(now: Any, state: dict[str, Any]) -> np.random.Generator:
+    if not isinstance(now, np.random.Generator) or type(now.bit_generator).__name__ != state["bit_generator"]:
+        now = np.random.Generator(GENERATORS[state["bit_generator"]]())
+    now.bit_generator.state = state
+    return now
+
+
+def _decode_random(now: Any, state: list[Any]) -> random.Random:
+    now = now if isinstance(now, random.Random) else random.Random()
+    version, words, gauss = state
+    now.setstate((version, tuple(words.tolist()), gauss))
+    return now
+
+
+def _decode_space(now: Any, generator: Tree, parts: list[Tree]) -> gym.Space:
+    if not isinstance(now, gym.Space):
+        raise NotSavable("a space was saved that the environment no longer has")
+    now._np_random = decode(generator, now._np_random)
+    for part, tree in zip(_parts(now), parts, strict=True):
+        decode(tree, part)
+    return now
+
+
+DECODERS: dict[str, Callable[..., Any]] = {
+    "scalar": lambda now, array: decode(array)[()],
+    "raw": lambda now, dtype, shape, raw: np.frombuffer(raw.tobytes(), dtype).reshape(shape).copy(),
+    "tuple": lambda now, items: tuple(decode(item) for item in items),
+    "deque": lambda now, maxlen, items: deque((decode(item) for item in items), maxlen),
+    "generator": _decode_generator,
+    "random": _decode_random,
+    "space": _decode_space,
+}
+
+
+def _parts(space: gym.Space) -> list[gym.Space]:
+    parts = getattr(space, "spaces", ())
+    return list(parts.values() if isinstance(parts, dict) else parts)
+
+
+class Mujoco:
+    """MuJoCo: the integration state, and every array of MjData, since rewards read arrays derived a step earlier."""
+
+    def __init__(self, core: gym.Env):
+        import mujoco
+
+        self.engine, self.model, self.data = mujoco, core.model, core.data  # type: ignore[attr-defined]
+        self.spec = mujoco.mjtState.mjSTATE_INTEGRATION
+        blank = mujoco.MjData(self.model)  # arrays that are empty here live in the arena and are recomputed by a step
+        fields = ((name, getattr(blank, name)) for name in dir(blank) if not name.startswith("_"))
+        self.names = [name for name, field in fields if isinstance(field, np.ndarray) and field.size]
+
+    @staticmethod
+    def fits(core: gym.Env) -> bool:
+        kinds = type(getattr(core, "model", None)).__name__, type(getattr(core, "data", None)).__name__
+        return kinds == ("MjModel", "MjData")
+
+    def save(self) -> Tree:
+        state = np.empty(self.engine.mj_stateSize(self.model, self.spec))
+        self.engine.mj_getState(self.model, self.data, state, self.spec)
+        arrays = b"".join(getattr(self.data, name).tobytes() for name in self.names)
+        return {"mujoco": self.engine.__version__, "state": state, "arrays": _bytes(arrays)}
+
+    def restore(self, tree: Tree) -> None:
+        arrays = [getattr(self.data, name) for name in self.names]
+        if tree["mujoco"] != self.engine.__version__ or tree["arrays"].size != sum(array.nbytes for array in arrays):
+            raise NotSavable(f"saved by MuJoCo {tree['mujoco']}, this is {self.engine.__version__} or another model")
+        self.engine.mj_setState(self.model, self.data, tree["state"], self.spec)
+        raw, start = tree["arrays"].tobytes(), 0
+        for array in arrays:
+            array[...] = np.frombuffer(raw, array.dtype, array.size, start).reshape(array.shape)
+            start += array.nbytes
+
+
+class Atari:
+    """The Arcade Learning Environment: its own serialised state, sticky-action generator included."""
+
+    def __init__(self, core: gym.Env):
+        self.ale = core.ale  # type: ignore[attr-defined]
+
+    @staticmethod
+    def fits(core: gym.Env) -> bool:
+        return type(getattr(core, "ale", None)).__name__ == "ALEInterface"
+
+    def save(self) -> Tree:
+        return _bytes(self.ale.cloneState(include_rng=True).serialize())
+
+    def restore(self, tree: Tree) -> None:
+        from ale_py import ALEState
+
+        self.ale.restoreState(ALEState(tree.tobytes()))
+
+
+class Own:
+    """An environment that knows its state: `get_extra_state() -> tree` and `set_extra_state(tree)`."""
+
+    def __init__(self, core: gym.Env):
+        self.save, self.restore = core.get_extra_state, core.set_extra_state  # type: ignore[attr-defined]
+
+    @staticmethod
+    def fits(core: gym.Env) -> bool:
+        return hasattr(core, "get_extra_state") and hasattr(core, "set_extra_state")
+
+
+def _native(core: gym.Env) -> Own | Mujoco | Atari | None:
+    return next((engine(core) for engine in (Own, Mujoco, Atari) if engine.fits(core)), None)
+
+
+def self_test(make: Callable[[], gym.Env]) -> Method:
+    """Try it: save one throw-away environment in mid-episode, restore another, and step both, across a reset.
+
+    A method that is not bitwise exact here is not used. Later methods go between NATIVE and EPISODE_END.
+    """
+    one, other = make(), make()
+    try:
+        one.reset(seed=0)
+        one.action_space.seed(0)
+        actions = [one.action_space.sample() for _ in range(2 * TEST_STEPS)]
+        _play(one, actions[:TEST_STEPS])
+        other.reset(seed=1)
+        restore(other, save(one))
+        exact = _play(one, actions[TEST_STEPS:], reset_at=TEST_STEPS // 2) == _play(
+            other, actions[TEST_STEPS:], reset_at=TEST_STEPS // 2
+        )
+    except Exception as error:
+        return Method(EPISODE_END, f"its self-test failed ({type(error).__name__}: {error})")
+    finally:
+        one.close()
+        other.close()
+    return Method(NATIVE, "") if exact else Method(EPISODE_END, "it holds state that cannot be saved")
+
+
+def _play(env: gym.Env, actions: list[Any], reset_at: int | None = None) -> list[Any]:
+    """Step through `actions`, resetting where an episode ends and at `reset_at`; all that came out, as bytes."""
+    seen = []
+    for t, action in enumerate(actions):
+        obs, reward, terminated, truncated, _ = env.step(action)
+        seen.append((_raw(obs), np.float64(reward).tobytes(), terminated, truncated))
+        if terminated or truncated or t == reset_at:
+            seen.append(_raw(env.reset()[0]))
+    return seen
+
+
+def _raw(obs: Any) -> Any:
+    return [(key, _raw(obs[key])) for key in sorted(obs)] if isinstance(obs, dict) else np.asarray(obs).tobytes()

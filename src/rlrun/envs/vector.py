@@ -1,0 +1,276 @@
+"""All environments of a run behind one batch-first contract: tensors in, tensors out, resets inside the step."""
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import VectorEnv as GymVectorEnv
+from torch import Tensor, nn
+
+from rlrun.config.schema import EnvConfig
+from rlrun.envs.actions import Actions
+from rlrun.envs.autoreset import Obs, Raw, adapter
+from rlrun.envs.make import Recipe, explained, recipe
+from rlrun.envs.slot import EnvFault
+from rlrun.envs.state import EPISODE_END, NATIVE, Method, NotSavable, Tree, self_test
+from rlrun.envs.workers import Workers
+from rlrun.errors import ConfigError, RunError
+from rlrun.types import Spec, Step
+
+
+class Clock:
+    """What a vector of environments counts. A plain object, for attributes of a module are slow to set."""
+
+    def __init__(self, num_envs: int, steps: int = 0):
+        self.steps = steps  # vector steps since the start of the run
+        self.returns = np.zeros(num_envs)  # of the episodes under way
+        self.begun = np.full(num_envs, steps)  # the `steps` at which they began
+        self.obs: Any = None  # tensors to act on next; None before the first reset
+        self.cut = False  # the next step is a row that ends every episode, for their states could not be restored
+
+
+class VectorEnv(nn.Module):
+    """`num_envs` environments. Adapts any Gymnasium vector environment; `make` builds one from a config.
+
+    Its extra state is everything that decides how the environments go on, so it belongs in the run's module tree.
+    """
+
+    def __init__(
+        self,
+        venv: GymVectorEnv,
+        seed: np.random.SeedSequence,
+        device: torch.device | str = "cpu",
+        *,
+        name: str = "env",
+        frame_stack: int = 1,
+        recipe: Recipe | None = None,
+    ):
+        super().__init__()
+        self.venv, self.name, self.recipe = venv, name, recipe
+        self.device = torch.device(device)
+        self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
+        self.actions = Actions(venv.single_action_space)
+        obs_space = _checked_obs(venv.single_observation_space)
+        self.spec = Spec(obs_space, self.actions.space, venv.num_envs, frame_stack=frame_stack)
+        self.adapter, self.clock = adapter(venv), Clock(venv.num_envs)
+        self._ones = torch.ones(venv.num_envs, device=self.device)
+        self._none = torch.zeros(venv.num_envs, dtype=torch.bool, device=self.device)
+        self._method: Method | None = None if recipe else Method(EPISODE_END, "it is a simulator of its own")
+
+    @classmethod
+    def make(cls, cfg: EnvConfig, seed: np.random.SeedSequence, device: torch.device | str = "cpu") -> "VectorEnv":
+        """Environments as configured. Raises ConfigError where they cannot be made, RunError where a worker fails."""
+        one = recipe(cfg)
+        recipes = [one.at(index) for index in range(cfg.num_envs)]
+        stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
+        try:
+            with explained(one, cfg.id):  # both make one in this process first
+                if cfg.backend == "async":
+                    venv: GymVectorEnv = Workers(recipes, cfg.timeout_s)
+                else:
+                    venv = SyncVectorEnv(recipes, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+        except EnvFault as error:
+            raise RunError(f"env {cfg.id} #{error.index}: {error.reason}") from error
+        return cls(venv, seed, device, name=cfg.id, frame_stack=stack, recipe=one)
+
+    @property
+    def num_envs(self) -> int:
+        return self.venv.num_envs
+
+    @property
+    def obs(self) -> Any:
+        """What to act on next: tensors [num_envs, ...], or a dict of them."""
+        return self.clock.obs
+
+    def reset(self, seed: np.random.SeedSequence | None = None) -> Any:
+        """Start new episodes in all environments; returns obs. The first reset is seeded, later ones when `seed` is."""
+        if seed is not None:
+            self.seeds = [child_seed(seed, index) for index in range(self.num_envs)]
+        first = seed is not None or self.clock.obs is None
+        self.clock = Clock(self.num_envs, self.clock.steps)
+        self.clock.obs = self._tensors(self._reset(self.seeds if first else None), "observation")
+        return self.clock.obs
+
+    def step(self, action: Tensor) -> Step:
+        """One step of every environment. `action` [num_envs, ...] in the units of `spec.action`, on any device.
+
+        Raises RunError for what an environment does wrong: it raises, dies, hangs, or returns NaN or infinity.
+        """
+        clock = self.clock
+        clock.steps += 1
+        # numpy from here: a torch operation on a cold cache costs as much as a tenth of a physics step
+        actions = self.actions.clip(action.numpy() if action.device.type == "cpu" else action.cpu().numpy())
+        if clock.cut:
+            return self._cut(actions)
+        try:
+            raw = self.adapter.step(self.actions.to_native(actions))
+        except Exception as error:
+            raise self._stopped(error) from error
+        reward = raw.reward.astype(np.float32)
+        if not finite(reward):
+            raise self._not_finite("reward", reward, actions)
+        final = None if raw.final_obs is None else self._tensors(raw.final_obs, "final observation", actions)
+        clock.obs = obs = self._tensors(raw.obs, "observation", actions)
+        ended = raw.terminated | raw.truncated
+        terminated, truncated, episodes = self._count(raw, ended)
+        return Step(
+            obs=obs,
+            reward=self._tensor(reward),
+            terminated=terminated,
+            truncated=truncated,
+            final_obs=obs if final is None else final,
+            action=self._tensor(actions),
+            weight=self._ones if raw.weight is None else self._tensor(raw.weight),
+            info={"episodes": episodes},
+        )
+
+    def close(self) -> None:
+        """End all environments and their processes. May be called twice."""
+        try:
+            self.venv.close()
+        except Exception:
+            self._kill()
+
+    @property
+    def method(self) -> str:
+        """How environments are saved: "native", or "episode end". Found by a self-test when first asked."""
+        if self._method is None:
+            assert self.recipe is not None
+            self._method = self_test(self.recipe)
+        return self._method.name
+
+    @property
+    def exactness(self) -> str:
+        """Whether a restored environment goes on bit for bit: "exact", or "not exact, because ..."."""
+        if self.method == NATIVE:
+            return "exact"
+        assert self._method is not None
+        return f"not exact, because episodes of {self.name} end at a restore: {self._method.reason}"
+
+    def get_extra_state(self) -> Tree:
+        clock = self.clock
+        obs = clock.obs if clock.obs is None else _numpy(clock.obs)
+        envs = None
+        if clock.obs is not None and not clock.cut and self.method == NATIVE:
+            try:
+                envs = list(self.venv.get_attr("snapshot"))
+            except Exception as error:
+                raise self._stopped(error) from error
+        counts = {"steps": clock.steps, "returns": clock.returns.copy(), "begun": clock.begun.copy()}
+        return {**counts, "obs": obs, "envs": envs, "seeds": list(self.seeds)}
+
+    def set_extra_state(self, tree: Tree) -> None:
+        """Go on where `get_extra_state` was called. Episodes whose state could not be saved end with the next step."""
+        self.clock = clock = Clock(self.num_envs, tree["steps"])
+        self.seeds = list(tree["seeds"])
+        if tree["obs"] is None:
+            return
+        clock.obs = self._tensors(tree["obs"], "observation")
+        clock.cut = tree["envs"] is None
+        if clock.cut:
+            return
+        try:
+            self.venv.set_attr("snapshot", tree["envs"])
+        except Exception as error:
+            if not isinstance(error, NotSavable) and "NotSavable" not in str(error):
+                raise self._stopped(error) from error
+            clock.cut, self._method = True, Method(EPISODE_END, str(error))
+            return
+        clock.returns, clock.begun = tree["returns"].copy(), tree["begun"].copy()
+
+    def _count(self, raw: Raw, ended: np.ndarray) -> tuple[Tensor, Tensor, list[tuple[float, int]]]:
+        """Episode statistics; returns terminated, truncated (cleared where both), and (return, length) of what ended."""
+        clock = self.clock
+        clock.returns += raw.reward
+        if not np.count_nonzero(ended):  # ten times faster than any()
+            return self._none, self._none, []
+        real = ended if raw.weight is None else ended & (raw.weight > 0)
+        lengths = clock.steps - clock.begun[real]
+        episodes = list(zip(clock.returns[real].tolist(), lengths.tolist(), strict=True))
+        clock.returns[ended], clock.begun[ended] = 0.0, clock.steps
+        return self._tensor(raw.terminated.copy()), self._tensor(raw.truncated & ~raw.terminated), episodes
+
+    def _cut(self, actions: np.ndarray) -> Step:
+        """The row after a restore without states: no transition (weight 0), every episode truncated, new ones begun."""
+        before, clock = self.clock.obs, self.clock
+        # seeds that no reset had before, and equal ones for every resume from the same snapshot
+        fresh = [child_seed(np.random.SeedSequence([seed, clock.steps]), 0) for seed in self.seeds]
+        clock.obs, clock.cut = self._tensors(self._reset(fresh), "observation"), False
+        clock.begun[:] = clock.steps
+        zeros = torch.zeros_like(self._ones)
+        return Step(clock.obs, zeros, self._none, ~self._none, before, self._tensor(actions), zeros, {"episodes": []})
+
+    def _reset(self, seeds: list[int] | None) -> Obs:
+        try:
+            obs, _ = self.venv.reset(seed=seeds)
+        except Exception as error:
+            raise self._stopped(error) from error
+        self.adapter.restarted()
+        return obs
+
+    def _tensors(self, obs: Obs, what: str, actions: np.ndarray | None = None) -> Any:
+        if isinstance(obs, dict):
+            return {key: self._tensors(value, f"{what} {key!r}", actions) for key, value in obs.items()}
+        if obs.dtype.kind == "f":
+            obs = obs.astype(np.float32)  # copies, as it must: the simulator writes here again
+            if not finite(obs):
+                raise self._not_finite(what, obs, actions)
+            return self._tensor(obs)
+        return self._tensor(obs.copy())
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor if self.device.type == "cpu" else tensor.to(self.device)
+
+    def _not_finite(self, what: str, values: np.ndarray, actions: np.ndarray | None) -> RunError:
+        index, *place = np.argwhere(~np.isfinite(values))[0].tolist()
+        at = f"[{', '.join(map(str, place))}]" if place else ""
+        blame = ""
+        if actions is not None and not np.isfinite(actions[index]).all():
+            blame = " (its action was not finite either)"
+        self._kill()
+        return RunError(f"{self._named(index)}: {what}{at} is {values[(index, *place)]}{blame}")
+
+    def _stopped(self, error: Exception) -> RunError:
+        """What to raise instead of `error`. No process is left behind."""
+        self._kill()
+        if isinstance(error, EnvFault):
+            return RunError(f"{self._named(error.index)}: {error.reason}")
+        line = " ".join(f"{type(error).__name__}: {error}".split())
+        return RunError(f"env {self.name}, step {self.clock.steps}: {line}")
+
+    def _named(self, index: int) -> str:
+        return f"env {self.name} #{index}, seed {self.seeds[index]}, step {self.clock.steps}"
+
+    def _kill(self) -> None:
+        if isinstance(self.venv, Workers):
+            self.venv.close(terminate=True)
+
+
+def finite(values: np.ndarray) -> bool:
+    """Whether all float32 `values` are finite. A sum of squares tells in one pass, unless it overflowed."""
+    flat = values.ravel()
+    return math.isfinite(flat.dot(flat)) or bool(np.isfinite(values).all())
+
+
+def child_seed(seed: np.random.SeedSequence, index: int) -> int:
+    """The seed of one environment: 31 bits, for some simulators take no more."""
+    child = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, index))
+    return int(child.generate_state(1, np.uint32)[0] >> 1)
+
+
+def _checked_obs(space: gym.Space) -> gym.Space:
+    if isinstance(space, spaces.Dict):
+        for part in space.values():
+            _checked_obs(part)
+    elif not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        raise ConfigError(f"env: {type(space).__name__} observations are not supported; add env.wrappers.flatten={{}}")
+    return space
+
+
+def _numpy(obs: Any) -> Obs:
+    return {key: _numpy(value) for key, value in obs.items()} if isinstance(obs, dict) else obs.cpu().numpy().copy()

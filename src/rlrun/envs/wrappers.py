@@ -1,0 +1,78 @@
+"""Registered wrappers: `env.wrappers.<name>` in a config, applied innermost first."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rlrun.config.schema import NonNegativeInt, PositiveInt, config
+from rlrun.registry import register
+
+
+@register("wrapper", "frame_stack")
+class FrameStack(gym.Wrapper):
+    """The last `stack` observations as one, [stack, ...], oldest first. An episode starts with its first one repeated.
+
+    A replay buffer may store each frame once and stack again when it samples: `VectorEnv.frame_stack` says so.
+    """
+
+    @config
+    class Config:
+        stack: PositiveInt
+
+    def __init__(self, cfg: Config, env: gym.Env):
+        super().__init__(env)
+        self.stack = cfg.stack
+        space = env.observation_space
+        if not isinstance(space, gym.spaces.Box):
+            raise ValueError(f"frame_stack needs Box observations, got {type(space).__name__}")
+        low, high = (np.repeat(bound[None], cfg.stack, axis=0) for bound in (space.low, space.high))
+        self.observation_space = gym.spaces.Box(low, high, dtype=space.dtype)
+        self.frames = np.zeros((cfg.stack, *space.shape), space.dtype)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        self.frames = np.repeat(obs[None], self.stack, axis=0)
+        return self.frames, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self.frames = np.concatenate([self.frames[1:], obs[None]])  # a new array: earlier stacks stay as they were
+        return self.frames, reward, terminated, truncated, info
+
+
+@register("wrapper", "atari")
+class Atari(gym.wrappers.AtariPreprocessing):
+    """Gymnasium's preprocessing: no-op starts, frames skipped and max-pooled, resized, grey."""
+
+    @config
+    class Config:
+        noop_max: NonNegativeInt
+        frame_skip: PositiveInt
+        screen_size: PositiveInt
+        terminal_on_life_loss: bool
+        grayscale: bool
+
+    def __init__(self, cfg: Config, env: gym.Env):
+        if not hasattr(env.unwrapped, "ale"):
+            raise ValueError("env.wrappers.atari is for Atari environments only")
+        super().__init__(
+            env,
+            noop_max=cfg.noop_max,
+            frame_skip=cfg.frame_skip,
+            screen_size=cfg.screen_size,
+            terminal_on_life_loss=cfg.terminal_on_life_loss,
+            grayscale_obs=cfg.grayscale,
+        )
+
+
+@register("wrapper", "flatten")
+class Flatten(gym.wrappers.FlattenObservation):
+    """Any observation space as one vector: tuples and dicts joined, discrete parts one-hot."""
+
+    @config
+    class Config:
+        pass
+
+    def __init__(self, cfg: Config, env: gym.Env):
+        super().__init__(env)

@@ -1,0 +1,40 @@
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlrun.config.schema import EnvConfig
+from rlrun.envs.vector import VectorEnv
+
+
+def env_config(id: str, num_envs: int = 1, **values: Any) -> EnvConfig:
+    base = {
+        "backend": "sync",
+        "kwargs": {},
+        "wrappers": {},
+        "normalize": "none",
+        "max_episode_steps": None,
+        "instance_seed": None,
+        "timeout_s": 10.0,
+    }
+    return EnvConfig(id=id, num_envs=num_envs, **{**base, **values})
+
+
+@pytest.fixture
+def config() -> Callable[..., EnvConfig]:
+    return env_config
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., VectorEnv]]:
+    """`make(id, num_envs, seed=0, **config)`; everything made is closed after the test."""
+    made = []
+
+    def build(id: str, num_envs: int = 1, seed: int = 0, **values: Any) -> VectorEnv:
+        made.append(VectorEnv.make(env_config(id, num_envs, **values), np.random.SeedSequence(seed)))
+        return made[-1]
+
+    yield build
+    for env in made:
+        env.close()

@@ -1,0 +1,80 @@
+"""Agents act in [-1, 1] and count from 0; environments get their own units."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rlrun.envs.actions import Actions
+from rlrun.envs.vector import VectorEnv
+from rlrun.errors import ConfigError
+
+
+class Echo(gym.Env):
+    """Returns the action it got as the observation."""
+
+    def __init__(self, space):
+        self.action_space = space
+        self.observation_space = spaces.Box(-np.inf, np.inf, (max(1, int(np.prod(space.shape))),))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(self.observation_space.shape, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        return np.asarray(action, np.float32).reshape(-1), 0.0, False, False, {}
+
+
+def echo(space, num_envs=1):
+    venv = SyncVectorEnv([lambda: Echo(space)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+    env = VectorEnv(venv, np.random.SeedSequence(0))
+    env.reset()
+    return env
+
+
+def test_bounded_actions_are_clipped_and_stretched():
+    env = echo(spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32)), 2)
+    assert env.spec.action == spaces.Box(-1.0, 1.0, (2,), np.float32)
+    step = env.step(torch.tensor([[0.5, -1.0], [-3.0, 0.2]]))
+    assert step.obs.tolist() == [[1.0, 0.0], [-2.0, 6.0]]  # -2 + 4 * 0.75, 0; clipped to -1, 10 * 0.6
+    torch.testing.assert_close(step.action, torch.tensor([[0.5, -1.0], [-1.0, 0.2]]))
+
+
+def test_the_ends_stay_inside_the_bounds():
+    low, high = np.array([-0.1, 0.3], np.float32), np.array([0.7, 0.9], np.float32)
+    env = echo(spaces.Box(low, high))
+    assert env.step(torch.tensor([[1.0, 1.0]])).obs.tolist() == [high.tolist()]
+    assert env.step(torch.tensor([[-1.0, -1.0]])).obs.tolist() == [low.tolist()]
+
+
+def test_unbounded_actions_pass_through():
+    env = echo(spaces.Box(-np.inf, np.inf, (1,), np.float64))
+    assert env.step(torch.tensor([[37.5]])).obs.tolist() == [[37.5]]
+    assert env.spec.action.high.tolist() == [np.inf]
+
+
+def test_discrete_actions_count_from_zero():
+    env = echo(spaces.Discrete(3, start=5), 2)
+    assert env.spec.action == spaces.Discrete(3)
+    step = env.step(torch.tensor([0, 2]))
+    assert step.obs.tolist() == [[5.0], [7.0]] and step.action.tolist() == [0, 2]
+
+
+def test_multi_discrete_actions_pass_through():
+    env = echo(spaces.MultiDiscrete([3, 4]), 2)
+    assert env.step(torch.tensor([[2, 3], [0, 1]])).obs.tolist() == [[2, 3], [0, 1]]
+
+
+def test_the_action_of_a_step_is_a_copy():
+    env, action = echo(spaces.Discrete(3)), torch.tensor([1])
+    step = env.step(action)
+    action.zero_()
+    assert step.action.tolist() == [1]
+
+
+def test_unknown_action_spaces_are_refused():
+    with pytest.raises(ConfigError, match="Tuple action spaces"):
+        Actions(spaces.Tuple([spaces.Discrete(2)]))

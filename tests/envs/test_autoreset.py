@@ -1,0 +1,111 @@
+"""All three of Gymnasium's reset modes give the same transitions. Counted by hand on counters."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from rlrun.envs.probes import Counter
+from rlrun.envs.vector import VectorEnv
+
+MODES = [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP]
+
+
+def counters(mode: AutoresetMode, kind: type = SyncVectorEnv, truncate: bool = False) -> VectorEnv:
+    """Two environments whose episodes take 2 and 3 steps."""
+    venv = kind([lambda n=n: Counter(n, truncate) for n in (2, 3)], autoreset_mode=mode)
+    return VectorEnv(venv, np.random.SeedSequence(0))
+
+
+def rollout(env: VectorEnv, steps: int) -> list[dict]:
+    """Rows as a replay would store them."""
+    obs, rows = env.reset(), []
+    for _ in range(steps):
+        step = env.step(torch.zeros(env.num_envs, dtype=torch.long))
+        for i in range(env.num_envs):
+            rows.append(
+                {
+                    "env": i,
+                    "obs": obs[i].tolist(),
+                    "next": step.final_obs[i].tolist(),
+                    "reward": step.reward[i].item(),
+                    "terminated": step.terminated[i].item(),
+                    "truncated": step.truncated[i].item(),
+                    "weight": step.weight[i].item(),
+                    "then": step.obs[i].tolist(),
+                }
+            )
+        obs = step.obs
+    env.close()
+    return rows
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+@pytest.mark.parametrize("mode", MODES)
+def test_transitions_are_those_of_the_environment(mode, kind, truncate):
+    rows = rollout(counters(mode, kind, truncate), 7)
+    for row in rows:
+        if row["weight"] == 0:
+            continue
+        (episode, t), length = row["obs"], (2, 3)[row["env"]]
+        assert row["next"] == [episode, t + 1] and row["reward"] == t + 1
+        ended = t + 1 == length
+        assert row["terminated"] == (ended and not truncate) and row["truncated"] == (ended and truncate)
+        if mode is not AutoresetMode.NEXT_STEP:
+            assert row["then"] == ([episode + 1, 0] if ended else row["next"])
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_only_the_next_step_mode_has_rows_without_weight(mode):
+    rows = [row for row in rollout(counters(mode), 7) if row["env"] == 0]
+    weights = [1, 1, 0, 1, 1, 0, 1] if mode is AutoresetMode.NEXT_STEP else [1] * 7
+    assert [row["weight"] for row in rows] == weights
+    for row in rows:
+        if row["weight"] == 0:  # a boundary for whoever looks along rows
+            assert row["truncated"] and not row["terminated"] and row["next"] == row["then"] and row["reward"] == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_returns_and_lengths_of_episodes(mode):
+    env = counters(mode)
+    env.reset()
+    seen = [env.step(torch.zeros(2, dtype=torch.long)).info["episodes"] for _ in range(8)]
+    two, three = (3.0, 2), (6.0, 3)  # rewards 1 + 2, and 1 + 2 + 3
+    if mode is AutoresetMode.NEXT_STEP:
+        assert seen == [[], [two], [three], [], [two], [], [three], [two]]
+    else:
+        assert seen == [[], [two], [three], [two], [], [two, three], [], [two]]
+    env.close()
+
+
+def test_terminated_wins_where_both_are_true(make):
+    env = make("rlrun/TerminationTrap-v0")
+    env.reset()
+    step = env.step(torch.zeros(1, dtype=torch.long))
+    assert step.terminated.tolist() == [True] and step.truncated.tolist() == [False]
+
+
+def test_dict_observations_have_dicts_of_final_observations():
+    class Pair(gym.Wrapper):
+        observation_space = gym.spaces.Dict(a=Counter.observation_space, b=gym.spaces.Discrete(100))
+
+        def reset(self, **options):
+            obs, info = self.env.reset(**options)
+            return {"a": obs, "b": int(obs[1])}, info
+
+        def step(self, action):
+            obs, *rest = self.env.step(action)
+            return {"a": obs, "b": int(obs[1])}, *rest
+
+    for mode in MODES:
+        venv = SyncVectorEnv([lambda: Pair(Counter(2)), lambda: Pair(Counter(3))], autoreset_mode=mode)
+        env = VectorEnv(venv, np.random.SeedSequence(0))
+        env.reset()
+        for _ in range(2):
+            step = env.step(torch.zeros(2, dtype=torch.long))
+        assert step.final_obs["b"].tolist() == [2, 2] and step.final_obs["a"].tolist() == [[0, 2], [0, 2]]
+        if mode is not AutoresetMode.NEXT_STEP:
+            assert step.obs["b"].tolist() == [0, 2] and step.obs["b"].dtype == torch.int64
+        env.close()

@@ -1,0 +1,130 @@
+"""What environments do wrong stops the run with one line that names the place, and leaves no process behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+import torch
+
+from rlrun.errors import RunError
+
+
+def until_it_stops(env, steps=20):
+    env.reset()
+    for _ in range(steps):
+        env.step(torch.zeros(env.num_envs, dtype=torch.long))
+
+
+def processes(env):
+    return list(env.venv.processes)
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("raise", "ValueError: this environment raises on purpose"),
+        ("nan_obs", "observation[0] is nan"),
+        ("nan_reward", "reward is nan"),
+    ],
+)
+def test_a_fault_names_environment_seed_and_step(make, backend, kind, text):
+    env = make("rlrun/Faulty-v0", 2, backend=backend, kwargs={"kind": kind, "at": 3})
+    seed, workers = env.seeds[0], processes(env) if backend == "async" else []
+    with pytest.raises(RunError) as caught:
+        until_it_stops(env)
+    assert str(caught.value) == f"env rlrun/Faulty-v0 #0, seed {seed}, step 3: {text}"
+    if kind == "raise":
+        assert "in step" in str(caught.value.__cause__)  # the trace, for error.log
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_a_final_observation_that_is_nan_is_found(make):
+    env = make("rlrun/Faulty-v0", kwargs={"kind": "nan_obs", "at": 3}, max_episode_steps=3)
+    with pytest.raises(RunError, match=r"step 3: final observation\[0\] is nan"):
+        until_it_stops(env)
+
+
+def test_an_action_that_is_nan_gets_the_blame(make):
+    env = make("Pendulum-v1", 2)
+    env.reset()
+    with pytest.raises(RunError, match=r"Pendulum-v1 #1.*action was not finite"):
+        env.step(torch.tensor([[0.0], [torch.nan]]))
+
+
+def test_a_worker_that_dies_in_a_step(make):
+    env = make("rlrun/Faulty-v0", 2, backend="async", kwargs={"kind": "exit", "at": 3})
+    workers = processes(env)
+    with pytest.raises(RunError, match=r"#0, seed \d+, step 3: its worker \(pid \d+\) died, exit code 3"):
+        until_it_stops(env)
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_a_worker_killed_while_idle(make):
+    env = make("rlrun/Endless-v0", 2, backend="async")
+    env.reset()
+    os.kill(processes(env)[1].pid, signal.SIGKILL)
+    with pytest.raises(RunError, match=r"#1, seed \d+, step 1: its worker .* died"):
+        until_it_stops(env)
+
+
+@pytest.mark.parametrize("how", ["hang", "stop"])
+def test_a_worker_that_does_not_answer(make, how):
+    values = {"id": "rlrun/Faulty-v0", "kwargs": {"kind": "hang", "at": 3}} if how == "hang" else {"id": "CartPole-v1"}
+    env = make(**values, num_envs=2, backend="async", timeout_s=0.5)
+    workers = processes(env)
+    env.reset()
+    if how == "stop":
+        os.kill(workers[0].pid, signal.SIGSTOP)
+    start = time.monotonic()
+    with pytest.raises(RunError, match=r"#0, seed \d+, step \d: its worker \(pid \d+\) gave no answer in 0.5 s"):
+        for _ in range(3):
+            env.step(torch.zeros(2, dtype=torch.long))
+    assert time.monotonic() - start < 3 and not any(worker.is_alive() for worker in workers)
+
+
+def test_a_stopped_worker_cannot_hang_a_snapshot_or_the_end(make):
+    env = make("CartPole-v1", 2, backend="async", timeout_s=0.5)
+    workers = processes(env)
+    env.reset()
+    os.kill(workers[1].pid, signal.SIGSTOP)
+    with pytest.raises(RunError, match="#1, .* gave no answer"):
+        env.get_extra_state()
+    env.close()
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_signals_are_left_to_the_run(make):
+    env = make("CartPole-v1", 2, backend="async")
+    env.reset()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        os.kill(processes(env)[0].pid, number)
+    env.step(torch.zeros(2, dtype=torch.long))
+    assert env.get_extra_state()["envs"] is not None
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(5)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
+def test_a_run_that_leaves_without_closing_leaves_no_worker(end):
+    script = f"""
+        import numpy as np, sys
+        sys.path.insert(0, {os.path.dirname(__file__)!r})
+        from conftest import env_config
+        from rlrun.envs.vector import VectorEnv
+
+        if __name__ == "__main__":
+            env = VectorEnv.make(env_config("CartPole-v1", 2, backend="async"), np.random.SeedSequence(0))
+            env.reset()
+            print(*(worker.pid for worker in env.venv.processes), flush=True)
+            {end}
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=30)
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2, done.stderr
+    deadline = time.monotonic() + 5
+    while any(os.path.exists(f"/proc/{pid}") for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)

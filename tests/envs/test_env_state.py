@@ -1,0 +1,174 @@
+"""Saved in mid-episode, restored elsewhere, environments go on bit for bit; where they cannot, they say so."""
+
+import random
+from collections import deque
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv
+
+from rlrun.envs.state import EPISODE_END, NATIVE, decode, encode
+from rlrun.envs.vector import VectorEnv
+
+MUJOCO = ["HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5", "Reacher-v5", "Pusher-v5", "InvertedDoublePendulum-v5"]
+SMALL = ["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCar-v0", "FrozenLake-v1", "Taxi-v4", "CliffWalking-v1"]
+
+
+def actions(env, steps, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    if isinstance(env.spec.action, spaces.Discrete):
+        return list(torch.randint(int(env.spec.action.n), (steps, env.num_envs), generator=generator))
+    return list(torch.rand(steps, env.num_envs, *env.spec.action.shape, generator=generator) * 2 - 1)
+
+
+def same(one, other):
+    tensors = zip(one[:7], other[:7], strict=True)
+    return all(torch.equal(a, b) for a, b in tensors) and one.info == other.info
+
+
+def goes_on_exactly(make, id, backend, **values):
+    """Disturbed and undisturbed runs agree over resets, and so do the states they end in."""
+    env = make(id, 2, backend=backend, **values)
+    assert env.method == NATIVE and env.exactness == "exact"
+    env.reset()
+    for action in actions(env, 25):
+        env.step(action)
+    tree = env.get_extra_state()
+    other = make(id, 2, seed=99, backend=backend, **values)
+    other.set_extra_state(tree)
+    assert torch.equal(other.obs, env.obs)
+    assert all(same(env.step(a), other.step(a)) for a in actions(env, 60, seed=1))
+    assert repr(env.get_extra_state()) == repr(other.get_extra_state())
+
+
+@pytest.mark.parametrize("id", MUJOCO)
+def test_mujoco(make, id):
+    goes_on_exactly(make, id, "sync", max_episode_steps=40)
+
+
+@pytest.mark.parametrize("id", SMALL)
+def test_classic_control_and_toy_text(make, id):
+    goes_on_exactly(make, id, "sync", max_episode_steps=40)
+
+
+@pytest.mark.parametrize("id", ["Humanoid-v5", "Taxi-v4"])
+def test_workers(make, id):
+    goes_on_exactly(make, id, "async", max_episode_steps=40)
+
+
+def test_from_workers_to_one_process_and_with_a_frame_stack(make):
+    values = {"wrappers": {"frame_stack": {"stack": 3}}}
+    env, other = make("Pendulum-v1", 2, backend="async", **values), make("Pendulum-v1", 2, seed=5, **values)
+    env.reset()
+    for action in actions(env, 5):
+        env.step(action)
+    other.set_extra_state(env.get_extra_state())
+    assert env.spec.frame_stack == 3 and env.obs.shape == (2, 3, 3)
+    assert all(same(env.step(a), other.step(a)) for a in actions(env, 220))
+
+
+def test_saving_changes_nothing(make):
+    one, other = make("Ant-v5"), make("Ant-v5")
+    one.reset(), other.reset()
+    for action in actions(one, 30):
+        one.get_extra_state()
+        assert same(one.step(action), other.step(action))
+
+
+def test_returns_and_lengths_go_on(make):
+    env, other = make("rlrun/Counter-v0"), make("rlrun/Counter-v0")
+    env.reset()
+    env.step(torch.tensor([0]))
+    other.set_extra_state(env.get_extra_state())
+    assert other.step(torch.tensor([0])).info["episodes"] == []
+    assert other.step(torch.tensor([0])).info["episodes"] == [(6.0, 3)]
+
+
+def test_restoring_before_the_first_reset_leaves_it_to_come(make):
+    env, other = make("CartPole-v1"), make("CartPole-v1", seed=3)
+    other.set_extra_state(env.get_extra_state())
+    assert other.obs is None and torch.equal(other.reset(), env.reset())
+
+
+class Hidden(gym.Env):
+    """Keeps its state where nobody can save it."""
+
+    observation_space, action_space = spaces.Box(-np.inf, np.inf, (1,)), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.walk = iter(range(int(self.np_random.integers(100)), 1000))
+        return np.array([next(self.walk)], np.float32), {}
+
+    def step(self, action):
+        return np.array([next(self.walk)], np.float32), 1.0, False, False, {}
+
+
+def test_what_cannot_be_saved_ends_its_episode_and_says_so(make):
+    gym.registry.pop("test/Hidden-v0", None)
+    gym.register("test/Hidden-v0", Hidden)
+    env = make("test/Hidden-v0", 2)
+    assert env.method == EPISODE_END
+    assert env.exactness.startswith("not exact, because episodes of test/Hidden-v0 end at a restore: ")
+    env.reset()
+    before = env.step(torch.tensor([0, 0])).obs
+    tree = env.get_extra_state()
+    rows = []
+    for seed in (1, 2):
+        other = make("test/Hidden-v0", 2, seed=seed)
+        other.set_extra_state(tree)
+        assert torch.equal(other.obs, before)
+        cut = other.step(torch.tensor([1, 1]))
+        assert cut.weight.tolist() == [0, 0] and cut.truncated.all() and not cut.terminated.any()
+        assert torch.equal(cut.final_obs, before) and cut.info["episodes"] == []
+        rows += [cut.obs, other.step(torch.tensor([0, 0])).obs]
+    assert torch.equal(rows[0], rows[2]) and torch.equal(rows[1], rows[0] + 1)  # resumed twice: equal
+
+
+def test_a_state_of_another_model_ends_the_episode_too(make):
+    hopper, cheetah = make("Hopper-v5"), make("HalfCheetah-v5")
+    hopper.reset()
+    cheetah.reset()
+    tree = {**hopper.get_extra_state(), "obs": cheetah.get_extra_state()["obs"]}
+    cheetah.set_extra_state(tree)
+    assert cheetah.step(torch.zeros(1, 6)).weight.item() == 0 and "or another model" in cheetah.exactness
+
+
+def test_a_simulator_of_its_own_ends_its_episodes():
+    venv = SyncVectorEnv([lambda: gym.make("CartPole-v1")])
+    env = VectorEnv(venv, np.random.SeedSequence(0))
+    env.reset()
+    env.set_extra_state(env.get_extra_state())
+    assert env.method == EPISODE_END and env.step(torch.tensor([0])).truncated.item()
+    assert env.step(torch.tensor([0])).weight.item() == 1
+    env.close()
+
+
+VALUES = [
+    None, True, 2**200, 0.1, float("inf"), "text", b"bytes", [1, (2, [3])], {"a": 1, 3: (None,)},
+    np.arange(4, dtype=np.int16), np.array(2.5), np.array([[b"S", b"F"]]), np.float64(0.1), np.int64(3),
+    deque([np.ones(2), 1], maxlen=5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_values_come_back_as_they_were(value):
+    back = decode(encode(value))
+    assert type(back) is type(value) and repr(back) == repr(value)
+    assert getattr(back, "maxlen", None) == getattr(value, "maxlen", None)
+
+
+@pytest.mark.parametrize("bits", ["PCG64", "MT19937", "SFC64"])
+def test_generators_go_on_and_stay_shared(bits):
+    generator = np.random.Generator(getattr(np.random, bits)(7))
+    generator.integers(10, dtype=np.int32)  # leaves half a word behind
+    tree, expected = encode(generator), generator.random(3)
+    assert np.array_equal(decode(tree).random(3), expected)
+    here = np.random.Generator(getattr(np.random, bits)(1))
+    assert decode(tree, here) is here and np.array_equal(here.random(3), expected)
+    own = random.Random(3)
+    tree, expected = encode(own), own.gauss()
+    assert decode(tree).gauss() == expected

@@ -1,0 +1,94 @@
+"""From ids and presets to environments, and one line for whatever is wrong with them."""
+
+import importlib.util
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+import yaml
+
+from rlrun.config.schema import EnvConfig, parse
+from rlrun.envs.make import find, make
+from rlrun.errors import ConfigError
+
+PRESETS = Path(__file__).parents[2] / "conf" / "env"
+NAMES = sorted(path.stem for path in PRESETS.glob("[!_]*.yaml"))
+
+
+def preset(name):
+    """A preset with what its defaults give, as a dict."""
+    values = yaml.safe_load((PRESETS / f"{name}.yaml").read_text())
+    for parent in reversed(values.pop("defaults", [])):
+        if parent != "_self_":
+            values = {**preset(parent), **values}
+    return values
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_presets_hold_what_environments_need(name):
+    assert (PRESETS / f"{name}.yaml").read_text().startswith("# ")
+    cfg = parse(EnvConfig, preset(name), "env")
+    missing = {"ALE/": "ale_py", "LunarLander": "Box2D"}
+    package = next((package for start, package in missing.items() if cfg.id.startswith(start)), "gymnasium")
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    assert find(cfg.id).id == cfg.id
+
+
+@pytest.mark.parametrize(
+    ("id", "values", "text"),
+    [
+        ("CartPool-v1", {}, "env.id='CartPool-v1': Environment `CartPool` doesn't exist."),
+        ("CartPole-v9", {}, "env.id='CartPole-v9': "),
+        ("no_such_package:Thing-v0", {}, "env.id='no_such_package:Thing-v0': cannot import 'no_such_package'"),
+        ("Pendulum-v1", {"kwargs": {"gravity": 1}}, "env.kwargs={'gravity': 1}: Pendulum-v1 cannot be made"),
+        ("CartPole-v1", {"wrappers": {"frame_stak": {}}}, "unknown name 'frame_stak'; did you mean 'frame_stack'?"),
+        ("CartPole-v1", {"wrappers": {"frame_stack": {"stack": 0}}}, "env.wrappers.frame_stack.stack=0: must be"),
+        ("CartPole-v1", {"wrappers": {"frame_stack": {}}}, "env.wrappers.frame_stack.stack: missing"),
+        ("FrozenLake-v1", {"wrappers": {"frame_stack": {"stack": 2}}}, "frame_stack needs Box observations"),
+    ],
+)
+def test_a_wrong_config_gets_one_line(config, id, values, text):
+    with pytest.raises(ConfigError) as caught:
+        make(config(id, **values))
+    assert text in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_missing_extra_names_what_to_install(config, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install rlrun\[atari\]"):
+        make(config("ALE/Pong-v5"))
+
+
+def test_a_missing_box2d_names_what_to_install(config):
+    if importlib.util.find_spec("Box2D") is not None:
+        pytest.skip("Box2D is installed")
+    with pytest.raises(ConfigError, match=r"env.id='LunarLander-v3': .*pip install rlrun\[box2d\]"):
+        make(config("LunarLander-v3"))
+
+
+def test_module_ids_import_their_module(config, tmp_path, monkeypatch):
+    source = "import gymnasium\ngymnasium.register('their/Env-v0', 'rlrun.envs.probes:Constant')\n"
+    (tmp_path / "their_envs.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert make(config("their_envs:their/Env-v0")).reset(seed=0)[0].tolist() == [0.0]
+
+
+def test_kwargs_wrappers_and_time_limit_are_applied(config):
+    wrappers = {"flatten": {}, "frame_stack": {"stack": 2}}
+    env = make(config("FrozenLake-v1", kwargs={"map_name": "8x8"}, wrappers=wrappers, max_episode_steps=3))
+    obs, _ = env.reset(seed=0)
+    assert obs.shape == (2, 64) and (obs[0] == obs[1]).all()  # 8 x 8 squares; the first frame twice
+    nxt, *_ = env.step(2)
+    assert (nxt[0] == obs[1]).all()
+    assert [env.step(0)[3] for _ in range(2)] == [False, True]
+
+
+def test_mujoco_keeps_quiet_and_writes_no_log(config, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    make(config("HalfCheetah-v5"))
+    assert capfd.readouterr().err == "" and list(tmp_path.iterdir()) == []
+
+
+def test_probes_are_registered():
+    assert {"rlrun/ProbeConstant-v0", "rlrun/Faulty-v0"} <= set(gym.registry)

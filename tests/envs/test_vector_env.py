@@ -1,0 +1,123 @@
+"""The batch-first contract: dtypes, seeds, workers equal to one process, and nothing shared with the simulator."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from rlrun.envs.vector import child_seed, finite
+from rlrun.errors import ConfigError
+from rlrun.types import Spec
+
+
+def run(env, steps=30):
+    torch.manual_seed(0)
+    rows = [env.reset()]
+    for _ in range(steps):
+        step = env.step(torch.rand(env.num_envs, *env.spec.action.shape) * 2 - 1)
+        rows += [step.obs, step.reward, step.final_obs]
+    return torch.cat([row.flatten() for row in rows])
+
+
+def test_shapes_and_dtypes(make):
+    env = make("Hopper-v5", 3)
+    assert isinstance(env.spec, Spec) and env.spec.num_envs == 3
+    assert env.reset().shape == (3, 11)
+    step = env.step(torch.full((3, 3), 0.5))
+    assert step.obs.dtype == step.reward.dtype == step.weight.dtype == torch.float32
+    assert step.terminated.dtype == step.truncated.dtype == torch.bool
+    assert step.obs.shape == (3, 11) and step.reward.shape == step.terminated.shape == step.weight.shape == (3,)
+
+
+def test_discrete_observations_are_whole_numbers(make):
+    env = make("FrozenLake-v1", 2)
+    assert env.reset().tolist() == [0, 0] and env.reset().dtype == torch.int64
+    assert env.step(torch.tensor([1, 2])).obs.dtype == torch.int64
+
+
+def test_workers_see_what_one_process_sees(make):
+    assert torch.equal(run(make("Hopper-v5", 2)), run(make("Hopper-v5", 2, backend="async")))
+
+
+def test_equal_seeds_equal_rows_other_seeds_other_rows(make):
+    one, two, other = make("Hopper-v5", 2, seed=1), make("Hopper-v5", 2, seed=1), make("Hopper-v5", 2, seed=2)
+    first = run(one)
+    assert torch.equal(first, run(two)) and not torch.equal(first, run(other))
+    assert not torch.equal(one.reset()[0], one.reset()[1])  # every environment has its own
+
+
+def test_seeds_are_children_of_the_sequence():
+    root = np.random.SeedSequence(5)
+    seeds = [child_seed(root, i) for i in range(4)]
+    spawned = [int(child.generate_state(1, np.uint32)[0] >> 1) for child in np.random.SeedSequence(5).spawn(4)]
+    assert seeds == spawned and root.n_children_spawned == 0 and max(seeds) < 2**31
+
+
+def test_a_later_reset_draws_on_and_a_seeded_one_repeats(make):
+    env = make("CartPole-v1")
+    first, second = env.reset(), env.reset()
+    assert not torch.equal(first, second)
+    assert torch.equal(env.reset(np.random.SeedSequence(0)), first) and torch.equal(env.reset(), second)
+
+
+def test_steps_are_not_views_of_the_simulator(make):
+    env = make("rlrun/Counter-v0", kwargs={"length": 5})
+    obs = env.reset()
+    one = env.step(torch.tensor([0]))
+    kept = one.obs.clone()
+    env.step(torch.tensor([0]))
+    assert obs.tolist() == [[0, 0]] and torch.equal(one.obs, kept) and one.reward.tolist() == [1.0]
+
+
+def test_a_time_limit_truncates(make):
+    env = make("Pendulum-v1", max_episode_steps=2)
+    env.reset()
+    steps = [env.step(torch.zeros(1, 1)) for _ in range(4)]
+    assert [step.truncated.item() for step in steps] == [False, True, False, True]
+    assert not torch.equal(steps[1].final_obs, steps[1].obs)
+
+
+class Drawn(gym.Env):
+    """A problem drawn at random: by the constructor where it takes the seed, by reset else."""
+
+    observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        drawn = np.random.default_rng((options or {}).get("instance_seed", seed)).random(1)
+        return drawn.astype(np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, True, False, {}
+
+
+class DrawnOnce(Drawn):
+    def __init__(self, instance_seed=None):
+        self.instance_seed = instance_seed
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed, options={"instance_seed": self.instance_seed})
+
+
+@pytest.mark.parametrize("entry", [Drawn, DrawnOnce])
+def test_an_instance_seed_fixes_the_problem_for_all_episodes(make, entry):
+    gym.registry.pop("test/Drawn-v0", None)
+    gym.register("test/Drawn-v0", entry)
+    env, other = make("test/Drawn-v0", 2, instance_seed=3), make("test/Drawn-v0", 2, seed=9, instance_seed=3)
+    first = env.reset()
+    assert first[0] == first[1] and torch.equal(first, other.reset())
+    assert torch.equal(env.step(torch.tensor([0, 0])).obs, first)  # after a reset inside the step, too
+    assert not torch.equal(make("test/Drawn-v0", 2, instance_seed=4).reset(), first)
+
+
+def test_tuple_observations_are_refused_and_can_be_flattened(make):
+    with pytest.raises(ConfigError, match=r"Tuple observations are not supported; add env.wrappers.flatten"):
+        make("Blackjack-v1")
+    env = make("Blackjack-v1", wrappers={"flatten": {}})
+    assert env.reset().shape == (1, 32 + 11 + 2) and env.reset().sum() == 3
+
+
+def test_finite_is_exact_where_the_square_overflows():
+    assert finite(np.array([1e30, -3e38], np.float32))
+    assert not finite(np.array([0.0, np.inf], np.float32)) and not finite(np.array([np.nan], np.float32))
