@@ -1,0 +1,117 @@
+"""State as JSON plus tensors, exact both ways, with nothing to unpickle.
+
+A state is a flat dict of names to trees; a tree is dicts, lists and tuples over None, bool, int, float, str, bytes,
+NumPy arrays and scalars, and tensors. Its skeleton is JSON in which `{"$tag": ...}` stands for what JSON lacks. Arrays
+are named by their place, as a JSON pointer (RFC 6901) without the first slash, so that no two can share a name.
+"""
+
+import math
+import struct
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlrun.snapshot.tensors import dtype_name
+
+
+def encode(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Skeleton and tensors of a state. Both are copies (tensors contiguous, on CPU): later changes do not reach them.
+
+    Raises TypeError, naming the place, for a leaf that could not be read back as the same thing.
+    """
+    tensors: dict[str, Tensor] = {}
+    if not all(_plain(name) and name != "__metadata__" for name in state):  # a name safetensors keeps for itself
+        raise TypeError(f"state names must be printable and without a leading $: {list(state)}")
+    return {name: _encode(tree, _escape(name), tensors) for name, tree in state.items()}, tensors
+
+
+def decode(skeleton: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The state again. Raises KeyError, TypeError or ValueError for what `encode` cannot have written."""
+    return {name: _decode(tree, tensors) for name, tree in skeleton.items()}
+
+
+def _encode(tree: Any, place: str, tensors: dict[str, Tensor]) -> Any:
+    kind = type(tree)
+    if tree is None or kind in (bool, str):
+        return tree
+    if kind is int:  # beyond 64 bits other readers of JSON give up, and decimal digits are limited
+        return tree if -(2**63) <= tree < 2**63 else {"$int": hex(tree)}
+    if kind is float:  # the bits of an infinity or nan
+        return tree if math.isfinite(tree) else {"$float": struct.pack(">d", tree).hex()}
+    if kind is list:
+        return _encode_items(tree, place, tensors)
+    if kind is tuple:
+        return {"$tuple": _encode_items(tree, place, tensors)}
+    if kind in (dict, OrderedDict):
+        if all(_plain(key) for key in tree):
+            return {key: _encode(value, f"{place}/{_escape(key)}", tensors) for key, value in tree.items()}
+        return {"$dict": _encode_items([list(pair) for pair in tree.items()], place, tensors)}
+    return _encode_array(tree, place, tensors)
+
+
+def _encode_items(items: Any, place: str, tensors: dict[str, Tensor]) -> list[Any]:
+    return [_encode(item, f"{place}/{index}", tensors) for index, item in enumerate(items)]
+
+
+def _encode_array(leaf: Any, place: str, tensors: dict[str, Tensor]) -> dict[str, str]:
+    try:
+        if isinstance(leaf, Tensor):
+            dtype_name(leaf)
+            tag, tensor = "$tensor", leaf.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        elif type(leaf) is bytes:
+            tag, tensor = "$bytes", torch.from_numpy(np.frombuffer(leaf, np.uint8).copy())
+        elif type(leaf) is np.ndarray:
+            tag, tensor = "$array", torch.from_numpy(leaf.copy(order="C"))
+        elif isinstance(leaf, np.generic):
+            tag, tensor = "$scalar", torch.from_numpy(np.array(leaf))
+        else:
+            raise TypeError(f"a snapshot cannot hold a {type(leaf).__qualname__}")
+        dtype_name(tensor)
+    except (TypeError, ValueError) as error:  # from_numpy refuses objects, dates and foreign byte orders
+        raise TypeError(f"{place}: {error}") from None
+    tensors[place] = tensor
+    return {tag: place}
+
+
+def _decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(tree, list):
+        return [_decode(item, tensors) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    tag = next(iter(tree), "")
+    if not tag.startswith("$"):
+        return {key: _decode(value, tensors) for key, value in tree.items()}
+    return _decode_tag(tag, tree[tag], tensors)
+
+
+def _decode_tag(tag: str, value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    match tag:
+        case "$int":
+            return int(value, 16)
+        case "$float":
+            return struct.unpack(">d", bytes.fromhex(value))[0]
+        case "$tuple":
+            return tuple(_decode(value, tensors))
+        case "$dict":
+            return {key: item for key, item in _decode(value, tensors)}
+        case "$tensor":
+            return tensors[value]
+        case "$bytes":
+            return tensors[value].numpy().tobytes()
+        case "$array":
+            return tensors[value].numpy()
+        case "$scalar":
+            return tensors[value].numpy()[()]
+    raise ValueError(f"unknown tag {tag!r}")
+
+
+def _plain(key: Any) -> bool:
+    return type(key) is str and key.isprintable() and not key.startswith("$")
+
+
+def _escape(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,551 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from memory_ring import MemoryRing
+
+from rlrun.errors import SnapshotError
+from rlrun.snapshot import atomic, manifest, segments, store
+from rlrun.snapshot.store import Snapshot, Store, step_name
+
+
+@pytest.fixture(autouse=True)
+def small_and_quick(monkeypatch):
+    monkeypatch.setattr(segments, "SEGMENT_ROWS", 16)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no test here cuts the power
+
+
+def state(step: int = 0) -> dict:
+    return {
+        "agent.actor.weight": torch.arange(6.0).reshape(2, 3) + step,
+        "agent.noise._extra_state": torch.arange(4, dtype=torch.uint8),
+        "loop.step": torch.tensor(step),
+        "loop._extra_state": {"first": (True, 1), "rng": {"state": 2**127 + step}, "sum": np.array([step], np.uint64)},
+    }
+
+
+def save(target: Store, step: int, ring: MemoryRing, name: str | None = None, clock: float = 0.0) -> Path:
+    return target.save(name or step_name(step), state(step), {"replay": ring}, {"step": step}, {"wall_s": clock})
+
+
+def grown(total: int, capacity: int = 100) -> MemoryRing:
+    ring = MemoryRing(capacity)
+    ring.extend(total)
+    return ring
+
+
+def restored(snapshot: Snapshot, capacity: int = 100) -> MemoryRing:
+    ring = MemoryRing(capacity)
+    snapshot.restore_ring("replay", ring)
+    return ring
+
+
+def equal(a: MemoryRing, b: MemoryRing) -> bool:
+    return a.total == b.total and all(torch.equal(x, b.alive()[name]) for name, x in a.alive().items())
+
+
+@pytest.mark.parametrize("total", [0, 1, 15, 16, 17, 99, 100, 101, 1000])
+def test_state_and_ring_come_back(tmp_path, total):
+    ring = grown(total)
+    path = save(Store(tmp_path, keep=2), 10, ring, clock=1.5)
+    assert (tmp_path / "snapshots/LATEST").read_text() == "step_000000010\n"
+    snapshot = Store(tmp_path).load()
+    assert (snapshot.name, snapshot.path, snapshot.faults) == ("step_000000010", path, [])
+    assert (snapshot.header, snapshot.clocks) == ({"step": 10}, {"wall_s": 1.5})
+    assert list(snapshot.state) == list(state())
+    assert torch.equal(snapshot.state["agent.actor.weight"], state(10)["agent.actor.weight"])
+    assert snapshot.state["loop._extra_state"] == state(10)["loop._extra_state"]
+    assert equal(restored(snapshot), ring)
+
+
+def test_the_agent_is_a_plain_safetensors_file(tmp_path):
+    path = save(Store(tmp_path, keep=1), 1, grown(5))
+    agent = safetensors.torch.load_file(path / "agent.safetensors")
+    assert set(agent) == {"agent.actor.weight", "agent.noise._extra_state"}
+
+
+def test_a_loaded_ring_is_free_of_the_files(tmp_path):
+    snapshot = save(Store(tmp_path, keep=1), 1, grown(40))
+    ring = restored(Store(tmp_path).load())
+    for part in snapshot.rglob("*.bin"):
+        part.write_bytes(bytes(part.stat().st_size))
+    assert equal(ring, grown(40))
+
+
+def test_a_ring_of_another_shape_is_refused(tmp_path):
+    save(Store(tmp_path, keep=1), 1, grown(5))
+    snapshot = Store(tmp_path).load()
+    with pytest.raises(SnapshotError, match="replay: capacity is 100, this run's is 50"):
+        snapshot.restore_ring("replay", MemoryRing(50))
+    with pytest.raises(SnapshotError, match="replay/obs"):
+        snapshot.restore_ring("replay", MemoryRing(100, width=4))
+    with pytest.raises(SnapshotError, match="rollout: not in this snapshot"):
+        snapshot.restore_ring("rollout", MemoryRing(100))
+
+
+# cost
+
+
+def bytes_written(monkeypatch, action) -> int:
+    sizes = []
+    real = atomic.write_new
+
+    def counted(path, chunks):
+        written = real(path, chunks)
+        sizes.append(written.size if path.suffix == ".bin" else 0)
+        return written
+
+    with monkeypatch.context() as patch:
+        for module in (atomic, segments):
+            patch.setattr(module, "write_new", counted)
+        action()
+    return sum(sizes)
+
+
+def test_cost_follows_new_rows(tmp_path, monkeypatch):
+    ring, target = grown(5000, capacity=4000), Store(tmp_path, keep=2)
+    row, segment = segments.describe(ring).row_bytes, segments.SEGMENT_ROWS
+    first = bytes_written(monkeypatch, lambda: save(target, 1, ring))
+    ring.extend(40)
+    second = bytes_written(monkeypatch, lambda: save(target, 2, ring))
+    assert first == 4000 * row
+    assert second <= (40 + 2 * segment) * row
+
+
+def inodes(path: Path) -> dict[str, int]:
+    return {part.name: part.stat().st_ino for part in (path / "replay").iterdir()}
+
+
+def test_full_segments_are_shared_between_snapshots_and_after_a_resume(tmp_path):
+    ring = grown(200)
+    first = inodes(save(Store(tmp_path, keep=3), 1, ring))
+    target = Store(tmp_path, keep=3)
+    ring = restored(target.load())
+    ring.extend(20)
+    second = inodes(save(target, 2, ring))
+    third = inodes(save(target, 2, ring, name="best"))
+    full = {segments.filename(number) for number in range(8, 12)}  # rows 128 to 191; 120 to 127 is partial
+    assert {name for name in first if first[name] == second.get(name)} == full
+    assert {name: third[name] for name in full} == {name: second[name] for name in full}
+    assert equal(restored(Store(tmp_path).load("best")), grown(220))
+
+
+def test_without_hard_links_segments_are_copied(tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise PermissionError(1, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    target, ring = Store(tmp_path, keep=2), grown(50)
+    save(target, 1, ring)
+    ring.extend(20)
+    save(target, 2, ring)
+    assert equal(restored(Store(tmp_path).load()), ring)
+
+
+def test_segments_deleted_behind_our_back_are_written_again(tmp_path):
+    target, ring = Store(tmp_path, keep=2), grown(50)
+    shutil.rmtree(save(target, 1, ring))
+    ring.extend(20)
+    save(target, 2, ring)
+    assert equal(restored(Store(tmp_path).load()), ring)
+
+
+def test_an_emptied_ring_shares_nothing_with_its_past(tmp_path):
+    target = Store(tmp_path, keep=2)
+    save(target, 1, grown(50))
+    other = MemoryRing(100)
+    other.extend(20)
+    other.data["obs"] += 1
+    save(target, 2, other)
+    assert equal(restored(Store(tmp_path).load()), other)
+
+
+def test_reading_a_snapshot_does_not_lend_its_segments_to_another_ring(tmp_path):
+    save(Store(tmp_path, keep=2), 1, grown(50))
+    target = Store(tmp_path, keep=2)
+    target.load()
+    other = grown(50)
+    other.data["obs"] += 1
+    save(target, 2, other)
+    assert equal(restored(Store(tmp_path).load()), other)
+
+
+# digest
+
+
+def digest(path: Path) -> str:
+    return json.loads((path / "manifest.json").read_text())["digest"]
+
+
+@pytest.mark.parametrize("total", [30, 100, 333])
+def test_digest_does_not_depend_on_the_history_of_snapshots(tmp_path, total):
+    digests = set()
+    for run, stops in enumerate([(), (1, 17, 29), range(0, total, total // 5)]):
+        (tmp_path / str(run)).mkdir()
+        target, ring = Store(tmp_path / str(run), keep=2), MemoryRing(100)
+        for stop in stops:
+            ring.extend(stop - ring.total)
+            save(target, stop, ring)
+        ring.extend(total - ring.total)
+        digests.add(digest(save(target, total, ring, clock=run)))
+        target = Store(tmp_path / str(run), keep=2)
+        digests.add(digest(save(target, total, restored(target.load()), name="best")))
+    assert len(digests) == 1
+
+
+def test_digest_changes_with_every_bit_of_state(tmp_path):
+    target = Store(tmp_path, keep=9)
+    digests = [digest(save(target, 10, grown(150)))]
+    for row in (50, 63, 64, 100, 149):  # oldest, partial, full, newest block
+        ring = grown(150)
+        ring.data["frame"][row % 100, 1, 1] ^= 1
+        digests.append(digest(target.save("best", state(10), {"replay": ring}, {}, {})))
+        target = Store(tmp_path, keep=9)
+    for name, value in {
+        "loop.step": torch.tensor(10, dtype=torch.int32),
+        "agent.actor.weight": state(10)["agent.actor.weight"].reshape(3, 2),
+        "loop._extra_state": {**state(10)["loop._extra_state"], "first": [True, 1]},
+        "agent.other": None,
+    }.items():
+        digests.append(digest(target.save("best", {**state(10), name: value}, {"replay": grown(150)}, {}, {})))
+    digests.append(digest(target.save("best", state(10), {"replay": grown(150, capacity=101)}, {}, {})))
+    digests.append(digest(target.save("best", state(10), {"replay": grown(151)}, {}, {})))
+    assert len(set(digests)) == len(digests)
+
+
+# faults
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    """Three snapshots: steps 1 and 2, best."""
+    target, ring = Store(tmp_path, keep=2), grown(40)
+    save(target, 1, ring, name="best")
+    save(target, 1, ring)
+    ring.extend(10)
+    save(target, 2, ring)
+    return tmp_path
+
+
+def parts(path: Path) -> list[str]:
+    return sorted(part.relative_to(path).as_posix() for part in path.rglob("*") if part.is_file())
+
+
+def own(path: Path) -> None:
+    """Give a file an inode of its own, so that damage to it stays there."""
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content)
+
+
+def flip(path: Path, bit: int) -> None:
+    own(path)
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def test_any_flipped_bit_and_any_cut_is_found_and_named(run):
+    latest, rng = run / "snapshots/step_000000002", np.random.default_rng(0)
+    for part in parts(latest):
+        path, good = latest / part, (latest / part).read_bytes()
+        for bit in rng.integers(8 * len(good), size=12):
+            flip(path, int(bit))
+            with pytest.raises(SnapshotError, match=rf"^step_000000002: {part}: [^\n]+$"):
+                Store(run).load(latest.name)
+            path.write_bytes(good)
+        for size in rng.integers(len(good), size=3):
+            path.write_bytes(good[:size])
+            with pytest.raises(SnapshotError, match=rf"^step_000000002: {part}: [^\n]+$"):
+                Store(run).load(latest.name)
+            path.write_bytes(good)
+    assert Store(run).load().faults == []
+
+
+def test_a_missing_file_is_named(run):
+    latest = run / "snapshots/step_000000002"
+    for part in parts(latest):
+        content = (latest / part).read_bytes()
+        (latest / part).unlink()
+        with pytest.raises(SnapshotError, match=rf"^step_000000002: {part}: missing$"):
+            Store(run).load(latest.name)
+        (latest / part).write_bytes(content)
+
+
+def forge(path: Path, change) -> None:
+    """Rewrite the manifest with a right checksum, as a stranger could."""
+    values = json.loads((path / "manifest.json").read_text())
+    del values["checksum"]
+    change(values)
+    values["checksum"] = manifest._checksum(values)
+    (path / "manifest.json").write_text(manifest._canonical(values))
+
+
+FORGERIES = {
+    "newer format": (lambda m: m.update(format=2), "format 2 is newer"),
+    "unknown old format": (lambda m: m.update(format=0), "cannot be read"),
+    "format of a wrong type": (lambda m: m.update(format="1"), "valid integer"),
+    "extra key": (lambda m: m.update(code="x"), "code"),
+    "missing key": (lambda m: m.pop("rings"), "rings"),
+    "other name": (lambda m: m.update(name="best"), "belongs to 'best'"),
+    "no ring": (lambda m: m["rings"].clear(), "files do not match rings"),
+    "huge ring": (lambda m: m["rings"]["replay"].update(total=10**18, capacity=10**18), "files do not match rings"),
+    "no rows a segment": (lambda m: m["rings"]["replay"].update(segment_rows=0), "segment_rows"),
+    "unknown dtype": (lambda m: m["rings"]["replay"]["fields"]["obs"].update(dtype="object"), "unknown dtype"),
+    "wider rows": (lambda m: m["rings"]["replay"]["fields"]["obs"].update(shape=[10**30]), "files do not match"),
+    "path outside": (lambda m: m["rings"].update({"../x": m["rings"].pop("replay")}), "bad ring name '../x'"),
+    "absolute path": (lambda m: m["files"].update({"/etc/passwd": m["files"].pop("state.json")}), "state.json"),
+}
+
+
+@pytest.mark.parametrize("change, fault", FORGERIES.values(), ids=FORGERIES)
+def test_a_forged_manifest_gives_one_line(run, change, fault):
+    forge(run / "snapshots/step_000000002", change)
+    with pytest.raises(SnapshotError, match=rf"^step_000000002: manifest.json: [^\n]*{fault}[^\n]*$"):
+        Store(run).load("step_000000002")
+
+
+def replace_listed(path: Path, part: str, content: bytes) -> None:
+    (path / part).write_bytes(content)
+    size, sha256 = len(content), atomic.hashlib.sha256(content).hexdigest()
+    forge(path, lambda m: m["files"].update({part: {"size": size, "sha256": sha256}}))
+
+
+@pytest.mark.parametrize(
+    "part, content",
+    [
+        ("state.json", b"["),
+        ("state.json", b"[]"),
+        ("state.json", b"[" * 100_000),
+        ("state.json", b'{"a": {"$tensor": "nowhere"}}'),
+        ("state.json", b'{"a": {"$pickle": "gASVAAAA"}}'),
+        ("state.json", b'{"a": {"$dict": [[[], 1]]}}'),
+        ("state.json", b'{"a": {"$int": "0xg"}}'),
+        ("agent.safetensors", b""),
+        ("agent.safetensors", b"\xff" * 64),
+        ("agent.safetensors", b"\x80\x04\x95pickle"),
+    ],
+)
+def test_forged_content_gives_one_line(run, part, content):
+    replace_listed(run / "snapshots/step_000000002", part, content)
+    with pytest.raises(SnapshotError, match=rf"^step_000000002: {part}: cannot be read [^\n]*$"):
+        Store(run).load("step_000000002")
+
+
+def test_links_and_strange_files_are_refused(run, tmp_path_factory):
+    latest, outside = run / "snapshots/step_000000002", tmp_path_factory.mktemp("outside")
+    (latest / "extra").touch()
+    with pytest.raises(SnapshotError, match="does not list 'extra'"):
+        Store(run).load(latest.name)
+    (latest / "extra").unlink()
+    (latest / "replay/extra").mkdir()
+    with pytest.raises(SnapshotError, match="does not list 'replay/extra'"):
+        Store(run).load(latest.name)
+    (latest / "replay/extra").rmdir()
+    for name in ("state.json", "replay", "manifest.json", ""):
+        moved = outside / (name or latest.name)
+        shutil.move(latest / name, moved)
+        (latest / name).symlink_to(moved)
+        with pytest.raises(SnapshotError, match=r"does not list|is a link|not a file"):
+            Store(run).load(latest.name)
+        (latest / name).unlink()
+        shutil.move(moved, latest / name)
+    assert Store(run).load().faults == []
+
+
+def test_swapped_manifests_are_found(run):
+    one, two = (run / f"snapshots/step_00000000{step}/manifest.json" for step in (1, 2))
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    snapshot = Store(run).load()
+    assert snapshot.name == "best"
+    assert [fault.split(": ")[0] for fault in snapshot.faults] == ["step_000000002", "step_000000001"]
+    forge(one.parent, lambda m: m.update(name=one.parent.name))
+    with pytest.raises(SnapshotError, match="step_000000001: "):
+        Store(run).load(one.parent.name)
+
+
+def test_falls_back_from_the_newest_to_best_and_says_why(run):
+    folder = run / "snapshots"
+    seen = []
+    for name in ("step_000000002", "step_000000001", "best"):
+        snapshot = Store(run).load()
+        assert (snapshot.name, len(snapshot.faults)) == (name, len(seen))
+        assert equal(restored(snapshot), grown(50 if name.endswith("2") else 40))
+        flip(folder / name / "replay/segment_000001.bin", 100)
+        seen.append(f"{name}: replay/segment_000001.bin: hash differs")
+    with pytest.raises(SnapshotError) as error:
+        Store(run).load()
+    assert str(error.value).splitlines() == seen
+    with pytest.raises(SnapshotError, match="no snapshot"):
+        Store(run / "elsewhere").load()
+
+
+@pytest.mark.parametrize("text", [None, "", "../../etc", "step_000000009", "best/../best", "\0"])
+def test_a_bad_latest_is_passed_over(run, text):
+    (run / "snapshots/LATEST").unlink()
+    if text is not None:
+        (run / "snapshots/LATEST").write_text(text)
+    snapshot = Store(run).load()
+    assert snapshot.name == "step_000000002"
+    assert len(snapshot.faults) == 1
+
+
+def test_a_named_snapshot_is_that_one_or_none(run):
+    assert Store(run).load("best").name == "best"
+    for name in ("step_000000003", "../snapshots/best", "LATEST", ""):
+        with pytest.raises(SnapshotError):
+            Store(run).load(name)
+
+
+def test_a_format_of_the_past_is_migrated(run, monkeypatch):
+    monkeypatch.setattr(manifest, "FORMAT", 3)
+    monkeypatch.setitem(manifest.MIGRATIONS, 1, lambda header, state: ({**header, "new": 1}, state))
+    monkeypatch.setitem(manifest.MIGRATIONS, 2, lambda header, state: (header, {**state, "two": header["new"]}))
+    snapshot = Store(run).load()
+    assert snapshot.header["new"] == snapshot.state["two"] == 1
+
+
+# retention, replacement, kills
+
+
+def test_retention_keeps_the_latest_and_best(tmp_path):
+    target = Store(tmp_path, keep=2)
+    for step in (5, 10, 15, 20):
+        save(target, step, grown(step))
+        if step == 5:
+            save(target, step, grown(step), name="best")
+    assert target.names() == [step_name(20), step_name(15), "best"]
+    assert sorted(os.listdir(target.folder)) == sorted([*target.names(), "LATEST", store.STAGING])
+
+
+def test_the_future_that_a_fall_back_left_is_removed(tmp_path):
+    target = Store(tmp_path, keep=2)
+    for step in (10, 20, 30):
+        save(target, step, grown(step))
+    save(target, 25, grown(25))
+    assert target.names() == [step_name(25), step_name(20)]
+    assert Store(tmp_path).load().name == step_name(25)
+
+
+def test_saving_a_name_again_replaces_it(tmp_path):
+    target, ring = Store(tmp_path, keep=2), grown(40)
+    save(target, 7, ring)
+    ring.extend(1)
+    save(target, 7, ring, clock=2.0)
+    assert Store(tmp_path).load().clocks == {"wall_s": 2.0}
+    assert equal(restored(Store(tmp_path).load()), ring)
+
+
+def test_a_reader_touches_nothing(run):
+    leftover = run / "snapshots/.tmp-step_000000003"
+    leftover.mkdir()
+    reader = Store(run)
+    reader.load()
+    with pytest.raises(ValueError, match="cannot save"):
+        save(reader, 3, grown(1))
+    assert leftover.exists()
+
+
+def test_leftovers_are_swept_and_a_half_replaced_snapshot_is_put_back(run):
+    folder = run / "snapshots"
+    (folder / ".tmp-step_000000003/replay").mkdir(parents=True)
+    (folder / ".trash-x").mkdir()
+    (folder / ".tmp-LATEST").write_text("step")
+    (folder / "best").rename(folder / ".old-best")
+    shutil.copytree(folder / "step_000000001", folder / ".old-step_000000001")
+    target = Store(run, keep=2)
+    assert sorted(os.listdir(folder)) == ["LATEST", "best", "step_000000001", "step_000000002"]
+    assert target.load("best").name == "best"
+
+
+@pytest.mark.parametrize("call", ["open", "fsync", "rename", "replace", "mkdir"])
+def test_when_a_system_call_fails_the_last_snapshot_stays_and_the_next_one_works(run, monkeypatch, call):
+    ring = restored(Store(run).load())
+    ring.extend(30)
+    for nth in range(40):
+        target, calls = Store(run, keep=2), iter(range(1000))
+        holder = {"open": "builtins.open", "mkdir": "pathlib.Path.mkdir"}.get(call, f"os.{call}")
+        with monkeypatch.context() as patch:
+            real = open if call == "open" else Path.mkdir if call == "mkdir" else getattr(os, call)
+
+            def fail(*args, real=real, calls=calls, nth=nth, **kwargs):
+                if next(calls) == nth:
+                    raise OSError(28, "No space left on device", "x")
+                return real(*args, **kwargs)
+
+            patch.setattr(holder, fail)
+            try:
+                save(target, 3, ring)
+            except SnapshotError as error:
+                assert str(error) == "step_000000003: cannot be written: No space left on device (x)"
+            else:
+                assert nth > 0
+                break
+        assert Store(run).load().faults == []
+    else:
+        pytest.fail("the save never got through")
+    save(target, 4, ring)
+    assert equal(restored(Store(run).load()), ring)
+
+
+KILLS = """
+import os, random, signal, sys, time, torch
+from pathlib import Path
+from memory_ring import MemoryRing
+from rlrun.snapshot import segments
+from rlrun.snapshot.store import Store, step_name
+
+segments.SEGMENT_ROWS = 16
+run, rows = Path(sys.argv[1]), 9
+
+def resume(target):
+    ring = MemoryRing(100)
+    if not target.names():
+        return ring
+    snapshot = target.load()
+    assert not snapshot.faults, snapshot.faults
+    snapshot.restore_ring("replay", ring)
+    assert ring.total == rows * int(snapshot.state["step"])
+    return ring
+
+def train(pipe):
+    target = Store(run, keep=2)
+    ring = resume(target)
+    while True:
+        ring.extend(rows)
+        step = ring.total // rows
+        state = {"step": torch.tensor(step), "agent.w": torch.full((1000,), float(step))}
+        target.save(step_name(step), state, {"replay": ring}, {}, {})
+        os.write(pipe, step.to_bytes(8, "little"))
+        target.save("best", state, {}, {}, {})
+
+for attempt in range(10):
+    source, pipe = os.pipe()
+    child = os.fork()
+    if child == 0:
+        train(pipe)
+    for _ in range(random.randint(1, 3)):
+        reached = int.from_bytes(os.read(source, 8), "little")
+    time.sleep(random.uniform(0, 0.02))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    ring, true = resume(Store(run)), MemoryRing(100)
+    true.extend(ring.total)
+    assert ring.total >= rows * reached
+    assert all(torch.equal(column, true.alive()[name]) for name, column in ring.alive().items())
+"""
+
+
+def test_kill_9_in_a_loop_of_saves_leaves_a_loadable_latest(tmp_path):
+    places = [str(Path(__file__).parent), str(Path(store.__file__).parents[2])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", KILLS, str(tmp_path)], env=environment, check=True)
