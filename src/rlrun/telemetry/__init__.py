@@ -1,0 +1,55 @@
+"""What a run tells the world: metrics.jsonl (the truth), and from the same rows TensorBoard and the console."""
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+from rlrun.config.schema import LoggerConfig
+from rlrun.telemetry.board import Board
+from rlrun.telemetry.console import Console, open_console
+from rlrun.telemetry.metrics import MetricsFile, ordered
+
+
+class Telemetry:
+    """Takes rows and shows progress. `from_step` > 0 continues a run: later rows are cut from every output."""
+
+    def __init__(self, run: Path, logger: LoggerConfig, title: str, total_steps: int, from_step: int):
+        self._metrics = MetricsFile(run / "metrics.jsonl", from_step)
+        self._console: Console = open_console(logger.console, title, run, total_steps, self._metrics.past)
+        self._board: Board | None = None
+        if logger.tensorboard:
+            try:
+                self._board = Board(run / "tb", self._metrics.past)
+            except (ImportError, OSError) as error:  # derived data: its loss is told, not fatal
+                self.message(f"TensorBoard is off: {error}")
+        self._metrics.past.clear()
+        self.progress = self._console.progress  # called every tick: no layer in between
+        self.progress(from_step)
+
+    def row(self, values: dict[str, Any]) -> None:
+        """Record one step value. Needs `step` and `wall_s`; non-finite numbers are left out. Raises RunError."""
+        row = ordered(values)
+        self._metrics.append(row)
+        if self._board:
+            try:
+                self._board.write(row)
+            except OSError as error:
+                self._board = None
+                self.message(f"TensorBoard is off: {error}")
+        self._console.row(row)
+
+    def message(self, text: str) -> None:
+        """A line for the user."""
+        self._console.message(text)
+
+    def sync(self) -> None:
+        """Return once every row is on the disk: a snapshot promises the rows before it."""
+        self._metrics.sync()
+
+    def close(self, summary: dict[str, Any]) -> None:
+        """Write the last lines and let go of everything. `summary` is that of summary.json; {} after a crash."""
+        self._metrics.close()
+        if self._board:
+            with contextlib.suppress(OSError):
+                self._board.close()
+        self._console.close(summary)

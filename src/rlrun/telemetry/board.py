@@ -1,0 +1,74 @@
+"""TensorBoard scalars, derived from the rows of metrics.jsonl.
+
+Event files are written here, without `torch.utils.tensorboard` or tensorflow: that saves seconds of imports and a
+writer thread. Format: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib/io/record_writer.h
+"""
+
+import os
+import socket
+import struct
+import time
+from pathlib import Path
+
+from rlrun.telemetry.metrics import Row
+
+
+class Board:
+    """Writes each row as one event. `past` rows are written anew, so a resumed run shows every step once.
+
+    Times are those of `wall_s`, counted so that the last past row is now: a pause between stop and resume is no
+    training time, and the curves over relative time stay true. Raises ImportError without tensorboard, OSError.
+    """
+
+    def __init__(self, folder: Path, past: list[Row]):
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("*tfevents*"):
+            old.unlink()
+        self._event = Event
+        self._origin = time.time() - (past[-1]["wall_s"] if past else 0.0)
+        name = f"events.out.tfevents.{int(self._origin)}.{socket.gethostname()}.{os.getpid()}.{time.time_ns()}"
+        self._file = (folder / name).open("wb")
+        self._file.write(_record(Event(wall_time=self._origin, file_version="brain.Event:2").SerializeToString()))
+        for row in past:
+            self._put(row)
+        self._file.flush()
+
+    def write(self, row: Row) -> None:
+        self._put(row)
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _put(self, row: Row) -> None:
+        event = self._event(wall_time=self._origin + row["wall_s"], step=row["step"])
+        for tag, value in row.items():
+            if tag not in ("step", "wall_s"):
+                event.summary.value.add(tag=tag, simple_value=value)
+        self._file.write(_record(event.SerializeToString()))
+
+
+def _record(data: bytes) -> bytes:
+    length = struct.pack("<Q", len(data))
+    return length + _checksum(length) + data + _checksum(data)
+
+
+def _checksum(data: bytes) -> bytes:
+    """CRC-32C, rotated and shifted as TFRecord files want it."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ _CRC32C[(crc ^ byte) & 0xFF]
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17 & 0xFFFFFFFF) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _table() -> list[int]:
+    table = list(range(256))
+    for _ in range(8):
+        table = [entry >> 1 ^ (0x82F63B78 if entry & 1 else 0) for entry in table]
+    return table
+
+
+_CRC32C = _table()

@@ -1,0 +1,95 @@
+"""What the user sees while a run goes on: a live panel on a terminal, plain lines anywhere else, or nothing."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlrun.telemetry.metrics import Row
+from rlrun.telemetry.view import View, clock, closing, number
+
+
+class Console:
+    """Says nothing. Its kinds speak."""
+
+    def row(self, row: Row) -> None: ...
+
+    def progress(self, step: int) -> None: ...
+
+    def message(self, text: str) -> None: ...
+
+    def close(self, summary: dict[str, Any]) -> None: ...
+
+
+class Lines(Console):
+    """One plain line per row, aligned, without any control codes: for logs and pipes."""
+
+    def __init__(self, view: View):
+        self._view = view
+        self._plus_minus = "±" if can_write("±") else "+/-"
+
+    def row(self, row: Row) -> None:
+        view = self._view
+        view.see(row)
+        view.move(row["step"])
+        total = f"{view.total_steps:,}"
+        speed = row.get("time/steps_per_s", view.speed)
+        parts = [
+            f"{row['step']:>{len(total)},}/{total} {view.done:4.0%}",
+            f"train {number(row['train/return_mean']) if 'train/return_mean' in row else '-':>8}",
+            f"{speed:>6,.0f} steps/s",
+            f"eta {clock(view.left_s):>7}",
+        ]
+        if "eval/return_mean" in row:
+            mean, std = row["eval/return_mean"], row.get("eval/return_std", 0.0)
+            parts.append(f"eval {number(mean)} {self._plus_minus} {number(std, like=mean)}")
+        self.message("  ".join(parts))
+
+    def message(self, text: str) -> None:
+        with muted_on_error():
+            print(text, flush=True)
+
+    def close(self, summary: dict[str, Any]) -> None:
+        for line in closing(self._view, summary):
+            self.message(line)
+
+
+def open_console(wanted: bool, title: str, run: Path, total_steps: int, past: list[Row]) -> Console:
+    """The console that fits stdout."""
+    if not wanted:
+        return Console()
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # a path in letters that the terminal lacks must not end a run
+    view = View(title, run, total_steps, past)
+    if sys.stdout is not None and sys.stdout.isatty():
+        import rich.console
+
+        terminal = rich.console.Console(file=sys.stdout)
+        if terminal.is_interactive:  # a dumb terminal is not
+            from rlrun.telemetry.live import Live
+
+            return Live(view, terminal)
+    return Lines(view)
+
+
+def can_write(text: str) -> bool:
+    """Whether stdout's encoding has these letters."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def muted_on_error() -> Iterator[None]:
+    """When the reader has gone (`| head`, a closed terminal) send stdout nowhere, so that training goes on."""
+    try:
+        yield
+    except OSError:
+        with contextlib.suppress(OSError, AttributeError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)

@@ -1,0 +1,73 @@
+"""The console of a terminal: a panel that is redrawn in place."""
+
+import math
+import sys
+import time
+from typing import Any
+
+from rich.console import Console as RichConsole
+from rich.control import Control
+from rich.live import Live as RichLive
+from rich.segment import ControlType
+
+from rlrun.telemetry.console import Console, can_write, muted_on_error
+from rlrun.telemetry.metrics import Row
+from rlrun.telemetry.panel import PLAIN, UNICODE, panel
+from rlrun.telemetry.view import View, closing
+
+
+class Live(Console):
+    """A panel that stays at the bottom of the terminal, redrawn from `progress`; messages scroll by above it.
+
+    No thread draws: a training loop alone in its process forks, times and stops more simply.
+    """
+
+    def __init__(self, view: View, terminal: RichConsole):
+        self._view = view
+        self._terminal = terminal
+        self._glyphs = UNICODE if can_write("".join(UNICODE)) else PLAIN
+        self._drawn = (0, 0)  # columns and lines of the last picture
+        self._due = 0.0
+        # a redirected stderr stays where the user sent it
+        self._live = RichLive(console=terminal, auto_refresh=False, redirect_stderr=sys.stderr.isatty())
+        self._live.start()
+        terminal.show_cursor(True)  # rich hides it; after a SIGKILL nobody would bring it back
+
+    def row(self, row: Row) -> None:
+        self._view.see(row)
+
+    def progress(self, step: int) -> None:
+        if time.monotonic() >= self._due:
+            self._view.move(step)
+            self._draw()
+
+    def message(self, text: str) -> None:
+        with muted_on_error():
+            self._terminal.out(text, highlight=False)
+
+    def close(self, summary: dict[str, Any]) -> None:
+        self._view.move(summary.get("step", self._view.step))
+        self._draw()
+        with muted_on_error():
+            self._live.stop()
+        for line in closing(self._view, summary):
+            self.message(line)
+
+    def _draw(self) -> None:
+        began = time.monotonic()
+        with muted_on_error():
+            self._unwrap()
+            width = self._terminal.width - len("^C")  # what a terminal echoes there must not wrap
+            picture = panel(self._view, width, self._glyphs, not self._terminal.no_color)
+            self._drawn = picture.width or width, picture.height or 0
+            self._live.update(picture, refresh=True)
+        now = time.monotonic()
+        self._due = now + max(0.25, 100 * (now - began))  # drawing takes at most 1 % of the time
+
+    def _unwrap(self) -> None:
+        """After the terminal became narrower its lines are wrapped: clear the extra ones before the next drawing."""
+        columns, lines = self._drawn
+        extra = lines * (math.ceil(columns / self._terminal.width) - 1)
+        if extra > 0:
+            up = ((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
+            self._terminal.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2), *up * extra))

@@ -1,0 +1,163 @@
+"""The live panel: a View drawn with rich, in the sixteen colours of the user's own theme."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rich.box import ASCII, ROUNDED
+from rich.panel import Panel
+from rich.text import Text
+
+from rlrun.telemetry.view import View, clock, memory, number
+
+MAX_WIDTH = 100
+LABEL = 8  # columns of the names on the left
+SHARES = {"env": "blue", "act": "cyan", "sample": "magenta", "update": "green", "log": "yellow"}
+
+
+class Glyphs(NamedTuple):
+    fill: str
+    tip: str
+    rest: str
+    ramp: str  # of a sparkline, low to high; not the full block, which would touch the line above
+    block: str  # of the time shares
+    plus_minus: str
+    cut: str
+
+
+UNICODE = Glyphs("━", "╾", "─", "▁▂▃▄▅▆▇", "━", "±", "…")
+PLAIN = Glyphs("=", ">", "-", "_.-:=+*#", "#", "+/-", "~")
+
+
+def panel(view: View, width: int, glyphs: Glyphs, colours: bool) -> Panel:
+    """Draw `view` into at most `width` columns. Rows without data are left out."""
+    width = min(max(width, 8), MAX_WIDTH)
+    inner = width - 6
+    lines = [*_head(view, inner, glyphs), Text(), *_returns(view, inner, glyphs), *_losses(view, inner)]
+    lines += [Text(), *_speed(view, inner), *_time(view, inner, glyphs, colours)]
+    for line in lines:
+        line.truncate(inner)
+    run = str(view.run)
+    if len(run) > inner - 2:
+        run = glyphs.cut + run[-max(1, inner - 3) :]
+    return Panel(
+        Text("\n").join(lines),
+        box=ASCII if glyphs is PLAIN else ROUNDED,
+        title=Text(view.title, style="not dim bold"),
+        title_align="left",
+        subtitle=Text(run, style="dim"),
+        subtitle_align="right",
+        border_style="dim",
+        padding=(1, 2),
+        width=width,
+        height=len(lines) + 4,
+    )
+
+
+def _head(view: View, width: int, glyphs: Glyphs) -> Iterable[Text]:
+    percent = f"{view.done:6.1%}"
+    cells = max(1, width - len(percent) - 1)
+    full = int(view.done * cells)
+    tip = (glyphs.tip if full else glyphs.rest) if full < cells else ""
+    rest = glyphs.rest * (cells - full - 1)
+    yield Text.assemble((glyphs.fill * full + tip, "cyan"), (rest, "dim"), (f" {percent}", "bold"))
+    steps = Text.assemble((f"{view.step:,}", "bold"), (f" of {view.total_steps:,} steps", "dim"))
+    times = Text.assemble(("elapsed ", "dim"), clock(view.elapsed_s), ("   left ", "dim"), (clock(view.left_s), "bold"))
+    yield _spread(steps, times, width)
+
+
+def _returns(view: View, width: int, glyphs: Glyphs) -> Iterable[Text]:
+    """Two aligned rows, training and evaluation: value, history, and a remark on the right."""
+    rows = [
+        ("train", _train(view), view.train, "cyan", _episodes(view)),
+        ("eval", _evaluation(view, glyphs), view.eval, "green", _best(view)),
+    ]
+    value = max(12, *(len(text) for _, text, *_ in rows))
+    curve = width - LABEL - value - max(len(remark) for *_, remark in rows) - 5
+    for name, text, history, colour, remark in rows:
+        text.pad_right(value - len(text) + 3)
+        if curve >= 8:
+            text.append(_sparkline(list(history)[-curve:], glyphs.ramp), f"not bold {colour}")
+        yield _spread(Text.assemble(_label(name), text), remark, width)
+
+
+def _train(view: View) -> Text:
+    return Text(number(view.train[-1]) if view.train else "", style="bold")
+
+
+def _evaluation(view: View, glyphs: Glyphs) -> Text:
+    if not view.eval:
+        return Text()
+    mean, std = view.eval[-1], view.latest.get("eval/return_std", 0.0)
+    return Text(number(mean), style="bold").append(f" {glyphs.plus_minus} {number(std, like=mean)}", "not bold dim")
+
+
+def _episodes(view: View) -> Text:
+    count = view.latest.get("train/episodes")
+    return Text() if count is None else Text(f"{count:,.0f} episode{'s' * (count != 1)}", style="dim")
+
+
+def _best(view: View) -> Text:
+    if view.best is None:
+        return Text()
+    value, step = view.best
+    return Text.assemble(("best ", "dim"), (number(value), "green"), (f" at {step:,}", "dim"))
+
+
+def _losses(view: View, width: int) -> Iterable[Text]:
+    """As many losses as fit whole, in the order in which the agent names them."""
+    line = _label("loss")
+    for key, value in view.latest.items():
+        if key.startswith("loss/"):
+            loss = Text.assemble((f"{key.removeprefix('loss/')} ", "dim"), number(value))
+            if len(line) + len(loss) > width:
+                break
+            line.append(loss).append("   ")
+    if len(line) > LABEL:
+        yield line
+
+
+def _speed(view: View, width: int) -> Iterable[Text]:
+    latest = view.latest
+    line = _label("speed")
+    for key, unit in (("time/steps_per_s", "steps/s"), ("time/updates_per_s", "updates/s")):
+        value = latest.get(key, view.speed if unit == "steps/s" else None)
+        if value is not None:
+            line.append(number(value)).append(f" {unit}   ", "dim")
+    used = Text()
+    if "sys/rss_mb" in latest:
+        used.append("memory ", "dim").append(memory(latest["sys/rss_mb"]))
+    if latest.get("sys/gpu_mb"):
+        used.append("   gpu ", "dim").append(memory(latest["sys/gpu_mb"]))
+    yield _spread(line, used, width)
+
+
+def _time(view: View, width: int, glyphs: Glyphs, colours: bool) -> Iterable[Text]:
+    """One bar, stacked from the shares of wall time; without colours it is built from initials."""
+    shares = [(name, view.latest.get(f"time/share_{name}", 0.0), colour) for name, colour in SHARES.items()]
+    if not any(share for _, share, _ in shares):
+        return
+    legend = Text("  ").join(Text.assemble((name, c), f" {share:.0%}") for name, share, c in shares if share)
+    cells = width - LABEL - len(legend) - 3
+    line, total, drawn = _label("time"), 0.0, 0
+    for name, share, colour in shares if cells >= 8 else []:
+        total += share
+        upto = min(cells, round(total * cells))
+        line.append((glyphs.block if colours else name[0]) * (upto - drawn), colour)
+        drawn = max(drawn, upto)
+    yield _spread(line, legend, width) if cells >= 8 else line + legend
+
+
+def _label(name: str) -> Text:
+    return Text.assemble((name.ljust(LABEL), "dim"))
+
+
+def _sparkline(values: list[float], ramp: str) -> str:
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    top = len(ramp) - 1
+    return "".join(ramp[round((value - low) / (high - low) * top) if high > low else top // 2] for value in values)
+
+
+def _spread(left: Text, right: Text, width: int) -> Text:
+    """`left` and `right` at the ends of one line; where both do not fit, `left` alone."""
+    gap = width - len(left) - len(right)
+    return Text.assemble(left, " " * gap, right) if gap >= 2 else left

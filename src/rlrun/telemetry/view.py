@@ -1,0 +1,104 @@
+"""What a console has to say about a run, as numbers and short texts, without any terminal."""
+
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from rlrun.telemetry.metrics import Row
+
+HISTORY = 40  # values kept for a sparkline
+WINDOW_S = 60.0  # the speed behind the time left is that of the last minute
+
+
+class View:
+    """The newest value of every key, short histories, the best evaluation, and how fast the run goes."""
+
+    def __init__(self, title: str, run: Path, total_steps: int, past: list[Row]):
+        self.title = title
+        self.run = run
+        self.total_steps = total_steps
+        self.step = 0
+        self.speed = 0.0  # steps per second over the window
+        self.latest: Row = {}
+        self.train: deque[float] = deque(maxlen=HISTORY)
+        self.eval: deque[float] = deque(maxlen=HISTORY)
+        self.best: tuple[float, int] | None = None  # mean evaluation return, its step
+        for row in past:
+            self.see(row)
+        self._before: float = self.latest.get("wall_s", 0.0)
+        self._started = time.monotonic()
+        self.step = self.latest.get("step", 0)
+        self._marks = deque([(self._started, self.step)])
+
+    def see(self, row: Row) -> None:
+        self.latest.update(row)
+        if "train/return_mean" in row:
+            self.train.append(row["train/return_mean"])
+        if "eval/return_mean" in row:
+            self.eval.append(row["eval/return_mean"])
+            if self.best is None or self.eval[-1] > self.best[0]:
+                self.best = self.eval[-1], row["step"]
+
+    def move(self, step: int) -> None:
+        """Note that the run has come to `step` now."""
+        now = time.monotonic()
+        if step <= self.step or now <= self._marks[-1][0]:
+            return
+        self.step = step
+        self._marks.append((now, step))
+        while len(self._marks) > 2 and self._marks[0][0] < now - WINDOW_S:
+            self._marks.popleft()
+        then, before = self._marks[0]
+        self.speed = (step - before) / (now - then)
+
+    @property
+    def elapsed_s(self) -> float:
+        return self._before + time.monotonic() - self._started
+
+    @property
+    def left_s(self) -> float | None:
+        return max(0, self.total_steps - self.step) / self.speed if self.speed > 0 else None
+
+    @property
+    def done(self) -> float:
+        """The fraction of steps taken, 0 to 1."""
+        return min(1.0, self.step / self.total_steps)
+
+
+def number(value: float, like: float | None = None) -> str:
+    """About four digits, thousands grouped; with as many decimals as `like` would have."""
+    size = abs(value if like is None else like)
+    if size >= 1e8 or 0 < size < 5e-4:
+        return f"{value:.2e}"
+    return f"{value:,.{0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3}f}"
+
+
+def clock(seconds: float | None) -> str:
+    """Hours, minutes, seconds: `3:12`, `1:03:12`, `2d 03:12:00`."""
+    if seconds is None:
+        return "-:--"
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    days, h = divmod(hours, 24)
+    return f"{days}d {h:02}:{m:02}:{s:02}" if days else f"{h}:{m:02}:{s:02}" if h else f"{m}:{s:02}"
+
+
+def memory(megabytes: float) -> str:
+    return f"{megabytes / 1024:.1f} GB" if megabytes >= 1000 else f"{megabytes:.0f} MB"
+
+
+def closing(view: View, summary: dict[str, Any]) -> list[str]:
+    """The last lines of a run, from what is in summary.json; nothing for an empty summary."""
+    if not summary:
+        return []
+    figures = {key: value for key, value in summary.items() if isinstance(value, int | float)}
+    step, wall_s = figures.get("step", view.step), figures.get("wall_s", view.elapsed_s)
+    lines = [f"{summary['status']}: {step:,} of {view.total_steps:,} steps in {clock(wall_s)}"]
+    if "steps_per_s" in figures:
+        lines[0] += f" ({number(figures['steps_per_s'])} steps/s)"
+    if "final_return" in figures:
+        lines.append(f"final return {number(figures['final_return'])}")
+    if "best_return" in figures:
+        lines.append(f"best return {number(figures['best_return'])} at step {figures['best_step']:,}")
+    return [*lines, str(view.run)]

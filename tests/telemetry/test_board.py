@@ -1,0 +1,73 @@
+"""TensorBoard shows the rows of metrics.jsonl, each step once, also after a resume."""
+
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rlrun.config.schema import LoggerConfig
+from rlrun.telemetry import Telemetry
+from rlrun.telemetry.metrics import read_rows
+
+LOGGER = LoggerConfig(console=False, tensorboard=True)
+
+
+def train(run, from_step, to_step, logger=LOGGER):
+    telemetry = Telemetry(run, logger, "sac", 100, from_step)
+    for step in range(from_step + 1, to_step + 1):
+        critic = step + from_step / 7
+        telemetry.row({"step": step, "wall_s": step * 0.5, "loss/critic": critic, "train/return_mean": 1e-3})
+    telemetry.close({"status": "done"})
+
+
+def scalars(run):
+    board = EventAccumulator(str(run / "tb"), size_guidance={"scalars": 0}).Reload()
+    return {tag: board.Scalars(tag) for tag in board.Tags()["scalars"]}
+
+
+def test_values_equal_the_rows_and_no_step_is_there_twice(tmp_path):
+    train(tmp_path, 0, 12)
+    train(tmp_path, 8, 15)
+    rows = read_rows(tmp_path / "metrics.jsonl")
+    shown = scalars(tmp_path)
+    assert [row["step"] for row in rows] == list(range(1, 16))
+    assert set(shown) == {"loss/critic", "train/return_mean"}
+    for tag, events in shown.items():
+        assert [event.step for event in events] == [row["step"] for row in rows]
+        assert [event.value for event in events] == [np.float32(row[tag]) for row in rows]
+
+
+def test_times_are_those_of_the_run(tmp_path):
+    train(tmp_path, 0, 12)
+    train(tmp_path, 8, 15)
+    times = [event.wall_time for event in scalars(tmp_path)["loss/critic"]]
+    assert np.diff(times) == pytest.approx(np.full(14, 0.5), abs=1e-3)
+    assert times[7] == pytest.approx(time.time(), abs=60)  # the step it went on from is when it went on
+
+
+def test_switched_off_writes_nothing(tmp_path):
+    train(tmp_path, 0, 3, LoggerConfig(console=False, tensorboard=False))
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_missing_package_is_told_and_the_run_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
+    train(tmp_path, 0, 3, LoggerConfig(console=True, tensorboard=True))
+    assert "TensorBoard is off" in capsys.readouterr().out
+    assert len(read_rows(tmp_path / "metrics.jsonl")) == 3
+
+
+def test_it_needs_neither_torch_nor_tensorflow_nor_threads(tmp_path):
+    code = f"""
+import sys, threading
+from pathlib import Path
+from rlrun.telemetry.board import Board
+board = Board(Path({str(tmp_path)!r}), [])
+board.write({{"step": 1, "wall_s": 0.1, "loss/x": 2.0}})
+heavy = {{"torch", "tensorflow", "tensorboard.compat.tensorflow_stub"}} & set(sys.modules)
+assert not heavy and threading.active_count() == 1, heavy
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

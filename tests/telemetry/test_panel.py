@@ -1,0 +1,92 @@
+"""The panel holds at every width, with whatever is known so far."""
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from rlrun.telemetry.panel import PLAIN, UNICODE, panel
+from rlrun.telemetry.view import View, clock, number
+
+ROW = {
+    **{"step": 50_000, "wall_s": 100.0, "train/return_mean": 4116.0, "train/episodes": 50},
+    **{"eval/return_mean": 4281.0, "eval/return_std": 59.6, "loss/critic": 2.5, "loss/actor": -86.4},
+    **{"time/steps_per_s": 500.0, "time/updates_per_s": 499.0, "sys/rss_mb": 812.0, "sys/gpu_mb": 1433.0},
+    **{"time/share_env": 0.25, "time/share_act": 0.05, "time/share_sample": 0.0, "time/share_update": 0.5},
+}
+
+
+def draw(rows, width, glyphs=UNICODE):
+    view = View("sac · HalfCheetah", Path("runs/sac-HalfCheetah/20260801-120000-s0-a1b2"), 100_000, rows)
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(panel(view, width, glyphs, colours=glyphs is UNICODE))
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [*range(60, 201, 7), 200])
+@pytest.mark.parametrize("glyphs", [UNICODE, PLAIN])
+def test_it_is_a_clean_box_whatever_is_missing(width, glyphs):
+    for missing in ["", *ROW]:
+        row = {key: value for key, value in ROW.items() if key != missing}
+        lines = draw([{"step": 1} | row], width, glyphs)
+        assert {len(line) for line in lines} == {min(width, 100)}
+        assert all(line[0] == line[-1] for line in lines[1:-1])
+
+
+@pytest.mark.parametrize("width", range(1, 60))
+def test_it_survives_any_width(width):
+    draw([], width)
+    labels = [line[3:7] for line in draw([ROW], width, PLAIN)[5:-2]]
+    assert width < 28 or labels == ["trai", "eval", "loss", "    ", "spee", "time"]
+
+
+def test_it_shows_the_numbers():
+    text = "\n".join(draw([ROW | {"step": 10, "eval/return_mean": 4337.0}, ROW], 90))
+    for part in (
+        *("50.0%", "50,000 of 100,000 steps", "elapsed 1:40", "4,116", "50 episodes", "4,281 ± 60", "best 4,337 at 10"),
+        *("critic 2.500", "actor -86.40", "500.0 steps/s", "499.0 updates/s", "memory 812 MB", "gpu 1.4 GB"),
+        *("env 25%", "act 5%", "update 50%", "sac · HalfCheetah", "runs/sac-HalfCheetah/20260801-120000-s0-a1b2"),
+    ):
+        assert part in text
+
+
+def test_shares_fill_the_bar_in_proportion():
+    line = next(line for line in draw([ROW], 100, PLAIN) if "time" in line)
+    bar = line.split()[2]
+    assert set(bar) == set("eau") and bar == "".join(sorted(bar, key="eau".index))
+    assert bar.count("u") == pytest.approx(2 * bar.count("e"), abs=1)
+
+
+def test_a_loss_is_shown_whole_or_not_at_all():
+    losses = {f"loss/name{i}": 1234.0 for i in range(12)}
+    (line,) = (line for line in draw([ROW | losses], 80) if "loss" in line)
+    words = line.strip("│ ").split()[1:]
+    assert len(words) % 2 == 0 and set(words[5::2]) == {"1,234"}
+
+
+def test_speed_and_time_left_follow_the_last_minute(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("rlrun.telemetry.view.time.monotonic", lambda: now[0])
+    view = View("", Path(), 100_000, [{"step": 1000, "wall_s": 60.0}])
+    assert view.left_s is None
+    for _ in range(10):  # fast at first
+        now[0] += 1
+        view.move(view.step + 1000)
+    assert view.left_s == pytest.approx(89) and view.elapsed_s == pytest.approx(70)
+    for _ in range(100):
+        now[0] += 1
+        view.move(view.step + 10)
+    assert view.speed == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0.000"), (-0.5, "-0.500"), (12.345, "12.35"), (123.45, "123.5"), (-54321.9, "-54,322"), (1e-5, "1.00e-05")],
+)
+def test_number(value, text):
+    assert number(value) == text
+
+
+def test_clock():
+    assert [clock(s) for s in (None, 5.4, 3599.6, 90061)] == ["-:--", "0:05", "1:00:00", "1d 01:01:01"]
