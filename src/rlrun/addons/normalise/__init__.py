@@ -1,0 +1,16 @@
+"""Running normalisation of observations and rewards. Statistics travel with the agent and rest in evaluation."""
+
+from rlrun.addons.normalise.observations import NormaliseObservations
+from rlrun.addons.normalise.rewards import NormaliseRewards
+from rlrun.core.addon import Addon
+from rlrun.types import Spec
+
+
+def normalisers(kind: str, spec: Spec, gamma: float) -> list[Addon]:
+    """The add-ons that `env.normalize` names: none, obs, reward or both."""
+    addons: list[Addon] = []
+    if kind in ("obs", "both"):
+        addons.append(NormaliseObservations(spec))
+    if kind in ("reward", "both"):
+        addons.append(NormaliseRewards(spec, gamma))
+    return addons

@@ -1,0 +1,41 @@
+"""Rewards divided by the running deviation of the discounted return, so that critics see numbers near 1."""
+
+import torch
+from torch import Tensor
+
+from rlrun.core.addon import Addon
+from rlrun.core.state import RunningMoments
+from rlrun.types import Batch, Context, Metrics, Spec, Step
+
+CLIP = 10.0
+
+
+class NormaliseRewards(Addon):
+    """Metrics keep raw rewards; only what the agent learns from is scaled. The mean is not taken away."""
+
+    def __init__(self, spec: Spec, gamma: float):
+        super().__init__()
+        self.gamma = gamma
+        self.live, self.pending = RunningMoments(()), RunningMoments(())
+        self.returns = torch.zeros(spec.num_envs)  # discounted, of the running episodes
+
+    def collect(self, step: Step) -> None:
+        self.returns.mul_(self.gamma).add_(step.reward)
+        self.pending.add(self.returns)
+        self.returns.mul_(~(step.terminated | step.truncated))
+
+    def relabel(self, batch: Batch) -> Batch:
+        # before anything was seen the batch itself gives the scale
+        var = self.live.var if self.live.count else self.pending.var
+        scaled = batch["reward"] * (var + 1e-8).rsqrt().to(torch.float32)
+        return batch | {"reward": scaled.clamp(-CLIP, CLIP)}
+
+    def update(self, batch: Batch, ctx: Context) -> Metrics:
+        self.live.take(self.pending)
+        return {}
+
+    def get_extra_state(self) -> Tensor:
+        return self.returns
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.returns = state.to(self.returns.device)

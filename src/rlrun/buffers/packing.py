@@ -1,0 +1,69 @@
+"""Many small tensors as one float row, so that a batch is one gather instead of one per field."""
+
+from typing import Any
+
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from rlrun.types import Batch
+
+Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]  # field -> shape, dtype
+EXACT_INTEGERS = 2**24  # the largest range of integers that float32 holds
+
+
+def layout(name: str, space: Space) -> Layout:
+    """The fields of a space; Dict entries become `name.key`. Integers must fit a float32 exactly."""
+    match space:
+        case spaces.Dict():
+            return {field: kind for key, part in space.items() for field, kind in layout(f"{name}.{key}", part).items()}
+        case spaces.Discrete() if space.n <= EXACT_INTEGERS:
+            return {name: ((), torch.int64)}
+        case spaces.MultiDiscrete() if int(space.nvec.max()) <= EXACT_INTEGERS:
+            return {name: (space.shape, torch.int64)}
+        case spaces.MultiBinary():
+            return {name: (space.shape, torch.int8)}
+        case spaces.Box() if space.dtype.kind == "f" or space.dtype.itemsize <= 2:
+            kind = torch.float32 if space.dtype.kind == "f" else getattr(torch, str(space.dtype))
+            return {name: (space.shape, kind)}
+    raise TypeError(f"replay cannot store {space}")
+
+
+def flatten(name: str, value: Any) -> Batch:
+    """A possibly nested value by dotted names."""
+    if not isinstance(value, dict):
+        return {name: value}
+    return {field: part for key, inner in value.items() for field, part in flatten(f"{name}.{key}", inner).items()}
+
+
+def nest(batch: Batch, name: str) -> Any:
+    """The value that `flatten` took apart."""
+    if name in batch:
+        return batch[name]
+    keys = {field.removeprefix(f"{name}.").split(".")[0] for field in batch if field.startswith(f"{name}.")}
+    return {key: nest(batch, f"{name}.{key}") for key in sorted(keys)}
+
+
+class Packing:
+    """Where each field lies in a row of float32."""
+
+    def __init__(self, fields: Layout):
+        self.fields, self.slices, self.width = fields, {}, 0
+        for name, (shape, _) in fields.items():
+            size = torch.Size(shape).numel()
+            self.slices[name] = slice(self.width, self.width + size)
+            self.width += size
+
+    def pack(self, values: Batch, out: Tensor) -> None:
+        """Write fields [n, *shape] into rows out [n, width]."""
+        for name, where in self.slices.items():
+            out[:, where] = values[name].reshape(len(out), -1)
+
+    def unpack(self, rows: Tensor) -> Batch:
+        """Rows [batch, width] to fields [batch, *shape]; float vectors are views."""
+        batch = {}
+        for name, where in self.slices.items():
+            shape, dtype = self.fields[name]
+            part = rows[:, where.start] if shape == () else rows[:, where]
+            batch[name] = (part if len(shape) < 2 else part.reshape(-1, *shape)).to(dtype)
+        return batch

@@ -1,0 +1,137 @@
+"""Experience replay: one packed row per transition, images stored once per frame."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlrun.buffers.packing import Packing, flatten, layout, nest
+from rlrun.buffers.ring import Ring
+from rlrun.config.schema import PositiveInt, config
+from rlrun.core.random import Stream
+from rlrun.errors import ConfigError
+from rlrun.networks.inputs import is_image
+from rlrun.registry import register
+from rlrun.types import Batch, Metrics, Spec, Step
+
+
+@register("buffer", "replay")
+class Replay(nn.Module):
+    """Uniform replay. Vector observations: observation and successor lie in the same row, so that sampling is one
+    gather. Stacks of frames: the newest frame is stored, stacks and successors are formed when sampled.
+    """
+
+    @config
+    class Config:
+        capacity: PositiveInt
+
+    def __init__(self, cfg: Any, spec: Spec, gamma: float, seed: int, device: torch.device):
+        super().__init__()
+        rows = cfg.capacity // spec.num_envs
+        if rows < 1:
+            raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: holds no step of env.num_envs={spec.num_envs}")
+        self.spec, self.gamma, self.device = spec, gamma, device
+        self.stream = Stream(seed, "replay", device)
+        self.frames = Frames(spec, rows, device) if is_image(spec.obs) else None
+        seen = {} if self.frames else layout("obs", spec.obs) | layout("next_obs", spec.obs)
+        scalar = ((), torch.float32)
+        reward = ((spec.reward_dim,), torch.float32) if spec.reward_dim > 1 else scalar
+        step = {"reward": reward, "terminated": scalar, "truncated": scalar, "weight": scalar}
+        self.packing = Packing(layout("action", spec.action) | step | seen)
+        self.ring = Ring(rows, {"rows": ((spec.num_envs, self.packing.width), torch.float32)}, device)
+
+    def __len__(self) -> int:
+        """Transitions that can be sampled. A stored frame must wait for its successor."""
+        return max(0, self.ring.total - (self.frames is not None) - self.first) * self.spec.num_envs
+
+    @property
+    def first(self) -> int:
+        """The oldest row that can be sampled: a stack needs the frames before it."""
+        return self.ring.first + (self.frames.stack if self.frames and self.ring.first else 0)
+
+    def add(self, obs: Any, action: Tensor, step: Step, extras: Batch) -> None:
+        """Store one vector step; extras of the agent are not kept by this buffer."""
+        values = {
+            "action": action, "reward": step.reward, "terminated": step.terminated, "truncated": step.truncated,
+            "weight": step.weight,
+        }  # fmt: skip
+        if self.frames:
+            self.frames.add(obs, step, self.ring.total)
+        else:
+            values |= flatten("obs", obs) | flatten("next_obs", step.final_obs)
+        place = self.ring.append()
+        self.packing.pack(values, self.ring.memory["rows"][place])
+
+    def sample(self, size: int) -> Batch:
+        """A batch of transitions, drawn uniformly with replacement."""
+        first, envs = self.first, self.spec.num_envs
+        index = self.stream.integers(len(self), size) + first * envs
+        return self.read(index)
+
+    def read(self, index: Tensor) -> Batch:
+        """The transitions of absolute numbers row * num_envs + env, [batch]."""
+        envs = self.spec.num_envs
+        rows = self.ring.memory["rows"].view(-1, self.packing.width)
+        batch = self.packing.unpack(rows[index % (self.ring.capacity * envs)])
+        if self.frames:
+            row, env = index // envs, index % envs
+            batch |= self.frames.read(row, env, self.ring.total)
+        else:
+            for name in ("obs", "next_obs"):
+                batch[name] = nest(batch, name)
+        batch["discount"] = self.gamma * (1 - batch["terminated"])
+        batch["index"] = index
+        batch["age"] = self.ring.total - 1 - index // envs
+        return batch
+
+    def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
+        """Priorities an agent returned; uniform replay has no use for them."""
+
+
+class Frames(nn.Module):
+    """The newest frame of every observation, with how many steps its episode is old, so that stacks can be rebuilt."""
+
+    def __init__(self, spec: Spec, rows: int, device: torch.device):
+        super().__init__()
+        self.stack, self.shape = spec.frame_stack, spec.obs.shape
+        frame = spec.obs.shape[1:] if self.stack > 1 else spec.obs.shape  # type: ignore[index]
+        fields = {"frame": ((spec.num_envs, *frame), torch.uint8), "step": ((spec.num_envs,), torch.int32)}
+        self.ring = Ring(rows, fields, device)
+        self.steps = torch.zeros(spec.num_envs, dtype=torch.int32, device=device)
+        self.finals: dict[int, Tensor] = {}  # row * num_envs + env -> last frame of a cut episode: the ring has none
+
+    def add(self, obs: Tensor, step: Step, row: int) -> None:
+        place, done = self.ring.append(), step.terminated | step.truncated
+        self.ring.memory["frame"][place] = self._newest(obs)
+        self.ring.memory["step"][place] = self.steps
+        self.steps = torch.where(done, 0, self.steps + 1)
+        for env in step.truncated.nonzero().flatten().tolist():
+            self.finals[row * len(done) + env] = self._newest(step.final_obs)[env].clone()
+        while self.finals and next(iter(self.finals)) < self.ring.first * len(done):
+            del self.finals[next(iter(self.finals))]
+
+    def read(self, row: Tensor, env: Tensor, total: int) -> Batch:
+        """obs and next_obs [batch, stack, ...] of absolute rows. After a termination next_obs only fills the shape."""
+        age = self.ring.memory["step"][row % self.ring.capacity, env]
+        newest = torch.arange(self.stack - 1, -1, -1, device=row.device)  # frames back from the newest
+        obs = self._gather(row[:, None] - torch.minimum(newest, age[:, None]), env)
+        # the successor's frame is the next row's; after a cut that row starts another episode, and `finals` has it
+        back = torch.minimum(newest, age[:, None] + 1)
+        next_obs = self._gather((row[:, None] + 1 - back).clamp(max=total - 1), env)
+        for i, number in enumerate((row * len(self.steps) + env).tolist() if self.finals else ()):
+            if number in self.finals:
+                self._newest(next_obs)[i] = self.finals[number]
+        return {"obs": obs, "next_obs": next_obs}
+
+    def _newest(self, obs: Tensor) -> Tensor:
+        return obs[:, -1] if self.stack > 1 else obs
+
+    def _gather(self, rows: Tensor, env: Tensor) -> Tensor:
+        return self.ring.memory["frame"][rows % self.ring.capacity, env[:, None]].view(-1, *self.shape)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"steps": self.steps, "finals": self.finals}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.steps = state["steps"].to(self.steps.device)
+        self.finals = {number: frame.to(self.steps.device) for number, frame in state["finals"].items()}

@@ -1,0 +1,50 @@
+"""Preallocated memory [time, ...] that overwrites its oldest rows. Snapshots read and write it by absolute row."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Ring(nn.Module):
+    """Named fields of `capacity` rows. Row numbers are absolute: row i lies at i modulo capacity.
+
+    The rows themselves are no part of the state dict: the snapshot store moves them in segments, so that its cost
+    follows the new rows. `total` is.
+    """
+
+    def __init__(self, capacity: int, fields: dict[str, tuple[tuple[int, ...], torch.dtype]], device: torch.device):
+        super().__init__()
+        self.capacity, self.total = capacity, 0
+        self.memory = {
+            name: torch.zeros(capacity, *shape, dtype=dtype, device=device) for name, (shape, dtype) in fields.items()
+        }
+
+    @property
+    def first(self) -> int:
+        """The oldest row still there."""
+        return max(0, self.total - self.capacity)
+
+    def append(self) -> int:
+        """Make room for one row; its place in the memory. The caller fills it."""
+        place = self.total % self.capacity
+        self.total += 1
+        return place
+
+    def read(self, lo: int, hi: int) -> dict[str, Tensor]:
+        """Rows lo to hi, copied to the CPU; every field [hi - lo, ...]."""
+        rows = torch.arange(lo, hi) % self.capacity
+        return {name: field[rows.to(field.device)].cpu() for name, field in self.memory.items()}
+
+    def write(self, lo: int, rows: dict[str, Tensor]) -> None:
+        """Put rows back where `read` found them."""
+        for name, values in rows.items():
+            places = torch.arange(lo, lo + len(values)) % self.capacity
+            field = self.memory[name]
+            field[places.to(field.device)] = values.to(field.device)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"total": self.total}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.total = state["total"]

@@ -1,0 +1,61 @@
+"""What an algorithm must provide: how it acts, and how it learns from a batch."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from gymnasium import Space
+from torch import Tensor, nn
+
+from rlrun.errors import ConfigError
+from rlrun.types import Batch, Context, Metrics, Spec
+
+if TYPE_CHECKING:
+    from rlrun.core.parts import Parts
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def kernel(method: F) -> F:
+    """Mark one unit that can be compiled and captured whole.
+
+    A kernel has fixed shapes, draws no random numbers (`update` passes noise in), calls no `.item()`, branches on no
+    tensor, and returns detached metrics. `engine/` may replace it on the instance; the agent never notices.
+    """
+    method.is_kernel = True  # type: ignore[attr-defined]
+    return method
+
+
+class Agent(nn.Module):
+    """An update rule with its networks. All its state is in the module tree, so snapshots need no list."""
+
+    Config: ClassVar[type]
+    actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Space  # action spaces the algorithm is defined for
+
+    def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):
+        super().__init__()
+        if not isinstance(spec.action, self.actions):
+            kinds = self.actions if isinstance(self.actions, tuple) else (self.actions,)
+            raise ConfigError(
+                f"algo={type(self).__name__.lower()} needs {' or '.join(kind.__name__ for kind in kinds)} actions; "
+                f"this environment has {spec.action}"
+            )
+        self.cfg, self.spec = cfg, spec
+
+    def act(
+        self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None
+    ) -> tuple[Tensor, Batch]:
+        """Choose actions.
+
+        obs: [num_envs, ...]; carry: `first` [num_envs] bool marks episode starts, `carry.*` is what this method returned
+        a step ago; params: [members, P], the environments are split evenly over the members. Returns actions
+        [num_envs, ...] and extras to be stored with the step. With explore=False nothing is drawn and nothing moves.
+        """
+        raise NotImplementedError
+
+    def dist(self, obs: Any, carry: Batch) -> Any:
+        """The policy's distribution over actions, for those that have one."""
+        raise NotImplementedError(f"{type(self).__name__} has no action distribution")
+
+    def update(self, batch: Batch, ctx: Context) -> Metrics | tuple[Metrics, Tensor]:
+        """Learn from a batch. The optional tensor holds new priorities [batch]."""
+        raise NotImplementedError

@@ -1,0 +1,24 @@
+"""Where the time goes: seconds per phase of a tick."""
+
+import time
+
+
+class Clock:
+    """`lap(phase)` books the time since the last lap to that phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.last = time.perf_counter()
+
+    def start(self) -> None:
+        self.last = time.perf_counter()
+
+    def lap(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self.last
+        self.last = now
+
+    def drain(self) -> dict[str, float]:
+        """Seconds per phase since the last drain."""
+        seconds, self.seconds = self.seconds, {}
+        return seconds

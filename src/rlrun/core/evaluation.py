@@ -1,0 +1,51 @@
+"""Evaluation: whole episodes in environments of their own, nothing explored, nothing learned."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlrun.core.addon import Addons
+from rlrun.core.agent import Agent
+
+
+@torch.no_grad()
+def evaluate(
+    agent: Agent, addons: Addons, env: Any, episodes: int, max_steps: int, explore: bool = False
+) -> dict[str, float]:
+    """Return and length of `episodes` episodes, a fixed number per environment so that short ones count no more.
+
+    An episode is cut at max_steps where its environment does not end it.
+    """
+    num_envs = env.spec.num_envs
+    owed = np.full(num_envs, episodes // num_envs)
+    owed[: episodes % num_envs] += 1
+    returns: list[float] = []
+    lengths: list[int] = []
+    running_return, running_length = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
+    obs = env.reset()
+    carry: dict[str, Any] = {"first": torch.ones(num_envs, dtype=torch.bool, device=env.device)}
+    while owed.any():
+        action, extras = agent.act(addons.observe(obs, carry, False), carry, explore)
+        step = env.step(action)
+        weight = step.weight.cpu().numpy()
+        reward = step.reward.cpu().numpy().astype(np.float64)
+        running_return += weight * (reward if reward.ndim == 1 else reward.sum(1))
+        running_length += weight.astype(np.int64)
+        ended = (step.terminated | step.truncated).cpu().numpy() & (weight > 0)
+        for i in np.flatnonzero(ended | (running_length >= max_steps)):
+            if owed[i]:
+                owed[i] -= 1
+                returns.append(float(running_return[i]))
+                lengths.append(int(running_length[i]))
+            running_return[i] = running_length[i] = 0
+        obs = step.obs
+        carry = {name: value for name, value in extras.items() if name.startswith("carry.")}
+        carry["first"] = step.terminated | step.truncated
+    return {
+        "eval/return_mean": float(np.mean(returns)),
+        "eval/return_std": float(np.std(returns)),
+        "eval/return_min": min(returns),
+        "eval/return_max": max(returns),
+        "eval/length_mean": float(np.mean(lengths)),
+    }

@@ -1,0 +1,61 @@
+"""How data flows between environments and agent: what every loop shares."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlrun.core.addon import Addons
+from rlrun.core.agent import Agent
+from rlrun.core.clock import Clock
+from rlrun.types import Batch, Context, Metrics, Step
+
+
+class Loop(nn.Module):
+    """Owns everything that a run is made of, so that its state dict is the run's state.
+
+    horizon: the number of steps over which schedules run, fixed for the life of the run.
+    """
+
+    def __init__(self, cfg: Any, agent: Agent, addons: Addons, env: Any, buffer: Any, seed: int, horizon: int):
+        super().__init__()
+        self.agent, self.addons, self.env, self.buffer = agent, addons, env, buffer
+        self.cfg, self.seed, self.horizon = cfg, seed, horizon
+        self.steps = self.updates = 0
+        self.clock = Clock()
+        self.episodes: list[tuple[float, int]] = []  # (return, length) of those ended; whoever reads it empties it
+        self.obs: Any = None  # to act on next
+        self.carry: Batch = {}
+
+    def tick(self) -> Metrics:
+        """At most one vector step plus its updates, or one rollout plus its update. Metrics of the last update."""
+        raise NotImplementedError
+
+    def context(self, data: Any = None) -> Context:
+        return Context(self.updates, self.steps, min(1.0, self.steps / self.horizon), data)
+
+    def begin(self) -> None:
+        """Start the first episodes."""
+        self.obs = self.env.reset()
+        self.carry = {"first": torch.ones(self.env.spec.num_envs, dtype=torch.bool, device=self.env.device)}
+
+    def advance(self, action: Tensor, extras: Batch) -> Step:
+        """One vector step: counts it, keeps the carry and the episodes that ended."""
+        step: Step = self.env.step(action)
+        self.obs = step.obs
+        self.carry = {name: value for name, value in extras.items() if name.startswith("carry.")}
+        self.carry["first"] = step.terminated | step.truncated
+        self.steps += len(step.reward)
+        self.episodes += step.info["episodes"]
+        self.addons.collect(step)
+        return step
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps, "updates": self.updates, "horizon": self.horizon,
+            "episodes": self.episodes, "obs": self.obs, "carry": self.carry,
+        }  # fmt: skip
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)

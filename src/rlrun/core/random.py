@@ -1,0 +1,49 @@
+"""Named streams of random numbers, all spawned from one seed. Adding a stream never changes another."""
+
+import zlib
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+def sequence(seed: int, name: str) -> np.random.SeedSequence:
+    """The seed sequence of one purpose: spawned from `seed` by the CRC-32 of `name`."""
+    return np.random.SeedSequence(seed, spawn_key=(zlib.crc32(name.encode()),))
+
+
+def seed_for(seed: int, name: str) -> int:
+    """One 63-bit seed for one purpose."""
+    return int(sequence(seed, name).generate_state(1, np.uint64)[0] >> 1)
+
+
+class Stream(nn.Module):
+    """A generator for one purpose on one device. Its state is part of every snapshot."""
+
+    def __init__(self, seed: int, name: str, device: torch.device | str = "cpu"):
+        super().__init__()
+        self.generator = torch.Generator(device).manual_seed(seed_for(seed, name))
+
+    @property
+    def device(self) -> torch.device:
+        return self.generator.device
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.randn(shape, generator=self.generator, device=self.device)
+
+    def uniform(self, *shape: int) -> Tensor:
+        """In [0, 1)."""
+        return torch.rand(shape, generator=self.generator, device=self.device)
+
+    def integers(self, high: int, *shape: int) -> Tensor:
+        """In [0, high)."""
+        return torch.randint(high, shape, generator=self.generator, device=self.device)
+
+    def permutation(self, n: int) -> Tensor:
+        return torch.randperm(n, generator=self.generator, device=self.device)
+
+    def get_extra_state(self) -> Tensor:
+        return self.generator.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.generator.set_state(state.cpu())

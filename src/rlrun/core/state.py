@@ -1,0 +1,121 @@
+"""State that learns or follows: optimisers over flat memory, target networks, running statistics."""
+
+import copy
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+
+class Optim(nn.Module):
+    """Adam (arXiv 1412.6980), or AdamW with weight_decay > 0, over one flat buffer.
+
+    The parameters become views of it, so one fused kernel updates them all, whatever their number. A gradient that is
+    not finite changes nothing, then or later: `fault` stays 1 until the trainer reads it and stops the run.
+    """
+
+    exp_avg: Tensor
+    exp_avg_sq: Tensor
+    steps: Tensor
+    learning_rate: Tensor
+    fault: Tensor
+
+    def __init__(
+        self,
+        params: Iterable[nn.Parameter],
+        learning_rate: float,
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        max_grad_norm: float | None = None,
+    ):
+        super().__init__()
+        self.params = list(params)
+        self.betas, self.eps, self.weight_decay, self.max_grad_norm = betas, eps, weight_decay, max_grad_norm
+        self.flat = torch.cat([param.detach().reshape(-1) for param in self.params])
+        parts = self.flat.split([param.numel() for param in self.params])
+        for param, part in zip(self.params, parts, strict=True):
+            param.data = part.view_as(param)
+        self.register_buffer("exp_avg", torch.zeros_like(self.flat))
+        self.register_buffer("exp_avg_sq", torch.zeros_like(self.flat))
+        self.register_buffer("steps", self.flat.new_zeros(()))
+        self.register_buffer("learning_rate", self.flat.new_tensor(learning_rate))
+        self.register_buffer("fault", self.flat.new_zeros(()))
+
+    def grads(self, loss: Tensor, create_graph: bool = False) -> Tensor:
+        """d loss / d params, flat [P]. Only these parameters get gradients, wherever else the loss reaches."""
+        grads = torch.autograd.grad(loss, self.params, create_graph=create_graph)
+        return torch.cat([grad.reshape(-1) for grad in grads])
+
+    @torch.no_grad()
+    def apply(self, grads: Tensor) -> Tensor:  # type: ignore[override]  # nn.Module.apply walks modules; not needed here
+        """One step along flat gradients [P]. Returns their norm before clipping."""
+        norm = torch.linalg.vector_norm(grads)
+        if self.max_grad_norm is not None:
+            grads = grads * (self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        self.fault.logical_or_(~torch.isfinite(norm))
+        self.steps.add_(1 - self.fault)
+        adam = torch._fused_adamw_ if self.weight_decay else torch._fused_adam_
+        adam(
+            [self.flat], [grads], [self.exp_avg], [self.exp_avg_sq], [], [self.steps],
+            lr=self.learning_rate, beta1=self.betas[0], beta2=self.betas[1], weight_decay=self.weight_decay,
+            eps=self.eps, amsgrad=False, maximize=False, grad_scale=None, found_inf=self.fault,
+        )  # fmt: skip
+        return norm
+
+    def step(self, loss: Tensor) -> Tensor:
+        """One step down the loss. Returns the norm of the gradients."""
+        return self.apply(self.grads(loss))
+
+
+class Target(nn.Module):
+    """A slow copy of a network: each `track` moves it by `tau` towards its source, in place."""
+
+    def __init__(self, source: nn.Module, tau: float):
+        super().__init__()
+        self.tau = tau
+        self.module = copy.deepcopy(source).requires_grad_(False)
+        self.fast, self.slow = list(source.parameters()), list(self.module.parameters())
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.module(*inputs)
+
+    @torch.no_grad()
+    def track(self) -> None:
+        torch._foreach_lerp_(self.slow, self.fast, self.tau)
+
+
+class RunningMoments(nn.Module):
+    """Mean and variance of all rows seen (Chan's parallel update), in float64 so that a long run stays exact."""
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+
+    def add(self, rows: Tensor) -> None:
+        """rows: [n, *shape]."""
+        rows = rows.to(torch.float64)
+        self._merge(rows.new_tensor(rows.shape[0]), rows.mean(0), rows.var(0, correction=0))
+
+    def take(self, other: "RunningMoments") -> None:
+        """Add all that another has seen, and empty it."""
+        if other.count:
+            self._merge(other.count, other.mean, other.var)
+            other.count.zero_()
+            other.mean.zero_()
+            other.var.fill_(1.0)
+
+    @torch.no_grad()
+    def _merge(self, count: Tensor, mean: Tensor, var: Tensor) -> None:
+        total, delta = self.count + count, mean - self.mean
+        squares = self.var * self.count + var * count + delta**2 * (self.count * count / total)
+        self.mean.add_(delta * (count / total))
+        self.var.copy_(squares / total)
+        self.count.copy_(total)

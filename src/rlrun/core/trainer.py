@@ -1,0 +1,159 @@
+"""The one trainer: ticks a loop until it is done; logs, evaluates, snapshots and stops when that is due."""
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from rlrun.config.schema import TrainerConfig
+from rlrun.core.loop import Loop
+from rlrun.core.signals import Signals
+from rlrun.core.state import Optim
+from rlrun.errors import RunError
+from rlrun.snapshot.store import BEST, step_name
+from rlrun.types import Metrics
+
+
+class Log(Protocol):
+    def row(self, values: dict[str, float]) -> None: ...
+    def progress(self, step: int) -> None: ...
+    def message(self, text: str) -> None: ...
+
+
+@dataclass
+class Progress:
+    """What the trainer itself must remember. Snapshots hold it."""
+
+    best_return: float | None = None
+    best_step: int | None = None
+    final_return: float | None = None
+    episodes: int = 0
+
+
+class Trainer:
+    """evaluate(step) -> eval/* values; save(name, state, clocks) writes a snapshot."""
+
+    def __init__(
+        self,
+        cfg: TrainerConfig,
+        loop: Loop,
+        log: Log,
+        evaluate: Callable[[int], dict[str, float]],
+        save: Callable[[str, dict[str, Any], dict[str, float]], object],
+    ):
+        self.cfg, self.loop, self.log, self.evaluate, self.save = cfg, loop, log, evaluate, save
+        self.progress = Progress()
+        self.metrics: Metrics = {}  # of the last update
+        self.wall_s = 0.0  # before this process
+        self.started = time.monotonic()
+        self.last = (self.started, loop.steps, loop.updates)
+        self.saved: int | None = None  # step of the last snapshot
+
+    def run(self, signals: Signals) -> str:
+        """Train until `total_steps` or a signal. Returns "done" or "stopped"; raises RunError where numbers broke."""
+        loop, cfg = self.loop, self.cfg
+        self.last, self.saved = (time.monotonic(), loop.steps, loop.updates), loop.steps
+        while loop.steps < cfg.total_steps:
+            before = loop.steps
+            self.metrics = loop.tick() or self.metrics
+            done = loop.steps >= cfg.total_steps
+            evaluation_due = done or due(cfg.eval_every, before, loop.steps)
+            if evaluation_due or due(cfg.log_every, before, loop.steps):
+                self.write_row(evaluation_due)
+            if done or signals.received or due(cfg.snapshot_every, before, loop.steps):
+                self.snapshot()
+            if signals.received and not done:
+                return "stopped"
+            self.log.progress(loop.steps)
+        return "done"
+
+    def write_row(self, with_evaluation: bool) -> None:
+        """One row of metrics; with an evaluation, the best snapshot where it was the best."""
+        self.check_faults()
+        loop, progress = self.loop, self.progress
+        values = self.train_values() | {f"loss/{name}": float(value) for name, value in self.metrics.items()}
+        values |= self.speeds()
+        loop.clock.start()
+        if with_evaluation:
+            values |= self.evaluate(loop.steps)
+            progress.final_return = values["eval/return_mean"]
+        self.log.row({"step": loop.steps, "wall_s": self.elapsed()} | values)
+        if with_evaluation and (progress.best_return is None or values["eval/return_mean"] > progress.best_return):
+            progress.best_return, progress.best_step = values["eval/return_mean"], loop.steps
+            self.save(BEST, self.state(), {"wall_s": self.elapsed()})
+        self.last = (time.monotonic(), loop.steps, loop.updates)
+
+    def train_values(self) -> dict[str, float]:
+        """Episodes that ended since the last row."""
+        ended = self.loop.episodes
+        self.progress.episodes += len(ended)
+        values: dict[str, float] = {"train/episodes": self.progress.episodes}
+        if ended:
+            values["train/return_mean"] = sum(episode_return for episode_return, _ in ended) / len(ended)
+            values["train/length_mean"] = sum(length for _, length in ended) / len(ended)
+        self.loop.episodes = []
+        return values
+
+    def speeds(self) -> dict[str, float]:
+        since, steps, updates = self.last
+        seconds = max(time.monotonic() - since, 1e-9)
+        shares = self.loop.clock.drain()
+        known = {f"time/share_{phase}": spent / seconds for phase, spent in shares.items()}
+        values = {
+            "time/steps_per_s": (self.loop.steps - steps) / seconds,
+            "time/updates_per_s": (self.loop.updates - updates) / seconds,
+            **known,
+            "time/share_log": max(0.0, 1 - sum(known.values())),
+            "sys/rss_mb": resident_mb(),
+        }
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            values["sys/gpu_mb"] = torch.cuda.max_memory_allocated() / 2**20
+        return values
+
+    def check_faults(self) -> None:
+        """Optimisers refuse to move on a gradient that is not finite; here the run learns of it and stops."""
+        for name, module in self.loop.named_modules():
+            if isinstance(module, Optim) and module.fault:
+                place = name.removeprefix("agent.")
+                raise RunError(f"{place}: loss or gradient is not finite before step {self.loop.steps}; no weight moved")
+
+    def snapshot(self) -> None:
+        if self.saved == self.loop.steps:
+            return
+        self.check_faults()
+        self.save(step_name(self.loop.steps), self.state(), {"wall_s": self.elapsed()})
+        self.saved = self.loop.steps
+
+    def elapsed(self) -> float:
+        """Seconds of training, of earlier processes too."""
+        return self.wall_s + time.monotonic() - self.started
+
+    def state(self) -> dict[str, Any]:
+        """Everything the run is: the loop's modules, and what the trainer remembers."""
+        own = {"progress": vars(self.progress), "metrics": {k: v.detach().clone() for k, v in self.metrics.items()}}
+        return self.loop.state_dict() | {"trainer._extra_state": own}
+
+    def load(self, state: dict[str, Any], clocks: dict[str, float]) -> None:
+        own = state.pop("trainer._extra_state")
+        self.loop.load_state_dict(state)
+        self.progress, self.metrics = Progress(**own["progress"]), own["metrics"]
+        self.wall_s = clocks["wall_s"]
+
+
+def due(period: int, before: int, after: int) -> bool:
+    """Whether a multiple of the period was reached in (before, after]; a period of 0 never is."""
+    return period > 0 and after // period > before // period
+
+
+def resident_mb() -> float:
+    """Memory held by this process now, in MiB (its peak, where the system does not tell)."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -1,0 +1,72 @@
+"""Replaces an agent's kernels, on the instance, by faster ones. Parameter names and agent files never change."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlrun.config.schema import TrainerConfig
+from rlrun.engine import products
+from rlrun.errors import ConfigError
+
+Kernel = Callable[..., Any]
+
+
+def kernels(agent: nn.Module) -> list[tuple[nn.Module, str]]:
+    """Every kernel in the tree: (module, method name)."""
+    return [
+        (module, name)
+        for module in agent.modules()
+        for name in dir(type(module))
+        if getattr(getattr(type(module), name, None), "is_kernel", False)
+    ]
+
+
+def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> None:
+    """Wrap all kernels as `trainer.engine` and `trainer.precision` say."""
+    if cfg.engine == "cudagraph" and device.type != "cuda":
+        raise ConfigError(f"trainer.engine=cudagraph: needs device=cuda; this run is on {device}")
+    for module, name in kernels(agent):
+        method = getattr(module, name)
+        if cfg.engine in ("compile", "cudagraph"):
+            method = torch.compile(method, mode="reduce-overhead" if cfg.engine == "cudagraph" else None)
+        if cfg.precision == "bf16":
+            method = autocast(method, device)
+        elif device.type == "cpu" and products.choose() == "onednn":
+            method = Products(method, module)
+        object.__setattr__(module, name, method)
+
+
+def autocast(method: Kernel, device: torch.device) -> Kernel:
+    def call(*args: Any) -> Any:
+        with torch.autocast(device.type, torch.bfloat16):
+            return method(*args)
+
+    return call
+
+
+class Products:
+    """Takes the path that suits a kernel's largest product: decided once, by shapes alone."""
+
+    def __init__(self, method: Kernel, module: nn.Module):
+        self.method = method
+        # the last two dimensions of a weight make one product; a leading one stacks members
+        self.largest = max((p.shape[-1] * p.shape[-2] for p in module.parameters() if p.dim() in (2, 3)), default=0)
+        self.context: Callable[[], Any] | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        if self.context is None:
+            rows = max((len(tensor) for tensor in _tensors(args) if tensor.dim()), default=0)
+            large = 2 * rows * self.largest >= products.LARGE
+            self.context = products.onednn if large else contextlib.nullcontext
+        with self.context():
+            return self.method(*args)
+
+
+def _tensors(args: Any) -> list[Tensor]:
+    if isinstance(args, Tensor):
+        return [args]
+    parts = args.values() if isinstance(args, dict) else args if isinstance(args, tuple | list) else ()
+    return [tensor for part in parts for tensor in _tensors(part)]

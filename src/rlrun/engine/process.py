@@ -1,0 +1,24 @@
+"""How this process computes: threads, memory allocator, precision."""
+
+import contextlib
+import ctypes
+
+import torch
+
+from rlrun.config.schema import TrainerConfig
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
+KEEP = 512 * 2**20
+
+
+def prepare(cfg: TrainerConfig) -> None:
+    """Set once, before anything is built. One thread unless asked: a second one collapses beside a busy neighbour."""
+    torch.set_num_threads(cfg.threads or 1)
+    # glibc returns freed half-megabyte tensors to the system and faults them in again at every update
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        libc.mallopt(M_MMAP_THRESHOLD, KEEP)
+        libc.mallopt(M_TRIM_THRESHOLD, KEEP)
+    if torch.cuda.is_available():
+        torch.backends.cuda.matmul.allow_tf32 = cfg.precision == "tf32"
+        torch.backends.cudnn.allow_tf32 = cfg.precision == "tf32"

@@ -1,0 +1,99 @@
+"""Action distributions as thin views of a network's output. Noise is an argument, so that kernels draw nothing."""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+LOG_2PI = math.log(2 * math.pi)
+LOG_2 = math.log(2)
+
+
+class Source(Protocol):
+    """Where noise comes from: a named stream of random numbers."""
+
+    def normal(self, *shape: int) -> Tensor: ...
+    def uniform(self, *shape: int) -> Tensor: ...
+
+
+def tanh_log_det(u: Tensor) -> Tensor:
+    """log |d tanh(u) / du|, exact however far u saturates; summed over the last dimension."""
+    return 2 * (LOG_2 - u - F.softplus(-2 * u)).sum(-1)
+
+
+@dataclass
+class Normal:
+    """Diagonal Gaussian; mean and log_std [..., actions]."""
+
+    mean: Tensor
+    log_std: Tensor
+
+    def noise(self, source: Source) -> Tensor:
+        return source.normal(*self.mean.shape)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        return self.mean + self.log_std.exp() * noise
+
+    def mode(self) -> Tensor:
+        return self.mean
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        scaled = (action - self.mean) * (-self.log_std).exp()
+        return -(0.5 * (scaled**2 + LOG_2PI) + self.log_std).sum(-1)
+
+    def entropy(self) -> Tensor:
+        return (self.log_std + 0.5 * (1 + LOG_2PI)).sum(-1)
+
+
+@dataclass
+class SquashedNormal:
+    """A Gaussian squashed by tanh into (-1, 1) (arXiv 1812.05905, appendix C); mean and log_std [..., actions]."""
+
+    mean: Tensor
+    log_std: Tensor
+
+    def noise(self, source: Source) -> Tensor:
+        return source.normal(*self.mean.shape)
+
+    def sample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Action and its log-probability, which is exact at saturation because u is known."""
+        u = self.mean + self.log_std.exp() * noise
+        log_prob = -(0.5 * (noise**2 + LOG_2PI) + self.log_std).sum(-1) - tanh_log_det(u)
+        return torch.tanh(u), log_prob
+
+    def mode(self) -> Tensor:
+        return torch.tanh(self.mean)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Of a given action; one that was rounded to -1 or 1 counts as the last float inside."""
+        bound = 1 - torch.finfo(action.dtype).eps / 2
+        u = torch.atanh(action.clamp(-bound, bound))
+        return Normal(self.mean, self.log_std).log_prob(u) - tanh_log_det(u)
+
+
+@dataclass
+class Categorical:
+    """logits [..., choices]."""
+
+    logits: Tensor
+
+    def noise(self, source: Source) -> Tensor:
+        return source.uniform(*self.logits.shape)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """By the Gumbel trick."""
+        gumbel = -torch.log(-torch.log(noise.clamp(min=1e-20)))
+        return (self.logits + gumbel).argmax(-1)
+
+    def mode(self) -> Tensor:
+        return self.logits.argmax(-1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        return self.logits.log_softmax(-1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        log_p = self.logits.log_softmax(-1)
+        return -(log_p.exp() * log_p).sum(-1)

@@ -1,0 +1,85 @@
+"""Evolution: whole episodes are the measure of parameter vectors; the agent asks which to try and is told how they did."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlrun.config.schema import PositiveInt, config
+from rlrun.core.loop import Loop
+from rlrun.registry import register
+from rlrun.types import Metrics
+
+
+@register("loop", "evolution")
+class Evolution(Loop):
+    """Environments take the next (member, episode) as soon as their episode ends, so that none waits for another."""
+
+    @config
+    class Config:
+        episodes: PositiveInt
+
+    def __init__(self, *parts: Any):
+        super().__init__(*parts)
+        self.params: Tensor | None = None  # [members, P] under trial
+        self.fitness = torch.zeros(0)  # [members] mean return so far, over episodes
+        self.jobs: list[int] = []  # per environment: the trial it runs, or -1
+        self.started = self.finished = 0  # trials of this generation
+        self.returns = torch.zeros(self.env.spec.num_envs, dtype=torch.float64)
+
+    def tick(self) -> Metrics:
+        self.clock.start()
+        if self.params is None:
+            self.start_generation()
+        members = [max(job, 0) % len(self.params) for job in self.jobs]  # type: ignore[arg-type]
+        obs = self.addons.observe(self.obs, self.carry, True)
+        action, extras = self.agent.act(obs, self.carry, True, self.params[members])  # type: ignore[index]
+        self.clock.lap("act")
+        step = self.advance(action, extras)
+        self.clock.lap("env")
+        self.returns += (step.reward * step.weight).cpu()
+        for slot in (step.terminated | step.truncated).nonzero().flatten().tolist():
+            self.finish(slot)
+        return self.learn() if self.finished == self.trials else {}
+
+    @property
+    def trials(self) -> int:
+        """Episodes in a generation."""
+        return len(self.fitness) * self.cfg.episodes
+
+    def start_generation(self) -> None:
+        self.params = self.agent.ask()  # type: ignore[operator]
+        self.fitness = torch.zeros(len(self.params), dtype=torch.float64)
+        self.started = self.finished = 0
+        self.returns.zero_()
+        if self.jobs:  # trials that were cut short by the end of the last generation
+            self.begin()
+        self.jobs = [self.next_job() for _ in range(self.env.spec.num_envs)]
+
+    def next_job(self) -> int:
+        if self.started == self.trials:
+            return -1
+        self.started += 1
+        return self.started - 1
+
+    def finish(self, slot: int) -> None:
+        """Book the episode that ended, and give its environment the next one."""
+        if self.jobs[slot] >= 0:
+            self.fitness[self.jobs[slot] % len(self.fitness)] += self.returns[slot] / self.cfg.episodes
+            self.finished += 1
+        self.returns[slot] = 0
+        self.jobs[slot] = self.next_job()
+
+    def learn(self) -> Metrics:
+        batch = {"params": self.params, "fitness": self.fitness.to(self.params)}  # type: ignore[arg-type]
+        ctx = self.context()
+        metrics: Any = self.agent.update(batch, ctx)
+        metrics |= self.addons.update(batch, ctx)
+        self.params = None
+        self.updates += 1
+        self.clock.lap("update")
+        return metrics
+
+    def get_extra_state(self) -> dict[str, Any]:
+        own = ("params", "fitness", "jobs", "started", "finished", "returns")
+        return super().get_extra_state() | {name: getattr(self, name) for name in own}

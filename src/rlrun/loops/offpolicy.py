@@ -1,0 +1,74 @@
+"""Off-policy: store every step, learn from what was stored."""
+
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from rlrun.config.schema import NonNegativeInt, PositiveFloat, PositiveInt, config
+from rlrun.core.loop import Loop
+from rlrun.core.random import Stream
+from rlrun.registry import register
+from rlrun.types import Metrics
+
+
+@register("loop", "offpolicy")
+class OffPolicy(Loop):
+    @config
+    class Config:
+        warmup_steps: NonNegativeInt
+        updates_per_step: PositiveFloat
+        batch_size: PositiveInt
+
+    def __init__(self, *parts: Any):
+        super().__init__(*parts)
+        self.random = Stream(self.seed, "warmup")
+
+    def tick(self) -> Metrics:
+        self.clock.start()
+        obs = self.obs
+        if self.steps < self.cfg.warmup_steps:
+            action, extras = self.uniform_action(), {}
+        else:
+            action, extras = self.agent.act(self.addons.observe(obs, self.carry, True), self.carry, explore=True)
+        self.clock.lap("act")
+        step = self.advance(action, extras)
+        self.clock.lap("env")
+        self.buffer.add(obs, action, step, extras)
+        self.clock.lap("sample")
+        metrics: Metrics = {}
+        for _ in range(self.updates_due()):
+            metrics = self.update()
+        return metrics
+
+    def update(self) -> Metrics:
+        batch = self.addons.relabel(self.buffer.sample(self.cfg.batch_size))
+        self.clock.lap("sample")
+        ctx = self.context(self.buffer)
+        out = self.agent.update(batch, ctx)
+        metrics = (out[0] if isinstance(out, tuple) else out) | self.addons.update(batch, ctx)
+        self.buffer.feedback(batch, out)
+        self.updates += 1
+        self.clock.lap("update")
+        return metrics
+
+    def updates_due(self) -> int:
+        """Updates still owed for the steps since the warm-up; none before there is anything to sample."""
+        owed = int(max(0, self.steps - self.cfg.warmup_steps) * self.cfg.updates_per_step) - self.updates
+        return owed if len(self.buffer) else 0
+
+    def uniform_action(self) -> Tensor:
+        """Actions of the warm-up: uniform over the action space, standard normal where it has no bounds."""
+        space, num_envs = self.env.spec.action, self.env.spec.num_envs
+        match space:
+            case spaces.Discrete():
+                return self.random.integers(int(space.n), num_envs)
+            case spaces.Box() if space.is_bounded():
+                low, high = torch.as_tensor(space.low), torch.as_tensor(space.high)
+                return low + (high - low) * self.random.uniform(num_envs, *space.shape)
+            case spaces.Box():
+                return self.random.normal(num_envs, *space.shape)
+            case spaces.MultiDiscrete():
+                return torch.stack([self.random.integers(int(n), num_envs) for n in space.nvec.flat], -1)
+        raise TypeError(f"no uniform action for {space}")

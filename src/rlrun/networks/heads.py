@@ -1,0 +1,63 @@
+"""Heads: a torso with outputs, as the roles that algorithms need."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlrun.functional.distributions import Categorical, Normal, SquashedNormal
+from rlrun.networks.linear import Linear
+
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0  # of state-dependent deviations, as in the SAC authors' code
+
+
+class Head(nn.Module):
+    """Linear outputs on a torso: [batch, outputs], or with members [members, batch, outputs]."""
+
+    def __init__(self, torso: nn.Module, outputs: int, members: int | None = None, gain: float | None = None):
+        super().__init__()
+        self.torso = torso
+        self.output = Linear(torso.features, outputs, members, gain)  # type: ignore[arg-type]
+
+    def forward(self, *inputs: Any) -> Tensor:
+        return self.output(self.torso(*inputs))
+
+
+class Value(Head):
+    """One number per row: [batch], or with members [members, batch]. V(s), or Q(s, a), as the torso's inputs say."""
+
+    def __init__(self, torso: nn.Module, members: int | None = None, gain: float | None = None):
+        super().__init__(torso, 1, members, gain)
+
+    def forward(self, *inputs: Any) -> Tensor:
+        return super().forward(*inputs).squeeze(-1)
+
+
+class SquashedGaussianPolicy(Head):
+    """Mean and deviation from the observation, squashed by tanh."""
+
+    def __init__(self, torso: nn.Module, actions: int):
+        super().__init__(torso, 2 * actions)
+
+    def forward(self, *inputs: Any) -> SquashedNormal:  # type: ignore[override]
+        mean, log_std = super().forward(*inputs).chunk(2, -1)
+        return SquashedNormal(mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX))
+
+
+class GaussianPolicy(Head):
+    """Mean from the observation, one learned deviation per action dimension."""
+
+    def __init__(self, torso: nn.Module, actions: int, gain: float | None = None, log_std: float = 0.0):
+        super().__init__(torso, actions, gain=gain)
+        self.log_std = nn.Parameter(torch.full((actions,), log_std))
+
+    def forward(self, *inputs: Any) -> Normal:  # type: ignore[override]
+        mean = super().forward(*inputs)
+        return Normal(mean, self.log_std.expand_as(mean))
+
+
+class CategoricalPolicy(Head):
+    """Logits over discrete actions."""
+
+    def forward(self, *inputs: Any) -> Categorical:  # type: ignore[override]
+        return Categorical(super().forward(*inputs))

@@ -1,0 +1,53 @@
+"""From any Gymnasium space to flat numbers: what every torso reads."""
+
+from typing import Any
+
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlrun.errors import ConfigError
+
+
+def is_image(space: Space) -> bool:
+    """Stacked frames or channels of bytes, at least 16 pixels a side."""
+    return isinstance(space, spaces.Box) and space.dtype == "uint8" and len(space.shape) == 3 and min(space.shape[1:]) >= 16
+
+
+class Flatten(nn.Module):
+    """One space to [batch, size]: boxes laid flat, discrete values one-hot, Dict entries side by side by key."""
+
+    def __init__(self, space: Space):
+        super().__init__()
+        self.space = space
+        self.size = _size(space)
+
+    def forward(self, x: Any) -> Tensor:
+        return _flatten(self.space, x)
+
+
+def _size(space: Space) -> int:
+    match space:
+        case spaces.Box() | spaces.MultiBinary():
+            return int(torch.Size(space.shape).numel())
+        case spaces.Discrete():
+            return int(space.n)
+        case spaces.MultiDiscrete():
+            return int(space.nvec.sum())
+        case spaces.Dict():
+            return sum(_size(part) for key, part in space.items() if key != "action_mask")
+    raise ConfigError(f"network: cannot read observations of {space}; flatten them with a wrapper")
+
+
+def _flatten(space: Space, x: Any) -> Tensor:
+    match space:
+        case spaces.Box() | spaces.MultiBinary():
+            # members of an ensemble may have inputs of their own: [members, batch, ...]
+            return x.flatten(x.dim() - len(space.shape)).float() if len(space.shape) != 1 else x.float()
+        case spaces.Discrete():
+            return F.one_hot(x.long(), int(space.n)).float()
+        case spaces.MultiDiscrete():
+            hot = [F.one_hot(part.long(), int(n)) for part, n in zip(x.unbind(-1), space.nvec, strict=True)]
+            return torch.cat(hot, -1).float()
+    return torch.cat([_flatten(part, x[key]) for key, part in space.items() if key != "action_mask"], -1)
