@@ -68,6 +68,19 @@ def test_run_dir_is_used_as_it_is_and_only_once():
         RunDir.create({"run_dir": "full/file"})
 
 
+def test_a_run_that_came_and_went_while_we_waited_for_the_lock_is_seen(monkeypatch):
+    real = rundir._lock
+
+    def late(path):
+        (path / "config.yaml").touch()
+        return real(path)
+
+    monkeypatch.setattr(rundir, "_lock", late)
+    with pytest.raises(ConfigError, match="already holds a run"):
+        RunDir.create({"run_dir": "r"})
+    RunDir.open("r").release()
+
+
 def test_what_is_no_run_cannot_be_opened():
     for path in ("nowhere", "."):
         with pytest.raises(ConfigError, match="not a run"):

@@ -1,5 +1,6 @@
 """A run's directory: its name, lock and small files. Free of torch, so that a run is claimed before torch loads."""
 
+import contextlib
 import fcntl
 import json
 import os
@@ -46,7 +47,11 @@ class RunDir:
         if visible:
             raise ConfigError(f"run_dir={path} is not empty and holds no run")
         run = cls(path)
-        _refuse_run(path)  # one may have begun and ended before the lock was ours
+        try:
+            _refuse_run(path)  # one may have begun and ended before the lock was ours
+        except ConfigError:
+            run.release()
+            raise
         return run
 
     @classmethod
@@ -199,8 +204,9 @@ def _lock(path: Path) -> int:
         raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
     _locks.add(descriptor)
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()} since {now}\n".encode(), 0)
+    with contextlib.suppress(OSError):  # a full disk: the lock holds, its text only informs
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()} since {now}\n".encode(), 0)
     return descriptor
 
 

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from rlrun.errors import ConfigError
+
 pytest.importorskip("ale_py")
 pytest.importorskip("cv2")
 
@@ -35,7 +37,5 @@ def test_frames_are_stacked_and_the_state_is_exact(make):
 
 
 def test_other_environments_refuse_the_wrapper(make):
-    from rlrun.errors import ConfigError
-
-    with pytest.raises(ConfigError, match="env.wrappers.atari is for Atari environments only"):
+    with pytest.raises(ConfigError, match=r"env.wrappers.atari is for Atari environments only"):
         make("CartPole-v1", wrappers={"atari": PREPROCESSING})

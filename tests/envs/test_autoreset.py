@@ -14,7 +14,7 @@ MODES = [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, AutoresetMode.NEXT_STE
 
 def counters(mode: AutoresetMode, kind: type = SyncVectorEnv, truncate: bool = False) -> VectorEnv:
     """Two environments whose episodes take 2 and 3 steps."""
-    venv = kind([lambda n=n: Counter(n, truncate) for n in (2, 3)], autoreset_mode=mode)
+    venv = kind([lambda n=n: Counter(n, truncate) for n in (2, 3)], copy=False, autoreset_mode=mode)
     return VectorEnv(venv, np.random.SeedSequence(0))
 
 

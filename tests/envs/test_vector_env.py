@@ -6,7 +6,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlrun.envs.vector import child_seed, finite
+from rlrun.envs.vector import child_seed
 from rlrun.errors import ConfigError
 from rlrun.types import Spec
 
@@ -23,7 +23,7 @@ def run(env, steps=30):
 def test_shapes_and_dtypes(make):
     env = make("Hopper-v5", 3)
     assert isinstance(env.spec, Spec) and env.spec.num_envs == 3
-    assert env.reset().shape == (3, 11)
+    assert env.reset().shape == (3, 11) and env.spec.obs.shape == (11,) and env.spec.obs.dtype == np.float32
     step = env.step(torch.full((3, 3), 0.5))
     assert step.obs.dtype == step.reward.dtype == step.weight.dtype == torch.float32
     assert step.terminated.dtype == step.truncated.dtype == torch.bool
@@ -68,6 +68,9 @@ def test_steps_are_not_views_of_the_simulator(make):
     kept = one.obs.clone()
     env.step(torch.tensor([0]))
     assert obs.tolist() == [[0, 0]] and torch.equal(one.obs, kept) and one.reward.tolist() == [1.0]
+    walk = make("CliffWalking-v1")
+    obs, step = walk.reset(), walk.step(torch.tensor([0]))
+    assert obs.item() == 36 and step.obs.item() == 24  # up from the corner: 48 squares in rows of 12
 
 
 def test_a_time_limit_truncates(make):
@@ -116,8 +119,3 @@ def test_tuple_observations_are_refused_and_can_be_flattened(make):
         make("Blackjack-v1")
     env = make("Blackjack-v1", wrappers={"flatten": {}})
     assert env.reset().shape == (1, 32 + 11 + 2) and env.reset().sum() == 3
-
-
-def test_finite_is_exact_where_the_square_overflows():
-    assert finite(np.array([1e30, -3e38], np.float32))
-    assert not finite(np.array([0.0, np.inf], np.float32)) and not finite(np.array([np.nan], np.float32))

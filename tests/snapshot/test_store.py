@@ -209,7 +209,7 @@ def test_digest_changes_with_every_bit_of_state(tmp_path):
         digests.append(digest(target.save("best", state(10), {"replay": ring}, {}, {})))
         target = Store(tmp_path, keep=9)
     for name, value in {
-        "loop.step": torch.tensor(10, dtype=torch.int32),
+        "loop.step": torch.tensor(10).view(torch.uint64),
         "agent.actor.weight": state(10)["agent.actor.weight"].reshape(3, 2),
         "loop._extra_state": {**state(10)["loop._extra_state"], "first": [True, 1]},
         "agent.other": None,
@@ -420,11 +420,12 @@ def test_a_format_of_the_past_is_migrated(run, monkeypatch):
 def test_retention_keeps_the_latest_and_best(tmp_path):
     target = Store(tmp_path, keep=2)
     for step in (5, 10, 15, 20):
-        save(target, step, grown(step))
+        save(target, step, grown(4 * step))
         if step == 5:
             save(target, step, grown(step), name="best")
     assert target.names() == [step_name(20), step_name(15), "best"]
     assert sorted(os.listdir(target.folder)) == sorted([*target.names(), "LATEST", store.STAGING])
+    assert not list((target.folder / store.STAGING).rglob("*.bin"))
 
 
 def test_the_future_that_a_fall_back_left_is_removed(tmp_path):
@@ -467,34 +468,58 @@ def test_leftovers_are_swept_and_a_half_replaced_snapshot_is_put_back(run):
     assert target.load("best").name == "best"
 
 
-@pytest.mark.parametrize("call", ["open", "fsync", "rename", "replace", "mkdir"])
-def test_when_a_system_call_fails_the_last_snapshot_stays_and_the_next_one_works(run, monkeypatch, call):
-    ring = restored(Store(run).load())
-    ring.extend(30)
-    for nth in range(40):
-        target, calls = Store(run, keep=2), iter(range(1000))
-        holder = {"open": "builtins.open", "mkdir": "pathlib.Path.mkdir"}.get(call, f"os.{call}")
+PLACES = {"open": "builtins.open", "mkdir": "pathlib.Path.mkdir", "link": "os.link"}
+PLACES |= {call: f"os.{call}" for call in ("fsync", "rename", "replace")}
+
+
+@pytest.mark.parametrize("call", PLACES)
+@pytest.mark.parametrize("step", [2, 3])  # a name that exists, a new one
+def test_when_a_system_call_fails_the_last_snapshot_stays_and_the_next_try_works(run, monkeypatch, call, step):
+    real = {"open": open, "mkdir": Path.mkdir}.get(call) or getattr(os, call)
+    for nth in range(50):
+        copy, calls = run / str(nth), iter(range(1000))
+        shutil.copytree(run / "snapshots", copy / "snapshots")
+        target = Store(copy, keep=2)
+        ring = restored(target.load())
+        ring.extend(30)
+
+        def fail(*args, calls=calls, nth=nth, **kwargs):
+            if next(calls) == nth:
+                raise OSError(28, "No space left on device", "x")
+            return real(*args, **kwargs)
+
         with monkeypatch.context() as patch:
-            real = open if call == "open" else Path.mkdir if call == "mkdir" else getattr(os, call)
-
-            def fail(*args, real=real, calls=calls, nth=nth, **kwargs):
-                if next(calls) == nth:
-                    raise OSError(28, "No space left on device", "x")
-                return real(*args, **kwargs)
-
-            patch.setattr(holder, fail)
+            patch.setattr(PLACES[call], fail)
             try:
-                save(target, 3, ring)
+                save(target, step, ring)
             except SnapshotError as error:
-                assert str(error) == "step_000000003: cannot be written: No space left on device (x)"
-            else:
-                assert nth > 0
-                break
-        assert Store(run).load().faults == []
-    else:
-        pytest.fail("the save never got through")
-    save(target, 4, ring)
-    assert equal(restored(Store(run).load()), ring)
+                assert str(error) == f"step_00000000{step}: cannot be written: No space left on device (x)"
+        failed = next(calls) > nth  # the call came, and failed
+        assert Store(copy).load().faults == []
+        assert not list(target.folder.glob(".tmp-step*"))
+        save(target, step, ring)
+        assert equal(restored(Store(copy).load()), ring)
+        if not failed:
+            break
+    assert 0 < nth < 49
+
+
+def test_all_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    target, ring = Store(tmp_path, keep=2), grown(40)
+    synced, rename = [], os.rename
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}"))))
+
+    def last(source, name):
+        if Path(name).name == "step_000000001":
+            due = {path.name for path in (source, *Path(source).rglob("*"))}
+            assert due <= {path.name for path in synced}
+            synced.clear()
+        rename(source, name)
+
+    monkeypatch.setattr(os, "rename", last)
+    save(target, 1, ring)
+    assert synced[0] == target.folder
+    assert [path.name for path in synced[1:]] == [".tmp-LATEST", "snapshots"]
 
 
 KILLS = """

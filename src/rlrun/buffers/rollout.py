@@ -42,7 +42,8 @@ class Rollout:
         self.rows.append(
             {
                 "obs": obs, "action": action, "reward": step.reward, "terminated": step.terminated,
-                "truncated": step.truncated, "next_obs": step.final_obs, "weight": step.weight, "first": first, **extras,
+                "truncated": step.truncated, "next_obs": step.final_obs, "weight": step.weight, "first": first,
+                **extras,
             }
         )  # fmt: skip
 

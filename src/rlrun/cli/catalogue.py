@@ -77,10 +77,10 @@ def _rows(values: dict[str, Any], origins: dict[str, tuple[str, str]]) -> Iterat
 
 
 def _origins(composer: "Composer", choices: Sequence[str], words: Sequence["Word"]) -> dict[str, tuple[str, str]]:
-    """Where each key got its value, and the comment behind it. Later files win; a comment stays until one replaces it."""
+    """Where each key got its value, and the comment behind it. Later files win; only a comment replaces a comment."""
     origins: dict[str, tuple[str, str]] = {}
     for part in composer.parts(choices):
-        file = next((home / f"{part.path}.yaml" for home in composer.folders if (home / f"{part.path}.yaml").exists()), None)
+        file = sources.find(f"{part.path}.yaml", composer.folders)
         keys = sources.notes(file).meanings if file else {"id": ""}
         for name, meaning in keys.items():
             key = f"{part.package}.{name}".lstrip(".")

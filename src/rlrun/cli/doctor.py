@@ -16,7 +16,7 @@ usage: rlrun doctor
 Prints versions, devices, threads, the path of matrix products, and extras; then what is wrong.
 Exit code 1 when something is."""
 
-PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "hydra-core", "omegaconf", "pydantic", "safetensors", "tensorboard")
+PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "hydra-core", "omegaconf", "pydantic", "safetensors")
 EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",)}  # what each brings
 
 

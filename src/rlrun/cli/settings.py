@@ -15,8 +15,10 @@ NAMES: Rule = ("a list: plugins=[my_package]", lambda value: isinstance(value, l
 
 
 def read(words: Sequence[str], rules: Mapping[str, Rule], open_section: str = "") -> tuple[list[str], dict[str, Any]]:
-    """Positional words, and the settings. Keys inside `open_section` are free. Raises ConfigError, all faults at once."""
-    places, settings, faults = [], {}, []
+    """Positional words, and the settings; keys inside `open_section` are free. ConfigError holds all faults at once."""
+    places: list[str] = []
+    settings: dict[str, Any] = {}
+    faults: list[str] = []
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or "/" in key:

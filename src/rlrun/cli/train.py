@@ -51,11 +51,12 @@ def train(words: Sequence[str]) -> int:
         return 0
     from rlrun.config.jobs import jobs
 
+    hydra_words = [word for word in options.words if word.startswith(("hydra.", "hydra/"))]
     if options.hydra_help:
-        return _ask_hydra(options)
+        return _ask_hydra(hydra_words, options)
     if options.info or options.cfg in ("hydra", "all"):
-        jobs([word for word in options.words if not word.startswith(("hydra.", "hydra/"))])
-        return _ask_hydra(options)
+        jobs([word for word in options.words if word not in hydra_words], config_dirs=options.config_dir)
+        return _ask_hydra(options.words, options)
     found = jobs(options.words, options.multirun, options.config_dir)
     if options.cfg:
         return _print(found, options.package)
@@ -141,14 +142,14 @@ def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _ask_hydra(options: argparse.Namespace) -> int:
+def _ask_hydra(words: Sequence[str], options: argparse.Namespace) -> int:
     """Hydra's own questions; it prints and returns."""
     from rlrun.config.compose import hand_over
     from rlrun.config.jobs import for_hydra
 
     asked = {"info": options.info, "cfg": options.cfg, "package": options.package}
     flags = ["--hydra-help"] * options.hydra_help + [f"--{name}={value}" for name, value in asked.items() if value]
-    hand_over(for_hydra(options.words, options.config_dir), flags, lambda values, words: None)
+    hand_over(for_hydra(words, options.config_dir), flags, lambda values, words: None)
     return 0
 
 

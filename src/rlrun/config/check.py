@@ -156,5 +156,6 @@ def _kind(value: Any) -> type:
 
 def _kind_fault(value: Any, known: Any) -> str | None:
     kind, wanted = _kind(value), _kind(known)
-    fits = kind is wanted or (wanted is float and kind is int) or (wanted is int and kind is float and value == value // 1)
+    whole = kind is int or (kind is float and float(value).is_integer())
+    fits = kind is wanted or (wanted is float and kind is int) or (wanted is int and whole)
     return None if fits else f"{_SINGULAR.get(wanted, _PLURAL[wanted])}, like {show(known)}"

@@ -26,6 +26,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError, YAMLError
 
 from rlrun.config import check, sources
 from rlrun.errors import ConfigError
@@ -36,7 +37,7 @@ NO_ALGO, NO_ENV = "_none", "_base"  # what train.yaml names until a choice is ma
 
 
 class UnwrittenNames(ConfigSource):
-    """Answers for names without a file: `env=<any Gymnasium id>`, a preset under its environment's full id, no algorithm.
+    """Answers for names without a file: any Gymnasium id, a preset under its environment's full id, no algorithm yet.
 
     It stands last in the search path, so files win. Whether Gymnasium knows the id is asked elsewhere, once.
     """
@@ -48,12 +49,12 @@ class UnwrittenNames(ConfigSource):
     def load_config(self, config_path: str) -> ConfigResult:
         group, _, name = config_path.removesuffix(".yaml").partition("/")
         package = None if group == "env" else "_global_"
-        config: dict[str, Any] = {
+        configs: dict[str, dict[str, Any]] = {
             "algo": {},
             "env": {"defaults": ["_atari" if "ALE/" in name else "_base", "_self_"], "id": name},
             "preset": {"defaults": [preset_file(name, self.folders)]},
-        }[group]
-        return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": package})
+        }
+        return ConfigResult(self.provider, self.full_path(), OmegaConf.create(configs[group]), {"package": package})
 
     def is_config(self, config_path: str) -> bool:
         group, _, name = config_path.removesuffix(".yaml").partition("/")
@@ -195,7 +196,7 @@ class Composer:
         if key not in self._known:
             try:
                 config = self._loader.load_configuration("train", list(choices), RunMode.RUN)
-            except (HydraException, OmegaConfBaseException) as error:
+            except (HydraException, OmegaConfBaseException, YAMLError) as error:
                 raise ConfigError(_one_line(error)) from None
             chosen = dict(config.hydra.runtime.choices)
             OmegaConf.set_struct(config, False)
@@ -280,6 +281,7 @@ def _elements(override: Override) -> tuple[Any, ...]:
 
 def _one_line(error: BaseException) -> str:
     """Hydra's message without its search path, advice and links."""
-    cause = error.__cause__
-    text = f"{error}" or f"{cause}"
-    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    if isinstance(error, MarkedYAMLError) and error.problem_mark:
+        return f"{error.problem_mark.name}, line {error.problem_mark.line + 1}: {error.problem}"
+    text = f"{error}".strip() or f"{error.__cause__}".strip() or type(error).__name__
+    return text.splitlines()[0]

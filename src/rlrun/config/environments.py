@@ -36,8 +36,8 @@ def _nearest(env_id: str, presets: list[str], registered: list[str]) -> str | No
     if env_id.lower() in names:
         return names[env_id.lower()]
     stem = env_id.lower().rpartition("-v")[0] or env_id.lower()
-    versions = [name for name in registered if name.lower().rpartition("-v")[0] in (stem, f"ale/{stem}")]
-    if versions:
-        return max(versions, key=lambda name: int(name.rpartition("-v")[2]))
+    for same in (stem, f"ale/{stem}"):
+        if versions := [name for name in registered if name.lower().rpartition("-v")[0] == same]:
+            return max(versions, key=lambda name: int(name.rpartition("-v")[2]))
     near = difflib.get_close_matches(env_id.lower(), names, n=1)
     return names[near[0]] if near else None

@@ -104,8 +104,6 @@ def choose(
 
 
 def _job(composer: Composer, words: Sequence[Word]) -> Job:
-    from rlrun.config.schema import run_config  # pydantic: a quarter of the start-up of `rlrun show`, which needs none
-
     choices, unknown, faults = choose(composer, words)
     composition = composer.compose(choices)
     good = []
@@ -117,14 +115,22 @@ def _job(composer: Composer, words: Sequence[Word]) -> Job:
         good += [] if found else [word]
     values = composition.values(good)
     lacking = [] if unknown else list(check.missing(values))
-    try:
-        stand_in = {"algo": {}, "name": ""} if unknown else {}
-        run_config(values | {key: value for key, value in stand_in.items() if not values.get(key)})
-    except ConfigError as error:
-        faults += lacking or error.faults
+    faults += lacking or _type_faults(values)
     if faults:
         raise ConfigError(*faults)
     return Job([word.text.lstrip("+") for word in words], values)
+
+
+def _type_faults(values: dict[str, Any]) -> Sequence[str]:
+    """Ranges and choices of everything but the algorithm, whose class would bring torch."""
+    from rlrun.config.schema import run_config  # pydantic: a quarter of the start-up of `rlrun show`, which needs none
+
+    named = {"algo": values.get("algo", {}), "name": values["name"] or ""}  # not there while a choice is missing
+    try:
+        run_config(values | named)
+    except ConfigError as error:
+        return error.faults
+    return ()
 
 
 def word_faults(word: Word, tree: dict[str, Any]) -> Iterator[str]:

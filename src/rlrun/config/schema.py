@@ -2,7 +2,7 @@
 
 import difflib
 from dataclasses import fields
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
 import pydantic
 from pydantic import BeforeValidator, Field
@@ -12,6 +12,7 @@ from rlrun.errors import ConfigError
 T = TypeVar("T")
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 def config(cls: type[T]) -> type[T]:
     """Make a strict, frozen dataclass: no defaults are expected, unknown keys are refused, nothing is coerced."""
     settings = pydantic.ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)

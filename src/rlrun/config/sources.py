@@ -56,6 +56,11 @@ def groups(where: Sequence[Path]) -> dict[str, dict[str, Path]]:
     return {name: found for name in names if (found := options(name, where))}
 
 
+def find(path: str, where: Sequence[Path]) -> Path | None:
+    """The file that Hydra would take for a path below `conf`."""
+    return next((folder / path for folder in where if (folder / path).is_file()), None)
+
+
 def label(file: Path) -> str:
     """How a file is shown: from the folder that holds `conf`, such as `conf/algo/sac.yaml`."""
     parts = file.parts

@@ -46,8 +46,8 @@ class Agent(nn.Module):
     ) -> tuple[Tensor, Batch]:
         """Choose actions.
 
-        obs: [num_envs, ...]; carry: `first` [num_envs] bool marks episode starts, `carry.*` is what this method returned
-        a step ago; params: [members, P], the environments are split evenly over the members. Returns actions
+        obs: [num_envs, ...]; carry: `first` [num_envs] bool marks episode starts, `carry.*` is what this method
+        returned a step ago; params: [members, P], the environments are split evenly over the members. Returns actions
         [num_envs, ...] and extras to be stored with the step. With explore=False nothing is drawn and nothing moves.
         """
         raise NotImplementedError

@@ -1,6 +1,7 @@
 """From a typed config to a run: everything is assembled here, and trained, resumed or evaluated."""
 
 import dataclasses
+import shutil
 import sys
 import traceback
 from dataclasses import dataclass
@@ -42,21 +43,33 @@ class Result:
 
 def train(config: RunConfig, run: RunDir) -> Result:
     """Start a run in its directory and train it to the end."""
+    registry.load(config.plugins)
     loop = build_loop(config)
     if config.init_from:
         start_from(Path(config.init_from), loop)
     loop.begin()
-    return supervise(config, run, loop, None)
+    return supervise(config, run, loop, Store(run.path, config.trainer.snapshot_keep))
 
 
 def resume(run: RunDir, total_steps: int | None = None) -> Result:
     """Go on from the latest snapshot that is whole, to the recorded end or to `total_steps`."""
-    config = run_config(run.config())
-    if total_steps is not None:
-        config = dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, total_steps=total_steps))
-    registry.load(config.plugins)
-    snapshot = Store(run.path, config.trainer.snapshot_keep).load()
-    return supervise(config, run, build_loop(config), snapshot)
+    config = with_total_steps(stored_config(run.path), total_steps)
+    store = Store(run.path, config.trainer.snapshot_keep)
+    snapshot = store.load()
+    if snapshot.header["step"] >= config.trainer.total_steps:
+        print(f"{run.path} is finished: {snapshot.header['step']:,} of {config.trainer.total_steps:,} steps")
+        return Result("done", 0, run.read_json("summary.json"))
+    return supervise(config, run, build_loop(config), store, snapshot)
+
+
+def branch(source: Path, run: RunDir, total_steps: int | None = None) -> Result:
+    """Go on from any snapshot of a run, in a directory of its own; the source stays as it is."""
+    source_path, name = locate(source)
+    config = with_total_steps(stored_config(source_path), total_steps)
+    snapshot = Store(source_path).load(name)
+    run.write_start(read_config(source_path / CONFIG), [f"branched from {source}"])
+    shutil.copyfile(source_path / "metrics.jsonl", run.path / "metrics.jsonl")  # rows after the snapshot are cut
+    return supervise(config, run, build_loop(config), Store(run.path, config.trainer.snapshot_keep), snapshot)
 
 
 def evaluate(
@@ -64,7 +77,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Episodes of a run's best snapshot (else its latest), or of the snapshot that `path` names."""
     run_path, name = locate(path)
-    config = run_config(read_config(run_path / CONFIG))
+    config = stored_config(run_path)
     env_config = dataclasses.replace(config.env, kwargs=config.env.kwargs | (env_kwargs or {}))
     store = Store(run_path)
     snapshot = store.load(name or ("best" if "best" in store.names() else None))
@@ -78,13 +91,29 @@ def evaluate(
         values = run_episodes(agent, addons, env, episodes, config.trainer.eval_max_steps, explore)
     finally:
         env.close()
-    named = {key.removeprefix("eval/"): value for key, value in values.items()}
-    return {"run": str(run_path), "snapshot": snapshot.name, "step": snapshot.header["step"], "episodes": episodes} | named
+    about = {"run": str(run_path), "snapshot": snapshot.name, "step": snapshot.header["step"], "episodes": episodes}
+    return about | {key.removeprefix("eval/"): value for key, value in values.items()}
 
 
 def check(config: RunConfig) -> None:
     """Build everything once and throw it away: raises ConfigError for what training would refuse."""
+    registry.load(config.plugins)
     build_loop(config).env.close()
+
+
+def stored_config(path: Path) -> RunConfig:
+    """A run's config. It is data: plug-ins that it names are loaded only if the user names them again."""
+    config = run_config(read_config(path / CONFIG))
+    missing = [name for name in config.plugins if name not in sys.modules]
+    if missing:
+        raise ConfigError(f"{path}: was trained with plug-ins; to run their code, add plugins=[{','.join(missing)}]")
+    return config
+
+
+def with_total_steps(config: RunConfig, total_steps: int | None) -> RunConfig:
+    if total_steps is None:
+        return config
+    return dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, total_steps=total_steps))
 
 
 # --- assembling ------------------------------------------------------------------------------------------------------
@@ -92,7 +121,6 @@ def check(config: RunConfig) -> None:
 
 def build_loop(config: RunConfig) -> Loop:
     """Environments, agent, add-ons, buffer and loop of a run, weights drawn from the seed."""
-    registry.load(config.plugins)
     check_ranges(config)
     device = prepare_device(config)
     env = VectorEnv.make(config.env, sequence(config.seed, "env"), device)
@@ -126,9 +154,8 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
 def check_ranges(config: RunConfig) -> None:
     """Every part's values against its Config, all faults at once."""
     algo = {key: value for key, value in config.algo.items() if key not in ("loop", "buffer")}
-    sections = [("algo", algo, "algo"), ("network", config.network, "network"), ("loop", config.algo["loop"], "algo.loop")]
-    if config.algo.get("buffer"):
-        sections.append(("buffer", config.algo["buffer"], "algo.buffer"))
+    sections = [("algo", algo, "algo"), ("network", config.network, "network")]
+    sections += [(part, config.algo[part], f"algo.{part}") for part in ("loop", "buffer") if config.algo.get(part)]
     faults: list[str] = []
     for group, values, path in sections:
         try:
@@ -163,9 +190,8 @@ def eval_env(config: Any, seed: int, name: str, episodes: int, device: torch.dev
 # --- supervising -----------------------------------------------------------------------------------------------------
 
 
-def supervise(config: RunConfig, run: RunDir, loop: Loop, snapshot: Snapshot | None) -> Result:
+def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot: Snapshot | None = None) -> Result:
     """Train with signals, telemetry and snapshots around; always leaves a summary, whatever happens."""
-    store = Store(run.path, config.trainer.snapshot_keep)
     step = snapshot.header["step"] if snapshot else 0
     log = Telemetry(run.path, config.logger, config.name, config.trainer.total_steps, step)
     trainer = make_trainer(config, loop, store, log)

@@ -9,7 +9,7 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 143, signal.SI
 
 
 class Signals:
-    """While entered, remembers the first stop signal in `received`. Earlier handlers come back, and are called, after."""
+    """While entered, remembers the first stop signal. Afterwards earlier handlers are back, and called with it."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None

@@ -76,7 +76,8 @@ class Target(nn.Module):
         super().__init__()
         self.tau = tau
         self.module = copy.deepcopy(source).requires_grad_(False)
-        self.fast, self.slow = list(source.parameters()), list(self.module.parameters())
+        self.fast: list[Tensor] = list(source.parameters())
+        self.slow: list[Tensor] = list(self.module.parameters())
 
     def forward(self, *inputs: Tensor) -> Tensor:
         return self.module(*inputs)

@@ -118,8 +118,7 @@ class Trainer:
         """Optimisers refuse to move on a gradient that is not finite; here the run learns of it and stops."""
         for name, module in self.loop.named_modules():
             if isinstance(module, Optim) and module.fault:
-                place = name.removeprefix("agent.")
-                raise RunError(f"{place}: loss or gradient is not finite before step {self.loop.steps}; no weight moved")
+                raise RunError(f"{name}: loss or gradient is not finite by step {self.loop.steps}; no weight moved")
 
     def snapshot(self) -> None:
         if self.saved == self.loop.steps:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.config.schema import TrainerConfig
+from rlrun.core.state import Optim
 from rlrun.engine import products
 from rlrun.errors import ConfigError
 
@@ -28,6 +29,9 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
     """Wrap all kernels as `trainer.engine` and `trainer.precision` say."""
     if cfg.engine == "cudagraph" and device.type != "cuda":
         raise ConfigError(f"trainer.engine=cudagraph: needs device=cuda; this run is on {device}")
+    for optim in (module for module in agent.modules() if isinstance(module, Optim)):
+        # torch cannot trace its own fused Adam with a learning rate in a tensor: compiled kernels call it as it is
+        object.__setattr__(optim, "apply", torch.compiler.disable(optim.apply))
     for module, name in kernels(agent):
         method = getattr(module, name)
         if cfg.engine in ("compile", "cudagraph"):

@@ -1,11 +1,12 @@
 """The action space an agent sees, and the way from its actions to the environment's."""
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
 from rlrun.errors import ConfigError
-
 
 LOW, HIGH = np.float32(-1), np.float32(1)
 
@@ -14,8 +15,10 @@ class Actions:
     """Bounded Box: [-1, 1] stretched to the environment's bounds. Discrete: counted from 0. Others pass through."""
 
     def __init__(self, space: gym.Space):
-        self.native, self.space, self.scale, self.offset = space, space, None, None
-        self.bounded = False
+        self.native: Any = space
+        self.space, self.bounded = space, False
+        self.scale: Any = None  # native = action * scale + offset; None: as it is
+        self.offset: Any = None
         if isinstance(space, spaces.Box):
             self._box(space)
         elif isinstance(space, spaces.Discrete):

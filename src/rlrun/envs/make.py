@@ -5,7 +5,7 @@ import importlib.util
 import inspect
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +27,7 @@ class Recipe:
 
     spec: EnvSpec
     kwargs: dict[str, Any]
-    wrappers: tuple[tuple[type[gym.Wrapper], Any], ...]  # (class, config), innermost first
+    wrappers: tuple[tuple[Callable[[Any, gym.Env], gym.Env], Any], ...]  # (class, config), innermost first
     max_episode_steps: int | None
     instance_seed: int | None  # for reset; a constructor that takes one has it among kwargs
     parent: int

@@ -96,9 +96,9 @@ class TerminationTrap(Probe):
 
 
 class TruncationTrap(Probe):
-    """From 0 to 1, where it stays with reward 1 until it is cut after five steps. V(1) = 1/(1-gamma), V(0) = gamma V(1).
+    """From 0 to 1, where it stays with reward 1 until it is cut after five steps. V(1) = 1 / (1 - gamma).
 
-    Whoever takes the cut for an end, or bootstraps with the first observation of the next episode, has less.
+    V(0) = gamma V(1). Who takes the cut for an end, or bootstraps with the next episode's first observation, has less.
     """
 
     def move(self, action: float) -> tuple[float, float, bool, bool]:

@@ -12,15 +12,15 @@ from rlrun.envs import state
 WORKER_IGNORES = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
-class EnvFault(Exception):
+class EnvError(Exception):
     """An environment raised. Holds text only, so that it crosses a process border whatever the cause was."""
 
-    def __init__(self, index: int, reason: str, trace: str):
+    def __init__(self, index: int, reason: str, trace: str = ""):
         super().__init__(index, reason, trace)
         self.index, self.reason = index, reason
 
     def __str__(self) -> str:
-        return f"environment {self.index}: {self.args[1]}\n{self.args[2]}"
+        return f"environment {self.index}: {self.reason}\n{self.args[2]}".strip()
 
 
 class Slot(gym.Wrapper):
@@ -33,6 +33,7 @@ class Slot(gym.Wrapper):
         super().__init__(env)
         self.index = index
         self.options = None if instance_seed is None else {"instance_seed": instance_seed}
+        self.refused = ""  # why the last snapshot given could not be put back
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         try:
@@ -62,11 +63,18 @@ class Slot(gym.Wrapper):
     @snapshot.setter
     def snapshot(self, tree: state.Tree) -> None:
         self.env.reset(seed=0)  # environments create attributes at their first reset
-        state.restore(self.env, tree)
+        try:
+            state.restore(self.env, tree)
+            self.refused = ""
+        except Exception as error:  # the caller asks for `refused`: an exception would end a worker
+            self.refused = _line(error)
 
-    def _fault(self, error: Exception) -> EnvFault:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        return EnvFault(self.index, reason, traceback.format_exc())
+    def _fault(self, error: Exception) -> EnvError:
+        return EnvError(self.index, _line(error), traceback.format_exc())
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def leave_signals_to(parent: int) -> None:

@@ -25,7 +25,7 @@ TEST_STEPS = 20
 NATIVE, EPISODE_END = "native", "episode end"
 
 
-class NotSavable(Exception):
+class NotSavableError(Exception):
     """A value that a tree cannot hold, or a tree that does not fit the environment."""
 
 
@@ -53,11 +53,11 @@ def save(env: gym.Env) -> dict[str, Tree]:
 def restore(env: gym.Env, tree: dict[str, Tree]) -> None:
     """Put `env` where `save` found it. `env` was made by the same recipe and has been reset at least once.
 
-    Raises NotSavable where the tree belongs to another wrapper chain, model or engine version.
+    Raises NotSavableError where the tree belongs to another wrapper chain, model or engine version.
     """
     chain = list(layers(env))
     if len(chain) != len(tree["layers"]):
-        raise NotSavable(f"{len(tree['layers'])} layers were saved, the environment has {len(chain)}")
+        raise NotSavableError(f"{len(tree['layers'])} layers were saved, the environment has {len(chain)}")
     native = _native(env.unwrapped)
     if native and tree["native"] is not None:
         native.restore(tree["native"])
@@ -73,7 +73,7 @@ def _attributes(layer: gym.Env) -> dict[str, Tree]:
         if name not in CONSTANT:
             try:
                 found[name] = encode(value)
-            except NotSavable:  # models, windows, functions; if it was state after all, the self-test says so
+            except NotSavableError:  # models, windows, functions; if it was state after all, the self-test says so
                 continue
     return found
 
@@ -83,7 +83,7 @@ def encode(value: Any, depth: int = 0) -> Tree:
     if type(value) in PLAIN:
         return value
     if depth > MAX_DEPTH:
-        raise NotSavable("nested too deeply")
+        raise NotSavableError("nested too deeply")
     if isinstance(value, np.ndarray):
         return _encode_array(value)
     if isinstance(value, np.generic):
@@ -104,7 +104,7 @@ def encode(value: Any, depth: int = 0) -> Tree:
         return ("deque", value.maxlen, list(items))
     if type(value) is dict and all(type(key) in (str, int) for key in value):
         return {key: encode(item, depth + 1) for key, item in value.items()}
-    raise NotSavable(type(value).__name__)
+    raise NotSavableError(type(value).__name__)
 
 
 def decode(tree: Tree, now: Any = None) -> Any:
@@ -120,7 +120,7 @@ def decode(tree: Tree, now: Any = None) -> Any:
 
 def _encode_array(array: np.ndarray) -> Tree:
     if array.dtype.hasobject or array.dtype.names:
-        raise NotSavable(f"array of {array.dtype}")
+        raise NotSavableError(f"array of {array.dtype}")
     if array.dtype.kind in "biuf":
         return array.copy()
     return ("raw", array.dtype.str, list(array.shape), _bytes(array.tobytes()))  # text, dates, complex numbers
@@ -146,7 +146,7 @@ def _decode_random(now: Any, state: list[Any]) -> random.Random:
 
 def _decode_space(now: Any, generator: Tree, parts: list[Tree]) -> gym.Space:
     if not isinstance(now, gym.Space):
-        raise NotSavable("a space was saved that the environment no longer has")
+        raise NotSavableError("a space was saved that the environment no longer has")
     now._np_random = decode(generator, now._np_random)
     for part, tree in zip(_parts(now), parts, strict=True):
         decode(tree, part)
@@ -195,7 +195,9 @@ class Mujoco:
     def restore(self, tree: Tree) -> None:
         arrays = [getattr(self.data, name) for name in self.names]
         if tree["mujoco"] != self.engine.__version__ or tree["arrays"].size != sum(array.nbytes for array in arrays):
-            raise NotSavable(f"saved by MuJoCo {tree['mujoco']}, this is {self.engine.__version__} or another model")
+            raise NotSavableError(
+                f"saved by MuJoCo {tree['mujoco']}, this is {self.engine.__version__} or another model"
+            )
         self.engine.mj_setState(self.model, self.data, tree["state"], self.spec)
         raw, start = tree["arrays"].tobytes(), 0
         for array in arrays:

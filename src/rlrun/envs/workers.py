@@ -15,14 +15,14 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 
 from rlrun.envs.make import Recipe
-from rlrun.envs.slot import EnvFault
+from rlrun.envs.slot import EnvError
 
 # one server imports Gymnasium once; every worker is forked from it, and inherits no pipe and no thread of the run
 START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 
 
 class TimedPipe:
-    """A worker's pipe. Raises EnvFault where the worker has died or does not answer in time."""
+    """A worker's pipe. Raises EnvError where the worker has died or does not answer in time."""
 
     def __init__(self, pipe: Any, index: int, process: Any, timeout_s: float):
         self.pipe, self.index, self.process, self.timeout_s = pipe, index, process, timeout_s
@@ -35,7 +35,7 @@ class TimedPipe:
 
     def recv(self) -> Any:
         if not self.pipe.poll(self.timeout_s):
-            raise EnvFault(self.index, f"its worker (pid {self.process.pid}) gave no answer in {self.timeout_s:g} s")
+            raise EnvError(self.index, f"its worker (pid {self.process.pid}) gave no answer in {self.timeout_s:g} s")
         try:
             return self.pipe.recv()
         except (EOFError, OSError) as error:
@@ -48,9 +48,9 @@ class TimedPipe:
     def closed(self) -> bool:
         return self.pipe.closed
 
-    def _died(self) -> EnvFault:
+    def _died(self) -> EnvError:
         self.process.join(1.0)
-        return EnvFault(self.index, f"its worker (pid {self.process.pid}) died, exit code {self.process.exitcode}")
+        return EnvError(self.index, f"its worker (pid {self.process.pid}) died, exit code {self.process.exitcode}")
 
 
 class Workers(AsyncVectorEnv):
@@ -69,7 +69,7 @@ class Workers(AsyncVectorEnv):
         """End all workers: with time to close their environments, or at once, whatever they are doing."""
         if not terminate and self._state is AsyncState.DEFAULT:
             for pipe in self.parent_pipes:
-                with contextlib.suppress(EnvFault):
+                with contextlib.suppress(EnvError):
                     pipe.send(("close", None))
             for process in self.processes:
                 process.join(self.timeout_s if timeout is None else timeout)
@@ -79,7 +79,9 @@ class Workers(AsyncVectorEnv):
 
     def _check_spaces(self) -> None:  # the constructor's last step, and the first that waits for an answer
         workers = enumerate(zip(self.parent_pipes, self.processes, strict=True))
-        self.parent_pipes = [TimedPipe(pipe, index, process, self.timeout_s) for index, (pipe, process) in workers]
+        self.parent_pipes: list[Any] = [
+            TimedPipe(pipe, index, process, self.timeout_s) for index, (pipe, process) in workers
+        ]
         try:
             super()._check_spaces()
         except Exception:
@@ -95,9 +97,9 @@ class Workers(AsyncVectorEnv):
             index, _, error, trace = self.error_queue.get(timeout=self.timeout_s)
         except queue.Empty:  # the error could not be sent
             index, error, trace = successes.index(False), "raised", ""
-        if isinstance(error, EnvFault):
+        if isinstance(error, EnvError):
             raise error
-        raise EnvFault(index, " ".join(str(error).split()), trace)
+        raise EnvError(index, " ".join(str(error).split()), trace)
 
 
 def _kill(processes: list[Any]) -> None:

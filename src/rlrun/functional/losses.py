@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 
 def weighted_mean(x: Tensor, weight: Tensor) -> Tensor:
@@ -27,5 +26,7 @@ def clipped_value_error(value: Tensor, old_value: Tensor, target: Tensor, clip_r
 
 
 def huber(error: Tensor, delta: float) -> Tensor:
-    """Quadratic up to delta, linear beyond, per row."""
-    return F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=delta)
+    """Half the square up to delta, linear beyond, per row; delta may be infinite."""
+    size = error.abs()
+    inside = size.clamp(max=delta)
+    return inside * (size - 0.5 * inside)

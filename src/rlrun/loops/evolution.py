@@ -1,4 +1,4 @@
-"""Evolution: whole episodes are the measure of parameter vectors; the agent asks which to try and is told how they did."""
+"""Evolution: whole episodes measure parameter vectors; the agent says which to try and is told how they did."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ class Evolution(Loop):
         self.clock.lap("env")
         self.returns += (step.reward * step.weight).cpu()
         for slot in (step.terminated | step.truncated).nonzero().flatten().tolist():
-            self.finish(slot)
+            self.finish(slot, counts=bool(step.weight[slot]))
         return self.learn() if self.finished == self.trials else {}
 
     @property
@@ -62,13 +62,14 @@ class Evolution(Loop):
         self.started += 1
         return self.started - 1
 
-    def finish(self, slot: int) -> None:
-        """Book the episode that ended, and give its environment the next one."""
-        if self.jobs[slot] >= 0:
+    def finish(self, slot: int, counts: bool) -> None:
+        """Book the episode that ended and give its environment the next one; one that does not count starts again."""
+        if counts and self.jobs[slot] >= 0:
             self.fitness[self.jobs[slot] % len(self.fitness)] += self.returns[slot] / self.cfg.episodes
             self.finished += 1
+        if counts:
+            self.jobs[slot] = self.next_job()
         self.returns[slot] = 0
-        self.jobs[slot] = self.next_job()
 
     def learn(self) -> Metrics:
         batch = {"params": self.params, "fitness": self.fitness.to(self.params)}  # type: ignore[arg-type]

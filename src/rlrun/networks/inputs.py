@@ -12,7 +12,8 @@ from rlrun.errors import ConfigError
 
 def is_image(space: Space) -> bool:
     """Stacked frames or channels of bytes, at least 16 pixels a side."""
-    return isinstance(space, spaces.Box) and space.dtype == "uint8" and len(space.shape) == 3 and min(space.shape[1:]) >= 16
+    bytes_3d = isinstance(space, spaces.Box) and space.dtype == "uint8" and len(space.shape) == 3
+    return bytes_3d and min(space.shape[1:]) >= 16
 
 
 class Flatten(nn.Module):

@@ -1,6 +1,7 @@
 """Torsos: from observations (and actions) to features. Heads belong to the algorithms."""
 
 import math
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
@@ -26,7 +27,7 @@ class Stack(nn.Module):
         super().__init__()
         gain = math.sqrt(2) if init == "orthogonal" else None
         widths = [inputs, *hidden]
-        self.layers = nn.ModuleList(Linear(i, o, members, gain) for i, o in zip(widths, widths[1:], strict=False))
+        self.layers = nn.ModuleList(Linear(i, o, members, gain) for i, o in pairwise(widths))
         self.activation = ACTIVATIONS[activation]
         self.features = widths[-1]
 

@@ -148,7 +148,7 @@ class Store:
             latest = (self.folder / LATEST).read_text(encoding="utf-8").strip()
         except (OSError, ValueError):
             latest = ""
-        if STEP.fullmatch(latest):
+        if latest:
             return [latest, *(name for name in names if name != latest)]
         if names:
             faults.append(f"{LATEST}: names no snapshot")

@@ -73,7 +73,7 @@ class DQN(Agent):
             next_value = next_q.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
             target = td_target(reward, batch["discount"], next_value)
         q = self.q(batch["obs"]).gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
-        error = q - target
-        loss = weighted_mean(0.5 * error**2 if self.cfg.huber_delta is None else huber(error, self.cfg.huber_delta), batch["weight"])
+        delta = float("inf") if self.cfg.huber_delta is None else self.cfg.huber_delta
+        loss = weighted_mean(huber(q - target, delta), batch["weight"])
         self.optim.step(loss)
         return {"q_loss": loss.detach(), "q": q.detach().mean()}

@@ -1,0 +1,190 @@
+"""The commands as a user meets them, without training."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import rlrun
+from rlrun.cli import COMMANDS, main
+
+HOME = str(Path(rlrun.__file__).parents[1])
+
+
+def say(capsys, *words):
+    """Exit code, lines on stdout, lines on stderr."""
+    code = main(words)
+    out, err = capsys.readouterr()
+    return code, out.splitlines(), err.splitlines()
+
+
+def fresh(*command, cwd):
+    """Run Python in a process of its own; stdout and stderr."""
+    env = os.environ | {"PYTHONPATH": HOME}
+    done = subprocess.run([sys.executable, *command], env=env, cwd=cwd, capture_output=True, text=True, check=True)
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "help"])
+def test_help_names_every_command(word, capsys):
+    code, out, _ = say(capsys, word)
+    assert code == 0
+    assert all(any(line.split()[:1] == [command] for line in out) for command in COMMANDS)
+    assert say(capsys)[1] == out
+
+
+def test_version(capsys):
+    assert say(capsys, "--version") == (0, [f"rlrun {rlrun.__version__}"], [])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command, capsys):
+    code, out, err = say(capsys, command, "--help")
+    assert (code, err) == (0, [])
+    assert out[0].startswith(f"usage: rlrun {command}")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["trian"], "error: unknown command 'trian'; did you mean train? (there are: "),
+        (["algo=sac", "seed=1"], "error: no command given; did you mean `rlrun train algo=sac seed=1`?"),
+        (["-m", "algo=sac"], "error: no command given; did you mean `rlrun train -m algo=sac`?"),
+        (["train", "--fast"], "error: unrecognized arguments: --fast (rlrun train --help)"),
+        (["train", "--cfg", "jop"], "error: argument --cfg/-c: invalid choice: 'jop'"),
+        (["train", "algo=sac", "env=HalfCheetah", "-c", "job", "-p", "nope"], "error: --package nope: no such section"),
+        (["list", "algoo"], "error: no group 'algoo'; did you mean algo? (there are: algo, "),
+        (["show", "algo=sacc"], "error: algo=sacc: unknown name; did you mean sac? (there are: "),
+        (["show", "algo=sac", "algo.gama=1"], "error: algo.gama: unknown key; did you mean algo.gamma?"),
+        (["resume"], "error: no run given; usage: rlrun resume RUN"),
+        (["resume", "a", "b"], "error: one run at a time; usage: rlrun resume RUN"),
+        (["resume", "nowhere"], "error: nowhere: not a run"),
+        (["resume", "x", "total_step=1"], "error: total_step: unknown key; did you mean total_steps? (there are: "),
+        (["resume", "x", "total_steps=1.5"], "error: total_steps=1.5: must be a whole number, at least 1"),
+        (["eval", "nowhere"], "error: nowhere: no such folder"),
+        (["eval", "x", "episodes=0"], "error: episodes=0: must be a whole number, at least 1"),
+        (["eval", "x", "explore=3"], "error: explore=3: must be true or false"),
+        (["eval", "x", "--fast"], "error: unknown option --fast"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(words, line, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, (first, *rest) = say(capsys, *words)
+    assert (code, out, rest) == (2, [], [])
+    assert first.startswith(line)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_fault_has_its_line(capsys):
+    code, _, err = say(capsys, "train", "algo=sac", "env=HalfCheetah", "algo.gama=1", "seed=x")
+    assert code == 2
+    assert err == [
+        "error: algo.gama: unknown key; did you mean algo.gamma?",
+        "error: seed=x: must be a whole number, like 0",
+    ]
+
+
+# --- what torch is not needed for ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "absent"),
+    [
+        (["--help"], {"torch", "hydra", "yaml", "gymnasium", "rich"}),
+        (["list"], {"torch", "hydra", "gymnasium", "pydantic"}),
+        (["list", "env"], {"torch", "hydra", "gymnasium", "pydantic"}),
+        (["show", "algo=sac", "env=HalfCheetah"], {"torch", "gymnasium", "pydantic"}),
+        (["train", "algo=sac", "env=HalfCheetah", "--cfg", "job"], {"torch", "gymnasium"}),
+        (["train", "algo=sac", "env=Walker2d-v5", "--cfg", "job"], {"torch"}),
+    ],
+)
+def test_quick_commands_import_little(words, absent, tmp_path):
+    program = f"import sys; from rlrun.cli import main; main({words!r}); print(*sys.modules, file=sys.stderr)"
+    imported = fresh("-c", program, cwd=tmp_path)[1].split()
+    assert absent.isdisjoint(imported)
+
+
+def test_cfg_job_prints_what_a_run_would_store(capsys):
+    code, out, _ = say(capsys, "train", "algo=sac", "env=HalfCheetah", "seed=1e1", "--cfg", "job")
+    values = yaml.safe_load("\n".join(out))
+    assert code == 0
+    assert (values["name"], values["seed"], values["env"]["id"]) == ("sac-HalfCheetah", 10, "HalfCheetah-v5")
+    assert say(capsys, "train", "-c", "job", "algo=sac", "-p", "env.id", "env=HalfCheetah")[1][0] == "HalfCheetah-v5"
+
+
+def test_cfg_job_prints_every_job_of_a_sweep(capsys):
+    _, out, _ = say(capsys, "train", "algo=sac", "-m", "env=HalfCheetah", "seed=1,2", "--cfg", "job")
+    assert [job["seed"] for job in yaml.safe_load_all("\n".join(out))] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        (["--info", "searchpath"], "pkg://rlrun.conf"),
+        (["--info=defaults"], "algo/loop/offpolicy"),
+        (["--cfg", "all"], "hydra:"),
+        (["--hydra-help"], "Configuration groups"),
+    ],
+)
+def test_hydra_answers_its_own_questions(flags, text, tmp_path):
+    words = ["train", "algo=sac", "env=HalfCheetah", "algo.gamma=0.9", "hydra.verbose=false"]
+    out, err = fresh("-m", "rlrun", *words, *flags, cwd=tmp_path)
+    assert err == ""
+    assert text in out
+
+
+def test_list_gives_each_name_its_first_comment(capsys):
+    _, out, _ = say(capsys, "list", "algo")
+    assert "Soft actor-critic (arXiv 1812.05905)." in next(line for line in out if line.startswith("sac "))
+    _, out, _ = say(capsys, "list")
+    assert {"algo", "env", "network", "trainer"} <= {line.split()[0] for line in out}
+    _, out, _ = say(capsys, "list", "env")
+    assert not any(line.startswith("_") for line in out)
+    assert out[-1].startswith("and everything Gymnasium knows")
+
+
+def test_show_gives_every_key_its_value_origin_and_meaning(capsys):
+    words = ["algo=sac", "env=HalfCheetah", "trainer=quick", "algo.gamma=0.9", "env.kwargs.x=1"]
+    code, out, _ = say(capsys, "show", *words)
+    assert code == 0
+    assert out[0] == "sac: Soft actor-critic (arXiv 1812.05905)."
+    rows = {line.split()[0]: line for line in out}
+    for key, value, origin, meaning in [
+        ("algo.gamma", "0.9", "command line", "discount per step"),
+        ("algo.loop.batch_size", "256", "conf/algo/sac.yaml", "transitions per update"),
+        ("algo.loop.name", "offpolicy", "conf/algo/loop/offpolicy.yaml", ""),
+        ("trainer.total_steps", "20000", "conf/trainer/quick.yaml", "transitions from all training environments"),
+        ("trainer.log_every", "1000", "conf/trainer/default.yaml", "steps between rows"),
+        ("env.id", "HalfCheetah-v5", "conf/env/HalfCheetah.yaml", "what Gymnasium makes"),
+        ("env.kwargs.x", "1", "command line", ""),
+        ("name", "sac-HalfCheetah", "algo and env", "folder under runs/"),
+        ("seed", "0", "conf/train.yaml", "every random number"),
+    ]:
+        assert f" {value} " in rows[key] and f" {origin}" in rows[key] and meaning in rows[key], rows[key]
+
+
+def test_show_needs_neither_algorithm_nor_environment(capsys):
+    assert say(capsys, "show", "algo=sac")[0] == 0
+    code, out, _ = say(capsys, "show", "env=Walker2d-v5")
+    rows = {line.split()[0]: line for line in out}
+    assert code == 0
+    assert "Gymnasium" in rows["env.id"]
+    assert not any(key.startswith("algo") for key in rows)
+
+
+def test_doctor_says_what_there_is_and_what_is_wrong(capsys, monkeypatch):
+    code, out, _ = say(capsys, "doctor")
+    rows = {line.split()[0] for line in out}
+    assert {"rlrun", "python", "torch", "cpu", "threads", "products", "atari", "box2d"} <= rows
+    assert (code == 0) == (out[-1] == "all is well")
+
+    from rlrun.cli import doctor
+
+    monkeypatch.setattr(doctor, "_version", lambda name: {"omegaconf": "2.4.0"}.get(name, "1.3.8"))
+    monkeypatch.setattr(doctor, "requires", lambda name: ["omegaconf<2.4,>=2.2"] if name == "hydra-core" else [])
+    code, out, _ = say(capsys, "doctor")
+    assert code == 1
+    assert out[-2:] == ["problem: hydra-core needs omegaconf<2.4,>=2.2, found 2.4.0", "1 problem"]

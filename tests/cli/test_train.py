@@ -1,0 +1,129 @@
+"""What surrounds a training run: its directory, its failures, signals before it starts, sweeps, plug-ins."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+import rlrun
+from rlrun.cli import main
+
+HOME = Path(rlrun.__file__).parents[1]
+PLUGIN = Path(__file__).parents[1] / "example_plugin"
+SHORT = ["env=CartPole", "trainer.total_steps=300", "trainer.eval_episodes=1", "logger.tensorboard=false"]
+
+FRAGILE = '''
+from rlrun.registry import register
+from rlrun_example import HillClimber
+
+@register("algo", "fragile")
+class Fragile(HillClimber):
+    """Breaks where it is built for seed 1."""
+
+    def __init__(self, cfg, spec, parts):
+        super().__init__(cfg, spec, parts)
+        if parts.seed == 1:
+            raise ZeroDivisionError("by design")
+'''
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch):
+    """An empty working directory in which the example plug-in, and a fragile one, can be imported."""
+    conf = tmp_path / "plugins" / "fragile" / "conf" / "algo"
+    conf.mkdir(parents=True)
+    (conf / "fragile.yaml").write_text("# @package _global_\ndefaults: [hill_climber]\nalgo: {name: fragile}\n")
+    (conf.parents[1] / "__init__.py").write_text(FRAGILE)
+    monkeypatch.syspath_prepend(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path / "plugins")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "work"
+
+
+def test_a_plugin_adds_an_algorithm_that_trains_resumes_and_is_measured(workplace, capsys):
+    plugins = "plugins=[rlrun_example]"
+    assert main(["list", "algo", plugins]) == 0
+    assert "hill_climber  Hill climbing: keep the best" in capsys.readouterr().out
+    words = ["algo=hill_climber", plugins, *SHORT]
+    assert main(["train", *words]) == 0
+    (run,) = workplace.glob("runs/hill_climber-CartPole/*")
+    assert yaml.safe_load((run / "overrides.yaml").read_text()) == words
+    assert yaml.safe_load((run / "config.yaml").read_text())["algo"]["population"] == 16
+    assert json.loads((run / "summary.json").read_text())["status"] == "done"
+    assert main(["resume", str(run), "total_steps=6e2", plugins]) == 0
+    assert json.loads((run / "summary.json").read_text())["step"] >= 600
+    capsys.readouterr()
+    assert main(["eval", str(run), "episodes=2", "seed=3", plugins]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["episodes"] == 2
+
+
+def test_an_impossible_pair_leaves_no_directory(workplace, capsys):
+    assert main(["train", "algo=sac", *SHORT]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: algo=sac needs Box actions")
+    assert list(workplace.glob("runs/*/*")) == []
+
+
+def test_an_unexpected_failure_is_one_line_and_a_trace_in_the_run(workplace, capsys):
+    assert main(["train", "algo=fragile", "plugins=[rlrun_example,fragile]", "seed=1", "run_dir=here", *SHORT]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "error: ZeroDivisionError: by design (trace in here/error.log)"
+    assert "Traceback" in (workplace / "here" / "error.log").read_text()
+
+
+def test_a_sweep_is_checked_whole_before_its_first_job(workplace, capsys):
+    assert main(["train", "-m", "algo=dqn,sac", "seed=0,1", *SHORT]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: algo=sac needs Box actions")
+    assert line.endswith("(algo=sac seed=0)")
+    assert list(workplace.glob("runs/*/*")) == []
+
+
+def test_a_failed_job_lets_the_others_go_on(workplace, capsys, monkeypatch):
+    monkeypatch.setattr("rlrun.core.run.check", lambda config: None)  # so that the fault shows only when a job runs
+    words = ["algo=fragile", "plugins=[rlrun_example,fragile]", "seed=0,1,2", *SHORT]
+    assert main(["train", "-m", *words]) == 1
+    out, err = capsys.readouterr()
+    assert [line[:10] for line in out.splitlines() if line[:4] == "job "] == [f"job {i} of 3" for i in (1, 2, 3)]
+    assert out.splitlines()[-1].startswith("3 jobs, 1 failed")
+    (line,) = err.splitlines()
+    assert line.startswith("error: ZeroDivisionError: by design (trace in runs/fragile-CartPole/")
+    runs = {run.name.split("-")[2]: run for run in workplace.glob("runs/fragile-CartPole/*")}
+    assert {seed for seed, run in runs.items() if (run / "summary.json").exists()} == {"s0", "s2"}
+    assert "plugins=[rlrun_example,fragile]" in yaml.safe_load((runs["s2"] / "overrides.yaml").read_text())
+
+
+def test_a_signal_before_training_leaves_nothing_behind(workplace):
+    """A plug-in that takes long to import stands for everything slow before the first step."""
+    (workplace / "slow").mkdir()
+    (workplace / "slow" / "__init__.py").write_text(
+        "import os, time\nopen(f'{os.getpid()}.up', 'w').close()\ntime.sleep(60)\n"
+    )
+    # SIGINT is ignored in what a shell runs in the background; a terminal's is not
+    program = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program += "from rlrun.cli import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "train", "algo=sac", "env=HalfCheetah", "plugins=[slow]"]
+    env = os.environ | {"PYTHONPATH": str(HOME)}
+    codes = {signal.SIGINT: 130, signal.SIGTERM: 143}
+    processes = {
+        number: subprocess.Popen(
+            [*command, f"run_dir={number.name}"], env=env, cwd=workplace, stderr=subprocess.PIPE, text=True
+        )
+        for number in codes
+    }
+    for number, process in processes.items():
+        deadline = time.monotonic() + 60
+        while not (workplace / f"{process.pid}.up").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert (workplace / number.name / "config.yaml").exists()
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (codes[number], "")
+        assert not (workplace / number.name).exists()

@@ -1,0 +1,237 @@
+"""What the words after `rlrun train` become, and every line that says what is wrong with them."""
+
+import pytest
+
+from rlrun.config.jobs import jobs
+from rlrun.errors import ConfigError
+
+PAIR = ["algo=sac", "env=HalfCheetah"]
+
+
+def values(*words, **options):
+    (job,) = jobs([*PAIR, *words] if not options.pop("alone", False) else list(words), **options)
+    return job.values
+
+
+def faults(*words, multirun=False, config_dirs=()):
+    with pytest.raises(ConfigError) as caught:
+        jobs(list(words), multirun, config_dirs)
+    assert caught.value.exit_code == 2
+    return list(caught.value.faults)
+
+
+@pytest.fixture
+def more_configs(tmp_path):
+    """A folder of a user's own YAML: an alias for a registered id, and tuned values for it."""
+    files = {
+        "env/Cart.yaml": "defaults: [_base, _self_]\nid: CartPole-v0\n",
+        "preset/sac-Cart.yaml": "# @package _global_\nalgo: {gamma: 0.5}\ntrainer: {total_steps: 7}\n",
+        "trainer/leaky.yaml": "defaults: [default, _self_]\nthreads: ${oc.env:HOME}\n",
+        "trainer/coded.yaml": "defaults: [default, _self_]\nthreads: {_target_: os.system}\n",
+        "algo/bare.yaml": "# @package _global_\ndefaults: [loop@algo.loop: evolution]\nalgo:\n  name: bare\n",
+        "trainer/broken.yaml": "a: [1\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return [str(tmp_path)]
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("Walker2d-v5", "sac-Walker2d-v5"),
+        ("CartPole-v1", "sac-CartPole-v1"),
+        ("json:My-v0", "sac-json_My-v0"),
+        ("json.tool:ALE/My-v0", "sac-json.tool_ALE_My-v0"),
+    ],
+)
+def test_any_gymnasium_id_is_an_environment(typed, name):
+    found = values("algo=sac", f"env={typed}", alone=True)
+    assert found["env"]["id"] == typed
+    assert found["name"] == name
+    assert found["env"]["num_envs"] == values()["env"]["num_envs"]
+
+
+def test_a_preset_of_the_same_name_wins_over_an_id():
+    found = values()
+    assert found["env"]["id"] == "HalfCheetah-v5"
+    assert found["name"] == "sac-HalfCheetah"
+
+
+def test_values_are_plain_and_fitted_to_the_yaml():
+    found = values("seed=1e3", "algo.gamma=1", "algo.loop={batch_size: 32.0}", "network.hidden=[64.0,32]")
+    assert (found["seed"], type(found["seed"])) == (1000, int)
+    assert (found["algo"]["gamma"], type(found["algo"]["gamma"])) == (1.0, float)
+    assert found["algo"]["loop"]["batch_size"] == 32
+    assert found["algo"]["loop"]["warmup_steps"] == values()["algo"]["loop"]["warmup_steps"]
+    assert [type(units) for units in found["network"]["hidden"]] == [int, int]
+    assert "hydra" not in found
+
+
+def test_open_sections_take_any_key_without_a_plus_and_give_keys_back():
+    env = values("env.kwargs.box=true", "env.kwargs.deep.er=[1,2]", "+env.wrappers.mine.size=3")["env"]
+    assert env["kwargs"] == {"box": True, "deep": {"er": [1, 2]}}
+    assert env["wrappers"] == {"mine": {"size": 3}}
+    atari = ["algo=sac", "env=ALE/Pong-v5"]
+    assert "frame_stack" in values(*atari, alone=True)["env"]["wrappers"]
+    assert "frame_stack" not in values(*atari, "~env.wrappers.frame_stack", alone=True)["env"]["wrappers"]
+
+
+def test_plus_signs_are_harmless_on_known_keys():
+    assert values("++algo.gamma=0.5", "+seed=3")["algo"]["gamma"] == 0.5
+
+
+def test_interpolations_between_keys_are_resolved():
+    assert values("env.instance_seed=${seed}", "seed=5")["env"]["instance_seed"] == 5
+
+
+@pytest.mark.parametrize("env", ["Cart", "CartPole-v0"])
+def test_a_preset_is_found_by_alias_and_by_full_id_and_recorded(env, more_configs):
+    found = values("algo=sac", f"env={env}", alone=True, config_dirs=more_configs)
+    assert (found["preset"], found["algo"]["gamma"], found["trainer"]["total_steps"]) == ("sac-Cart", 0.5, 7)
+    assert found["name"] == f"sac-{env}"
+
+
+def test_the_command_line_wins_over_a_preset(more_configs):
+    found = values("algo=sac", "env=Cart", "algo.gamma=0.7", alone=True, config_dirs=more_configs)
+    assert (found["algo"]["gamma"], found["trainer"]["total_steps"]) == (0.7, 7)
+
+
+def test_presets_can_be_borrowed_or_left_out(more_configs):
+    assert values("preset=sac-Cart", config_dirs=more_configs)["algo"]["gamma"] == 0.5
+    found = values("algo=sac", "env=Cart", "preset=none", alone=True, config_dirs=more_configs)
+    assert (found["preset"], found["algo"]["gamma"]) == (None, 0.99)
+
+
+# --- faults ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("algo.gama=0.9", "algo.gama: unknown key; did you mean algo.gamma?"),
+        ("total_steps=10", "total_steps: unknown key; did you mean trainer.total_steps?"),
+        ("trainr.total_step=10", "trainr.total_step: unknown key; did you mean trainer.total_steps?"),
+        ("+zzz=1", "zzz: unknown key"),
+        ("algo.gamma=high", "algo.gamma=high: must be a number, like 0.99"),
+        ("algo.gamma=true", "algo.gamma=true: must be a number, like 0.99"),
+        ("seed=1.5", "seed=1.5: must be a whole number, like 0"),
+        ("seed='3'", "seed=3: must be a whole number, like 0"),
+        ("logger.console=1", "logger.console=1: must be true or false, like true"),
+        ("device=0", "device=0: must be text, like auto"),
+        ("network.hidden=256", "network.hidden=256: must be a list: [256]"),
+        ("network.hidden=[a]", "network.hidden=[a]: must be a list of whole numbers"),
+        ("env.kwargs=3", "env.kwargs=3: must be a section"),
+        ("algo.loop={size: 3}", "algo.loop.size: unknown key"),
+        ("trainer=fast", "trainer=fast: unknown name (there are: default, quick)"),
+        ("trainer=quik", "trainer=quik: unknown name; did you mean quick? (there are: default, quick)"),
+        ("seed=1,2", "seed=1,2: several values; add -m to run a job for each"),
+        ("seed=range(3)", "seed=range(3): several values; add -m to run a job for each"),
+        ("hydra.verbose=true", "hydra.verbose=true: Hydra's settings are for sweeps; add -m"),
+        ("~trainer", "~trainer: a group cannot be taken away; choose another name for it"),
+        ("~seed", "~seed: only what stands in env.kwargs or env.wrappers can be taken away"),
+        ("env.kwargs._target_=x", "env.kwargs._target_: _target_ is refused; parts have registered names (rlrun list)"),
+        ("name=${oc.env:HOME}", "name: ${oc.env:...} is refused; write the value itself"),
+        ("quick", "cannot read 'quick': write key=value; did you mean trainer=quick?"),
+        ("algo=sac", "algo=sac: algo is chosen twice; algo=sac stands before it"),
+        ("plugins=[no_such_package]", "plugins: cannot find a package named 'no_such_package'"),
+        ("trainer.engine=warp", "trainer.engine='warp': must be 'auto', 'eager', 'compile' or 'cudagraph'"),
+    ],
+)
+def test_one_line_says_what_is_wrong(word, line):
+    assert faults(*PAIR, word) == [line]
+
+
+@pytest.mark.parametrize(
+    ("env", "line"),
+    [
+        ("HalfCheeta", "env=HalfCheeta: unknown environment; did you mean HalfCheetah? (rlrun list env)"),
+        ("halfcheetah", "env=halfcheetah: unknown environment; did you mean HalfCheetah? (rlrun list env)"),
+        ("Pendulum-v0", "env=Pendulum-v0: unknown environment; did you mean Pendulum-v1? (rlrun list env)"),
+        ("Blackjack", "env=Blackjack: unknown environment; did you mean Blackjack-v1? (rlrun list env)"),
+        ("qqqqq", "env=qqqqq: unknown environment (rlrun list env)"),
+        ("no_such_package:My-v0", "env=no_such_package:My-v0: cannot find a package named 'no_such_package'"),
+    ],
+)
+def test_unknown_environments_are_named(env, line):
+    assert faults("algo=sac", f"env={env}") == [line]
+
+
+def test_bases_are_no_choices():
+    (line,) = faults("algo=sac", "env=_base")
+    assert line.startswith("env=_base: unknown name")
+
+
+def test_missing_choices_are_asked_for():
+    algo, env = faults()
+    assert algo.startswith("algo: missing; choose one with algo=... (")
+    assert "sac" in algo
+    assert env.startswith("env: missing; choose one with env=... (")
+
+
+def test_all_faults_come_in_one_answer_and_near_names_are_checked_on():
+    found = faults("algo=sacc", "env=HalfCheeta", "algo.gama=1", "trainer.total_step=3", "seed=x", "eval", "tau=[")
+    assert [line.partition(":")[0] for line in found] == [
+        "cannot read 'eval'", "cannot read 'tau=['", "algo=sacc", "env=HalfCheeta", "algo.gama", "trainer.total_step",
+        "seed=x",
+    ]  # fmt: skip
+
+
+def test_keys_of_a_group_without_a_usable_choice_are_not_judged():
+    assert [line.partition(":")[0] for line in faults("algo=zzzzz", "env=HalfCheetah", "algo.x=1")] == ["algo=zzzzz"]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "line"),
+    [
+        ("leaky", "trainer.threads: ${oc.env:...} is refused; write the value itself"),
+        ("coded", "trainer.threads._target_: _target_ is refused; parts have registered names (rlrun list)"),
+    ],
+)
+def test_files_are_held_to_the_same_rules(trainer, line, more_configs):
+    assert faults(*PAIR, f"trainer={trainer}", config_dirs=more_configs) == [line]
+
+
+def test_what_no_file_decides_is_asked_for(more_configs):
+    words = ["algo=bare", "env=HalfCheetah"]
+    line = "algo.loop.episodes: missing; give it a value with algo.loop.episodes=..."
+    assert faults(*words, config_dirs=more_configs) == [line]
+    assert values(*words, "algo.loop.episodes=2", alone=True, config_dirs=more_configs)["algo"]["loop"]["episodes"] == 2
+
+
+def test_a_file_that_is_not_yaml_is_named_with_its_line(more_configs):
+    (line,) = faults(*PAIR, "trainer=broken", config_dirs=more_configs)
+    assert line.startswith(f"{more_configs[0]}/trainer/broken.yaml, line 2: expected ")
+
+
+def test_unknown_presets_and_folders_are_named(more_configs):
+    (line,) = faults(*PAIR, "preset=sac-Carr", config_dirs=more_configs)
+    assert line.startswith("preset=sac-Carr: unknown name; did you mean sac-Cart? (there are:")
+    assert faults(*PAIR, config_dirs=["/no/such"]) == ["--config-dir: no folder '/no/such'"]
+
+
+# --- sweeps ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_is_every_combination_in_order():
+    words = ["algo=sac", "env=HalfCheetah,ALE/Pong-v5", "seed=range(2)", "algo.gamma=choice(0.9,0.8)"]
+    found = jobs(words, multirun=True)
+    assert [(job.values["name"], job.values["seed"], job.values["algo"]["gamma"]) for job in found] == [
+        (name, seed, gamma)
+        for name in ("sac-HalfCheetah", "sac-ALE_Pong-v5")
+        for seed in (0, 1)
+        for gamma in (0.9, 0.8)
+    ]
+    assert found[1].words == ["algo=sac", "env=HalfCheetah", "seed=0", "algo.gamma=0.8"]
+
+
+def test_a_fault_of_some_jobs_names_one_of_them():
+    assert faults(*PAIR, "seed=0,x", multirun=True) == ["seed=x: must be a whole number, like 0 (seed=x)"]
+
+
+def test_a_fault_of_all_jobs_is_said_once():
+    assert faults(*PAIR, "seed=0,1", "sed=1", multirun=True) == ["sed: unknown key; did you mean seed?"]

@@ -1,0 +1,203 @@
+"""What every algorithm promises. A new file in conf/algo is tested by being there."""
+
+import copy
+import random
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toys import ALGOS, Values, equal, optims, put, streams, toy, train, weights
+
+from rlrun import registry
+from rlrun.config.check import leaves
+from rlrun.core.loop import Loop
+from rlrun.core.run import rings
+from rlrun.core.state import Optim
+from rlrun.engine.accelerate import kernels
+from rlrun.snapshot.store import Snapshot, Store, step_name
+
+Build = Callable[..., Loop]
+
+# Another value for a key, where twice the number or the other truth value will not do.
+OTHER: Values = {
+    "algo.gamma": 0.5,
+    "algo.ent_coef": 0.1,
+    "algo.gae_lambda": 0.5,
+    "algo.tau": 0.5,
+    "algo.elite_fraction": 0.25,
+    "algo.clip_range": 0.001,
+    "algo.clip_value": 0.001,
+    "algo.max_grad_norm": 0.001,
+    "algo.target_kl": 1e-9,
+    "algo.target_tau": 0.5,
+    "algo.target_entropy": -3.0,
+    "algo.huber_delta": 0.1,
+    "algo.reward_clip": 0.5,
+    "algo.epsilon_start": 0.5,
+    "algo.epsilon_end": 0.5,
+    "algo.epsilon_fraction": 1.0,
+}
+
+# What else must be set for a key to matter.
+GIVEN: dict[str, Values] = {
+    "algo.double": {"algo.learning_rate": 0.3, "algo.target_every": 1000},
+    "algo.epsilon_start": {"algo.epsilon_fraction": 1.0},
+}
+
+# "<algo>: <key>" of keys that change neither weights nor what is seen next, and why.
+NOT_LIVE: dict[str, str] = {}
+
+
+def save(loop: Loop, folder: Path) -> Snapshot:
+    """Through the disk and back: what a resume would read."""
+    folder.mkdir(exist_ok=True)
+    store = Store(folder, keep=1)
+    name = step_name(loop.steps)
+    store.save(name, loop.state_dict(), rings(loop), {"step": loop.steps}, {})
+    return store.load(name)
+
+
+def load(loop: Loop, snapshot: Snapshot) -> Loop:
+    loop.load_state_dict(dict(snapshot.state))
+    for name, ring in rings(loop).items():
+        snapshot.restore_ring(name, ring)
+    return loop
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_keys_of_the_yaml_are_the_fields_of_the_config(algo: str) -> None:
+    values = toy(algo)["algo"]
+    own = {key: value for key, value in values.items() if key not in ("loop", "buffer")}
+    for group, section in {"algo": own, "loop": values["loop"], "buffer": values.get("buffer")}.items():
+        if section is not None:
+            cls = registry.lookup(group, section["name"])
+            assert {field.name for field in fields(cls.Config)} == section.keys() - {"name"}, group
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_every_weight_moves_and_has_one_optimiser(algo: str, build: Build) -> None:
+    loop = build(toy(algo))
+    if not list(optims(loop)):
+        before = weights(loop)
+        assert not equal(before, weights(train(loop, 2)))
+        return
+    owned = [param for _, optim in optims(loop) for param in optim.params]
+    trainable = {name: param for name, param in loop.named_parameters() if param.requires_grad}
+    for name, param in trainable.items():
+        assert sum(param is other for other in owned) == 1, f"{name} has no optimiser, or two"
+    before = {name: param.detach().clone() for name, param in trainable.items()}
+    train(loop, 6)
+    still = [name for name, param in trainable.items() if torch.equal(param, before[name])]
+    assert not still
+    assert all(torch.isfinite(param).all() for param in trainable.values())
+    assert not any(optim.fault for _, optim in optims(loop))
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_every_key_changes_what_is_learned(algo: str, build: Build) -> None:
+    def outcome(changes: Values) -> Any:
+        loop = train(build(toy(algo, **changes)), 16)
+        return [*weights(loop), loop.obs]
+
+    plain = outcome({})
+    assert equal(plain, outcome({})), "this test needs runs that repeat"
+    dead = set()
+    for key, value in leaves({"algo": toy(algo)["algo"]}):
+        given = GIVEN.get(key, {})
+        before = outcome(given) if given else plain
+        if not key.endswith("name") and equal(before, outcome(given | {key: another(key, value)})):
+            dead.add(f"{algo}: {key}")
+    assert dead == {listed for listed in NOT_LIVE if listed.startswith(f"{algo}: ")}
+
+
+def another(key: str, value: Any) -> Any:
+    if key in OTHER:
+        return OTHER[key]
+    if isinstance(value, bool):
+        return not value
+    assert isinstance(value, int | float), f"{key}: give another value for it in OTHER"
+    return 2 * value
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_a_run_continued_from_disk_is_the_run_that_never_stopped(algo: str, build: Build, tmp_path: Path) -> None:
+    loop = train(build(toy(algo)), 1)
+    for _ in range(5):  # into an episode, a generation
+        loop.tick()
+    snapshot = save(loop, tmp_path / "run")
+    other = load(build(toy(algo), begin=False), snapshot)
+    assert save(other, tmp_path / "copy").digest == snapshot.digest
+    target = loop.updates + 2
+    rows, other_rows = ([run.tick() for _ in range(3)] for run in (loop, other))
+    assert equal(rows, other_rows)
+    train(loop, target), train(other, target)
+    assert (loop.steps, loop.updates, loop.episodes) == (other.steps, other.updates, other.episodes)
+    assert equal(loop.obs, other.obs)
+    assert save(loop, tmp_path / "run").digest == save(other, tmp_path / "copy").digest != snapshot.digest
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_equal_seeds_give_equal_runs_and_other_seeds_others(algo: str, build: Build) -> None:
+    first, same, other = (weights(train(build(toy(algo, seed=seed)), 2)) for seed in (5, 5, 6))
+    assert equal(first, same)
+    assert not equal(first, other)
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_acting_without_exploring_repeats_and_draws_nothing(algo: str, build: Build) -> None:
+    loop = train(build(toy(algo)), 1)
+    carry = loop.carry
+    before, state = streams(loop), copy.deepcopy(loop.agent.state_dict())
+    torch_state = torch.get_rng_state()
+    first, second = (loop.agent.act(loop.obs, carry, explore=False) for _ in range(2))
+    assert equal(first, second)
+    assert len(first[0]) == loop.env.spec.num_envs
+    assert not first[0].requires_grad
+    assert equal(before, streams(loop)) and equal(state, loop.agent.state_dict())
+    assert torch.equal(torch_state, torch.get_rng_state())
+    loop.agent.act(loop.obs, carry, explore=True)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch hides it too, but not from an error filter
+@pytest.mark.parametrize("algo", ALGOS)
+def test_kernels_draw_nothing_and_agree_with_compiled_ones(
+    algo: str, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    loop = build(toy(algo, **{"trainer.engine": "compile"}))
+    compiled = {name: getattr(module, name) for module, name in kernels(loop.agent)}
+    calls: dict[str, Any] = {}
+    for module, name in kernels(loop.agent):
+        watch(loop, module, name, calls)
+    train(loop, 2)
+    assert calls.keys() == compiled.keys()
+    for name, (args, before, result, after) in calls.items():
+        loop.agent.load_state_dict(before)
+        torch.testing.assert_close(compiled[name](*args), result, msg=f"{name}: its value differs")
+        for key, value in loop.agent.state_dict().items():
+            torch.testing.assert_close(value, after[key], msg=f"{name}: {key} differs")
+
+
+def watch(loop: Loop, module: torch.nn.Module, name: str, calls: dict[str, Any]) -> None:
+    """Keep what the first call of a kernel was given and what it did; check at every call that it draws nothing."""
+    eager = getattr(type(module), name).__get__(module)
+
+    def call(*args: Any) -> Any:
+        given, before, drawn = copy.deepcopy(args), copy.deepcopy(loop.agent.state_dict()), random_states(loop)
+        result = eager(*args)
+        assert equal(drawn, random_states(loop)), f"{name} draws random numbers"
+        assert not any(value.requires_grad for value in result.values()), f"{name}: metrics are not detached"
+        calls.setdefault(name, (given, before, copy.deepcopy(result), copy.deepcopy(loop.agent.state_dict())))
+        return result
+
+    object.__setattr__(module, name, call)
+
+
+def random_states(loop: Loop) -> list[Any]:
+    numpy_state: Any = np.random.get_state()
+    return [streams(loop), torch.get_rng_state(), torch.from_numpy(numpy_state[1].copy()), numpy_state[2], random.getstate()]

@@ -1,0 +1,111 @@
+"""Runs small enough that every promise can be tried on every algorithm: tiny networks, batches and environments."""
+
+import copy
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlrun.config.check import leaves
+from rlrun.config.jobs import jobs
+from rlrun.config.schema import run_config
+from rlrun.config.sources import CONF
+from rlrun.core.loop import Loop
+from rlrun.core.random import Stream
+from rlrun.core.run import build_loop
+from rlrun.core.state import Optim
+from rlrun.errors import ConfigError
+
+Values = dict[str, Any]
+
+ALGOS = sorted(path.stem for path in (CONF / "algo").glob("*.yaml") if not path.stem.startswith("_"))
+ENVS = ("CartPole", "Pendulum", "FrozenLake")  # the first that an algorithm is defined for
+
+# Taken where an algorithm has the key. Learning is fast so that what differs shows after few updates.
+SMALL: Values = {
+    "env.num_envs": 2,
+    "env.max_episode_steps": 20,
+    "trainer.total_steps": 64,
+    "network.hidden": [8],
+    "algo.loop.warmup_steps": 8,
+    "algo.loop.updates_per_step": 0.5,
+    "algo.loop.batch_size": 8,
+    "algo.loop.rollout_steps": 8,
+    "algo.buffer.capacity": 8,
+    "algo.learning_rate": 0.01,
+    "algo.actor_learning_rate": 0.01,
+    "algo.critic_learning_rate": 0.01,
+    "algo.temperature_learning_rate": 0.01,
+    "algo.epochs": 2,
+    "algo.minibatch_size": 8,
+    "algo.target_every": 4,
+    "algo.population": 4,
+    "algo.elite_fraction": 0.5,
+}
+
+
+@cache
+def _toy(algo: str) -> Values:
+    faults = []
+    for env in ENVS:
+        try:
+            values = jobs([f"algo={algo}", f"env={env}", "preset=none"])[0].values
+            known = dict(leaves(values))
+            values = put(values, {key: value for key, value in SMALL.items() if key in known})
+            build_loop(run_config(values)).env.close()
+            return values
+        except ConfigError as error:
+            faults.append(f"{env}: {error}")
+    raise AssertionError(f"algo={algo} is defined for none of the toy environments: {faults}")
+
+
+def toy(algo: str, **changes: Any) -> Values:
+    """Composed values of a small run; dotted keys given as `**{"algo.gamma": 0.5}`."""
+    return put(_toy(algo), changes)
+
+
+def put(values: Values, changes: Values) -> Values:
+    values = copy.deepcopy(values)
+    for key, value in changes.items():
+        *path, name = key.split(".")
+        section = values
+        for part in path:
+            section = section[part]
+        section[name] = value
+    return values
+
+
+def train(loop: Loop, updates: int) -> Loop:
+    """Tick until that many updates were made."""
+    for _ in range(5000):
+        if loop.updates >= updates:
+            return loop
+        loop.tick()
+    raise AssertionError(f"only {loop.updates} updates in 5000 ticks")
+
+
+def optims(loop: Loop) -> Iterator[tuple[str, Optim]]:
+    return ((name, module) for name, module in loop.named_modules() if isinstance(module, Optim))
+
+
+def weights(loop: Loop) -> list[Tensor]:
+    """What the agent has learned: its parameters, or the buffers of one that has none."""
+    return [tensor.detach().clone() for tensor in [*loop.agent.parameters()] or [*loop.agent.buffers()]]
+
+
+def streams(loop: Loop) -> list[Tensor]:
+    return [module.generator.get_state() for module in loop.modules() if isinstance(module, Stream)]
+
+
+def equal(some: Any, other: Any) -> bool:
+    """Bit equality of nested tensors; NaN equals NaN."""
+    if isinstance(some, dict):
+        return some.keys() == other.keys() and all(equal(some[key], other[key]) for key in some)
+    if isinstance(some, (list, tuple)):
+        return len(some) == len(other) and all(map(equal, some, other))
+    if isinstance(some, Tensor):
+        same = some.dtype == other.dtype and some.shape == other.shape
+        return same and bool(torch.equal(some.nan_to_num(123.0), other.nan_to_num(123.0)))
+    return bool(some == other)
