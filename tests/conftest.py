@@ -1,48 +1,17 @@
-"""What tests of several folders share: configs composed once, environments and loops that are closed after the test."""
+"""What tests of several folders share: environments and loops that are closed after the test."""
 
-import copy
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rlrun.config.jobs import jobs
 from rlrun.config.schema import EnvConfig, run_config
 from rlrun.core.loop import Loop
 from rlrun.core.run import build_loop
 from rlrun.envs.vector import VectorEnv
 
 Values = dict[str, Any]
-
-
-@cache
-def _composed(words: tuple[str, ...]) -> Values:
-    return jobs(words)[0].values
-
-
-def put(values: Values, changes: Values) -> Values:
-    """A copy of composed values with dotted keys replaced."""
-    values = copy.deepcopy(values)
-    for key, value in changes.items():
-        *path, name = key.split(".")
-        section = values
-        for part in path:
-            section = section[part]
-        section[name] = value
-    return values
-
-
-@pytest.fixture
-def compose() -> Callable[..., Values]:
-    """`compose("algo=sac", "env=Pendulum", {"algo.gamma": 0.9})`: plain values; the words are composed once only."""
-
-    def build(*words: Any) -> Values:
-        changes = words[-1] if words and isinstance(words[-1], dict) else {}
-        return put(_composed(tuple(word for word in words if isinstance(word, str))), changes)
-
-    return build
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ def test_cfg_job_prints_what_a_run_would_store(capsys):
     values = yaml.safe_load("\n".join(out))
     assert code == 0
     assert (values["name"], values["seed"], values["env"]["id"]) == ("sac-HalfCheetah", 10, "HalfCheetah-v5")
-    assert say(capsys, "train", "-c", "job", "algo=sac", "-p", "env.id", "env=HalfCheetah")[1][0] == "HalfCheetah-v5"
+    assert say(capsys, "train", "-c", "job", "algo=sac", "-p", "env.id", "env=HalfCheetah")[1] == ["HalfCheetah-v5"]
 
 
 def test_cfg_job_prints_every_job_of_a_sweep(capsys):
@@ -147,7 +147,7 @@ def test_list_gives_each_name_its_first_comment(capsys):
 
 
 def test_show_gives_every_key_its_value_origin_and_meaning(capsys):
-    words = ["algo=sac", "env=HalfCheetah", "trainer=quick", "algo.gamma=0.9", "env.kwargs.x=1"]
+    words = ["algo=sac", "env=HalfCheetah", "trainer=quick", "preset=none", "algo.gamma=0.9", "env.kwargs.x=1"]
     code, out, _ = say(capsys, "show", *words)
     assert code == 0
     assert out[0] == "sac: Soft actor-critic (arXiv 1812.05905)."
@@ -157,7 +157,7 @@ def test_show_gives_every_key_its_value_origin_and_meaning(capsys):
         ("algo.loop.batch_size", "256", "conf/algo/sac.yaml", "transitions per update"),
         ("algo.loop.name", "offpolicy", "conf/algo/loop/offpolicy.yaml", ""),
         ("trainer.total_steps", "20000", "conf/trainer/quick.yaml", "transitions from all training environments"),
-        ("trainer.log_every", "1000", "conf/trainer/default.yaml", "steps between rows"),
+        ("trainer.log_every", "1000", "conf/trainer/", "steps between rows"),
         ("env.id", "HalfCheetah-v5", "conf/env/HalfCheetah.yaml", "what Gymnasium makes"),
         ("env.kwargs.x", "1", "command line", ""),
         ("name", "sac-HalfCheetah", "algo and env", "folder under runs/"),

@@ -162,7 +162,8 @@ def _print(found: Sequence["Job"], package: str | None) -> int:
         tree = check.lookup(package, job.values) if package else job.values
         if tree is check.ABSENT:
             raise ConfigError(f"--package {package}: no such section")
-        print("---\n" * (place > 0) + yaml.safe_dump(tree, sort_keys=False), end="")
+        text = yaml.safe_dump(tree, sort_keys=False) if isinstance(tree, dict) else f"{check.show(tree)}\n"
+        print("---\n" * (place > 0) + text, end="")
     return 0
 
 

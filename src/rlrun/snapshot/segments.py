@@ -32,7 +32,7 @@ class Ring(Protocol):
         ...
 
     def write(self, lo: int, rows: dict[str, Tensor]) -> None:
-        """Put rows back at their absolute numbers; afterwards `total` is the end of these rows."""
+        """Put rows back at their absolute numbers. `total` comes back with them, or earlier with the state."""
         ...
 
 

@@ -1,0 +1,118 @@
+"""Distributions against torch.distributions in float64, and samples against the probabilities they claim."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch import distributions as reference
+
+from rlrun.core.random import Stream
+from rlrun.functional.distributions import Categorical, Normal, SquashedNormal, tanh_log_det
+
+
+def slow_log_prob(mean: Tensor, log_std: Tensor, u: Tensor) -> Tensor:
+    """Of tanh(u) under the squashed Gaussian, in float64, with log(1 - tanh(u)^2) = 2 log sech(u)."""
+    mean, log_std, u = mean.double(), log_std.double(), u.double()
+    log_sech = math.log(2) - u.abs() - torch.log1p(torch.exp(-2 * u.abs()))
+    return (reference.Normal(mean, log_std.exp()).log_prob(u) - 2 * log_sech).sum(-1)
+
+
+def test_normal_equals_torch_distributions() -> None:
+    mean, log_std, action = torch.randn(3, 7, 4, dtype=torch.float64)
+    ours, theirs = Normal(mean, log_std), reference.Independent(reference.Normal(mean, log_std.exp()), 1)
+    torch.testing.assert_close(ours.log_prob(action), theirs.log_prob(action))
+    torch.testing.assert_close(ours.entropy(), theirs.entropy())
+    assert torch.equal(ours.mode(), mean)
+
+
+def test_normal_samples_by_the_noise_it_is_given() -> None:
+    dist = Normal(torch.tensor([[1.0, -1.0]]), torch.tensor([[0.0, math.log(2)]]))
+    assert dist.sample(torch.tensor([[0.5, 0.5]])).tolist() == [[1.5, 0.0]]
+
+
+def test_squashed_normal_equals_torch_distributions_where_those_are_exact() -> None:
+    mean, log_std = torch.randn(5, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64) * 0.3 - 1
+    dist = SquashedNormal(mean, log_std)
+    action, _ = dist.sample(torch.randn(5, 3, dtype=torch.float64))
+    theirs = reference.TransformedDistribution(reference.Normal(mean, log_std.exp()), reference.TanhTransform())
+    torch.testing.assert_close(dist.log_prob(action), theirs.log_prob(action).sum(-1))
+
+
+def test_the_log_probability_of_a_sample_is_that_of_its_action() -> None:
+    mean, log_std, noise = torch.randn(3, 64, 2, dtype=torch.float64)
+    dist = SquashedNormal(mean, log_std - 1)
+    action, log_prob = dist.sample(noise)
+    torch.testing.assert_close(log_prob, dist.log_prob(action))
+
+
+@pytest.mark.parametrize("u", [0.0, 3.0, -6.0, 9.0, -12.0, 20.0, 60.0])
+def test_a_sample_has_its_exact_log_probability_however_far_it_saturates(u: float) -> None:
+    mean, log_std = torch.tensor([[u - 0.5]]), torch.tensor([[0.0]])
+    action, log_prob = SquashedNormal(mean, log_std).sample(torch.tensor([[0.5]]))
+    assert log_prob.item() == pytest.approx(slow_log_prob(mean, log_std, torch.tensor([[u]])).item(), rel=1e-6)
+    assert abs(action.item()) <= 1
+
+
+def test_gradients_flow_through_saturated_samples() -> None:
+    mean = torch.tensor([[30.0]], requires_grad=True)
+    _, log_prob = SquashedNormal(mean, torch.zeros(1, 1)).sample(torch.zeros(1, 1))
+    (grad,) = torch.autograd.grad(log_prob.sum(), mean)
+    assert grad.item() == pytest.approx(2.0)  # d/du of -log(1 - tanh(u)^2)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_an_action_rounded_to_the_bound_has_the_log_probability_of_the_last_float_inside(sign: float) -> None:
+    inside = sign * torch.nextafter(torch.tensor(1.0), torch.tensor(0.0))
+    mean, log_std = torch.tensor([[sign * 8.0]]), torch.tensor([[0.0]])
+    exact = slow_log_prob(mean, log_std, torch.atanh(inside.double()).view(1, 1))
+    value = SquashedNormal(mean, log_std).log_prob(torch.tensor([[sign]]))
+    assert value.item() == pytest.approx(exact.item(), rel=1e-4)
+    assert torch.isfinite(value)
+
+
+def test_the_log_determinant_is_exact_in_float32() -> None:
+    u = torch.linspace(-80, 80, 321)[:, None]
+    exact = 2 * (math.log(2) - u.double().abs() - torch.log1p(torch.exp(-2 * u.double().abs())))
+    torch.testing.assert_close(tanh_log_det(u).double(), exact.sum(-1), rtol=1e-5, atol=1e-5)
+
+
+def test_the_density_of_squashed_actions_integrates_to_1() -> None:
+    edges = torch.linspace(-1, 1, 200_001, dtype=torch.float64)
+    action = ((edges[1:] + edges[:-1]) / 2)[:, None]
+    density = SquashedNormal(torch.tensor([[0.7]]).double(), torch.tensor([[-0.5]]).double()).log_prob(action).exp()
+    assert (density.sum() * (edges[1] - edges[0])).item() == pytest.approx(1.0, abs=1e-4)
+
+
+def test_categorical_equals_torch_distributions() -> None:
+    logits, action = torch.randn(6, 5), torch.randint(5, (6,))
+    ours, theirs = Categorical(logits), reference.Categorical(logits=logits)
+    torch.testing.assert_close(ours.log_prob(action), theirs.log_prob(action))
+    torch.testing.assert_close(ours.entropy(), theirs.entropy())
+    assert torch.equal(ours.mode(), logits.argmax(-1))
+
+
+def test_categorical_samples_have_the_frequencies_of_their_probabilities() -> None:
+    p = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    draws = 40_000
+    dist = Categorical(p.log().expand(draws, 4))
+    counts = torch.bincount(dist.sample(dist.noise(Stream(0, "test"))), minlength=4)
+    chi_squared = ((counts - draws * p) ** 2 / (draws * p)).sum()
+    assert chi_squared < 16.3  # 3 degrees of freedom: exceeded once in a thousand
+
+
+def test_categorical_sampling_bears_the_smallest_and_largest_uniforms() -> None:
+    dist = Categorical(torch.zeros(2, 3))
+    noise = torch.tensor([[0.0, 0.5, 0.5], [0.5, 1 - 2**-24, 0.5]])
+    assert dist.sample(noise).tolist()[1] == 1
+    assert dist.sample(noise)[0] != 0
+
+
+def test_impossible_choices_are_never_drawn() -> None:
+    dist = Categorical(torch.tensor([0.0, float("-inf"), 0.0]).expand(1000, 3))
+    assert not (dist.sample(dist.noise(Stream(0, "test"))) == 1).any()
+
+
+def test_a_categorical_with_impossible_choices_has_the_entropy_of_the_others() -> None:
+    dist = Categorical(torch.tensor([[0.0, float("-inf"), 0.0]]))
+    assert dist.entropy().item() == pytest.approx(math.log(2))
