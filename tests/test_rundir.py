@@ -126,14 +126,12 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("text, fault", STRANGE.values(), ids=STRANGE)
-def test_a_strange_config_is_refused_in_one_line_and_at_once(text, fault):
+def test_a_strange_config_is_refused_in_one_line(text, fault):
     run = start(RunDir.create({"run_dir": "r"}))
     (run.path / "config.yaml").write_text(text)
-    begin = time.monotonic()
     with pytest.raises(ConfigError, match=fault) as error:
         run.config()
     assert "\n" not in str(error.value)
-    assert time.monotonic() - begin < 2
 
 
 def test_opening_sweeps_half_written_files():

@@ -1,6 +1,7 @@
 """A run's directory: its name, lock and small files. Free of torch, so that a run is claimed before torch loads."""
 
 import contextlib
+import contextlib
 import fcntl
 import json
 import os
@@ -116,9 +117,13 @@ class RunDir:
             file.write(text.rstrip("\n") + "\n")
 
     def discard(self) -> None:
-        """Take away a directory that was just made and never trained in."""
+        """Take away a directory that was just made and never trained in, and folders that it leaves empty."""
         shutil.rmtree(self.path, ignore_errors=True)
         self.release()
+        if self.path.is_relative_to(RUNS):
+            with contextlib.suppress(OSError):  # one that holds other runs stays
+                self.path.parent.rmdir()
+                RUNS.rmdir()
 
     def release(self) -> None:
         """Give the lock back."""

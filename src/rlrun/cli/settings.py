@@ -11,6 +11,7 @@ Rule = tuple[str, Callable[[Any], bool]]  # what the value must be, and whether 
 WHOLE: Rule = ("a whole number, at least 0", lambda value: type(value) is int and value >= 0)
 COUNT: Rule = ("a whole number, at least 1", lambda value: type(value) is int and value >= 1)
 FLAG: Rule = ("true or false", lambda value: isinstance(value, bool))
+TEXT: Rule = ("a path", lambda value: isinstance(value, str) and bool(value))
 NAMES: Rule = ("a list: plugins=[my_package]", lambda value: isinstance(value, list))
 
 

@@ -91,7 +91,7 @@ class PPO(Agent):
     @kernel
     def update_minibatch(self, batch: Batch) -> Metrics:
         advantage, weight = batch["advantage"], batch["weight"]
-        if self.cfg.normalize_advantage:
+        if self.cfg.normalize_advantage and len(advantage) > 1:  # one row has no deviation
             advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
         dist = self.policy(batch["obs"])
         log_ratio = dist.log_prob(batch["action"]) - batch["log_prob"]

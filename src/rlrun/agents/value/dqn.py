@@ -25,6 +25,7 @@ class DQN(Agent):
     class Config:
         gamma: Fraction
         learning_rate: PositiveFloat
+        anneal_learning_rate: bool
         double: bool
         huber_delta: PositiveFloat | None
         reward_clip: PositiveFloat | None
@@ -57,6 +58,8 @@ class DQN(Agent):
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         cfg = self.cfg
         self.epsilon.fill_(linear(cfg.epsilon_start, cfg.epsilon_end, ctx.progress, cfg.epsilon_fraction))
+        if cfg.anneal_learning_rate:
+            self.optim.learning_rate.fill_(linear(cfg.learning_rate, 0.0, ctx.progress))
         metrics = self.update_q(batch)
         if (ctx.updates + 1) % cfg.target_every == 0:
             self.target_q.track()
