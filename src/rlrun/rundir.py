@@ -1,7 +1,6 @@
 """A run's directory: its name, lock and small files. Free of torch, so that a run is claimed before torch loads."""
 
 import contextlib
-import contextlib
 import fcntl
 import json
 import os

@@ -114,5 +114,8 @@ def test_impossible_choices_are_never_drawn() -> None:
 
 
 def test_a_categorical_with_impossible_choices_has_the_entropy_of_the_others() -> None:
-    dist = Categorical(torch.tensor([[0.0, float("-inf"), 0.0]]))
-    assert dist.entropy().item() == pytest.approx(math.log(2))
+    logits = torch.tensor([[0.0, float("-inf"), 0.0]], requires_grad=True)
+    entropy = Categorical(logits).entropy()
+    assert entropy.item() == pytest.approx(math.log(2))
+    (grad,) = torch.autograd.grad(entropy.sum(), logits)
+    assert torch.isfinite(grad).all()

@@ -57,7 +57,7 @@ def test_gae_does_not_bootstrap_past_a_termination_but_does_past_a_cut() -> None
 @pytest.mark.parametrize("gae_lambda", [0.0, 0.95, 1.0])
 def test_gae_equals_the_slow_loop_over_many_episodes(gae_lambda: float) -> None:
     time, envs = 37, 5
-    r, v, v_next = torch.randn(3, time, envs, dtype=torch.float64)
+    r, v, v_next = torch.randn(3, time, envs)
     terminated = torch.rand(time, envs) < 0.15
     done = terminated | (torch.rand(time, envs) < 0.15)
     fast = gae(r, v, v_next, terminated, done, 0.97, gae_lambda)

@@ -96,4 +96,5 @@ class Categorical:
 
     def entropy(self) -> Tensor:
         log_p = self.logits.log_softmax(-1)
-        return -(log_p.exp() * log_p).sum(-1)
+        finite = log_p.clamp(min=torch.finfo(log_p.dtype).min)  # an impossible choice (logit -inf) adds 0
+        return -(log_p.exp() * finite).sum(-1)

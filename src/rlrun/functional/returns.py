@@ -14,8 +14,7 @@ def reverse_recurrence(x_t: Tensor, decay_t: Tensor) -> Tensor:
 
     By doubling (Hillis and Steele, 1986): log2(time) vector operations instead of `time` of them, on any device.
     """
-    y, decay, reach, length = x_t, decay_t.clone(), 1, x_t.shape[0]
-    decay[-1] = 0
+    y, decay, reach, length = x_t, decay_t, 1, x_t.shape[0]
     while reach < length:
         y = torch.cat([y[:-reach] + decay[:-reach] * y[reach:], y[-reach:]])
         decay = torch.cat([decay[:-reach] * decay[reach:], torch.zeros_like(decay[-reach:])])

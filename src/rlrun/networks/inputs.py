@@ -45,10 +45,11 @@ def _flatten(space: Space, x: Any) -> Tensor:
     match space:
         case spaces.Box() | spaces.MultiBinary():
             # members of an ensemble may have inputs of their own: [members, batch, ...]
-            return x.flatten(x.dim() - len(space.shape)).float() if len(space.shape) != 1 else x.float()
+            return x.reshape(*x.shape[: x.dim() - len(space.shape)], _size(space)).float()
         case spaces.Discrete():
-            return F.one_hot(x.long(), int(space.n)).float()
+            return F.one_hot(x.long() - int(space.start), int(space.n)).float()
         case spaces.MultiDiscrete():
-            hot = [F.one_hot(part.long(), int(n)) for part, n in zip(x.unbind(-1), space.nvec, strict=True)]
+            counted = (x.long() - torch.as_tensor(space.start, device=x.device)).flatten(-len(space.shape))
+            hot = [F.one_hot(part, int(n)) for part, n in zip(counted.unbind(-1), space.nvec.flat, strict=True)]
             return torch.cat(hot, -1).float()
     return torch.cat([_flatten(part, x[key]) for key, part in space.items() if key != "action_mask"], -1)

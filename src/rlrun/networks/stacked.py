@@ -5,12 +5,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rlrun.errors import ConfigError
+
 
 class Stacked(nn.Module):
     """Calls a template network, built with members=1, with parameters from outside. Holds none of its own."""
 
     def __init__(self, template: nn.Module):
         super().__init__()
+        if any(param.shape[0] != 1 for param in template.parameters()):
+            raise ConfigError("network: convolutions cannot hold a population; take network=mlp or network=linear")
         # hidden from the module tree: the template's own weights are never used
         self.template = (template.requires_grad_(False),)
         self.shapes = {name: param.shape[1:] for name, param in template.named_parameters()}

@@ -38,4 +38,4 @@ class NormaliseRewards(Addon):
         return self.returns
 
     def set_extra_state(self, state: Tensor) -> None:
-        self.returns = state.to(self.returns.device)
+        self.returns = state.to(self.returns.device, copy=True)  # changed in place from here on
