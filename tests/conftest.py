@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rlrun.config.schema import EnvConfig, run_config
+from rlrun.core.assemble import build_loop
 from rlrun.core.loop import Loop
-from rlrun.core.run import build_loop
 from rlrun.envs.vector import VectorEnv
 
 Values = dict[str, Any]

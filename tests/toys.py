@@ -12,9 +12,9 @@ from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.config.sources import CONF
+from rlrun.core.assemble import build_loop
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
-from rlrun.core.run import build_loop
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 

@@ -56,7 +56,7 @@ class RunDir:
 
     @classmethod
     def _create_named(cls, name: str, seed: int) -> "RunDir":
-        folder = str(name).replace("/", "_").replace(":", "_")
+        folder = _folder(name)
         if folder in ("", ".", ".."):
             raise ConfigError(f"name={name!r}: cannot be the name of a folder")
         while True:
@@ -129,6 +129,19 @@ class RunDir:
         if self._lock in _locks:
             _locks.remove(self._lock)
             os.close(self._lock)
+
+
+def runs_of(config: dict[str, Any]) -> list[Path]:
+    """Runs that stand where this config's would: in its run_dir, or under its name, latest first."""
+    if config.get("run_dir") is not None:
+        found = [Path(config["run_dir"])]
+    else:
+        found = sorted((RUNS / _folder(config["name"])).glob("*"), reverse=True)
+    return [path for path in found if (path / CONFIG).is_file()]
+
+
+def _folder(name: str) -> str:
+    return str(name).replace("/", "_").replace(":", "_")
 
 
 def read_config(path: Path) -> dict[str, Any]:

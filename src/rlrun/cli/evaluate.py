@@ -32,7 +32,7 @@ def eval(words: Sequence[str]) -> int:
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
-    places, given = settings.read(words, RULES, open_section="env.kwargs")
+    places, given = settings.read(words, RULES, open_keys="env.kwargs")
     path = Path(settings.one_run(places, USAGE))
     if not path.is_dir():
         raise ConfigError(f"{path}: no such folder")

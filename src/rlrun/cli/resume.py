@@ -2,41 +2,45 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rlrun.cli import settings
 from rlrun.cli.train import held
 from rlrun.errors import ConfigError
 
-USAGE = "rlrun resume RUN [total_steps=N]"
+USAGE = "rlrun resume RUN [total_steps=N] [into=NEW_DIR]"
 HELP = f"""\
 usage: {USAGE}
 
 Takes the run's latest snapshot and goes on to the recorded number of steps, or to the one given.
 
   total_steps=N        train to N steps in all; schedules keep their first horizon
+  device=cuda          go on elsewhere; also trainer.eval_every=N, trainer.snapshot_every=N, logger.console=false, ...
   into=NEW_DIR         go on in a run of its own; RUN may then be an older RUN/snapshots/<name>
   plugins=[package]    packages that the run was started with
 
   rlrun resume runs/sac-HalfCheetah/<run> total_steps=2e6"""
 
-RULES = {
-    "total_steps": settings.COUNT,
-    "trainer.total_steps": settings.COUNT,
-    "into": settings.TEXT,
-    "plugins": settings.NAMES,
-}
+RULES = {"total_steps": settings.COUNT, "device": settings.TEXT, "into": settings.TEXT, "plugins": settings.NAMES}
 
 
 def resume(words: Sequence[str]) -> int:
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
-    places, given = settings.read(words, RULES)
+    places, changes = settings.read(words, RULES, open_keys="*")
     path = Path(settings.one_run(places, USAGE))
-    total_steps = given.get("total_steps", given.get("trainer.total_steps"))
-    into = given.get("into")
+    into = changes.pop("into", None)
+    plugins = changes.pop("plugins", ())
+    if "total_steps" in changes:
+        changes["trainer.total_steps"] = changes.pop("total_steps")
     if path.parent.name == "snapshots" and into is None:
         raise ConfigError(f"{path}: a run goes on from its latest snapshot; from this one, in a new run: into=NEW_DIR")
+    return go_on(path, changes, plugins, into)
+
+
+def go_on(path: Path, changes: dict[str, Any], plugins: Sequence[str] = (), into: str | None = None) -> int:
+    """Resume the run at `path`, or branch from it into a new directory. Returns the exit code."""
     from rlrun.rundir import RunDir
 
     folder = RunDir.open(path) if into is None else RunDir.create({"run_dir": into})
@@ -44,6 +48,5 @@ def resume(words: Sequence[str]) -> int:
         from rlrun import registry
         from rlrun.core import run
 
-        registry.load(given.get("plugins", ()))
-        result = run.resume(folder, total_steps) if into is None else run.branch(path, folder, total_steps)
-        return result.exit_code
+        registry.load(plugins)
+        return (run.resume(folder, changes) if into is None else run.branch(path, folder, changes)).exit_code

@@ -15,8 +15,9 @@ TEXT: Rule = ("a path", lambda value: isinstance(value, str) and bool(value))
 NAMES: Rule = ("a list: plugins=[my_package]", lambda value: isinstance(value, list))
 
 
-def read(words: Sequence[str], rules: Mapping[str, Rule], open_section: str = "") -> tuple[list[str], dict[str, Any]]:
-    """Positional words, and the settings; keys inside `open_section` are free. ConfigError holds all faults at once."""
+def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -> tuple[list[str], dict[str, Any]]:
+    """Positional words, and the settings; keys that begin with `open_keys` and a dot are checked elsewhere, with
+    `open_keys="*"` all that hold a dot. ConfigError holds all faults at once."""
     places: list[str] = []
     settings: dict[str, Any] = {}
     faults: list[str] = []
@@ -26,10 +27,10 @@ def read(words: Sequence[str], rules: Mapping[str, Rule], open_section: str = ""
             places.append(word)
             continue
         value = _value(text)
-        if open_section and key.startswith(f"{open_section}."):
+        if key.startswith(f"{open_keys}.") or (open_keys == "*" and "." in key):
             settings[key] = value
         elif key not in rules:
-            known = [*rules, *([f"{open_section}.<key>"] if open_section else [])]
+            known = [*rules, *([f"{open_keys}.<key>"] if open_keys else [])]
             faults.append(f"{key}: unknown key{check.nearest(key, rules)} (there are: {', '.join(known)})")
         elif not rules[key][1](value):
             faults.append(f"{key}={text}: must be {rules[key][0]}")

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from rlrun.errors import ConfigError, RlrunError, RunError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rlrun.config.jobs import Job
     from rlrun.rundir import RunDir
 
@@ -67,6 +69,11 @@ def run(job: "Job") -> int:
     """Train one job in a run directory of its own, locked before torch is imported. Returns the exit code."""
     from rlrun.rundir import RunDir
 
+    if job.values["resume"] == "auto" and (path := earlier(job.values)):
+        from rlrun.cli.resume import go_on
+        from rlrun.config.resumable import free
+
+        return go_on(path, free(job.values), job.values["plugins"])
     folder = RunDir.create(job.values)
     with held(folder, is_new=True):
         folder.write_start(job.values, job.words)
@@ -74,6 +81,17 @@ def run(job: "Job") -> int:
         from rlrun.core.run import train
 
         return train(run_config(job.values), folder).exit_code
+
+
+def earlier(values: dict[str, Any]) -> "Path | None":
+    """The latest run of this name (or in this run_dir) whose config differs in nothing that was learned from."""
+    from rlrun.config.resumable import same_run
+    from rlrun.rundir import CONFIG, read_config, runs_of
+
+    for path in runs_of(values):
+        if same_run(read_config(path / CONFIG), values):
+            return path
+    return None
 
 
 @contextmanager

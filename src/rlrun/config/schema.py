@@ -77,6 +77,8 @@ class RunConfig:
     preset: str | None
     plugins: list[str]
     init_from: str | None
+    init_modules: list[str]
+    resume: Literal["never", "auto"]
     algo: dict[str, Any]
     network: dict[str, Any]
     env: EnvConfig

@@ -1,5 +1,6 @@
 """Evaluation: whole episodes in environments of their own, nothing explored, nothing learned."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,23 @@ from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 
 
+class EvaluationInterruptedError(Exception):
+    """A signal asked to stop. Nothing has changed: the evaluation is done again after the resume."""
+
+
 @torch.no_grad()
 def evaluate(
-    agent: Agent, addons: Addons, env: Any, episodes: int, max_steps: int, explore: bool = False
+    agent: Agent,
+    addons: Addons,
+    env: Any,
+    episodes: int,
+    max_steps: int,
+    explore: bool = False,
+    interrupted: Callable[[], bool] = lambda: False,
 ) -> dict[str, float]:
     """Return and length of `episodes` episodes, a fixed number per environment so that short ones count no more.
 
-    An episode is cut at max_steps where its environment does not end it.
+    An episode is cut at max_steps where its environment does not end it. Raises EvaluationInterruptedError.
     """
     num_envs = env.spec.num_envs
     owed = np.full(num_envs, episodes // num_envs)
@@ -26,6 +37,8 @@ def evaluate(
     obs = env.reset()
     carry: dict[str, Any] = {"first": torch.ones(num_envs, dtype=torch.bool, device=env.device)}
     while owed.any():
+        if interrupted():
+            raise EvaluationInterruptedError
         action, extras = agent.act(addons.observe(obs, carry, False), carry, explore)
         step = env.step(action)
         weight = step.weight.cpu().numpy()

@@ -26,6 +26,7 @@ class Loop(nn.Module):
         self.episodes: list[tuple[float, int]] = []  # (return, length) of those ended; whoever reads it empties it
         self.obs: Any = None  # to act on next
         self.carry: Batch = {}
+        self.batch: Batch | None = None  # of the last update, for a post-mortem
 
     def tick(self) -> Metrics:
         """At most one vector step plus its updates, or one rollout plus its update. Metrics of the last update."""

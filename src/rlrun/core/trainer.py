@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from rlrun.config.schema import TrainerConfig
+from rlrun.core.evaluation import EvaluationInterruptedError
 from rlrun.core.loop import Loop
 from rlrun.core.signals import Signals
 from rlrun.core.state import Optim
@@ -32,6 +33,7 @@ class Progress:
     best_step: int | None = None
     final_return: float | None = None
     episodes: int = 0
+    settled: int = 0  # steps up to which rows and evaluations are done
 
 
 class Trainer:
@@ -55,15 +57,18 @@ class Trainer:
 
     def run(self, signals: Signals) -> str:
         """Train until `total_steps` or a signal. Returns "done" or "stopped"; raises RunError where numbers broke."""
-        loop, cfg = self.loop, self.cfg
+        loop, cfg, progress = self.loop, self.cfg, self.progress
         self.last, self.saved = (time.monotonic(), loop.steps, loop.updates), loop.steps
-        while loop.steps < cfg.total_steps:
-            before = loop.steps
-            self.metrics = loop.tick() or self.metrics
+        while min(loop.steps, progress.settled) < cfg.total_steps:
+            before = progress.settled
+            if loop.steps == before:  # else a resumed run still owes the row of its last tick
+                self.metrics = loop.tick() or self.metrics
+            try:
+                self.settle()
+            except EvaluationInterruptedError:
+                self.snapshot()
+                return "stopped"
             done = loop.steps >= cfg.total_steps
-            evaluation_due = done or due(cfg.eval_every, before, loop.steps)
-            if evaluation_due or due(cfg.log_every, before, loop.steps):
-                self.write_row(evaluation_due)
             if done or signals.received or due(cfg.snapshot_every, before, loop.steps):
                 self.snapshot()
             if signals.received and not done:
@@ -71,17 +76,27 @@ class Trainer:
             self.log.progress(loop.steps)
         return "done"
 
+    def settle(self) -> None:
+        """Check, evaluate and log what the last tick made due. All or nothing: an interrupted one is done again."""
+        loop, cfg, before = self.loop, self.cfg, self.progress.settled
+        if loop.env.device.type == "cpu":  # elsewhere reading the flag would wait for the device at every tick
+            self.check_faults()
+        evaluation_due = loop.steps >= cfg.total_steps or due(cfg.eval_every, before, loop.steps)
+        if evaluation_due or due(cfg.log_every, before, loop.steps):
+            self.write_row(evaluation_due)
+        self.progress.settled = loop.steps
+
     def write_row(self, with_evaluation: bool) -> None:
         """One row of metrics; with an evaluation, the best snapshot where it was the best."""
         self.check_faults()
         loop, progress = self.loop, self.progress
-        values = self.train_values() | {f"loss/{name}": float(value) for name, value in self.metrics.items()}
-        values |= self.speeds()
-        loop.clock.start()
+        values = self.speeds()
         if with_evaluation:
             values |= self.evaluate(loop.steps)
             progress.final_return = values["eval/return_mean"]
+        values |= self.train_values() | {f"loss/{name}": float(value) for name, value in self.metrics.items()}
         self.log.row({"step": loop.steps, "wall_s": self.elapsed()} | values)
+        progress.settled = loop.steps
         if with_evaluation and (progress.best_return is None or values["eval/return_mean"] > progress.best_return):
             progress.best_return, progress.best_step = values["eval/return_mean"], loop.steps
             self.save(BEST, self.state(), {"wall_s": self.elapsed()})

@@ -43,7 +43,7 @@ class OffPolicy(Loop):
         return metrics
 
     def update(self) -> Metrics:
-        batch = self.addons.relabel(self.buffer.sample(self.cfg.batch_size))
+        self.batch = batch = self.addons.relabel(self.buffer.sample(self.cfg.batch_size))
         self.clock.lap("sample")
         ctx = self.context(self.buffer)
         out = self.agent.update(batch, ctx)

@@ -25,7 +25,7 @@ class OnPolicy(Loop):
             step = self.advance(action, extras)
             self.clock.lap("env")
             rollout.add(obs, action, step, extras, first)
-        batch = self.addons.relabel(rollout.batch())
+        self.batch = batch = self.addons.relabel(rollout.batch())
         self.clock.lap("sample")
         ctx = self.context()
         metrics: Any = self.agent.update(batch, ctx)

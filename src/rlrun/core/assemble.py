@@ -1,0 +1,88 @@
+"""From a typed config to the parts of a run: environments, agent, add-ons, buffer, loop."""
+
+import dataclasses
+
+import torch
+
+from rlrun import registry
+from rlrun.addons.normalise import normalisers
+from rlrun.config.schema import EnvConfig, RunConfig, parse
+from rlrun.core.addon import Addons
+from rlrun.core.agent import Agent
+from rlrun.core.loop import Loop
+from rlrun.core.parts import Parts
+from rlrun.core.random import seed_for, sequence
+from rlrun.engine import accelerate, prepare
+from rlrun.envs.vector import VectorEnv
+from rlrun.errors import ConfigError
+from rlrun.types import Spec
+
+EVAL_ENVS = 16  # evaluation environments stepped together, at most
+
+
+def build_loop(config: RunConfig) -> Loop:
+    """Environments, agent, add-ons, buffer and loop of a run, weights drawn from the seed."""
+    check_ranges(config)
+    device = prepare_device(config)
+    env = VectorEnv.make(config.env, sequence(config.seed, "env"), device)
+    try:
+        agent, addons = build_agent(config, env.spec, device)
+        buffer_values, loop_values = config.algo.get("buffer"), config.algo["loop"]
+        gamma = getattr(agent.cfg, "gamma", 1.0)
+        buffer = buffer_values and registry.build(
+            "buffer", buffer_values, env.spec, gamma, config.seed, device, path="algo.buffer"
+        )
+        parts = (agent, addons, env, buffer, config.seed, config.trainer.total_steps)
+        loop: Loop = registry.build("loop", loop_values, *parts, path="algo.loop")
+    except BaseException:
+        env.close()
+        raise
+    return loop
+
+
+def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Agent, Addons]:
+    values = {key: value for key, value in config.algo.items() if key not in ("loop", "buffer")}
+    with torch.random.fork_rng(devices=[]), device:
+        torch.manual_seed(seed_for(config.seed, "weights"))
+        addons = Addons(normalisers(config.env.normalize, spec, values.get("gamma", 0.99)))
+        spec = addons.spec(spec)
+        parts = Parts(config.seed, device, config.network, spec)
+        agent = registry.build("algo", values, spec, parts, path="algo")
+    accelerate(agent, config.trainer, device)
+    return agent, addons
+
+
+def check_ranges(config: RunConfig) -> None:
+    """Every part's values against its Config, all faults at once."""
+    algo = {key: value for key, value in config.algo.items() if key not in ("loop", "buffer")}
+    sections = [("algo", algo, "algo"), ("network", config.network, "network")]
+    sections += [(part, config.algo[part], f"algo.{part}") for part in ("loop", "buffer") if config.algo.get(part)]
+    faults: list[str] = []
+    for group, values, path in sections:
+        try:
+            cls = registry.lookup(group, values["name"])
+            parse(cls.Config, {key: value for key, value in values.items() if key != "name"}, path)
+        except ConfigError as error:
+            faults += error.faults
+    if faults:
+        raise ConfigError(*faults)
+
+
+def prepare_device(config: RunConfig) -> torch.device:
+    prepare(config.trainer)
+    name = config.device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device={name}: must be auto, cpu, cuda or cuda:<number>") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"device={name}: this machine has {torch.cuda.device_count()} CUDA devices")
+    return device
+
+
+def eval_env(config: EnvConfig, seed: int, name: str, episodes: int, device: torch.device) -> VectorEnv:
+    """Environments for one evaluation, made anew so that nothing carries over from the last."""
+    alone = dataclasses.replace(config, num_envs=min(episodes, EVAL_ENVS), backend="sync")
+    return VectorEnv.make(alone, sequence(seed, name), device)

@@ -1,0 +1,35 @@
+"""Whether a resumed run goes on bit for bit, and if not, why."""
+
+from typing import Any
+
+import torch
+
+from rlrun.config.schema import RunConfig
+from rlrun.core.loop import Loop
+from rlrun.engine import products
+from rlrun.rundir import provenance
+
+DECISIVE = ("device", "threads", "engine", "precision", "products", "cpu")  # of meta.json, beside all versions
+
+
+def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
+    """meta.json: what made this run, and everything outside the config that can change a bit."""
+    return provenance() | {
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "device": str(loop.env.device),
+        "threads": torch.get_num_threads(),
+        "engine": config.trainer.engine,
+        "precision": config.trainer.precision,
+        "products": products.choose(),
+        "env_state": loop.env.method,
+    }
+
+
+def verdict(before: dict[str, Any], now: dict[str, Any], env: str) -> str:
+    """`exact`, or `not exact, because ...`. `env` is the environments' own verdict."""
+    reasons = [f"{key} {before.get(key)} -> {now[key]}" for key in DECISIVE if before.get(key) != now[key]]
+    old, new = before.get("versions", {}), now["versions"]
+    reasons += [f"{name} {old.get(name)} -> {new.get(name)}" for name in new if old.get(name) != new[name]]
+    if env != "exact":
+        reasons.append(env.removeprefix("not exact, because "))
+    return f"not exact, because {'; '.join(reasons)}" if reasons else "exact"

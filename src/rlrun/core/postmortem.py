@@ -1,0 +1,37 @@
+"""What is left of a run whose numbers broke: enough to see why, beside the snapshots and never over them."""
+
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from rlrun.buffers.packing import flatten
+from rlrun.core.loop import Loop
+from rlrun.core.state import Optim
+from rlrun.rundir import RunDir
+
+FOLDER = "postmortem"
+
+
+def write(run: RunDir, loop: Loop, reason: str) -> Path:
+    """RUN/postmortem: the batch of the last update, the step, the norms of weights and moments. Returns the folder."""
+    folder = run.path / FOLDER
+    folder.mkdir(exist_ok=True)
+    batch = {name: value for name, value in flatten("batch", loop.batch or {}).items() if isinstance(value, Tensor)}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in batch.items()}
+    safetensors.torch.save_file(tensors, folder / "batch.safetensors")
+    broken = [name for name, value in tensors.items() if not torch.isfinite(value).all()]
+    optims = {name: module for name, module in loop.named_modules() if isinstance(module, Optim)}
+    facts: dict[str, Any] = {
+        "reason": reason, "step": loop.steps, "updates": loop.updates, "not_finite": broken,
+        "optimisers": {name: _norms(optim) for name, optim in optims.items()},
+    }  # fmt: skip
+    run.write_json(f"{FOLDER}/facts.json", facts)
+    return folder
+
+
+def _norms(optim: Optim) -> dict[str, float]:
+    parts = {"weights": optim.flat, "exp_avg": optim.exp_avg, "exp_avg_sq": optim.exp_avg_sq}
+    return {name: float(torch.linalg.vector_norm(part)) for name, part in parts.items()} | {"steps": float(optim.steps)}

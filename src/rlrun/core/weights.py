@@ -1,0 +1,48 @@
+"""Weights from elsewhere: a run's snapshot as the start of another, or for evaluation."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from rlrun.core.loop import Loop
+from rlrun.core.state import Optim
+from rlrun.errors import ConfigError
+from rlrun.snapshot.store import Store
+
+
+def locate(path: Path) -> tuple[Path, str | None]:
+    """The run directory and snapshot name that a path means: RUN, or RUN/snapshots/<name>."""
+    return (path.parent.parent, path.name) if path.parent.name == "snapshots" else (path, None)
+
+
+def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
+    """Weights of another run's snapshot; optimisers and random streams start fresh.
+
+    With `modules`, only those parts of the agent (`actor`); without, all of it and the normalisers' statistics.
+    """
+    run_path, name = locate(path)
+    state = Store(run_path).load(name).state
+    fresh = tuple(f"{place}." for place, module in loop.named_modules() if isinstance(module, Optim))
+    weights = {key: value for key, value in state.items() if not key.endswith("_extra_state")}
+    weights = {key: value for key, value in weights.items() if not key.startswith(fresh or ("\0",))}
+    children = dict(loop.agent.named_children())
+    unknown = [part for part in modules if part not in children]
+    if unknown:
+        raise ConfigError(f"init_modules: the agent has no {', '.join(unknown)} (it has: {', '.join(children)})")
+    for part in modules:
+        load_part(children[part], weights, f"agent.{part}")
+    if not modules:
+        load_part(loop.agent, weights, "agent", strict=False)
+        load_part(loop.addons, weights, "addons", strict=False)
+
+
+def load_part(module: nn.Module, state: dict[str, Any], prefix: str, strict: bool = True) -> None:
+    """The entries under `prefix` into a module. ConfigError where names or shapes do not fit."""
+    own = {key.removeprefix(f"{prefix}."): value for key, value in state.items() if key.startswith(f"{prefix}.")}
+    try:
+        module.load_state_dict(own, strict=strict)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise ConfigError(f"the snapshot's {prefix} does not fit this config: {reason}") from None

@@ -1,0 +1,119 @@
+"""Normalisers: what they count and when, what they change, and that evaluation leaves them alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from toys import toy, train
+
+from rlrun.addons.normalise import NormaliseObservations, NormaliseRewards, normalisers
+from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
+from rlrun.types import Context, Spec, Step
+
+SPEC = Spec(spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Discrete(2), 3)
+CONTEXT = Context(0, 0, 0.0)
+
+
+def step_of(obs: torch.Tensor, reward: torch.Tensor, done: torch.Tensor | None = None) -> Step:
+    no = torch.zeros(len(obs), dtype=torch.bool)
+    return Step(obs, reward, no if done is None else done, no, obs, reward, torch.ones(len(obs)), {})
+
+
+@pytest.mark.parametrize(("kind", "count"), [("none", 0), ("obs", 1), ("reward", 1), ("both", 2)])
+def test_the_kind_names_the_addons(kind: str, count: int) -> None:
+    assert len(normalisers(kind, SPEC, 0.9)) == count
+
+
+def test_observations_get_mean_0_and_deviation_1_from_the_next_update_on() -> None:
+    addon, obs = NormaliseObservations(SPEC), torch.randn(50, 3, 2) * 7 + 3
+    for rows in obs:
+        addon.collect(step_of(rows, torch.zeros(3)))
+    assert torch.equal(addon.observe(obs[0], {}, True), obs[0].clamp(-10, 10)), "nothing counts before an update"
+    addon.update({}, CONTEXT)
+    out = addon.observe(obs.flatten(0, 1), {}, True)
+    assert out.dtype == torch.float32
+    torch.testing.assert_close(out.mean(0), torch.zeros(2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(out.std(0, correction=0), torch.ones(2))
+    assert addon.observe(torch.full((1, 2), 1e6), {}, True).tolist() == [[10, 10]]
+
+
+def test_what_is_learned_from_is_normalised_as_what_was_acted_on() -> None:
+    addon, obs = NormaliseObservations(SPEC), torch.randn(4, 3, 2) * 5
+    for rows in obs:
+        addon.collect(step_of(rows, torch.zeros(3)))
+    addon.update({}, CONTEXT)
+    batch = {"obs": obs, "next_obs": obs + 1, "reward": torch.ones(4)}
+    out = addon.relabel(batch)
+    assert torch.equal(out["obs"], addon.observe(obs, {}, True))
+    assert torch.equal(out["next_obs"], addon.observe(obs + 1, {}, True))
+    assert torch.equal(out["reward"], batch["reward"])
+    assert torch.equal(batch["obs"], obs), "what is stored stays raw"
+
+
+@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.Box(0, 255, (4,), np.uint8)], ids=str)
+def test_observations_that_have_no_mean_are_refused(space: Any) -> None:
+    with pytest.raises(ConfigError, match=r"env\.normalize: observations must be a Box of floats"):
+        NormaliseObservations(Spec(space, spaces.Discrete(2), 1))
+
+
+def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None:
+    gamma, addon = 0.9, NormaliseRewards(SPEC, 0.9)
+    reward, done = torch.randn(60, 3) * 4, torch.rand(60, 3) < 0.1
+    seen: list[float] = []
+    running = [0.0] * 3
+    for t in range(60):
+        addon.collect(step_of(torch.zeros(3, 2), reward[t], done[t]))
+        for env in range(3):
+            running[env] = gamma * running[env] + reward[t, env].item()
+            seen.append(running[env])
+            if done[t, env]:
+                running[env] = 0.0
+    addon.update({}, CONTEXT)
+    scaled = addon.relabel({"reward": reward})["reward"]
+    expected = reward / np.std(seen)
+    torch.testing.assert_close(scaled, expected.clamp(-10, 10).float(), rtol=1e-5, atol=1e-6)
+    assert done.any() and scaled.dtype == torch.float32
+
+
+def test_the_first_rewards_are_scaled_by_themselves() -> None:
+    addon = NormaliseRewards(SPEC, 0.0)
+    reward = torch.tensor([100.0, 200.0, 300.0])
+    addon.collect(step_of(torch.zeros(3, 2), reward))
+    scaled = addon.relabel({"reward": reward})["reward"]
+    torch.testing.assert_close(scaled, (reward / reward.std(correction=0)).float())
+
+
+@pytest.mark.parametrize("algo", ["sac", "ppo"])
+def test_statistics_grow_with_what_is_collected_and_with_nothing_else(algo: str, build: Callable[..., Loop]) -> None:
+    loop = train(build(toy(algo, **{"env.normalize": "both"})), 3)
+    observations, rewards = loop.addons
+    for addon in (observations, rewards):
+        assert addon.live.count + addon.pending.count == loop.steps
+        assert addon.pending.count == 0, "an update takes what was collected"
+    before = {name: value.clone() for name, value in loop.addons.state_dict().items()}
+    loop.addons.observe(loop.obs + 100, loop.carry, False)
+    loop.addons.relabel({"obs": loop.obs, "reward": torch.ones(2)})
+    assert all(torch.equal(value, before[name]) for name, value in loop.addons.state_dict().items())
+
+
+def test_statistics_and_running_returns_travel_with_the_state() -> None:
+    first, second = (normalisers("both", SPEC, 0.9) for _ in range(2))
+    for addon in first:
+        for _ in range(5):
+            addon.collect(step_of(torch.randn(3, 2), torch.randn(3)))
+        addon.update({}, CONTEXT)
+        addon.collect(step_of(torch.randn(3, 2), torch.randn(3)))
+    for addon, other in zip(first, second, strict=True):
+        other.load_state_dict(addon.state_dict())
+    batch = {"obs": torch.randn(3, 2), "reward": torch.randn(3)}
+    step = step_of(torch.randn(3, 2), torch.randn(3))
+    for addon, other in zip(first, second, strict=True):
+        for one in (addon, other):
+            one.collect(step)
+            one.update({}, CONTEXT)
+        out, copied = addon.relabel(batch), other.relabel(batch)
+        assert all(torch.equal(out[key], copied[key]) for key in batch)

@@ -1,0 +1,61 @@
+"""What DQN does beyond what every algorithm promises."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from toys import equal, toy, train
+
+from rlrun.core.loop import Loop
+
+Build = Callable[..., Loop]
+
+
+def test_targets_are_copied_every_so_many_updates_and_rest_between(build: Build) -> None:
+    loop = build(toy("dqn", **{"algo.target_every": 4, "algo.target_tau": 1.0}))
+    target = [param.clone() for param in loop.agent.target_q.parameters()]
+    for updates in range(1, 9):
+        train(loop, updates)
+        now = [param.clone() for param in loop.agent.target_q.parameters()]
+        assert equal(now, list(loop.agent.q.parameters())) == (updates % 4 == 0)
+        assert equal(now, target) == (updates % 4 != 0)
+        target = now
+
+
+def test_the_chance_of_a_random_action_falls_with_progress(build: Build) -> None:
+    changes = {"algo.epsilon_start": 1.0, "algo.epsilon_end": 0.1, "algo.epsilon_fraction": 0.5}
+    loop = build(toy("dqn", **changes, **{"trainer.total_steps": 80}))
+    assert loop.agent.epsilon == 1
+    for _ in range(10):
+        metrics = loop.tick()
+    assert metrics["epsilon"].item() == pytest.approx(1 - 0.9 * 20 / 40)
+    for _ in range(15):
+        metrics = loop.tick()
+    assert metrics["epsilon"].item() == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
+def test_actions_are_random_as_often_as_epsilon_says(epsilon: float, build: Build) -> None:
+    agent = build(toy("dqn")).agent
+    agent.epsilon.fill_(epsilon)
+    obs = torch.randn(1, 4).expand(20_000, -1)
+    greedy, _ = agent.act(obs, {}, explore=False)
+    action, _ = agent.act(obs, {}, explore=True)
+    assert (action != greedy).float().mean().item() == pytest.approx(epsilon / 2, abs=0.02)
+
+
+def test_a_double_target_takes_the_value_of_the_action_that_the_online_network_prefers(build: Build) -> None:
+    losses = []
+    for double in (False, True):
+        agent = build(toy("dqn", **{"algo.double": double, "algo.huber_delta": None})).agent
+        with torch.no_grad():
+            for param in (*agent.q.parameters(), *agent.target_q.parameters()):
+                param.zero_()
+            agent.q.output.bias.copy_(torch.tensor([1.0, 0.0]))  # prefers action 0
+            agent.target_q.module.output.bias.copy_(torch.tensor([3.0, 5.0]))
+        batch = {
+            "obs": torch.zeros(1, 4), "next_obs": torch.zeros(1, 4), "action": torch.tensor([1]),
+            "reward": torch.ones(1), "discount": torch.tensor([0.5]), "weight": torch.ones(1),
+        }  # fmt: skip
+        losses.append(agent.update_q(batch)["q_loss"].item())
+    assert losses == [0.5 * (1 + 0.5 * 5) ** 2, 0.5 * (1 + 0.5 * 3) ** 2]

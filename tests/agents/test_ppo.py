@@ -1,0 +1,53 @@
+"""What PPO does beyond what every algorithm promises."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from toys import toy, train
+
+from rlrun.core.loop import Loop
+
+Build = Callable[..., Loop]
+
+
+def test_a_last_minibatch_of_one_row_breaks_nothing(build: Build) -> None:
+    loop = train(build(toy("ppo", **{"algo.minibatch_size": 5})), 3)  # of 16 rows
+    assert all(torch.isfinite(param).all() for param in loop.agent.parameters())
+    assert not loop.agent.optim.fault
+
+
+@pytest.mark.parametrize(("target_kl", "epochs"), [(None, 6), (1e3, 6), (1e-9, 1)])
+def test_epochs_stop_when_the_policy_has_moved_far_enough(target_kl: float | None, epochs: int, build: Build) -> None:
+    loop = train(build(toy("ppo", **{"algo.epochs": 6, "algo.target_kl": target_kl})), 1)
+    assert loop.agent.optim.steps == epochs * 2  # minibatches of 8 from 16 rows
+
+
+def test_the_learning_rate_falls_to_0_at_the_end_of_the_run(build: Build) -> None:
+    loop = train(build(toy("ppo", **{"algo.anneal_learning_rate": True, "trainer.total_steps": 64})), 1)
+    assert loop.agent.optim.learning_rate.item() == pytest.approx(0.01 * (1 - 16 / 64))
+    before = [param.clone() for param in train(loop, 3).agent.parameters()]
+    train(loop, 4)
+    assert all(torch.equal(param, old) for param, old in zip(loop.agent.parameters(), before, strict=True))
+
+
+def test_the_first_ratio_is_1_also_with_normalised_observations(build: Build) -> None:
+    loop: Any = build(toy("ppo", **{"env.normalize": "both", "algo.epochs": 1, "algo.minibatch_size": 16}))
+    for _ in range(4):
+        metrics = loop.tick()
+        assert metrics["kl"].item() == pytest.approx(0, abs=1e-6) and metrics["clipped"] == 0
+
+
+@pytest.mark.parametrize("end", ["terminated", "truncated"])
+def test_what_happens_after_an_episode_plays_no_part_in_its_advantages(end: str, build: Build) -> None:
+    agent: Any = build(toy("ppo")).agent
+    no = torch.zeros(4, 1, dtype=torch.bool)
+    rollout = {
+        "obs": torch.randn(4, 1, 4), "next_obs": torch.randn(4, 1, 4), "reward": torch.ones(4, 1), "action": no,
+        "log_prob": no, "weight": torch.ones(4, 1), "terminated": no.clone(), "truncated": no.clone(),
+    }  # fmt: skip
+    rollout[end][1] = True
+    before = agent.advantages(rollout)["advantage"]
+    after = agent.advantages(rollout | {"reward": torch.tensor([[1.0], [1.0], [9.0], [1.0]])})["advantage"]
+    assert torch.equal(before[:2], after[:2]) and not torch.equal(before[2], after[2])

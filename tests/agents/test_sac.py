@@ -1,0 +1,50 @@
+"""What SAC does beyond what every algorithm promises."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from toys import toy, train
+
+from rlrun.core.loop import Loop
+
+Build = Callable[..., Loop]
+
+
+@pytest.mark.parametrize(("target_entropy", "direction"), [(100.0, 1), (-100.0, -1)])
+def test_the_temperature_rises_where_entropy_is_wanting_and_falls_where_it_is_not(
+    target_entropy: float, direction: int, build: Build
+) -> None:
+    loop: Any = build(toy("sac", **{"algo.target_entropy": target_entropy}))
+    before = loop.agent.temperature
+    assert direction * (train(loop, 5).agent.temperature - before) > 0
+
+
+def test_the_target_entropy_is_minus_the_number_of_actions_unless_given(build: Build) -> None:
+    assert build(toy("sac")).agent.target_entropy == -1
+    assert build(toy("sac", **{"algo.target_entropy": -3.0})).agent.target_entropy == -3
+
+
+def test_the_critics_learn_from_the_least_target_less_the_entropy_term(build: Build) -> None:
+    agent: Any = build(toy("sac", **{"algo.temperature": 0.2, "algo.members": 3})).agent
+    batch = {
+        "obs": torch.randn(6, 3), "next_obs": torch.randn(6, 3), "action": torch.rand(6, 1) * 2 - 1,
+        "reward": torch.randn(6), "discount": torch.full((6,), 0.9), "weight": torch.ones(6),
+    }  # fmt: skip
+    noise = torch.randn(6, 1)
+    with torch.no_grad():
+        action, log_prob = agent.dist(batch["next_obs"], {}).sample(noise)
+        least = torch.stack([*agent.target_critic(batch["next_obs"], action)]).min(0).values
+        target = batch["reward"] + 0.9 * (least - 0.2 * log_prob)
+        errors = [0.5 * ((q - target) ** 2).mean() for q in agent.critic(batch["obs"], batch["action"])]
+    loss = agent.update_critic(batch, noise)["critic"]
+    torch.testing.assert_close(loss, sum(errors))
+
+
+def test_an_actor_update_moves_no_critic(build: Build) -> None:
+    agent: Any = train(build(toy("sac")), 1).agent
+    before = agent.critic_optim.flat.clone()
+    batch = {"obs": torch.randn(6, 3), "weight": torch.ones(6)}
+    agent.update_actor(batch, torch.randn(6, 1))
+    assert torch.equal(before, agent.critic_optim.flat)

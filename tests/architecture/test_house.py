@@ -1,0 +1,197 @@
+"""The house rules of ARCHITECTURE.md, read from the source itself."""
+
+import ast
+import io
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rlrun
+
+HOUSE = Path(rlrun.__file__).parent
+FILES = {path.relative_to(HOUSE): path for path in sorted(HOUSE.rglob("*.py")) if "conf" not in path.parts[:-1]}
+FILES = {short: path for short, path in FILES.items() if short.parts[0] != "conf"}
+YAML = sorted((HOUSE / "conf").glob("**/*.yaml"))
+
+# What a room may import of the house.
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "functional": (),
+    "networks": ("networks", "functional", "config.schema", "registry", "types", "errors"),
+    "buffers": ("buffers", "core.random", "networks.inputs", "config.schema", "registry", "types", "errors"),
+    "agents": (
+        "agents", "core.agent", "core.state", "core.random", "functional", "networks", "buffers.rollout",
+        "config.schema", "registry", "types", "errors",
+    ),
+    "loops": ("loops", "core", "buffers", "config.schema", "registry", "types", "errors"),
+    "addons": ("addons", "core", "functional", "networks", "buffers", "config.schema", "registry", "types", "errors"),
+    "engine": ("engine", "core.agent", "core.state", "config.schema", "types", "errors"),
+}  # fmt: skip
+
+# Who alone may import a room.
+ONLY_FOR: dict[str, tuple[str, ...]] = {
+    "engine": ("engine/", "core/run.py", "core/assemble.py", "core/exactness.py", "cli/doctor.py"),
+    "cli": ("cli/", "__main__.py"),
+    "agents": ("agents/",),
+    "loops": ("loops/",),
+    "core.run": ("cli/",),
+}
+
+# Lines, and who may have more, with the reason.
+FILE_LIMITS = {"agents/": 180, "loops/": 120, "core/agent.py": 80}
+LONGER_FILES: dict[str, str] = {}
+FUNCTION_LIMIT = 40
+LONGER_FUNCTIONS: dict[str, str] = {}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that a file imports, at its top or anywhere inside."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def house_imports(path: Path) -> Iterator[str]:
+    return (name.removeprefix("rlrun.") for name in imports(path) if name.startswith("rlrun."))
+
+
+def inside(name: str, rooms: tuple[str, ...]) -> bool:
+    return any(name == room or name.startswith(f"{room}.") for room in rooms)
+
+
+def words(path: Path) -> set[str]:
+    """Names in the code; comments and docstrings do not count."""
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+    return {token.string for token in tokens if token.type == tokenize.NAME}
+
+
+def files(room: str) -> dict[Path, Path]:
+    return {short: path for short, path in FILES.items() if str(short).startswith(room)}
+
+
+def test_the_rules_see_the_house() -> None:
+    assert {short.parts[0] for short in FILES} >= {*MAY_IMPORT, "core", "cli", "config"}
+    assert list(house_imports(HOUSE / "agents/actor_critic/sac.py")), "imports are found"
+    assert len(YAML) > 30
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_imports_only_its_neighbours(room: str) -> None:
+    wrong = [
+        f"{short} imports {name}"
+        for short, path in files(f"{room}/").items()
+        for name in house_imports(path)
+        if not inside(name, MAY_IMPORT[room])
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("room", ONLY_FOR)
+def test_a_closed_room_is_entered_by_its_owners_only(room: str) -> None:
+    wrong = [
+        f"{short} imports {name}"
+        for short, path in FILES.items()
+        for name in house_imports(path)
+        if inside(name, (room,)) and not str(short).startswith(ONLY_FOR[room])
+    ]
+    assert not wrong
+
+
+def test_maths_needs_nothing_but_torch() -> None:
+    for short, path in files("functional/").items():
+        foreign = {name.partition(".")[0] for name in imports(path)} - {"torch", "rlrun"} - sys.stdlib_module_names
+        assert not foreign, short
+
+
+def test_agents_hold_no_compiler_no_device_and_no_dtype() -> None:
+    forbidden = {"compile", "device", "dtype", "cuda", "cpu", "autocast", "half", "bfloat16", "item"}
+    for short, path in files("agents/").items():
+        assert not words(path) & forbidden, short
+
+
+def test_commands_configs_and_run_folders_leave_torch_alone() -> None:
+    light = [
+        ".".join(["rlrun", *short.with_suffix("").parts])
+        for short in FILES
+        if short.parts[0] in ("cli", "config", "registry.py", "rundir.py", "types.py", "errors.py")
+    ]
+    code = (
+        f"import sys, importlib\nfor name in {light}:\n"
+        " importlib.import_module(name)\n assert 'torch' not in sys.modules, name"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("limit", FILE_LIMITS.items(), ids=str)
+def test_files_keep_to_their_budget(limit: tuple[str, int]) -> None:
+    room, most = limit
+    longer = {str(short) for short, path in files(room).items() if len(path.read_text().splitlines()) > most}
+    assert longer == {name for name in LONGER_FILES if name.startswith(room)}
+
+
+def test_functions_keep_to_their_budget() -> None:
+    longer = {
+        f"{short}:{node.name}"
+        for short, path in FILES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LIMIT
+    }
+    assert longer == LONGER_FUNCTIONS.keys()
+
+
+def test_every_module_says_what_it_is() -> None:
+    texts = {short: path.read_text() for short, path in FILES.items()}
+    assert not [str(short) for short, text in texts.items() if text and not ast.get_docstring(ast.parse(text))]
+
+
+def test_no_drawer_for_everything() -> None:
+    drawers = {"utils", "util", "helpers", "helper", "common", "misc"}
+    assert not [short for short in FILES if drawers & {part.removesuffix(".py") for part in short.parts}]
+
+
+def test_agents_compose_and_do_not_climb() -> None:
+    """At most nn.Module > Agent > X, and a sibling of X that overrides what it must."""
+    bases = {
+        node.name: [ast.unparse(base) for base in node.bases]
+        for path in files("agents/").values()
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef)
+    }
+    agents = {name for name, parents in bases.items() if "Agent" in parents}
+    assert agents
+    for name, parents in bases.items():
+        assert all(bases[parent] == ["Agent"] for parent in parents if parent in bases), name
+
+
+def test_nothing_is_unpickled() -> None:
+    for short, path in FILES.items():
+        names = set(imports(path))
+        assert not {name.partition(".")[0] for name in names} & {"pickle", "cloudpickle", "dill", "joblib"}, short
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute):
+                assert ast.unparse(node) not in ("torch.load", "np.load", "numpy.load"), short
+
+
+def test_configs_name_parts_and_never_code() -> None:
+    for path in YAML:
+        text = path.read_text()
+        assert "_target_" not in text and "oc.env" not in text, path.name
+
+
+def test_every_number_of_an_algorithm_is_explained() -> None:
+    silent = []
+    for path in [path for path in YAML if path.parent.name == "algo"]:
+        section = path.read_text().partition("\nalgo:\n")[2]
+        for line in section.splitlines():
+            key, _, value = line.strip().partition(":")
+            own = line.startswith("  ") and not line.startswith("   ")
+            if own and value.strip() and key not in ("name",) and "#" not in value:
+                silent.append(f"{path.name}: {key}")
+    assert not silent

@@ -1,0 +1,269 @@
+"""Replay gives back what was put in: every row, only while it is there, and never across a reset."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import Space, spaces
+from torch import Tensor
+
+from rlrun.buffers.replay import Replay
+from rlrun.envs.vector import VectorEnv
+from rlrun.errors import ConfigError
+from rlrun.types import Spec, Step
+
+CPU = torch.device("cpu")
+Make = Callable[..., VectorEnv]
+
+
+def replay(spec: Spec, capacity: int = 1000, gamma: float = 0.9, seed: int = 0) -> Replay:
+    return Replay(Replay.Config(capacity=capacity), spec, gamma, seed, CPU)
+
+
+def fill(buffer: Replay, env: VectorEnv, steps: int) -> list[tuple[Any, Tensor, Step]]:
+    """Play random actions; returns every vector step as a slow list would keep it."""
+    kept, obs = [], env.reset()
+    for _ in range(steps):
+        action = torch.randint(2, (env.num_envs,))
+        step = env.step(action)
+        buffer.add(obs, action, step, {})
+        kept.append((obs, action, step))
+        obs = step.obs
+    return kept
+
+
+@pytest.mark.parametrize("capacity", [1000, 20, 21])
+@pytest.mark.parametrize("truncate", [False, True])
+def test_every_row_comes_back_as_it_went_in_until_it_is_overwritten(
+    capacity: int, truncate: bool, make_env: Make
+) -> None:
+    env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 3, "truncate": truncate})
+    buffer = replay(env.spec, capacity)
+    kept = fill(buffer, env, 17)
+    rows = min(17, capacity // 2)
+    assert len(buffer) == 2 * rows
+    assert buffer.first == 17 - rows
+    index = torch.arange(2 * (17 - rows), 34)
+    batch = buffer.read(index)
+    for place, number in enumerate(index.tolist()):
+        row, env_index = divmod(number, 2)
+        obs, action, step = kept[row]
+        assert torch.equal(batch["obs"][place], obs[env_index])
+        assert torch.equal(batch["next_obs"][place], step.final_obs[env_index])
+        assert batch["action"][place] == action[env_index]
+        assert batch["reward"][place] == step.reward[env_index]
+        assert batch["discount"][place] == pytest.approx(0.0 if step.terminated[env_index] else 0.9)
+        assert batch["truncated"][place] == step.truncated[env_index]
+        assert batch["weight"][place] == 1
+        assert batch["index"][place] == number
+        assert batch["age"][place] == 16 - row
+    assert batch["action"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_no_transition_crosses_a_reset(truncate: bool, make_env: Make) -> None:
+    env = make_env("rlrun/Counter-v0", 3, kwargs={"length": 4, "truncate": truncate})
+    buffer = replay(env.spec, 40)
+    fill(buffer, env, 50)
+    batch = buffer.sample(500)
+    assert torch.equal(batch["obs"][:, 0], batch["next_obs"][:, 0]), "of another episode"
+    assert torch.equal(batch["obs"][:, 1] + 1, batch["next_obs"][:, 1]), "of another step"
+    assert torch.equal(batch["reward"], batch["next_obs"][:, 1])
+
+
+def test_a_sample_is_uniform_over_what_is_there(make_env: Make) -> None:
+    env = make_env("rlrun/Counter-v0", 2)
+    buffer = replay(env.spec, 20)
+    fill(buffer, env, 33)
+    draws = 40_000
+    index = buffer.sample(draws)["index"]
+    assert index.min() == 2 * 23 and index.max() == 2 * 33 - 1
+    counts = torch.bincount(index - index.min(), minlength=20)
+    chi_squared = ((counts - draws / 20) ** 2 / (draws / 20)).sum()
+    assert chi_squared < 43.9  # 19 degrees of freedom: exceeded once in a thousand
+
+
+def test_samples_follow_the_seed_and_nothing_else(make_env: Make) -> None:
+    env = make_env("rlrun/Counter-v0", 2)
+    draws = []
+    for seed in (0, 0, 1):
+        buffer = replay(env.spec, seed=seed)
+        torch.manual_seed(len(draws))
+        fill(buffer, env, 20)
+        draws.append(buffer.sample(50)["index"].tolist())
+    assert draws[0] == draws[1] != draws[2]
+
+
+SPACES: list[Space] = [
+    spaces.Discrete(500),
+    spaces.MultiDiscrete([3, 4]),
+    spaces.MultiBinary(3),
+    spaces.Box(-1, 1, (2, 3), np.float32),
+    spaces.Box(0, 255, (5,), np.uint8),
+    spaces.Box(-100, 100, (), np.float32),
+    spaces.Dict(
+        {"b": spaces.Discrete(7), "a": spaces.Dict({"x": spaces.Box(-1, 1, (2,)), "y": spaces.MultiBinary(2)})}
+    ),
+]
+
+
+def tensors(value: Any) -> Any:
+    """A batch of one, as an environment gives it."""
+    return {k: tensors(v) for k, v in value.items()} if isinstance(value, dict) else torch.as_tensor(value)[None]
+
+
+def matches(some: Any, other: Any) -> bool:
+    if isinstance(some, dict):
+        return some.keys() == other.keys() and all(matches(some[key], other[key]) for key in some)
+    return some.dtype == other.dtype and torch.equal(some, other)
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_every_kind_of_observation_keeps_its_values_shape_and_dtype(space: Space) -> None:
+    space.seed(0)
+    buffer = replay(Spec(space, spaces.Box(-1, 1, (2,)), 1), 10)
+    seen = [tensors(space.sample()) for _ in range(4)]
+    no, one = torch.zeros(1, dtype=torch.bool), torch.ones(1)
+    for obs, after in itertools.pairwise(seen):
+        step = Step(after, one, no, no, after, torch.zeros(1, 2), one, {})
+        buffer.add(obs, torch.tensor([[0.5, -0.5]]), step, {})
+    for i in range(3):
+        batch = buffer.read(torch.tensor([i]))
+        assert matches(batch["obs"], seen[i])
+        assert matches(batch["next_obs"], seen[i + 1])
+        assert batch["action"].tolist() == [[0.5, -0.5]]
+
+
+def test_an_observation_that_float32_cannot_hold_is_refused() -> None:
+    with pytest.raises((TypeError, ConfigError), match="cannot store"):
+        replay(Spec(spaces.Discrete(2**24 + 1), spaces.Discrete(2), 1))
+
+
+def test_a_buffer_too_small_for_one_step_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"algo\.buffer\.capacity=3: holds no step of env\.num_envs=4"):
+        replay(Spec(spaces.Discrete(3), spaces.Discrete(2), 4), 3)
+
+
+# --- frames ----------------------------------------------------------------------------------------------------------
+
+STACK, SIDE, ENVS = 3, 16, 2
+
+
+class Film:
+    """Stacked frames as a wrapper would make them: frame t of episode e of an environment is all of one number."""
+
+    def __init__(self, lengths: list[list[int]], kinds: list[list[str]]):
+        self.lengths, self.kinds = lengths, kinds
+        self.episode, self.t, self.count = [0] * ENVS, [0] * ENVS, 0
+        self.stacks = [[self.frame()] * STACK for _ in range(ENVS)]
+
+    def frame(self) -> Tensor:
+        self.count += 1
+        return torch.full((SIDE, SIDE), self.count % 251, dtype=torch.uint8)
+
+    @property
+    def obs(self) -> Tensor:
+        return torch.stack([torch.stack(stack) for stack in self.stacks])
+
+    def step(self) -> Step:
+        terminated, truncated = torch.zeros(ENVS, dtype=torch.bool), torch.zeros(ENVS, dtype=torch.bool)
+        for env in range(ENVS):
+            self.t[env] += 1
+            self.stacks[env] = [*self.stacks[env][1:], self.frame()]
+        final = self.obs
+        for env in range(ENVS):
+            turn = self.episode[env] % len(self.lengths[env])
+            if self.t[env] == self.lengths[env][turn]:
+                (terminated if self.kinds[env][turn] == "terminated" else truncated)[env] = True
+                self.episode[env], self.t[env] = self.episode[env] + 1, 0
+                self.stacks[env] = [self.frame()] * STACK
+        reward, weight = torch.rand(ENVS), torch.ones(ENVS)
+        return Step(self.obs, reward, terminated, truncated, final, torch.zeros(ENVS), weight, {})
+
+
+def frames_spec() -> Spec:
+    return Spec(spaces.Box(0, 255, (STACK, SIDE, SIDE), np.uint8), spaces.Discrete(2), ENVS, frame_stack=STACK)
+
+
+def play(buffer: Replay, film: Film, steps: int) -> list[tuple[Tensor, Step]]:
+    kept = []
+    for _ in range(steps):
+        obs, step = film.obs, film.step()
+        buffer.add(obs, torch.zeros(ENVS, dtype=torch.int64), step, {})
+        kept.append((obs, step))
+    return kept
+
+
+def check_frames(buffer: Replay, kept: list[tuple[Tensor, Step]]) -> set[str]:
+    """Every row that can be sampled against the list; returns what kinds of row were seen."""
+    seen = set()
+    index = torch.arange(buffer.first * ENVS, buffer.first * ENVS + len(buffer))
+    batch = buffer.read(index)
+    for place, number in enumerate(index.tolist()):
+        row, env = divmod(number, ENVS)
+        obs, step = kept[row]
+        assert torch.equal(batch["obs"][place], obs[env]), f"row {row}"
+        assert batch["reward"][place] == step.reward[env]
+        if step.terminated[env]:
+            assert batch["discount"][place] == 0
+            assert batch["next_obs"][place].shape == step.final_obs[env].shape
+        else:
+            assert torch.equal(batch["next_obs"][place], step.final_obs[env]), f"successor of row {row}"
+        seen |= {name for name in ("terminated", "truncated") if getattr(step, name)[env]}
+    return seen
+
+
+@pytest.mark.parametrize("steps", [2, 5, 19, 20, 21, 22, 23, 31, 70])
+def test_stacks_and_successors_are_those_a_list_would_have_kept(steps: int) -> None:
+    film = Film([[5, 1, 2, 7], [3, 4, 1]], [["truncated", "terminated"] * 2, ["terminated", "truncated", "truncated"]])
+    buffer = replay(frames_spec(), capacity=20 * ENVS)
+    kept = play(buffer, film, steps)
+    expected = steps - 1 if steps <= 20 else 20 - 1 - STACK
+    assert len(buffer) == expected * ENVS
+    seen = check_frames(buffer, kept)
+    assert steps < 19 or seen == {"terminated", "truncated"}
+    if steps >= 5:
+        batch = buffer.sample(64)
+        first, last = batch["index"].min().item(), batch["index"].max().item()
+        assert buffer.first * ENVS <= first and last < (steps - 1) * ENVS
+        assert batch["obs"].dtype == torch.uint8
+
+
+def test_each_frame_is_stored_once() -> None:
+    buffer = replay(frames_spec(), capacity=20 * ENVS)
+    assert buffer.frames is not None
+    stored = sum(field.numel() * field.element_size() for field in buffer.frames.ring.memory.values())
+    assert stored < 20 * ENVS * SIDE * SIDE * 1.05
+    play(buffer, Film([[2], [2]], [["truncated"], ["truncated"]]), 500)
+    assert len(buffer.frames.finals) <= 20, "last frames of episodes long overwritten"
+
+
+def test_frames_go_on_from_a_snapshot() -> None:
+    kinds = [["truncated", "terminated"], ["truncated", "truncated"]]
+    film, spec = Film([[4, 3], [5, 2]], kinds), frames_spec()
+    buffer, copy = replay(spec, 20 * ENVS), replay(spec, 20 * ENVS)
+    kept = play(buffer, film, 33)
+    copy.load_state_dict(buffer.state_dict())
+    for name in ("ring", "frames.ring"):
+        old, new = buffer.get_submodule(name), copy.get_submodule(name)
+        new.write(old.first, old.read(old.first, old.total))  # type: ignore[operator]
+    check_frames(copy, kept)
+    kept += play(copy, film, 9)
+    check_frames(copy, kept)
+
+
+def test_images_that_are_not_stacked_are_stored_whole() -> None:
+    spec = Spec(spaces.Box(0, 255, (3, SIDE, SIDE), np.uint8), spaces.Discrete(2), 1)
+    buffer = replay(spec, 10)
+    no = torch.zeros(1, dtype=torch.bool)
+    images = [torch.randint(256, (1, 3, SIDE, SIDE), dtype=torch.uint8) for _ in range(6)]
+    for i, (obs, after) in enumerate(itertools.pairwise(images)):
+        cut = torch.tensor([i == 2])
+        step = Step(after, torch.ones(1), no, cut, images[0] if cut else after, obs, torch.ones(1), {})
+        buffer.add(obs, torch.zeros(1), step, {})
+    batch = buffer.read(torch.arange(len(buffer)))
+    assert torch.equal(batch["obs"], torch.cat(images[:4]))
+    assert torch.equal(batch["next_obs"], torch.cat([images[1], images[2], images[0], images[4]]))

@@ -1,0 +1,67 @@
+"""Rollouts, and the minibatches made of them."""
+
+from typing import Literal
+
+import pytest
+import torch
+
+from rlrun.buffers.rollout import Rollout, minibatches
+from rlrun.core.random import Stream
+from rlrun.types import Batch, Step
+
+TIME, ENVS = 6, 5
+
+
+def numbered() -> Batch:
+    """A rollout in which every step has its own number; observations are nested."""
+    number = torch.arange(TIME * ENVS).view(TIME, ENVS)
+    return {"n": number, "obs": {"a": number[..., None].expand(TIME, ENVS, 2)}, "weight": torch.ones(TIME, ENVS)}
+
+
+@pytest.mark.parametrize("size", [1, 7, 10, 30, 64])
+def test_by_step_every_row_is_used_once_an_epoch(size: int) -> None:
+    orders = []
+    for epoch in minibatches(numbered(), 3, size, Stream(0, "test")):
+        numbers = torch.cat([batch["n"] for batch in epoch])
+        assert numbers.sort().values.tolist() == list(range(TIME * ENVS))
+        assert all(len(batch["n"]) == size for batch in epoch[:-1])
+        assert all(torch.equal(batch["obs"]["a"][:, 1], batch["n"]) for batch in epoch)
+        orders.append(tuple(numbers.tolist()))
+    assert len(set(orders)) == 3, "epochs are shuffled anew"
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 8])
+def test_by_env_every_time_line_stays_whole_and_is_used_once_an_epoch(size: int) -> None:
+    for epoch in minibatches(numbered(), 2, size, Stream(0, "test"), by="env"):
+        lines = torch.cat([batch["n"] for batch in epoch], 1)
+        assert lines.shape == (TIME, ENVS)
+        assert lines[0].sort().values.tolist() == list(range(ENVS))
+        assert ((lines[1:] - lines[:-1]) == ENVS).all(), "steps of a line are in order"
+        assert all(batch["obs"]["a"].shape == (*batch["n"].shape, 2) for batch in epoch)
+
+
+@pytest.mark.parametrize("by", ["step", "env"])
+def test_minibatches_follow_their_stream(by: Literal["step", "env"]) -> None:
+    def numbers(seed: int) -> list[int]:
+        epochs = minibatches(numbered(), 2, 2, Stream(seed, "test"), by)
+        return [n for epoch in epochs for batch in epoch for n in batch["n"].flatten().tolist()]
+
+    assert numbers(0) == numbers(0) != numbers(1)
+
+
+def test_a_rollout_is_its_steps_stacked_in_time() -> None:
+    rollout = Rollout()
+    no, weight = torch.tensor([False, False]), torch.ones(2)
+    for t in range(3):
+        obs, after, final = ({"x": torch.full((2, 4), float(t + part))} for part in (0.0, 0.1, 0.2))
+        cut, first = torch.tensor([False, t == 1]), torch.tensor([t == 0, t == 2])
+        step = Step(after, torch.tensor([t, -t]).float(), no, cut, final, torch.zeros(2), weight, {})
+        rollout.add(obs, torch.tensor([t, t]), step, {"log_prob": torch.tensor([0.5, t])}, first)
+    batch = rollout.batch()
+    assert batch["obs"]["x"].shape == (3, 2, 4)
+    assert batch["obs"]["x"][:, 0, 0].tolist() == [0, 1, 2]
+    assert batch["next_obs"]["x"][:, 0, 0].tolist() == pytest.approx([0.2, 1.2, 2.2]), "the true successor"
+    assert batch["reward"][:, 1].tolist() == [0, -1, -2]
+    assert batch["truncated"][:, 1].tolist() == [False, True, False]
+    assert batch["first"][:, 1].tolist() == [False, False, True]
+    assert batch["log_prob"][:, 1].tolist() == [0, 1, 2]

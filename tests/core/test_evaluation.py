@@ -1,0 +1,140 @@
+"""Evaluation: a fixed number of whole episodes, an end in any case, and nothing left behind."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toys import equal, toy, train
+
+from rlrun.config.schema import run_config
+from rlrun.core.addon import Addon, Addons
+from rlrun.core.evaluation import InterruptedEvaluation, evaluate
+from rlrun.core.loop import Loop
+from rlrun.core.run import make_trainer
+from rlrun.core.signals import Signals
+from rlrun.envs.vector import VectorEnv
+from rlrun.types import Spec, Step
+
+
+class Player:
+    """Plays action 0, counts its own steps in the carry, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, Any, bool]] = []
+
+    def act(self, obs: Any, carry: Any, explore: bool) -> Any:
+        self.asked.append((obs, carry, explore))
+        count = carry.get("carry.count", torch.zeros(len(obs)))
+        return torch.zeros(len(obs), dtype=torch.int64), {"carry.count": count + 1, "log_prob": count}
+
+
+class Lengths:
+    """Environment i plays episodes of lengths[i] steps with reward 1; a row of weight 0 follows each where `idle`."""
+
+    def __init__(self, lengths: list[int], idle: bool = False):
+        self.spec = Spec(None, None, len(lengths))  # type: ignore[arg-type]
+        self.device = torch.device("cpu")
+        self.lengths, self.idle, self.t = np.array(lengths), idle, np.zeros(len(lengths), int)
+        self.steps = 0
+
+    def reset(self) -> torch.Tensor:
+        return torch.zeros(len(self.t), 1)
+
+    def step(self, action: torch.Tensor) -> Step:
+        self.steps += 1
+        assert self.steps < 1000, "evaluation does not end"
+        self.t += 1
+        resetting = torch.as_tensor(self.t > self.lengths)
+        ended = torch.as_tensor(self.t == self.lengths)
+        self.t[(resetting if self.idle else ended).numpy()] = 0
+        obs, weight = torch.as_tensor(self.t)[:, None].float(), 1 - resetting.float()
+        return Step(obs, torch.ones(len(self.t)), ended, resetting, obs, action, weight, {"episodes": []})
+
+
+def play(env: Any, episodes: int, max_steps: int = 10_000, player: Any = None) -> dict[str, float]:
+    return evaluate(player or Player(), Addons(), env, episodes, max_steps)
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_every_environment_plays_its_share_so_that_short_episodes_count_no_more(idle: bool) -> None:
+    values = play(Lengths([2, 50], idle), 4)
+    assert values["eval/return_mean"] == 26
+    assert values["eval/length_mean"] == 26
+    assert values["eval/return_std"] == 24
+    assert (values["eval/return_min"], values["eval/return_max"]) == (2, 50)
+
+
+def test_a_remainder_goes_to_the_first_environments() -> None:
+    assert play(Lengths([2, 50, 50]), 4)["eval/return_mean"] == (2 + 2 + 50 + 50) / 4
+
+
+@pytest.mark.parametrize("episodes", [1, 2, 5])
+def test_an_environment_that_never_ends_is_cut(episodes: int) -> None:
+    player = Player()
+    values = play(Lengths([10**9, 10**9]), episodes, max_steps=7, player=player)
+    assert values["eval/length_mean"] == values["eval/return_mean"] == 7
+    assert len(player.asked) == 7 * -(-episodes // 2)
+
+
+def test_the_agent_is_told_where_episodes_start_and_gets_its_carry_back() -> None:
+    player = Player()
+    play(Lengths([2, 3]), 2, player=player)
+    carries = [carry for _, carry, _ in player.asked]
+    assert [carry["first"].tolist() for carry in carries] == [[True, True], [False, False], [True, False]]
+    assert [carry["carry.count"].tolist() for carry in carries[1:]] == [[1, 1], [2, 2]]
+    assert all("log_prob" not in carry for carry in carries)
+    assert not any(explore for _, _, explore in player.asked)
+
+
+def test_the_agent_sees_what_the_addons_make_of_observations() -> None:
+    class Shift(Addon):
+        def observe(self, obs: Any, carry: Any, explore: bool) -> Any:
+            assert not explore
+            return obs + 100
+
+    player = Player()
+    evaluate(player, Addons([Shift(), Shift()]), Lengths([3]), 1, 10)  # type: ignore[arg-type]
+    assert [obs.item() for obs, _, _ in player.asked] == [200, 201, 202]
+
+
+def test_returns_are_raw_rewards_of_real_environments(make_env: Callable[..., VectorEnv]) -> None:
+    values = play(make_env("rlrun/Counter-v0", 2, kwargs={"length": 4}), 3)
+    assert values["eval/return_mean"] == 1 + 2 + 3 + 4
+    assert values["eval/length_mean"] == 4
+
+
+def test_an_interrupted_evaluation_says_so() -> None:
+    player = Player()
+    with pytest.raises(InterruptedEvaluation):
+        evaluate(player, Addons(), Lengths([9]), 1, 99, interrupted=lambda: len(player.asked) == 3)  # type: ignore[arg-type]
+    assert len(player.asked) == 3
+
+
+@pytest.mark.parametrize("algo", ["sac", "ppo", "cem"])
+def test_evaluation_changes_nothing_of_the_run(algo: str, build: Callable[..., Loop], tmp_path: Path) -> None:
+    values = toy(algo, **{"env.normalize": "both", "trainer.eval_episodes": 2, "trainer.eval_max_steps": 30})
+    loop = train(build(values), 1)
+    trainer = make_trainer(run_config(values), loop, None, None, Signals())  # type: ignore[arg-type]
+    before, generator, numpy_state = copy.deepcopy(loop.state_dict()), torch.get_rng_state(), np.random.get_state()[1]
+    first, second, elsewhere = trainer.evaluate(64), trainer.evaluate(64), trainer.evaluate(128)
+    assert first == second, "an evaluation starts from nothing but the seed and the step"
+    assert algo != "sac" or first != elsewhere, "evaluations at other steps play other episodes"
+    after = loop.state_dict()
+    changed = [name for name in before if not same(before[name], after[name])]
+    assert not changed
+    assert torch.equal(generator, torch.get_rng_state()) and (np.random.get_state()[1] == numpy_state).all()
+
+
+def same(some: Any, other: Any) -> bool:
+    """Bit equality of states, which may hold arrays."""
+    if isinstance(some, np.ndarray):
+        return some.dtype == other.dtype and np.array_equal(some, other)
+    if isinstance(some, dict):
+        return some.keys() == other.keys() and all(same(some[key], other[key]) for key in some)
+    if isinstance(some, list):
+        return len(some) == len(other) and all(map(same, some, other))
+    return equal(some, other)

@@ -1,0 +1,91 @@
+"""Assembling a run: weights from the seed, from another run, and values that no part accepts."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from toys import equal, toy, train, weights
+
+from rlrun.config.schema import run_config
+from rlrun.core.assemble import build_loop
+from rlrun.core.loop import Loop
+from rlrun.core.run import rings
+from rlrun.core.weights import load_part, warm_start
+from rlrun.errors import ConfigError
+from rlrun.snapshot.store import Store, step_name
+
+Build = Callable[..., Loop]
+
+
+def saved(loop: Loop, run: Path) -> Path:
+    run.mkdir()
+    Store(run, keep=1).save(step_name(loop.steps), loop.state_dict(), rings(loop), {"step": loop.steps}, {})
+    return run
+
+
+def test_first_weights_follow_the_seed_and_nothing_else(build: Build) -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = weights(build(toy("ppo", seed=3)))
+    assert torch.equal(before, torch.get_rng_state())
+    torch.manual_seed(2)
+    assert equal(first, weights(build(toy("ppo", seed=3))))
+    assert not equal(first, weights(build(toy("ppo", seed=4))))
+
+
+def test_a_run_starts_from_the_weights_and_statistics_of_another(build: Build, tmp_path: Path) -> None:
+    values = toy("ppo", **{"env.normalize": "both"})
+    trained = train(build(values), 3)
+    path = saved(trained, tmp_path / "run")
+    for source in (path, path / "snapshots" / step_name(trained.steps)):
+        fresh = build(values)
+        warm_start(source, fresh)
+        assert equal(weights(fresh), weights(trained))
+        assert torch.equal(fresh.addons[0].live.mean, trained.addons[0].live.mean)
+        assert fresh.agent.optim.steps == 0 and not fresh.agent.optim.exp_avg.any(), "optimisers start fresh"
+        assert fresh.steps == fresh.updates == 0
+        assert torch.equal(fresh.agent.optim.flat[:5], trained.agent.optim.flat[:5]), "weights stay the optimiser's"
+
+
+def test_a_run_may_start_from_some_modules_of_another(build: Build, tmp_path: Path) -> None:
+    trained, fresh = train(build(toy("sac")), 2), build(toy("sac", seed=9))
+    before = {name: value.clone() for name, value in fresh.agent.critic.named_parameters()}
+    path = saved(trained, tmp_path / "run")
+    warm_start(path, fresh, ["actor"])
+    assert equal(dict(fresh.agent.actor.named_parameters()), dict(trained.agent.actor.named_parameters()))
+    assert equal(dict(fresh.agent.critic.named_parameters()), before)
+    with pytest.raises(ConfigError, match="the agent has no acter"):
+        warm_start(path, fresh, ["acter"])
+
+
+def test_a_snapshot_that_does_not_fit_is_refused_with_its_reason(build: Build, tmp_path: Path) -> None:
+    path = saved(train(build(toy("ppo")), 1), tmp_path / "run")
+    other = build(toy("ppo", **{"network.hidden": [9]}))
+    with pytest.raises(ConfigError, match="the snapshot's agent does not fit this config: size mismatch"):
+        load_part(other.agent, Store(path).load().state, "agent")
+
+
+def test_values_out_of_range_are_told_all_at_once() -> None:
+    changes = {"algo.gamma": 1.5, "algo.loop.batch_size": 0, "network.hidden": [0], "algo.buffer.capacity": -1}
+    with pytest.raises(ConfigError) as caught:
+        build_loop(run_config(toy("sac", **changes)))
+    told = sorted(fault.partition("=")[0] for fault in caught.value.faults)
+    assert told == ["algo.buffer.capacity", "algo.gamma", "algo.loop.batch_size", "network.hidden.0"]
+
+
+def test_an_algorithm_refuses_actions_it_is_not_defined_for() -> None:
+    values = toy("dqn", **{"env.id": "Pendulum-v1"})
+    with pytest.raises(ConfigError, match="needs Discrete actions; this environment has Box"):
+        build_loop(run_config(values))
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99"])
+def test_a_device_that_is_not_there_is_refused(device: str) -> None:
+    with pytest.raises(ConfigError, match=f"^device={device}: "):
+        build_loop(run_config(toy("ppo", device=device)))
+
+
+def test_cuda_graphs_without_cuda_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"trainer\.engine=cudagraph: needs device=cuda"):
+        build_loop(run_config(toy("ppo", **{"device": "cpu", "trainer.engine": "cudagraph"})))

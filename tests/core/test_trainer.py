@@ -1,0 +1,214 @@
+"""When the trainer does what: rows, evaluations, snapshots, the end."""
+
+import signal
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from rlrun.config.schema import TrainerConfig
+from rlrun.core.clock import Clock
+from rlrun.core.signals import Signals
+from rlrun.core.state import Optim
+from rlrun.core.trainer import Trainer, due
+from rlrun.errors import RunError
+
+
+@pytest.mark.parametrize(
+    ("period", "before", "after", "expected"),
+    [
+        (10, 0, 9, False),
+        (10, 9, 10, True),
+        (10, 10, 19, False),
+        (10, 8, 12, True),  # a tick may jump over the multiple
+        (10, 5, 47, True),
+        (1, 3, 4, True),
+        (0, 0, 100, False),  # never
+    ],
+)
+def test_a_period_is_due_when_a_multiple_was_reached(period: int, before: int, after: int, expected: bool) -> None:
+    assert due(period, before, after) == expected
+
+
+class Run(nn.Module):
+    """Stands for a loop: `stride` steps a tick, one episode each, everything done with it written down."""
+
+    def __init__(self, stride: int = 4, **config: Any):
+        super().__init__()
+        self.stride, self.steps, self.updates = stride, 0, 0
+        self.clock, self.episodes = Clock(), []
+        self.env = SimpleNamespace(device=torch.device("cpu"))
+        self.optim = Optim([nn.Parameter(torch.zeros(2))], 0.1)
+        self.rows: list[dict[str, float]] = []
+        self.messages: list[str] = []
+        self.saved: list[str] = []
+        self.evaluated: list[int] = []
+        self.scores = iter([1.0, 3.0, 2.0, 5.0, 0.0, 0.0, 0.0])
+        base = {
+            "total_steps": 40, "eval_every": 0, "eval_episodes": 1, "eval_max_steps": 1, "log_every": 1000,
+            "snapshot_every": 0, "snapshot_keep": 1, "engine": "auto", "precision": "fp32", "threads": None,
+        }  # fmt: skip
+        self.trainer = Trainer(TrainerConfig(**(base | config)), self, self, self.evaluate, self.save)  # type: ignore[arg-type]
+
+    def tick(self) -> dict[str, torch.Tensor]:
+        self.steps += self.stride
+        self.updates += 1
+        self.episodes.append((float(self.steps), self.stride))
+        return {"critic": torch.tensor(float(self.steps))} if self.updates % 2 else {}
+
+    def evaluate(self, step: int) -> dict[str, float]:
+        self.evaluated.append(step)
+        return {"eval/return_mean": next(self.scores)}
+
+    def save(self, name: str, state: dict[str, Any], clocks: dict[str, float]) -> None:
+        self.saved.append(name)
+
+    def row(self, values: dict[str, float]) -> None:
+        self.rows.append(values)
+
+    def progress(self, step: int) -> None:
+        pass
+
+    def message(self, text: str) -> None:
+        self.messages.append(text)
+
+    def run(self) -> str:
+        return self.trainer.run(Signals())
+
+
+def test_a_run_ends_at_the_first_tick_past_its_total_with_one_evaluation_and_one_snapshot() -> None:
+    run = Run(stride=7, total_steps=40)
+    assert run.run() == "done"
+    assert run.steps == 42
+    assert run.evaluated == [42]
+    assert run.saved == ["best", "step_000000042"]
+    assert [row["step"] for row in run.rows] == [42]
+
+
+def test_rows_evaluations_and_snapshots_come_at_their_periods() -> None:
+    run = Run(stride=4, total_steps=40, eval_every=12, log_every=10, snapshot_every=16)
+    run.run()
+    assert run.evaluated == [12, 24, 36, 40]
+    assert [row["step"] for row in run.rows] == [12, 20, 24, 32, 36, 40]
+    assert [name for name in run.saved if name != "best"] == ["step_000000016", "step_000000032", "step_000000040"]
+
+
+def test_evaluation_and_log_due_together_make_one_row() -> None:
+    run = Run(stride=4, total_steps=8, eval_every=8, log_every=8)
+    run.run()
+    assert [row["step"] for row in run.rows] == [8]
+    assert {"eval/return_mean", "loss/critic", "train/return_mean"} <= run.rows[0].keys()
+
+
+def test_the_best_snapshot_moves_only_when_an_evaluation_beats_it() -> None:
+    run = Run(stride=4, total_steps=20, eval_every=4)
+    run.run()
+    assert run.saved == ["best", "best", "best", "step_000000020"]  # of scores 1, 3, 2, 5, 0
+    progress = run.trainer.progress
+    assert (progress.best_return, progress.best_step, progress.final_return) == (5.0, 16, 0.0)
+
+
+def test_a_row_tells_of_the_episodes_since_the_last_one() -> None:
+    run = Run(stride=4, total_steps=16, log_every=8)
+    run.run()
+    assert [row["train/return_mean"] for row in run.rows] == [6.0, 14.0]
+    assert [row["train/length_mean"] for row in run.rows] == [4.0, 4.0]
+    assert [row["train/episodes"] for row in run.rows] == [2, 4]
+
+
+def test_a_row_holds_the_metrics_of_the_last_update_and_the_speeds() -> None:
+    run = Run(stride=4, total_steps=8, log_every=8)
+    run.run()
+    assert run.rows[0]["loss/critic"] == 4.0  # the second tick made none
+    assert {"wall_s", "time/steps_per_s", "time/updates_per_s", "time/share_log", "sys/rss_mb"} <= run.rows[0].keys()
+
+
+def test_a_finished_run_is_done_without_a_tick() -> None:
+    run = Run(total_steps=8)
+    run.steps = 8
+    assert run.run() == "done"
+    assert (run.updates, run.rows, run.saved) == (0, [], [])
+
+
+@pytest.mark.parametrize("place", ["log", "snapshot"])
+def test_numbers_that_are_not_finite_stop_the_run_before_anything_is_saved(place: str) -> None:
+    run = Run(stride=4, log_every=8 if place == "log" else 1000, snapshot_every=8)
+    run.optim.apply(torch.full((2,), float("nan")))
+    with pytest.raises(RunError, match=r"^optim: .* not finite .* step 8; no weight moved"):
+        run.run()
+    assert not run.saved and not run.rows
+
+
+def test_what_the_trainer_remembers_is_in_its_state() -> None:
+    run, other = Run(stride=4, total_steps=20, eval_every=4), Run(stride=4, total_steps=40, eval_every=4)
+    run.run()
+    state = run.trainer.state()
+    other.trainer.load(dict(state), {"wall_s": 12.5})
+    assert other.trainer.progress == run.trainer.progress
+    assert other.trainer.metrics == {"critic": torch.tensor(20.0)}
+    assert other.trainer.elapsed() >= 12.5
+
+
+# --- signals ---------------------------------------------------------------------------------------------------------
+
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 143, signal.SIGUSR2: 143}
+
+
+@pytest.mark.parametrize(("number", "code"), CODES.items(), ids=[number.name for number in CODES])
+def test_a_signal_lets_the_tick_finish_and_leaves_a_snapshot(number: signal.Signals, code: int) -> None:
+    earlier = signal.signal(number, signal.SIG_IGN)
+    try:
+        run = Run(stride=4, total_steps=40)
+        tick = run.tick
+
+        def disturbed() -> Any:
+            metrics = tick()
+            if run.steps == 12:
+                signal.raise_signal(number)
+            return metrics
+
+        run.tick = disturbed  # type: ignore[method-assign]
+        with Signals() as signals:
+            assert run.trainer.run(signals) == "stopped"
+        assert signals.exit_code == code
+        assert run.steps == 12 and run.saved == ["step_000000012"]
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, earlier)
+
+
+def test_a_signal_in_the_last_tick_does_not_undo_the_end() -> None:
+    run = Run(stride=8, total_steps=8)
+    signals = Signals()
+    signals.received = signal.SIGTERM
+    assert run.trainer.run(signals) == "done"
+
+
+def test_a_second_signal_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+    monkeypatch.setattr("os._exit", left.append)
+    earlier = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with Signals():
+            signal.raise_signal(signal.SIGTERM)
+            assert not left
+            signal.raise_signal(signal.SIGTERM)
+            assert left == [143]
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+
+
+def test_an_earlier_handler_comes_back_and_is_called_after_the_snapshot() -> None:
+    called: list[int] = []
+    earlier = signal.signal(signal.SIGUSR1, lambda number, frame: called.append(number))
+    try:
+        mine = signal.getsignal(signal.SIGUSR1)
+        with Signals():
+            signal.raise_signal(signal.SIGUSR1)
+            assert not called
+        assert called == [signal.SIGUSR1]
+        assert signal.getsignal(signal.SIGUSR1) is mine
+    finally:
+        signal.signal(signal.SIGUSR1, earlier)

@@ -1,0 +1,172 @@
+"""Runs that are killed, interrupted and resumed, through the command line, against the run that was left alone."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import rlrun
+from rlrun.cli import main
+from rlrun.snapshot.store import Store
+
+Rows = list[dict[str, Any]]
+
+COMMON = ["preset=none", "logger.tensorboard=false", "trainer.eval_episodes=2", "trainer.snapshot_keep=1"]
+
+
+def words(total: int, *own: str, eval_max_steps: int = 100) -> list[str]:
+    # periods that do not meet, so that snapshots fall between rows
+    periods = {"total_steps": total, "log_every": total // 19, "eval_every": total // 4, "snapshot_every": total // 7}
+    limits = periods | {"eval_max_steps": eval_max_steps}
+    return [*own, *COMMON, *(f"trainer.{key}={value}" for key, value in limits.items())]
+
+
+OFF_POLICY = ["algo.loop.warmup_steps=200", "algo.loop.batch_size=16", "network.hidden=[16]"]
+QUICK = {
+    "ppo": words(8000, "algo=ppo", "env=CartPole", "algo.epochs=4", "algo.loop.rollout_steps=16"),
+    "sac": words(4000, "algo=sac", "env=InvertedPendulum", *OFF_POLICY, "algo.loop.updates_per_step=0.25"),
+}
+SLOW = {
+    "dqn": words(10000, "algo=dqn", "env=CartPole", *OFF_POLICY, "algo.buffer.capacity=3000"),
+    "cem": words(60000, "algo=cem", "env=CartPole"),
+    "ppo-normalised": words(20000, "algo=ppo", "env=HalfCheetah", "env.normalize=both", "env.num_envs=2"),
+    "sac-workers": words(4000, "algo=sac", "env=Hopper", *OFF_POLICY, "env.backend=async", "env.num_envs=2"),
+}
+RUNS = QUICK | SLOW
+
+
+class Process:
+    """One `rlrun` command in a process of its own."""
+
+    def __init__(self, *command: str):
+        home = str(Path(rlrun.__file__).parents[1])
+        environment = os.environ | {"PYTHONPATH": home, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "rlrun", *command],
+            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def finish(self) -> tuple[int, str]:
+        """Exit code and everything that was printed."""
+        output, _ = self.process.communicate(timeout=120)
+        return self.process.returncode, output
+
+    def signal_when(self, number: signal.Signals, ready: Callable[[], bool]) -> tuple[int, str]:
+        """Send a signal as soon as `ready`; the process must not end before."""
+        while not ready():
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.01)
+                raise AssertionError(f"it ended too early:\n{self.process.communicate()[0]}")
+        self.process.send_signal(number)
+        return self.finish()
+
+
+def rows(run: Path) -> Rows:
+    """Whole rows of metrics without their clocks."""
+    path = run / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    found = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [
+        {key: row[key] for key in row if key != "wall_s" and not key.startswith(("time/", "sys/"))} for row in found
+    ]
+
+
+def snapshot(run: Path) -> dict[str, Any]:
+    latest = (run / "snapshots" / "LATEST").read_text().strip()
+    manifest: dict[str, Any] = json.loads((run / "snapshots" / latest / "manifest.json").read_text())
+    return manifest
+
+
+def summary(run: Path) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads((run / "summary.json").read_text())
+    return values
+
+
+def a_new_row(run: Path) -> Callable[[], bool]:
+    """Whether a row stands there that lies beyond all that stand there now."""
+    last = rows(run)[-1]["step"]
+    return lambda: rows(run)[-1:] > [] and rows(run)[-1]["step"] > last
+
+
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_a_run_killed_interrupted_and_terminated_is_the_run_left_alone(name: str, tmp_path: Path) -> None:
+    alone, disturbed = tmp_path / "alone", tmp_path / "disturbed"
+    undisturbed = Process("train", *RUNS[name], f"run_dir={alone}")
+
+    process = Process("train", *RUNS[name], f"run_dir={disturbed}")
+    code, _ = process.signal_when(signal.SIGKILL, (disturbed / "snapshots" / "LATEST").exists)
+    assert code == -signal.SIGKILL
+    assert not (disturbed / "summary.json").exists()
+
+    for number, expected in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        process = Process("resume", str(disturbed))
+        code, output = process.signal_when(number, a_new_row(disturbed))
+        assert code == expected, output
+        assert "Traceback" not in output
+        stopped = summary(disturbed)
+        assert stopped["status"] == "stopped"
+        assert snapshot(disturbed)["header"]["step"] == stopped["step"]
+
+    code, output = Process("resume", str(disturbed)).finish()
+    assert code == 0 and ", exact" in output, output
+    code, output = undisturbed.finish()
+    assert code == 0, output
+    assert rows(disturbed) == rows(alone)
+    assert snapshot(disturbed)["digest"] == snapshot(alone)["digest"]
+    assert summary(disturbed)["status"] == summary(alone)["status"] == "done"
+    for key in ("step", "total_steps", "final_return", "best_return", "best_step"):
+        assert summary(disturbed)[key] == summary(alone)[key]
+
+
+FAULTS = {
+    "nan_obs": "observation[0] is nan",
+    "nan_reward": "reward is nan",
+    "raise": "ValueError: this environment raises on purpose",
+}
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_faulty_environment_is_named_and_the_last_snapshot_kept(
+    kind: str, backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    own = ["env.num_envs=2", f"env.backend={backend}", f"env.kwargs.kind={kind}", "env.kwargs.at=70"]
+    small = ["network.hidden=[8]", "algo.loop.rollout_steps=10", "logger.console=false"]
+    settings = words(200, "algo=ppo", "env=rlrun/Faulty-v0", *own, *small, eval_max_steps=10)
+    code = main(["train", *settings, f"run_dir={run}"])
+    error = capsys.readouterr().err
+    assert code == 1
+    assert re.search(rf"env rlrun/Faulty-v0 #[01], seed \d+, step 70: {re.escape(FAULTS[kind])}", error)
+    assert "Traceback" not in error and "Traceback" in (run / "error.log").read_text()
+    assert summary(run)["status"] == "failed"
+    kept = Store(run).load()
+    assert kept.header["step"] == 120 and not kept.faults
+
+
+def test_numbers_that_break_stop_the_run_before_they_are_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    own = ["env.max_episode_steps=20", "network.hidden=[8]", "algo.loop.rollout_steps=10", "logger.console=false"]
+    code = main(["train", *words(800, "algo=ppo", "env=CartPole", *own, "algo.learning_rate=1e38"), f"run_dir={run}"])
+    error = capsys.readouterr().err
+    assert code == 1 and "optim: " in error and "not finite" in error
+    assert summary(run)["status"] == "failed"
+    for name in Store(run).names():
+        values = Store(run).load(name).state.values()
+        assert all(
+            torch.isfinite(value).all()
+            for value in values
+            if isinstance(value, torch.Tensor) and value.is_floating_point()
+        )
+    assert not any(value != value for row in rows(run) for value in row.values())

@@ -1,0 +1,99 @@
+"""Every agent finds the known values and the best actions of environments so small that both can be written down."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from toys import Values, put, train
+
+from rlrun.config.jobs import jobs
+from rlrun.core.agent import Agent
+from rlrun.core.loop import Loop
+
+Build = Callable[..., Loop]
+
+GAMMA = 0.5
+
+OFF_POLICY: Values = {
+    "algo.gamma": GAMMA, "algo.loop.warmup_steps": 64, "algo.loop.updates_per_step": 1.0, "algo.loop.batch_size": 32,
+    "network.hidden": [16], "env.num_envs": 2, "trainer.total_steps": 800,
+}  # fmt: skip
+
+# Settings with which a probe is learned in a second, and how often the agent learns.
+LEARNERS: dict[str, tuple[Values, int]] = {
+    "ppo": (
+        {
+            "algo.gamma": GAMMA, "algo.learning_rate": 0.01, "algo.epochs": 4, "algo.minibatch_size": 32,
+            "algo.loop.rollout_steps": 32, "network.hidden": [16], "env.num_envs": 4, "trainer.total_steps": 100_000,
+        },
+        20,
+    ),
+    "dqn": (
+        OFF_POLICY | {
+            "algo.learning_rate": 0.01, "algo.target_every": 10, "algo.epsilon_fraction": 1.0, "algo.epsilon_end": 0.5,
+        },
+        400,
+    ),
+    "sac": (
+        OFF_POLICY | {
+            "algo.actor_learning_rate": 0.01, "algo.critic_learning_rate": 0.01, "algo.tau": 0.1,
+            "algo.temperature": 0.03, "algo.learn_temperature": False,
+            "network.hidden": [32],
+        },
+        500,
+    ),
+    "cem": ({"algo.population": 32, "env.num_envs": 32}, 12),
+}  # fmt: skip
+
+CRITICS: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "ppo": lambda agent, obs: agent.value(obs),
+    "dqn": lambda agent, obs: agent.q(obs).amax(-1),
+    "sac": lambda agent, obs: agent.critic(obs, agent.actor(obs).mode()).mean(0),
+}
+
+# State -> value.
+KNOWN = {
+    "ProbeConstant": {0.0: 1.0},
+    "ProbeObservation": {-1.0: -1.0, 1.0: 1.0},
+    "ProbeDiscount": {0.0: GAMMA, 1.0: 1.0},
+    "TerminationTrap": {0.0: 1.0},
+    "TruncationTrap": {0.0: GAMMA / (1 - GAMMA), 1.0: 1 / (1 - GAMMA)},
+}
+
+
+def learned(build: Build, algo: str, probe: str, continuous: bool) -> Agent:
+    changes, updates = LEARNERS[algo]
+    values = jobs([f"algo={algo}", f"env=rlrun/{probe}-v0", "preset=none"])[0].values
+    return train(build(put(values, changes | {"env.kwargs": {"continuous": continuous}})), updates).agent
+
+
+@pytest.mark.parametrize("probe", KNOWN)
+@pytest.mark.parametrize("algo", CRITICS)
+def test_critics_find_the_known_values(algo: str, probe: str, build: Build) -> None:
+    agent = learned(build, algo, probe, continuous=algo == "sac")
+    states = torch.tensor([[state] for state in KNOWN[probe]])
+    with torch.no_grad():
+        values = CRITICS[algo](agent, states)
+    assert values.tolist() == pytest.approx([*KNOWN[probe].values()], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("algo", "continuous"),
+    [("ppo", False), ("ppo", True), ("dqn", False), ("sac", True), ("cem", False), ("cem", True)],
+)
+@pytest.mark.parametrize(
+    ("probe", "discrete_actions", "continuous_actions"),
+    [("ProbeAction", {0.0: 1}, {0.0: 0.5}), ("ProbeObservationAction", {-1.0: 0, 1.0: 1}, {-1.0: -0.5, 1.0: 0.5})],
+    ids=["action", "observation and action"],
+)
+def test_policies_find_the_best_actions(
+    algo: str, continuous: bool, probe: str, discrete_actions: Any, continuous_actions: Any, build: Build
+) -> None:
+    agent = learned(build, algo, probe, continuous)
+    best = continuous_actions if continuous else discrete_actions
+    states = torch.tensor([[state] for state in best])
+    carry = {"first": torch.ones(len(states), dtype=torch.bool)}
+    actions, _ = agent.act(states, carry, explore=False)
+    assert actions.flatten().tolist() == pytest.approx([*best.values()], abs=0.15)

@@ -1,0 +1,26 @@
+"""What the defaults and presets promise, trained in full."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlrun.cli import main
+
+PROMISES = {
+    "sac Pendulum": (20_000, -220.0),
+    "ppo CartPole": (100_000, 475.0),
+    "dqn CartPole": (50_000, 400.0),
+    "cem CartPole": (200_000, 475.0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", PROMISES)
+def test_an_algorithm_learns_what_its_preset_promises(pair: str, tmp_path: Path) -> None:
+    algo, env = pair.split()
+    total, least = PROMISES[pair]
+    words = [f"algo={algo}", f"env={env}", f"trainer.total_steps={total}", "trainer.eval_episodes=20"]
+    assert main(["train", *words, "logger.tensorboard=false", f"run_dir={tmp_path / 'run'}"]) == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["step"] >= total and summary["final_return"] >= least

@@ -1,0 +1,95 @@
+"""Evolution: every trial is one whole episode, booked to the member that played it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from toys import toy
+
+from rlrun.core.loop import Loop
+from rlrun.types import Batch
+
+Build = Callable[..., Loop]
+
+
+def watched(loop: Loop) -> tuple[list[Batch], list[tuple[Any, Any]]]:
+    """What the agent was told, and (params, ended episodes) of every step."""
+    told: list[Batch] = []
+    steps: list[tuple[Any, Any]] = []
+    update, act, step_env = loop.agent.update, loop.agent.act, loop.env.step
+
+    def learn(batch: Batch, ctx: Any) -> Any:
+        told.append({key: value.clone() for key, value in batch.items()})
+        return update(batch, ctx)
+
+    def choose(obs: Any, carry: Any, explore: bool, params: Any = None) -> Any:
+        steps.append((params.clone(), None))
+        return act(obs, carry, explore, params)
+
+    def step(action: Any) -> Any:
+        result = step_env(action)
+        steps[-1] = (steps[-1][0], result)
+        return result
+
+    loop.agent.update, loop.agent.act, loop.env.step = learn, choose, step  # type: ignore
+    return told, steps
+
+
+@pytest.mark.parametrize("num_envs", [1, 3, 4, 7])
+@pytest.mark.parametrize("episodes", [1, 2])
+def test_the_fitness_of_a_member_is_the_mean_return_of_its_episodes(num_envs: int, episodes: int, build: Build) -> None:
+    loop = build(toy("cem", **{"env.num_envs": num_envs, "algo.loop.episodes": episodes}))
+    told, steps = watched(loop)
+    while len(told) < 2:
+        loop.tick()
+    by_generation: list[dict[tuple[float, ...], list[float]]] = [{}, {}]
+    running: dict[int, tuple[tuple[float, ...], float]] = {}
+    generation, population = 0, {tuple(row.tolist()) for row in told[0]["params"]}
+    for params, result in steps:
+        rows = [tuple(row.tolist()) for row in params]
+        if not set(rows) <= population:
+            generation, population, running = 1, {tuple(row.tolist()) for row in told[1]["params"]}, {}
+        assert set(rows) <= population
+        for env, row in enumerate(rows):
+            before = running.get(env, (row, 0.0))
+            assert before[0] == row or before[1] == 0, "an episode changed hands"
+            running[env] = (row, before[1] + result.reward[env].item())
+            if result.terminated[env] or result.truncated[env]:
+                by_generation[generation].setdefault(row, []).append(running[env][1])
+                running[env] = (row, 0.0)
+    for batch, played in zip(told, by_generation, strict=True):
+        for row, fitness in zip(batch["params"], batch["fitness"], strict=True):
+            returns = played[tuple(row.tolist())]
+            # spare environments may play the first member again; its own episodes are a part of what it played
+            assert len(returns) >= episodes
+            if len(returns) == episodes:
+                assert fitness.item() == pytest.approx(sum(returns) / episodes)
+    assert loop.updates == 2
+
+
+@pytest.mark.parametrize("num_envs", [1, 3, 7])
+def test_every_trial_is_played_exactly_once(num_envs: int, build: Build) -> None:
+    loop: Any = build(toy("cem", **{"env.num_envs": num_envs, "algo.loop.episodes": 2}))
+    finished: list[int] = []
+    finish = loop.finish
+
+    def book(slot: int, **given: Any) -> None:
+        finished.append(loop.jobs[slot])
+        finish(slot, **given)
+
+    loop.finish = book
+    while loop.updates < 1:
+        loop.tick()
+    assert sorted(job for job in finished if job >= 0) == list(range(8))
+    assert loop.finished == 8
+
+
+def test_a_generation_starts_with_fresh_episodes(build: Build) -> None:
+    loop: Any = build(toy("cem", **{"env.num_envs": 7}))
+    while loop.updates < 1:
+        loop.tick()
+    assert loop.params is None
+    loop.tick()
+    assert loop.env.clock.begun.tolist() == [loop.env.clock.steps - 1] * 7
+    assert torch.equal(loop.returns, torch.ones(7, dtype=torch.float64))

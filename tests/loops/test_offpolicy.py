@@ -1,0 +1,110 @@
+"""Off-policy: how many updates are owed, what is stored, how the warm-up acts."""
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+from toys import toy
+
+from rlrun.core.loop import Loop
+from rlrun.loops.offpolicy import OffPolicy
+from rlrun.types import Spec
+
+Build = Callable[..., Loop]
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+@pytest.mark.parametrize("per_step", [1.0, 0.25, 0.3, 2.0])
+@pytest.mark.parametrize("warmup", [0, 10])
+def test_updates_keep_pace_with_the_steps_since_the_warm_up(
+    num_envs: int, per_step: float, warmup: int, build: Build
+) -> None:
+    changes = {"env.num_envs": num_envs, "algo.loop.updates_per_step": per_step, "algo.loop.warmup_steps": warmup}
+    loop = build(toy("dqn", **changes))
+    for tick in range(1, 25):
+        loop.tick()
+        assert loop.steps == tick * num_envs
+        assert loop.updates == int(max(0, loop.steps - warmup) * Fraction(str(per_step)))
+
+
+def test_what_is_owed_waits_until_something_can_be_sampled(build: Build) -> None:
+    loop = build(toy("dqn", **{"algo.loop.warmup_steps": 0, "algo.loop.updates_per_step": 1.0}))
+    can_sample = False
+    loop.buffer.__class__ = type("Waiting", (type(loop.buffer),), {"__len__": lambda self: 8 if can_sample else 0})
+    loop.tick()
+    assert loop.updates == 0
+    can_sample = True
+    loop.tick()
+    assert loop.updates == 4
+
+
+def test_the_warm_up_is_random_and_asks_the_agent_nothing(build: Build) -> None:
+    loop = build(toy("sac", **{"algo.loop.warmup_steps": 12}))
+    asked: list[int] = []
+    act = loop.agent.act
+    loop.agent.act = lambda *args, **given: asked.append(loop.steps) or act(*args, **given)  # type: ignore
+    for _ in range(8):
+        loop.tick()
+    assert asked == [12, 14]  # two environments
+
+
+def test_what_is_stored_is_what_was_seen_done_and_got(build: Build) -> None:
+    loop = build(toy("sac", **{"algo.buffer.capacity": 1000, "algo.loop.warmup_steps": 6}))
+    seen = []
+    step_env = loop.env.step
+
+    def step(action: torch.Tensor) -> Any:
+        obs = loop.obs
+        result = step_env(action)
+        seen.append((obs, result))
+        return result
+
+    loop.env.step = step  # type: ignore[method-assign]
+    for _ in range(30):  # over the time limit of 20
+        loop.tick()
+    batch = loop.buffer.read(torch.arange(60))
+    for row, (obs, result) in enumerate(seen):
+        rows = slice(2 * row, 2 * row + 2)
+        assert torch.equal(batch["obs"][rows], obs)
+        assert torch.equal(batch["next_obs"][rows], result.final_obs)
+        assert torch.equal(batch["reward"][rows], result.reward)
+        assert torch.equal(batch["action"][rows], result.action), "the action as it was executed"
+        assert torch.equal(batch["truncated"][rows].bool(), result.truncated)
+    assert batch["truncated"].sum() == 2 and not batch["terminated"].any()
+
+
+class Fixed:
+    def __init__(self, space: Any):
+        self.spec, self.device = Spec(space, space, 4), torch.device("cpu")
+
+
+SPACES = [
+    spaces.Discrete(3),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.Box(-1, 1, (2,)),
+    spaces.Box(-2, 5, (2, 2)),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_actions_of_the_warm_up_fill_their_space(space: spaces.Space) -> None:
+    loop = OffPolicy(None, torch.nn.Identity(), torch.nn.Identity(), Fixed(space), None, 0, 1)
+    actions = torch.cat([loop.uniform_action() for _ in range(200)])
+    assert actions.shape == (800, *space.shape)
+    assert all(space.contains(action.numpy().astype(space.dtype)) for action in actions[:100])
+    if isinstance(space, spaces.Box):
+        low, high = torch.as_tensor(space.low), torch.as_tensor(space.high)
+        unit = (actions - low) / (high - low)
+        assert (unit.amin(0) < 0.02).all() and (unit.amax(0) > 0.98).all() and ((unit.mean(0) - 0.5).abs() < 0.05).all()
+    else:
+        assert len(actions.unique(dim=0)) == (3 if isinstance(space, spaces.Discrete) else 6)
+
+
+def test_unbounded_actions_of_the_warm_up_are_normal() -> None:
+    space = spaces.Box(-float("inf"), float("inf"), (2,))
+    loop = OffPolicy(None, torch.nn.Identity(), torch.nn.Identity(), Fixed(space), None, 0, 1)
+    actions = torch.cat([loop.uniform_action() for _ in range(500)])
+    assert actions.mean().abs() < 0.1 and (actions.std() - 1).abs() < 0.1

@@ -1,0 +1,59 @@
+"""On-policy: what a rollout holds, and what a tick leaves behind."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from toys import toy
+
+from rlrun.core.loop import Loop
+from rlrun.types import Batch
+
+Build = Callable[..., Loop]
+
+
+def rollouts(loop: Loop, ticks: int) -> list[Batch]:
+    """What the agent was given to learn from."""
+    given: list[Batch] = []
+    update = loop.agent.update
+
+    def learn(batch: Batch, ctx: Any) -> Any:
+        given.append(batch)
+        return update(batch, ctx)
+
+    loop.agent.update = learn  # type: ignore[method-assign]
+    for _ in range(ticks):
+        loop.tick()
+    return given
+
+
+def test_rollouts_follow_each_other_without_a_gap(build: Build) -> None:
+    loop = build(toy("ppo"))
+    start = loop.obs
+    given = rollouts(loop, 3)
+    assert loop.steps == 3 * 8 * 2 and loop.updates == 3
+    obs = torch.cat([batch["obs"] for batch in given])
+    done = torch.cat([batch["terminated"] | batch["truncated"] for batch in given])
+    after = torch.cat([batch["next_obs"] for batch in given])
+    first = torch.cat([batch["first"] for batch in given])
+    assert torch.equal(obs[0], start)
+    assert torch.equal(obs[1:][~done[:-1]], after[:-1][~done[:-1]]), "where an episode goes on, the successor is next"
+    assert not torch.equal(obs[1:][done[:-1]], after[:-1][done[:-1]]), "where one ended, another starts"
+    assert done.any() and first[0].all()
+    assert torch.equal(first[1:], done[:-1])
+
+
+def test_log_probabilities_are_those_of_the_policy_that_acted(build: Build) -> None:
+    loop = build(toy("ppo"))
+    recorded: list[Any] = []
+    advantages = loop.agent.advantages
+
+    def compare(rollout: Batch) -> Batch:
+        dist = loop.agent.dist(rollout["obs"], {})
+        recorded.append((dist.log_prob(rollout["action"]) - rollout["log_prob"]).abs().max().item())
+        return advantages(rollout)
+
+    loop.agent.advantages = compare  # type: ignore[assignment]
+    for _ in range(3):
+        loop.tick()
+    assert max(recorded) < 1e-6

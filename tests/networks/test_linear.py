@@ -1,0 +1,34 @@
+"""Ensembles of linear layers against layers that stand alone."""
+
+import torch
+
+from rlrun.networks.linear import Linear
+
+
+def test_every_member_is_a_layer_of_its_own() -> None:
+    layer, x = Linear(4, 3, members=5), torch.randn(7, 4)
+    shared, own = layer(x), layer(torch.stack([x * i for i in range(5)]))
+    for i in range(5):
+        weight, bias = layer.weight[i], layer.bias[i]
+        torch.testing.assert_close(shared[i], x @ weight + bias)
+        torch.testing.assert_close(own[i], (x * i) @ weight + bias)
+
+
+def test_a_layer_alone_takes_any_number_of_leading_dimensions() -> None:
+    layer, x = Linear(4, 3), torch.randn(2, 6, 4)
+    torch.testing.assert_close(layer(x), layer(x.flatten(0, 1)).view(2, 6, 3))
+
+
+def test_uniform_weights_lie_within_one_over_the_root_of_the_inputs() -> None:
+    layer = Linear(16, 500)
+    for part in (layer.weight, layer.bias):
+        assert part.abs().max() <= 0.25
+        assert part.abs().max() > 0.24
+
+
+def test_orthogonal_weights_are_orthogonal_in_every_member() -> None:
+    layer = Linear(6, 6, members=3, gain=2.0)
+    for weight in layer.weight:
+        torch.testing.assert_close(weight @ weight.T, 4 * torch.eye(6), atol=1e-5, rtol=1e-5)
+    assert not torch.equal(layer.weight[0], layer.weight[1])
+    assert not layer.bias.any()

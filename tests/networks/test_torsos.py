@@ -1,0 +1,142 @@
+"""Torsos and what is built of them: alone, in ensembles, and with parameters from outside."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import Space, spaces
+from torch import nn
+
+from rlrun import registry
+from rlrun.errors import ConfigError
+from rlrun.networks.heads import CategoricalPolicy, GaussianPolicy, Head, SquashedGaussianPolicy, Value
+from rlrun.networks.stacked import Stacked
+from rlrun.networks.torsos import Cnn, Convolutions, Mlp
+
+VECTOR, ACTION = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
+IMAGE = spaces.Box(0, 255, (2, 36, 36), np.uint8)
+HIDDEN = {"hidden": [8, 5], "activation": "tanh", "init": "uniform"}
+
+
+def torso(name: str, inputs: list[Space], members: int | None = None, **changes: Any) -> nn.Module:
+    values = {"name": name} | ({} if name == "linear" else HIDDEN | changes)
+    registry.load()
+    return registry.build("network", values, inputs, members, path="network")
+
+
+def member(net: nn.Module, inputs: list[Space], name: str, i: int) -> nn.Module:
+    """A network that stands alone, with the weights of one member."""
+    alone = torso(name, inputs)
+    state = {}
+    for key, value in net.state_dict().items():
+        if key.startswith("convolutions."):
+            if key.startswith(f"convolutions.{i}."):
+                state[key.replace(f"convolutions.{i}.", "convolutions.0.")] = value
+        else:
+            state[key] = value[i].squeeze(0) if key.endswith("bias") else value[i]
+    alone.load_state_dict(state)
+    return alone
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_members_of_an_ensemble_are_networks_of_their_own(name: str) -> None:
+    inputs = [VECTOR if name == "mlp" else IMAGE, ACTION]
+    net = torso(name, inputs, members=3)
+    seen = torch.randn(6, 3) if name == "mlp" else torch.randint(256, (6, 2, 36, 36), dtype=torch.uint8)
+    action = torch.randn(6, 2)
+    out = net(seen, action)
+    assert out.shape == (3, 6, net.features)
+    for i in range(3):
+        torch.testing.assert_close(out[i], member(net, inputs, name, i)(seen, action))
+    assert not torch.equal(out[0], out[1])
+
+
+def test_an_mlp_is_its_layers_with_activations_between_and_after() -> None:
+    net, x = torso("mlp", [VECTOR]), torch.randn(4, 3)
+    first, second = net.stack.layers
+    expected = torch.tanh(torch.tanh(x @ first.weight + first.bias) @ second.weight + second.bias)
+    torch.testing.assert_close(net(x), expected)
+    assert net.features == 5
+
+
+def test_every_activation_is_another_function() -> None:
+    outputs = set()
+    for activation in ("relu", "tanh", "elu", "gelu", "silu"):
+        torch.manual_seed(0)
+        outputs.add(torso("mlp", [VECTOR], activation=activation)(torch.ones(1, 3)).sum().item())
+    assert len(outputs) == 5
+
+
+def test_a_linear_torso_joins_its_inputs_and_has_no_weights() -> None:
+    net = torso("linear", [VECTOR, ACTION])
+    assert net(torch.ones(2, 3), torch.zeros(2, 2)).tolist() == [[1, 1, 1, 0, 0]] * 2
+    assert not list(net.parameters()) and net.features == 5
+
+
+def test_auto_sees_images_with_convolutions_and_everything_else_without() -> None:
+    assert isinstance(torso("auto", [IMAGE]), Cnn)
+    assert isinstance(torso("auto", [VECTOR, ACTION]), Mlp)
+    assert isinstance(torso("auto", [spaces.Discrete(4)]), Mlp)
+
+
+@pytest.mark.parametrize("space", [VECTOR, spaces.Box(0, 255, (3, 35, 36), np.uint8), spaces.Discrete(3)], ids=str)
+def test_cnn_refuses_what_is_no_image_and_says_what_takes_it(space: Space) -> None:
+    with pytest.raises(ConfigError, match=r"network=cnn needs images .* network=mlp"):
+        torso("cnn", [space])
+
+
+def test_convolutions_see_bytes_as_numbers_from_0_to_1() -> None:
+    net = Convolutions(IMAGE, "orthogonal")
+    x = torch.full((1, 2, 36, 36), 255, dtype=torch.uint8)
+    expected = torch.ones(1, 2, 36, 36)
+    for layer in net.layers:
+        expected = layer(expected).relu()
+    torch.testing.assert_close(net(x), expected.flatten(1))
+    assert net.features == 64
+
+
+def test_a_stacked_network_is_one_network_for_each_parameter_vector() -> None:
+    template = Head(torso("mlp", [VECTOR], members=1), 2, members=1)
+    stacked, obs = Stacked(template), torch.randn(6, 3)
+    params = torch.randn(3, stacked.size)
+    out = stacked(obs, params)
+    assert out.shape == (6, 2)
+    for i in range(3):  # environments 2i and 2i + 1 belong to member i
+        nn.utils.vector_to_parameters(params[i], template.parameters())
+        torch.testing.assert_close(out[2 * i : 2 * i + 2], template(obs[2 * i : 2 * i + 2])[0])
+
+
+def test_a_stacked_network_holds_no_weights_and_splits_dicts() -> None:
+    space = spaces.Dict({"a": VECTOR, "n": spaces.Discrete(2)})
+    stacked = Stacked(Head(torso("linear", [space], members=1), 2, members=1))
+    assert not list(stacked.parameters()) and not stacked.state_dict()
+    obs = {"a": torch.randn(4, 3), "n": torch.tensor([0, 1, 0, 1])}
+    params = torch.randn(1, stacked.size)
+    together, alone = stacked(obs, params.expand(4, -1)), stacked(obs, params)
+    torch.testing.assert_close(together, alone)
+
+
+def test_a_stacked_network_refuses_layers_that_cannot_be_stacked() -> None:
+    with pytest.raises(ConfigError, match="network"):
+        Stacked(Head(torso("cnn", [IMAGE], members=1), 2, members=1))
+
+
+def test_heads_have_the_shapes_of_their_roles() -> None:
+    x, a = torch.randn(4, 3), torch.randn(4, 2)
+    assert Value(torso("mlp", [VECTOR]))(x).shape == (4,)
+    assert Value(torso("mlp", [VECTOR, ACTION], members=3), members=3)(x, a).shape == (3, 4)
+    squashed = SquashedGaussianPolicy(torso("mlp", [VECTOR]), 2)(x)
+    assert squashed.mean.shape == squashed.log_std.shape == (4, 2)
+    gaussian = GaussianPolicy(torso("mlp", [VECTOR]), 2, log_std=-0.5)(x)
+    assert (gaussian.log_std == -0.5).all() and gaussian.log_std.shape == (4, 2)
+    assert CategoricalPolicy(torso("mlp", [VECTOR]), 5)(x).logits.shape == (4, 5)
+
+
+def test_the_deviation_of_a_squashed_gaussian_is_kept_in_bounds() -> None:
+    policy = SquashedGaussianPolicy(torso("mlp", [VECTOR]), 1)
+    with torch.no_grad():
+        policy.output.bias.copy_(torch.tensor([0.0, 50.0]))
+        assert policy(torch.zeros(1, 3)).log_std.item() == 2
+        policy.output.bias.copy_(torch.tensor([0.0, -50.0]))
+        assert policy(torch.zeros(1, 3)).log_std.item() == -20
