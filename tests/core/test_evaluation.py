@@ -10,9 +10,11 @@ import pytest
 import torch
 from toys import equal, toy, train
 
+from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.core.addon import Addon, Addons
-from rlrun.core.evaluation import InterruptedEvaluation, evaluate
+from rlrun.core.assemble import build_agent, eval_env
+from rlrun.core.evaluation import EvaluationInterruptedError, evaluate
 from rlrun.core.loop import Loop
 from rlrun.core.run import make_trainer
 from rlrun.core.signals import Signals
@@ -55,8 +57,8 @@ class Lengths:
         return Step(obs, torch.ones(len(self.t)), ended, resetting, obs, action, weight, {"episodes": []})
 
 
-def play(env: Any, episodes: int, max_steps: int = 10_000, player: Any = None) -> dict[str, float]:
-    return evaluate(player or Player(), Addons(), env, episodes, max_steps)
+def play(env: Any, episodes: int, player: Any = None) -> dict[str, float]:
+    return evaluate(player or Player(), Addons(), env, episodes)
 
 
 @pytest.mark.parametrize("idle", [False, True])
@@ -72,12 +74,15 @@ def test_a_remainder_goes_to_the_first_environments() -> None:
     assert play(Lengths([2, 50, 50]), 4)["eval/return_mean"] == (2 + 2 + 50 + 50) / 4
 
 
-@pytest.mark.parametrize("episodes", [1, 2, 5])
-def test_an_environment_that_never_ends_is_cut(episodes: int) -> None:
-    player = Player()
-    values = play(Lengths([10**9, 10**9]), episodes, max_steps=7, player=player)
-    assert values["eval/length_mean"] == values["eval/return_mean"] == 7
-    assert len(player.asked) == 7 * -(-episodes // 2)
+@pytest.mark.parametrize("episodes", [1, 20])
+def test_an_environment_that_never_ends_is_cut_and_starts_again(episodes: int) -> None:
+    words = ["algo=ppo", "env=rlrun/Endless-v0", "trainer.eval_max_steps=7"]
+    config = run_config(jobs(words)[0].values)
+    env = eval_env(config, 0, "eval", episodes, torch.device("cpu"))
+    agent, addons = build_agent(config, env.spec, torch.device("cpu"))
+    values = evaluate(agent, addons, env, episodes)
+    assert values["eval/length_mean"] == 7
+    assert env.clock.steps == 7 * -(-episodes // env.num_envs)
 
 
 def test_the_agent_is_told_where_episodes_start_and_gets_its_carry_back() -> None:
@@ -109,7 +114,7 @@ def test_returns_are_raw_rewards_of_real_environments(make_env: Callable[..., Ve
 
 def test_an_interrupted_evaluation_says_so() -> None:
     player = Player()
-    with pytest.raises(InterruptedEvaluation):
+    with pytest.raises(EvaluationInterruptedError):
         evaluate(player, Addons(), Lengths([9]), 1, 99, interrupted=lambda: len(player.asked) == 3)  # type: ignore[arg-type]
     assert len(player.asked) == 3
 

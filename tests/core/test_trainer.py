@@ -10,6 +10,7 @@ from torch import nn
 
 from rlrun.config.schema import TrainerConfig
 from rlrun.core.clock import Clock
+from rlrun.core.evaluation import EvaluationInterruptedError
 from rlrun.core.signals import Signals
 from rlrun.core.state import Optim
 from rlrun.core.trainer import Trainer, due
@@ -127,18 +128,34 @@ def test_a_row_holds_the_metrics_of_the_last_update_and_the_speeds() -> None:
 
 def test_a_finished_run_is_done_without_a_tick() -> None:
     run = Run(total_steps=8)
-    run.steps = 8
+    run.steps = run.trainer.progress.settled = 8
     assert run.run() == "done"
     assert (run.updates, run.rows, run.saved) == (0, [], [])
 
 
-@pytest.mark.parametrize("place", ["log", "snapshot"])
-def test_numbers_that_are_not_finite_stop_the_run_before_anything_is_saved(place: str) -> None:
-    run = Run(stride=4, log_every=8 if place == "log" else 1000, snapshot_every=8)
+def test_numbers_that_are_not_finite_stop_the_run_before_anything_is_saved() -> None:
+    run = Run(stride=4, log_every=4, snapshot_every=4)
     run.optim.apply(torch.full((2,), float("nan")))
-    with pytest.raises(RunError, match=r"^optim: .* not finite .* step 8; no weight moved"):
+    with pytest.raises(RunError, match=r"^optim: .* not finite .* step 4; no weight moved"):
         run.run()
     assert not run.saved and not run.rows
+
+
+def test_an_interrupted_evaluation_is_made_up_for_after_the_resume() -> None:
+    run, resumed = (Run(stride=4, total_steps=12, eval_every=8) for _ in range(2))
+
+    def interrupt(step: int) -> dict[str, float]:
+        raise EvaluationInterruptedError
+
+    run.trainer.evaluate = interrupt
+    assert run.run() == "stopped"
+    assert run.steps == 8 and run.saved == ["step_000000008"] and not run.rows
+    resumed.trainer.load(run.trainer.state(), {"wall_s": 0.0})
+    resumed.steps, resumed.episodes = run.steps, run.episodes
+    assert resumed.run() == "done"
+    assert [row["step"] for row in resumed.rows] == [8, 12]
+    assert [row["train/episodes"] for row in resumed.rows] == [2, 3]
+    assert resumed.evaluated == [8, 12]
 
 
 def test_what_the_trainer_remembers_is_in_its_state() -> None:

@@ -161,6 +161,7 @@ def test_numbers_that_break_stop_the_run_before_they_are_saved(
     code = main(["train", *words(800, "algo=ppo", "env=CartPole", *own, "algo.learning_rate=1e38"), f"run_dir={run}"])
     error = capsys.readouterr().err
     assert code == 1 and "optim: " in error and "not finite" in error
+    assert json.loads((run / "postmortem" / "facts.json").read_text())["optimisers"]["agent.optim"]["steps"] > 0
     assert summary(run)["status"] == "failed"
     for name in Store(run).names():
         values = Store(run).load(name).state.values()

@@ -33,6 +33,8 @@ class Replay(nn.Module):
         self.spec, self.gamma, self.device = spec, gamma, device
         self.stream = Stream(seed, "replay", device)
         self.frames = Frames(spec, rows, device) if is_image(spec.obs) else None
+        if self.frames and rows <= spec.frame_stack + 1:
+            raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: too small for stacks of {spec.frame_stack} frames")
         seen = {} if self.frames else layout("obs", spec.obs) | layout("next_obs", spec.obs)
         scalar = ((), torch.float32)
         reward = ((spec.reward_dim,), torch.float32) if spec.reward_dim > 1 else scalar

@@ -6,7 +6,7 @@ import torch
 
 from rlrun import registry
 from rlrun.addons.normalise import normalisers
-from rlrun.config.schema import EnvConfig, RunConfig, parse
+from rlrun.config.schema import RunConfig, parse
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
@@ -82,7 +82,12 @@ def prepare_device(config: RunConfig) -> torch.device:
     return device
 
 
-def eval_env(config: EnvConfig, seed: int, name: str, episodes: int, device: torch.device) -> VectorEnv:
-    """Environments for one evaluation, made anew so that nothing carries over from the last."""
-    alone = dataclasses.replace(config, num_envs=min(episodes, EVAL_ENVS), backend="sync")
-    return VectorEnv.make(alone, sequence(seed, name), device)
+def eval_env(config: RunConfig, seed: int, name: str, episodes: int, device: torch.device) -> VectorEnv:
+    """Environments for one evaluation, made anew so that nothing carries over from the last.
+
+    Episodes end after `trainer.eval_max_steps` at the latest.
+    """
+    wrappers = config.env.wrappers | {"time_limit": {"max_steps": config.trainer.eval_max_steps}}
+    num_envs = min(episodes, EVAL_ENVS)
+    env = dataclasses.replace(config.env, num_envs=num_envs, backend="sync", wrappers=wrappers)
+    return VectorEnv.make(env, sequence(seed, name), device)

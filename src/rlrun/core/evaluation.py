@@ -20,19 +20,17 @@ def evaluate(
     addons: Addons,
     env: Any,
     episodes: int,
-    max_steps: int,
     explore: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> dict[str, float]:
     """Return and length of `episodes` episodes, a fixed number per environment so that short ones count no more.
 
-    An episode is cut at max_steps where its environment does not end it. Raises EvaluationInterruptedError.
+    The environments must end by themselves. Raises EvaluationInterruptedError.
     """
     num_envs = env.spec.num_envs
     owed = np.full(num_envs, episodes // num_envs)
     owed[: episodes % num_envs] += 1
-    returns: list[float] = []
-    lengths: list[int] = []
+    played: list[tuple[float, int]] = []  # (return, length)
     running_return, running_length = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
     obs = env.reset()
     carry: dict[str, Any] = {"first": torch.ones(num_envs, dtype=torch.bool, device=env.device)}
@@ -46,15 +44,19 @@ def evaluate(
         running_return += weight * (reward if reward.ndim == 1 else reward.sum(1))
         running_length += weight.astype(np.int64)
         ended = (step.terminated | step.truncated).cpu().numpy() & (weight > 0)
-        for i in np.flatnonzero(ended | (running_length >= max_steps)):
+        for i in np.flatnonzero(ended):
             if owed[i]:
                 owed[i] -= 1
-                returns.append(float(running_return[i]))
-                lengths.append(int(running_length[i]))
+                played.append((float(running_return[i]), int(running_length[i])))
             running_return[i] = running_length[i] = 0
         obs = step.obs
         carry = {name: value for name, value in extras.items() if name.startswith("carry.")}
         carry["first"] = step.terminated | step.truncated
+    return _values(played)
+
+
+def _values(played: list[tuple[float, int]]) -> dict[str, float]:
+    returns, lengths = zip(*played, strict=True)
     return {
         "eval/return_mean": float(np.mean(returns)),
         "eval/return_std": float(np.std(returns)),

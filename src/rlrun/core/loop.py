@@ -59,4 +59,11 @@ class Loop(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
-            setattr(self, name, value)
+            setattr(self, name, on(self.env.device, value))
+
+
+def on(device: torch.device, tree: Any) -> Any:
+    """The same tree with its tensors on the device."""
+    if isinstance(tree, dict):
+        return {key: on(device, value) for key, value in tree.items()}
+    return tree.to(device) if isinstance(tree, Tensor) else tree

@@ -1,5 +1,6 @@
 """What is left of a run whose numbers broke: enough to see why, beside the snapshots and never over them."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ def write(run: RunDir, loop: Loop, reason: str) -> Path:
     return folder
 
 
-def _norms(optim: Optim) -> dict[str, float]:
+def _norms(optim: Optim) -> dict[str, float | str]:
     parts = {"weights": optim.flat, "exp_avg": optim.exp_avg, "exp_avg_sq": optim.exp_avg_sq}
-    return {name: float(torch.linalg.vector_norm(part)) for name, part in parts.items()} | {"steps": float(optim.steps)}
+    norms = {name: float(torch.linalg.vector_norm(part)) for name, part in parts.items()}
+    known = {name: norm if math.isfinite(norm) else str(norm) for name, norm in norms.items()}  # JSON has no inf
+    return known | {"steps": float(optim.steps)}

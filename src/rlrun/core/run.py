@@ -71,15 +71,16 @@ def evaluate(
     run_path, name = locate(path)
     config = stored_config(run_path)
     env_config = dataclasses.replace(config.env, kwargs=config.env.kwargs | (env_kwargs or {}))
+    config = dataclasses.replace(config, env=env_config)
     store = Store(run_path)
     snapshot = store.load(name or (BEST if BEST in store.names() else None))
     device = prepare_device(config)
-    env = eval_env(env_config, config.seed if seed is None else seed, "eval", episodes, device)
+    env = eval_env(config, config.seed if seed is None else seed, "eval", episodes, device)
     try:
         agent, addons = build_agent(config, env.spec, device)
         load_part(agent, snapshot.state, "agent")
         load_part(addons, snapshot.state, "addons")
-        values = run_episodes(agent, addons, env, episodes, config.trainer.eval_max_steps, explore)
+        values = run_episodes(agent, addons, env, episodes, explore)
     finally:
         env.close()
     about = {"run": str(run_path), "snapshot": snapshot.name, "step": snapshot.header["step"], "episodes": episodes}
@@ -155,11 +156,12 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
 
 
 def make_trainer(config: RunConfig, loop: Loop, store: Store, log: Telemetry, signals: Signals) -> Trainer:
+    episodes = config.trainer.eval_episodes
+
     def evaluate_at(step: int) -> dict[str, float]:
-        env = eval_env(config.env, config.seed, f"eval.{step}", config.trainer.eval_episodes, loop.env.device)
+        env = eval_env(config, config.seed, f"eval.{step}", episodes, loop.env.device)
         try:
-            limits = (config.trainer.eval_episodes, config.trainer.eval_max_steps)
-            return run_episodes(loop.agent, loop.addons, env, *limits, interrupted=lambda: signals.received is not None)
+            return run_episodes(loop.agent, loop.addons, env, episodes, interrupted=lambda: bool(signals.received))
         finally:
             env.close()
 

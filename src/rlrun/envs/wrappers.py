@@ -41,6 +41,18 @@ class FrameStack(gym.Wrapper):
         return self.frames, reward, terminated, truncated, info
 
 
+@register("wrapper", "time_limit")
+class TimeLimit(gym.wrappers.TimeLimit):
+    """Truncates episodes after `max_steps`, whatever limit they have of their own."""
+
+    @config
+    class Config:
+        max_steps: PositiveInt
+
+    def __init__(self, cfg: Config, env: gym.Env):
+        super().__init__(env, cfg.max_steps)
+
+
 @register("wrapper", "atari")
 class Atari(gym.wrappers.AtariPreprocessing):
     """Gymnasium's preprocessing: no-op starts, frames skipped and max-pooled, resized, grey."""

@@ -22,10 +22,10 @@ class Evolution(Loop):
     def __init__(self, *parts: Any):
         super().__init__(*parts)
         self.params: Tensor | None = None  # [members, P] under trial
-        self.fitness = torch.zeros(0)  # [members] mean return so far, over episodes
+        self.fitness = torch.zeros(0, device=self.env.device)  # [members] mean return so far, over episodes
         self.jobs: list[int] = []  # per environment: the trial it runs, or -1
         self.started = self.finished = 0  # trials of this generation
-        self.returns = torch.zeros(self.env.spec.num_envs, dtype=torch.float64)
+        self.returns = torch.zeros(self.env.spec.num_envs, dtype=torch.float64, device=self.env.device)
 
     def tick(self) -> Metrics:
         self.clock.start()
@@ -37,7 +37,7 @@ class Evolution(Loop):
         self.clock.lap("act")
         step = self.advance(action, extras)
         self.clock.lap("env")
-        self.returns += (step.reward * step.weight).cpu()
+        self.returns += step.reward * step.weight
         for slot in (step.terminated | step.truncated).nonzero().flatten().tolist():
             self.finish(slot, counts=bool(step.weight[slot]))
         return self.learn() if self.finished == self.trials else {}
@@ -49,7 +49,7 @@ class Evolution(Loop):
 
     def start_generation(self) -> None:
         self.params = self.agent.ask()  # type: ignore[operator]
-        self.fitness = torch.zeros(len(self.params), dtype=torch.float64)
+        self.fitness = self.returns.new_zeros(len(self.params))
         self.started = self.finished = 0
         self.returns.zero_()
         if self.jobs:  # trials that were cut short by the end of the last generation
