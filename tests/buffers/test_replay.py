@@ -19,8 +19,8 @@ CPU = torch.device("cpu")
 Make = Callable[..., VectorEnv]
 
 
-def replay(spec: Spec, capacity: int = 1000, gamma: float = 0.9, seed: int = 0) -> Replay:
-    return Replay(Replay.Config(capacity=capacity), spec, gamma, seed, CPU)
+def replay(spec: Spec, capacity: int = 1000, gamma: float = 0.9, seed: int = 0, n_step: int = 1) -> Replay:
+    return Replay(Replay.Config(capacity=capacity), spec, gamma, n_step, seed, CPU)
 
 
 def fill(buffer: Replay, env: VectorEnv, steps: int) -> list[tuple[Any, Tensor, Step]]:
@@ -61,6 +61,41 @@ def test_every_row_comes_back_as_it_went_in_until_it_is_overwritten(
         assert batch["index"][place] == number
         assert batch["age"][place] == 16 - row
     assert batch["action"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("capacity", [1000, 24])
+@pytest.mark.parametrize("truncate", [False, True])
+def test_n_steps_are_summed_until_the_episode_or_the_data_ends(capacity: int, truncate: bool, make_env: Make) -> None:
+    env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 4, "truncate": truncate})
+    buffer = replay(env.spec, capacity, n_step=3)
+    kept = fill(buffer, env, 17)
+    index = torch.arange(2 * buffer.first, 34)
+    batch = buffer.read(index)
+    for place, number in enumerate(index.tolist()):
+        row, i = divmod(number, 2)
+        reward, discount = 0.0, 1.0
+        for _, _, step in itertools.islice((entry for entry in kept[row:]), 3):
+            reward += discount * float(step.reward[i])
+            discount *= 0.9
+            if step.terminated[i] or step.truncated[i]:
+                break
+        assert batch["reward"][place] == pytest.approx(reward)
+        assert batch["discount"][place] == pytest.approx(0.0 if step.terminated[i] else discount)
+        assert torch.equal(batch["obs"][place], kept[row][0][i])
+        assert torch.equal(batch["next_obs"][place], step.final_obs[i])
+
+
+def test_n_steps_stop_before_a_row_that_is_no_transition(make_env: Make) -> None:
+    env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 50})
+    buffer = replay(env.spec, n_step=3)
+    kept = fill(buffer, env, 2)
+    obs, action, step = kept[-1]
+    lost = step._replace(weight=torch.zeros(1), truncated=torch.ones(1, dtype=torch.bool), reward=torch.full((1,), 9.0))
+    buffer.add(step.obs, action, lost, {})
+    batch = buffer.read(torch.tensor([0]))
+    assert batch["discount"] == pytest.approx(0.9**2)
+    assert torch.equal(batch["next_obs"], step.final_obs)
+    assert batch["reward"] == pytest.approx(float(kept[0][2].reward + 0.9 * step.reward))
 
 
 @pytest.mark.parametrize("truncate", [False, True])

@@ -25,12 +25,12 @@ class Replay(nn.Module):
     class Config:
         capacity: PositiveInt
 
-    def __init__(self, cfg: Any, spec: Spec, gamma: float, seed: int, device: torch.device):
+    def __init__(self, cfg: Any, spec: Spec, gamma: float, n_step: int, seed: int, device: torch.device):
         super().__init__()
         rows = cfg.capacity // spec.num_envs
         if rows < 1:
             raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: holds no step of env.num_envs={spec.num_envs}")
-        self.spec, self.gamma, self.device = spec, gamma, device
+        self.spec, self.gamma, self.n_step, self.device = spec, gamma, n_step, device
         self.stream = Stream(seed, "replay", device)
         self.frames = Frames(spec, rows, device) if is_image(spec.obs) else None
         if self.frames and rows <= spec.frame_stack + 1:
@@ -71,20 +71,38 @@ class Replay(nn.Module):
         return self.read(index)
 
     def read(self, index: Tensor) -> Batch:
-        """The transitions of absolute numbers row * num_envs + env, [batch]."""
-        envs = self.spec.num_envs
-        rows = self.ring.memory["rows"].view(-1, self.packing.width)
-        batch = self.packing.unpack(rows[index % (self.ring.capacity * envs)])
-        if self.frames:
-            row, env = index // envs, index % envs
-            batch |= self.frames.read(row, env, self.ring.total)
-        else:
-            for name in ("obs", "next_obs"):
-                batch[name] = nest(batch, name)
-        batch["discount"] = self.gamma * (1 - batch["terminated"])
+        """The transitions of absolute numbers row * num_envs + env, [batch], each n_step long where its episode is."""
+        batch, last, discount = self._unpack(index), index, self.gamma * torch.ones_like(index, dtype=torch.float32)
+        end = batch
+        for _ in range(1, self.n_step):
+            after = last + self.spec.num_envs
+            alive = (end["terminated"] + end["truncated"] == 0) & (after < self.ring.total * self.spec.num_envs)
+            alive &= self._unpack(after)["weight"] > 0  # else the episode was lost here
+            last = torch.where(alive, after, last)
+            end = self._unpack(last)
+            # a reward past the end counts 0; the shape of vector rewards follows the discount's
+            share = (discount * alive).view(-1, *[1] * (batch["reward"].dim() - 1))
+            batch["reward"] = batch["reward"] + share * end["reward"]
+            discount = torch.where(alive, discount * self.gamma, discount)
+        batch |= self._observations(index, last, batch, end)
+        batch["discount"] = discount * (1 - end["terminated"])
         batch["index"] = index
-        batch["age"] = self.ring.total - 1 - index // envs
+        batch["age"] = self.ring.total - 1 - index // self.spec.num_envs
         return batch
+
+    def _unpack(self, index: Tensor) -> Batch:
+        rows = self.ring.memory["rows"].view(-1, self.packing.width)
+        return self.packing.unpack(rows[index % (self.ring.capacity * self.spec.num_envs)])
+
+    def _observations(self, index: Tensor, last: Tensor, batch: Batch, end: Batch) -> Batch:
+        """Where the transitions start, and where they lead."""
+        if self.frames is None:
+            return {"obs": nest(batch, "obs"), "next_obs": nest(end, "next_obs")}
+        envs = self.spec.num_envs
+        return {
+            "obs": self.frames.stacks(index // envs, index % envs),
+            "next_obs": self.frames.successors(last // envs, last % envs, self.ring.total),
+        }
 
     def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
         """Priorities an agent returned; uniform replay has no use for them."""
@@ -112,18 +130,26 @@ class Frames(nn.Module):
         while self.finals and next(iter(self.finals)) < self.ring.first * len(done):
             del self.finals[next(iter(self.finals))]
 
-    def read(self, row: Tensor, env: Tensor, total: int) -> Batch:
-        """obs and next_obs [batch, stack, ...] of absolute rows. After a termination next_obs only fills the shape."""
-        age = self.ring.memory["step"][row % self.ring.capacity, env]
-        newest = torch.arange(self.stack - 1, -1, -1, device=row.device)  # frames back from the newest
-        obs = self._gather(row[:, None] - torch.minimum(newest, age[:, None]), env)
+    def stacks(self, row: Tensor, env: Tensor) -> Tensor:
+        """What was seen at absolute rows, [batch, stack, ...]; an episode's first frame is repeated before it."""
+        return self._gather(row[:, None] - torch.minimum(self._back(), self._age(row, env)), env)
+
+    def successors(self, row: Tensor, env: Tensor, total: int) -> Tensor:
+        """What was seen a step later; after a termination this only fills the shape."""
         # the successor's frame is the next row's; after a cut that row starts another episode, and `finals` has it
-        back = torch.minimum(newest, age[:, None] + 1)
-        next_obs = self._gather((row[:, None] + 1 - back).clamp(max=total - 1), env)
+        back = torch.minimum(self._back(), self._age(row, env) + 1)
+        stacks = self._gather((row[:, None] + 1 - back).clamp(max=total - 1), env)
         for i, number in enumerate((row * len(self.steps) + env).tolist() if self.finals else ()):
             if number in self.finals:
-                self._newest(next_obs)[i] = self.finals[number]
-        return {"obs": obs, "next_obs": next_obs}
+                self._newest(stacks)[i] = self.finals[number]
+        return stacks
+
+    def _back(self) -> Tensor:
+        """How many rows each frame of a stack lies behind the newest, oldest frame first."""
+        return torch.arange(self.stack - 1, -1, -1, device=self.steps.device)
+
+    def _age(self, row: Tensor, env: Tensor) -> Tensor:
+        return self.ring.memory["step"][row % self.ring.capacity, env][:, None]
 
     def _newest(self, obs: Tensor) -> Tensor:
         return obs[:, -1] if self.stack > 1 else obs

@@ -28,9 +28,9 @@ def build_loop(config: RunConfig) -> Loop:
     try:
         agent, addons = build_agent(config, env.spec, device)
         buffer_values, loop_values = config.algo.get("buffer"), config.algo["loop"]
-        gamma = getattr(agent.cfg, "gamma", 1.0)
+        targets = getattr(agent.cfg, "gamma", 1.0), getattr(agent.cfg, "n_step", 1)
         buffer = buffer_values and registry.build(
-            "buffer", buffer_values, env.spec, gamma, config.seed, device, path="algo.buffer"
+            "buffer", buffer_values, env.spec, *targets, config.seed, device, path="algo.buffer"
         )
         parts = (agent, addons, env, buffer, config.seed, config.trainer.total_steps)
         loop: Loop = registry.build("loop", loop_values, *parts, path="algo.loop")

@@ -1,4 +1,5 @@
-"""Deep Q-learning (Mnih et al. 2015, doi 10.1038/nature14236), with double Q-learning (arXiv 1509.06461) by option."""
+"""Deep Q-learning (Mnih et al. 2015, doi 10.1038/nature14236), with double Q-learning (arXiv 1509.06461)
+and n-step returns by option."""
 
 from typing import Any
 
@@ -24,6 +25,7 @@ class DQN(Agent):
     @config
     class Config:
         gamma: Fraction
+        n_step: PositiveInt
         learning_rate: PositiveFloat
         anneal_learning_rate: bool
         double: bool
