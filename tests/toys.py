@@ -41,6 +41,7 @@ SMALL: Values = {
     "algo.epochs": 2,
     "algo.minibatch_size": 8,
     "algo.target_every": 4,
+    "algo.policy_delay": 2,
     "algo.population": 4,
     "algo.elite_fraction": 0.5,
 }

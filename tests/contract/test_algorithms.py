@@ -22,7 +22,7 @@ from rlrun.snapshot.store import Snapshot, Store, step_name
 
 Build = Callable[..., Loop]
 
-# Another value for a key, where twice the number or the other truth value will not do.
+# Another value for a key, where twice the number or the other truth value will not do; of two, the one that is new.
 OTHER: Values = {
     "algo.gamma": 0.5,
     "algo.ent_coef": 0.1,
@@ -40,12 +40,21 @@ OTHER: Values = {
     "algo.epsilon_start": 0.5,
     "algo.epsilon_end": 0.5,
     "algo.epsilon_fraction": 1.0,
+    "algo.target_members": (1, 2),
+    "algo.actor_value": ("mean", "min"),
+    "algo.n_step": 3,
+    "algo.noise": ("ou", "gaussian"),
+    "algo.noise_theta": 0.9,
+    "algo.target_noise": 0.7,
+    "algo.target_noise_clip": 0.01,
 }
 
 # What else must be set for a key to matter.
 GIVEN: dict[str, Values] = {
     "algo.double": {"algo.learning_rate": 0.3, "algo.target_every": 1000},
     "algo.epsilon_start": {"algo.epsilon_fraction": 1.0},
+    "algo.noise_theta": {"algo.noise": "ou"},
+    "algo.target_noise_clip": {"algo.target_noise": 0.5},
 }
 
 # "<algo>: <key>" of keys that change neither weights nor what is seen next, and why.
@@ -118,7 +127,8 @@ def test_every_key_changes_what_is_learned(algo: str, build: Build) -> None:
 
 def another(key: str, value: Any) -> Any:
     if key in OTHER:
-        return OTHER[key]
+        choices = OTHER[key] if isinstance(OTHER[key], tuple) else (OTHER[key],)
+        return next(choice for choice in choices if choice != value)
     if isinstance(value, bool):
         return not value
     assert isinstance(value, int | float), f"{key}: give another value for it in OTHER"

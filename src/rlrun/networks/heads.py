@@ -33,6 +33,13 @@ class Value(Head):
         return super().forward(*inputs).squeeze(-1)
 
 
+class DeterministicPolicy(Head):
+    """One action in (-1, 1) per dimension."""
+
+    def forward(self, *inputs: Any) -> Tensor:
+        return torch.tanh(super().forward(*inputs))
+
+
 class SquashedGaussianPolicy(Head):
     """Mean and deviation from the observation, squashed by tanh."""
 

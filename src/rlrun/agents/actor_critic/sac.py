@@ -1,9 +1,10 @@
 """Soft actor-critic with a learned temperature (Haarnoja et al. 2018, arXiv 1812.05905).
 
-`members` critics of which the least target is used: 2 is the paper's, 10 with 20 updates a step is REDQ's ensemble.
+The target is the least of `members` critics, or of a random `target_members` of them as in REDQ (Chen et al. 2021,
+arXiv 2101.05982), whose actor follows the mean of all and is updated every `policy_delay` critic updates.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gymnasium.spaces import Box
@@ -29,6 +30,9 @@ class SAC(Agent):
         gamma: Fraction
         tau: PositiveFraction
         members: PositiveInt
+        target_members: PositiveInt | None
+        actor_value: Literal["min", "mean"]
+        policy_delay: PositiveInt
         actor_learning_rate: PositiveFloat
         critic_learning_rate: PositiveFloat
         temperature_learning_rate: PositiveFloat
@@ -59,15 +63,19 @@ class SAC(Agent):
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         next_noise, noise = self.update_noise.normal(2, *batch["action"].shape)
-        metrics = self.update_critic(batch, next_noise) | self.update_actor(batch, noise)
+        subset = self.cfg.target_members and self.update_noise.permutation(self.cfg.members)[: self.cfg.target_members]
+        metrics = self.update_critic(batch, next_noise, subset)
+        if (ctx.updates + 1) % self.cfg.policy_delay == 0:
+            metrics |= self.update_actor(batch, noise)
         self.target_critic.track()
         return metrics
 
     @kernel
-    def update_critic(self, batch: Batch, noise: Tensor) -> Metrics:
+    def update_critic(self, batch: Batch, noise: Tensor, subset: Tensor | None) -> Metrics:
         with torch.no_grad():
             next_action, log_prob = self.actor(batch["next_obs"]).sample(noise)
-            next_value = self.target_critic(batch["next_obs"], next_action).amin(0) - self.temperature * log_prob
+            next_q = self.target_critic(batch["next_obs"], next_action)  # [members, batch]
+            next_value = (next_q if subset is None else next_q[subset]).amin(0) - self.temperature * log_prob
             target = td_target(batch["reward"], batch["discount"], next_value)
         q = self.critic(batch["obs"], batch["action"])  # [members, batch]
         loss = ensemble_mse(q, target, batch["weight"])
@@ -77,7 +85,8 @@ class SAC(Agent):
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
         action, log_prob = self.actor(batch["obs"]).sample(noise)
-        value = self.critic(batch["obs"], action).amin(0)
+        q = self.critic(batch["obs"], action)
+        value = q.amin(0) if self.cfg.actor_value == "min" else q.mean(0)
         loss = weighted_mean(self.temperature * log_prob - value, batch["weight"])
         self.actor_optim.step(loss)
         metrics = {"actor": loss.detach(), "entropy": -log_prob.detach().mean(), "temperature": self.temperature}

@@ -1,0 +1,89 @@
+"""Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477).
+
+One critic, no delay and no target noise make it DDPG (Lillicrap et al. 2015, arXiv 1509.02971), whose
+Ornstein-Uhlenbeck exploration is an option.
+"""
+
+from typing import Any, Literal
+
+import torch
+from gymnasium.spaces import Box
+from torch import Tensor
+
+from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.core.agent import Agent, kernel
+from rlrun.core.state import Optim, Target
+from rlrun.functional.losses import ensemble_mse, weighted_mean
+from rlrun.functional.returns import td_target
+from rlrun.networks.heads import DeterministicPolicy, Value
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics
+
+
+@register("algo", "td3")
+class TD3(Agent):
+    actions = Box
+
+    @config
+    class Config:
+        gamma: Fraction
+        n_step: PositiveInt
+        tau: PositiveFraction
+        members: PositiveInt
+        policy_delay: PositiveInt
+        actor_learning_rate: PositiveFloat
+        critic_learning_rate: PositiveFloat
+        target_noise: NonNegativeFloat
+        target_noise_clip: NonNegativeFloat
+        noise: Literal["gaussian", "ou"]
+        noise_std: NonNegativeFloat
+        noise_theta: Fraction
+
+    def __init__(self, cfg, spec, parts):
+        super().__init__(cfg, spec, parts)
+        self.actor = DeterministicPolicy(parts.torso(), spec.action.shape[0])
+        self.critic = Value(parts.torso(inputs=("obs", "action"), members=cfg.members), cfg.members)
+        self.target_actor, self.target_critic = Target(self.actor, cfg.tau), Target(self.critic, cfg.tau)
+        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate)
+        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate)
+        self.act_noise, self.update_noise = parts.stream("act"), parts.stream("update")
+
+    @torch.no_grad()
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        action = self.actor(obs)
+        if not explore:
+            return action, {}
+        noise = self.cfg.noise_std * self.act_noise.normal(*action.shape)
+        if self.cfg.noise == "gaussian":
+            return (action + noise).clamp(-1, 1), {}
+        # a mean-reverting walk that starts at 0 with every episode
+        walk = carry.get("carry.noise", torch.zeros_like(action)) * ~carry["first"].unsqueeze(-1)
+        walk = walk - self.cfg.noise_theta * walk + noise
+        return (action + walk).clamp(-1, 1), {"carry.noise": walk}
+
+    def update(self, batch: Batch, ctx: Context) -> Metrics:
+        metrics = self.update_critic(batch, self.update_noise.normal(*batch["action"].shape))
+        if (ctx.updates + 1) % self.cfg.policy_delay == 0:
+            metrics |= self.update_actor(batch)
+            self.target_actor.track()
+            self.target_critic.track()
+        return metrics
+
+    @kernel
+    def update_critic(self, batch: Batch, noise: Tensor) -> Metrics:
+        with torch.no_grad():
+            noise = (self.cfg.target_noise * noise).clamp(-self.cfg.target_noise_clip, self.cfg.target_noise_clip)
+            next_action = (self.target_actor(batch["next_obs"]) + noise).clamp(-1, 1)
+            next_value = self.target_critic(batch["next_obs"], next_action).amin(0)
+            target = td_target(batch["reward"], batch["discount"], next_value)
+        q = self.critic(batch["obs"], batch["action"])  # [members, batch]
+        loss = ensemble_mse(q, target, batch["weight"])
+        self.critic_optim.step(loss)
+        return {"critic": loss.detach(), "q": q.detach().mean()}
+
+    @kernel
+    def update_actor(self, batch: Batch) -> Metrics:
+        value = self.critic(batch["obs"], self.actor(batch["obs"]))[0]
+        loss = -weighted_mean(value, batch["weight"])
+        self.actor_optim.step(loss)
+        return {"actor": loss.detach()}
