@@ -40,6 +40,8 @@ OTHER: Values = {
     "algo.epsilon_start": 0.5,
     "algo.epsilon_end": 0.5,
     "algo.epsilon_fraction": 1.0,
+    "algo.buffer.beta_final": 0.5,
+    "algo.buffer.epsilon": 10.0,
     "algo.target_members": (1, 2),
     "algo.actor_value": ("mean", "min"),
     "algo.n_step": 3,
@@ -199,6 +201,10 @@ def test_kernels_draw_nothing_and_agree_with_compiled_ones(
             torch.testing.assert_close(value, after[key], msg=f"{name}: {key} differs")
 
 
+def tensors(part: Any) -> list[torch.Tensor]:
+    return list(part.values()) if isinstance(part, dict) else [part]
+
+
 def watch(loop: Loop, module: torch.nn.Module, name: str, calls: dict[str, Any]) -> None:
     """Keep what the first call of a kernel was given and what it did; check at every call that it draws nothing."""
     eager = getattr(type(module), name).__get__(module)
@@ -207,7 +213,8 @@ def watch(loop: Loop, module: torch.nn.Module, name: str, calls: dict[str, Any])
         given, before, drawn = copy.deepcopy(args), copy.deepcopy(loop.agent.state_dict()), random_states(loop)
         result = eager(*args)
         assert equal(drawn, random_states(loop)), f"{name} draws random numbers"
-        assert not any(value.requires_grad for value in result.values()), f"{name}: metrics are not detached"
+        given_back = [value for part in (result if isinstance(result, tuple) else (result,)) for value in tensors(part)]
+        assert not any(value.requires_grad for value in given_back), f"{name}: what it gives back is not detached"
         calls.setdefault(name, (given, before, copy.deepcopy(result), copy.deepcopy(loop.agent.state_dict())))
         return result
 

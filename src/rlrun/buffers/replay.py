@@ -64,8 +64,8 @@ class Replay(nn.Module):
         place = self.ring.append()
         self.packing.pack(values, self.ring.memory["rows"][place])
 
-    def sample(self, size: int) -> Batch:
-        """A batch of transitions, drawn uniformly with replacement."""
+    def sample(self, size: int, progress: float = 0.0) -> Batch:
+        """A batch of transitions, drawn uniformly with replacement; progress, 0 to 1, is for schedules."""
         first, envs = self.first, self.spec.num_envs
         index = self.stream.integers(len(self), size) + first * envs
         return self.read(index)

@@ -43,9 +43,9 @@ class OffPolicy(Loop):
         return metrics
 
     def update(self) -> Metrics:
-        self.batch = batch = self.addons.relabel(self.buffer.sample(self.cfg.batch_size))
-        self.clock.lap("sample")
         ctx = self.context(self.buffer)
+        self.batch = batch = self.addons.relabel(self.buffer.sample(self.cfg.batch_size, ctx.progress))
+        self.clock.lap("sample")
         out = self.agent.update(batch, ctx)
         metrics = (out[0] if isinstance(out, tuple) else out) | self.addons.update(batch, ctx)
         self.buffer.feedback(batch, out)

@@ -23,6 +23,21 @@ class Head(nn.Module):
         return self.output(self.torso(*inputs))
 
 
+class Dueling(nn.Module):
+    """Action values as a state's value plus advantages of mean 0 (Wang et al. 2016, arXiv 1511.06581, eq. 9)."""
+
+    def __init__(self, torso: nn.Module, actions: int):
+        super().__init__()
+        self.torso = torso
+        self.value = Linear(torso.features, 1)  # type: ignore[arg-type]
+        self.advantage = Linear(torso.features, actions)  # type: ignore[arg-type]
+
+    def forward(self, *inputs: Any) -> Tensor:
+        features = self.torso(*inputs)
+        advantage = self.advantage(features)
+        return self.value(features) + advantage - advantage.mean(-1, keepdim=True)
+
+
 class Value(Head):
     """One number per row: [batch], or with members [members, batch]. V(s), or Q(s, a), as the torso's inputs say."""
 

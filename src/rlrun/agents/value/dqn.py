@@ -13,7 +13,7 @@ from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import huber, weighted_mean
 from rlrun.functional.returns import td_target
 from rlrun.functional.schedules import linear
-from rlrun.networks.heads import Head
+from rlrun.networks.heads import Dueling, Head
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 
@@ -29,6 +29,7 @@ class DQN(Agent):
         learning_rate: PositiveFloat
         anneal_learning_rate: bool
         double: bool
+        dueling: bool
         huber_delta: PositiveFloat | None
         reward_clip: PositiveFloat | None
         max_grad_norm: PositiveFloat | None
@@ -43,7 +44,7 @@ class DQN(Agent):
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
         self.num_actions = int(spec.action.n)
-        self.q = Head(parts.torso(), self.num_actions)
+        self.q = (Dueling if cfg.dueling else Head)(parts.torso(), self.num_actions)
         self.target_q = Target(self.q, cfg.target_tau)
         self.optim = Optim(self.q.parameters(), cfg.learning_rate, max_grad_norm=cfg.max_grad_norm)
         self.register_buffer("epsilon", torch.tensor(cfg.epsilon_start))
@@ -57,18 +58,18 @@ class DQN(Agent):
         random = self.act_noise.integers(self.num_actions, len(greedy))
         return torch.where(self.act_noise.uniform(len(greedy)) < self.epsilon, random, greedy), {}
 
-    def update(self, batch: Batch, ctx: Context) -> Metrics:
+    def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         cfg = self.cfg
         self.epsilon.fill_(linear(cfg.epsilon_start, cfg.epsilon_end, ctx.progress, cfg.epsilon_fraction))
         if cfg.anneal_learning_rate:
             self.optim.learning_rate.fill_(linear(cfg.learning_rate, 0.0, ctx.progress))
-        metrics = self.update_q(batch)
+        metrics, error = self.update_q(batch)
         if (ctx.updates + 1) % cfg.target_every == 0:
             self.target_q.track()
-        return metrics | {"epsilon": self.epsilon.clone()}
+        return metrics | {"epsilon": self.epsilon.clone()}, error
 
     @kernel
-    def update_q(self, batch: Batch) -> Metrics:
+    def update_q(self, batch: Batch) -> tuple[Metrics, Tensor]:
         reward = batch["reward"]
         if self.cfg.reward_clip is not None:
             reward = reward.clamp(-self.cfg.reward_clip, self.cfg.reward_clip)
@@ -79,6 +80,7 @@ class DQN(Agent):
             target = td_target(reward, batch["discount"], next_value)
         q = self.q(batch["obs"]).gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
         delta = float("inf") if self.cfg.huber_delta is None else self.cfg.huber_delta
-        loss = weighted_mean(huber(q - target, delta), batch["weight"])
+        error = q - target
+        loss = weighted_mean(huber(error, delta), batch["weight"])
         self.optim.step(loss)
-        return {"q_loss": loss.detach(), "q": q.detach().mean()}
+        return {"q_loss": loss.detach(), "q": q.detach().mean()}, error.detach()

@@ -1,0 +1,98 @@
+"""Prioritised replay draws in proportion to errors, corrects for it, and forgets what was overwritten."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from rlrun.buffers.prioritized import Prioritized
+from rlrun.buffers.sum_tree import WIDTH, SumTree
+from rlrun.envs.vector import VectorEnv
+from rlrun.types import Spec
+
+CPU = torch.device("cpu")
+Make = Callable[..., VectorEnv]
+
+
+def prioritized(spec: Spec, capacity: int, alpha: float = 1.0, beta: float = 1.0) -> Prioritized:
+    cfg = Prioritized.Config(capacity=capacity, alpha=alpha, beta=beta, beta_final=1.0, epsilon=1e-6)
+    return Prioritized(cfg, spec, 0.9, 1, 0, CPU)
+
+
+def fill(buffer: Prioritized, env: VectorEnv, steps: int) -> None:
+    obs = env.reset()
+    for _ in range(steps):
+        action = torch.zeros(env.num_envs, dtype=torch.int64)
+        step = env.step(action)
+        buffer.add(obs, action, step, {})
+        obs = step.obs
+
+
+@pytest.mark.parametrize("size", [5, WIDTH, 3 * WIDTH + 7])
+def test_the_tree_draws_each_leaf_for_its_share_of_the_numbers(size: int) -> None:
+    tree = SumTree(size, CPU)
+    priority = torch.arange(size, dtype=torch.float64) % 4  # every fourth must never come
+    tree.set(torch.arange(size), priority)
+    bounds = priority.cumsum(0) / priority.sum()
+    uniform = torch.rand(2000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    slow = torch.tensor([int((bounds <= u).sum()) for u in uniform])
+    assert torch.equal(tree.sample(uniform), slow)
+    assert (tree.get(tree.sample(torch.tensor([0.0, 1 - 1e-16], dtype=torch.float64))) > 0).all()
+
+
+def test_the_tree_follows_changes_also_of_one_leaf_twice() -> None:
+    tree = SumTree(3000, CPU)
+    tree.set(torch.tensor([7, 2500]), torch.tensor([1.0, 3.0]))
+    tree.set(torch.tensor([7, 7]), torch.tensor([5.0, 5.0]))
+    assert tree.total == 8
+    tree.set(torch.tensor([7]), 0.0)
+    assert set(tree.sample(torch.linspace(0, 0.999, 50)).tolist()) == {2500}
+
+
+def test_rows_come_by_their_last_error_and_weights_undo_it(make_env: Make) -> None:
+    env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 100})
+    buffer = prioritized(env.spec, 20)
+    fill(buffer, env, 10)
+    everything = buffer.read(torch.arange(20))
+    error = 1.0 + torch.arange(20)
+    buffer.feedback(everything, ({}, -error))  # its size counts
+    batch = buffer.sample(20000)
+    share = torch.bincount(batch["index"], minlength=20) / 20000
+    torch.testing.assert_close(share, error / error.sum(), atol=0.01, rtol=0)
+    expected = 1 / error[batch["index"]]
+    torch.testing.assert_close(batch["weight"], expected / expected.max(), rtol=1e-4, atol=1e-6)
+
+
+def test_new_rows_have_the_highest_priority_so_far_and_overwritten_ones_none(make_env: Make) -> None:
+    env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 100})
+    buffer = prioritized(env.spec, 4)
+    fill(buffer, env, 4)
+    buffer.feedback(buffer.read(torch.arange(4)), ({}, torch.tensor([0.5, 7.0, 0.5, 0.5])))
+    buffer.feedback(buffer.read(torch.arange(4)), ({}, torch.tensor([0.5, 0.5, 0.5, 0.5])))
+    fill(buffer, env, 1)  # over row 0
+    batch = buffer.sample(2000)
+    assert set(batch["index"].tolist()) == {1, 2, 3, 4}
+    assert (batch["index"] == 4).float().mean() == pytest.approx(7 / 8.5, abs=0.03)
+    for number in batch["index"].unique().tolist():
+        assert torch.equal(buffer.read(torch.tensor([number]))["index"], torch.tensor([number]))
+
+
+def test_stacked_frames_are_drawn_only_with_all_their_neighbours(make_env: Make) -> None:
+    env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 6})
+    frames = Spec(image(), env.spec.action, 1, frame_stack=2)
+    buffer = prioritized(frames, 8)
+    obs = torch.zeros(1, 2, 20, 20, dtype=torch.uint8)
+    for _ in range(21):
+        step = env.step(torch.zeros(1, dtype=torch.int64)) if env.obs is not None else None
+        if step is None:
+            env.reset()
+            continue
+        buffer.add(obs, step.action, step._replace(obs=obs, final_obs=obs), {})
+    drawn = set(buffer.sample(3000)["index"].tolist())
+    assert drawn == set(range(buffer.first, buffer.ring.total - 1))
+
+
+def image():
+    from gymnasium.spaces import Box
+
+    return Box(0, 255, (2, 20, 20), "uint8")
