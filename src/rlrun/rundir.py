@@ -41,10 +41,10 @@ class RunDir:
         _refuse_run(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            visible = [entry.name for entry in path.iterdir() if not entry.name.startswith(".")]
+            foreign = [entry.name for entry in path.iterdir() if not entry.name.startswith(".")]
         except OSError as error:
             raise ConfigError(f"run_dir={path}: {error.strerror}") from None
-        if visible:
+        if foreign not in ([], [OVERRIDES]):  # all that a start leaves which was killed before it was a run
             raise ConfigError(f"run_dir={path} is not empty and holds no run")
         run = cls(path)
         try:

@@ -20,7 +20,9 @@ Build = Callable[..., Loop]
 
 def saved(loop: Loop, run: Path) -> Path:
     run.mkdir()
-    Store(run, keep=1).save(step_name(loop.steps), loop.state_dict(), rings(loop), {"step": loop.steps}, {})
+    store = Store(run, keep=1)
+    store.save(step_name(loop.steps), loop.state_dict(), rings(loop), {"step": loop.steps}, {})
+    store.close()
     return run
 
 

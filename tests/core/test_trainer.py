@@ -49,7 +49,8 @@ class Run(nn.Module):
         self.scores = iter([1.0, 3.0, 2.0, 5.0, 0.0, 0.0, 0.0])
         base = {
             "total_steps": 40, "eval_every": 0, "eval_episodes": 1, "eval_max_steps": 1, "log_every": 1000,
-            "snapshot_every": 0, "snapshot_keep": 1, "engine": "auto", "precision": "fp32", "threads": None,
+            "snapshot_every": 0, "snapshot_keep": 1, "snapshot_archive_every": 0, "snapshot_on_failure": "continue",
+            "engine": "auto", "precision": "fp32", "threads": None,
         }  # fmt: skip
         self.trainer = Trainer(TrainerConfig(**(base | config)), self, self, self.evaluate, self.save)  # type: ignore[arg-type]
 
@@ -63,8 +64,8 @@ class Run(nn.Module):
         self.evaluated.append(step)
         return {"eval/return_mean": next(self.scores)}
 
-    def save(self, name: str, state: dict[str, Any], clocks: dict[str, float]) -> None:
-        self.saved.append(name)
+    def save(self, names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
+        self.saved += names
 
     def row(self, values: dict[str, float]) -> None:
         self.rows.append(values)

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from memory_ring import MemoryRing
+from stores import MemoryRing
 
 from rlrun.snapshot import segments
 from rlrun.snapshot.segments import Field, Table, describe, pack, unpack

@@ -10,7 +10,8 @@ from rlrun.errors import ConfigError
 # they decide how long, where, and when to look; nothing that was learned depends on them
 FREE = (
     "trainer.total_steps", "trainer.eval_every", "trainer.eval_episodes", "trainer.eval_max_steps",
-    "trainer.log_every", "trainer.snapshot_every", "trainer.snapshot_keep", "trainer.threads",
+    "trainer.log_every", "trainer.snapshot_every", "trainer.snapshot_keep",
+    "trainer.snapshot_archive_every", "trainer.snapshot_on_failure", "trainer.threads",
     "device", "logger.console", "logger.tensorboard", "env.timeout_s",
 )  # fmt: skip
 PLACES = ("run_dir", "resume", "plugins")

@@ -44,6 +44,7 @@ class EnvConfig:
     max_episode_steps: PositiveInt | None
     instance_seed: NonNegativeInt | None
     timeout_s: PositiveFloat
+    on_failure: Literal["raise", "restart"] = "raise"  # the default is for configs of runs from before there was a key
 
 
 @config
@@ -55,6 +56,8 @@ class TrainerConfig:
     log_every: PositiveInt
     snapshot_every: NonNegativeInt
     snapshot_keep: PositiveInt
+    snapshot_archive_every: NonNegativeInt
+    snapshot_on_failure: Literal["continue", "stop"]
     engine: Literal["auto", "eager", "compile", "cudagraph"]
     precision: Literal["fp32", "tf32", "bf16"]
     threads: PositiveInt | None

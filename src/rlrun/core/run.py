@@ -20,8 +20,9 @@ from rlrun.core.loop import Loop
 from rlrun.core.signals import Signals
 from rlrun.core.trainer import Trainer
 from rlrun.core.weights import load_part, locate, warm_start
-from rlrun.errors import ConfigError, RlrunError, RunError
+from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError
 from rlrun.rundir import CONFIG, RunDir, read_config
+from rlrun.snapshot import manifest
 from rlrun.snapshot.store import BEST, Snapshot, Store
 from rlrun.telemetry import Telemetry
 
@@ -36,20 +37,22 @@ class Result:
 def train(config: RunConfig, run: RunDir) -> Result:
     """Start a run in its directory and train it to the end."""
     registry.load(config.plugins)
-    return begin(config, run, Store(run.path, config.trainer.snapshot_keep))
+    return begin(config, run, open_store(config, run))
 
 
 def resume(run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
     """Go on from the latest snapshot that is whole. `changes`: key paths that may differ from the recorded config."""
     config = stored_config(run.path, changes)
-    store = Store(run.path, config.trainer.snapshot_keep)
+    store = open_store(config, run)
     if not store.names():
         print(f"{run.path} has no snapshot yet: it starts from step 0")
         return begin(config, run, store)
     snapshot = store.load()
-    if snapshot.header["step"] >= config.trainer.total_steps:
-        print(f"{run.path} is finished: {snapshot.header['step']:,} of {config.trainer.total_steps:,} steps")
-        return Result("done", 0, run.read_json("summary.json"))
+    summary = run.read_json("summary.json")
+    ended = (summary.get("status"), summary.get("step")) == ("done", snapshot.step)  # else it still owes its last lines
+    if ended and snapshot.step >= config.trainer.total_steps:
+        print(f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps")
+        return Result("done", 0, summary)
     return supervise(config, run, build_loop(config), store, snapshot)
 
 
@@ -61,7 +64,7 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     run.write_start(changed(read_config(source_path / CONFIG), changes or {}), [f"branched from {source}"])
     for file in ("metrics.jsonl", "meta.json"):  # rows after the snapshot are cut
         shutil.copyfile(source_path / file, run.path / file)
-    return supervise(config, run, build_loop(config), Store(run.path, config.trainer.snapshot_keep), snapshot)
+    return supervise(config, run, build_loop(config), open_store(config, run), snapshot)
 
 
 def evaluate(
@@ -83,8 +86,12 @@ def evaluate(
         values = run_episodes(agent, addons, env, episodes, explore)
     finally:
         env.close()
-    about = {"run": str(run_path), "snapshot": snapshot.name, "step": snapshot.header["step"], "episodes": episodes}
+    about = {"run": str(run_path), "snapshot": snapshot.name, "step": snapshot.step, "episodes": episodes}
     return about | {key.removeprefix("eval/"): value for key, value in values.items()}
+
+
+def open_store(config: RunConfig, run: RunDir) -> Store:
+    return Store(run.path, config.trainer.snapshot_keep, config.trainer.snapshot_archive_every)
 
 
 def check(config: RunConfig) -> None:
@@ -113,7 +120,7 @@ def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
 
 def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot: Snapshot | None = None) -> Result:
     """Train with signals, telemetry and snapshots around; always leaves a summary, whatever happens."""
-    step = snapshot.header["step"] if snapshot else 0
+    step = snapshot.step if snapshot else 0
     log = Telemetry(run.path, config.logger, config.name, config.trainer.total_steps, step)
     status, code, line = "failed", 1, ""
     with Signals() as signals:
@@ -130,6 +137,7 @@ def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot
                 postmortem.write(run, loop, line)
         finally:
             loop.env.close()
+            close_store(store, log)
             summary = summarise(trainer, status)
             run.write_json("summary.json", summary)
             log.close(summary)
@@ -146,7 +154,14 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
         return
     for fault in snapshot.faults:
         log.message(f"skipped {fault}")
-    trainer.load(dict(snapshot.state), snapshot.clocks)
+    try:
+        trainer.load(dict(snapshot.state), snapshot.clocks)
+        if loop.steps != snapshot.step:
+            raise ValueError(f"it is of step {snapshot.step}, its state of step {loop.steps}")
+    except RlrunError:
+        raise
+    except Exception as error:  # a stranger's snapshot may hold anything
+        raise SnapshotError(f"{snapshot.name}: does not fit this run ({manifest.line(error)})") from error
     for name, ring in rings(loop).items():
         snapshot.restore_ring(name, ring)
     verdict = exactness.verdict(before, facts, loop.env.exactness)
@@ -165,12 +180,22 @@ def make_trainer(config: RunConfig, loop: Loop, store: Store, log: Telemetry, si
         finally:
             env.close()
 
-    def save(name: str, state: dict[str, Any], clocks: dict[str, float]) -> None:
-        log.sync()
-        header = {"step": loop.steps, "total_steps": config.trainer.total_steps, "algo": config.algo["name"]}
-        store.save(name, state, rings(loop), header, clocks)
+    kept = rings(loop)
 
-    return Trainer(config.trainer, loop, log, evaluate_at, save)
+    def save(names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
+        header = {"step": loop.steps, "total_steps": config.trainer.total_steps, "algo": config.algo["name"]}
+        store.save(names, state, kept, header, clocks, first=log.sync)
+
+    seal, wait = (lambda: store.seal(kept)), (lambda: store.wait())
+    return Trainer(config.trainer, loop, log, evaluate_at, save, seal, wait)
+
+
+def close_store(store: Store, log: Telemetry) -> None:
+    """What was being written when a run failed is written to its end."""
+    try:
+        store.close()
+    except SnapshotError as error:
+        log.message(str(error))
 
 
 def rings(loop: Loop) -> dict[str, Ring]:

@@ -14,7 +14,7 @@ from rlrun.core.evaluation import EvaluationInterruptedError
 from rlrun.core.loop import Loop
 from rlrun.core.signals import Signals
 from rlrun.core.state import Optim
-from rlrun.errors import RunError
+from rlrun.errors import RunError, SnapshotError
 from rlrun.snapshot.store import BEST, step_name
 from rlrun.types import Metrics
 
@@ -36,8 +36,14 @@ class Progress:
     settled: int = 0  # steps up to which rows and evaluations are done
 
 
+def nothing() -> None:
+    """What there is to do where nothing is sealed or waited for."""
+
+
 class Trainer:
-    """evaluate(step) -> eval/* values; save(name, state, clocks) writes a snapshot."""
+    """evaluate(step) -> eval/* values; save(names, state, clocks) takes a snapshot, which is on disk after `wait`;
+    `seal`, after every tick, lets the largest part of the next be written as it comes. All three raise SnapshotError
+    where the disk did not have the last one."""
 
     def __init__(
         self,
@@ -45,32 +51,44 @@ class Trainer:
         loop: Loop,
         log: Log,
         evaluate: Callable[[int], dict[str, float]],
-        save: Callable[[str, dict[str, Any], dict[str, float]], object],
+        save: Callable[[list[str], dict[str, Any], dict[str, float]], object],
+        seal: Callable[[], object] = nothing,
+        wait: Callable[[], object] = nothing,
     ):
         self.cfg, self.loop, self.log, self.evaluate, self.save = cfg, loop, log, evaluate, save
+        self.seal, self.wait = seal, wait
+        self.optims = [(name, module) for name, module in loop.named_modules() if isinstance(module, Optim)]
         self.progress = Progress()
         self.metrics: Metrics = {}  # of the last update
         self.wall_s = 0.0  # before this process
         self.started = time.monotonic()
         self.last = (self.started, loop.steps, loop.updates)
-        self.saved: int | None = None  # step of the last snapshot
 
     def run(self, signals: Signals) -> str:
-        """Train until `total_steps` or a signal. Returns "done" or "stopped"; raises RunError where numbers broke."""
+        """Train until `total_steps` or a signal, and until the last snapshot is on disk. Returns "done" or "stopped";
+        raises RunError where numbers broke, SnapshotError where the disk did not have the last one."""
+        status = self.train(signals)
+        self.wait()
+        return status
+
+    def train(self, signals: Signals) -> str:
         loop, cfg, progress = self.loop, self.cfg, self.progress
-        self.last, self.saved = (time.monotonic(), loop.steps, loop.updates), loop.steps
+        self.last = (time.monotonic(), loop.steps, loop.updates)
         while min(loop.steps, progress.settled) < cfg.total_steps:
             before = progress.settled
             if loop.steps == before:  # else a resumed run still owes the row of its last tick
                 self.metrics = loop.tick() or self.metrics
+                self.attempt(self.seal)
             try:
                 self.settle()
             except EvaluationInterruptedError:
-                self.snapshot()
+                self.snapshot([step_name(loop.steps)])
                 return "stopped"
             done = loop.steps >= cfg.total_steps
+            names = [BEST] if progress.best_step == loop.steps else []
             if done or signals.received or due(cfg.snapshot_every, before, loop.steps):
-                self.snapshot()
+                names.append(step_name(loop.steps))
+            self.snapshot(names)
             if signals.received and not done:
                 return "stopped"
             self.log.progress(loop.steps)
@@ -87,7 +105,7 @@ class Trainer:
         self.progress.settled = loop.steps
 
     def write_row(self, with_evaluation: bool) -> None:
-        """One row of metrics; with an evaluation, the best snapshot where it was the best."""
+        """One row of metrics, with an evaluation where one is due."""
         self.check_faults()
         loop, progress = self.loop, self.progress
         values = self.speeds()
@@ -99,7 +117,6 @@ class Trainer:
         progress.settled = loop.steps
         if with_evaluation and (progress.best_return is None or values["eval/return_mean"] > progress.best_return):
             progress.best_return, progress.best_step = values["eval/return_mean"], loop.steps
-            self.save(BEST, self.state(), {"wall_s": self.elapsed()})
         self.last = (time.monotonic(), loop.steps, loop.updates)
 
     def train_values(self) -> dict[str, float]:
@@ -131,16 +148,26 @@ class Trainer:
 
     def check_faults(self) -> None:
         """Optimisers refuse to move on a gradient that is not finite; here the run learns of it and stops."""
-        for name, module in self.loop.named_modules():
-            if isinstance(module, Optim) and module.fault:
+        for name, optim in self.optims:
+            if optim.fault:
                 raise RunError(f"{name}: loss or gradient is not finite by step {self.loop.steps}; no weight moved")
 
-    def snapshot(self) -> None:
-        if self.saved == self.loop.steps:
+    def snapshot(self, names: list[str]) -> None:
+        """Save the state under these names."""
+        if not names:
             return
         self.check_faults()
-        self.save(step_name(self.loop.steps), self.state(), {"wall_s": self.elapsed()})
-        self.saved = self.loop.steps
+        self.attempt(self.wait)
+        self.attempt(lambda: self.save(names, self.state(), {"wall_s": self.elapsed()}))
+
+    def attempt(self, save: Callable[[], object]) -> None:
+        """What the disk may refuse, now or in the background: then that is told, and training goes on or stops."""
+        try:
+            save()
+        except SnapshotError as error:
+            if self.cfg.snapshot_on_failure == "stop":
+                raise
+            self.log.message(f"{error}; training goes on")
 
     def elapsed(self) -> float:
         """Seconds of training, of earlier processes too."""
@@ -155,7 +182,7 @@ class Trainer:
         own = state.pop("trainer._extra_state")
         self.loop.load_state_dict(state)
         self.progress, self.metrics = Progress(**own["progress"]), own["metrics"]
-        self.wall_s = clocks["wall_s"]
+        self.wall_s = float(clocks["wall_s"])
 
 
 def due(period: int, before: int, after: int) -> bool:

@@ -9,6 +9,7 @@ from torch import nn
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
+from rlrun.snapshot.manifest import line
 from rlrun.snapshot.store import Store
 
 
@@ -43,6 +44,6 @@ def load_part(module: nn.Module, state: dict[str, Any], prefix: str, strict: boo
     own = {key.removeprefix(f"{prefix}."): value for key, value in state.items() if key.startswith(f"{prefix}.")}
     try:
         module.load_state_dict(own, strict=strict)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
+    except Exception as error:  # a stranger's snapshot may hold anything
+        reason = line(error).removeprefix(f"Error(s) in loading state_dict for {type(module).__name__}: ")
         raise ConfigError(f"the snapshot's {prefix} does not fit this config: {reason}") from None

@@ -1,8 +1,11 @@
 """Files and folders that are whole or absent, whatever kills the process: other name, fsync, rename, fsync the folder.
 
-Names that start with `.tmp-`, `.old-` or `.trash-` are leftovers once the process that made them is gone.
+Names that start with `.tmp-`, `.old-` or `.trash-` are leftovers once the process that made them is gone. `sync` and
+`rename` are the protections themselves: whoever makes them do less sees the fault tests fail.
 """
 
+import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 TEMPORARY, REPLACED, TRASH = ".tmp-", ".old-", ".trash-"
+RESERVE = 16 << 20  # bytes of the disk left to logs and small files
 
 
 class Written(NamedTuple):
@@ -19,14 +23,19 @@ class Written(NamedTuple):
 
 
 def write_new(path: Path, chunks: Iterable[Any]) -> Written:
-    """Write buffers to a file that must not exist yet, and wait for the disk. Hashes what it writes, without copies."""
+    """Write bytes to a file that must not exist yet, and wait for the disk. Hashes what it writes, without copies."""
     hasher, size = hashlib.sha256(), 0
-    with open(path, "xb") as file:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
         for chunk in chunks:
-            size += file.write(chunk)
-            hasher.update(chunk)
-        file.flush()
-        os.fsync(file.fileno())
+            left = memoryview(chunk)
+            size += len(left)
+            hasher.update(left)
+            while len(left):  # a call writes 2 GiB at most
+                left = left[os.write(descriptor, left) :]
+        sync(descriptor)
+    finally:
+        os.close(descriptor)
     return Written(size, hasher.hexdigest())
 
 
@@ -35,7 +44,7 @@ def replace_text(path: Path, text: str) -> None:
     temporary = path.with_name(TEMPORARY + path.name)
     temporary.unlink(missing_ok=True)
     write_new(temporary, [text.encode()])
-    os.replace(temporary, path)
+    rename(temporary, path)
     sync_folder(path.parent)
 
 
@@ -44,12 +53,12 @@ def replace_folder(source: Path, target: Path) -> None:
     old = target.with_name(REPLACED + target.name)
     if target.exists():
         remove(old)
-        os.rename(target, old)
+        rename(target, old)
     try:
-        os.rename(source, target)
+        rename(source, target)
     except OSError:
         if old.exists():
-            os.rename(old, target)
+            rename(old, target)
         raise
     sync_folder(target.parent)
     remove(old)
@@ -59,7 +68,7 @@ def remove(path: Path) -> None:
     """Delete a folder, if there is one. Nobody ever sees a part of it under its own name."""
     if path.exists():
         trash = path.with_name(f"{TRASH}{path.name}-{os.urandom(4).hex()}")
-        os.rename(path, trash)
+        rename(path, trash)
         shutil.rmtree(trash, ignore_errors=True)  # what stays is swept at the next start
 
 
@@ -74,13 +83,32 @@ def link(source: Path, target: Path) -> None:
             write_new(target, iter(lambda: file.read(1 << 20), b""))
 
 
+def rename(source: Path, target: Path) -> None:
+    """In one step, in place of a file of that name."""
+    os.rename(source, target)
+
+
+def sync(descriptor: int) -> None:
+    """Return once the disk has it."""
+    os.fsync(descriptor)
+
+
 def sync_folder(path: Path) -> None:
     """Make names created in or renamed into `path` survive a loss of power."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_space(folder: Path, size: int) -> None:
+    """OSError where `size` more bytes would leave less than the reserve: said before anything is half written."""
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    if size + RESERVE > free:
+        told = f"{size / 2**20:.1f} MiB are due and {RESERVE >> 20} kept for logs, {free / 2**20:.1f} are free"
+        raise OSError(errno.ENOSPC, told, str(folder))
 
 
 def sweep(folder: Path) -> None:
@@ -89,7 +117,8 @@ def sweep(folder: Path) -> None:
         if path.name.startswith(REPLACED):
             name = folder / path.name.removeprefix(REPLACED)
             if not name.exists():
-                os.rename(path, name)
+                rename(path, name)
     for path in list(folder.iterdir()):
         if path.name.startswith((TEMPORARY, REPLACED, TRASH)):
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

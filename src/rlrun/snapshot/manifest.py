@@ -1,11 +1,14 @@
 """The manifest: what a snapshot holds, hashed, and the proof that a folder is what its manifest says.
 
 Nothing in a snapshot is used before `verify` has passed. File names are never taken from the manifest: they follow from
-its table of rings, and the manifest must list exactly those.
+its table of rings, and the manifest must list exactly those. `check_hash`, `check_files` and `check_folder` are the
+protections themselves: whoever makes them do less sees the fault tests fail.
 """
 
 import hashlib
 import json
+import math
+import os
 import re
 import stat
 from collections.abc import Callable, Mapping
@@ -19,11 +22,15 @@ from torch import Tensor
 from rlrun.config.schema import NonNegativeInt, config
 from rlrun.errors import SnapshotError
 from rlrun.snapshot import tensors as t
-from rlrun.snapshot.segments import Table, filename
+from rlrun.snapshot.segments import SEGMENT_BYTES, Table, filename
 
 FORMAT = 1
 MANIFEST, SKELETON, AGENT, REST = "manifest.json", "state.json", "agent.safetensors", "state.safetensors"
-SIZE_LIMIT = 64 << 20  # bytes of a manifest
+MANIFEST_LIMIT = 8 << 20  # bytes: some 60,000 segments
+STATE_LIMIT = 16 << 20  # bytes of small state; arrays are no part of it
+NODE_LIMIT = 1 << 20  # lists, dicts and their items in a JSON file: few bytes can be many of them
+LINE_LIMIT = 200  # characters of a message
+CHECKSUM_LINE = re.compile(rb' "checksum": "[0-9a-f]{64}",')
 RING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*)*")  # a module path
 
 Migration = Callable[[dict[str, Any], dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]]
@@ -47,6 +54,13 @@ class Manifest:
     rings: dict[str, Table]
     files: dict[str, File]
     checksum: str  # SHA-256 of this file's text without this entry
+
+    def ring_hashes(self) -> dict[str, tuple[Table, list[str]]]:
+        """What `digest` needs of every ring."""
+        return {
+            ring: (table, [self.files[f"{ring}/{filename(block.number)}"].sha256 for block in table.blocks()])
+            for ring, table in self.rings.items()
+        }
 
 
 _reader = pydantic.TypeAdapter(Manifest)
@@ -87,6 +101,43 @@ def digest(skeleton: Mapping[str, Any], tensors: Mapping[str, Tensor], rings: Ma
     return hasher.hexdigest()
 
 
+def read_json(content: bytes | bytearray) -> Any:
+    """JSON that we could have written. ValueError for other texts: a key twice, NaN, too much of it."""
+    check_nodes(content)
+    text = content.decode()  # given bytes, `loads` would guess at encodings, and import them
+    return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse, parse_float=_float)
+
+
+def check_nodes(text: bytes | bytearray) -> None:
+    """ValueError where JSON would grow far beyond its text."""
+    if sum(text.count(letter) for letter in (b",", b"[", b"{")) > NODE_LIMIT:
+        raise ValueError(f"more than {NODE_LIMIT} items")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a key comes twice")
+    return values
+
+
+def _refuse(text: str) -> float:
+    raise ValueError(f"{text} is no number")
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _refuse("a number beyond all floats")
+
+
+def line(error: Exception) -> str:
+    """What went wrong in one printable line, though a stranger may have worded it."""
+    text = error.strerror if isinstance(error, OSError) else None
+    words = " ".join((text or str(error) or type(error).__name__).split())
+    shown = "".join(letter if letter.isprintable() else "?" for letter in words)
+    return shown if len(shown) <= LINE_LIMIT else shown[: LINE_LIMIT - 3] + "..."
+
+
 def verify(folder: Path) -> tuple[Manifest, dict[str, bytearray]]:
     """The manifest of a snapshot whose every byte is as written, and the content of its files that are not segments.
 
@@ -96,87 +147,99 @@ def verify(folder: Path) -> tuple[Manifest, dict[str, bytearray]]:
     try:
         if stat.S_ISLNK(folder.lstat().st_mode):
             raise ValueError("the folder is a link")
-        manifest = _read_manifest(folder)
-        sizes = _sizes(folder, manifest)
+        manifest = _read(folder)
+        check_files(manifest, folder.name)
+        sizes = check_folder(manifest, folder)
         contents = {}
         for part in sorted(manifest.files):
             if sizes.get(part) != manifest.files[part].size:
                 raise ValueError("missing" if part not in sizes else "size differs")
         for part in sorted(manifest.files):
-            content = _hashed(folder / part, manifest.files[part].sha256, keep=part in (SKELETON, AGENT, REST))
+            content, sha256 = _hashed(folder / part, keep=part in (SKELETON, AGENT, REST))
+            check_hash(sha256, manifest.files[part].sha256)
             if content is not None:
                 contents[part] = content
         return manifest, contents
     except FileNotFoundError:
         raise SnapshotError(f"{folder.name}: {part}: missing") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        text = error.strerror if isinstance(error, OSError) else str(error)
-        raise SnapshotError(f"{folder.name}: {part}: {text}") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
+        raise SnapshotError(f"{folder.name}: {part}: {line(error)}") from None
 
 
-def _hashed(path: Path, sha256: str, keep: bool) -> bytearray | None:
+def _hashed(path: Path, keep: bool) -> tuple[bytearray | None, str]:
     with open(path, "rb") as file:
         content = bytearray(file.read()) if keep else None
         hasher = hashlib.sha256(content) if content is not None else hashlib.file_digest(file, "sha256")
-    if hasher.hexdigest() != sha256:
-        raise ValueError("hash differs")
-    return content
+    return content, hasher.hexdigest()
 
 
-def _read_manifest(folder: Path) -> Manifest:
+def _read(folder: Path) -> Manifest:
     info = (folder / MANIFEST).lstat()
-    if not stat.S_ISREG(info.st_mode) or info.st_size > SIZE_LIMIT:
+    if not stat.S_ISREG(info.st_mode) or info.st_size > MANIFEST_LIMIT:
         raise ValueError("not a file of reasonable size")
     text = (folder / MANIFEST).read_bytes()
     try:
-        values = json.loads(text)
+        values = read_json(text)
         version = values["format"]
-        checksum = values.pop("checksum")
-        intact = checksum == _checksum(values) and _canonical({**values, "checksum": checksum}).encode() == text
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        checksum = values["checksum"]
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("not a manifest") from None
     if type(version) is int and version > FORMAT:
         raise ValueError(f"format {version} is newer than this version of rlrun, which reads up to {FORMAT}")
-    if not intact:
-        raise ValueError("hash differs")
+    check_hash(_text_checksum(text), checksum)
     try:
-        manifest = _reader.validate_json(text)
+        return _reader.validate_json(text)
     except pydantic.ValidationError as error:
         fault = error.errors()[0]
         raise ValueError(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}") from None
-    if manifest.name != folder.name:
-        raise ValueError(f"belongs to {manifest.name!r}")
-    _check_files(manifest)
-    return manifest
 
 
-def _check_files(manifest: Manifest) -> None:
+def check_hash(found: str, expected: str) -> None:
+    """ValueError where bytes are not those that were written."""
+    if found != expected:
+        raise ValueError("hash differs")
+
+
+def check_files(manifest: Manifest, name: str) -> None:
     """The listed files are those that the rings ask for, no more, no less, of the size that their rows have."""
+    if manifest.name != name:
+        raise ValueError(f"belongs to {manifest.name!r}")
     expected: dict[str, int | None] = {SKELETON: None, AGENT: None, REST: None}
     if sum(table.num_blocks for table in manifest.rings.values()) + len(expected) != len(manifest.files):
         raise ValueError("files do not match rings")  # counted first: a huge ring must not be listed
-    for name, table in manifest.rings.items():
-        if not RING_NAME.fullmatch(name):
-            raise ValueError(f"bad ring name {name!r}")
+    for ring, table in manifest.rings.items():
+        if not RING_NAME.fullmatch(ring):
+            raise ValueError(f"bad ring name {ring!r}")
+        row_bytes = table.row_bytes
+        if table.segment_rows > 1 and table.segment_rows * row_bytes > SEGMENT_BYTES:
+            raise ValueError(f"ring {ring} is cut into segments that are too large")
         for block in table.blocks():
-            expected[f"{name}/{filename(block.number)}"] = (block.hi - block.lo) * table.row_bytes
+            expected[f"{ring}/{filename(block.number)}"] = (block.hi - block.lo) * row_bytes
     for path, size in expected.items():
         if path not in manifest.files or size not in (None, manifest.files[path].size):
             raise ValueError(f"files do not match rings at {path!r}")
+    for path, limit in ((SKELETON, STATE_LIMIT), (AGENT, _memory()), (REST, _memory())):
+        if manifest.files[path].size > limit:
+            raise ValueError(f"{path} has more than {limit} bytes")
 
 
-def _sizes(folder: Path, manifest: Manifest) -> dict[str, int]:
+def check_folder(manifest: Manifest, folder: Path) -> dict[str, int]:
     """Sizes of all files there are. ValueError for anything that is not a listed, regular file."""
-    sizes = {}
+    sizes, known = {}, {*manifest.files, MANIFEST}
     for place in (folder, *(folder / name for name in manifest.rings if (folder / name).exists())):
         for path in place.iterdir():
             name, info = path.relative_to(folder).as_posix(), path.lstat()
             if stat.S_ISDIR(info.st_mode) and name in manifest.rings:
                 continue
-            if not stat.S_ISREG(info.st_mode) or name not in {*manifest.files, MANIFEST}:
+            if not stat.S_ISREG(info.st_mode) or name not in known:
                 raise ValueError(f"does not list {name!r}")
             sizes[name] = info.st_size
     return sizes
+
+
+def _memory() -> int:
+    """Bytes of this machine's memory: what is larger cannot be state that was in one."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _canonical(values: dict[str, Any]) -> str:
@@ -185,3 +248,10 @@ def _canonical(values: dict[str, Any]) -> str:
 
 def _checksum(values: dict[str, Any]) -> str:
     return hashlib.sha256(_canonical(values).encode()).hexdigest()
+
+
+def _text_checksum(text: bytes) -> str:
+    """The checksum of a manifest from its text alone: its own entry is the first, and the second line."""
+    first, _, rest = text.partition(b"\n")
+    entry, _, rest = rest.partition(b"\n")
+    return hashlib.sha256(first + b"\n" + rest).hexdigest() if CHECKSUM_LINE.fullmatch(entry) else ""

@@ -5,20 +5,31 @@ and the newest block of the rows still alive can be partial: those are written a
 that are alive; all others are written once and then linked. A file holds field after field in order of their names.
 """
 
+import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
+import pydantic
 import torch
 from torch import Tensor
 
-from rlrun.config.schema import NonNegativeInt, PositiveInt, config
-from rlrun.snapshot.atomic import Written, write_new
+from rlrun.config.schema import config
+from rlrun.snapshot.atomic import Written, check_space, write_new
 from rlrun.snapshot.tensors import DTYPES, dtype_name, raw
 
 SEGMENT_ROWS = 8192  # at most; fewer where that would exceed
 SEGMENT_BYTES = 4 << 20
+WAITING = 2  # segments of a ring copied and not yet written, at most: the extra memory of sealing
+
+
+# bounded, so that a stranger's numbers are multiplied in no time
+Count = Annotated[int, pydantic.Field(ge=0, lt=2**62)]
+Size = Annotated[int, pydantic.Field(ge=1, lt=2**62)]
+Shape = Annotated[list[Count], pydantic.Field(max_length=64)]
 
 
 class Ring(Protocol):
@@ -52,7 +63,7 @@ class Segment(NamedTuple):
 @config
 class Field:
     dtype: str
-    shape: list[NonNegativeInt]  # of one row
+    shape: Shape  # of one row
 
     def bytes(self) -> int:
         """Of one row. ValueError for an unknown dtype."""
@@ -65,9 +76,9 @@ class Field:
 class Table:
     """What a ring holds, and how it is cut."""
 
-    total: NonNegativeInt
-    capacity: PositiveInt
-    segment_rows: PositiveInt
+    total: Count
+    capacity: Size
+    segment_rows: Size
     fields: dict[str, Field]
 
     @property
@@ -130,49 +141,93 @@ def unpack(content: Any, table: Table, block: Block) -> dict[str, Tensor]:
 
 
 class SegmentLog:
-    """Which full blocks of one ring lie on disk. New ones go to `folder` until a snapshot takes them over."""
+    """Which full blocks of one ring lie on disk, or are on their way there.
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    Rows are copied by the caller, who owns the ring; `submit` runs what touches the disk, in order, elsewhere. New
+    segments go to `folder` until a snapshot takes them over.
+    """
+
+    def __init__(self, folder: Path, submit: Callable[..., "Future[Any]"]):
+        self.folder, self.submit = folder, submit
         self.table: Table | None = None
-        self.segments: dict[int, Segment] = {}
+        self.segments: dict[int, Future[Segment]] = {}
+        self.waiting: deque[Future[Segment]] = deque()
+        self.due = 0  # rows with which the next block is full
 
-    def seal(self, ring: Ring) -> Table:
-        """Write the blocks that have filled since the last call; forget those that are no longer alive."""
+    def idle(self, ring: Ring) -> bool:
+        """Whether `seal` would have nothing to do. Cheap enough for every tick."""
+        if self.table is None or ring.total < self.table.total:
+            return False
+        return ring.total < self.due or (len(self.waiting) == WAITING and not self.waiting[0].done())
+
+    def seal(self, ring: Ring, all_of_it: bool = False) -> Table:
+        """Copy the blocks that have filled since the last call and have them written; forget those no longer alive.
+
+        Blocks that the disk is too slow for stay in the ring until the next call. With `all_of_it` this one waits; it
+        also looks at what was written before, and writes again what failed or is gone.
+        """
         before, table = self.table, describe(ring)
         grown = (  # else another content: a ring that was emptied or made anew
             before is not None
             and (before.fields, before.segment_rows) == (table.fields, table.segment_rows)
             and before.total <= table.total
         )
-        self.table = table
         full = {block.number: block for block in table.blocks() if table.full(block)}
         for number, segment in list(self.segments.items()):
-            if not (grown and number in full and segment.path.exists()):
-                self._forget(number)
+            if not (grown and number in full) or (all_of_it and _lost(segment)):
+                del self.segments[number]
+                self.submit(self.discard, [number])  # in its turn: it may be on its way, or be needed by a snapshot
+        self.table, self.due = table, (table.total // table.segment_rows + 1) * table.segment_rows
         for number, block in full.items():
             if number not in self.segments:
-                self._write(block, ring, table)
+                if not self._room(all_of_it):
+                    self.due = block.hi
+                    break
+                content = pack(ring.read(block.lo, block.hi), table, block)
+                self.segments[number] = self.submit(self._write, number, content)
+                self.waiting.append(self.segments[number])
         return table
 
-    def moved(self, folder: Path) -> None:
-        """A snapshot has linked every segment into its own folder: those are the files to link from now on."""
-        for number, (path, written) in list(self.segments.items()):
-            self.segments[number] = Segment(folder / path.name, written)
-            if path.parent == self.folder:
-                path.unlink(missing_ok=True)
+    def discard(self, numbers: Iterable[int]) -> None:
+        """Files in `folder` that have done their service."""
+        for number in numbers:
+            with contextlib.suppress(OSError):  # swept at the next start
+                (self.folder / filename(number)).unlink(missing_ok=True)
 
-    def restored(self, table: Table, segments: dict[int, Segment]) -> None:
+    def moved(self, folder: Path, segments: Mapping[int, "Future[Segment]"]) -> None:
+        """From now on these are to be linked from a snapshot's folder."""
+        for number, segment in segments.items():
+            if self.segments.get(number) is segment:
+                path, written = segment.result()
+                self.segments[number] = _ready(Segment(folder / path.name, written))
+
+    def restored(self, table: Table, segments: Mapping[int, Segment]) -> None:
         """The ring was just filled from these files."""
-        self.table, self.segments = table, segments
+        self.table, self.due = table, 0
+        self.segments = {number: _ready(segment) for number, segment in segments.items()}
 
-    def _write(self, block: Block, ring: Ring, table: Table) -> None:
+    def _room(self, wait: bool) -> bool:
+        while self.waiting and (self.waiting[0].done() or (wait and len(self.waiting) == WAITING)):
+            self.waiting.popleft().exception()  # waits; whether it failed is for the snapshot that needs it
+        return len(self.waiting) < WAITING
+
+    def _write(self, number: int, content: list[memoryview]) -> Segment:
+        path = self.folder / filename(number)
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / filename(block.number)
         path.unlink(missing_ok=True)  # never write into a file that a snapshot may share
-        self.segments[block.number] = Segment(path, write_new(path, pack(ring.read(block.lo, block.hi), table, block)))
+        check_space(self.folder, sum(map(len, content)))
+        try:
+            return Segment(path, write_new(path, content))
+        except BaseException:
+            self.discard([number])  # a part is of no use to anyone
+            raise
 
-    def _forget(self, number: int) -> None:
-        path = self.segments.pop(number).path
-        if path.parent == self.folder:
-            path.unlink(missing_ok=True)
+
+def _ready(segment: Segment) -> "Future[Segment]":
+    future: Future[Segment] = Future()
+    future.set_result(segment)
+    return future
+
+
+def _lost(segment: "Future[Segment]") -> bool:
+    return segment.done() and (segment.exception() is not None or not segment.result().path.exists())

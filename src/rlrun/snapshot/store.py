@@ -1,26 +1,29 @@
 """The snapshots of one run: saving, loading with fall-back, retention.
 
-Saving has two halves. `_copy` takes a consistent copy of all state, on the caller's thread; `_write` turns it into a
-folder and needs nothing from the run any more, so that it may go to another thread.
+Saving has two halves. `_copy` takes a consistent copy of all state, on the caller's thread; `_write` turns it into
+folders and needs nothing from the run any more. It runs on the store's one writer thread, after the segments that were
+sealed before it, while training goes on.
 """
 
+import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import safetensors.torch
 from torch import Tensor
 
 from rlrun.errors import SnapshotError
-from rlrun.snapshot import atomic, manifest, tree
+from rlrun.snapshot import atomic, manifest, tensors, tree
 from rlrun.snapshot.segments import Block, Ring, Segment, SegmentLog, Table, describe, filename, pack, unpack
 
 LATEST, BEST = "LATEST", "best"
-STEP = re.compile(r"step_(\d{9,})")
+STEP = re.compile(r"step_([0-9]{9,18})")
 STAGING = atomic.TEMPORARY + "segments"  # full segments between two snapshots
 
 
@@ -43,6 +46,14 @@ class Snapshot:
     _files: dict[str, manifest.File] = field(default_factory=dict, repr=False)
     _logs: dict[str, SegmentLog] = field(default_factory=dict, repr=False)
 
+    @property
+    def step(self) -> int:
+        """Of the run when it was saved. SnapshotError where a stranger's header does not say."""
+        step = self.header.get("step")
+        if type(step) is not int or step < 0:
+            raise SnapshotError(f"{self.name}: {manifest.MANIFEST}: header.step: not a number of steps")
+        return step
+
     def restore_ring(self, name: str, ring: Ring) -> None:
         """Put all living rows back into an equally shaped ring. SnapshotError where it is not."""
         table = self._rings.get(name)
@@ -52,12 +63,14 @@ class Snapshot:
         segments = {}
         for block in table.blocks():
             part = f"{name}/{filename(block.number)}"
+            known = self._files[part]
             try:
-                ring.write(block.lo, unpack(bytearray((self.path / part).read_bytes()), table, block))
+                content = bytearray((self.path / part).read_bytes())  # it was verified, but a while ago
+                manifest.check_hash(hashlib.sha256(content).hexdigest(), known.sha256)
+                ring.write(block.lo, unpack(content, table, block))
             except (OSError, ValueError) as error:
-                raise SnapshotError(f"{self.name}: {part}: {error}") from None
+                raise SnapshotError(f"{self.name}: {part}: {manifest.line(error)}") from None
             if table.full(block):
-                known = self._files[part]
                 segments[block.number] = Segment(self.path / part, atomic.Written(known.size, known.sha256))
         if ring.total != table.total:
             raise SnapshotError(f"{self.name}: {name}: restored to {ring.total} rows, {table.total} were saved")
@@ -76,30 +89,50 @@ class Snapshot:
 @dataclass(frozen=True)
 class _RingCopy:
     table: Table
-    segments: dict[int, Segment]  # full blocks, by number: on disk already
-    partial: dict[Block, dict[str, Tensor]]  # the oldest and the newest block: rows in memory
+    segments: dict[int, "Future[Segment]"]  # full blocks, by number: on disk before this copy is written
+    partial: dict[Block, list[memoryview]]  # the oldest and the newest block: bytes in memory
 
 
 @dataclass(frozen=True)
 class _Copy:
-    name: str
+    names: tuple[str, ...]
     header: dict[str, Any]
     clocks: dict[str, Any]
-    skeleton: str
+    skeleton: bytes
     tensors: dict[str, Tensor]
     rings: dict[str, _RingCopy]
 
+    @property
+    def size(self) -> int:
+        """Bytes that a folder of it takes, nearly."""
+        partial = [part for ring in self.rings.values() for parts in ring.partial.values() for part in parts]
+        return len(self.skeleton) + sum(t.nbytes for t in self.tensors.values()) + sum(map(len, partial))
+
+
+class _UnderWay(NamedTuple):
+    name: str  # of the folder that the segments will be linked from
+    segments: dict[str, dict[int, "Future[Segment]"]]
+    written: "Future[SnapshotError | None]"
+
 
 class Store:
-    """RUN/snapshots. With `keep` the caller is the run's one writer; without, it only reads and touches nothing."""
+    """RUN/snapshots. With `keep` the caller is the run's one writer; without, it only reads and touches nothing.
 
-    def __init__(self, run: Path, keep: int = 0):
+    Kept are the latest `keep`, the best, and with `archive_every` the first of every so many steps.
+    """
+
+    def __init__(self, run: Path, keep: int = 0, archive_every: int = 0):
         self.folder = Path(run) / "snapshots"
-        self.keep = keep
+        self.keep, self.archive_every = keep, archive_every
         self._logs: dict[str, SegmentLog] = {}
+        self._writer = ThreadPoolExecutor(1, "snapshots")  # starts its thread with the first job
+        self._under_way: _UnderWay | None = None
         if keep:
-            self.folder.mkdir(exist_ok=True)
-            atomic.sweep(self.folder)
+            try:
+                self.folder.mkdir(exist_ok=True)
+                atomic.sweep(self.folder)
+            except OSError as error:
+                raise _fault(f"{self.folder}: cannot be written", error) from error
 
     def names(self) -> list[str]:
         """Snapshots that were finished, newest first, `best` last."""
@@ -108,29 +141,66 @@ class Store:
 
     def save(
         self,
-        name: str,
+        names: str | Iterable[str],
         state: Mapping[str, Any],
         rings: Mapping[str, Ring],
         header: dict[str, Any],
         clocks: dict[str, Any],
-    ) -> Path:
-        """Write a snapshot: `step_...` (moves LATEST, applies retention) or `best`; an older one of that name goes.
+        first: Callable[[], object] | None = None,
+    ) -> None:
+        """Take a snapshot now, and have it written behind the caller's back, under one or more names.
 
-        `header` and `clocks` are JSON. Raises SnapshotError when the disk will not have it (all earlier snapshots stay
-        good), TypeError for state that cannot be stored.
+        `step_...` moves LATEST and applies retention, `best` does not; an older one of that name goes. `header` and
+        `clocks` are JSON. The writer calls `first` before all else: what else must be on disk by then.
+
+        Waits for the write before. Raises what `wait` raises, and then nothing was saved; TypeError or ValueError for
+        state that cannot be stored.
         """
-        if not (self.keep and (STEP.fullmatch(name) or name == BEST)):
-            raise ValueError(f"cannot save {name!r} in a store that keeps {self.keep}")
+        names = (names,) if isinstance(names, str) else tuple(names)
+        if not (self.keep and names and all(STEP.fullmatch(name) or name == BEST for name in names)):
+            raise ValueError(f"cannot save {names} in a store that keeps {self.keep}")
+        self.wait()
+        copy = self._copy(names, state, rings, header, clocks)
+        segments = {name: ring.segments for name, ring in copy.rings.items()}
+        self._under_way = _UnderWay(names[-1], segments, self._writer.submit(self._write, copy, first))
+
+    def seal(self, rings: Mapping[str, Ring]) -> None:
+        """Have the segments written that have filled, so that a snapshot need not. Meant for every tick: mostly idle.
+
+        Raises what `wait` raises, where the write before is over.
+        """
+        if self._under_way and self._under_way.written.done():
+            self.wait()
+        for name, ring in rings.items():
+            log = self._logs.get(name) or self._log(name)
+            if not log.idle(ring):
+                log.seal(ring)
+
+    def wait(self) -> None:
+        """Return once the last snapshot is on disk. Raises SnapshotError, once, where the disk will not have it; all
+        earlier snapshots stay good."""
+        if self._under_way is None:
+            return
+        last, self._under_way = self._under_way, None
+        fault = last.written.result()
+        for name, segments in last.segments.items():
+            self._logs[name].moved(self.folder / last.name / name, segments)
+        if fault:
+            raise fault
+
+    def close(self) -> None:
+        """Wait for the last snapshot and let the writer go. Raises what `wait` raises."""
         try:
-            return self._write(self._copy(name, state, rings, header, clocks))
-        except OSError as error:
-            raise SnapshotError(f"{name}: cannot be written: {error.strerror} ({error.filename})") from error
+            self.wait()
+        finally:
+            self._writer.shutdown()
 
     def load(self, name: str | None = None) -> Snapshot:
         """The snapshot of that name; without one, LATEST, else the newest good `step_...`, else `best`.
 
         Raises SnapshotError with one line for each snapshot that was tried.
         """
+        self.wait()
         faults: list[str] = []
         for candidate in [name] if name is not None else self._candidates(faults):
             try:
@@ -143,16 +213,22 @@ class Store:
         raise SnapshotError("\n".join(faults) or f"{self.folder}: no snapshot")
 
     def _candidates(self, faults: list[str]) -> list[str]:
-        names = self.names()
-        try:
-            latest = (self.folder / LATEST).read_text(encoding="utf-8").strip()
-        except (OSError, ValueError):
-            latest = ""
+        names, latest = self.names(), self._latest()
         if latest:
             return [latest, *(name for name in names if name != latest)]
         if names:
             faults.append(f"{LATEST}: names no snapshot")
         return names
+
+    def _latest(self) -> str | None:
+        try:
+            info = (self.folder / LATEST).lstat()
+            if not stat.S_ISREG(info.st_mode) or info.st_size > 100:
+                return None
+            name = (self.folder / LATEST).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError):
+            return None
+        return name if STEP.fullmatch(name) else None
 
     def _read(self, name: str) -> Snapshot:
         if not (STEP.fullmatch(name) or name == BEST):
@@ -160,63 +236,89 @@ class Store:
         path = self.folder / name
         facts, contents = manifest.verify(path)
         try:
-            tensors = {}
+            arrays = {}
             for part in (manifest.AGENT, manifest.REST):
-                tensors.update(safetensors.torch.load(bytes(contents[part])))
+                arrays.update(tensors.load(contents[part]))
             part = manifest.SKELETON
-            state = tree.decode(json.loads(contents[part]), tensors)
+            skeleton = manifest.read_json(contents[part])
+            state = tree.decode(skeleton, arrays)
             header, part = facts.header, manifest.MANIFEST
+            manifest.check_hash(manifest.digest(skeleton, arrays, facts.ring_hashes()), facts.digest)
             for version in range(facts.format, manifest.FORMAT):
                 header, state = manifest.MIGRATIONS[version](header, state)
         except Exception as error:  # right hashes prove nothing about content that a stranger wrote
-            raise SnapshotError(f"{name}: {part}: cannot be read ({' '.join(str(error).split())[:200]})") from None
+            raise SnapshotError(f"{name}: {part}: cannot be read ({manifest.line(error)})") from None
         logs = {ring: self._log(ring) for ring in facts.rings}
         return Snapshot(name, path, header, facts.clocks, facts.digest, state, [], facts.rings, facts.files, logs)
 
     def _log(self, ring: str) -> SegmentLog:
         if not manifest.RING_NAME.fullmatch(ring):
             raise ValueError(f"bad ring name {ring!r}")
-        return self._logs.setdefault(ring, SegmentLog(self.folder / STAGING / ring))
+        return self._logs.setdefault(ring, SegmentLog(self.folder / STAGING / ring, self._writer.submit))
 
-    def _copy(self, name: str, state: Any, rings: Mapping[str, Ring], header: Any, clocks: Any) -> _Copy:
-        skeleton, tensors = tree.encode(state)
+    # --- the caller's half -------------------------------------------------------------------------------------------
+
+    def _copy(self, names: tuple[str, ...], state: Any, rings: Mapping[str, Ring], header: Any, clocks: Any) -> _Copy:
+        skeleton, arrays = tree.encode(state)
+        text = json.dumps(skeleton).encode()
+        manifest.check_nodes(text)
+        if len(text) > manifest.STATE_LIMIT:
+            raise ValueError(f"state of more than {manifest.STATE_LIMIT} bytes, arrays not counted")
         copies = {}
-        for ring_name, ring in rings.items():
-            log = self._log(ring_name)
-            table = log.seal(ring)
+        for name, ring in rings.items():
+            log = self._log(name)
+            table = log.seal(ring, all_of_it=True)
             partial = [block for block in table.blocks() if not table.full(block)]
-            rows = {block: ring.read(block.lo, block.hi) for block in partial}
-            copies[ring_name] = _RingCopy(table, dict(log.segments), rows)
-        return _Copy(name, header, clocks, json.dumps(skeleton), tensors, copies)
+            rows = {block: pack(ring.read(block.lo, block.hi), table, block) for block in partial}
+            copies[name] = _RingCopy(table, dict(log.segments), rows)
+        return _Copy(names, _plain(header), _plain(clocks), text, arrays, copies)
 
-    def _write(self, copy: _Copy) -> Path:
-        folder, target = self.folder / f"{atomic.TEMPORARY}{copy.name}", self.folder / copy.name
+    # --- the writer's half -------------------------------------------------------------------------------------------
+
+    def _write(self, copy: _Copy, first: Callable[[], object] | None) -> SnapshotError | None:
+        """Raises SnapshotError where it is not written, returns one where it is, but older ones do not go."""
+        name = copy.names[-1]
+        try:
+            if first:
+                first()
+            atomic.check_space(self.folder, copy.size * len(copy.names))
+            for name in copy.names:
+                self._write_folder(copy, name)
+            for name in copy.names:
+                if name != BEST:
+                    atomic.replace_text(self.folder / LATEST, name + "\n")
+        except OSError as error:
+            raise _fault(f"{name}: cannot be written", error) from error
+        for ring, part in copy.rings.items():
+            self._logs[ring].discard(part.segments)
+        try:
+            self._retain([name for name in copy.names if name != BEST])
+        except OSError as error:
+            return _fault(f"{name}: is written, but older ones cannot be removed", error)
+        return None
+
+    def _write_folder(self, copy: _Copy, name: str) -> None:
+        folder = self.folder / f"{atomic.TEMPORARY}{name}"
         atomic.remove(folder)
         folder.mkdir()
         try:
             files = self._write_state(copy, folder)
             blocks = {name: self._write_ring(ring, folder / name) for name, ring in copy.rings.items()}
-            self._write_manifest(copy, folder, files, blocks)
-            atomic.replace_folder(folder, target)
+            self._write_manifest(copy, name, folder, files, blocks)
+            atomic.replace_folder(folder, self.folder / name)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        for name in copy.rings:
-            self._log(name).moved(target / name)
-        if copy.name != BEST:
-            atomic.replace_text(self.folder / LATEST, copy.name + "\n")
-            self._retain(copy.name)
-        return target
 
     def _write_state(self, copy: _Copy, folder: Path) -> dict[str, atomic.Written]:
         agent = {place: tensor for place, tensor in copy.tensors.items() if place.startswith("agent.")}
         rest = {place: tensor for place, tensor in copy.tensors.items() if place not in agent}
         contents = {
-            manifest.AGENT: safetensors.torch.save(agent),
-            manifest.REST: safetensors.torch.save(rest),
-            manifest.SKELETON: copy.skeleton.encode(),
+            manifest.AGENT: tensors.dump(agent),
+            manifest.REST: tensors.dump(rest),
+            manifest.SKELETON: [memoryview(copy.skeleton)],
         }
-        return {name: atomic.write_new(folder / name, [content]) for name, content in contents.items()}
+        return {name: atomic.write_new(folder / name, content) for name, content in contents.items()}
 
     def _write_ring(self, ring: _RingCopy, folder: Path) -> dict[str, atomic.Written]:
         written = {}
@@ -224,35 +326,55 @@ class Store:
         for block in ring.table.blocks():
             path = folder / filename(block.number)
             if block in ring.partial:
-                written[path.name] = atomic.write_new(path, pack(ring.partial[block], ring.table, block))
+                written[path.name] = atomic.write_new(path, ring.partial[block])
             else:
-                segment = ring.segments[block.number]
+                segment = ring.segments[block.number].result()
                 atomic.link(segment.path, path)
                 written[path.name] = segment.written
         atomic.sync_folder(folder)
         return written
 
-    def _write_manifest(self, copy: _Copy, folder: Path, files: dict[str, Any], blocks: dict[str, Any]) -> None:
-        tables = {name: ring.table for name, ring in copy.rings.items()}
-        hashes = {name: (tables[name], [w.sha256 for w in written.values()]) for name, written in blocks.items()}
+    def _write_manifest(
+        self, copy: _Copy, name: str, folder: Path, files: dict[str, Any], blocks: dict[str, Any]
+    ) -> None:
+        tables = {ring: part.table for ring, part in copy.rings.items()}
+        hashes = {ring: (tables[ring], [w.sha256 for w in written.values()]) for ring, written in blocks.items()}
         text = manifest.dump(
-            name=copy.name,
+            name=name,
             digest=manifest.digest(json.loads(copy.skeleton), copy.tensors, hashes),
             header=copy.header,
             clocks=copy.clocks,
             rings=tables,
-            files={**files, **{f"{name}/{part}": w for name, parts in blocks.items() for part, w in parts.items()}},
+            files={**files, **{f"{ring}/{part}": w for ring, parts in blocks.items() for part, w in parts.items()}},
         )
         atomic.write_new(folder / manifest.MANIFEST, [text.encode()])
         atomic.sync_folder(folder)
 
-    def _retain(self, newest: str) -> None:
-        """Keep the latest `keep`. Steps beyond the newest are of a future that this run has left."""
-        steps = [name for name in self.names() if name != BEST]
-        past = [name for name in steps if _step(name) <= _step(newest)]
-        for name in {*steps} - {*past[: self.keep]}:
-            atomic.remove(self.folder / name)
+    def _retain(self, written: list[str]) -> None:
+        """Take away what is not to be kept. Steps beyond the newest are of a future that this run has left."""
+        for newest in written:
+            steps = [name for name in self.names() if name != BEST]
+            past = [name for name in steps if _step(name) <= _step(newest)]
+            for name in {*steps} - {*past[: self.keep], *self._archive(past)}:
+                atomic.remove(self.folder / name)
+
+    def _archive(self, steps: list[str]) -> list[str]:
+        """The first at or past every multiple of `archive_every`; `steps` are newest first."""
+        if not self.archive_every:
+            return []
+        first = {_step(name) // self.archive_every: name for name in steps}
+        return [name for multiple, name in first.items() if multiple > 0]
+
+
+def _plain(values: Any) -> Any:
+    """A copy of JSON values."""
+    return json.loads(json.dumps(values, allow_nan=False))
 
 
 def _step(name: str) -> int:
     return int(name.removeprefix("step_"))
+
+
+def _fault(what: str, error: OSError) -> SnapshotError:
+    place = f" ({error.filename})" if error.filename else ""
+    return SnapshotError(f"{what}: {error.strerror or error}{place}")

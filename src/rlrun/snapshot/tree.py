@@ -29,9 +29,18 @@ def encode(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]
     return {name: _encode(tree, _escape(name), tensors) for name, tree in state.items()}, tensors
 
 
-def decode(skeleton: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The state again. Raises KeyError, TypeError or ValueError for what `encode` cannot have written."""
-    return {name: _decode(tree, tensors) for name, tree in skeleton.items()}
+def decode(skeleton: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The state again. Raises KeyError, TypeError or ValueError for what `encode` cannot have written.
+
+    Every tensor has one place: a skeleton that names one twice could make terabytes of a small file.
+    """
+    if not isinstance(skeleton, dict):
+        raise TypeError("not a state")
+    unused = dict(tensors)
+    state = {name: _decode(tree, unused) for name, tree in skeleton.items()}
+    if unused:
+        raise ValueError(f"{min(unused)!r} belongs to nothing")
+    return state
 
 
 def _encode(tree: Any, place: str, tensors: dict[str, Tensor]) -> Any:
@@ -77,36 +86,42 @@ def _encode_array(leaf: Any, place: str, tensors: dict[str, Tensor]) -> dict[str
     return {tag: place}
 
 
-def _decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+def _decode(tree: Any, unused: dict[str, Tensor]) -> Any:
     if isinstance(tree, list):
-        return [_decode(item, tensors) for item in tree]
+        return [_decode(item, unused) for item in tree]
     if not isinstance(tree, dict):
         return tree
-    tag = next(iter(tree), "")
-    if not tag.startswith("$"):
-        return {key: _decode(value, tensors) for key, value in tree.items()}
-    return _decode_tag(tag, tree[tag], tensors)
+    if not any(key.startswith("$") for key in tree):
+        return {key: _decode(value, unused) for key, value in tree.items()}
+    ((tag, value),) = tree.items()
+    return _decode_tag(tag, value, unused)
 
 
-def _decode_tag(tag: str, value: Any, tensors: Mapping[str, Tensor]) -> Any:
+def _decode_tag(tag: str, value: Any, unused: dict[str, Tensor]) -> Any:
     match tag:
-        case "$int":
+        case "$int" if hex(int(value, 16)) == value:
             return int(value, 16)
         case "$float":
             return struct.unpack(">d", bytes.fromhex(value))[0]
-        case "$tuple":
-            return tuple(_decode(value, tensors))
-        case "$dict":
-            return {key: item for key, item in _decode(value, tensors)}
+        case "$tuple" if isinstance(value, list):
+            return tuple(_decode(value, unused))
+        case "$dict" if isinstance(value, list):
+            return {key: item for key, item in _decode(value, unused)}
         case "$tensor":
-            return tensors[value]
+            return _take(value, unused)
         case "$bytes":
-            return tensors[value].numpy().tobytes()
+            return _take(value, unused).numpy().tobytes()
         case "$array":
-            return tensors[value].numpy()
+            return _take(value, unused).numpy()
         case "$scalar":
-            return tensors[value].numpy()[()]
-    raise ValueError(f"unknown tag {tag!r}")
+            return _take(value, unused).numpy()[()]
+    raise ValueError(f"bad tag {tag!r}")
+
+
+def _take(place: Any, unused: dict[str, Tensor]) -> Tensor:
+    if place not in unused:
+        raise ValueError(f"{place!r} is not there, or named twice")
+    return unused.pop(place)
 
 
 def _plain(key: Any) -> bool:
