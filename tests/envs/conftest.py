@@ -17,6 +17,7 @@ def env_config(id: str, num_envs: int = 1, **values: Any) -> EnvConfig:
         "max_episode_steps": None,
         "instance_seed": None,
         "timeout_s": 10.0,
+        "on_failure": "raise",
     }
     return EnvConfig(id=id, num_envs=num_envs, **{**base, **values})
 

@@ -10,7 +10,8 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
-from rlrun.envs.state import EPISODE_END, NATIVE, decode, encode
+from rlrun.envs.selftest import EPISODE_END, NATIVE
+from rlrun.envs.state import decode, encode
 from rlrun.envs.vector import VectorEnv
 
 MUJOCO = ["HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5", "Reacher-v5", "Pusher-v5", "Swimmer-v5"]
@@ -29,10 +30,10 @@ def same(one, other):
     return all(torch.equal(a, b) for a, b in tensors) and one.info == other.info
 
 
-def goes_on_exactly(make, id, backend, **values):
+def goes_on_exactly(make, id, backend, method=NATIVE, **values):
     """Disturbed and undisturbed runs agree over resets, and so do the states they end in."""
     env = make(id, 2, backend=backend, **values)
-    assert env.method == NATIVE and env.exactness == "exact"
+    assert env.method == method and env.exactness == "exact"
     env.reset()
     for action in actions(env, 25):
         env.step(action)
@@ -93,39 +94,49 @@ def test_restoring_before_the_first_reset_leaves_it_to_come(make):
     assert other.obs is None and torch.equal(other.reset(), env.reset())
 
 
-class Hidden(gym.Env):
-    """Keeps its state where nobody can save it."""
+def test_what_can_be_saved_is_not_recorded(make):
+    env = make("CartPole-v1")
+    env.reset()
+    env.step(torch.tensor([0]))
+    assert env.method == NATIVE
+    slot = env.pool.slots[0]
+    assert slot.episode is None and not slot.recording
+
+
+class Elsewhere(gym.Env):
+    """Draws from a generator that is not its own: it can neither be saved nor played again."""
 
     observation_space, action_space = spaces.Box(-np.inf, np.inf, (1,)), spaces.Discrete(2)
+    generator = np.random.default_rng()
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.walk = iter(range(int(self.np_random.integers(100)), 1000))
-        return np.array([next(self.walk)], np.float32), {}
+        return self.np_random.random(1, np.float32), {}
 
     def step(self, action):
-        return np.array([next(self.walk)], np.float32), 1.0, False, False, {}
+        return Elsewhere.generator.random(1, np.float32), 1.0, False, False, {}
 
 
 def test_what_cannot_be_saved_ends_its_episode_and_says_so(make):
-    gym.registry.pop("test/Hidden-v0", None)
-    gym.register("test/Hidden-v0", Hidden)
-    env = make("test/Hidden-v0", 2)
+    gym.registry.pop("test/Elsewhere-v0", None)
+    gym.register("test/Elsewhere-v0", Elsewhere)
+    env = make("test/Elsewhere-v0", 2)
     assert env.method == EPISODE_END
-    assert env.exactness.startswith("not exact, because episodes of test/Hidden-v0 end at a restore: ")
+    assert env.exactness.startswith("not exact, because episodes of test/Elsewhere-v0 end at a restore: ")
     env.reset()
     before = env.step(torch.tensor([0, 0])).obs
     tree = env.get_extra_state()
     rows = []
     for seed in (1, 2):
-        other = make("test/Hidden-v0", 2, seed=seed)
+        other = make("test/Elsewhere-v0", 2, seed=seed)
         other.set_extra_state(tree)
         assert torch.equal(other.obs, before)
         cut = other.step(torch.tensor([1, 1]))
         assert cut.weight.tolist() == [0, 0] and cut.truncated.all() and not cut.terminated.any()
-        assert torch.equal(cut.final_obs, before) and cut.info["episodes"] == []
-        rows += [cut.obs, other.step(torch.tensor([0, 0])).obs]
-    assert torch.equal(rows[0], rows[2]) and torch.equal(rows[1], rows[0] + 1)  # resumed twice: equal
+        assert torch.equal(cut.final_obs, before) and cut.info == {"episodes": []}
+        assert other.step(torch.tensor([0, 0])).weight.tolist() == [1, 1]
+        rows.append(cut.obs)
+    assert torch.equal(rows[0], rows[1]) and rows[0][0] != rows[0][1]  # resumed twice: equal
 
 
 def test_a_state_of_another_model_ends_the_episode_too(make):
@@ -143,9 +154,13 @@ def test_a_simulator_of_its_own_ends_its_episodes():
     venv = SyncVectorEnv([lambda: gym.make("CartPole-v1")])
     env = VectorEnv(venv, np.random.SeedSequence(0))
     env.reset()
+    env.step(torch.tensor([0]))
     env.set_extra_state(env.get_extra_state())
     assert env.method == EPISODE_END and env.step(torch.tensor([0])).truncated.item()
-    assert env.step(torch.tensor([0])).weight.item() == 1
+    steps = [env.step(torch.tensor([0])) for _ in range(20)]
+    assert steps[0].weight.item() == 1
+    total, length = next(step.info["episodes"][0] for step in steps if step.info["episodes"])
+    assert total == length < 20
     env.close()
 
 

@@ -7,7 +7,7 @@ import torch
 from gymnasium import spaces
 
 from rlrun.envs.vector import child_seed
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, RunError
 from rlrun.types import Spec
 
 
@@ -71,6 +71,47 @@ def test_steps_are_not_views_of_the_simulator(make):
     walk = make("CliffWalking-v1")
     obs, step = walk.reset(), walk.step(torch.tensor([0]))
     assert obs.item() == 36 and step.obs.item() == 24  # up from the corner: 48 squares in rows of 12
+
+
+class Reusing(gym.Env):
+    """Writes every observation where the last one was."""
+
+    observation_space, action_space = spaces.Box(0, 9, (1,)), spaces.Discrete(2)
+    buffer = np.zeros(1, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.buffer[:] = 0
+        return self.buffer, {}
+
+    def step(self, action):
+        self.buffer += 1
+        return self.buffer, 0.0, self.buffer[0] == 2, False, {}
+
+
+def test_a_final_observation_is_not_overwritten_by_the_reset(make):
+    gym.registry.pop("test/Reusing-v0", None)
+    gym.register("test/Reusing-v0", Reusing)
+    env = make("test/Reusing-v0")
+    env.reset()
+    steps = [env.step(torch.tensor([0])) for _ in range(2)]
+    assert [step.final_obs.item() for step in steps] == [1, 2] and steps[1].obs.item() == 0
+
+
+class Growing(gym.Env):
+    """No two are alike."""
+
+    action_space, made = spaces.Discrete(2), 0
+
+    def __init__(self):
+        Growing.made += 1
+        self.observation_space = spaces.Box(0, 1, (Growing.made,))
+
+
+def test_environments_of_one_batch_must_be_alike(make):
+    gym.registry.pop("test/Growing-v0", None)
+    gym.register("test/Growing-v0", Growing)
+    with pytest.raises(RunError, match=r"#1: its observation or action space is not that of the first environment"):
+        make("test/Growing-v0", 2)
 
 
 def test_a_time_limit_truncates(make):

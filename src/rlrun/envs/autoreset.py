@@ -47,7 +47,7 @@ class Disabled(SameStep):
         ended = terminated | truncated
         if not ended.any():
             return Raw(obs, reward, terminated, truncated, None, None)
-        final = _copy(obs)
+        final = copied(obs)
         obs, _ = self.venv.reset(options={"reset_mask": ended})
         return Raw(obs, reward, terminated, truncated, final, None)
 
@@ -85,22 +85,27 @@ def adapter(venv: GymVectorEnv) -> SameStep:
     return ADAPTERS[AutoresetMode(venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))](venv)
 
 
-def _copy(obs: Obs) -> Obs:
-    return {key: _copy(value) for key, value in obs.items()} if isinstance(obs, dict) else obs.copy()
+def copied(obs: Obs) -> Obs:
+    return {key: copied(value) for key, value in obs.items()} if isinstance(obs, dict) else obs.copy()
 
 
 def _placed(obs: Obs, final: np.ndarray) -> Obs:
     """`obs` with the final observations (an object array, None where the episode goes on) put in their rows."""
-    out = _copy(obs)
+    out = copied(obs)
     for index, row in enumerate(final):
         if row is not None:
-            _put(out, index, row)
+            put(out, index, row)
     return out
 
 
-def _put(out: Obs, index: int, row: Any) -> None:
+def put(out: Obs, index: int, row: Any) -> None:
     if isinstance(out, dict):
         for key, value in row.items():
-            _put(out[key], index, value)
+            put(out[key], index, value)
     else:
         out[index] = row
+
+
+def row(obs: Obs, index: int) -> Any:
+    """One environment's part of a batch of observations."""
+    return {key: row(value, index) for key, value in obs.items()} if isinstance(obs, dict) else obs[index]

@@ -15,10 +15,12 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from rlrun.config.schema import EnvConfig, parse
 from rlrun.envs import probes as _probes  # noqa: F401 (registers rlrun/... with Gymnasium)
+from rlrun.envs.box2d import NewWorld
 from rlrun.envs.slot import Slot, leave_signals_to
 from rlrun.errors import ConfigError
 
 ATARI = "ALE/"
+BOX2D = "gymnasium.envs.box2d"
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,19 @@ class Recipe:
     parent: int
     index: int = 0
 
-    def __call__(self) -> gym.Env:
+    def __call__(self) -> Slot:
         leave_signals_to(self.parent)
         _quieten(str(self.spec.entry_point))
+        return Slot(self.make, self.index, self.instance_seed)
+
+    def make(self) -> gym.Env:
+        """The environment with its wrappers, as Slot holds it."""
         env = gym.make(self.spec, max_episode_steps=self.max_episode_steps, disable_env_checker=True, **self.kwargs)
+        if str(self.spec.entry_point).startswith(BOX2D):
+            env = NewWorld(env)
         for wrapper, config in self.wrappers:
             env = wrapper(config, env)
-        return Slot(env, self.index, self.instance_seed)
+        return env
 
     def at(self, index: int) -> "Recipe":
         return replace(self, index=index)

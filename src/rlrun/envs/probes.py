@@ -1,9 +1,10 @@
 """Environments so small that every value is known: what an agent gets wrong in them tells where its error is.
 
-Five probes in the order in which parts of an agent are tried, two traps at the end of episodes, and three that test
+Five probes in the order in which parts of an agent are tried, two traps at the end of episodes, and four that test
 what stands around an agent. All are Gymnasium ids under `rlrun/`, made for tests and for users who debug an agent.
 """
 
+import itertools
 import os
 import time
 from typing import Any, Literal
@@ -137,6 +138,22 @@ class Counter(gym.Env):
         return obs, float(self.t), end and not self.truncate, end and self.truncate, {}
 
 
+class Hidden(gym.Env):
+    """Counts up by 1 from a random start to the next multiple of 20, and keeps its state where nobody can save it."""
+
+    observation_space = Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = itertools.count(int(self.np_random.integers(1000)))
+        return np.array([next(self.count)], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        at = next(self.count)
+        return np.array([at], np.float32), 1.0, at % 20 == 0, False, {}
+
+
 class Faulty(Endless):
     """Goes wrong at step `at`: returns NaN, raises, never answers, or ends its process."""
 
@@ -170,6 +187,7 @@ PROBES = {
     "TruncationTrap": TruncationTrap,
     "Endless": Endless,
     "Counter": Counter,
+    "Hidden": Hidden,
     "Faulty": Faulty,
 }
 

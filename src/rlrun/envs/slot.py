@@ -1,15 +1,21 @@
 """One place in a vector of environments: the outermost layer, in the worker's process where there is one."""
 
+import copy
 import os
 import signal
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 
-from rlrun.envs import state
+from rlrun.envs import replay, state
+from rlrun.envs.replay import Episode
+from rlrun.envs.state import NotSavableError, Tree
 
 WORKER_IGNORES = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+
+LOST = "lost"  # in place of a tree: why there is none
 
 
 class EnvError(Exception):
@@ -29,20 +35,92 @@ class Slot(gym.Wrapper):
     Infos stop here: they are slow to merge and to send, and no part of rlrun reads them.
     """
 
-    def __init__(self, env: gym.Env, index: int, instance_seed: int | None = None):
-        super().__init__(env)
-        self.index = index
+    SHOWS = ("advance", "start")  # methods that return an observation before what else they return
+
+    def __init__(self, make: Callable[[], gym.Env], index: int, instance_seed: int | None = None):
+        super().__init__(make())
+        self.make, self.index = make, index
         self.options = None if instance_seed is None else {"instance_seed": instance_seed}
-        self.refused = ""  # why the last snapshot given could not be put back
+        self.recording = False  # whether episodes are recorded, to be saved by the method "replay"
+        self.episode: Episode | None = None  # its record; a first one is begun in any case, for it costs nothing
+        self.begun = False  # whether there was a reset since `make`
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         try:
             obs, reward, terminated, truncated, _ = self.env.step(action)
         except Exception as error:
-            raise self._fault(error) from error
+            raise fault(self.index, error) from error
+        if self.episode is not None:
+            if self.recording:
+                self.episode.add(action, obs)
+            else:
+                self.episode = None
         return obs, reward, terminated, truncated, {}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        before = state.save_before_reset(self.env) if self.recording and self.begun else None
+        obs = self._begin(seed, options)
+        self.episode = None
+        if self.recording or not self.begun:
+            self.episode = Episode(before, seed, options)
+            self.episode.obs = obs
+        self.begun = True
+        return obs, {}
+
+    def advance(self, action: Any) -> tuple[Any, tuple[Any, bool, bool, Any]]:
+        """A step, and a reset where it ends the episode: (obs to act on next, (reward, terminated, truncated, final)).
+
+        `final` is the last observation of an episode that ended, else None.
+        """
+        obs, reward, terminated, truncated, _ = self.step(action)
+        if not (terminated or truncated):
+            return obs, (reward, terminated, truncated, None)
+        final = copy.deepcopy(obs)  # the reset may write where it is
+        return self.reset()[0], (reward, terminated, truncated, final)
+
+    def start(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, None]:
+        """A reset in the form of `advance`."""
+        return self.reset(seed=seed, options=options)[0], None
+
+    def record(self) -> None:
+        """From now on, for the method "replay"."""
+        self.recording = True
+
+    def save(self) -> Tree:
+        """The state of everything below this layer, or how to get there."""
+        if not self.recording:
+            return state.save(self.env)
+        try:
+            return self.episode.save() if self.episode else {LOST: replay.NOT_RECORDED}
+        except NotSavableError as error:
+            return {LOST: str(error)}
+
+    def load(self, tree: Tree, patience_s: float) -> str:
+        """Put a saved state back. Returns why that was not possible, or nothing: an exception would end a worker."""
+        try:
+            if LOST in tree:
+                return tree[LOST]
+            if replay.recorded(tree):
+                self._replay(tree, patience_s)
+            else:
+                self.reset(seed=0)  # environments create attributes at their first reset
+                self.episode = None
+                state.restore(self.env, tree)
+        except Exception as error:
+            return _line(error)
+        return ""
+
+    def _replay(self, tree: Tree, patience_s: float) -> None:
+        self.env.close()
+        self.env, self.recording = self.make(), True  # for the episode may be saved once more
+        if tree["before"] is not None:
+            state.restore(self.env, tree["before"])
+        options = state.decode(tree["options"])
+        self.episode = Episode(tree["before"], tree["seed"], options)
+        self.episode.obs, self.begun = self._begin(tree["seed"], options), True
+        replay.play(self, self.episode.obs, tree, patience_s)
+
+    def _begin(self, seed: int | None, options: dict[str, Any] | None) -> Any:
         if seed is not None:  # some environments draw from their own spaces
             for layer in (self.env, self.env.unwrapped):
                 layer.action_space.seed(seed)
@@ -52,29 +130,26 @@ class Slot(gym.Wrapper):
         try:
             obs, _ = self.env.reset(seed=seed, options=options)
         except Exception as error:
-            raise self._fault(error) from error
-        return obs, {}
+            raise fault(self.index, error) from error
+        return obs
 
-    @property
-    def snapshot(self) -> state.Tree:
-        """The state of everything below this layer. Assign a tree to put it back."""
-        return state.save(self.env)
 
-    @snapshot.setter
-    def snapshot(self, tree: state.Tree) -> None:
-        self.env.reset(seed=0)  # environments create attributes at their first reset
-        try:
-            state.restore(self.env, tree)
-            self.refused = ""
-        except Exception as error:  # the caller asks for `refused`: an exception would end a worker
-            self.refused = _line(error)
+def fault(index: int, error: Exception) -> EnvError:
+    """What went wrong, as text; an EnvError as it is. To be called where `error` is handled."""
+    return error if isinstance(error, EnvError) else EnvError(index, _line(error), traceback.format_exc())
 
-    def _fault(self, error: Exception) -> EnvError:
-        return EnvError(self.index, _line(error), traceback.format_exc())
+
+def check_spaces(env: gym.Env, index: int, spaces: tuple[gym.Space, gym.Space]) -> None:
+    """Environments of one batch must agree in (observation, action) space. Raises EnvError."""
+    if (env.observation_space, env.action_space) != spaces:
+        raise EnvError(index, "its observation or action space is not that of the first environment")
 
 
 def _line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    if isinstance(error, EnvError):
+        return error.reason
+    text = " ".join(str(error).split())
+    return text if isinstance(error, NotSavableError) else f"{type(error).__name__}: {text}"
 
 
 def leave_signals_to(parent: int) -> None:

@@ -6,19 +6,22 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector import VectorEnv as GymVectorEnv
 from torch import Tensor, nn
 
 from rlrun.config.schema import EnvConfig
 from rlrun.envs.actions import Actions
-from rlrun.envs.autoreset import Obs, Raw, adapter
+from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put, row
 from rlrun.envs.make import Recipe, explained, recipe
-from rlrun.envs.slot import EnvError
-from rlrun.envs.state import EPISODE_END, NATIVE, Method, Tree, self_test
+from rlrun.envs.pool import Local, Pool
+from rlrun.envs.selftest import EPISODE_END, REPLAY, Method, self_test
+from rlrun.envs.slot import LOST, EnvError
+from rlrun.envs.state import Tree
 from rlrun.envs.workers import Workers
 from rlrun.errors import ConfigError, RunError
 from rlrun.types import Spec, Step
+
+RESTARTS = 10  # of one environment without a finished step between them; one more ends the run
 
 
 class Clock:
@@ -29,7 +32,10 @@ class Clock:
         self.returns = np.zeros(num_envs)  # of the episodes under way
         self.begun = np.full(num_envs, steps)  # the `steps` at which they began
         self.obs: Any = None  # tensors to act on next; None before the first reset
-        self.cut = False  # the next step is a row that ends every episode, for their states could not be restored
+        # environments whose state could not be restored, and why: the next row is no transition and ends their episodes
+        self.cut: dict[int, str] = {}
+        self.restarts: dict[int, int] = {}  # of environments that broke in the last step, since one was finished
+        self.lines: list[str] = []  # about restarts, for the next step to tell
 
 
 class VectorEnv(nn.Module):
@@ -47,10 +53,14 @@ class VectorEnv(nn.Module):
         name: str = "env",
         frame_stack: int = 1,
         recipe: Recipe | None = None,
+        restart: bool = False,
     ):
+        """`restart`: environments that break are made anew; it takes a Pool, as `make` builds it."""
         super().__init__()
-        self.venv: Any = venv  # Any: only Gymnasium's own vector environments have get_attr and set_attr
-        self.name, self.recipe = name, recipe
+        self.venv: Any = venv  # Any: Gymnasium types seeds as one number
+        self.pool = venv if isinstance(venv, Pool) else None
+        self.lost: dict[int, EnvError] = self.pool.lost if self.pool else {}
+        self.name, self.recipe, self.restart = name, recipe, restart
         self.device = torch.device(device)
         self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
         self.actions = Actions(venv.single_action_space)
@@ -60,6 +70,7 @@ class VectorEnv(nn.Module):
         self._ones = torch.ones(venv.num_envs, device=self.device)
         self._none = torch.zeros(venv.num_envs, dtype=torch.bool, device=self.device)
         self._method: Method | None = None if recipe else Method(EPISODE_END, "it is a simulator of its own")
+        self._refused: dict[int, str] = {}  # as Clock.cut, for as long as this object lives
 
     @classmethod
     def make(cls, cfg: EnvConfig, seed: np.random.SeedSequence, device: torch.device | str = "cpu") -> "VectorEnv":
@@ -69,13 +80,11 @@ class VectorEnv(nn.Module):
         stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
         try:
             with explained(one, cfg.id):  # both make one in this process first
-                if cfg.backend == "async":
-                    venv: GymVectorEnv = Workers(recipes, cfg.timeout_s)
-                else:
-                    venv = SyncVectorEnv(recipes, copy=False, autoreset_mode=AutoresetMode.SAME_STEP)
+                pool = Workers(recipes, cfg.timeout_s) if cfg.backend == "async" else Local(recipes)
         except EnvError as error:
             raise RunError(f"env {cfg.id} #{error.index}: {error.reason}") from error
-        return cls(venv, seed, device, name=cfg.id, frame_stack=stack, recipe=one)
+        restart = cfg.on_failure == "restart"
+        return cls(pool, seed, device, name=cfg.id, frame_stack=stack, recipe=one, restart=restart)
 
     @property
     def num_envs(self) -> int:
@@ -98,18 +107,25 @@ class VectorEnv(nn.Module):
     def step(self, action: Tensor) -> Step:
         """One step of every environment. `action` [num_envs, ...] in the units of `spec.action`, on any device.
 
-        Raises RunError for what an environment does wrong: it raises, dies, hangs, or returns NaN or infinity.
+        Raises RunError for what an environment does wrong: it raises, dies, hangs, or returns NaN or infinity. With
+        `restart` one that raises, dies or hangs is made anew instead: its row is no transition (weight 0, truncated,
+        final_obs the observation acted on, obs that of a new episode), its episode does not count, and
+        info["restarted"] holds a line about it. The other rows are as they would have been.
         """
         clock = self.clock
         clock.steps += 1
         # numpy from here: a torch operation on a cold cache costs as much as a tenth of a physics step
         actions = self.actions.clip(action.numpy() if action.device.type == "cpu" else action.cpu().numpy())
         if clock.cut:
-            return self._cut(actions)
+            if self.pool is None:
+                return self._cut(actions)
+            self.pool.idle = clock.cut
         try:
             raw = self.adapter.step(self.actions.to_native(actions))
         except Exception as error:
             raise self._stopped(error) from error
+        if self.lost or clock.cut or clock.restarts:
+            raw = self._without_lost(raw)
         reward = raw.reward.astype(np.float32)
         if not finite(reward):
             raise self._not_finite("reward", reward, actions)
@@ -125,7 +141,7 @@ class VectorEnv(nn.Module):
             final_obs=obs if final is None else final,
             action=self._tensor(actions),
             weight=self._ones if raw.weight is None else self._tensor(raw.weight),
-            info={"episodes": episodes},
+            info=self._info(episodes),
         )
 
     def close(self) -> None:
@@ -137,53 +153,113 @@ class VectorEnv(nn.Module):
 
     @property
     def method(self) -> str:
-        """How environments are saved: "native", or "episode end". Found by a self-test when first asked."""
+        """How environments are saved: "native", "replay" or "episode end". Found by a self-test when first asked.
+
+        Ask before the first step: "replay" needs episodes that were recorded from their beginning.
+        """
         if self._method is None:
-            assert self.recipe is not None
+            assert self.recipe is not None and self.pool is not None
             self._method = self_test(self.recipe)
+            if self._method.name == REPLAY:
+                self.pool.record()
         return self._method.name
 
     @property
     def exactness(self) -> str:
         """Whether a restored environment goes on bit for bit: "exact", or "not exact, because ..."."""
-        if self.method == NATIVE:
-            return "exact"
-        assert self._method is not None
-        return f"not exact, because episodes of {self.name} end at a restore: {self._method.reason}"
+        if self.method == EPISODE_END:
+            assert self._method is not None
+            return f"not exact, because episodes of {self.name} end at a restore: {self._method.reason}"
+        if self._refused:
+            which = ", ".join(f"#{index}" for index in self._refused)
+            reasons = "; ".join(dict.fromkeys(self._refused.values()))
+            return f"not exact, because episodes of {self.name} ended at this restore ({which}): {reasons}"
+        return "exact"
 
     def get_extra_state(self) -> Tree:
         clock = self.clock
         obs = clock.obs if clock.obs is None else _numpy(clock.obs)
         envs = None
-        if clock.obs is not None and not clock.cut and self.method == NATIVE:
-            try:
-                envs = list(self.venv.get_attr("snapshot"))
-            except Exception as error:
-                raise self._stopped(error) from error
+        if self.pool is not None and clock.obs is not None and self.method != EPISODE_END:
+            envs = self.pool.each("save", idle=clock.cut)
+            self._check_lost()
+            reasons = clock.cut | {index: error.reason for index, error in self.lost.items()}
+            envs = [{LOST: reasons[index]} if index in reasons else tree for index, tree in enumerate(envs)]
         counts = {"steps": clock.steps, "returns": clock.returns.copy(), "begun": clock.begun.copy()}
         return {**counts, "obs": obs, "envs": envs, "seeds": list(self.seeds)}
 
     def set_extra_state(self, tree: Tree) -> None:
         """Go on where `get_extra_state` was called. Episodes whose state could not be saved end with the next step."""
         self.clock = clock = Clock(self.num_envs, tree["steps"])
-        self.seeds = list(tree["seeds"])
+        self.seeds, self._refused = list(tree["seeds"]), {}
         if tree["obs"] is None:
             return
         clock.obs = self._tensors(tree["obs"], "observation")
-        refused = "it was saved without its state" if tree["envs"] is None else self._restore(tree["envs"])
-        clock.cut = bool(refused)
-        if not refused:
-            clock.returns, clock.begun = tree["returns"].copy(), tree["begun"].copy()
-        elif self.method == NATIVE:
-            self._method = Method(EPISODE_END, refused)
+        clock.cut = self._refused = self._restore(tree["envs"])
+        clock.returns, clock.begun = tree["returns"].copy(), tree["begun"].copy()
 
-    def _restore(self, trees: list[Tree]) -> str:
-        """Put every environment back; returns why one of them refused, or nothing."""
-        try:
-            self.venv.set_attr("snapshot", trees)
-            return next(filter(None, self.venv.get_attr("refused")), "")
-        except Exception as error:
+    def _restore(self, trees: list[Tree] | None) -> dict[int, str]:
+        """Put every environment back; returns those that could not be, each with the reason."""
+        if self.pool is None or trees is None:
+            return dict.fromkeys(range(self.num_envs), "it was saved without its state")
+        lines = self.pool.each("load", trees, [self.pool.patience_s] * self.num_envs)
+        self._check_lost()
+        lines = [self.lost[index].reason if index in self.lost else line for index, line in enumerate(lines)]
+        return {index: line for index, line in enumerate(lines) if line}
+
+    def _check_lost(self) -> None:
+        """Raises RunError for an environment that broke, unless it may be restarted: then the next step does it."""
+        if self.lost and not self.restart:
+            error = next(iter(self.lost.values()))
             raise self._stopped(error) from error
+
+    def _without_lost(self, raw: Raw) -> Raw:
+        """`raw` with new episodes where an environment broke or was not restored; these rows are no transitions."""
+        assert self.pool is not None
+        clock = self.clock
+        self._check_lost()
+        clock.restarts = {index: clock.restarts.get(index, 0) for index in self.lost}
+        rows = sorted({*clock.cut, *self.lost})
+        if not rows:
+            return raw
+        before, weight = _numpy(clock.obs), np.ones(self.num_envs, np.float32)
+        for index in rows:
+            self._start(index)
+        final = copied(self.pool.observations if raw.final_obs is None else raw.final_obs)
+        for index in rows:
+            put(final, index, row(before, index))
+            weight[index] = 0.0
+        clock.cut = self.pool.idle = {}
+        return raw._replace(obs=self.pool.observations, final_obs=final, weight=weight)
+
+    def _start(self, index: int) -> None:
+        """A new episode with a seed of its own in one environment, made anew if it broke.
+
+        Seeds follow from the last one and the step: new each time, and equal for every resume from one snapshot.
+        """
+        assert self.pool is not None
+        clock, error = self.clock, self.lost.get(index)
+        while True:
+            named = self._named(index)
+            if error is not None:
+                count = clock.restarts[index] = clock.restarts.get(index, 0) + 1
+                if count > RESTARTS:
+                    self._kill()
+                    raise RunError(f"{named}: {error.reason}; {RESTARTS} restarts in a row did not help") from error
+            self.seeds[index] = child_seed(np.random.SeedSequence([self.seeds[index], clock.steps]), 0)
+            self.pool.start(index, self.seeds[index])
+            if error is not None:
+                clock.lines.append(f"{named}: {error.reason}; restarted with seed {self.seeds[index]}")
+            error = self.lost.get(index)
+            if error is None:
+                return
+
+    def _info(self, episodes: list[tuple[float, int]]) -> dict[str, Any]:
+        lines = self.clock.lines
+        if not lines:
+            return {"episodes": episodes}
+        self.clock.lines = []
+        return {"episodes": episodes, "restarted": lines}
 
     def _count(self, raw: Raw, ended: np.ndarray) -> tuple[Tensor, Tensor, list[tuple[float, int]]]:
         """Returns terminated, truncated (cleared where both are true), and (return, length) of episodes that ended."""
@@ -202,8 +278,8 @@ class VectorEnv(nn.Module):
         before, clock = self.clock.obs, self.clock
         # seeds that no reset had before, and equal ones for every resume from the same snapshot
         fresh = [child_seed(np.random.SeedSequence([seed, clock.steps]), 0) for seed in self.seeds]
-        clock.obs, clock.cut = self._tensors(self._reset(fresh), "observation"), False
-        clock.begun[:] = clock.steps
+        clock.obs, clock.cut = self._tensors(self._reset(fresh), "observation"), {}
+        clock.returns[:], clock.begun[:] = 0.0, clock.steps
         zeros = torch.zeros_like(self._ones)
         return Step(clock.obs, zeros, self._none, ~self._none, before, self._tensor(actions), zeros, {"episodes": []})
 
@@ -213,7 +289,10 @@ class VectorEnv(nn.Module):
         except Exception as error:
             raise self._stopped(error) from error
         self.adapter.restarted()
-        return obs
+        self._check_lost()
+        for index in list(self.lost):
+            self._start(index)
+        return obs if self.pool is None else self.pool.observations
 
     def _tensors(self, obs: Obs, what: str, actions: np.ndarray | None = None) -> Any:
         if isinstance(obs, dict):
@@ -250,8 +329,8 @@ class VectorEnv(nn.Module):
         return f"env {self.name} #{index}, seed {self.seeds[index]}, step {self.clock.steps}"
 
     def _kill(self) -> None:
-        if isinstance(self.venv, Workers):
-            self.venv.close(terminate=True)
+        if self.pool is not None:
+            self.pool.close(terminate=True)
 
 
 def finite(values: np.ndarray) -> bool:

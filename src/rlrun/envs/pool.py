@@ -1,0 +1,145 @@
+"""Environments stepped together, resets within the step. What goes wrong in one of them stays in its row."""
+
+import contextlib
+import math
+from collections.abc import Container, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+from rlrun.envs.make import Recipe
+from rlrun.envs.slot import EnvError, Slot, check_spaces, fault
+
+
+class Pool(VectorEnv):
+    """Slots in one batch. Subclasses say where they live: `ask` calls a method of one, `answer` has the result.
+
+    An environment that raises, dies or hangs is lost: it stands in `lost` with the reason, and is asked nothing more
+    until `start` makes another in its place. Its rows are reward 0, truncated, observation as it was.
+    """
+
+    observations: Any  # what the environments show now, [num_envs, ...]: memory of the pool
+    patience_s = math.inf  # how long an environment may take to get back to where it was
+
+    def __init__(self, recipes: list[Recipe], example: gym.Env):
+        self.recipes, self.num_envs = recipes, len(recipes)
+        self.metadata = {**example.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+        self.single_observation_space, self.single_action_space = example.observation_space, example.action_space
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self.spaces = (self.single_observation_space, self.single_action_space)
+        self.recording = False
+        self.lost: dict[int, EnvError] = {}
+        self.idle: Container[int] = ()  # rows that the next step leaves alone
+
+    def ask(self, index: int, method: str, *given: Any) -> None:
+        """Begin to call `Slot.method(*given)`. Raises EnvError."""
+        raise NotImplementedError
+
+    def answer(self, index: int) -> Any:
+        """The result of what was asked; of `advance` and `start` without the observation. Raises EnvError."""
+        raise NotImplementedError
+
+    def replace(self, index: int) -> None:
+        """Make an environment anew. Raises EnvError."""
+        raise NotImplementedError
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """`seed`: one for each environment, or None."""
+        self.each("start", seed or [None] * self.num_envs, [options] * self.num_envs)
+        return self.observations, {}
+
+    def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        rewards = np.zeros(self.num_envs)
+        terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        finals = None
+        for index, answer in enumerate(self.each("advance", actions, idle=self.idle)):
+            if answer is None:
+                truncated[index] = True
+                continue
+            rewards[index], terminated[index], truncated[index], final = answer
+            if final is not None:
+                finals = np.full(self.num_envs, None) if finals is None else finals
+                finals[index] = final
+        return self.observations, rewards, terminated, truncated, {} if finals is None else {"final_obs": finals}
+
+    def each(self, method: str, *columns: Sequence[Any] | np.ndarray, idle: Container[int] = ()) -> list[Any]:
+        """`Slot.method` of all, each with its item of every column. None for rows that are lost or idle."""
+        asked = [index for index in range(self.num_envs) if index not in self.lost and index not in idle]
+        for index in asked:
+            try:
+                self.ask(index, method, *(column[index] for column in columns))
+            except EnvError as error:
+                self.lost[index] = error
+        answers: list[Any] = [None] * self.num_envs
+        for index in asked:
+            try:
+                answers[index] = None if index in self.lost else self.answer(index)
+            except EnvError as error:
+                self.lost[index] = error
+        return answers
+
+    def start(self, index: int, seed: int) -> None:
+        """A new episode in one row, in a new environment where it was lost. Where this fails, it is lost again."""
+        try:
+            if index in self.lost:
+                self.replace(index)
+                del self.lost[index]
+            self.ask(index, "start", seed, None)
+            self.answer(index)
+        except EnvError as error:
+            self.lost[index] = error
+
+    def record(self) -> None:
+        """From now on every episode, also of environments that are made anew."""
+        self.recording = True
+        self.each("record")
+
+
+class Local(Pool):
+    """Environments in this process, one after the other. One that hangs cannot be helped here."""
+
+    def __init__(self, recipes: list[Recipe]):
+        self.slots: list[Slot] = [recipe() for recipe in recipes]
+        super().__init__(recipes, self.slots[0])
+        for index, slot in enumerate(self.slots):
+            check_spaces(slot, index, self.spaces)
+        self.answers: list[Any] = [None] * self.num_envs
+        self.memory: Any = create_empty_array(self.single_observation_space, self.num_envs)
+        self.rows = list(iterate(self.observation_space, self.memory))
+
+    @property
+    def observations(self) -> Any:
+        return concatenate(self.single_observation_space, self.rows, self.memory)
+
+    def ask(self, index: int, method: str, *given: Any) -> None:
+        slot = self.slots[index]
+        try:
+            answer = getattr(slot, method)(*given)
+        except EnvError:
+            raise
+        except Exception as error:
+            raise fault(index, error) from error
+        if method in Slot.SHOWS:
+            self.rows[index], answer = answer
+        self.answers[index] = answer
+
+    def answer(self, index: int) -> Any:
+        return self.answers[index]
+
+    def replace(self, index: int) -> None:
+        with contextlib.suppress(Exception):
+            self.slots[index].close()
+        try:
+            self.slots[index] = self.recipes[index]()
+        except Exception as error:
+            raise fault(index, error) from error
+        self.slots[index].recording = self.recording
+
+    def close_extras(self, **_: Any) -> None:
+        for slot in self.slots:
+            with contextlib.suppress(Exception):
+                slot.close()

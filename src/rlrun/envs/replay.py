@@ -1,0 +1,72 @@
+"""An episode as what led to it: the generators before its reset, the reset, and the actions since.
+
+Where an engine hides its state (Box2D, PyBullet), playing this again in an environment just made leads to the same
+place, as long as nothing else decides how the environment goes on: the self-test says whether.
+"""
+
+import hashlib
+import time
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rlrun.envs.state import NotSavableError, Tree, encode
+
+MAX_BYTES = 1_000_000  # of actions: 125,000 discrete ones, 62,500 of four floats
+TOO_LONG = f"its episode has more than {MAX_BYTES:,} bytes of actions"
+NOT_RECORDED = "the beginning of its episode was not recorded"
+
+
+class Episode:
+    """The record of the episode under way. Grows by its actions, until they are too many to be worth keeping."""
+
+    def __init__(self, before: Tree | None, seed: int | None, options: dict[str, Any] | None):
+        self.before = before  # from `save_before_reset`; None: the environment had just been made
+        self.seed, self.options = seed, options  # of the reset
+        self.actions = bytearray()
+        self.obs: Any = None  # the last one
+
+    def add(self, action: Any, obs: Any) -> None:
+        self.obs = obs
+        if len(self.actions) <= MAX_BYTES:
+            self.actions += action.tobytes()
+
+    def save(self) -> Tree:
+        """Raises NotSavableError where the episode cannot be played again."""
+        if len(self.actions) > MAX_BYTES:
+            raise NotSavableError(TOO_LONG)
+        start = {"before": self.before, "seed": self.seed, "options": encode(self.options)}
+        return start | {"actions": np.frombuffer(bytes(self.actions), np.uint8).copy(), "obs": digest(self.obs)}
+
+
+def recorded(tree: Tree) -> bool:
+    """Whether a tree is an episode's, not an environment's."""
+    return "actions" in tree
+
+
+def play(env: gym.Env, obs: Any, tree: Tree, patience_s: float) -> None:
+    """Step `env` through a saved episode, of which its reset just gave `obs`.
+
+    Raises NotSavableError where the last observation is not the one it was, bit for bit, or where it takes too long.
+    """
+    space: Any = env.action_space
+    start = time.monotonic()
+    for action in np.frombuffer(tree["actions"].tobytes(), space.dtype).reshape(-1, *space.shape).copy():
+        if time.monotonic() - start > patience_s:
+            raise NotSavableError(f"its episode took longer than {patience_s:g} s to play again")
+        obs, *_ = env.step(action)
+    if not np.array_equal(digest(obs), tree["obs"]):
+        raise NotSavableError("its episode, played again, came out differently")
+
+
+def digest(obs: Any) -> np.ndarray:
+    """32 bytes that tell whether two observations are equal, bit for bit."""
+    return np.frombuffer(hashlib.sha256(repr(raw(obs)).encode()).digest(), np.uint8).copy()
+
+
+def raw(obs: Any) -> Any:
+    """All bytes of an observation, however nested."""
+    if isinstance(obs, dict):
+        return [(key, raw(obs[key])) for key in sorted(obs)]
+    return [raw(part) for part in obs] if isinstance(obs, (tuple, list)) else np.asarray(obs).tobytes()

@@ -1,0 +1,105 @@
+"""Which way of saving is exact for an environment: tried, not believed."""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlrun.envs.make import Recipe, find
+from rlrun.envs.replay import raw
+from rlrun.envs.slot import Slot
+
+NATIVE, REPLAY, EPISODE_END, NOT_MADE = "native", "replay", "episode end", "not made"
+STEPS = 20  # between the moments of a test
+
+
+class Method(NamedTuple):
+    """How an environment is saved, as the self-test found it."""
+
+    name: str  # NATIVE: its state; REPLAY: how its episode came about; EPISODE_END: not at all
+    reason: str  # why not NATIVE; empty where it is
+
+
+def self_test(make: Callable[[], Slot]) -> Method:
+    """The first method that proves bitwise exact: saved in mid-episode, restored elsewhere, stepped across a reset."""
+    reasons: list[str] = []
+    for name, test in TESTS.items():
+        reason = _failure(test, make)
+        if not reason:
+            return Method(name, "; ".join(reasons))
+        reasons.append(reason)
+    return Method(EPISODE_END, "; ".join(reasons))
+
+
+def methods(ids: Iterable[str]) -> dict[str, Method]:
+    """The method of every id, as Gymnasium registers it; NOT_MADE, with the reason, where it cannot be made here."""
+    return {id: _method(id) for id in ids}
+
+
+def _method(id: str) -> Method:
+    try:
+        recipe = Recipe(find(id), {}, (), None, None, os.getpid())
+        recipe().close()
+    except Exception as error:
+        return Method(NOT_MADE, " ".join(f"{type(error).__name__}: {error}".split()))
+    return self_test(recipe)
+
+
+def _failure(test: Callable[[Slot, Slot], str], make: Callable[[], Slot]) -> str:
+    made: list[Slot] = []
+    try:
+        made += [make()]
+        made += [make()]
+        return test(*made)
+    except Exception as error:
+        return f"its self-test failed ({type(error).__name__}: {error})"
+    finally:
+        for env in made:
+            env.close()
+
+
+def _native(one: Slot, other: Slot) -> str:
+    """Why saving the state does not do, or nothing."""
+    actions = _actions(one)
+    one.reset(seed=0)
+    other.reset(seed=1)
+    _play(one, actions[:STEPS])
+    return "" if _agree(one, other, actions[STEPS:]) else "it holds state that cannot be saved"
+
+
+def _replay(one: Slot, other: Slot) -> str:
+    """Why playing episodes again does not do, or nothing. A first episode, and one with others before it."""
+    actions = _actions(one)
+    one.record()
+    one.reset(seed=0)
+    _play(one, actions[:STEPS])
+    exact = _agree(one, other, actions[STEPS:]) and _agree(one, other, actions[:STEPS])
+    return "" if exact else "its episodes, played again, come out differently"
+
+
+TESTS = {NATIVE: _native, REPLAY: _replay}
+
+
+def _agree(one: Slot, other: Slot, actions: list[Any]) -> bool:
+    """Whether `other`, restored from `one`, does the same from there on."""
+    refused = other.load(one.save(), np.inf)
+    if refused:
+        raise ValueError(refused)
+    return _play(one, actions, len(actions) // 2) == _play(other, actions, len(actions) // 2)
+
+
+def _actions(env: Slot) -> list[Any]:
+    env.action_space.seed(0)
+    return [env.action_space.sample() for _ in range(2 * STEPS)]
+
+
+def _play(env: Slot, actions: list[Any], reset_at: int | None = None) -> list[Any]:
+    """Step through `actions`, resetting where an episode ends and at `reset_at`; all that came out, as bytes."""
+    seen = []
+    for t, action in enumerate(actions):
+        obs, reward, terminated, truncated, _ = env.step(action)
+        seen.append((raw(obs), np.float64(reward).tobytes(), terminated, truncated))
+        if terminated or truncated or t == reset_at:
+            seen.append(raw(env.reset()[0]))
+    return seen

@@ -1,0 +1,221 @@
+"""Environments that hide their state: the episode is played again, and what came out differently ends, and says so."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from test_env_state import actions, goes_on_exactly, same
+
+from rlrun.config.schema import config
+from rlrun.envs import make as making
+from rlrun.envs import replay
+from rlrun.envs.probes import Hidden
+from rlrun.envs.selftest import EPISODE_END, NATIVE, NOT_MADE, REPLAY, methods
+from rlrun.registry import register
+from rlrun.snapshot import tree as snapshot
+
+ZERO = torch.tensor([0, 0])
+
+
+class Treacherous(Hidden):
+    """Deterministic for as long as it may be watched."""
+
+    steps = 0
+
+    def step(self, action):
+        obs, reward, _, truncated, info = super().step(action)
+        self.steps += 1
+        return obs + (self.steps > 100) * np.random.default_rng().random(1, np.float32), reward, False, truncated, info
+
+
+gym.register("test/Treacherous-v0", Treacherous)
+
+
+def played(make, id, steps, **values):
+    """An environment some steps into its episodes, saved by replay."""
+    env = make(id, 2, **values)
+    env.reset()
+    assert env.method == REPLAY
+    for _ in range(steps):
+        env.step(ZERO)
+    return env
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_an_episode_is_played_again(make, backend):
+    goes_on_exactly(make, "rlrun/Hidden-v0", backend, REPLAY)
+
+
+@pytest.mark.parametrize("id", ["LunarLander-v3", "BipedalWalker-v3"])
+def test_box2d(make, id):
+    pytest.importorskip("Box2D")
+    goes_on_exactly(make, id, "sync", REPLAY, max_episode_steps=40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id", ["LunarLander-v3", "BipedalWalker-v3", "BipedalWalkerHardcore-v3", "CarRacing-v3"])
+def test_box2d_in_workers(make, id):
+    pytest.importorskip("Box2D")
+    goes_on_exactly(make, id, "async", REPLAY, max_episode_steps=40)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("id", ["LunarLander-v3", "BipedalWalker-v3", "BipedalWalkerHardcore-v3"])
+def test_box2d_at_many_moments(make, id):
+    """Long episodes in worlds with a past, saved at 20 moments."""
+    pytest.importorskip("Box2D")
+    env, other = make(id), make(id, seed=1)
+    env.reset()
+    assert env.method == REPLAY
+    for moment in range(20):
+        for action in actions(env, 150 + 31 * moment, seed=moment):
+            env.step(action)
+        other.set_extra_state(env.get_extra_state())
+        assert other.exactness == "exact"
+        assert all(same(env.step(a), other.step(a)) for a in actions(env, 300, seed=100 + moment))
+
+
+def test_the_world_of_an_episode_has_no_past(make, monkeypatch):
+    """Gymnasium's BipedalWalker in a world that was emptied and filled again ends in other bits."""
+    pytest.importorskip("Box2D")
+    assert methods(["BipedalWalker-v3"])["BipedalWalker-v3"].name == REPLAY
+    monkeypatch.setattr(making, "BOX2D", "nothing")
+    assert methods(["BipedalWalker-v3"])["BipedalWalker-v3"].name == EPISODE_END
+
+
+def test_through_wrappers_and_a_snapshot_file(make):
+    values = {"wrappers": {"frame_stack": {"stack": 3}}}
+    env = played(make, "rlrun/Hidden-v0", 7, **values)
+    skeleton, tensors = snapshot.encode({"env": env.get_extra_state()})
+    other = make("rlrun/Hidden-v0", 2, seed=5, **values)
+    other.set_extra_state(snapshot.decode(skeleton, tensors)["env"])
+    assert other.obs.shape == (2, 3, 1)
+    assert all(same(env.step(ZERO), other.step(ZERO)) for _ in range(50))
+
+
+def test_an_episode_that_was_played_again_is_recorded_on(make):
+    env = played(make, "rlrun/Hidden-v0", 3)
+    for seed in (1, 2):
+        other = make("rlrun/Hidden-v0", 2, seed=seed)
+        other.set_extra_state(env.get_extra_state())
+        assert other.exactness == "exact" and same(env.step(ZERO), other.step(ZERO))
+        env = other
+    assert all(step.weight.all() for step in (env.step(ZERO) for _ in range(5)))
+
+
+def test_an_episode_is_played_again_in_an_environment_just_made(make):
+    env, other = played(make, "test/Treacherous-v0", 3), played(make, "test/Treacherous-v0", 150)
+    other.set_extra_state(env.get_extra_state())
+    assert other.exactness == "exact" and same(env.step(ZERO), other.step(ZERO))
+
+
+@register("wrapper", "test_numbered")
+class Numbered(gym.Wrapper):
+    """Adds 1000 for every episode begun."""
+
+    @config
+    class Config:
+        pass
+
+    def __init__(self, cfg, env):
+        super().__init__(env)
+        self.number = 0
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = self.env.reset(seed=seed, options=options)
+        self.number += 1
+        return obs + 1000 * self.number, info
+
+
+def test_wrappers_keep_what_they_carry_across_episodes(make):
+    goes_on_exactly(make, "rlrun/Hidden-v0", "sync", REPLAY, wrappers={"test_numbered": {}})
+
+
+def test_an_episode_whose_beginning_was_not_recorded_ends_at_a_restore(make):
+    env = make("rlrun/Hidden-v0", 2)
+    env.reset()
+    env.step(ZERO)
+    other = make("rlrun/Hidden-v0", 2, seed=1)
+    other.set_extra_state(env.get_extra_state())
+    assert "(#0, #1): the beginning of its episode was not recorded" in other.exactness
+    assert other.step(ZERO).weight.tolist() == [0, 0]
+    for _ in range(20):
+        env.step(ZERO)  # to the next episodes
+    other.set_extra_state(env.get_extra_state())
+    assert other.exactness == "exact" and same(env.step(ZERO), other.step(ZERO))
+
+
+def test_only_the_episode_that_is_too_long_ends_at_a_restore(make, monkeypatch):
+    env, other = played(make, "rlrun/Hidden-v0", 0), played(make, "rlrun/Hidden-v0", 0, seed=1)
+    monkeypatch.setattr(replay, "MAX_BYTES", 64)  # 8 discrete actions, and one that says it is more
+    while (lengths := (env.clock.steps - env.clock.begun).tolist())[0] < 9 or lengths[1] > 8:
+        env.step(ZERO)
+    assert len(env.pool.slots[0].episode.actions) == 72
+    other.set_extra_state(env.get_extra_state())
+    assert "ended at this restore (#0): its episode has more than 1,000,000 bytes of actions" in other.exactness
+    one, cut = env.step(ZERO), other.step(ZERO)
+    assert cut.weight.tolist() == [0, 1] and cut.truncated.tolist()[0] and not cut.terminated[0]
+    assert cut.reward.tolist() == [0, 1] and torch.equal(cut.final_obs[0], one.final_obs[0] - 1)
+    assert torch.equal(cut.obs[1], one.obs[1])
+    for _ in range(30):
+        one, cut = env.step(ZERO), other.step(ZERO)
+        assert torch.equal(cut.final_obs[1], one.final_obs[1]) and cut.weight.all()
+
+
+def test_a_length_counts_from_the_new_beginning(make, monkeypatch):
+    env = played(make, "rlrun/Hidden-v0", 3)
+    monkeypatch.setattr(replay, "MAX_BYTES", 8)
+    other = make("rlrun/Hidden-v0", 2, seed=1)
+    other.set_extra_state(env.get_extra_state())
+    start = other.step(ZERO).obs
+    episodes = [episode for _ in range(20) for episode in other.step(ZERO).info["episodes"]]
+    first = sorted(20 - int(at) % 20 for at in start.flatten())
+    assert [length for _, length in episodes[:2]] == first and [total for total, _ in episodes[:2]] == first
+
+
+def test_an_episode_that_comes_out_differently_is_noticed(make):
+    env = played(make, "test/Treacherous-v0", 150)
+    assert env.exactness == "exact"  # as far as anyone can tell before
+    before, tree = env.obs, env.get_extra_state()
+    other = make("test/Treacherous-v0", 2, seed=1)
+    other.set_extra_state(tree)
+    assert "(#0, #1): its episode, played again, came out differently" in other.exactness
+    cut = other.step(ZERO)
+    assert cut.weight.tolist() == [0, 0] and torch.equal(cut.final_obs, before)
+
+
+def test_an_episode_that_takes_too_long_to_play_again_ends(make):
+    env = played(make, "rlrun/Hidden-v0", 1)
+    other = make("rlrun/Hidden-v0", 2, seed=1)
+    other.pool.patience_s = 0
+    other.set_extra_state(env.get_extra_state())
+    assert "took longer than 0 s to play again" in other.exactness
+    assert make("rlrun/Hidden-v0", backend="async", timeout_s=10.0).pool.patience_s == 5.0
+
+
+def test_a_snapshot_between_restore_and_step_says_the_same(make):
+    env = played(make, "rlrun/Hidden-v0", 1)
+    middle, other = make("rlrun/Hidden-v0", 2, seed=1), make("rlrun/Hidden-v0", 2, seed=2)
+    middle.pool.patience_s = 0
+    middle.set_extra_state(env.get_extra_state())
+    other.set_extra_state(middle.get_extra_state())
+    assert "took longer than 0 s" in other.exactness and other.step(ZERO).weight.tolist() == [0, 0]
+
+
+def test_methods_of_ids():
+    found = methods(["CartPole-v1", "rlrun/Hidden-v0", "Missing-v0"])
+    assert [found[id].name for id in found] == [NATIVE, REPLAY, NOT_MADE]
+    assert found["CartPole-v1"].reason == "" and "Missing" in found["Missing-v0"].reason
+    assert found["rlrun/Hidden-v0"].reason == "it holds state that cannot be saved"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_nearly_every_environment_is_exact():
+    """Every id that can be made here, Atari by samples."""
+    others = {id for id, spec in gym.registry.items() if str(spec.entry_point).startswith(("ale_py", "rlrun"))}
+    ids = [id for id in gym.registry if id not in others and not id.startswith("test/")]
+    ids += [f"ALE/{game}-v5" for game in ("Breakout", "MontezumaRevenge", "Pong", "Seaquest", "SpaceInvaders")]
+    found = {id: method for id, method in methods(ids).items() if method.name != NOT_MADE}
+    inexact = [id for id, method in found.items() if method.name == EPISODE_END]
+    assert len(found) >= 36 and len(inexact) <= 0.05 * len(found), inexact
