@@ -30,6 +30,7 @@ class RunDir:
     def __init__(self, path: Path):
         """Take the lock of an existing directory. ConfigError where another process has it."""
         self.path = path
+        self.is_ours = False  # made by this process, so that it may take it away
         self._lock = _lock(path)
 
     @classmethod
@@ -39,9 +40,10 @@ class RunDir:
             return cls._create_named(config["name"], config["seed"])
         path = Path(config["run_dir"])
         _refuse_run(path)
+        is_ours = not path.exists()
         try:
             path.mkdir(parents=True, exist_ok=True)
-            foreign = [entry.name for entry in path.iterdir() if not entry.name.startswith(".")]
+            foreign = [entry.name for entry in path.iterdir() if not entry.name.startswith((LOCK, TEMPORARY))]
         except OSError as error:
             raise ConfigError(f"run_dir={path}: {error.strerror}") from None
         if foreign not in ([], [OVERRIDES]):  # all that a start leaves which was killed before it was a run
@@ -52,6 +54,7 @@ class RunDir:
         except ConfigError:
             run.release()
             raise
+        run.is_ours = is_ours
         return run
 
     @classmethod
@@ -71,7 +74,9 @@ class RunDir:
                 continue  # another run drew the same name in the same second
             except OSError as error:
                 raise ConfigError(f"{path}: {error.strerror}") from None
-            return cls(path)
+            run = cls(path)
+            run.is_ours = True
+            return run
 
     @classmethod
     def open(cls, path: str | Path) -> "RunDir":
@@ -116,8 +121,13 @@ class RunDir:
             file.write(text.rstrip("\n") + "\n")
 
     def discard(self) -> None:
-        """Take away a directory that was just made and never trained in, and folders that it leaves empty."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Take away a run that never trained: its folder and those it leaves empty, or in a folder that the user had
+        made only what a start writes."""
+        if self.is_ours:
+            shutil.rmtree(self.path, ignore_errors=True)
+        else:
+            for name in (CONFIG, OVERRIDES, LOCK):
+                (self.path / name).unlink(missing_ok=True)
         self.release()
         if self.path.is_relative_to(RUNS):
             with contextlib.suppress(OSError):  # one that holds other runs stays

@@ -57,5 +57,5 @@ def test_a_double_target_takes_the_value_of_the_action_that_the_online_network_p
             "obs": torch.zeros(1, 4), "next_obs": torch.zeros(1, 4), "action": torch.tensor([1]),
             "reward": torch.ones(1), "discount": torch.tensor([0.5]), "weight": torch.ones(1),
         }  # fmt: skip
-        losses.append(agent.update_q(batch)["q_loss"].item())
+        losses.append(agent.update_q(batch)[0]["q_loss"].item())
     assert losses == [0.5 * (1 + 0.5 * 5) ** 2, 0.5 * (1 + 0.5 * 3) ** 2]

@@ -24,12 +24,12 @@ def test_epochs_stop_when_the_policy_has_moved_far_enough(target_kl: float | Non
     assert loop.agent.optim.steps == epochs * 2  # minibatches of 8 from 16 rows
 
 
-def test_the_learning_rate_falls_to_0_at_the_end_of_the_run(build: Build) -> None:
-    loop = train(build(toy("ppo", **{"algo.anneal_learning_rate": True, "trainer.total_steps": 64})), 1)
-    assert loop.agent.optim.learning_rate.item() == pytest.approx(0.01 * (1 - 16 / 64))
-    before = [param.clone() for param in train(loop, 3).agent.parameters()]
-    train(loop, 4)
-    assert all(torch.equal(param, old) for param, old in zip(loop.agent.parameters(), before, strict=True))
+def test_the_learning_rate_falls_so_that_the_last_rollout_still_teaches(build: Build) -> None:
+    loop = build(toy("ppo", **{"algo.anneal_learning_rate": True, "trainer.total_steps": 64}))
+    rates = []
+    for updates in range(1, 5):
+        rates.append(train(loop, updates).agent.optim.learning_rate.item())
+    assert rates == pytest.approx([0.01, 0.0075, 0.005, 0.0025])
 
 
 def test_the_first_ratio_is_1_also_with_normalised_observations(build: Build) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rlrun.buffers.prioritized import Prioritized
+from rlrun.buffers.replay import Targets
 from rlrun.buffers.sum_tree import WIDTH, SumTree
 from rlrun.envs.vector import VectorEnv
 from rlrun.types import Spec
@@ -16,7 +17,7 @@ Make = Callable[..., VectorEnv]
 
 def prioritized(spec: Spec, capacity: int, alpha: float = 1.0, beta: float = 1.0) -> Prioritized:
     cfg = Prioritized.Config(capacity=capacity, alpha=alpha, beta=beta, beta_final=1.0, epsilon=1e-6)
-    return Prioritized(cfg, spec, 0.9, 1, 0, CPU)
+    return Prioritized(cfg, spec, Targets(0.9), 0, CPU)
 
 
 def fill(buffer: Prioritized, env: VectorEnv, steps: int) -> None:

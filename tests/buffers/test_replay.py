@@ -10,7 +10,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from rlrun.buffers.replay import Replay
+from rlrun.buffers.replay import Replay, Targets
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 from rlrun.types import Spec, Step
@@ -20,7 +20,7 @@ Make = Callable[..., VectorEnv]
 
 
 def replay(spec: Spec, capacity: int = 1000, gamma: float = 0.9, seed: int = 0, n_step: int = 1) -> Replay:
-    return Replay(Replay.Config(capacity=capacity), spec, gamma, n_step, seed, CPU)
+    return Replay(Replay.Config(capacity=capacity), spec, Targets(gamma, n_step), seed, CPU)
 
 
 def fill(buffer: Replay, env: VectorEnv, steps: int) -> list[tuple[Any, Tensor, Step]]:
@@ -89,7 +89,7 @@ def test_n_steps_stop_before_a_row_that_is_no_transition(make_env: Make) -> None
     env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 50})
     buffer = replay(env.spec, n_step=3)
     kept = fill(buffer, env, 2)
-    obs, action, step = kept[-1]
+    _, action, step = kept[-1]
     lost = step._replace(weight=torch.zeros(1), truncated=torch.ones(1, dtype=torch.bool), reward=torch.full((1,), 9.0))
     buffer.add(step.obs, action, lost, {})
     batch = buffer.read(torch.tensor([0]))

@@ -9,7 +9,7 @@ pytest.importorskip("ale_py")
 pytest.importorskip("cv2")
 
 PREPROCESSING = {
-    "noop_max": 3, "frame_skip": 4, "screen_size": 84, "terminal_on_life_loss": False, "grayscale": True,
+    "noop_max": 3, "frame_skip": 4, "screen_size": 84, "terminal_on_life_loss": False,
 }  # fmt: skip
 PONG = {
     "id": "ALE/Pong-v5",

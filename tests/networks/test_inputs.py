@@ -65,11 +65,11 @@ def test_a_space_that_cannot_be_read_is_refused() -> None:
     [
         (spaces.Box(0, 255, (4, 84, 84), np.uint8), True),
         (spaces.Box(0, 255, (3, 16, 16), np.uint8), True),
-        (spaces.Box(0, 255, (84, 84, 3), np.uint8), False),  # channels last
+        (spaces.Box(0, 255, (84, 84, 3), np.uint8), True),  # channels last
         (spaces.Box(0, 255, (84, 84), np.uint8), False),
         (spaces.Box(0, 1, (4, 84, 84), np.float32), False),
         (spaces.Discrete(3), False),
     ],
 )
-def test_images_are_bytes_with_channels_first(space: Space, expected: bool) -> None:
+def test_images_are_bytes_with_channels_first_or_last(space: Space, expected: bool) -> None:
     assert is_image(space) == expected

@@ -6,6 +6,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
+from rlrun.errors import ConfigError
 from rlrun.types import Batch
 
 Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]  # field -> shape, dtype
@@ -26,7 +27,7 @@ def layout(name: str, space: Space) -> Layout:
         case spaces.Box() if space.dtype.kind == "f" or space.dtype.itemsize <= 2:
             kind = torch.float32 if space.dtype.kind == "f" else getattr(torch, str(space.dtype))
             return {name: (space.shape, kind)}
-    raise TypeError(f"replay cannot store {space}")
+    raise ConfigError(f"algo.buffer: replay cannot store {space}; wrap the environment")
 
 
 def flatten(name: str, value: Any) -> Batch:

@@ -1,6 +1,6 @@
 """Experience replay: one packed row per transition, images stored once per frame."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,18 @@ from rlrun.registry import register
 from rlrun.types import Batch, Metrics, Spec, Step
 
 
+class Targets(NamedTuple):
+    """What an agent's targets are made of, so that the buffer can prepare them; the names are those of its Config."""
+
+    gamma: float = 1.0
+    n_step: int = 1  # rewards summed before the successor
+    reward_clip: float | None = None  # each reward is clipped to +-this
+
+    @classmethod
+    def of(cls, cfg: Any) -> "Targets":
+        return cls(**{name: getattr(cfg, name) for name in cls._fields if hasattr(cfg, name)})
+
+
 @register("buffer", "replay")
 class Replay(nn.Module):
     """Uniform replay. Vector observations: observation and successor lie in the same row, so that sampling is one
@@ -25,12 +37,14 @@ class Replay(nn.Module):
     class Config:
         capacity: PositiveInt
 
-    def __init__(self, cfg: Any, spec: Spec, gamma: float, n_step: int, seed: int, device: torch.device):
+    def __init__(self, cfg: Any, spec: Spec, targets: Targets, seed: int, device: torch.device):
         super().__init__()
         rows = cfg.capacity // spec.num_envs
         if rows < 1:
             raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: holds no step of env.num_envs={spec.num_envs}")
-        self.spec, self.gamma, self.n_step, self.device = spec, gamma, n_step, device
+        if targets.n_step > rows:
+            raise ConfigError(f"algo.n_step={targets.n_step}: longer than the buffer, which has {rows} rows")
+        self.spec, self.targets, self.device = spec, targets, device
         self.stream = Stream(seed, "replay", device)
         self.frames = Frames(spec, rows, device) if is_image(spec.obs) else None
         if self.frames and rows <= spec.frame_stack + 1:
@@ -72,18 +86,19 @@ class Replay(nn.Module):
 
     def read(self, index: Tensor) -> Batch:
         """The transitions of absolute numbers row * num_envs + env, [batch], each n_step long where its episode is."""
-        batch, last, discount = self._unpack(index), index, self.gamma * torch.ones_like(index, dtype=torch.float32)
+        gamma, stored = self.targets.gamma, self.ring.total - (self.frames is not None)
+        batch, last, discount = self._unpack(index), index, gamma * torch.ones_like(index, dtype=torch.float32)
         end = batch
-        for _ in range(1, self.n_step):
+        for _ in range(1, self.targets.n_step):
             after = last + self.spec.num_envs
-            alive = (end["terminated"] + end["truncated"] == 0) & (after < self.ring.total * self.spec.num_envs)
+            alive = (end["terminated"] + end["truncated"] == 0) & (after < stored * self.spec.num_envs)
             alive &= self._unpack(after)["weight"] > 0  # else the episode was lost here
             last = torch.where(alive, after, last)
             end = self._unpack(last)
             # a reward past the end counts 0; the shape of vector rewards follows the discount's
             share = (discount * alive).view(-1, *[1] * (batch["reward"].dim() - 1))
             batch["reward"] = batch["reward"] + share * end["reward"]
-            discount = torch.where(alive, discount * self.gamma, discount)
+            discount = torch.where(alive, discount * gamma, discount)
         batch |= self._observations(index, last, batch, end)
         batch["discount"] = discount * (1 - end["terminated"])
         batch["index"] = index
@@ -92,7 +107,10 @@ class Replay(nn.Module):
 
     def _unpack(self, index: Tensor) -> Batch:
         rows = self.ring.memory["rows"].view(-1, self.packing.width)
-        return self.packing.unpack(rows[index % (self.ring.capacity * self.spec.num_envs)])
+        batch = self.packing.unpack(rows[index % (self.ring.capacity * self.spec.num_envs)])
+        if self.targets.reward_clip is not None:
+            batch["reward"] = batch["reward"].clamp(-self.targets.reward_clip, self.targets.reward_clip)
+        return batch
 
     def _observations(self, index: Tensor, last: Tensor, batch: Batch, end: Batch) -> Batch:
         """Where the transitions start, and where they lead."""
@@ -113,8 +131,9 @@ class Frames(nn.Module):
 
     def __init__(self, spec: Spec, rows: int, device: torch.device):
         super().__init__()
-        self.stack, self.shape = spec.frame_stack, spec.obs.shape
-        frame = spec.obs.shape[1:] if self.stack > 1 else spec.obs.shape  # type: ignore[index]
+        self.stack = spec.frame_stack
+        self.shape: Any = spec.obs.shape
+        frame = self.shape[1:] if self.stack > 1 else self.shape
         fields = {"frame": ((spec.num_envs, *frame), torch.uint8), "step": ((spec.num_envs,), torch.int32)}
         self.ring = Ring(rows, fields, device)
         self.steps = torch.zeros(spec.num_envs, dtype=torch.int32, device=device)

@@ -1,9 +1,12 @@
 """Preallocated memory [time, ...] that overwrites its oldest rows. Snapshots read and write it by absolute row."""
 
+import os
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from rlrun.errors import ConfigError
 
 
 class Ring(nn.Module):
@@ -16,6 +19,8 @@ class Ring(nn.Module):
     def __init__(self, capacity: int, fields: dict[str, tuple[tuple[int, ...], torch.dtype]], device: torch.device):
         super().__init__()
         self.capacity, self.total = capacity, 0
+        row = sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype in fields.values())
+        _check_room(row * capacity, device)
         self.memory = {
             name: torch.zeros(capacity, *shape, dtype=dtype, device=device) for name, (shape, dtype) in fields.items()
         }
@@ -48,3 +53,13 @@ class Ring(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.total = state["total"]
+
+
+def _check_room(wanted: int, device: torch.device) -> None:
+    """ConfigError where a buffer could never be filled."""
+    if device.type == "cuda":
+        memory = torch.cuda.mem_get_info(device)[1]
+    else:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if wanted > memory:
+        raise ConfigError(f"algo.buffer.capacity: needs {wanted / 2**30:.0f} GiB of {memory / 2**30:.0f} GiB of memory")

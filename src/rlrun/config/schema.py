@@ -110,9 +110,14 @@ def run_config(values: dict[str, Any]) -> RunConfig:
             values[key] = parse(section, values[key], key)
         except ConfigError as error:
             faults += error.faults
+            values[key] = object.__new__(section)  # stands in, so that the rest is checked too
+    try:
+        config = parse(RunConfig, values, "")
+    except ConfigError as error:
+        faults += error.faults
     if faults:
         raise ConfigError(*faults)
-    return parse(RunConfig, values, "")
+    return config
 
 
 def _where(path: str, location: tuple[int | str, ...]) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from gymnasium import Space
+from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
@@ -30,16 +31,27 @@ class Agent(nn.Module):
 
     Config: ClassVar[type]
     actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Space  # action spaces the algorithm is defined for
+    needs_bounds: ClassVar[bool] = False  # whether its continuous actions always lie in [-1, 1]
 
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):
         super().__init__()
-        if not isinstance(spec.action, self.actions):
-            kinds = self.actions if isinstance(self.actions, tuple) else (self.actions,)
-            raise ConfigError(
-                f"algo={type(self).__name__.lower()} needs {' or '.join(kind.__name__ for kind in kinds)} actions; "
-                f"this environment has {spec.action}"
-            )
+        refused = self.refuses(spec.action)
+        if refused:
+            name = type(self).__name__.lower()
+            raise ConfigError(f"algo={name} needs {refused}; this environment has {spec.action}")
         self.cfg, self.spec = cfg, spec
+
+    @classmethod
+    def refuses(cls, space: Space) -> str | None:
+        """What the algorithm needs where it cannot act in a space; None where it can."""
+        kinds = cls.actions if isinstance(cls.actions, tuple) else (cls.actions,)
+        if not isinstance(space, kinds):
+            return " or ".join(kind.__name__ for kind in kinds) + " actions"
+        if isinstance(space, Box) and (len(space.shape) != 1 or space.dtype.kind != "f"):
+            return "Box actions that are vectors of floats"
+        if isinstance(space, Box) and cls.needs_bounds and not space.is_bounded():
+            return "Box actions with finite bounds"
+        return None
 
     def act(
         self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None

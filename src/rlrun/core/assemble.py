@@ -1,11 +1,13 @@
 """From a typed config to the parts of a run: environments, agent, add-ons, buffer, loop."""
 
 import dataclasses
+import re
 
 import torch
 
 from rlrun import registry
 from rlrun.addons.normalise import normalisers
+from rlrun.buffers.replay import Targets
 from rlrun.config.schema import RunConfig, parse
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
@@ -28,9 +30,9 @@ def build_loop(config: RunConfig) -> Loop:
     try:
         agent, addons = build_agent(config, env.spec, device)
         buffer_values, loop_values = config.algo.get("buffer"), config.algo["loop"]
-        targets = getattr(agent.cfg, "gamma", 1.0), getattr(agent.cfg, "n_step", 1)
+        targets = Targets.of(agent.cfg)
         buffer = buffer_values and registry.build(
-            "buffer", buffer_values, env.spec, *targets, config.seed, device, path="algo.buffer"
+            "buffer", buffer_values, env.spec, targets, config.seed, device, path="algo.buffer"
         )
         parts = (agent, addons, env, buffer, config.seed, config.trainer.total_steps)
         loop: Loop = registry.build("loop", loop_values, *parts, path="algo.loop")
@@ -44,7 +46,7 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
     values = {key: value for key, value in config.algo.items() if key not in ("loop", "buffer")}
     with torch.random.fork_rng(devices=[]), device:
         torch.manual_seed(seed_for(config.seed, "weights"))
-        addons = Addons(normalisers(config.env.normalize, spec, values.get("gamma", 0.99)))
+        addons = Addons(normalisers(config.env.normalize, spec, values.get("gamma")))
         spec = addons.spec(spec)
         parts = Parts(config.seed, device, config.network, spec)
         agent = registry.build("algo", values, spec, parts, path="algo")
@@ -73,10 +75,9 @@ def prepare_device(config: RunConfig) -> torch.device:
     name = config.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"device={name}: must be auto, cpu, cuda or cuda:<number>") from None
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise ConfigError(f"device={name}: must be auto, cpu, cuda or cuda:<number>")
+    device = torch.device(name)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(f"device={name}: this machine has {torch.cuda.device_count()} CUDA devices")
     return device
@@ -87,7 +88,8 @@ def eval_env(config: RunConfig, seed: int, name: str, episodes: int, device: tor
 
     Episodes end after `trainer.eval_max_steps` at the latest.
     """
-    wrappers = config.env.wrappers | {"time_limit": {"max_steps": config.trainer.eval_max_steps}}
+    own = config.env.wrappers.get("time_limit", {}).get("max_steps", config.trainer.eval_max_steps)
+    wrappers = config.env.wrappers | {"time_limit": {"max_steps": min(own, config.trainer.eval_max_steps)}}
     num_envs = min(episodes, EVAL_ENVS)
     env = dataclasses.replace(config.env, num_envs=num_envs, backend="sync", wrappers=wrappers)
     return VectorEnv.make(env, sequence(seed, name), device)

@@ -9,7 +9,7 @@ from rlrun.core.loop import Loop
 from rlrun.engine import products
 from rlrun.rundir import provenance
 
-DECISIVE = ("device", "threads", "engine", "precision", "products", "cpu")  # of meta.json, beside all versions
+DECISIVE = ("device", "gpu", "threads", "engine", "precision", "products", "cpu")  # of meta.json, beside all versions
 
 
 def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
@@ -17,6 +17,7 @@ def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
     return provenance() | {
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "device": str(loop.env.device),
+        "gpu": torch.cuda.get_device_name(loop.env.device) if loop.env.device.type == "cuda" else None,
         "threads": torch.get_num_threads(),
         "engine": config.trainer.engine,
         "precision": config.trainer.precision,

@@ -22,6 +22,7 @@ class Stream(nn.Module):
 
     def __init__(self, seed: int, name: str, device: torch.device | str = "cpu"):
         super().__init__()
+        self.seed, self.name = seed, name
         self.generator = torch.Generator(device).manual_seed(seed_for(seed, name))
 
     @property
@@ -42,8 +43,12 @@ class Stream(nn.Module):
     def permutation(self, n: int) -> Tensor:
         return torch.randperm(n, generator=self.generator, device=self.device)
 
-    def get_extra_state(self) -> Tensor:
-        return self.generator.get_state()
+    def get_extra_state(self) -> dict[str, object]:
+        return {"device": self.device.type, "state": self.generator.get_state()}
 
-    def set_extra_state(self, state: Tensor) -> None:
-        self.generator.set_state(state.cpu())
+    def set_extra_state(self, state: dict[str, object]) -> None:
+        """Go on where `get_extra_state` was called. Generators of another kind of device cannot: they start anew."""
+        if state["device"] == self.device.type:
+            self.generator.set_state(state["state"].cpu())  # type: ignore[attr-defined]
+        else:
+            self.generator.manual_seed(seed_for(self.seed, f"{self.name} on {self.device.type}"))

@@ -1,5 +1,6 @@
 """The one trainer: ticks a loop until it is done; logs, evaluates, snapshots and stops when that is due."""
 
+import math
 import resource
 import sys
 import time
@@ -112,7 +113,11 @@ class Trainer:
         if with_evaluation:
             values |= self.evaluate(loop.steps)
             progress.final_return = values["eval/return_mean"]
-        values |= self.train_values() | {f"loss/{name}": float(value) for name, value in self.metrics.items()}
+        losses = {f"loss/{name}": float(value) for name, value in self.metrics.items()}
+        for name, value in losses.items():
+            if not math.isfinite(value):
+                raise RunError(f"{name} is {value} at step {loop.steps}")
+        values |= self.train_values() | losses
         self.log.row({"step": loop.steps, "wall_s": self.elapsed()} | values)
         progress.settled = loop.steps
         if with_evaluation and (progress.best_return is None or values["eval/return_mean"] > progress.best_return):

@@ -25,25 +25,32 @@ def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
     """
     run_path, name = locate(path)
     state = Store(run_path).load(name).state
-    fresh = tuple(f"{place}." for place, module in loop.named_modules() if isinstance(module, Optim))
+    fresh = tuple(f"{place}." for place, module in loop.named_modules() if isinstance(module, Optim)) or ("\0",)
     weights = {key: value for key, value in state.items() if not key.endswith("_extra_state")}
-    weights = {key: value for key, value in weights.items() if not key.startswith(fresh or ("\0",))}
+    weights = {key: value for key, value in weights.items() if not key.startswith(fresh)}
     children = dict(loop.agent.named_children())
     unknown = [part for part in modules if part not in children]
     if unknown:
         raise ConfigError(f"init_modules: the agent has no {', '.join(unknown)} (it has: {', '.join(children)})")
     for part in modules:
-        load_part(children[part], weights, f"agent.{part}")
+        load_part(children[part], weights, f"agent.{part}", optional=fresh)
     if not modules:
-        load_part(loop.agent, weights, "agent", strict=False)
-        load_part(loop.addons, weights, "addons", strict=False)
+        load_part(loop.agent, weights, "agent", optional=fresh)
+        load_part(loop.addons, weights, "addons", optional=fresh)
 
 
-def load_part(module: nn.Module, state: dict[str, Any], prefix: str, strict: bool = True) -> None:
-    """The entries under `prefix` into a module. ConfigError where names or shapes do not fit."""
+def load_part(module: nn.Module, state: dict[str, Any], prefix: str, optional: tuple[str, ...] = ()) -> None:
+    """The entries under `prefix` into a module. ConfigError where names or shapes do not fit; entries that begin with
+    one of `optional`, and where there are any also extra state, may be missing."""
     own = {key.removeprefix(f"{prefix}."): value for key, value in state.items() if key.startswith(f"{prefix}.")}
     try:
-        module.load_state_dict(own, strict=strict)
+        missing, unknown = module.load_state_dict(own, strict=False)
     except Exception as error:  # a stranger's snapshot may hold anything
         reason = line(error).removeprefix(f"Error(s) in loading state_dict for {type(module).__name__}: ")
         raise ConfigError(f"the snapshot's {prefix} does not fit this config: {reason}") from None
+    if optional:
+        needed = (key for key in missing if not key.endswith("_extra_state"))
+        missing = [key for key in needed if not f"{prefix}.{key}".startswith(optional)]
+    if missing or unknown:
+        what = f"lacks {missing[0]}" if missing else f"has {unknown[0]}"
+        raise ConfigError(f"the snapshot's {prefix} does not fit this config: it {what}")

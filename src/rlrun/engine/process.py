@@ -2,10 +2,12 @@
 
 import contextlib
 import ctypes
+import os
 
 import torch
 
 from rlrun.config.schema import TrainerConfig
+from rlrun.errors import ConfigError
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 KEEP = 512 * 2**20
@@ -13,6 +15,9 @@ KEEP = 512 * 2**20
 
 def prepare(cfg: TrainerConfig) -> None:
     """Set once, before anything is built. One thread unless asked: a second one collapses beside a busy neighbour."""
+    cores = os.cpu_count() or 1
+    if (cfg.threads or 1) > cores:
+        raise ConfigError(f"trainer.threads={cfg.threads}: this machine has {cores} cores")
     torch.set_num_threads(cfg.threads or 1)
     # glibc returns freed half-megabyte tensors to the system and faults them in again at every update
     with contextlib.suppress(OSError, AttributeError):

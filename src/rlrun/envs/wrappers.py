@@ -63,7 +63,6 @@ class Atari(gym.wrappers.AtariPreprocessing):
         frame_skip: PositiveInt
         screen_size: PositiveInt
         terminal_on_life_loss: bool
-        grayscale: bool
 
     def __init__(self, cfg: Config, env: gym.Env):
         if not hasattr(env.unwrapped, "ale"):
@@ -74,7 +73,7 @@ class Atari(gym.wrappers.AtariPreprocessing):
             frame_skip=cfg.frame_skip,
             screen_size=cfg.screen_size,
             terminal_on_life_loss=cfg.terminal_on_life_loss,
-            grayscale_obs=cfg.grayscale,
+            grayscale_obs=True,
         )
 
 

@@ -35,7 +35,7 @@ class OffPolicy(Loop):
         self.clock.lap("act")
         step = self.advance(action, extras)
         self.clock.lap("env")
-        self.buffer.add(obs, action, step, extras)
+        self.buffer.add(obs, step.action, step, extras)
         self.clock.lap("sample")
         metrics: Metrics = {}
         for _ in range(self.updates_due()):

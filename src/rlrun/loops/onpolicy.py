@@ -17,6 +17,7 @@ class OnPolicy(Loop):
 
     def tick(self) -> Metrics:
         self.clock.start()
+        ctx = self.context()  # schedules stand where the rollout began, so that the last one still learns
         rollout = Rollout()
         for _ in range(self.cfg.rollout_steps):
             obs, first = self.obs, self.carry["first"]
@@ -27,7 +28,6 @@ class OnPolicy(Loop):
             rollout.add(obs, action, step, extras, first)
         self.batch = batch = self.addons.relabel(rollout.batch())
         self.clock.lap("sample")
-        ctx = self.context()
         metrics: Any = self.agent.update(batch, ctx)
         metrics |= self.addons.update(batch, ctx)
         self.updates += 1

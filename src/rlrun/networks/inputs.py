@@ -11,9 +11,16 @@ from rlrun.errors import ConfigError
 
 
 def is_image(space: Space) -> bool:
-    """Stacked frames or channels of bytes, at least 16 pixels a side."""
-    bytes_3d = isinstance(space, spaces.Box) and space.dtype == "uint8" and len(space.shape) == 3
-    return bytes_3d and min(space.shape[1:]) >= 16
+    """Bytes of at least 16 pixels a side, with channels or stacked frames first, or channels last."""
+    if not isinstance(space, spaces.Box) or space.dtype != "uint8" or len(space.shape) != 3:
+        return False
+    return min(space.shape[1:]) >= 16 or channels_last(space)
+
+
+def channels_last(space: Space) -> bool:
+    """[height, width, channels], as Gymnasium renders: at most 4 channels."""
+    height, width, channels = space.shape  # type: ignore[misc]
+    return channels <= 4 and min(height, width) >= 16
 
 
 class Flatten(nn.Module):
@@ -45,11 +52,13 @@ def _flatten(space: Space, x: Any) -> Tensor:
     match space:
         case spaces.Box() | spaces.MultiBinary():
             # members of an ensemble may have inputs of their own: [members, batch, ...]
-            return x.reshape(*x.shape[: x.dim() - len(space.shape)], _size(space)).float()
+            flat = x.reshape(*x.shape[: x.dim() - len(space.shape)], _size(space)).float()
+            return flat / 255 if is_image(space) else flat
         case spaces.Discrete():
             return F.one_hot(x.long() - int(space.start), int(space.n)).float()
         case spaces.MultiDiscrete():
             counted = (x.long() - torch.as_tensor(space.start, device=x.device)).flatten(-len(space.shape))
             hot = [F.one_hot(part, int(n)) for part, n in zip(counted.unbind(-1), space.nvec.flat, strict=True)]
             return torch.cat(hot, -1).float()
-    return torch.cat([_flatten(part, x[key]) for key, part in space.items() if key != "action_mask"], -1)
+    parts: Any = space
+    return torch.cat([_flatten(part, x[key]) for key, part in parts.items() if key != "action_mask"], -1)

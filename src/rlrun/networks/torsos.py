@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from rlrun.config.schema import PositiveInt, config
 from rlrun.errors import ConfigError
-from rlrun.networks.inputs import Flatten, is_image
+from rlrun.networks.inputs import Flatten, channels_last, is_image
 from rlrun.networks.linear import Linear
 from rlrun.registry import register
 
@@ -80,7 +80,9 @@ class Convolutions(nn.Module):
 
     def __init__(self, space: Space, init: Init):
         super().__init__()
-        channels, height, width = space.shape  # type: ignore[misc]
+        self.permute = channels_last(space)
+        shape: Any = space.shape
+        channels = shape[2] if self.permute else shape[0]
         self.layers = nn.ModuleList(
             nn.Conv2d(i, o, kernel, stride)
             for i, o, kernel, stride in ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))
@@ -90,10 +92,10 @@ class Convolutions(nn.Module):
                 nn.init.orthogonal_(layer.weight, math.sqrt(2))
                 nn.init.zeros_(layer.bias)
         with torch.no_grad():
-            self.features = self(torch.zeros(1, channels, height, width, dtype=torch.uint8)).shape[1]
+            self.features = self(torch.zeros(1, *shape, dtype=torch.uint8)).shape[1]
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.float() / 255
+        x = (x.permute(0, 3, 1, 2) if self.permute else x).float() / 255
         for layer in self.layers:
             x = F.relu(layer(x))
         return x.flatten(1)
@@ -112,7 +114,7 @@ class Cnn(nn.Module):
     def __init__(self, cfg: Any, spaces: list[Space], members: int | None):
         super().__init__()
         image, *others = spaces
-        if not is_image(image) or min(image.shape[1:]) < 36:  # type: ignore[index, type-var]
+        if not is_image(image) or sorted(image.shape)[1] < 36:  # type: ignore[type-var]
             raise ConfigError(f"network=cnn needs images of bytes [channels, height, width], 36 pixels a side or more; "
                               f"this environment has {image}; network=mlp reads anything")  # fmt: skip
         self.convolutions = nn.ModuleList(Convolutions(image, cfg.init) for _ in range(members or 1))

@@ -24,6 +24,7 @@ from rlrun.types import Batch, Context, Metrics
 @register("algo", "sac")
 class SAC(Agent):
     actions = Box
+    needs_bounds = True
 
     @config
     class Config:
@@ -71,7 +72,7 @@ class SAC(Agent):
         return metrics
 
     @kernel
-    def update_critic(self, batch: Batch, noise: Tensor, subset: Tensor | None) -> Metrics:
+    def update_critic(self, batch: Batch, noise: Tensor, subset: Tensor | None = None) -> Metrics:
         with torch.no_grad():
             next_action, log_prob = self.actor(batch["next_obs"]).sample(noise)
             next_q = self.target_critic(batch["next_obs"], next_action)  # [members, batch]

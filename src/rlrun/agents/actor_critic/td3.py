@@ -23,6 +23,7 @@ from rlrun.types import Batch, Context, Metrics
 @register("algo", "td3")
 class TD3(Agent):
     actions = Box
+    needs_bounds = True
 
     @config
     class Config:

@@ -20,6 +20,7 @@ from rlrun.types import Batch, Context, Metrics
 @register("algo", "cem")
 class CEM(Agent):
     actions = (Box, Discrete)
+    needs_bounds = True
 
     @config
     class Config:

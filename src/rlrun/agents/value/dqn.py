@@ -70,14 +70,11 @@ class DQN(Agent):
 
     @kernel
     def update_q(self, batch: Batch) -> tuple[Metrics, Tensor]:
-        reward = batch["reward"]
-        if self.cfg.reward_clip is not None:
-            reward = reward.clamp(-self.cfg.reward_clip, self.cfg.reward_clip)
         with torch.no_grad():
             next_q = self.target_q(batch["next_obs"])
             chooser = self.q(batch["next_obs"]) if self.cfg.double else next_q
             next_value = next_q.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
-            target = td_target(reward, batch["discount"], next_value)
+            target = td_target(batch["reward"], batch["discount"], next_value)
         q = self.q(batch["obs"]).gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
         delta = float("inf") if self.cfg.huber_delta is None else self.cfg.huber_delta
         error = q - target
