@@ -218,3 +218,16 @@ def test_provenance_names_versions_and_the_commit(monkeypatch):
 def test_claiming_a_run_does_not_load_torch():
     check = "import sys, rlrun.rundir; assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", check], env={**os.environ, "PYTHONPATH": SOURCE}, check=True)
+
+
+def test_a_refused_start_takes_nothing_of_the_user_away(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / ".secret").write_text("x")
+    with pytest.raises(ConfigError, match="not empty"):
+        RunDir.create({"run_dir": str(folder)})
+    assert (folder / ".secret").read_text() == "x"
+    (folder / ".secret").unlink()
+    run = start(RunDir.create({"run_dir": str(folder)}))
+    run.discard()
+    assert folder.is_dir() and not list(folder.iterdir())

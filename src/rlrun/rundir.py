@@ -94,6 +94,13 @@ class RunDir:
         replace_text(self.path / OVERRIDES, _yaml_text(overrides))
         replace_text(self.path / CONFIG, _yaml_text(config))
 
+    def change(self, config: dict[str, Any], words: list[str]) -> None:
+        """Record what a resume changed."""
+        import yaml
+
+        typed = yaml.safe_load((self.path / OVERRIDES).read_text(encoding="utf-8"))
+        self.write_start(config, [*(typed or []), *words])
+
     def config(self) -> dict[str, Any]:
         """config.yaml, read as the data of a stranger."""
         return read_config(self.path / CONFIG)

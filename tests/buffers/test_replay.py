@@ -267,6 +267,32 @@ def test_stacks_and_successors_are_those_a_list_would_have_kept(steps: int) -> N
         assert batch["obs"].dtype == torch.uint8
 
 
+@pytest.mark.parametrize("steps", [9, 40])
+def test_n_steps_of_frames_lead_to_the_successor_that_a_list_would_have_kept(steps: int) -> None:
+    film = Film([[50], [4, 1]], [["truncated"], ["terminated", "truncated"]])
+    buffer = replay(frames_spec(), capacity=20 * ENVS, n_step=3)
+    kept = play(buffer, film, steps)
+    index = torch.arange(buffer.first * ENVS, buffer.first * ENVS + len(buffer))
+    batch = buffer.read(index)
+    for place, number in enumerate(index.tolist()):
+        row, env = divmod(number, ENVS)
+        last = row
+        while last < min(row + 2, steps - 2) and not (kept[last][1].terminated | kept[last][1].truncated)[env]:
+            last += 1
+        reward = sum(0.9**i * float(kept[row + i][1].reward[env]) for i in range(last - row + 1))
+        assert batch["reward"][place] == pytest.approx(reward)
+        if not kept[last][1].terminated[env]:
+            assert torch.equal(batch["next_obs"][place], kept[last][1].final_obs[env]), f"successor of row {row}"
+            assert batch["discount"][place] == pytest.approx(0.9 ** (last - row + 1))
+
+
+def test_rewards_are_clipped_before_they_are_summed(make_env: Make) -> None:
+    env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 50})
+    buffer = Replay(Replay.Config(capacity=50), env.spec, Targets(1.0, n_step=3, reward_clip=1.0), 0, CPU)
+    fill(buffer, env, 6)  # rewards 1, 2, 3, ...
+    assert buffer.read(torch.tensor([2]))["reward"] == 3
+
+
 def test_each_frame_is_stored_once() -> None:
     buffer = replay(frames_spec(), capacity=20 * ENVS)
     assert buffer.frames is not None

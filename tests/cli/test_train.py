@@ -50,7 +50,7 @@ def workplace(tmp_path, monkeypatch):
 def test_a_plugin_adds_an_algorithm_that_trains_resumes_and_is_measured(workplace, capsys):
     plugins = "plugins=[rlrun_example]"
     assert main(["list", "algo", plugins]) == 0
-    assert "hill_climber  Hill climbing: keep the best" in capsys.readouterr().out
+    assert "Hill climbing: keep the best" in capsys.readouterr().out
     words = ["algo=hill_climber", plugins, *SHORT]
     assert main(["train", *words]) == 0
     (run,) = workplace.glob("runs/hill_climber-CartPole/*")

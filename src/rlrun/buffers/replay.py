@@ -131,9 +131,9 @@ class Frames(nn.Module):
 
     def __init__(self, spec: Spec, rows: int, device: torch.device):
         super().__init__()
-        self.stack = spec.frame_stack
-        self.shape: Any = spec.obs.shape
-        frame = self.shape[1:] if self.stack > 1 else self.shape
+        shape: Any = spec.obs.shape
+        self.stack, self.shape = spec.frame_stack, shape
+        frame = shape[1:] if self.stack > 1 else shape
         fields = {"frame": ((spec.num_envs, *frame), torch.uint8), "step": ((spec.num_envs,), torch.int32)}
         self.ring = Ring(rows, fields, device)
         self.steps = torch.zeros(spec.num_envs, dtype=torch.int32, device=device)

@@ -151,6 +151,9 @@ def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
     from rlrun.config.schema import run_config
     from rlrun.core.run import check
 
+    folders = [job.values["run_dir"] for job in found if job.values["run_dir"] is not None]
+    if len(set(folders)) < len(folders):
+        raise ConfigError(f"run_dir={folders[0]}: the jobs of a sweep cannot share a folder; name=... groups them")
     for_all(found, lambda job: check(run_config(job.values)), lambda job: job.words)
     job = SweepJob(len(found))
     began = time.perf_counter()

@@ -53,7 +53,10 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
     if ended and snapshot.step >= config.trainer.total_steps:
         print(f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps")
         return Result("done", 0, summary)
-    return supervise(config, run, build_loop(config), store, snapshot)
+    loop = build_loop(config)
+    if changes:  # the next resume goes on to the same end
+        run.change(changed(run.config(), changes), [f"{key}={value}" for key, value in changes.items()])
+    return supervise(config, run, loop, store, snapshot)
 
 
 def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
@@ -112,9 +115,13 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None) -> RunCo
 def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
     """Train from step 0."""
     loop = build_loop(config)
-    if config.init_from:
-        warm_start(Path(config.init_from), loop, config.init_modules)
-    loop.begin()
+    try:
+        if config.init_from:
+            warm_start(Path(config.init_from), loop, config.init_modules)
+        loop.begin()
+    except BaseException:
+        loop.env.close()
+        raise
     return supervise(config, run, loop, store)
 
 

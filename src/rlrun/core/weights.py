@@ -24,7 +24,10 @@ def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
     With `modules`, only those parts of the agent (`actor`); without, all of it and the normalisers' statistics.
     """
     run_path, name = locate(path)
-    state = Store(run_path).load(name).state
+    store = Store(run_path)
+    if not store.names():
+        raise ConfigError(f"init_from={path}: not a run with a snapshot, nor a snapshot of one")
+    state = store.load(name).state
     fresh = tuple(f"{place}." for place, module in loop.named_modules() if isinstance(module, Optim)) or ("\0",)
     weights = {key: value for key, value in state.items() if not key.endswith("_extra_state")}
     weights = {key: value for key, value in weights.items() if not key.startswith(fresh)}

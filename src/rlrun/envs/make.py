@@ -15,12 +15,12 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from rlrun.config.schema import EnvConfig, parse
 from rlrun.envs import probes as _probes  # noqa: F401 (registers rlrun/... with Gymnasium)
+from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
 from rlrun.envs.box2d import NewWorld
 from rlrun.envs.slot import Slot, leave_signals_to
 from rlrun.errors import ConfigError
 
 ATARI = "ALE/"
-BOX2D = "gymnasium.envs.box2d"
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,7 @@ class Recipe:
 
     def make(self) -> gym.Env:
         """The environment with its wrappers, as Slot holds it."""
-        env = gym.make(self.spec, max_episode_steps=self.max_episode_steps, disable_env_checker=True, **self.kwargs)
-        if str(self.spec.entry_point).startswith(BOX2D):
-            env = NewWorld(env)
+        env = _bare(self.spec, self.max_episode_steps, self.kwargs)
         for wrapper, config in self.wrappers:
             env = wrapper(config, env)
         return env
@@ -100,6 +98,18 @@ def explained(recipe: Recipe, id: str) -> Iterator[None]:
     except (TypeError, ValueError, gym.error.Error, OSError) as error:
         where = f"env.kwargs={recipe.kwargs}" if recipe.kwargs else "env"
         raise ConfigError(f"{where}: {id} cannot be made ({_line(error)})") from error
+
+
+def _bare(spec: EnvSpec, max_episode_steps: int | None, kwargs: dict[str, Any]) -> gym.Env:
+    """What Gymnasium makes, but for two engines whose episodes would depend on what they do not tell."""
+    entry, sticky = str(spec.entry_point), (spec.kwargs | kwargs).get(STICKY, STICKY_DEFAULT)
+    atari = entry.startswith("ale_py")
+    own = {STICKY: 0.0} if atari else {}
+    env = gym.make(spec, max_episode_steps=max_episode_steps, disable_env_checker=True, **(kwargs | own))
+    if atari:
+        core: Any = env.unwrapped
+        core.ale = StickyALE(core, sticky)
+    return NewWorld(env) if entry.startswith("gymnasium.envs.box2d") else env
 
 
 def _quieten(entry_point: str) -> None:

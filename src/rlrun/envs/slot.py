@@ -103,7 +103,8 @@ class Slot(gym.Wrapper):
             if replay.recorded(tree):
                 self._replay(tree, patience_s)
             else:
-                self.reset(seed=0)  # environments create attributes at their first reset
+                if not self.begun:  # environments create attributes at their first reset
+                    self.reset(seed=0)
                 self.episode = None
                 state.restore(self.env, tree)
         except Exception as error:

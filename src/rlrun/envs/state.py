@@ -13,6 +13,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rlrun.envs.atari import StickyALE
+
 Tree = Any
 
 PLAIN = (type(None), bool, int, float, str, bytes)
@@ -209,22 +211,26 @@ class Mujoco:
 
 
 class Atari:
-    """The Arcade Learning Environment: its own serialised state, sticky-action generator included."""
+    """The Arcade Learning Environment: its own serialised state, and the action that may be repeated."""
 
     def __init__(self, core: gym.Env):
-        self.ale = core.ale  # type: ignore[attr-defined]
+        self.ale: StickyALE = core.ale  # type: ignore[attr-defined]
 
     @staticmethod
     def fits(core: gym.Env) -> bool:
-        return type(getattr(core, "ale", None)).__name__ == "ALEInterface"
+        return isinstance(getattr(core, "ale", None), StickyALE)
 
     def save(self) -> Tree:
-        return _bytes(self.ale.cloneState(include_rng=True).serialize())
+        state = _bytes(self.ale.cloneState(include_rng=True).serialize())
+        return {"ale": state, "action": self.ale.action, "strength": self.ale.strength}
 
     def restore(self, tree: Tree) -> None:
         from ale_py import ALEState
 
-        self.ale.restoreState(ALEState(tree.tobytes()))
+        if not isinstance(tree, dict):
+            raise NotSavableError("saved without the action that may be repeated")
+        self.ale.restoreState(ALEState(tree["ale"].tobytes()))
+        self.ale.action, self.ale.strength = tree["action"], tree["strength"]
 
 
 class Own:
