@@ -1,8 +1,14 @@
 """Atari: preprocessing, one stack of frames, exact restore."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 
+from rlrun.envs import make as making
+from rlrun.envs import state
+from rlrun.envs.atari import StickyALE
 from rlrun.errors import ConfigError
 
 pytest.importorskip("ale_py")
@@ -30,10 +36,40 @@ def test_frames_are_stacked_and_the_state_is_exact(make):
     assert env.exactness == "exact"
     other = make(**PONG, seed=1)
     other.set_extra_state(env.get_extra_state())
-    for t in range(60):  # sticky actions draw from the emulator's own generator
+    for t in range(60):  # sticky actions among them
         one, two = env.step(torch.tensor([t % 6])), other.step(torch.tensor([t % 6]))
         assert torch.equal(one.obs, two.obs) and torch.equal(one.reward, two.reward)
     assert torch.equal(env.reset(), other.reset())
+
+
+def test_the_first_frame_after_a_restore_may_repeat_an_action(config):
+    kwargs = {"frameskip": 1, "repeat_action_probability": 0.5}
+    one, other = (making.make(config("ALE/Seaquest-v5", kwargs=kwargs)) for _ in range(2))
+    assert one.unwrapped.ale.getFloat("repeat_action_probability") == 0.0
+    one.reset(seed=0), other.reset(seed=1)
+    for moment in range(30):
+        for action in (3, 4, 5, 2):  # right, left, down, up
+            one.step(action)
+        state.restore(other.env, state.save(one.env))
+        assert np.array_equal(one.step(moment % 6)[0], other.step(moment % 6)[0]), moment
+    tree = one.save()
+    tree["native"] = tree["native"]["ale"]  # as it was saved once
+    assert one.load(tree, 1.0) == "saved without the action that may be repeated"
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.25, 1.0])
+def test_actions_stick(probability):
+    done = []
+    ale = SimpleNamespace(act=lambda action, strength: done.append((action, strength)), reset_game=lambda: None)
+    core = SimpleNamespace(ale=ale, np_random=np.random.default_rng(0))
+    sticky, sent = StickyALE(core, probability), [SimpleNamespace(value=number % 17 + 1) for number in range(4000)]
+    for action in sent:
+        sticky.act(action, 0.5)
+    repeated = np.mean([seen[0] != action.value for seen, action in zip(done, sent, strict=True)])
+    assert abs(repeated - probability) < 0.03
+    assert probability == 1 or done[-1][1] == 0.5
+    sticky.reset_game()
+    assert (sticky.action, sticky.strength) == (0, 1.0)
 
 
 def test_other_environments_refuse_the_wrapper(make):

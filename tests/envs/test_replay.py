@@ -25,7 +25,7 @@ class Treacherous(Hidden):
     def step(self, action):
         obs, reward, _, truncated, info = super().step(action)
         self.steps += 1
-        return obs + (self.steps > 100) * np.random.default_rng().random(1, np.float32), reward, False, truncated, info
+        return obs + (self.steps > 200) * np.random.default_rng().random(1, np.float32), reward, False, truncated, info
 
 
 gym.register("test/Treacherous-v0", Treacherous)
@@ -79,7 +79,7 @@ def test_the_world_of_an_episode_has_no_past(make, monkeypatch):
     """Gymnasium's BipedalWalker in a world that was emptied and filled again ends in other bits."""
     pytest.importorskip("Box2D")
     assert methods(["BipedalWalker-v3"])["BipedalWalker-v3"].name == REPLAY
-    monkeypatch.setattr(making, "BOX2D", "nothing")
+    monkeypatch.setattr(making, "NewWorld", lambda env: env)
     assert methods(["BipedalWalker-v3"])["BipedalWalker-v3"].name == EPISODE_END
 
 
@@ -104,7 +104,7 @@ def test_an_episode_that_was_played_again_is_recorded_on(make):
 
 
 def test_an_episode_is_played_again_in_an_environment_just_made(make):
-    env, other = played(make, "test/Treacherous-v0", 3), played(make, "test/Treacherous-v0", 150)
+    env, other = played(make, "test/Treacherous-v0", 3), played(make, "test/Treacherous-v0", 250)
     other.set_extra_state(env.get_extra_state())
     assert other.exactness == "exact" and same(env.step(ZERO), other.step(ZERO))
 
@@ -174,7 +174,7 @@ def test_a_length_counts_from_the_new_beginning(make, monkeypatch):
 
 
 def test_an_episode_that_comes_out_differently_is_noticed(make):
-    env = played(make, "test/Treacherous-v0", 150)
+    env = played(make, "test/Treacherous-v0", 250)
     assert env.exactness == "exact"  # as far as anyone can tell before
     before, tree = env.obs, env.get_extra_state()
     other = make("test/Treacherous-v0", 2, seed=1)

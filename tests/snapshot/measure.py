@@ -84,8 +84,8 @@ def train(rows: int, folder: Path) -> None:
     for _ in range(SNAPSHOTS):
         alone += ticks(loop, seal, TICKS)
         pauses.append(save())
-        start = time.perf_counter()
-        while not store._under_way.written.done():  # type: ignore[union-attr]
+        start, written = time.perf_counter(), store._under_way.written  # type: ignore[union-attr]
+        while not written.done():
             beside += ticks(loop, seal, 1)
             peak = max(peak, resident())
         writes.append(1e3 * (time.perf_counter() - start))

@@ -351,6 +351,36 @@ def test_falls_back_from_the_newest_to_best_and_says_why(run):
         Store(run / "elsewhere").load()
 
 
+def test_state_that_could_not_be_read_back_is_refused_at_once(tmp_path, monkeypatch):
+    target = Store(tmp_path, keep=2)
+    monkeypatch.setattr(manifest, "NODE_LIMIT", 100)
+    with pytest.raises(ValueError, match="more than 100 items"):
+        target.save(step_name(1), {"a": [0] * 100}, {}, {}, {})
+    monkeypatch.setattr(manifest, "STATE_LIMIT", 100)
+    with pytest.raises(ValueError, match="more than 100 bytes"):
+        target.save(step_name(1), {"a": "x" * 100}, {}, {}, {})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        target.save(step_name(1), {}, {}, {"step": float("nan")}, {})
+    assert target.names() == []
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link", "huge"])
+def test_a_latest_that_is_no_small_file_is_passed_over(run, kind):
+    latest = run / "snapshots/LATEST"
+    latest.unlink()
+    if kind == "pipe":
+        os.mkfifo(latest)
+    elif kind == "folder":
+        latest.mkdir()
+    elif kind == "link":
+        (run / "elsewhere").write_text("step_000000001")
+        latest.symlink_to(run / "elsewhere")
+    else:
+        latest.write_text("step_000000001" + " " * 1000)
+    snapshot = Store(run).load()
+    assert (snapshot.name, snapshot.faults) == ("step_000000002", ["LATEST: names no snapshot"])
+
+
 @pytest.mark.parametrize("text", [None, "", "../../etc", "step_000000009", "best/../best", "\0"])
 def test_a_bad_latest_is_passed_over(run, text):
     (run / "snapshots/LATEST").unlink()

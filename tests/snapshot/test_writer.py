@@ -215,6 +215,12 @@ def test_a_disk_without_room_is_asked_before_anything_is_written(
     assert sorted(path.name for path in store.folder.iterdir()) == before
 
 
+def test_a_folder_that_cannot_be_written_is_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "mkdir", broken)
+    with pytest.raises(SnapshotError, match=r"^/.*/snapshots: cannot be written: Input/output error \(x\)$"):
+        Store(tmp_path, keep=2)
+
+
 def test_closing_waits_and_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path, keep=2)
     begin(store, 1, grown(40))
@@ -300,6 +306,42 @@ def test_a_slow_disk_costs_no_time_and_little_memory(tmp_path: Path, disk: SlowD
     assert equal(restored(Store(tmp_path).load(), 1000), ring)
 
 
+def test_many_rows_at_once_are_copied_as_the_disk_takes_them(tmp_path: Path, disk: SlowDisk) -> None:
+    store, ring = Store(tmp_path, keep=2), grown(5 * ROWS + 3)
+    rows = count_reads(ring)
+    store.seal({"replay": ring})
+    store.seal({"replay": ring})
+    assert rows == [ROWS] * segments.WAITING
+    disk.gate.set()
+    for _ in range(3):
+        drain(store)
+        store.seal({"replay": ring})
+    assert rows == [ROWS] * 5
+
+
+def test_a_disk_without_room_for_a_segment_gets_no_part_of_it(
+    tmp_path: Path, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk.gate.set()
+    store, ring = Store(tmp_path, keep=2), grown(2 * ROWS)
+    written: list[Path] = []
+    monkeypatch.setattr(segments, "write_new", lambda path, chunks: written.append(path))
+    monkeypatch.setattr(atomic, "RESERVE", 1 << 60)
+    store.seal({"replay": ring})
+    drain(store)
+    assert not written
+
+
+def test_a_file_that_nobody_could_delete_is_no_hindrance(tmp_path: Path, disk: SlowDisk) -> None:
+    disk.gate.set()
+    store, ring = Store(tmp_path, keep=2), grown(2 * ROWS)
+    stale = store.folder / STAGING / "replay" / segments.filename(1)
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"stale")
+    save(store, 1, ring)
+    assert equal(restored(Store(tmp_path).load()), ring)
+
+
 def test_a_ring_without_news_costs_nothing(tmp_path: Path, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     disk.gate.set()
     store, ring = Store(tmp_path, keep=2), grown(20)
@@ -356,6 +398,22 @@ def test_an_emptied_ring_shares_nothing_with_its_past(tmp_path: Path, disk: Slow
     other.data["obs"] += 1
     save(store, 1, other)
     assert equal(restored(Store(tmp_path).load()), other)
+
+
+def test_a_ring_emptied_behind_a_snapshot_shares_nothing_with_it(tmp_path: Path, disk: SlowDisk) -> None:
+    store, ring = Store(tmp_path, keep=2), grown(2 * ROWS)
+    begin(store, 1, ring)
+    other = MemoryRing(100)
+    store.seal({"replay": other})
+    other.extend(2 * ROWS)
+    other.data["obs"] += 1
+    disk.gate.set()
+    store.seal({"replay": other})
+    drain(store)
+    store.wait()
+    save(store, 2, other)
+    assert equal(restored(Store(tmp_path).load(step_name(1))), ring)
+    assert equal(restored(Store(tmp_path).load(step_name(2))), other)
 
 
 def test_a_resumed_run_goes_on_with_the_segments_of_its_snapshot(tmp_path: Path, disk: SlowDisk) -> None:
