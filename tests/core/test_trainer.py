@@ -230,3 +230,24 @@ def test_an_earlier_handler_comes_back_and_is_called_after_the_snapshot() -> Non
         assert signal.getsignal(signal.SIGUSR1) is mine
     finally:
         signal.signal(signal.SIGUSR1, earlier)
+
+
+@pytest.mark.parametrize("read", [1, 2, 3])
+def test_a_signal_at_any_instant_of_a_tick_stops_the_run_with_a_snapshot_of_where_it_stopped(read: int) -> None:
+    class Late(Signals):
+        """A signal that arrives between two looks of the trainer."""
+
+        looks = 0
+
+        @property
+        def received(self) -> signal.Signals | None:
+            self.looks += 1
+            return signal.SIGTERM if self.looks > read else None
+
+        @received.setter
+        def received(self, value: signal.Signals | None) -> None:
+            pass
+
+    run = Run(stride=4, total_steps=400)
+    assert run.trainer.run(Late()) == "stopped"
+    assert run.saved == [f"step_{run.steps:09d}"]

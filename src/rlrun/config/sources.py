@@ -47,7 +47,8 @@ def named_plugins(words: Iterable[str]) -> list[str]:
 def options(group: str, where: Sequence[Path]) -> dict[str, Path]:
     """The names one may choose in a group, with their files. Names that begin with `_` are bases, not choices."""
     files = (file for folder in reversed(where) for file in (folder / group).glob("*.yaml"))
-    return dict(sorted((file.stem, file) for file in files if not file.stem.startswith("_")))
+    found = {file.stem: file for file in files if not file.stem.startswith("_")}  # the first folder has the last word
+    return dict(sorted(found.items()))
 
 
 def groups(where: Sequence[Path]) -> dict[str, dict[str, Path]]:

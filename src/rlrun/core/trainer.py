@@ -85,12 +85,12 @@ class Trainer:
             except EvaluationInterruptedError:
                 self.snapshot([step_name(loop.steps)])
                 return "stopped"
-            done = loop.steps >= cfg.total_steps
+            done, stop = loop.steps >= cfg.total_steps, signals.received  # read once: it may come at any instant
             names = [BEST] if progress.best_step == loop.steps else []
-            if done or signals.received or due(cfg.snapshot_every, before, loop.steps):
+            if done or stop or due(cfg.snapshot_every, before, loop.steps):
                 names.append(step_name(loop.steps))
             self.snapshot(names)
-            if signals.received and not done:
+            if stop and not done:
                 return "stopped"
             self.log.progress(loop.steps)
         return "done"
