@@ -1,0 +1,50 @@
+"""A disk that fails, or dies, at the nth system call: the os functions that the snapshot store calls, made to do so.
+
+    with Faulty("write", nth=3, error=errno.ENOSPC): ...      # that call fails, the next one works
+    with Faulty("write", nth=3, error=errno.EROFS, lasting=True): ...    # and so does every call from then on
+    with Faulty(nth=3): ...                                   # at the third call of any kind the process is dead
+
+A dead process does nothing more: every later call raises Killed too, so that no `except` and no `finally` can tidy up.
+What it wrote stays, as after kill -9. `Faulty().count` says how many calls there are to fail: new code is covered as it
+comes.
+"""
+
+import os
+from typing import Any
+
+import pytest
+
+CHANGING = ("write", "fsync", "rename", "mkdir", "unlink", "link", "rmdir")
+CALLS = (*CHANGING, "open", "statvfs")
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+class Faulty:
+    def __init__(self, call: str | None = None, nth: int = -1, error: int | None = None, lasting: bool = False):
+        self.calls = (call,) if call else CALLS
+        self.nth, self.error, self.lasting = nth, error, lasting
+        self.count = 0  # calls so far
+        self.patch = pytest.MonkeyPatch()
+
+    def __enter__(self) -> "Faulty":
+        for call in self.calls:
+            self.patch.setattr(os, call, self._disturbed(getattr(os, call)))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.patch.undo()
+
+    def _disturbed(self, real: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            past = 0 <= self.nth < self.count - 1
+            if self.count - 1 == self.nth or (past and (self.lasting or self.error is None)):
+                if self.error is None:
+                    raise Killed
+                raise OSError(self.error, os.strerror(self.error))
+            return real(*args, **kwargs)
+
+        return call

@@ -1,0 +1,29 @@
+"""An environment that does what its actions ask for. A module of its own, for every worker imports it."""
+
+import time
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.spaces import Discrete
+
+from rlrun.envs.probes import Counter
+
+ID = "faults/Fragile-v0"
+WORK, RAISE, SLEEP, HANG = range(4)  # actions
+SLOW = 0.3  # seconds of sleep
+
+
+class Fragile(Counter):
+    """Counts."""
+
+    action_space = Discrete(4)
+
+    def step(self, action: Any) -> Any:
+        if action == RAISE:
+            raise ValueError("as it was told")
+        if action in (SLEEP, HANG):
+            time.sleep(SLOW if action == SLEEP else 3600)
+        return super().step(action)
+
+
+gym.register(ID, f"{__name__}:{Fragile.__name__}")

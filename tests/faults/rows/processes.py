@@ -1,0 +1,176 @@
+"""rlrun commands in children forked from a warm parent: they begin at once, and a shared page says where they are."""
+
+import json
+import mmap
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 60.0  # seconds for what takes one or two; beyond them a process hangs
+
+FIELDS = ("inside", "began", "steps", "evaluating", "updating", "writing", "calls", "free")
+PHASES = ("writing", "evaluating", "updating")
+
+
+class Board:
+    """Numbers on a page of memory that a process shares with its children; -1 where nothing was written yet."""
+
+    def __init__(self) -> None:
+        self.numbers = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
+        for name in FIELDS:
+            self[name] = -1
+
+    def __getitem__(self, name: str) -> int:
+        return self.numbers[FIELDS.index(name)]
+
+    def __setitem__(self, name: str, value: int) -> None:
+        self.numbers[FIELDS.index(name)] = value
+
+    def phase(self) -> str:
+        """What the process is doing, of what the table counts."""
+        if self["began"] < 0:
+            return "starting"
+        return next((name for name in PHASES if self[name] > 0), "collecting")
+
+
+class Child:
+    """One `rlrun` command. `prepare(board)` is called in the child before it."""
+
+    def __init__(self, words: Sequence[str], log: Path, prepare: Callable[[Board], object] = lambda board: None):
+        self.board, self.log = Board(), log
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            _become(words, log, self.board, prepare)
+        self.started = time.monotonic()
+        self.handle = os.pidfd_open(self.pid)
+        self.code: int | None = None
+
+    def wait(self, seconds: float = PATIENCE) -> int | None:
+        """Its exit code, a signal's number as -n; None where it is still at work after so many seconds."""
+        if self.code is None and select.select([self.handle], [], [], max(0.0, seconds))[0]:
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            os.close(self.handle)
+        return self.code
+
+    def finish(self) -> int:
+        """Its exit code. A process that hangs is killed: -9."""
+        if self.wait() is None:
+            self.send(signal.SIGKILL)
+        code = self.wait()
+        assert code is not None
+        return code
+
+    def send(self, number: int) -> None:
+        if self.code is None:
+            os.kill(self.pid, number)
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+
+def _become(words: Sequence[str], log: Path, board: Board, prepare: Callable[[Board], object]) -> None:
+    code = 70  # of what the command itself should have caught
+    try:
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        watch(board)
+        prepare(board)
+        from rlrun.cli import main
+
+        board["inside"] = 1
+        code = main(words)
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        board["inside"] = 0
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def watch(board: Board) -> None:
+    """Have this process write on the board how many steps it has done, and what it is doing."""
+    from rlrun.core import run
+    from rlrun.snapshot.store import Store
+
+    build = run.build_loop
+
+    def build_watched(config: Any) -> Any:
+        loop = build(config)
+        advance, tick = loop.advance, loop.tick
+
+        def watched_tick() -> Any:
+            if board["began"] < 0:
+                board["began"] = board["steps"] = loop.steps
+            return tick()
+
+        def watched_advance(*args: Any) -> Any:
+            step = advance(*args)
+            board["steps"] = loop.steps
+            return step
+
+        loop.tick, loop.advance = watched_tick, watched_advance
+        loop.agent.update = marked(loop.agent.update, board, "updating")
+        return loop
+
+    run.build_loop = build_watched
+    run.run_episodes = marked(run.run_episodes, board, "evaluating")
+    Store._write = marked(Store._write, board, "writing")  # type: ignore[method-assign]
+
+
+def marked(function: Callable[..., Any], board: Board, name: str) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        board[name] = 1
+        try:
+            return function(*args, **given)
+        finally:
+            board[name] = 0
+
+    return call
+
+
+def warm(words: Sequence[Sequence[str]]) -> None:
+    """Import and build here what these commands will need, so that their children need not."""
+    from rlrun.cli import resume, train  # noqa: F401
+    from rlrun.config.jobs import jobs
+    from rlrun.config.schema import run_config
+    from rlrun.core.run import check
+
+    for command in words:
+        check(run_config(jobs(list(command))[0].values))
+
+
+def aside(task: Callable[[], Any]) -> Any:
+    """What `task` returns (JSON), from a process of its own. RuntimeError with its trace where it fails."""
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    pid = os.fork()
+    if not pid:
+        os.close(reader)
+        try:
+            text = json.dumps({"value": task()})
+        except BaseException:
+            text = json.dumps({"error": traceback.format_exc()})
+        with os.fdopen(writer, "w") as pipe:
+            pipe.write(text)
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        text = pipe.read()
+    os.waitpid(pid, 0)
+    answer = json.loads(text or '{"error": "the process of this row died"}')
+    if "error" in answer:
+        raise RuntimeError(answer["error"])
+    return answer["value"]

@@ -1,0 +1,119 @@
+"""Small runs to be disturbed, and what must be true of them: on disk after every fault, bit for bit at the end."""
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from test_kill_and_resume import rows, snapshot, summary
+
+from rows.processes import Board, Child
+
+COMMON = [
+    "preset=none", "logger.tensorboard=false", "logger.console=false", "network.hidden=[16]",
+    "trainer.eval_episodes=2", "trainer.snapshot_keep=2",
+]  # fmt: skip
+OFF_POLICY = ["algo.loop.warmup_steps=100", "algo.loop.batch_size=16", "algo.loop.updates_per_step=0.25"]
+
+
+def words(total: int, snapshot_every: int, *own: str) -> list[str]:
+    """Periods that do not meet, so that snapshots fall between rows, and rows between evaluations."""
+    given = {"total_steps": total, "snapshot_every": snapshot_every, "log_every": total // 19, "eval_every": total // 4}
+    given |= {"eval_max_steps": 100}
+    return [*COMMON, *own, *(f"trainer.{key}={value}" for key, value in given.items())]
+
+
+RUNS = {
+    "sac": words(900, 61, "algo=sac", "env=Hopper", *OFF_POLICY),
+    "ppo": words(4000, 250, "algo=ppo", "env=CartPole", "algo.epochs=2", "algo.loop.rollout_steps=16"),
+    "dqn": words(1500, 110, "algo=dqn", "env=CartPole", *OFF_POLICY, "algo.buffer.capacity=800"),
+    "cem": words(16000, 1100, "algo=cem", "env=CartPole"),
+}
+RUNS["cem"].remove("network.hidden=[16]")  # it is linear
+TICK = {"sac": 1, "ppo": 16 * 8, "dqn": 1, "cem": 16}  # steps
+SEGMENT_ROWS = 16  # so that even these runs fill many segments
+
+
+class Disturbed:
+    """One run in a folder of its own."""
+
+    def __init__(self, folder: Path, start: list[str]):
+        self.path, self.start, self.log = folder, start, folder.with_suffix(".log")
+
+    def go(self, prepare: Callable[[Board], object] = lambda board: None) -> Child:
+        """Begin it, or go on with it where it has begun: what a user would type."""
+        begun = (self.path / "config.yaml").exists()
+        return Child(["resume", str(self.path)] if begun else self.begin(), self.log, prepare)
+
+    def begin(self) -> list[str]:
+        return ["train", *self.start, f"run_dir={self.path}"]
+
+    def latest(self) -> int:
+        """The step that the next process must begin with: what LATEST names; before there is one, the newest snapshot;
+        -1 where the run has not begun."""
+        folder = self.path / "snapshots"
+        with suppress(OSError, ValueError):
+            return int((folder / "LATEST").read_text().removeprefix("step_"))
+        steps = [json.loads(path.read_bytes())["header"]["step"] for path in folder.glob("[!.]*/manifest.json")]
+        return max([0 if (self.path / "config.yaml").exists() else -1, *steps])
+
+    def clear(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.log.unlink(missing_ok=True)
+
+    def broken(self) -> list[str]:
+        """What is wrong on disk, whatever has happened: every snapshot under its own name is whole, LATEST names one,
+        and there is one that is not older than any that was promised."""
+        folder = self.path / "snapshots"
+        if not folder.is_dir():
+            return []
+        found = [path for path in folder.iterdir() if not path.name.startswith((".", "LATEST"))]
+        faults = [f"{path.name}: {fault}" for path in found if (fault := fault_of(path))]
+        pointer = folder / "LATEST"
+        if pointer.exists() and pointer.read_text().removesuffix("\n") not in {path.name for path in found}:
+            faults.append(f"LATEST says {pointer.read_text()!r}")
+        return faults
+
+    def differences(self, alone: "Disturbed") -> list[str]:
+        """From the run that nobody touched, clocks left out."""
+        faults = self.broken()
+        if rows(self.path) != rows(alone.path):
+            faults.append("other rows")
+        if (self.path / "metrics.jsonl").read_bytes().count(b"\n") != len(rows(self.path)):
+            faults.append("half a row")
+        if snapshot(self.path)["digest"] != snapshot(alone.path)["digest"]:
+            faults.append("another digest")
+        for key in ("status", "step", "total_steps", "final_return", "best_return", "best_step"):
+            if summary(self.path)[key] != summary(alone.path)[key]:
+                faults.append(f"another {key}")
+        return faults
+
+
+def fault_of(path: Path) -> str:
+    """What is wrong with a snapshot, judged without a line of rlrun; empty where nothing is."""
+    try:
+        manifest = json.loads((path / "manifest.json").read_bytes())
+        for part, facts in manifest["files"].items():
+            content = (path / part).read_bytes()
+            if (len(content), hashlib.sha256(content).hexdigest()) != (facts["size"], facts["sha256"]):
+                return f"{part} differs"
+    except (OSError, ValueError, KeyError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def undisturbed(folder: Path, start: list[str]) -> tuple[Disturbed, float, Board]:
+    """The run that nobody touches, how long it takes, and its board."""
+    alone, began = Disturbed(folder / "alone", start), time.monotonic()
+    child = alone.go()
+    if child.finish() != 0:
+        raise RuntimeError(f"the undisturbed run failed: {child.said()}")
+    return alone, time.monotonic() - began, child.board
+
+
+def setting(start: list[str], key: str) -> Any:
+    return next(int(word.partition("=")[2]) for word in start if word.startswith(f"{key}="))

@@ -1,0 +1,92 @@
+"""Which environments are saved exactly: every id that can be made here, judged by its self-test and tried once more."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import torch
+from toys import equal
+
+from rlrun.config.schema import EnvConfig
+from rlrun.envs.vector import VectorEnv
+from rlrun.errors import ConfigError
+from rlrun.snapshot import tree
+from rows import Options, Tally, some
+
+SHARE = 0.95  # of the ids, at least, must be exact
+STEPS = 12
+
+
+def every_id(options: Options) -> Tally:
+    from rlrun.envs.selftest import EPISODE_END, NATIVE, NOT_MADE, REPLAY, methods
+
+    ids = some(options.count, registered(), options.random("selftest"))
+    tally, found, tried = Tally(), methods(ids), 0
+    made = {id: method for id, method in found.items() if method.name != NOT_MADE}
+    exact = [id for id, method in made.items() if method.name in (NATIVE, REPLAY)]
+    for id, method in made.items():
+        tally.expect(method.name != EPISODE_END or method.reason, f"{id}: not exact, and it does not say why")
+    for id in exact:
+        try:
+            tried += 1
+            tally.expect(goes_on(id), f"{id}: {made[id].name}, but the restored one does other things")
+        except ConfigError:  # an observation space that needs a wrapper
+            tried -= 1
+    tally.cases = len(made)
+    tally.expect(len(exact) >= SHARE * len(made), f"{len(exact)} of {len(made)} are exact")
+    counts = ", ".join(f"{count} {name}" for name, count in Counter(m.name for m in made.values()).most_common())
+    share = 100 * len(exact) / max(1, len(made))
+    inexact = ", ".join(sorted({*made} - {*exact})) or "none"
+    tally.note = f"{counts} of {len(ids)} ids; {share:.1f} % exact, {tried} tried once more as vectors; not: {inexact}"
+    return tally
+
+
+def registered() -> list[str]:
+    import gymnasium
+
+    import rlrun.envs.probes  # noqa: F401 (registers its ids)
+
+    try:
+        import ale_py
+
+        gymnasium.register_envs(ale_py)
+    except ImportError:
+        pass
+    return sorted(gymnasium.registry)
+
+
+def goes_on(id: str) -> bool:
+    """Whether a vector saved in mid-episode, restored in another, does bit for bit the same; through the form that a
+    snapshot gives its state."""
+    made = [VectorEnv.make(config(id), np.random.SeedSequence(seed)) for seed in (1, 2)]
+    try:
+        one, other = made
+        assert one.method == other.method
+        actions = draws(one, 3 * STEPS)
+        one.reset()
+        play(one, actions[:STEPS])
+        skeleton, arrays = tree.encode({"env": one.get_extra_state()})
+        other.set_extra_state(tree.decode(skeleton, arrays)["env"])
+        return equal(play(one, actions[STEPS:]), play(other, actions[STEPS:]))
+    finally:
+        for env in made:
+            env.close()
+
+
+def config(id: str) -> EnvConfig:
+    given: dict[str, Any] = {"backend": "sync", "kwargs": {}, "wrappers": {}, "normalize": "none", "timeout_s": 60.0}
+    return EnvConfig(id=id, num_envs=1, max_episode_steps=None, instance_seed=None, **given)
+
+
+def draws(env: VectorEnv, count: int) -> list[torch.Tensor]:
+    space = env.spec.action
+    space.seed(3)
+    return [torch.as_tensor(np.asarray(space.sample()))[None] for _ in range(count)]
+
+
+def play(env: VectorEnv, actions: list[torch.Tensor]) -> list[tuple]:
+    seen = []
+    for action in actions:
+        step = env.step(action)
+        seen.append((step.obs, step.final_obs, step.reward, step.terminated, step.truncated))
+    return seen

@@ -1,0 +1,107 @@
+"""Every protection that can be switched off, one function each, so that the fault tests can be tested.
+
+    name     protection                              off: what is done instead           must then turn red
+    hash     snapshot.manifest.check_hash            bytes are not compared              bit flips, truncations
+    verify   snapshot.manifest.check_files,          what is listed, and what lies       malformed snapshots
+             .check_folder                           there, is not looked at
+    fsync    snapshot.atomic.sync                    the disk is not waited for          cuts of the power
+    rename   snapshot.atomic.rename                  files are copied under their name   kills inside the write
+    lock     rundir.fcntl.flock                      nothing is locked                   two writers, 64 resumes
+    rng      core.random.Stream.set_extra_state      streams start afresh                kills, signals: bit equality
+    env      envs.vector.VectorEnv._restore          environments are reset              kills, signals: bit equality
+
+A child process calls `switch_off(name)` before anything else; a test uses `without(name)`.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def switch_off(name: str) -> None:
+    """For the rest of this process."""
+    PROTECTIONS[name](pytest.MonkeyPatch())
+
+
+@contextmanager
+def without(name: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        PROTECTIONS[name](patch)
+        yield
+
+
+def no_hash(patch: pytest.MonkeyPatch) -> None:
+    from rlrun.snapshot import manifest
+
+    patch.setattr(manifest, "check_hash", lambda found, expected: None)
+
+
+def no_verify(patch: pytest.MonkeyPatch) -> None:
+    from rlrun.snapshot import manifest
+
+    def sizes(facts: Any, folder: Path) -> dict[str, int]:
+        return {part: file.size for part, file in facts.files.items()}
+
+    patch.setattr(manifest, "check_files", lambda facts, name: None)
+    patch.setattr(manifest, "check_folder", sizes)
+
+
+def no_fsync(patch: pytest.MonkeyPatch) -> None:
+    from rlrun.snapshot import atomic
+
+    patch.setattr(atomic, "sync", lambda descriptor: None)
+
+
+def no_rename(patch: pytest.MonkeyPatch) -> None:
+    from rlrun.snapshot import atomic
+
+    patch.setattr(atomic, "rename", lambda source, target: _copy(Path(source), Path(target)))
+
+
+def _copy(source: Path, target: Path) -> None:
+    """What a rename would do at once, piece by piece."""
+    if source.is_dir():
+        os.mkdir(target)
+        for path in sorted(source.iterdir()):
+            _copy(path, target / path.name)
+        os.rmdir(source)
+        return
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stat.S_IMODE(source.stat().st_mode))
+    os.write(descriptor, source.read_bytes())
+    os.close(descriptor)
+    os.unlink(source)
+
+
+def no_lock(patch: pytest.MonkeyPatch) -> None:
+    from rlrun import rundir
+
+    patch.setattr(rundir.fcntl, "flock", lambda descriptor, operation: None)
+
+
+def no_rng(patch: pytest.MonkeyPatch) -> None:
+    from rlrun.core.random import Stream
+
+    patch.setattr(Stream, "set_extra_state", lambda self, state: None)
+
+
+def no_env(patch: pytest.MonkeyPatch) -> None:
+    from rlrun.envs.vector import VectorEnv
+
+    def restore(self: VectorEnv, trees: Any) -> str:
+        self._reset(None)
+        return ""
+
+    patch.setattr(VectorEnv, "_restore", restore)
+
+
+PROTECTIONS: dict[str, Patch] = {
+    "hash": no_hash, "verify": no_verify, "fsync": no_fsync, "rename": no_rename, "lock": no_lock, "rng": no_rng,
+    "env": no_env,
+}  # fmt: skip

@@ -1,0 +1,160 @@
+"""Every system call of a snapshot fails once, or for good, or is the last one of the process: what was saved stays."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from faulty_disk import CALLS, Faulty, Killed
+from stores import digest, equal, grown, quick_folder, restored, save, state, three
+
+from rlrun.errors import SnapshotError
+from rlrun.snapshot import segments
+from rlrun.snapshot.store import Store, step_name
+
+ERRORS = (errno.ENOSPC, errno.EIO, errno.EINTR, errno.EROFS, errno.EACCES, errno.EDQUOT)
+
+
+@pytest.fixture(autouse=True)
+def small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "SEGMENT_ROWS", 16)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # no test here cuts the power
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    with quick_folder() as folder:
+        (folder / "base").mkdir()
+        yield three(folder / "base")
+
+
+@contextmanager
+def copied(base: Path) -> Iterator[Path]:
+    """The run as it was."""
+    copy = base.with_name("copy")
+    shutil.copytree(base, copy)
+    yield copy
+    shutil.rmtree(copy)
+
+
+class Training:
+    """What a trainer does with its store, from resume to the next snapshot: 45 rows more, sealed on the way."""
+
+    def __init__(self, run: Path):
+        self.store = Store(run, keep=2)
+        self.ring = restored(self.store.load())
+        self.told: list[str] = []
+
+    def go_on(self, step: int) -> None:
+        for _ in range(3):
+            self.ring.extend(15)
+            self.store.seal({"replay": self.ring})
+        try:
+            self.store.save(["best", step_name(step)], state(step), {"replay": self.ring}, {"step": step}, {})
+            self.store.wait()
+        except SnapshotError as error:
+            self.told.append(str(error))
+
+
+def undisturbed(base: Path) -> tuple[str, str]:
+    """The digests of steps 3 and 4."""
+    with copied(base) as run:
+        training = Training(run)
+        training.go_on(3)
+        training.go_on(4)
+        training.store.close()
+        return digest(run / "snapshots" / step_name(3)), digest(run / "snapshots" / step_name(4))
+
+
+def check_readable(run: Path) -> str:
+    """The latest snapshot is whole, and holds the rows of its step. Its name."""
+    snapshot = Store(run).load()
+    assert not snapshot.faults
+    total = {2: 50, 3: 95, 4: 140}[snapshot.header["step"]]
+    assert equal(restored(snapshot), grown(total))
+    return snapshot.name
+
+
+def survive(run: Path, fault: Faulty, digests: tuple[str, str]) -> bool:
+    """Whether the fault came. Training goes on; the next snapshot is the one that a good disk would have got."""
+    training = Training(run)
+    with fault:
+        training.go_on(3)
+    assert len(training.told) <= 1
+    assert all("\n" not in line and line.startswith(("best: ", "step_000000003: ")) for line in training.told)
+    if not fault.lasting:
+        assert not list((run / "snapshots").glob(".tmp-step*")), "a disk that is full needs the room"
+    name = check_readable(run)
+    if not training.told:
+        assert name == step_name(3) and digest(run / "snapshots" / name) == digests[0]
+    training.told.clear()
+    training.go_on(4)
+    training.store.close()
+    assert not training.told
+    assert check_readable(run) == step_name(4)
+    assert digest(run / "snapshots" / step_name(4)) == digest(run / "snapshots/best") == digests[1]
+    Store(run, keep=2)
+    left = {path.name for path in (run / "snapshots").iterdir()}
+    assert left in ({"best", "LATEST", step_name(4), step_name(earlier)} for earlier in (2, 3))
+    return fault.count > fault.nth
+
+
+def fail_every(base: Path, call: str, lasting: bool, errors: int) -> int:
+    """Each nth call fails, with so many of the errors, in turn. Returns how many faults were tried."""
+    digests, tried = undisturbed(base), 0
+    for nth in range(1000):
+        for error in range(errors):
+            with copied(base) as run:
+                if not survive(run, Faulty(call, nth, ERRORS[(nth + error) % len(ERRORS)], lasting), digests):
+                    return tried
+            tried += 1
+    raise AssertionError(f"{call} never stopped failing")
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_that_fails_costs_one_snapshot_at_most(base: Path, call: str) -> None:
+    assert fail_every(base, call, lasting=False, errors=1) > 0
+
+
+def test_a_disk_that_is_full_or_read_only_from_some_call_on_keeps_what_it_has(base: Path) -> None:
+    assert fail_every(base, "fsync", lasting=True, errors=1) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "for good"])
+@pytest.mark.parametrize("call", CALLS)
+def test_every_error_of_every_call(base: Path, call: str, lasting: bool) -> None:
+    assert fail_every(base, call, lasting, errors=len(ERRORS)) > 0
+
+
+def die(run: Path, nth: int) -> bool:
+    """Whether it came to the nth call, and was killed there. Nothing is lost, and the next process goes on."""
+    training = Training(run)
+    with Faulty(nth=nth) as fault:
+        with suppress(Killed):
+            training.go_on(3)
+        training.store._writer.shutdown()  # a thread of the dead
+    before = check_readable(run)
+    resumed = Training(run)
+    assert step_name(int(resumed.store.load().header["step"])) == before
+    assert resumed.store.load("best")
+    assert not [path for path in resumed.store.folder.iterdir() if path.name.startswith(".")]
+    resumed.ring.extend(140 - resumed.ring.total)
+    save(resumed.store, 4, resumed.ring)
+    assert check_readable(run) == step_name(4)
+    resumed.store.close()
+    return fault.count > nth
+
+
+def test_killed_at_any_call_a_run_has_its_last_snapshot(base: Path) -> None:
+    digests = undisturbed(base)
+    for nth in range(1000):
+        with copied(base) as run:
+            came = die(run, nth)
+            assert digest(run / "snapshots" / step_name(4)) == digests[1]
+        if not came:
+            break
+    assert 100 < nth < 999

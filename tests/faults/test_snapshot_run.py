@@ -1,0 +1,143 @@
+"""Whole runs on a disk that has no room, and whole runs with snapshots of strangers."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stores import forge, restate
+
+from rlrun.cli import main
+from rlrun.snapshot.store import Store, step_name
+
+WORDS = [
+    "algo=ppo", "env=CartPole", "preset=none", "algo.loop.rollout_steps=10", "algo.epochs=1", "network.hidden=[8]",
+    "env.num_envs=1", "trainer.total_steps=60", "trainer.snapshot_every=10", "trainer.eval_every=0",
+    "trainer.log_every=10", "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "logger.tensorboard=false",
+]  # fmt: skip
+
+
+class FullDisk:
+    """Has no room for the snapshots of these steps. A snapshot of a run without replay asks once."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, steps: range):
+        self.real, self.steps, self.step = os.statvfs, steps, 0
+        patch.setattr(os, "statvfs", self.ask)
+
+    def ask(self, folder: Any) -> Any:
+        self.step += 10
+        room = self.real(folder)
+        return os.statvfs_result([*room[:4], 10, *room[5:]]) if self.step in self.steps else room
+
+
+def names(run: Path) -> list[str]:
+    return [name for name in Store(run).names() if name != "best"]
+
+
+def test_a_disk_that_is_full_for_a_while_costs_the_snapshots_of_that_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    FullDisk(monkeypatch, range(20, 31))
+    assert main(["train", *WORDS, "trainer.snapshot_keep=9", f"run_dir={run}"]) == 0
+    told = [line for line in "".join(capsys.readouterr()).splitlines() if "cannot be written" in line]
+    assert len(told) == 2
+    assert told[0].startswith(f"{step_name(20)}: cannot be written: ") and told[0].endswith("; training goes on")
+    assert "MiB are due and 16 kept for logs, 0.0 are free" in told[0]
+    assert names(run) == [step_name(step) for step in (60, 50, 40, 10)]
+    assert not Store(run).load().faults
+
+
+def test_a_disk_that_stays_full_leaves_the_last_snapshot_that_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        FullDisk(patch, range(30, 99))
+        assert main(["train", *WORDS, f"run_dir={run}"]) == 3
+    error = capsys.readouterr().err
+    assert f"error: {step_name(60)}: cannot be written: " in error and "Traceback" not in error
+    assert json.loads((run / "summary.json").read_text())["status"] == "failed"
+    assert names(run) == [step_name(20), step_name(10)]
+    assert main(["resume", str(run)]) == 0
+    assert names(run) == [step_name(60), step_name(50)]
+    rows = (run / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(row)["step"] for row in rows] == [10, 20, 30, 40, 50, 60]
+
+
+def test_a_run_may_stop_where_it_cannot_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    FullDisk(monkeypatch, range(30, 99))
+    assert main(["train", *WORDS, "trainer.snapshot_on_failure=stop", f"run_dir={run}"]) == 3
+    assert f"error: {step_name(30)}: cannot be written: " in capsys.readouterr().err
+    assert json.loads((run / "summary.json").read_text())["step"] == 40
+    assert names(run) == [step_name(20), step_name(10)]
+
+
+def test_a_run_that_fails_has_the_snapshot_that_was_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, real, seen = tmp_path / "run", Store.save, []
+
+    def save(self: Store, *args: Any, **given: Any) -> None:
+        real(self, *args, **given)
+        seen.append(args)
+        if len(seen) == 3:
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(Store, "save", save)
+    assert main(["train", *WORDS, f"run_dir={run}"]) == 1
+    assert "ZeroDivisionError" in capsys.readouterr().err
+    assert Store(run).load().name == step_name(30)
+
+
+def test_the_best_and_the_latest_of_one_step_are_one_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, real, saved = tmp_path / "run", Store.save, []
+
+    def save(self: Store, names: Any, *args: Any, **given: Any) -> None:
+        saved.append(list(names))
+        real(self, names, *args, **given)
+
+    monkeypatch.setattr(Store, "save", save)
+    assert main(["train", *WORDS, "trainer.snapshot_every=0", f"run_dir={run}"]) == 0
+    assert saved == [["best", step_name(60)]]
+    assert Store(run).load("best").digest == Store(run).load().digest
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("trained") / "run"
+    assert main(["train", *WORDS, "trainer.total_steps=20", "trainer.snapshot_keep=1", f"run_dir={run}"]) == 0
+    shutil.rmtree(run / "snapshots/best")
+    return run
+
+
+STRANGERS = {
+    "no header": lambda path: forge(path, lambda m: m.update(header={})),
+    "a step that is none": lambda path: forge(path, lambda m: m["header"].update(step="9" * 99)),
+    "no clocks": lambda path: forge(path, lambda m: m.update(clocks={})),
+    "a clock that is none": lambda path: forge(path, lambda m: m["clocks"].update(wall_s="\x1b[2J")),
+    "an agent that is another": lambda path: restate(path, lambda s: s.update(x=1)),
+    "a loop without its steps": lambda path: restate(path, lambda s: s["_extra_state"].pop("steps")),
+    "a trainer that remembers nothing": lambda path: restate(path, lambda s: s.pop("trainer._extra_state")),
+    "episodes that are none": lambda path: restate(path, lambda s: s["trainer._extra_state"].update(progress=[1])),
+    "a cut file": lambda path: os.truncate(path / "agent.safetensors", 100),
+}
+
+
+@pytest.mark.parametrize("change", STRANGERS.values(), ids=STRANGERS)
+def test_a_run_of_a_stranger_is_refused_with_one_line(
+    trained: Path, tmp_path: Path, change: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    change(run / "snapshots" / step_name(20))
+    capsys.readouterr()
+    assert main(["resume", str(run), "total_steps=40"]) == 3
+    error = capsys.readouterr().err.splitlines()
+    assert error[0].startswith(f"error: {step_name(20)}: ") and error[0].isprintable()
+    assert [line for line in error[1:] if not line.startswith("  trace: ")] == []
