@@ -2,8 +2,10 @@
 
 import json
 import random
+import signal
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -144,29 +146,54 @@ def shared_segment(target: Target, tally: Tally) -> str:
     return f"a shared segment is refused by all {len(holders)} that hold it"
 
 
+def in_time(read: Callable[[Path], str]) -> Callable[[Path], str]:
+    """A pipe in the place of a file must not hang the table."""
+
+    def read_in_time(run: Path) -> str:
+        signal.setitimer(signal.ITIMER_REAL, 3 * strangers.SECONDS)
+        try:
+            return read(run)
+        except TimeoutError:
+            return ""
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    return read_in_time
+
+
+def too_late(number: int, frame: object) -> None:
+    raise TimeoutError
+
+
 def of_strangers(options: Options) -> Tally:
     """Hundreds of malformed snapshots, in a process that may run no code."""
-    rng = options.random("malformed")
-    every = list(malformed.cases(options.seed))
-    chosen = some(options.count, every, rng)
+    chosen = some(options.count, list(malformed.cases(options.seed)), options.random("malformed"))
     malformed.cases = lambda seed=0: iter(chosen)
+    signal.signal(signal.SIGALRM, too_late)
+    strangers.read = in_time(strangers.read)
     with tempfile.TemporaryDirectory() as folder:
         report = f"{folder}/report.json"
         strangers.child(report)
         found: dict[str, Any] = json.loads(Path(report).read_text())
     untouched, *judged, control = found["results"]
-    tally = Tally(len(judged))
+    tally = verdicts(judged)
     tally.expect(not untouched["line"] and not untouched["findings"], f"a good one: {untouched}")
     seen = {finding.split()[0] for finding in control["findings"]}
     tally.expect(seen >= {"exec", "pickle.find_class", "socket.__new__", "subprocess.Popen", "open"}, "a blind hook")
+    tally.expect(found["memory"] < strangers.MEMORY, f"{found['memory']:.0f} MiB")
+    slowest = max(one["seconds"] for one in judged)
+    tally.note = f"{len({one['name'].split('-')[0] for one in judged})} classes; slowest {slowest:.1f} s; "
+    tally.note += f"{found['memory']:.0f} MiB; no code run"
+    return tally
+
+
+def verdicts(judged: list[dict[str, Any]]) -> Tally:
+    """One printable line for each, soon, and nothing done that reading does not need."""
+    tally = Tally(len(judged))
     for one in judged:
         line = one["line"]
         good = line.isprintable() and line.startswith(f"{strangers.LATEST}: ") and len(line) < 300
         tally.expect(line and good, f"{one['name']}: {line[:200] or 'was used'}")
         tally.expect(not one["findings"], f"{one['name']}: {one['findings'][:3]}")
         tally.expect(one["seconds"] < strangers.SECONDS, f"{one['name']}: {one['seconds']:.1f} s")
-    tally.expect(found["memory"] < strangers.MEMORY, f"{found['memory']:.0f} MiB")
-    slowest = max(one["seconds"] for one in judged)
-    tally.note = f"{len({one['name'].split('-')[0] for one in judged})} classes; slowest {slowest:.1f} s; "
-    tally.note += f"{found['memory']:.0f} MiB; no code run"
     return tally
