@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rlrun.functional.distributions import Categorical, Normal, SquashedNormal
@@ -83,3 +84,13 @@ class CategoricalPolicy(Head):
 
     def forward(self, *inputs: Any) -> Categorical:  # type: ignore[override]
         return Categorical(super().forward(*inputs))
+
+
+def stochastic_policy(torso: nn.Module, space: Space, gain: float | None = None) -> Head:
+    """The policy head for an action space, as on-policy algorithms sample from it."""
+    match space:
+        case spaces.Discrete():
+            return CategoricalPolicy(torso, int(space.n), gain=gain)
+        case spaces.Box():
+            return GaussianPolicy(torso, space.shape[0], gain=gain)
+    raise TypeError(f"no policy over {space}")

@@ -18,7 +18,7 @@ from rlrun.functional.distributions import Categorical, Normal
 from rlrun.functional.losses import clipped_surrogate, clipped_value_error, weighted_mean
 from rlrun.functional.returns import gae
 from rlrun.functional.schedules import linear
-from rlrun.networks.heads import CategoricalPolicy, GaussianPolicy, Value
+from rlrun.networks.heads import Value, stochastic_policy
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 
@@ -45,10 +45,7 @@ class PPO(Agent):
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
-        if isinstance(spec.action, Discrete):
-            self.policy = CategoricalPolicy(parts.torso(), int(spec.action.n), gain=0.01)
-        else:
-            self.policy = GaussianPolicy(parts.torso(), spec.action.shape[0], gain=0.01)
+        self.policy = stochastic_policy(parts.torso(), spec.action, gain=0.01)
         self.value = Value(parts.torso(), gain=1.0)
         params = [*self.policy.parameters(), *self.value.parameters()]
         self.optim = Optim(params, cfg.learning_rate, eps=1e-5, max_grad_norm=cfg.max_grad_norm)
