@@ -37,7 +37,8 @@ class Step(NamedTuple):
     final_obs: Any  # the true successor; equals obs where no episode ended
     action: "Tensor"  # as executed, after clipping
     weight: "Tensor"  # [num_envs] float: 0 where the row is no transition (a simulator's reset step), else 1
-    info: dict[str, Any]  # "episodes": list of (return, length) that ended in this step
+    info: dict[str, Any]  # "episodes": list of (return, length) that ended in this step;
+    # "restarted", where environments broke and were made anew: a line for each
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,21 @@ def test_every_environment_plays_its_share_so_that_short_episodes_count_no_more(
     assert (values["eval/return_min"], values["eval/return_max"]) == (2, 50)
 
 
+def test_an_episode_that_was_dropped_is_played_again_and_counts_nothing() -> None:
+    class Drops(Lengths):
+        def step(self, action: torch.Tensor) -> Step:
+            step = super().step(action)
+            if self.steps != 3:
+                return step
+            self.t[:] = 0
+            gone = torch.ones(1, dtype=torch.bool)
+            return step._replace(truncated=gone, terminated=~gone, weight=torch.zeros(1))
+
+    env = Drops([5])
+    values = play(env, 1)
+    assert (values["eval/return_mean"], values["eval/length_mean"], env.steps) == (5, 5, 3 + 5)
+
+
 def test_a_remainder_goes_to_the_first_environments() -> None:
     assert play(Lengths([2, 50, 50]), 4)["eval/return_mean"] == (2 + 2 + 50 + 50) / 4
 

@@ -39,7 +39,7 @@ class Run(nn.Module):
     def __init__(self, stride: int = 4, **config: Any):
         super().__init__()
         self.stride, self.steps, self.updates = stride, 0, 0
-        self.clock, self.episodes = Clock(), []
+        self.clock, self.episodes, self.restarted = Clock(), [], []
         self.env = SimpleNamespace(device=torch.device("cpu"))
         self.optim = Optim([nn.Parameter(torch.zeros(2))], 0.1)
         self.rows: list[dict[str, float]] = []
@@ -125,6 +125,18 @@ def test_a_row_holds_the_metrics_of_the_last_update_and_the_speeds() -> None:
     run.run()
     assert run.rows[0]["loss/critic"] == 4.0  # the second tick made none
     assert {"wall_s", "time/steps_per_s", "time/updates_per_s", "time/share_log", "sys/rss_mb"} <= run.rows[0].keys()
+
+
+def test_environments_made_anew_are_told_once() -> None:
+    class Breaks(Run):
+        def tick(self) -> dict[str, torch.Tensor]:
+            if self.steps == 4:
+                self.restarted.append("env #1: its worker died; restarted with seed 3")
+            return super().tick()
+
+    run = Breaks(stride=4, total_steps=16)
+    run.run()
+    assert run.messages == ["env #1: its worker died; restarted with seed 3"]
 
 
 def test_a_finished_run_is_done_without_a_tick() -> None:

@@ -94,9 +94,9 @@ def no_rng(patch: pytest.MonkeyPatch) -> None:
 def no_env(patch: pytest.MonkeyPatch) -> None:
     from rlrun.envs.vector import VectorEnv
 
-    def restore(self: VectorEnv, trees: Any) -> str:
+    def restore(self: VectorEnv, trees: Any) -> dict[int, str]:
         self._reset(None)
-        return ""
+        return {}
 
     patch.setattr(VectorEnv, "_restore", restore)
 

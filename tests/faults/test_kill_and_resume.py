@@ -153,6 +153,17 @@ def test_a_faulty_environment_is_named_and_the_last_snapshot_kept(
     assert kept.header["step"] == 120 and not kept.faults
 
 
+def test_a_faulty_environment_that_may_restart_is_told_and_training_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ["env.num_envs=2", "env.on_failure=restart", "env.kwargs.kind=raise", "env.kwargs.at=70"]
+    small = ["network.hidden=[8]", "algo.loop.rollout_steps=10"]
+    settings = words(200, "algo=ppo", "env=rlrun/Faulty-v0", *own, *small, eval_max_steps=10)
+    assert main(["train", *settings, f"run_dir={tmp_path / 'run'}"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.count("this environment raises on purpose; restarted with seed") == 2
+
+
 def test_numbers_that_break_stop_the_run_before_they_are_saved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,7 +44,7 @@ class EnvConfig:
     max_episode_steps: PositiveInt | None
     instance_seed: NonNegativeInt | None
     timeout_s: PositiveFloat
-    on_failure: Literal["raise", "restart"] = "raise"  # the default is for configs of runs from before there was a key
+    on_failure: Literal["raise", "restart"]
 
 
 @config

@@ -43,9 +43,9 @@ def evaluate(
         reward = step.reward.cpu().numpy().astype(np.float64)
         running_return += weight * (reward if reward.ndim == 1 else reward.sum(1))
         running_length += weight.astype(np.int64)
-        ended = (step.terminated | step.truncated).cpu().numpy() & (weight > 0)
-        for i in np.flatnonzero(ended):
-            if owed[i]:
+        over = (step.terminated | step.truncated).cpu().numpy()
+        for i in np.flatnonzero(over):
+            if owed[i] and weight[i]:  # else the episode was dropped, and is played again
                 owed[i] -= 1
                 played.append((float(running_return[i]), int(running_length[i])))
             running_return[i] = running_length[i] = 0

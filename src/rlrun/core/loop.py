@@ -24,6 +24,7 @@ class Loop(nn.Module):
         self.steps = self.updates = 0
         self.clock = Clock()
         self.episodes: list[tuple[float, int]] = []  # (return, length) of those ended; whoever reads it empties it
+        self.restarted: list[str] = []  # a line for each environment made anew; whoever reads them empties it
         self.obs: Any = None  # to act on next
         self.carry: Batch = {}
         self.batch: Batch | None = None  # of the last update, for a post-mortem
@@ -48,6 +49,7 @@ class Loop(nn.Module):
         self.carry["first"] = step.terminated | step.truncated
         self.steps += len(step.reward)
         self.episodes += step.info["episodes"]
+        self.restarted += step.info.get("restarted", ())
         self.addons.collect(step)
         return step
 

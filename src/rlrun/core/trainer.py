@@ -79,6 +79,7 @@ class Trainer:
             before = progress.settled
             if loop.steps == before:  # else a resumed run still owes the row of its last tick
                 self.metrics = loop.tick() or self.metrics
+                self.tell_restarts()
                 self.attempt(self.seal)
             try:
                 self.settle()
@@ -94,6 +95,12 @@ class Trainer:
                 return "stopped"
             self.log.progress(loop.steps)
         return "done"
+
+    def tell_restarts(self) -> None:
+        """Before anything is saved, so that no snapshot need hold what was not told yet."""
+        for line in self.loop.restarted:
+            self.log.message(line)
+        self.loop.restarted = []
 
     def settle(self) -> None:
         """Check, evaluate and log what the last tick made due. All or nothing: an interrupted one is done again."""

@@ -76,8 +76,6 @@ def link(source: Path, target: Path) -> None:
     """A second name for a file that never changes; a copy where the file system has no hard links (left)."""
     try:
         os.link(source, target)
-    except FileNotFoundError:
-        raise
     except OSError:
         with open(source, "rb") as file:
             write_new(target, iter(lambda: file.read(1 << 20), b""))

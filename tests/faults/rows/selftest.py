@@ -75,7 +75,8 @@ def goes_on(id: str) -> bool:
 
 def config(id: str) -> EnvConfig:
     given: dict[str, Any] = {"backend": "sync", "kwargs": {}, "wrappers": {}, "normalize": "none", "timeout_s": 60.0}
-    return EnvConfig(id=id, num_envs=1, max_episode_steps=None, instance_seed=None, **given)
+    given |= {"max_episode_steps": None, "instance_seed": None, "on_failure": "raise"}
+    return EnvConfig(id=id, num_envs=1, **given)
 
 
 def draws(env: VectorEnv, count: int) -> list[torch.Tensor]:
