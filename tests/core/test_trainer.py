@@ -212,7 +212,7 @@ def test_a_signal_lets_the_tick_finish_and_leaves_a_snapshot(number: signal.Sign
 def test_a_signal_in_the_last_tick_does_not_undo_the_end() -> None:
     run = Run(stride=8, total_steps=8)
     signals = Signals()
-    signals.received = signal.SIGTERM
+    signals.all.append(signal.SIGTERM)
     assert run.trainer.run(signals) == "done"
 
 

@@ -53,9 +53,7 @@ class Agent(nn.Module):
             return "Box actions with finite bounds"
         return None
 
-    def act(
-        self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None
-    ) -> tuple[Tensor, Batch]:
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         """Choose actions.
 
         obs: [num_envs, ...]; carry: `first` [num_envs] bool marks episode starts, `carry.*` is what this method

@@ -25,8 +25,7 @@ class Stacked(nn.Module):
         members = len(params)
         parts = params.split([shape.numel() for shape in self.shapes.values()], dim=1)
         weights = {
-            name: part.reshape(members, *shape)
-            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+            name: part.reshape(members, *shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
         return torch.func.functional_call(self.template[0], weights, (split(obs, members),)).flatten(0, 1)
 
