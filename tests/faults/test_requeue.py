@@ -72,9 +72,10 @@ def requeues(folder: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-@pytest.mark.parametrize("early", [pytest.param(None, marks=pytest.mark.slow), signal.SIGTERM])  # Slurm may send both at once
+@pytest.mark.parametrize("early", [pytest.param(None, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_preempted_job_is_requeued_after_its_snapshot_and_goes_on_with_the_same_command(
-    early: signal.Signals | None, tmp_path: Path
+    early: signal.Signals | None,
+    tmp_path: Path,  # Slurm may send both at once
 ) -> None:
     run, folder, alone = tmp_path / "run", tmp_path / "job", tmp_path / "alone"
     undisturbed = Process("train", *RUNS["ppo"], f"run_dir={alone}")
