@@ -5,14 +5,17 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any
 
-CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 143, signal.SIGUSR2: 143}
+from rlrun.engine.compiling import compiling
+
+REQUEUES = (signal.SIGUSR1, signal.SIGUSR2)  # nobody sends them by hand
+CODES = {signal.SIGUSR1: 143, signal.SIGUSR2: 143, signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 class Signals:
     """While entered, remembers stop signals. Afterwards earlier handlers are back, and called with them.
 
-    A second signal leaves at once, unless somebody else (a scheduler's client) waits for it: a job that is preempted
-    may get SIGTERM and its requeue signal together.
+    A second signal leaves at once. Only a job that a scheduler's client looks after waits for its snapshot still: where
+    it is preempted, SIGTERM and the signal to requeue may come together, in any order.
     """
 
     def __init__(self) -> None:
@@ -34,16 +37,18 @@ class Signals:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, handler in self.earlier.items():
             signal.signal(number, handler)
-        for number in self.all:
-            if self._awaited(number):
+        compiling.asked = False
+        for number in CODES:
+            if number in self.all and foreign(self.earlier[number]):
                 self.earlier[number](number, None)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        number = signal.Signals(number)
-        if self.all and (number in self.all or not self._awaited(number)):
-            os._exit(CODES[number])
-        self.all.append(number)
+        looked_after = any(foreign(self.earlier.get(requeue)) for requeue in REQUEUES)
+        if self.all and (number in self.all or not looked_after):
+            os._exit(CODES[signal.Signals(number)])
+        self.all.append(signal.Signals(number))
+        compiling.interrupt()
 
-    def _awaited(self, number: signal.Signals) -> bool:
-        handler = self.earlier.get(number)
-        return callable(handler) and handler is not signal.default_int_handler
+
+def foreign(handler: Any) -> bool:
+    return callable(handler) and handler is not signal.default_int_handler

@@ -15,6 +15,7 @@ from rlrun.core.evaluation import EvaluationInterruptedError
 from rlrun.core.loop import Loop
 from rlrun.core.signals import Signals
 from rlrun.core.state import Optim
+from rlrun.engine.compiling import CompileInterruptedError
 from rlrun.errors import RunError, SnapshotError
 from rlrun.snapshot.store import BEST, step_name
 from rlrun.types import Metrics
@@ -68,7 +69,11 @@ class Trainer:
     def run(self, signals: Signals) -> str:
         """Train until `total_steps` or a signal, and until the last snapshot is on disk. Returns "done" or "stopped";
         raises RunError where numbers broke, SnapshotError where the disk did not have the last one."""
-        status = self.train(signals)
+        try:
+            status = self.train(signals)
+        except CompileInterruptedError:
+            self.log.message("stopped while a kernel was compiled: the run goes on from its last snapshot")
+            status = "stopped"
         self.wait()
         return status
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rlrun.config.schema import TrainerConfig
 from rlrun.core.state import Optim
 from rlrun.engine import products
+from rlrun.engine.compiling import compiling
 from rlrun.errors import ConfigError
 
 Kernel = Callable[..., Any]
@@ -35,6 +36,7 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
     for module, name in kernels(agent):
         method = getattr(module, name)
         if cfg.engine in ("compile", "cudagraph"):
+            compiling.watch()
             method = torch.compile(method, mode="reduce-overhead" if cfg.engine == "cudagraph" else None)
         if cfg.precision == "bf16":
             method = autocast(method, device)

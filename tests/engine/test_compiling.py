@@ -1,0 +1,60 @@
+"""A stop signal is answered while a kernel is being compiled, and nothing that was saved is lost."""
+
+import os
+import signal
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlrun.cli import main
+from rlrun.engine.compiling import CompileInterruptedError, Compiling
+from rlrun.snapshot.store import Store
+
+WORDS = [
+    "algo=ppo", "env=CartPole", "preset=none", "algo.loop.rollout_steps=10", "algo.epochs=1", "network.hidden=[8]",
+    "env.num_envs=1", "trainer.snapshot_every=10", "trainer.eval_every=0", "trainer.log_every=10",
+    "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "logger.tensorboard=false", "trainer.engine=compile",
+]  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+def test_a_signal_does_not_wait_for_the_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    compilers: list[Any] = []
+
+    def compiler(module: Any, inputs: Any) -> Any:
+        """Quick at first; in the resumed run it takes a minute, and a signal comes."""
+        compilers.append(module)
+        if resumed:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            time.sleep(60)
+        return module.forward
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=compiler))
+    run, resumed = tmp_path / "run", False
+    assert main(["train", *WORDS, "trainer.total_steps=20", f"run_dir={run}"]) == 0
+    resumed = True
+    torch.compiler.reset()
+    began = time.monotonic()
+    with pytest.raises(SystemExit, match="143"):  # the command line's own way to leave
+        main(["resume", str(run), "trainer.total_steps=60"])
+    assert time.monotonic() - began < 10
+    assert "goes on from its last snapshot" in capsys.readouterr().out
+    resumed = False
+    torch.compiler.reset()
+    assert Store(run).load().step == 20
+    assert main(["resume", str(run), "trainer.total_steps=60"]) == 0
+    assert len(compilers) > 2
+
+
+def test_a_compiler_that_is_asked_after_the_signal_does_not_begin() -> None:
+    compiling = Compiling()
+    compiling.interrupt()
+    with pytest.raises(CompileInterruptedError):
+        compiling.begin(None)
