@@ -89,6 +89,10 @@ class RunDir:
             leftover.unlink()
         return run
 
+    @property
+    def holds_run(self) -> bool:
+        return (self.path / CONFIG).exists()
+
     def write_start(self, config: dict[str, Any], overrides: list[str]) -> None:
         """config.yaml as resolved, overrides.yaml as typed. From then on the directory holds a run."""
         replace_text(self.path / OVERRIDES, _yaml_text(overrides))

@@ -1,5 +1,6 @@
 """What surrounds a training run: its directory, its failures, signals before it starts, sweeps, plug-ins."""
 
+import errno
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import yaml
 
 import rlrun
 from rlrun.cli import main
+from rlrun.snapshot import atomic
 
 HOME = Path(rlrun.__file__).parents[1]
 PLUGIN = Path(__file__).parents[1] / "example_plugin"
@@ -76,6 +78,16 @@ def test_an_unexpected_failure_is_one_line_and_a_trace_in_the_run(workplace, cap
     (line,) = capsys.readouterr().err.splitlines()
     assert line == "error: ZeroDivisionError: by design (trace in here/error.log)"
     assert "Traceback" in (workplace / "here" / "error.log").read_text()
+
+
+def test_a_disk_that_refuses_the_very_start_is_one_line_and_leaves_no_directory(workplace, capsys, monkeypatch):
+    def refuse(path, chunks):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(atomic, "write_new", refuse)
+    assert main(["train", "algo=ppo", "env=CartPole", "run_dir=run"]) == 1
+    assert capsys.readouterr().err == "error: run: Input/output error\n"
+    assert not Path("run").exists()
 
 
 def test_a_sweep_is_checked_whole_before_its_first_job(workplace, capsys):

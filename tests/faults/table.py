@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rows import Options, Tally, damage, disk, kills, points, selftest, stops, workers, writers
+from rows import Options, Tally, damage, disk, kernel, kills, points, selftest, stops, workers, writers
 from rows.processes import aside, warm
 from rows.runs import RUNS
 from sabotage import PROTECTIONS, switch_off
@@ -39,6 +39,7 @@ def all_rows(algos: list[str]) -> list[Row]:
         *random_kills,
         Row("points", "kill -9 at the nth call", points.every_call, ("rename",)),
         Row("calls", "the nth system call fails", disk.failing_calls),
+        Row("kernel", "the kernel refuses, or kills", kernel.tampered),
         Row("power", "the power fails", disk.power_cuts, ("fsync",)),
         Row("bits", "bit flips and truncations", damage.flips_and_cuts, ("hash",)),
         Row("malformed", "malformed snapshots", damage.of_strangers, ("verify",)),

@@ -105,6 +105,9 @@ def held(folder: "RunDir", is_new: bool) -> Iterator[None]:
             if is_new:
                 folder.discard()
             raise
+        if isinstance(error, OSError) and not folder.holds_run:  # the disk would not even have its config
+            folder.discard()
+            raise RunError(f"{folder.path}: {error.strerror}") from error
         folder.error_log(traceback.format_exc())
         if isinstance(error, RlrunError):
             raise
