@@ -4,7 +4,6 @@ strace counts the calls of each thread by itself, so one number may hit the trai
 """
 
 import itertools
-import os
 import shutil
 import subprocess
 import time
