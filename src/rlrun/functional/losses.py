@@ -30,3 +30,16 @@ def huber(error: Tensor, delta: float) -> Tensor:
     size = error.abs()
     inside = size.clamp(max=delta)
     return inside * (size - 0.5 * inside)
+
+
+def quantile_huber(quantiles: Tensor, target: Tensor, delta: float) -> Tensor:
+    """Quantile regression with Huber's loss (arXiv 1710.10044, eq. 10 and algorithm 1), per row: [batch].
+
+    quantiles [batch, n] estimate the quantiles (2i + 1) / 2n of what `target` [batch, m] are samples of:
+    sum_i mean_j |tau_i - 1{target_j < quantile_i}| huber(target_j - quantile_i).
+    """
+    n = quantiles.shape[-1]
+    tau = (2 * torch.arange(n, device=quantiles.device) + 1) / (2 * n)
+    error = target.unsqueeze(-2) - quantiles.unsqueeze(-1)  # [batch, n, m]
+    share = (tau.unsqueeze(-1) - (error.detach() < 0).to(error.dtype)).abs()
+    return (share * huber(error, delta)).mean(-1).sum(-1)
