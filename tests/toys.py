@@ -41,6 +41,8 @@ SMALL: Values = {
     "algo.epochs": 2,
     "algo.minibatch_size": 8,
     "algo.target_every": 4,
+    "algo.returns.num_atoms": 11,
+    "algo.returns.num_quantiles": 5,
     "algo.policy_delay": 2,
     "algo.population": 4,
     "algo.elite_fraction": 0.5,

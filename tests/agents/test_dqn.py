@@ -23,7 +23,7 @@ def test_targets_are_copied_every_so_many_updates_and_rest_between(build: Build)
 
 
 def test_the_chance_of_a_random_action_falls_with_progress(build: Build) -> None:
-    changes = {"algo.epsilon_start": 1.0, "algo.epsilon_end": 0.1, "algo.epsilon_fraction": 0.5}
+    changes = {"algo.epsilon.start": 1.0, "algo.epsilon.end": 0.1, "algo.epsilon.fraction": 0.5}
     loop = build(toy("dqn", **changes, **{"trainer.total_steps": 80}))
     assert loop.agent.epsilon == 1
     for _ in range(10):
@@ -47,7 +47,7 @@ def test_actions_are_random_as_often_as_epsilon_says(epsilon: float, build: Buil
 def test_a_double_target_takes_the_value_of_the_action_that_the_online_network_prefers(build: Build) -> None:
     losses = []
     for double in (False, True):
-        agent = build(toy("dqn", **{"algo.double": double, "algo.huber_delta": None})).agent
+        agent = build(toy("dqn", **{"algo.double": double, "algo.returns.huber_delta": None})).agent
         with torch.no_grad():
             for param in (*agent.q.parameters(), *agent.target_q.parameters()):
                 param.zero_()
@@ -57,5 +57,5 @@ def test_a_double_target_takes_the_value_of_the_action_that_the_online_network_p
             "obs": torch.zeros(1, 4), "next_obs": torch.zeros(1, 4), "action": torch.tensor([1]),
             "reward": torch.ones(1), "discount": torch.tensor([0.5]), "weight": torch.ones(1),
         }  # fmt: skip
-        losses.append(agent.update_q(batch)[0]["q_loss"].item())
+        losses.append(agent.update_q(batch, [()] * 3)[0]["q_loss"].item())
     assert losses == [0.5 * (1 + 0.5 * 5) ** 2, 0.5 * (1 + 0.5 * 3) ** 2]

@@ -35,16 +35,19 @@ OTHER: Values = {
     "algo.target_kl": 1e-9,
     "algo.target_tau": 0.5,
     "algo.target_entropy": -3.0,
-    "algo.huber_delta": 0.1,
     "algo.reward_clip": 0.5,
-    "algo.epsilon_start": 0.5,
-    "algo.epsilon_end": 0.5,
-    "algo.epsilon_fraction": 1.0,
+    "algo.noisy_std": 0.1,
+    "algo.target_unit": ("updates", "steps"),
+    "algo.returns.huber_delta": 0.1,
+    "algo.returns.v_max": 5.0,
+    "algo.epsilon.start": 0.5,
+    "algo.epsilon.end": 0.5,
+    "algo.epsilon.fraction": 1.0,
     "algo.buffer.beta_final": 0.5,
     "algo.buffer.epsilon": 10.0,
     "algo.target_members": (1, 2),
     "algo.actor_value": ("mean", "min"),
-    "algo.n_step": 3,
+    "algo.n_step": (3, 2),
     "algo.noise": ("ou", "gaussian"),
     "algo.noise_theta": 0.9,
     "algo.target_noise": 0.7,
@@ -53,8 +56,9 @@ OTHER: Values = {
 
 # What else must be set for a key to matter.
 GIVEN: dict[str, Values] = {
-    "algo.double": {"algo.learning_rate": 0.3, "algo.target_every": 1000},
-    "algo.epsilon_start": {"algo.epsilon_fraction": 1.0},
+    "algo.double": {"algo.learning_rate": 1.0, "algo.target_every": 1000},
+    "algo.epsilon.start": {"algo.epsilon.fraction": 1.0},
+    "algo.epsilon.fraction": {"algo.epsilon.start": 1.0},
     "algo.noise_theta": {"algo.noise": "ou"},
     "algo.target_noise_clip": {"algo.target_noise": 0.5},
 }
@@ -83,10 +87,10 @@ def load(loop: Loop, snapshot: Snapshot) -> Loop:
 def test_keys_of_the_yaml_are_the_fields_of_the_config(algo: str) -> None:
     values = toy(algo)["algo"]
     own = {key: value for key, value in values.items() if key not in ("loop", "buffer")}
-    for group, section in {"algo": own, "loop": values["loop"], "buffer": values.get("buffer")}.items():
-        if section is not None:
-            cls = registry.lookup(group, section["name"])
-            assert {field.name for field in fields(cls.Config)} == section.keys() - {"name"}, group
+    parts = {group: section for group, section in values.items() if isinstance(section, dict) and "name" in section}
+    for group, section in {"algo": own, **parts}.items():
+        cls = registry.lookup(group, section["name"])
+        assert {field.name for field in fields(cls.Config)} == section.keys() - {"name"}, group
 
 
 @pytest.mark.parametrize("algo", ALGOS)

@@ -9,6 +9,27 @@ from torch import nn
 from rlrun.core.state import Optim, RunningMoments, Target
 
 
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        ([1, 2, 3, 4, 5, 6], [False, False, True, False, False, True]),  # updates
+        ([2, 4, 6, 8, 10, 12], [False, True, True, False, True, True]),  # steps of two environments
+        ([7, 7, 8, 9], [True, False, False, True]),  # several updates at one step
+    ],
+)
+def test_a_target_tracks_once_for_every_period_that_a_count_enters(counts: list[int], expected: list[bool]) -> None:
+    source = nn.Linear(2, 2)
+    target = Target(source, 1.0)
+    moved = []
+    for count in counts:
+        with torch.no_grad():
+            source.bias.add_(1.0)
+        before = target.module.bias.clone()
+        target.track_every(3, count)
+        moved.append(not torch.equal(before, target.module.bias))
+    assert moved == expected
+
+
 def nets() -> tuple[nn.Module, nn.Module]:
     """Two equal networks."""
     torch.manual_seed(0)

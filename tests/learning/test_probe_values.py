@@ -32,7 +32,7 @@ LEARNERS: dict[str, tuple[Values, int]] = {
     ),
     "dqn": (
         OFF_POLICY | {
-            "algo.learning_rate": 0.01, "algo.target_every": 10, "algo.epsilon_fraction": 1.0, "algo.epsilon_end": 0.5,
+            "algo.learning_rate": 0.01, "algo.target_every": 10, "algo.epsilon.fraction": 1.0, "algo.epsilon.end": 0.5,
         },
         400,
     ),
@@ -49,7 +49,7 @@ LEARNERS: dict[str, tuple[Values, int]] = {
 
 CRITICS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "ppo": lambda agent, obs: agent.value(obs),
-    "dqn": lambda agent, obs: agent.q(obs).amax(-1),
+    "dqn": lambda agent, obs: agent.values(obs).amax(-1),
     "sac": lambda agent, obs: agent.critic(obs, agent.actor(obs).mode()).mean(0),
 }
 

@@ -58,7 +58,10 @@ def check_ranges(config: RunConfig) -> None:
     """Every part's values against its Config, all faults at once."""
     algo = {key: value for key, value in config.algo.items() if key not in ("loop", "buffer")}
     sections = [("algo", algo, "algo"), ("network", config.network, "network")]
-    sections += [(part, config.algo[part], f"algo.{part}") for part in ("loop", "buffer") if config.algo.get(part)]
+    # a section that has a name is a part, built by the loop or the agent
+    sections += [
+        (part, own, f"algo.{part}") for part, own in config.algo.items() if isinstance(own, dict) and "name" in own
+    ]
     faults: list[str] = []
     for group, values, path in sections:
         try:

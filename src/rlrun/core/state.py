@@ -75,6 +75,7 @@ class Target(nn.Module):
     def __init__(self, source: nn.Module, tau: float):
         super().__init__()
         self.tau = tau
+        self.periods = 0
         self.module = copy.deepcopy(source).requires_grad_(False)
         self.fast: list[Tensor] = list(source.parameters())
         self.slow: list[Tensor] = list(self.module.parameters())
@@ -85,6 +86,18 @@ class Target(nn.Module):
     @torch.no_grad()
     def track(self) -> None:
         torch._foreach_lerp_(self.slow, self.fast, self.tau)
+
+    def track_every(self, period: int, count: int) -> None:
+        """Track once for every call with which the count, of steps or of updates, has entered another period."""
+        if count // period != self.periods:
+            self.periods = count // period
+            self.track()
+
+    def get_extra_state(self) -> int:
+        return self.periods
+
+    def set_extra_state(self, state: int) -> None:
+        self.periods = state
 
 
 class RunningMoments(nn.Module):

@@ -1,6 +1,5 @@
 """Distributions over returns on fixed atoms."""
 
-import torch
 from torch import Tensor
 
 

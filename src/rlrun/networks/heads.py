@@ -24,19 +24,28 @@ class Head(nn.Module):
         return self.output(self.torso(*inputs))
 
 
-class Dueling(nn.Module):
-    """Action values as a state's value plus advantages of mean 0 (Wang et al. 2016, arXiv 1511.06581, eq. 9)."""
+class ActionValues(Head):
+    """`size` numbers about the return of every action: [batch, actions, size]."""
 
-    def __init__(self, torso: nn.Module, actions: int):
-        super().__init__()
-        self.torso = torso
-        self.value = Linear(torso.features, 1)  # type: ignore[arg-type]
-        self.advantage = Linear(torso.features, actions)  # type: ignore[arg-type]
+    def __init__(self, torso: nn.Module, actions: int, size: int = 1):
+        super().__init__(torso, actions * size)
+        self.shape = (actions, size)
+
+    def forward(self, *inputs: Any) -> Tensor:
+        return super().forward(*inputs).unflatten(-1, self.shape)
+
+
+class Dueling(ActionValues):
+    """The same as those of the state plus advantages of mean 0 over the actions (arXiv 1511.06581, eq. 9)."""
+
+    def __init__(self, torso: nn.Module, actions: int, size: int = 1):
+        super().__init__(torso, actions, size)
+        self.value = Linear(torso.features, size)  # type: ignore[arg-type]
 
     def forward(self, *inputs: Any) -> Tensor:
         features = self.torso(*inputs)
-        advantage = self.advantage(features)
-        return self.value(features) + advantage - advantage.mean(-1, keepdim=True)
+        advantage = self.output(features).unflatten(-1, self.shape)
+        return self.value(features).unsqueeze(-2) + advantage - advantage.mean(-2, keepdim=True)
 
 
 class Value(Head):

@@ -1,19 +1,25 @@
-"""Deep Q-learning (Mnih et al. 2015, doi 10.1038/nature14236), with double Q-learning (arXiv 1509.06461)
-and n-step returns by option."""
+"""Deep Q-learning (Mnih et al. 2015, doi 10.1038/nature14236) and what was added to it, by option.
 
-from typing import Any
+Double Q-learning (arXiv 1509.06461), dueling networks (arXiv 1511.06581), noisy networks (arXiv 1706.10295), n-step
+returns, and with other `returns` than their mean C51 and QR-DQN; all of them and prioritised replay make Rainbow
+(arXiv 1710.02298).
+"""
+
+from typing import Any, Literal
 
 import torch
 from gymnasium.spaces import Discrete
-from torch import Tensor
+from torch import Tensor, nn
 
+from rlrun import registry
 from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, PositiveInt, config
 from rlrun.core.agent import Agent, kernel
+from rlrun.core.random import Stream
 from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import huber, weighted_mean
-from rlrun.functional.returns import td_target
+from rlrun.functional.losses import weighted_mean
 from rlrun.functional.schedules import linear
-from rlrun.networks.heads import Dueling, Head
+from rlrun.networks.heads import ActionValues, Dueling
+from rlrun.networks.noisy import Noisy
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 
@@ -30,54 +36,69 @@ class DQN(Agent):
         anneal_learning_rate: bool
         double: bool
         dueling: bool
-        huber_delta: PositiveFloat | None
-        reward_clip: PositiveFloat | None
+        noisy_std: PositiveFloat | None
         max_grad_norm: PositiveFloat | None
         target_tau: PositiveFraction
         target_every: PositiveInt
-        epsilon_start: Fraction
-        epsilon_end: Fraction
-        epsilon_fraction: PositiveFraction
+        target_unit: Literal["updates", "steps"]
+        returns: dict[str, Any]
+        epsilon: dict[str, Any]
 
     epsilon: Tensor
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
         self.num_actions = int(spec.action.n)
-        self.q = (Dueling if cfg.dueling else Head)(parts.torso(), self.num_actions)
+        self.returns = registry.build("returns", cfg.returns, path="algo.returns")
+        self.schedule = registry.build("epsilon", cfg.epsilon, path="algo.epsilon")
+        self.q: nn.Module = (Dueling if cfg.dueling else ActionValues)(
+            parts.torso(), self.num_actions, self.returns.size
+        )
+        if cfg.noisy_std is not None:
+            self.q = Noisy(self.q, cfg.noisy_std)
         self.target_q = Target(self.q, cfg.target_tau)
         self.optim = Optim(self.q.parameters(), cfg.learning_rate, max_grad_norm=cfg.max_grad_norm)
-        self.register_buffer("epsilon", torch.tensor(cfg.epsilon_start))
-        self.act_noise = parts.stream("act")
+        self.register_buffer("epsilon", torch.tensor(self.schedule(Context(0, 0, 0.0))))
+        self.act_noise, self.update_noise = parts.stream("act"), parts.stream("update")
 
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        greedy = self.q(obs).argmax(-1)
         if not explore:
-            return greedy, {}
+            return self.values(obs).argmax(-1), {}
+        greedy = self.values(obs, *self.noise(self.act_noise)).argmax(-1)
         random = self.act_noise.integers(self.num_actions, len(greedy))
         return torch.where(self.act_noise.uniform(len(greedy)) < self.epsilon, random, greedy), {}
 
+    def values(self, obs: Any, *noise: Tensor) -> Tensor:
+        """Of every action: [batch, actions]."""
+        return self.returns.value(self.q(obs, *noise))
+
+    def noise(self, source: Stream) -> tuple[Tensor, ...]:
+        """What a call of the network takes beside the observation: nothing, unless it is noisy."""
+        return (self.q.noise(source),) if isinstance(self.q, Noisy) else ()
+
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         cfg = self.cfg
-        self.epsilon.fill_(linear(cfg.epsilon_start, cfg.epsilon_end, ctx.progress, cfg.epsilon_fraction))
+        self.epsilon.fill_(self.schedule(ctx))
         if cfg.anneal_learning_rate:
             self.optim.learning_rate.fill_(linear(cfg.learning_rate, 0.0, ctx.progress))
-        metrics, error = self.update_q(batch)
-        if (ctx.updates + 1) % cfg.target_every == 0:
-            self.target_q.track()
-        return metrics | {"epsilon": self.epsilon.clone()}, error
+        metrics, priority = self.update_q(batch, [self.noise(self.update_noise) for _ in range(3)])
+        self.target_q.track_every(cfg.target_every, ctx.updates + 1 if cfg.target_unit == "updates" else ctx.env_steps)
+        return metrics | {"epsilon": self.epsilon.clone()}, priority
 
     @kernel
-    def update_q(self, batch: Batch) -> tuple[Metrics, Tensor]:
+    def update_q(self, batch: Batch, noise: list[tuple[Tensor, ...]]) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
-            next_q = self.target_q(batch["next_obs"])
-            chooser = self.q(batch["next_obs"]) if self.cfg.double else next_q
-            next_value = next_q.gather(-1, chooser.argmax(-1, keepdim=True)).squeeze(-1)
-            target = td_target(batch["reward"], batch["discount"], next_value)
-        q = self.q(batch["obs"]).gather(-1, batch["action"].unsqueeze(-1)).squeeze(-1)
-        delta = float("inf") if self.cfg.huber_delta is None else self.cfg.huber_delta
-        error = q - target
-        loss = weighted_mean(huber(error, delta), batch["weight"])
+            next_z = self.target_q(batch["next_obs"], *noise[0])  # [batch, actions, size]
+            chooser = self.q(batch["next_obs"], *noise[1]) if self.cfg.double else next_z
+            next_z = of_action(next_z, self.returns.value(chooser).argmax(-1))
+        z = of_action(self.q(batch["obs"], *noise[2]), batch["action"])  # [batch, size]
+        rows, priority = self.returns.loss(z, next_z, batch["reward"], batch["discount"])
+        loss = weighted_mean(rows, batch["weight"])
         self.optim.step(loss)
-        return {"q_loss": loss.detach(), "q": q.detach().mean()}, error.detach()
+        return {"q_loss": loss.detach(), "q": self.returns.value(z).detach().mean()}, priority.detach()
+
+
+def of_action(z: Tensor, action: Tensor) -> Tensor:
+    """What is said of one action per row: z [batch, actions, size], action [batch] -> [batch, size]."""
+    return z.take_along_dim(action[:, None, None], 1).squeeze(1)

@@ -1,0 +1,104 @@
+"""What a value network says about an action's return: its mean, a distribution on atoms, or quantiles.
+
+Each is `size` numbers for an action, from which its value follows, and a loss towards the return
+reward + discount * (what is said of the next action). The loss comes per row, and with it the row's priority in replay.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlrun.config.schema import PositiveFloat, PositiveInt, config
+from rlrun.errors import ConfigError
+from rlrun.functional.distributional import project
+from rlrun.functional.losses import huber, quantile_huber
+from rlrun.functional.returns import td_target
+from rlrun.registry import register
+
+
+class Returns(nn.Module):
+    size: int  # numbers for an action
+
+    def value(self, z: Tensor) -> Tensor:
+        """The expected return; z [..., size] -> [...]."""
+        raise NotImplementedError
+
+    def loss(self, z: Tensor, next_z: Tensor, reward: Tensor, discount: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss and priority [batch]; z and next_z [batch, size], of the action taken and of the next one."""
+        raise NotImplementedError
+
+
+@register("returns", "mean")
+class Mean(Returns):
+    """The expected return alone."""
+
+    @config
+    class Config:
+        huber_delta: PositiveFloat | None
+
+    def __init__(self, cfg: Any):
+        super().__init__()
+        self.size, self.delta = 1, float("inf") if cfg.huber_delta is None else cfg.huber_delta
+
+    def value(self, z: Tensor) -> Tensor:
+        return z.squeeze(-1)
+
+    def loss(self, z: Tensor, next_z: Tensor, reward: Tensor, discount: Tensor) -> tuple[Tensor, Tensor]:
+        error = self.value(z) - td_target(reward, discount, self.value(next_z))
+        return huber(error, self.delta), error
+
+
+@register("returns", "categorical")
+class Categorical(Returns):
+    """Logits over fixed atoms (C51; Bellemare et al. 2017, arXiv 1707.06887).
+
+    The loss is the divergence KL(target || prediction): its gradient is the cross-entropy's, and it is 0 where nothing
+    is left to learn, as a priority should be (arXiv 1710.02298).
+    """
+
+    atoms: Tensor
+
+    @config
+    class Config:
+        num_atoms: PositiveInt
+        v_min: float
+        v_max: float
+
+    def __init__(self, cfg: Any):
+        super().__init__()
+        if cfg.num_atoms < 2 or cfg.v_min >= cfg.v_max:
+            raise ConfigError("algo.returns: needs num_atoms of at least 2 and v_min below v_max")
+        self.size = cfg.num_atoms
+        self.register_buffer("atoms", torch.linspace(cfg.v_min, cfg.v_max, cfg.num_atoms), persistent=False)
+
+    def value(self, z: Tensor) -> Tensor:
+        return (z.softmax(-1) * self.atoms).sum(-1)
+
+    def loss(self, z: Tensor, next_z: Tensor, reward: Tensor, discount: Tensor) -> tuple[Tensor, Tensor]:
+        returns = td_target(reward[:, None], discount[:, None], self.atoms)  # [batch, atoms]
+        target = project(returns, next_z.softmax(-1), self.atoms)
+        divergence = F.kl_div(z.log_softmax(-1), target, reduction="none").sum(-1)
+        return divergence, divergence
+
+
+@register("returns", "quantile")
+class Quantile(Returns):
+    """Equally likely values, the quantiles of the return (QR-DQN; Dabney et al. 2018, arXiv 1710.10044)."""
+
+    @config
+    class Config:
+        num_quantiles: PositiveInt
+        huber_delta: PositiveFloat
+
+    def __init__(self, cfg: Any):
+        super().__init__()
+        self.size, self.delta = cfg.num_quantiles, cfg.huber_delta
+
+    def value(self, z: Tensor) -> Tensor:
+        return z.mean(-1)
+
+    def loss(self, z: Tensor, next_z: Tensor, reward: Tensor, discount: Tensor) -> tuple[Tensor, Tensor]:
+        loss = quantile_huber(z, td_target(reward[:, None], discount[:, None], next_z), self.delta)
+        return loss, loss
