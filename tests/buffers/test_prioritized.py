@@ -1,6 +1,7 @@
 """Prioritised replay draws in proportion to errors, corrects for it, and forgets what was overwritten."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ Make = Callable[..., VectorEnv]
 
 
 def prioritized(spec: Spec, capacity: int, alpha: float = 1.0, beta: float = 1.0) -> Prioritized:
-    cfg = Prioritized.Config(capacity=capacity, alpha=alpha, beta=beta, beta_final=1.0, epsilon=1e-6)
+    rewards: Any = {"reward_clip": None, "reward_scale": 1.0, "standardize_reward": False}
+    cfg = Prioritized.Config(capacity=capacity, alpha=alpha, beta=beta, beta_final=1.0, epsilon=1e-6, **rewards)
     return Prioritized(cfg, spec, Targets(0.9), 0, CPU)
 
 

@@ -10,7 +10,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor
 
-from rlrun.buffers.replay import Replay, Targets
+from rlrun.buffers.replay import Replay, Targets, standardized
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 from rlrun.types import Spec, Step
@@ -19,8 +19,11 @@ CPU = torch.device("cpu")
 Make = Callable[..., VectorEnv]
 
 
-def replay(spec: Spec, capacity: int = 1000, gamma: float = 0.9, seed: int = 0, n_step: int = 1) -> Replay:
-    return Replay(Replay.Config(capacity=capacity), spec, Targets(gamma, n_step), seed, CPU)
+def replay(
+    spec: Spec, capacity: int = 1000, gamma: float = 0.9, seed: int = 0, n_step: int = 1, **given: Any
+) -> Replay:
+    rewards = {"reward_clip": None, "reward_scale": 1.0, "standardize_reward": False} | given
+    return Replay(Replay.Config(capacity=capacity, **rewards), spec, Targets(gamma, n_step), seed, CPU)
 
 
 def fill(buffer: Replay, env: VectorEnv, steps: int) -> list[tuple[Any, Tensor, Step]]:
@@ -288,9 +291,24 @@ def test_n_steps_of_frames_lead_to_the_successor_that_a_list_would_have_kept(ste
 
 def test_rewards_are_clipped_before_they_are_summed(make_env: Make) -> None:
     env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 50})
-    buffer = Replay(Replay.Config(capacity=50), env.spec, Targets(1.0, n_step=3, reward_clip=1.0), 0, CPU)
+    buffer = replay(env.spec, 50, gamma=1.0, n_step=3, reward_clip=1.0, reward_scale=2.0)
     fill(buffer, env, 6)  # rewards 1, 2, 3, ...
-    assert buffer.read(torch.tensor([2]))["reward"] == 3
+    assert buffer.read(torch.tensor([2]))["reward"] == 2 * 3
+
+
+def test_rewards_are_standardised_over_the_rows_of_a_batch_and_then_scaled(make_env: Make) -> None:
+    env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 50})
+    buffer = replay(env.spec, 50, standardize_reward=True, reward_scale=10.0)
+    fill(buffer, env, 6)
+    # rewards 1, 2, 6: mean 3, deviation sqrt(14 / 3)
+    expected = [10 * x / (14 / 3) ** 0.5 for x in (-2, -1, 3)]
+    assert buffer.read(torch.tensor([0, 1, 5]))["reward"].tolist() == pytest.approx(expected, rel=1e-5)
+    assert buffer.read(torch.tensor([1, 1]))["reward"].tolist() == [0.0, 0.0]
+
+
+def test_a_row_that_is_no_transition_moves_no_mean_and_no_deviation() -> None:
+    x = standardized(torch.tensor([1.0, 3.0, 1e6]), torch.tensor([1.0, 0.5, 0.0]))
+    assert x[:2].tolist() == pytest.approx([-1.0, 1.0])
 
 
 def test_each_frame_is_stored_once() -> None:

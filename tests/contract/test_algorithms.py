@@ -35,7 +35,7 @@ OTHER: Values = {
     "algo.target_kl": 1e-9,
     "algo.target_tau": 0.5,
     "algo.target_entropy": -3.0,
-    "algo.reward_clip": 0.5,
+    "algo.buffer.reward_clip": 0.5,
     "algo.noisy_std": 0.1,
     "algo.target_unit": ("updates", "steps"),
     "algo.returns.huber_delta": 0.1,

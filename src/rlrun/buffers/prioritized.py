@@ -6,7 +6,7 @@ import torch
 
 from rlrun.buffers.replay import Replay
 from rlrun.buffers.sum_tree import SumTree
-from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, config
+from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, config
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics, Step
 
@@ -16,8 +16,7 @@ class Prioritized(Replay):
     """Draws rows by the error they last had; new rows come first. `weight` corrects for it, fully once beta is 1."""
 
     @config
-    class Config:
-        capacity: PositiveInt
+    class Config(Replay.Config):
         alpha: NonNegativeFloat
         beta: Fraction
         beta_final: Fraction
@@ -25,7 +24,6 @@ class Prioritized(Replay):
 
     def __init__(self, cfg: Any, *parts: Any):
         super().__init__(cfg, *parts)
-        self.cfg = cfg
         self.tree = SumTree(self.ring.capacity * self.spec.num_envs, self.device)
         self.register_buffer("highest", torch.ones((), dtype=torch.float64, device=self.device))
 

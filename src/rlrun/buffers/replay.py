@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from rlrun.buffers.packing import Packing, flatten, layout, nest
 from rlrun.buffers.ring import Ring
-from rlrun.config.schema import PositiveInt, config
+from rlrun.config.schema import PositiveFloat, PositiveInt, config
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.networks.inputs import is_image
@@ -20,7 +20,6 @@ class Targets(NamedTuple):
 
     gamma: float = 1.0
     n_step: int = 1  # rewards summed before the successor
-    reward_clip: float | None = None  # each reward is clipped to +-this
 
     @classmethod
     def of(cls, cfg: Any) -> "Targets":
@@ -30,12 +29,16 @@ class Targets(NamedTuple):
 @register("buffer", "replay")
 class Replay(nn.Module):
     """Uniform replay. Vector observations: observation and successor lie in the same row, so that sampling is one
-    gather. Stacks of frames: the newest frame is stored, stacks and successors are formed when sampled.
+    gather. Stacks of frames: the newest frame is stored, stacks and successors are formed when sampled. Rewards are
+    stored as they came, and clipped, scaled and standardised as they are read.
     """
 
     @config
     class Config:
         capacity: PositiveInt
+        reward_clip: PositiveFloat | None
+        reward_scale: PositiveFloat
+        standardize_reward: bool
 
     def __init__(self, cfg: Any, spec: Spec, targets: Targets, seed: int, device: torch.device):
         super().__init__()
@@ -44,7 +47,7 @@ class Replay(nn.Module):
             raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: holds no step of env.num_envs={spec.num_envs}")
         if targets.n_step > rows:
             raise ConfigError(f"algo.n_step={targets.n_step}: longer than the buffer, which has {rows} rows")
-        self.spec, self.targets, self.device = spec, targets, device
+        self.cfg, self.spec, self.targets, self.device = cfg, spec, targets, device
         self.stream = Stream(seed, "replay", device)
         self.frames = Frames(spec, rows, device) if is_image(spec.obs) else None
         if self.frames and rows <= spec.frame_stack + 1:
@@ -99,6 +102,9 @@ class Replay(nn.Module):
             share = (discount * alive).view(-1, *[1] * (batch["reward"].dim() - 1))
             batch["reward"] = batch["reward"] + share * end["reward"]
             discount = torch.where(alive, discount * gamma, discount)
+        if self.cfg.standardize_reward:
+            batch["reward"] = standardized(batch["reward"], batch["weight"])
+        batch["reward"] = self.cfg.reward_scale * batch["reward"]
         batch |= self._observations(index, last, batch, end)
         batch["discount"] = discount * (1 - end["terminated"])
         batch["index"] = index
@@ -108,8 +114,8 @@ class Replay(nn.Module):
     def _unpack(self, index: Tensor) -> Batch:
         rows = self.ring.memory["rows"].view(-1, self.packing.width)
         batch = self.packing.unpack(rows[index % (self.ring.capacity * self.spec.num_envs)])
-        if self.targets.reward_clip is not None:
-            batch["reward"] = batch["reward"].clamp(-self.targets.reward_clip, self.targets.reward_clip)
+        if self.cfg.reward_clip is not None:
+            batch["reward"] = batch["reward"].clamp(-self.cfg.reward_clip, self.cfg.reward_clip)
         return batch
 
     def _observations(self, index: Tensor, last: Tensor, batch: Batch, end: Batch) -> Batch:
@@ -124,6 +130,15 @@ class Replay(nn.Module):
 
     def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
         """Priorities an agent returned; uniform replay has no use for them."""
+
+
+def standardized(x: Tensor, weight: Tensor) -> Tensor:
+    """Mean 0 and deviation 1 over the rows of a batch that have weight; x [batch, ...], weight [batch]."""
+    share = (weight > 0).to(x.dtype).view(-1, *[1] * (x.dim() - 1))
+    count = share.sum().clamp(min=1)
+    mean = (share * x).sum(0) / count
+    deviation = ((share * (x - mean) ** 2).sum(0) / count).sqrt()
+    return (x - mean) / (deviation + 1e-8)
 
 
 class Frames(nn.Module):
