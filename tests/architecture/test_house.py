@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "loops": ("loops", "core", "buffers", "config.schema", "registry", "types", "errors"),
     "addons": ("addons", "core", "functional", "networks", "buffers", "config.schema", "registry", "types", "errors"),
-    "engine": ("engine", "core.agent", "core.state", "config.schema", "types", "errors"),
+    "engine": ("engine", "core.agent", "core.state", "core.breakable", "config.schema", "types", "errors"),
 }  # fmt: skip
 
 # Who alone may import a room.

@@ -169,7 +169,7 @@ def test_bases_are_no_choices():
 def test_missing_choices_are_asked_for():
     algo, env = faults()
     assert algo.startswith("algo: missing; choose one with algo=... (")
-    assert "sac" in algo
+    assert "dqn" in algo
     assert env.startswith("env: missing; choose one with env=... (")
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rlrun.cli import main
-from rlrun.engine.compiling import CompileInterruptedError, Compiling
+from rlrun.core.breakable import Breakable, BrokenOffError
 from rlrun.snapshot.store import Store
 
 WORDS = [
@@ -54,7 +54,7 @@ def test_a_signal_does_not_wait_for_the_compiler(
 
 
 def test_a_compiler_that_is_asked_after_the_signal_does_not_begin() -> None:
-    compiling = Compiling()
+    compiling = Breakable()
     compiling.interrupt()
-    with pytest.raises(CompileInterruptedError):
-        compiling.begin(None)
+    with pytest.raises(BrokenOffError):
+        compiling.begin()

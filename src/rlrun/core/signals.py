@@ -5,7 +5,7 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any
 
-from rlrun.engine.compiling import compiling
+from rlrun.core.breakable import compiling
 
 REQUEUES = (signal.SIGUSR1, signal.SIGUSR2)  # nobody sends them by hand
 CODES = {signal.SIGUSR1: 143, signal.SIGUSR2: 143, signal.SIGINT: 130, signal.SIGTERM: 143}

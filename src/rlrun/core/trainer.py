@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import torch
 
 from rlrun.config.schema import TrainerConfig
+from rlrun.core.breakable import BrokenOffError
 from rlrun.core.evaluation import EvaluationInterruptedError
 from rlrun.core.loop import Loop
 from rlrun.core.signals import Signals
 from rlrun.core.state import Optim
-from rlrun.engine.compiling import CompileInterruptedError
 from rlrun.errors import RunError, SnapshotError
 from rlrun.snapshot.store import BEST, step_name
 from rlrun.types import Metrics
@@ -71,7 +71,7 @@ class Trainer:
         raises RunError where numbers broke, SnapshotError where the disk did not have the last one."""
         try:
             status = self.train(signals)
-        except CompileInterruptedError:
+        except BrokenOffError:
             self.log.message("stopped while a kernel was compiled: the run goes on from its last snapshot")
             status = "stopped"
         self.wait()

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.config.schema import TrainerConfig
+from rlrun.core.breakable import compiling
 from rlrun.core.state import Optim
 from rlrun.engine import products
-from rlrun.engine.compiling import compiling
 from rlrun.errors import ConfigError
 
 Kernel = Callable[..., Any]
@@ -36,13 +36,22 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
     for module, name in kernels(agent):
         method = getattr(module, name)
         if cfg.engine in ("compile", "cudagraph"):
-            compiling.watch()
+            watch_compiler()
             method = torch.compile(method, mode="reduce-overhead" if cfg.engine == "cudagraph" else None)
         if cfg.precision == "bf16":
             method = autocast(method, device)
         elif device.type == "cpu" and products.choose() == "onednn":
             method = Products(method, module)
         object.__setattr__(module, name, method)
+
+
+def watch_compiler() -> None:
+    """Have torch tell when it compiles, so that a stop signal need not wait for it."""
+    from torch._dynamo.callback import callback_handler
+
+    if compiling.begin not in callback_handler.start_callbacks:
+        callback_handler.register_start_callback(compiling.begin)
+        callback_handler.register_end_callback(compiling.end)
 
 
 def autocast(method: Kernel, device: torch.device) -> Kernel:
