@@ -117,7 +117,7 @@ def test_the_agent_sees_what_the_addons_make_of_observations() -> None:
             return obs + 100
 
     player = Player()
-    evaluate(player, Addons([Shift(), Shift()]), Lengths([3]), 1, 10)  # type: ignore[arg-type]
+    evaluate(player, Addons([Shift(), Shift()]), Lengths([3]), 1)  # type: ignore[arg-type]
     assert [obs.item() for obs, _, _ in player.asked] == [200, 201, 202]
 
 
@@ -130,7 +130,7 @@ def test_returns_are_raw_rewards_of_real_environments(make_env: Callable[..., Ve
 def test_an_interrupted_evaluation_says_so() -> None:
     player = Player()
     with pytest.raises(EvaluationInterruptedError):
-        evaluate(player, Addons(), Lengths([9]), 1, 99, interrupted=lambda: len(player.asked) == 3)  # type: ignore[arg-type]
+        evaluate(player, Addons(), Lengths([9]), 1, interrupted=lambda: len(player.asked) == 3)  # type: ignore[arg-type]
     assert len(player.asked) == 3
 
 

@@ -17,7 +17,12 @@ Prints versions, devices, threads, the path of matrix products, and extras; then
 Exit code 1 when something is."""
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "hydra-core", "omegaconf", "pydantic", "safetensors")
-EXTRAS = {"atari": ("ale_py", "cv2"), "box2d": ("Box2D",)}  # what each brings
+EXTRAS = {  # what each brings
+    "atari": ("ale_py", "cv2"),
+    "box2d": ("Box2D",),
+    "video": ("imageio_ffmpeg",),
+    "data": ("minari", "h5py"),
+}
 
 
 def doctor(words: Sequence[str]) -> int:

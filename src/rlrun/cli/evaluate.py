@@ -1,13 +1,20 @@
-"""`rlrun eval`: measure a run's agent."""
+"""`rlrun eval`: measure a run's agent, film it, record its episodes as a data set."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rlrun.cli import settings
 from rlrun.errors import ConfigError
 
-USAGE = "rlrun eval RUN [episodes=10] [seed=N] [explore=true] [env.kwargs.<key>=...]"
+if TYPE_CHECKING:
+    from rlrun.config.schema import RunConfig
+    from rlrun.envs.vector import VectorEnv
+    from rlrun.snapshot.store import Snapshot
+
+USAGE = "rlrun eval RUN [episodes=10] [seed=N] [explore=true] [video=true] [record=DIR] [env.kwargs.<key>=...]"
 HELP = f"""\
 usage: {USAGE}
 
@@ -17,13 +24,19 @@ RUN is a run's folder, or one of its snapshots: RUN/snapshots/<name>.
   episodes=10          how many
   seed=N               of the environments; default: the run's
   explore=true         act as in training instead of deterministically
+  video=true           film the first episode as MP4 in RUN/videos; video=3: the first three
+  record=DIR           write the episodes as a data set that minari.load_dataset reads; DIR is named like demos-v0
   env.kwargs.<key>=x   change an argument of the environment
   plugins=[package]    packages that the run was started with"""
+
+DATA_SET = re.compile(r"[\w-]+-v\d+")  # what Minari takes as a name
 
 RULES = {
     "episodes": settings.COUNT,
     "seed": settings.WHOLE,
     "explore": settings.FLAG,
+    "video": ("true, false or how many episodes", lambda value: type(value) in (bool, int) and value >= 0),
+    "record": ("a new folder, named like demos-v0", lambda value: bool(DATA_SET.fullmatch(Path(str(value)).name))),
     "plugins": settings.NAMES,
 }
 
@@ -36,10 +49,83 @@ def eval(words: Sequence[str]) -> int:
     path = Path(settings.one_run(places, USAGE))
     if not path.is_dir():
         raise ConfigError(f"{path}: no such folder")
+    watcher = Watcher(given)
+    kwargs = {key.removeprefix("env.kwargs."): value for key, value in given.items() if key.startswith("env.kwargs.")}
+    if watcher.films:
+        from rlrun.envs.recording import choose_renderer
+
+        choose_renderer()
+        kwargs["render_mode"] = "rgb_array"
     from rlrun import registry
     from rlrun.core.run import evaluate
 
     registry.load(given.get("plugins", ()))
-    kwargs = {key.removeprefix("env.kwargs."): value for key, value in given.items() if key.startswith("env.kwargs.")}
-    print(json.dumps(evaluate(path, given.get("episodes", 10), given.get("seed"), given.get("explore", False), kwargs)))
+    episodes, explore = given.get("episodes", 10), given.get("explore", False)
+    result = evaluate(path, episodes, given.get("seed"), explore, kwargs, watcher)
+    print("\n".join(table(result)), *watcher.lines(), json.dumps(result | watcher.written), sep="\n")
     return 0
+
+
+class Watcher:
+    """Puts cameras and a diary around the environments of one evaluation."""
+
+    def __init__(self, given: dict[str, Any]):
+        self.episodes: int = given.get("episodes", 10)
+        self.films = min(int(given.get("video", 0)), self.episodes)
+        self.record: Path | None = Path(given["record"]) if "record" in given else None
+        if self.record is not None and self.record.exists():
+            raise ConfigError(f"record={self.record}: exists already")
+        self.written: dict[str, Any] = {}
+
+    def __call__(self, env: "VectorEnv", path: Path, config: "RunConfig", snapshot: "Snapshot") -> None:
+        if self.films:
+            self._film(env, path, snapshot)
+        if self.record is not None:
+            self._record(env, self.record, config, snapshot)
+
+    def lines(self) -> list[str]:
+        return [f"video    {film}" for film in self.written.get("videos", [])] + (
+            [f"data set {self.written['data_set']}"] if self.record else []
+        )
+
+    def _film(self, env: "VectorEnv", path: Path, snapshot: "Snapshot") -> None:
+        from rlrun.core.evaluation import shares
+        from rlrun.envs.recording import Film, check_camera
+
+        check_camera(env.recipe, env.name)
+        folder = path / "videos"
+        folder.mkdir(exist_ok=True)
+        films: list[str] = []
+        self.written["videos"] = films
+
+        def start() -> Path:
+            films.append(str(folder / f"step_{snapshot.step:09}-{len(films)}.mp4"))
+            return Path(films[-1])
+
+        for slot, share in zip(env.pool.slots, shares(self.films, env.num_envs), strict=True):
+            slot.env = Film(slot.env, int(share), start)
+
+    def _record(self, env: "VectorEnv", folder: Path, config: "RunConfig", snapshot: "Snapshot") -> None:
+        from rlrun.core.evaluation import shares
+        from rlrun.envs.recording import DataSet, Diary
+
+        slots = env.pool.slots
+        about = {"algorithm_name": config.algo["name"], "description": f"{config.name}, step {snapshot.step}"}
+        about |= {"rlrun_env": {"id": config.env.id, "wrappers": config.env.wrappers}}
+        data = DataSet(folder, env.recipe, (slots[0].observation_space, slots[0].action_space), about)
+        self.written["data_set"] = str(folder)
+        for slot, share in zip(slots, shares(self.episodes, env.num_envs), strict=True):
+            slot.env = Diary(slot.env, int(share), data.add)
+
+
+def table(result: dict[str, Any]) -> list[str]:
+    """Returns and lengths, one row each."""
+    import numpy as np
+
+    lines = [f"{result['run']}, {result['snapshot']} (step {result['step']:,}), {result['episodes']} episodes"]
+    lines.append(f"{'':8}{'mean':>12}{'std':>12}{'median':>12}{'min':>12}{'max':>12}")
+    for name in ("returns", "lengths"):
+        x = np.array(result[name], float)
+        figures = (x.mean(), x.std(), np.median(x), x.min(), x.max())
+        lines.append(f"{name:8}" + "".join(f"{figure:>12,.2f}" for figure in figures))
+    return lines

@@ -14,23 +14,47 @@ class EvaluationInterruptedError(Exception):
     """A signal asked to stop. Nothing has changed: the evaluation is done again after the resume."""
 
 
-@torch.no_grad()
 def evaluate(
+    agent: Agent, addons: Addons, env: Any, episodes: int, interrupted: Callable[[], bool] = lambda: False
+) -> dict[str, float]:
+    """What metrics.jsonl says about `episodes` episodes. Raises EvaluationInterruptedError."""
+    return summary(play(agent, addons, env, episodes, interrupted=interrupted))
+
+
+def summary(played: list[tuple[float, int]]) -> dict[str, float]:
+    returns, lengths = zip(*played, strict=True)
+    return {
+        "eval/return_mean": float(np.mean(returns)),
+        "eval/return_std": float(np.std(returns)),
+        "eval/return_min": min(returns),
+        "eval/return_max": max(returns),
+        "eval/length_mean": float(np.mean(lengths)),
+    }
+
+
+def shares(episodes: int, num_envs: int) -> np.ndarray:
+    """How many episodes each environment plays, [num_envs]: a fixed number, so that short ones count no more."""
+    owed = np.full(num_envs, episodes // num_envs)
+    owed[: episodes % num_envs] += 1
+    return owed
+
+
+@torch.no_grad()
+def play(
     agent: Agent,
     addons: Addons,
     env: Any,
     episodes: int,
     explore: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
-) -> dict[str, float]:
-    """Return and length of `episodes` episodes, a fixed number per environment so that short ones count no more.
+) -> list[tuple[float, int]]:
+    """(Return, length) of `episodes` episodes. The environments must end by themselves.
 
-    The environments must end by themselves. Raises EvaluationInterruptedError.
+    Raises EvaluationInterruptedError.
     """
     num_envs = env.spec.num_envs
-    owed = np.full(num_envs, episodes // num_envs)
-    owed[: episodes % num_envs] += 1
-    played: list[tuple[float, int]] = []  # (return, length)
+    owed = shares(episodes, num_envs)
+    played: list[tuple[float, int]] = []
     running_return, running_length = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
     obs = env.reset()
     carry: dict[str, Any] = {"first": torch.ones(num_envs, dtype=torch.bool, device=env.device)}
@@ -52,15 +76,4 @@ def evaluate(
         obs = step.obs
         carry = {name: value for name, value in extras.items() if name.startswith("carry.")}
         carry["first"] = step.terminated | step.truncated
-    return _values(played)
-
-
-def _values(played: list[tuple[float, int]]) -> dict[str, float]:
-    returns, lengths = zip(*played, strict=True)
-    return {
-        "eval/return_mean": float(np.mean(returns)),
-        "eval/return_std": float(np.std(returns)),
-        "eval/return_min": min(returns),
-        "eval/return_max": max(returns),
-        "eval/length_mean": float(np.mean(lengths)),
-    }
+    return played

@@ -4,7 +4,7 @@ import dataclasses
 import shutil
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from rlrun.config.schema import RunConfig, run_config
 from rlrun.core import exactness, postmortem
 from rlrun.core.assemble import build_agent, build_loop, eval_env, prepare_device
 from rlrun.core.evaluation import evaluate as run_episodes
+from rlrun.core.evaluation import play, summary
 from rlrun.core.loop import Loop
 from rlrun.core.signals import Signals
 from rlrun.core.trainer import Trainer
 from rlrun.core.weights import load_part, locate, warm_start
+from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError
 from rlrun.rundir import CONFIG, RunDir, read_config
 from rlrun.snapshot import manifest
@@ -71,9 +73,17 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
 
 
 def evaluate(
-    path: Path, episodes: int, seed: int | None = None, explore: bool = False, env_kwargs: dict[str, Any] | None = None
+    path: Path,
+    episodes: int,
+    seed: int | None = None,
+    explore: bool = False,
+    env_kwargs: dict[str, Any] | None = None,
+    watch: Callable[[VectorEnv, Path, RunConfig, Snapshot], None] = lambda env, run, config, snapshot: None,
 ) -> dict[str, Any]:
-    """Episodes of a run's best snapshot (else its latest), or of the snapshot that `path` names."""
+    """Episodes of a run's best snapshot (else its latest), or of the snapshot that `path` names.
+
+    `watch` sees the environments before the first reset.
+    """
     run_path, name = locate(path)
     config = stored_config(run_path)
     env_config = dataclasses.replace(config.env, kwargs=config.env.kwargs | (env_kwargs or {}))
@@ -86,11 +96,14 @@ def evaluate(
         agent, addons = build_agent(config, env.spec, device)
         load_part(agent, snapshot.state, "agent")
         load_part(addons, snapshot.state, "addons")
-        values = run_episodes(agent, addons, env, episodes, explore)
+        watch(env, run_path, config, snapshot)
+        played = play(agent, addons, env, episodes, explore)
     finally:
         env.close()
     about = {"run": str(run_path), "snapshot": snapshot.name, "step": snapshot.step, "episodes": episodes}
-    return about | {key.removeprefix("eval/"): value for key, value in values.items()}
+    about |= {key.removeprefix("eval/"): value for key, value in summary(played).items()}
+    returns, lengths = zip(*played, strict=True)
+    return about | {"returns": [*returns], "lengths": [*lengths]}
 
 
 def open_store(config: RunConfig, run: RunDir) -> Store:

@@ -115,7 +115,11 @@ def _bare(spec: EnvSpec, max_episode_steps: int | None, kwargs: dict[str, Any]) 
 def _quieten(entry_point: str) -> None:
     """MuJoCo prints warnings and writes MUJOCO_LOG.TXT where it stands: log them instead. ALE prints a banner."""
     if "mujoco" in entry_point and importlib.util.find_spec("mujoco") is not None:
-        import mujoco
+        try:
+            import mujoco
+        except Exception as error:  # its renderer is chosen and loaded at import
+            renderer = os.environ.get("MUJOCO_GL")
+            raise ConfigError(f"MuJoCo cannot be imported ({_line(error)}; MUJOCO_GL={renderer})") from error
 
         mujoco.set_mju_user_warning(_mujoco_warning)
     if "ale_py" in entry_point:

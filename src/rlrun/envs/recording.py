@@ -1,0 +1,178 @@
+"""What an evaluation leaves to look at: episodes as MP4, and as a data set in Minari's format.
+
+Both stand around single environments, inside their slots, so they see what the environment saw: native actions, raw
+rewards, and the last observation of every episode. Data sets: https://minari.farama.org/content/dataset_standards
+"""
+
+import ctypes.util
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from rlrun.envs.make import Recipe
+from rlrun.errors import ConfigError
+
+FPS = 30  # of environments that do not say
+
+
+class Film(gym.Wrapper):
+    """Writes the next `episodes` episodes as MP4, each to the path that `start()` gives."""
+
+    def __init__(self, env: gym.Env, episodes: int, start: Callable[[], Path]):
+        super().__init__(env)
+        self.left, self.start = episodes, start
+        self.writer: Any = None
+
+    def reset(self, **given: Any) -> Any:
+        self._cut()
+        answer = self.env.reset(**given)
+        if self.left:
+            self.left -= 1
+            self._shoot()
+        return answer
+
+    def step(self, action: Any) -> Any:
+        answer = self.env.step(action)
+        if self.writer:
+            self._shoot()
+            if answer[2] or answer[3]:
+                self._cut()
+        return answer
+
+    def close(self) -> None:
+        self._cut()
+        super().close()
+
+    def _shoot(self) -> None:
+        frame = np.ascontiguousarray(self.env.render())
+        if self.writer is None:
+            import imageio_ffmpeg
+
+            fps = self.env.metadata.get("render_fps") or FPS
+            size = frame.shape[1::-1]
+            self.writer = imageio_ffmpeg.write_frames(str(self.start()), size, fps=fps, macro_block_size=2)
+            self.writer.send(None)
+        self.writer.send(frame)
+
+    def _cut(self) -> None:
+        if self.writer:
+            self.writer.close()
+            self.writer = None
+
+
+class Diary(gym.Wrapper):
+    """Hands the next `episodes` whole episodes to `keep`, as columns; there is one observation more than steps."""
+
+    def __init__(self, env: gym.Env, episodes: int, keep: Callable[[dict[str, Any]], None]):
+        super().__init__(env)
+        self.left, self.keep = episodes, keep
+        self.seed: int | None = None
+        self.observations: list[Any] = []
+        self.steps: list[tuple[Any, float, bool, bool]] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        answer = self.env.reset(seed=seed, options=options)
+        self.seed, self.observations, self.steps = seed, [_copy(answer[0])], []
+        return answer
+
+    def step(self, action: Any) -> Any:
+        answer = self.env.step(action)
+        if self.left:
+            obs, reward, terminated, truncated, _ = answer
+            self.observations.append(_copy(obs))
+            self.steps.append((_copy(action), float(reward), bool(terminated), bool(truncated)))
+            if terminated or truncated:
+                self.left -= 1
+                self._finish()
+        return answer
+
+    def _finish(self) -> None:
+        actions, rewards, terminations, truncations = zip(*self.steps, strict=True)
+        columns = {"observations": _columns(self.observations), "actions": _columns(actions), "rewards": [*rewards]}
+        self.keep(
+            columns | {"seed": self.seed, "terminations": [*terminations], "truncations": [*truncations], "infos": {}}
+        )
+
+
+def check_camera(recipe: Recipe, id: str) -> None:
+    """Draw one picture. Raises ConfigError with the reason where that cannot be done."""
+    if importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise ConfigError("video=true: needs a package; pip install rlrun[video]")
+    env = None
+    try:
+        env = recipe.make()
+        env.reset(seed=0)
+        frame = env.render()
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ConfigError(f"video=true: {id} cannot be drawn here ({reason[:200]})") from error
+    finally:
+        if env is not None:
+            env.close()
+    if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.dtype != np.uint8:
+        raise ConfigError(f"video=true: {id} draws no pictures")
+
+
+def choose_renderer() -> None:
+    """How to draw without a display: MuJoCo through EGL, else OSMesa, where the machine has one; pygame into memory.
+
+    To be called before either is imported. What the user has set stays.
+    """
+    if os.environ.get("DISPLAY"):
+        return
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+    for renderer, library in (("egl", "EGL"), ("osmesa", "OSMesa")):
+        if ctypes.util.find_library(library):
+            os.environ.setdefault("MUJOCO_GL", renderer)
+
+
+class DataSet:
+    """A new data set of whole episodes in Minari's format, at `folder`, which is named as Minari names data sets.
+
+    `MINARI_DATASETS_PATH=<its parent> python -c 'minari.load_dataset("<its name>")'` reads it. Images are kept as they
+    are, not as JPEG. Raises ConfigError without minari, or where `folder` holds something.
+    """
+
+    def __init__(self, folder: Path, recipe: Recipe, spaces: tuple[gym.Space, gym.Space], about: dict[str, Any]):
+        if importlib.util.find_spec("minari") is None or importlib.util.find_spec("h5py") is None:
+            raise ConfigError(f"record={folder}: needs a package; pip install rlrun[data]")
+        from minari import __version__
+        from minari.dataset.minari_storage import MinariStorage
+
+        try:
+            (folder / "data").mkdir(parents=True)
+        except OSError as error:
+            raise ConfigError(f"record={folder}: {error.strerror}") from None
+        kwargs = {key: value for key, value in recipe.kwargs.items() if key != "render_mode"}
+        env = gym.make(recipe.spec, recipe.max_episode_steps, **kwargs)
+        spec = env.spec
+        env.close()
+        self._storage = MinariStorage.new(
+            folder.resolve() / "data", *spaces, spec, data_format="hdf5", jpeg_encoding=False
+        )
+        self._storage.update_metadata(about | {"dataset_id": folder.name, "minari_version": __version__})
+
+    def add(self, episode: dict[str, Any]) -> None:
+        from minari.data_collector.episode_buffer import EpisodeBuffer
+
+        self._storage.update_episodes([EpisodeBuffer(**episode)])
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return tuple(map(_copy, value)) if isinstance(value, tuple) else np.array(value)
+
+
+def _columns(items: Any) -> Any:
+    """A list of structures as a structure of lists."""
+    if isinstance(items[0], dict):
+        return {key: _columns([item[key] for item in items]) for key in items[0]}
+    if isinstance(items[0], tuple):
+        return tuple(_columns(column) for column in zip(*items, strict=True))
+    return [*items]

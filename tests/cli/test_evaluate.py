@@ -1,0 +1,70 @@
+"""`rlrun eval` on a real run: a table, one line of JSON, a film, a data set; nothing of the run changes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlrun.cli import main
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: Any) -> Path:
+    path: Path = tmp_path_factory.mktemp("runs") / "run"
+    words = ["algo=ppo", "env=CartPole", "trainer.total_steps=512", "trainer.eval_episodes=1", "logger.console=false"]
+    assert main(["train", *words, "env.num_envs=2", "algo.loop.rollout_steps=64", f"run_dir={path}"]) == 0
+    return path
+
+
+def evaluate(capsys: Any, run: Path, *words: str) -> tuple[list[str], dict[str, Any]]:
+    assert main(["eval", str(run), *words]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    return lines, json.loads(last)
+
+
+def test_a_table_and_json_from_the_same_episodes(run: Path, capsys: Any) -> None:
+    before = (run / "metrics.jsonl").read_bytes()
+    lines, result = evaluate(capsys, run, "episodes=3", "seed=7")
+    assert len(result["returns"]) == len(result["lengths"]) == 3
+    assert result["returns"] == result["lengths"], "CartPole pays 1 a step"
+    assert result["return_mean"] == pytest.approx(sum(result["returns"]) / 3)
+    assert lines[1].split() == ["mean", "std", "median", "min", "max"]
+    assert lines[2].split()[0] == "returns" and lines[2].split()[1] == f"{result['return_mean']:.2f}"
+    assert (run / "metrics.jsonl").read_bytes() == before
+    assert evaluate(capsys, run, "episodes=3", "seed=7")[1] == result
+    assert evaluate(capsys, run, "episodes=3", "seed=8")[1]["returns"] != result["returns"]
+
+
+def test_other_arguments_of_the_environment_and_exploring(run: Path, capsys: Any) -> None:
+    bounded = evaluate(capsys, run, "episodes=3", "env.kwargs.sutton_barto_reward=true")[1]
+    assert bounded["returns"] == [-1.0] * 3, "0 a step and -1 at the fall"
+    explored = evaluate(capsys, run, "episodes=3", "explore=true")[1]
+    assert explored["returns"] != evaluate(capsys, run, "episodes=3")[1]["returns"]
+
+
+def test_films_and_data_sets_change_no_return(run: Path, capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    minari, _ = pytest.importorskip("minari"), pytest.importorskip("imageio_ffmpeg")
+    plain = evaluate(capsys, run, "episodes=3")[1]
+    _, result = evaluate(capsys, run, "episodes=3", "video=2", f"record={tmp_path / 'demos-v0'}")
+    assert result["returns"] == plain["returns"]
+    assert [Path(film).parent for film in result["videos"]] == [run / "videos"] * 2
+    assert all(Path(film).stat().st_size > 1000 for film in result["videos"])
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    read = minari.load_dataset("demos-v0")
+    assert sorted(episode.rewards.sum() for episode in read.iterate_episodes()) == sorted(plain["returns"])
+    assert read.env_spec.kwargs == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["record=demos"], "error: record=demos: must be a new folder, named like demos-v0"),
+        (["video=-1"], "error: video=-1: must be true, false or how many episodes"),
+        (["env.kwargs.gravity=1"], "error: env.kwargs={'gravity': 1}: CartPole-v1 cannot be made"),
+    ],
+)
+def test_bad_input_is_one_line(run: Path, words: list[str], line: str, capsys: Any) -> None:
+    assert main(["eval", str(run), *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(line) and err.count("\n") == 1

@@ -1,0 +1,136 @@
+"""Films and data sets: whole episodes as the environment saw them, and one line where the machine cannot."""
+
+import importlib.util
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from rlrun.config.schema import EnvConfig
+from rlrun.envs.make import recipe
+from rlrun.envs.recording import DataSet, Diary, Film, check_camera
+from rlrun.errors import ConfigError
+
+CARTPOLE: dict[str, Any] = {
+    "id": "CartPole-v1", "num_envs": 1, "backend": "sync", "wrappers": {}, "normalize": "none",
+    "timeout_s": 10.0, "max_episode_steps": None, "instance_seed": None,
+}  # fmt: skip
+
+
+def cartpole(**kwargs: Any) -> Any:
+    return recipe(EnvConfig(kwargs=kwargs, **CARTPOLE))
+
+
+class Counts(gym.Env):
+    """Observes a dict of the time and a picture; pays 1, 2, 3; ends after three steps."""
+
+    observation_space = gym.spaces.Dict(
+        {"time": gym.spaces.Box(0, 9, (1,), np.float32), "picture": gym.spaces.Box(0, 255, (4, 6, 3), np.uint8)}
+    )
+    action_space = gym.spaces.Discrete(5)
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self.memory = np.zeros(1, np.float32)  # shown again and again, as simulators do
+
+    def _obs(self) -> dict[str, Any]:
+        return {"time": self.memory, "picture": self.render()}
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.memory[:] = 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        self.memory += 1
+        time = int(self.memory[0])
+        return self._obs(), time, time == 3, False, {}
+
+    def render(self) -> Any:
+        return np.full((4, 6, 3), int(self.memory[0]), np.uint8)
+
+
+def play(env: Any, episodes: int) -> None:
+    for episode in range(episodes):
+        env.reset(seed=episode)
+        over, action = False, 0
+        while not over:
+            action += 1
+            _, _, terminated, truncated, _ = env.step(action)
+            over = terminated or truncated
+    env.close()
+
+
+def test_a_diary_keeps_whole_episodes_with_the_last_observation() -> None:
+    kept: list[dict[str, Any]] = []
+    play(Diary(Counts(), 2, kept.append), 5)
+    assert len(kept) == 2
+    first = kept[0]
+    assert [float(t[0]) for t in first["observations"]["time"]] == [0, 1, 2, 3]
+    assert [int(a) for a in first["actions"]] == [1, 2, 3] and first["rewards"] == [1, 2, 3]
+    assert first["terminations"] == [False, False, True] and not any(first["truncations"])
+    assert [episode["seed"] for episode in kept] == [0, 1]
+
+
+def test_a_data_set_is_read_back_by_minari_bit_for_bit(tmp_path: Path, monkeypatch: Any) -> None:
+    minari = pytest.importorskip("minari")
+    env = Counts()
+    spaces = (env.observation_space, env.action_space)
+    data = DataSet(tmp_path / "counts-v0", cartpole(), spaces, {"algorithm_name": "none"})
+    play(Diary(env, 3, data.add), 3)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    read = minari.load_dataset("counts-v0")
+    assert (read.total_episodes, read.total_steps) == (3, 9)
+    for episode in read.iterate_episodes():
+        assert episode.observations["time"].tolist() == [[0], [1], [2], [3]]
+        assert episode.observations["picture"][3].tolist() == np.full((4, 6, 3), 3).tolist(), "no lossy pictures"
+        assert episode.rewards.tolist() == [1, 2, 3] and episode.terminations.tolist() == [False, False, True]
+    with pytest.raises(ConfigError, match="exists"):
+        DataSet(tmp_path / "counts-v0", cartpole(), spaces, {})
+
+
+def test_a_film_shows_every_frame_of_the_episodes_asked_for(tmp_path: Path) -> None:
+    ffmpeg = pytest.importorskip("imageio_ffmpeg")
+    paths: list[Path] = []
+
+    def start() -> Path:
+        paths.append(tmp_path / f"{len(paths)}.mp4")
+        return paths[-1]
+
+    check_camera(cartpole(render_mode="rgb_array"), "CartPole-v1")
+    env = Film(cartpole(render_mode="rgb_array").make(), 2, start)
+    steps = []
+    for _ in range(3):
+        env.reset(seed=0)
+        steps.append(1)
+        while not any(env.step(0)[2:4]):
+            steps[-1] += 1
+    env.close()
+    assert len(paths) == 2
+    for path, count in zip(paths, steps, strict=False):
+        assert ffmpeg.count_frames_and_secs(str(path))[0] == count + 1, "the first and the last observation too"
+
+
+def test_what_cannot_be_drawn_is_one_line(monkeypatch: Any) -> None:
+    blind, broken = Counts(), Counts()
+    monkeypatch.setattr(blind, "render", lambda: None)
+    monkeypatch.setattr(broken, "render", lambda: 1 / 0)
+    with pytest.raises(ConfigError, match=r"^video=true: Blind-v0 draws no pictures$"):
+        check_camera(SimpleNamespace(make=lambda: blind), "Blind-v0")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^video=true: Counts-v0 cannot be drawn here \(division by zero\)$"):
+        check_camera(SimpleNamespace(make=lambda: broken), "Counts-v0")  # type: ignore[arg-type]
+    there = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if "ffmpeg" in name else there(name, *rest)
+    )
+    with pytest.raises(ConfigError, match=r"pip install rlrun\[video\]"):
+        check_camera(cartpole(), "CartPole-v1")
+
+
+def test_a_missing_package_for_data_sets_is_one_line(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None)
+    with pytest.raises(ConfigError, match=r"pip install rlrun\[data\]"):
+        DataSet(tmp_path / "counts-v0", cartpole(), (Counts.observation_space, Counts.action_space), {})
+    assert not [*tmp_path.iterdir()]
