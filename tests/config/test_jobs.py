@@ -107,6 +107,16 @@ def test_presets_can_be_borrowed_or_left_out(more_configs):
     assert (found["preset"], found["algo"]["gamma"]) == (None, 0.99)
 
 
+def test_a_part_is_chosen_by_its_name_and_other_values_stand():
+    found = values("algo.buffer=prioritized", "algo.buffer.alpha=0.3", "algo.buffer.capacity=500")["algo"]["buffer"]
+    assert (found["name"], found["alpha"], found["capacity"], found["beta"]) == ("prioritized", 0.3, 500, 0.4)
+
+
+def test_what_a_preset_says_of_a_part_goes_where_another_part_has_no_such_key():
+    chosen = values("algo=dqn", "env=CartPole", "algo.epsilon=exponential", alone=True)["algo"]["epsilon"]
+    assert chosen == {"name": "exponential", "start": 1.0, "end": 0.04, "steps": 1000}
+
+
 # --- faults ----------------------------------------------------------------------------------------------------------
 
 
@@ -129,6 +139,11 @@ def test_presets_can_be_borrowed_or_left_out(more_configs):
         ("algo.loop={size: 3}", "algo.loop.size: unknown key"),
         ("trainer=fast", "trainer=fast: unknown name (there are: default, quick)"),
         ("trainer=quik", "trainer=quik: unknown name; did you mean quick? (there are: default, quick)"),
+        (
+            "algo.buffer=prioritised",
+            "algo.buffer=prioritised: unknown name; did you mean prioritized? (there are: prioritized, replay)",
+        ),
+        ("algo.epsilon=linear", "algo.epsilon: unknown key; did you mean trainer.precision?"),
         ("seed=1,2", "seed=1,2: several values; add -m to run a job for each"),
         ("seed=range(3)", "seed=range(3): several values; add -m to run a job for each"),
         ("hydra.verbose=true", "hydra.verbose=true: Hydra's settings are for sweeps; add -m"),
@@ -137,6 +152,7 @@ def test_presets_can_be_borrowed_or_left_out(more_configs):
         ("env.kwargs._target_=x", "env.kwargs._target_: _target_ is refused; parts have registered names (rlrun list)"),
         ("name=${oc.env:HOME}", "name: ${oc.env:...} is refused; write the value itself"),
         ("quick", "cannot read 'quick': write key=value; did you mean trainer=quick?"),
+        ("name=über", "cannot read 'name=über': letters beyond ASCII stand in quotes: \"name='über'\""),
         ("algo=sac", "algo=sac: algo is chosen twice; algo=sac stands before it"),
         ("plugins=[no_such_package]", "plugins: cannot find a package named 'no_such_package'"),
         ("trainer.engine=warp", "trainer.engine='warp': must be 'auto', 'eager', 'compile' or 'cudagraph'"),
@@ -227,6 +243,12 @@ def test_a_sweep_is_every_combination_in_order():
         for gamma in (0.9, 0.8)
     ]
     assert found[1].words == ["algo=sac", "env=HalfCheetah", "seed=0", "algo.gamma=0.8"]
+
+
+def test_parts_are_swept_like_values():
+    found = jobs([*PAIR, "algo.buffer=replay,prioritized"], multirun=True)
+    assert [job.values["algo"]["buffer"]["name"] for job in found] == ["replay", "prioritized"]
+    assert found[1].words == [*PAIR, "algo.buffer=prioritized"]
 
 
 def test_a_fault_of_some_jobs_names_one_of_them():

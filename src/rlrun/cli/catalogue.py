@@ -47,13 +47,12 @@ def show(words: Sequence[str]) -> int:
         print(SHOW_HELP)
         return 0
     from rlrun.config.compose import Composer
-    from rlrun.config.jobs import choose, word_faults
+    from rlrun.config.jobs import composed, word_faults
 
     composer = Composer(sources.folders(sources.named_plugins(words)))
     read = [composer.read(word) for word in words]
-    choices, guessed, faults = choose(composer, read, required=())
+    composition, choices, guessed, faults = composed(composer, read, required=())
     named = {word.key: str(word.values[0]) for word in read if word.is_group}
-    composition = composer.compose(choices)
     settings = [word for word in read if not word.is_group and word.key.partition(".")[0] not in guessed]
     faults += [fault for word in settings for fault in word_faults(word, composition.tree)]
     if faults:

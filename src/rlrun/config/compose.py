@@ -114,6 +114,29 @@ class Word:
     is_sweep: bool
     is_deletion: bool
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it chooses a part inside another choice, as `algo.buffer=prioritized` does."""
+        return self.is_group and "." in self.key
+
+    @property
+    def for_hydra(self) -> str:
+        """In the form that Hydra takes without asking for a plus."""
+        if self.is_part:
+            return choice(self.key, self.raw)
+        return self.text if self.is_group or self.is_hydra or self.is_deletion else f"++{self.key}={self.raw}"
+
+
+def choice(group: str, name: str) -> str:
+    """A group's choice as Hydra writes it; a part's group is called by its key, and its folder has that path."""
+    return f"{group.replace('.', '/')}={name}"
+
+
+def as_typed(word: str) -> str:
+    """What was typed, from the form that Hydra was given."""
+    key, _, value = word.removeprefix("++").partition("=")
+    return f"{key.replace('/', '.')}={value}"
+
 
 @dataclass(frozen=True)
 class Part:
@@ -170,13 +193,14 @@ class Composer:
             elements = _elements(override)
         except (HydraException, ValueError) as error:
             raise ConfigError(f"cannot read {text!r}: {self._advice(text, error)}") from None
-        group = override.key_or_group
+        group, known = override.key_or_group, self._loader.repository.group_exists
+        part = known(group.replace(".", "/")) and all(isinstance(value, str) for value in elements)
         return Word(
             text=text,
             key=group,
             raw=text.partition("=")[2],
             values=elements,
-            is_group=override.package is not None or self._loader.repository.group_exists(group),
+            is_group=override.package is not None or known(group) or part,
             is_hydra=override.is_hydra_override(),
             is_sweep=override.is_sweep_override(),
             is_deletion=override.is_delete(),
@@ -201,6 +225,7 @@ class Composer:
             chosen = dict(config.hydra.runtime.choices)
             OmegaConf.set_struct(config, False)
             del config["hydra"]
+            _forget(config, chosen, self.folders)
             self._known[key] = Composition(config, chosen, self.folders)
         return self._known[key]
 
@@ -214,7 +239,10 @@ class Composer:
         ]
 
     def _advice(self, text: str, error: Exception) -> str:
-        if "=" in text:
+        key, is_pair, value = text.partition("=")
+        if is_pair and not value.isascii():
+            return f"letters beyond ASCII stand in quotes: \"{key}='{value}'\""
+        if is_pair:
             return _one_line(error)
         homes = (group for group, names in sources.groups(self.folders).items() if text in names)
         return "write key=value" + next((f"; did you mean {group}={text}?" for group in homes), "")
@@ -229,8 +257,11 @@ def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[st
 
     def task(config: DictConfig) -> None:
         runtime = HydraConfig.get()
-        typed = [word.removeprefix("++") for word in runtime.overrides.task]
-        job(_settle(config, dict(runtime.runtime.choices), folders), typed)
+        typed = [as_typed(word) for word in runtime.overrides.task]
+        choices = dict(runtime.runtime.choices)
+        OmegaConf.set_struct(config, False)
+        _forget(config, choices, folders)
+        job(_settle(config, choices, folders), typed)
 
     before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = ["rlrun", *flags, *words]
@@ -244,6 +275,16 @@ def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[st
         os.environ.pop("HYDRA_FULL_ERROR")
         if before[1] is not None:
             os.environ["HYDRA_FULL_ERROR"] = before[1]
+
+
+def _forget(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]) -> None:
+    """Take away what an algorithm or a preset said about a part that was chosen anew, where the new one has no such
+    key."""
+    for group, name in choices.items():
+        section = OmegaConf.select(config, group.replace("/", "."))
+        if "/" in group and isinstance(section, DictConfig):
+            for key in set(section) - sources.own_keys(f"{group}/{name}", folders):
+                del section[key]
 
 
 def _settle(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rlrun.config import check, environments, sources
-from rlrun.config.compose import NO_PRESET, Composer, Word
+from rlrun.config.compose import NO_PRESET, Composer, Composition, Word, choice
 from rlrun.errors import ConfigError
 
 T = TypeVar("T")
@@ -64,10 +64,7 @@ def for_hydra(words: Iterable[str], config_dirs: Iterable[str] = ()) -> list[str
     """The same words in the form that Hydra takes without asking for a plus: group choices as they are, `++a.b=c`."""
     words = list(words)
     composer = Composer(sources.folders(sources.named_plugins(words), config_dirs))
-    read = map(composer.read, words)
-    return [
-        word.text if word.is_group or word.is_hydra or word.is_deletion else f"++{word.key}={word.raw}" for word in read
-    ]
+    return [composer.read(word).for_hydra for word in words]
 
 
 def choose(
@@ -93,19 +90,33 @@ def choose(
         elif fault := _choice_fault(typed[group], names):
             faults.append(fault)
         else:
-            choices.append(typed[group].text)
+            choices.append(typed[group].for_hydra)
             continue
         guess = check.closest(str(typed[group].values[0]), names) if group in typed else None
         if guess:
-            choices.append(f"{group}={guess}")
+            choices.append(choice(group, guess))
         else:
             unknown.add(group)
     return choices, unknown, faults
 
 
-def _job(composer: Composer, words: Sequence[Word]) -> Job:
-    choices, unknown, faults = choose(composer, words)
+def composed(
+    composer: Composer, words: Sequence[Word], required: Sequence[str] = REQUIRED
+) -> tuple[Composition, list[str], set[str], list[str]]:
+    """What `choose` finds, composed. Parts are chosen last, for what else is chosen decides which there are."""
+    choices, unknown, faults = choose(composer, [word for word in words if not word.is_part], required)
     composition = composer.compose(choices)
+    present = []
+    for word in (word for word in words if word.is_part and word.key.partition(".")[0] not in unknown):
+        absent = check.lookup(word.key, composition.tree) is check.ABSENT
+        faults += word_faults(word, composition.tree) if absent else ()
+        present += [] if absent else [word]
+    parts, _, more = choose(composer, present, required=())
+    return composer.compose(choices + parts), choices + parts, unknown, faults + more
+
+
+def _job(composer: Composer, words: Sequence[Word]) -> Job:
+    composition, _, unknown, faults = composed(composer, words)
     good = []
     for word in words:
         if word.is_group or word.key.partition(".")[0] in unknown:

@@ -46,15 +46,24 @@ def named_plugins(words: Iterable[str]) -> list[str]:
 
 def options(group: str, where: Sequence[Path]) -> dict[str, Path]:
     """The names one may choose in a group, with their files. Names that begin with `_` are bases, not choices."""
-    files = (file for folder in reversed(where) for file in (folder / group).glob("*.yaml"))
+    files = (file for folder in reversed(where) for file in (folder / group.replace(".", "/")).glob("*.yaml"))
     found = {file.stem: file for file in files if not file.stem.startswith("_")}  # the first folder has the last word
     return dict(sorted(found.items()))
 
 
 def groups(where: Sequence[Path]) -> dict[str, dict[str, Path]]:
-    """Every top-level group that has something to choose."""
-    names = sorted({home.name for folder in where for home in folder.iterdir() if home.is_dir()})
+    """Every group that has something to choose; `algo.buffer` is that of a part."""
+    homes = {home.relative_to(folder) for folder in where for home in folder.glob("**/") if home != folder}
+    names = sorted(".".join(home.parts) for home in homes)
     return {name: found for name in names if (found := options(name, where))}
+
+
+def own_keys(path: str, where: Sequence[Path]) -> set[str]:
+    """The keys that a part's file gives values to, those of the files it builds on included."""
+    file = find(f"{path}.yaml", where)
+    tree = yaml.safe_load(file.read_text(encoding="utf-8")) if file else {}
+    bases = [base for base in tree.pop("defaults", []) if isinstance(base, str) and base != "_self_"]
+    return set(tree).union(*(own_keys(f"{path.rpartition('/')[0]}/{base}", where) for base in bases))
 
 
 def find(path: str, where: Sequence[Path]) -> Path | None:
