@@ -50,6 +50,7 @@ OTHER: Values = {
     "algo.n_step": (3, 2),
     "algo.noise": ("ou", "gaussian"),
     "algo.noise_theta": 0.9,
+    "algo.loop.warmup_policy": "zero",
     "algo.target_noise": 0.7,
     "algo.target_noise_clip": 0.01,
 }

@@ -51,6 +51,21 @@ def test_the_warm_up_is_random_and_asks_the_agent_nothing(build: Build) -> None:
     assert asked == [12, 14]  # two environments
 
 
+@pytest.mark.parametrize("algo", ["dqn", "sac"])
+@pytest.mark.parametrize("policy", ["zero", "agent"])
+def test_the_warm_up_may_idle_or_ask_the_agent(policy: str, algo: str, build: Build) -> None:
+    changes = {"algo.loop.warmup_steps": 8, "algo.loop.warmup_policy": policy, "algo.buffer.capacity": 100}
+    loop = build(toy(algo, **changes))
+    asked: list[int] = []
+    act = loop.agent.act
+    loop.agent.act = lambda *args, **given: asked.append(loop.steps) or act(*args, **given)  # type: ignore
+    for _ in range(6):
+        loop.tick()
+    assert asked == ([8, 10] if policy == "zero" else [0, 2, 4, 6, 8, 10])
+    assert loop.buffer.read(torch.arange(8))["action"].eq(0).all().item() == (policy == "zero")
+    assert loop.updates == 2, "learning starts when the warm-up is over"
+
+
 def test_what_is_stored_is_what_was_seen_done_and_got(build: Build) -> None:
     loop = build(toy("sac", **{"algo.buffer.capacity": 1000, "algo.loop.warmup_steps": 6}))
     seen = []

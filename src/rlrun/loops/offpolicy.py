@@ -1,6 +1,6 @@
 """Off-policy: store every step, learn from what was stored."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
@@ -10,7 +10,7 @@ from rlrun.config.schema import NonNegativeInt, PositiveFloat, PositiveInt, conf
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.registry import register
-from rlrun.types import Metrics
+from rlrun.types import Batch, Metrics
 
 
 @register("loop", "offpolicy")
@@ -18,6 +18,7 @@ class OffPolicy(Loop):
     @config
     class Config:
         warmup_steps: NonNegativeInt
+        warmup_policy: Literal["random", "zero", "agent"]
         updates_per_step: PositiveFloat
         batch_size: PositiveInt
 
@@ -28,10 +29,7 @@ class OffPolicy(Loop):
     def tick(self) -> Metrics:
         self.clock.start()
         obs = self.obs
-        if self.steps < self.cfg.warmup_steps:
-            action, extras = self.uniform_action(), {}
-        else:
-            action, extras = self.agent.act(self.addons.observe(obs, self.carry, True), self.carry, explore=True)
+        action, extras = self.act()
         self.clock.lap("act")
         step = self.advance(action, extras)
         self.clock.lap("env")
@@ -41,6 +39,14 @@ class OffPolicy(Loop):
         for _ in range(self.updates_due()):
             metrics = self.update()
         return metrics
+
+    def act(self) -> tuple[Tensor, Batch]:
+        """What the agent does to explore, or what the warm-up does in its stead."""
+        policy = self.cfg.warmup_policy if self.steps < self.cfg.warmup_steps else "agent"
+        if policy == "agent":
+            return self.agent.act(self.addons.observe(self.obs, self.carry, True), self.carry, explore=True)
+        action = self.uniform_action()
+        return action if policy == "random" else torch.zeros_like(action), {}
 
     def update(self) -> Metrics:
         ctx = self.context(self.buffer)

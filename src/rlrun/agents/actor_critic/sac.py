@@ -4,6 +4,7 @@ The target is the least of `members` critics, or of a random `target_members` of
 arXiv 2101.05982), whose actor follows the mean of all and is updated every `policy_delay` critic updates.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -20,6 +21,9 @@ from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 
+Join = Callable[[Tensor], Tensor]  # of the members of an ensemble: [members, ...] -> [...]
+JOINS: dict[str, Join] = {"min": lambda q: q.amin(0), "mean": lambda q: q.mean(0)}
+
 
 @register("algo", "sac")
 class SAC(Agent):
@@ -30,6 +34,7 @@ class SAC(Agent):
     class Config:
         gamma: Fraction
         tau: PositiveFraction
+        target_every: PositiveInt
         members: PositiveInt
         target_members: PositiveInt | None
         actor_value: Literal["min", "mean"]
@@ -43,16 +48,30 @@ class SAC(Agent):
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
-        actions = spec.action.shape[0]
-        self.actor = SquashedGaussianPolicy(parts.torso(), actions)
-        self.critic = Value(parts.torso(inputs=("obs", "action"), members=cfg.members), cfg.members)
+        self.actor, self.critic, target_entropy = self.networks(parts)
         self.target_critic = Target(self.critic, cfg.tau)
         self.log_temperature = nn.Parameter(torch.tensor(cfg.temperature).log())
-        self.target_entropy = -float(actions) if cfg.target_entropy is None else cfg.target_entropy
+        self.target_entropy = target_entropy if cfg.target_entropy is None else cfg.target_entropy
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate)
         self.temperature_optim = Optim([self.log_temperature], cfg.temperature_learning_rate)
         self.act_noise, self.update_noise = parts.stream("act"), parts.stream("update")
+
+    def networks(self, parts: Any) -> tuple[nn.Module, nn.Module, float]:
+        """Actor, critics, and the target entropy where none is given."""
+        actions, members = self.spec.action.shape[0], self.cfg.members
+        actor = SquashedGaussianPolicy(parts.torso(), actions)
+        critic = Value(parts.torso(inputs=("obs", "action"), members=members), members)
+        return actor, critic, -float(actions)
+
+    def q(self, batch: Batch) -> Tensor:
+        """What every critic says of the actions that were taken: [members, batch]."""
+        return self.critic(batch["obs"], batch["action"])
+
+    def evaluate(self, obs: Any, critic: nn.Module, over: Join, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """The value of what the policy would do, joined over the members, and its log-probability; [batch]."""
+        action, log_prob = self.actor(obs).sample(noise)
+        return over(critic(obs, action)), log_prob
 
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -68,26 +87,25 @@ class SAC(Agent):
         metrics = self.update_critic(batch, next_noise, subset)
         if (ctx.updates + 1) % self.cfg.policy_delay == 0:
             metrics |= self.update_actor(batch, noise)
-        self.target_critic.track()
+        self.target_critic.track_every(self.cfg.target_every, ctx.updates + 1)
         return metrics
 
     @kernel
     def update_critic(self, batch: Batch, noise: Tensor, subset: Tensor | None = None) -> Metrics:
         with torch.no_grad():
-            next_action, log_prob = self.actor(batch["next_obs"]).sample(noise)
-            next_q = self.target_critic(batch["next_obs"], next_action)  # [members, batch]
-            next_value = (next_q if subset is None else next_q[subset]).amin(0) - self.temperature * log_prob
-            target = td_target(batch["reward"], batch["discount"], next_value)
-        q = self.critic(batch["obs"], batch["action"])  # [members, batch]
+            asked = slice(None) if subset is None else subset
+            next_value, log_prob = self.evaluate(
+                batch["next_obs"], self.target_critic, lambda q: q[asked].amin(0), noise
+            )
+            target = td_target(batch["reward"], batch["discount"], next_value - self.temperature * log_prob)
+        q = self.q(batch)
         loss = ensemble_mse(q, target, batch["weight"])
         self.critic_optim.step(loss)
         return {"critic": loss.detach(), "q": q.detach().mean()}
 
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
-        action, log_prob = self.actor(batch["obs"]).sample(noise)
-        q = self.critic(batch["obs"], action)
-        value = q.amin(0) if self.cfg.actor_value == "min" else q.mean(0)
+        value, log_prob = self.evaluate(batch["obs"], self.critic, JOINS[self.cfg.actor_value], noise)
         loss = weighted_mean(self.temperature * log_prob - value, batch["weight"])
         self.actor_optim.step(loss)
         metrics = {"actor": loss.detach(), "entropy": -log_prob.detach().mean(), "temperature": self.temperature}

@@ -1,0 +1,41 @@
+"""Soft actor-critic over discrete actions (Christodoulou 2019, arXiv 1910.07207).
+
+SAC whose critics have a value for every action, so that expectations over the policy are sums and nothing is sampled.
+"""
+
+import math
+from typing import Any
+
+import torch
+from gymnasium.spaces import Discrete
+from torch import Tensor, nn
+
+from rlrun.agents.actor_critic.sac import SAC, Join
+from rlrun.networks.heads import CategoricalPolicy, Head
+from rlrun.registry import register
+from rlrun.types import Batch
+
+
+@register("algo", "discrete_sac")
+class DiscreteSAC(SAC):
+    actions = Discrete
+    needs_bounds = False
+
+    def networks(self, parts: Any) -> tuple[nn.Module, nn.Module, float]:
+        actions, members = int(self.spec.action.n), self.cfg.members
+        critic = Head(parts.torso(members=members), actions, members)
+        return CategoricalPolicy(parts.torso(), actions), critic, 0.98 * math.log(actions)
+
+    @torch.no_grad()
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        dist = self.actor(obs)
+        return (dist.sample(dist.noise(self.act_noise)) if explore else dist.mode()), {}
+
+    def q(self, batch: Batch) -> Tensor:
+        q = self.critic(batch["obs"])  # [members, batch, actions]
+        return q.take_along_dim(batch["action"][None, :, None], -1).squeeze(-1)
+
+    def evaluate(self, obs: Any, critic: nn.Module, over: Join, noise: Tensor) -> tuple[Tensor, Tensor]:
+        dist = self.actor(obs)
+        probability = dist.logits.softmax(-1)
+        return (probability * over(critic(obs))).sum(-1), -dist.entropy()
