@@ -48,3 +48,12 @@ def test_an_actor_update_moves_no_critic(build: Build) -> None:
     batch = {"obs": torch.randn(6, 3), "weight": torch.ones(6)}
     agent.update_actor(batch, torch.randn(6, 1))
     assert torch.equal(before, agent.critic_optim.flat)
+
+
+def test_targets_move_every_so_many_updates(build: Build) -> None:
+    loop: Any = build(toy("sac", **{"algo.target_every": 3, "algo.loop.updates_per_step": 0.5}))
+    target = loop.agent.target_critic.module.output.bias
+    for updates in range(1, 7):
+        before = target.clone()
+        train(loop, updates)
+        assert torch.equal(before, target) == (updates % 3 != 0)

@@ -1,0 +1,68 @@
+"""What SAC over discrete actions does beyond what every algorithm promises."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from toys import toy
+
+from rlrun.core.loop import Loop
+
+Build = Callable[..., Loop]
+
+LOGITS = [math.log(0.25), math.log(0.75)]
+Q = [[1.0, 4.0], [3.0, 2.0]]  # of two critics
+BATCH = {
+    "obs": torch.zeros(1, 4), "next_obs": torch.zeros(1, 4), "action": torch.tensor([1]),
+    "reward": torch.tensor([1.0]), "discount": torch.tensor([0.5]), "weight": torch.ones(1),
+}  # fmt: skip
+
+
+def agent_that_says(build: Build, **changes: Any) -> Any:
+    """An agent whose policy and critics say LOGITS and Q everywhere."""
+    agent: Any = build(toy("discrete_sac", **{"algo.temperature": 0.2}, **changes)).agent
+    with torch.no_grad():
+        for param in [*agent.actor.parameters(), *agent.critic.parameters(), *agent.target_critic.parameters()]:
+            param.zero_()
+        agent.actor.output.bias.copy_(torch.tensor(LOGITS))
+        for critic in (agent.critic, agent.target_critic.module):
+            critic.output.bias.copy_(torch.tensor(Q)[:, None])
+    return agent
+
+
+def test_the_target_is_the_expectation_over_the_policy_of_the_least_critic_of_each_action(build: Build) -> None:
+    agent = agent_that_says(build)
+    entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    target = 1 + 0.5 * (0.25 * 1.0 + 0.75 * 2.0 + 0.2 * entropy)
+    loss = agent.update_critic(BATCH, torch.zeros(1))["critic"].item()
+    assert loss == pytest.approx(0.5 * ((4 - target) ** 2 + (2 - target) ** 2))
+
+
+def test_the_actor_maximises_value_and_entropy(build: Build) -> None:
+    metrics = agent_that_says(build).update_actor(BATCH, torch.zeros(1))
+    entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
+    assert metrics["actor"].item() == pytest.approx(-0.2 * entropy - (0.25 * 1.0 + 0.75 * 2.0))
+    assert metrics["entropy"].item() == pytest.approx(entropy)
+
+
+def test_the_policy_settles_at_the_softmax_of_the_values_over_the_temperature(build: Build) -> None:
+    agent = agent_that_says(build, **{"algo.learn_temperature": False, "algo.actor_learning_rate": 0.05})
+    for _ in range(300):
+        agent.update_actor(BATCH, torch.zeros(1))
+    best = (torch.tensor([1.0, 2.0]) / 0.2).softmax(-1)
+    torch.testing.assert_close(agent.dist(BATCH["obs"], {}).logits.softmax(-1)[0], best, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 0.98 * math.log(2)), (0.3, 0.3)])
+def test_the_target_entropy_is_nearly_that_of_uniform_actions_unless_given(
+    given: float | None, expected: float, build: Build
+) -> None:
+    assert build(toy("discrete_sac", **{"algo.target_entropy": given})).agent.target_entropy == pytest.approx(expected)
+
+
+def test_actions_are_drawn_by_their_probability(build: Build) -> None:
+    agent, obs = agent_that_says(build), torch.zeros(20_000, 4)
+    assert agent.act(obs, {}, explore=True)[0].float().mean().item() == pytest.approx(0.75, abs=0.02)
+    assert (agent.act(obs, {}, explore=False)[0] == 1).all()

@@ -1,0 +1,187 @@
+"""What makes each name of the catalogue more than its parent: a proof that it passes and that its parent fails.
+
+Agents are built from their YAML with small networks, and learn from transitions written down here.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from toys import put, toy
+
+from rlrun.config.jobs import jobs
+from rlrun.core.agent import Agent
+from rlrun.core.loop import Loop
+from rlrun.types import Batch, Context
+
+Build = Callable[..., Loop]
+Proof = Callable[[Build, str], bool]
+
+ROWS = 64
+
+
+def agent_of(build: Build, algo: str, env: str = "CartPole", **changes: Any) -> Any:
+    values = jobs([f"algo={algo}", f"env={env}", "preset=none", "network=linear"])[0].values
+    return build(put(values, {"algo.buffer.capacity": 1000} | changes)).agent
+
+
+def learn(agent: Agent, updates: int, batch: Callable[[], Batch]) -> None:
+    for i in range(updates):
+        agent.update(batch(), Context(i, i, 1.0))
+
+
+def transitions(obs: Any, action: Any, reward: Any, discount: float = 0.0) -> Batch:
+    rows = len(reward)
+    return {
+        "obs": obs, "next_obs": obs, "action": action, "reward": reward,
+        "discount": torch.full((rows,), discount), "weight": torch.ones(rows),
+    }  # fmt: skip
+
+
+def does_not_overestimate(build: Build, algo: str) -> bool:
+    """State 0 leads to state 1, whose six actions end with noise of mean 0: every value is 0."""
+    agent = agent_of(build, algo, "Taxi", **{"algo.learning_rate": 0.05, "algo.target_every": 100})
+    draw = torch.Generator().manual_seed(0)
+    obs = torch.arange(2).repeat(ROWS // 2)
+    estimates = []
+
+    def batch() -> Batch:
+        estimates.append(agent.values(torch.tensor([0])).mean().item())
+        rows = transitions(obs, torch.randint(6, (ROWS,), generator=draw), torch.randn(ROWS, generator=draw) * obs)
+        return rows | {"next_obs": torch.ones_like(obs), "discount": 1.0 - obs}
+
+    learn(agent, 900, batch)
+    return sum(estimates[300:]) / 600 < 0.1
+
+
+def one_action_teaches_the_others(build: Build, algo: str) -> bool:
+    """One of six actions is tried, in one state: the value of another can move with the state's alone."""
+    agent = agent_of(build, algo, "Taxi", **{"algo.learning_rate": 0.01})
+    obs = torch.zeros(ROWS, dtype=torch.int64)
+    before = agent.q(obs)[0, 1].clone()
+    learn(agent, 10, lambda: transitions(obs, obs, torch.full((ROWS,), 5.0)))
+    return not torch.allclose(agent.q(obs)[0, 1], before, atol=1e-3)
+
+
+def crosses_a_blind_cliff(build: Build, algo: str) -> bool:
+    """Action 1 goes on, action 0 falls. Who has learned that explores no more, unless it acts at random for ever."""
+    agent = agent_of(build, algo, **{"algo.learning_rate": 0.01})
+    obs = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(0))
+    action = torch.arange(2).repeat(ROWS // 2)
+    steps = lambda: torch.cat([agent.act(obs, {}, explore=True)[0] for _ in range(50)]).view(50, ROWS)  # noqa: E731
+    falls = (steps() == 0).float().mean()
+    learn(agent, 600, lambda: transitions(obs, action, 4.0 * action - 2.0))
+    return bool(falls > 0.05 and (steps() == 1).all(0).float().mean() > 0.9)
+
+
+def tells_bad_luck_from_good(build: Build, algo: str) -> bool:
+    """Rewards of -1 and 1, equally likely: nothing lies between them, where the mean is."""
+    agent = agent_of(build, algo, **{"algo.learning_rate": 0.02})
+    draw = torch.Generator().manual_seed(0)
+    obs, action = torch.ones(ROWS, 4), torch.zeros(ROWS, dtype=torch.int64)
+    learn(agent, 500, lambda: transitions(obs, action, 2.0 * torch.randint(2, (ROWS,), generator=draw) - 1))
+    z = agent.q(obs)[0, 0].detach()
+    if not hasattr(agent.returns, "atoms"):
+        return bool((z.abs() - 1).abs().lt(0.3).all() and (z > 0).any() and (z < 0).any())
+    near = [z.softmax(-1)[(agent.returns.atoms - mode).abs() < 0.3].sum() for mode in (-1.0, 0.0, 1.0)]
+    return bool(near[0] > 0.35 and near[1] < 0.1 and near[2] > 0.35)
+
+
+def knows_quantiles(build: Build, algo: str) -> bool:
+    """Rewards between 20 and 30, evenly: what is said of them is the evenly spaced quantiles, however far from 0."""
+    quantiles = {"algo.returns.num_quantiles": 10} if algo == "qr_dqn" else {}
+    agent = agent_of(build, algo, **{"algo.learning_rate": 0.1}, **quantiles)
+    draw = torch.Generator().manual_seed(0)
+    obs, action = torch.ones(ROWS, 4), torch.zeros(ROWS, dtype=torch.int64)
+    learn(agent, 500, lambda: transitions(obs, action, 20 + 10 * torch.rand(ROWS, generator=draw)))
+    z = agent.q(obs)[0, 0].detach().sort().values
+    exact = 20 + 10 * (torch.arange(len(z)) + 0.5) / len(z)
+    return bool(len(z) > 1 and (z - exact).abs().max() < 1.5)
+
+
+def returns_to_the_rare_row(build: Build, algo: str) -> bool:
+    """One of 400 stored steps has a reward. Uniform sampling meets it 16 times in 200 batches of 32."""
+    changes = {"algo.learning_rate": 0.1, "algo.n_step": 1, "algo.buffer.capacity": 400, "env.num_envs": 1}
+    values = jobs([f"algo={algo}", "env=rlrun/ProbeObservation-v0", "preset=none", "network=linear"])[0].values
+    loop = build(put(values, changes))
+    for row in range(400):
+        obs = torch.tensor([[1.0 if row == 100 else 0.0]])
+        step = loop.env.step(torch.zeros(1, dtype=torch.int64))
+        reward = obs[:, 0] * 5.0
+        loop.buffer.add(obs, torch.zeros(1, dtype=torch.int64), step._replace(reward=reward, final_obs=obs), {})
+    met = 0
+    for _ in range(200):
+        loop.update()
+        met += int((loop.batch["index"] == 100).sum())
+    return met > 50
+
+
+def looks_several_steps_ahead(build: Build, algo: str) -> bool:
+    """A reward two steps away is in the first target."""
+    return bool(build(toy(algo)).buffer.targets.n_step > 1)
+
+
+def believes_the_least_of_two_critics(build: Build, algo: str) -> bool:
+    """Of critics that say 0 and 100 of every action, the target takes 0."""
+    agent = agent_of(build, algo, "Pendulum")
+    with torch.no_grad():
+        for param in agent.target_critic.module.parameters():
+            param.zero_()
+        agent.target_critic.module.output.bias[-1] = 100.0
+        for param in agent.critic.parameters():
+            param.zero_()
+    batch = transitions(torch.randn(8, 3), torch.zeros(8, 1), torch.zeros(8), discount=1.0)
+    return bool(agent.update_critic(batch, torch.zeros(8, 1))["critic"] == 0)
+
+
+def explores_in_swings(build: Build, algo: str) -> bool:
+    """Exploration noise is correlated from step to step: by 1 - theta."""
+    agent = agent_of(build, algo, "Pendulum")
+    obs = torch.zeros(1000, 3)
+    carry: Batch = {"first": torch.ones(1000, dtype=torch.bool)}
+    mean, noise = agent.act(obs, carry, explore=False)[0], []
+    for _ in range(30):
+        action, extras = agent.act(obs, carry, explore=True)
+        carry = extras | {"first": torch.zeros(1000, dtype=torch.bool)}
+        noise.append((action - mean).flatten())
+    return bool(torch.corrcoef(torch.stack(noise[-2:]))[0, 1] > 0.7)
+
+
+def asks_two_critics_at_a_time(build: Build, algo: str) -> bool:
+    """Ten target critics say 0 to 9. The least of a random two is more than that of all, and not always the same."""
+    tiny = {f"algo.{name}_learning_rate": 1e-9 for name in ("actor", "critic", "temperature")}
+    agent = agent_of(build, algo, "Pendulum", **tiny, **{"algo.members": 10, "algo.temperature": 1e-9})
+    with torch.no_grad():
+        for param in [*agent.target_critic.module.parameters(), *agent.critic.parameters()]:
+            param.zero_()
+        agent.target_critic.module.output.bias.copy_(torch.arange(10.0).view(10, 1, 1))
+    batch = transitions(torch.randn(8, 3), torch.zeros(8, 1), torch.zeros(8), discount=1.0)
+    losses = [agent.update(batch, Context(i, i, 0.0))["critic"].item() for i in range(10)]
+    targets = {round((loss / 5) ** 0.5) for loss in losses}  # ten members, half the square each
+    return len(targets) > 1
+
+
+PROOFS: list[tuple[str, str, Proof]] = [
+    ("double_dqn", "dqn", does_not_overestimate),
+    ("dueling_dqn", "double_dqn", one_action_teaches_the_others),
+    ("noisy_dqn", "dqn", crosses_a_blind_cliff),
+    ("prioritized_dqn", "double_dqn", returns_to_the_rare_row),
+    ("c51", "dqn", tells_bad_luck_from_good),
+    ("qr_dqn", "dqn", knows_quantiles),
+    ("qr_dqn", "c51", knows_quantiles),
+    ("rainbow", "c51", one_action_teaches_the_others),
+    ("rainbow", "c51", crosses_a_blind_cliff),
+    ("rainbow", "c51", returns_to_the_rare_row),
+    ("rainbow", "c51", looks_several_steps_ahead),
+    ("rainbow", "dqn", tells_bad_luck_from_good),
+    ("td3", "ddpg", believes_the_least_of_two_critics),
+    ("ddpg", "td3", explores_in_swings),
+    ("redq", "sac", asks_two_critics_at_a_time),
+]
+
+
+@pytest.mark.parametrize(("algo", "parent", "proof"), PROOFS, ids=lambda part: getattr(part, "__name__", part))
+def test_a_name_does_what_its_parent_does_not(algo: str, parent: str, proof: Proof, build: Build) -> None:
+    assert proof(build, algo)
+    assert not proof(build, parent)
