@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from gymnasium import spaces
-from toys import toy
+from toys import equal, toy, train, weights
 
 from rlrun.core.loop import Loop
 from rlrun.loops.offpolicy import OffPolicy
@@ -64,6 +64,26 @@ def test_the_warm_up_may_idle_or_ask_the_agent(policy: str, algo: str, build: Bu
     assert asked == ([8, 10] if policy == "zero" else [0, 2, 4, 6, 8, 10])
     assert loop.buffer.read(torch.arange(8))["action"].eq(0).all().item() == (policy == "zero")
     assert loop.updates == 2, "learning starts when the warm-up is over"
+
+
+@pytest.mark.parametrize("algo", ["dqn", "prioritized_dqn"])
+@pytest.mark.parametrize("refill", [None, "agent"])
+def test_a_reset_keeps_the_weights_and_fills_the_buffer_again(refill: Any, algo: str, build: Build) -> None:
+    loop: Any = build(toy(algo, **{"algo.buffer.capacity": 100}))
+    train(loop, 6)
+    before, stored = weights(loop), loop.buffer.ring.total
+    loop.reset(refill)
+    assert equal(before, weights(loop))
+    assert (loop.steps, loop.updates, len(loop.buffer), loop.episodes) == (0, 0, 0, [])
+    asked: list[int] = []
+    act = loop.agent.act
+    loop.agent.act = lambda *args, **given: asked.append(loop.steps) or act(*args, **given)
+    for _ in range(5):
+        loop.tick()
+        assert len(loop.buffer) == loop.steps
+    assert asked == ([0, 2, 4, 6, 8] if refill else [8]), "8 steps of warm-up"
+    assert loop.updates == 1
+    assert (loop.batch["index"] >= 2 * stored).all(), "nothing from before"
 
 
 def test_what_is_stored_is_what_was_seen_done_and_got(build: Build) -> None:

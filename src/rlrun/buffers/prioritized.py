@@ -31,7 +31,7 @@ class Prioritized(Replay):
         super().add(obs, action, step, extras)
         envs, newest = self.spec.num_envs, self.ring.total - 1
         ready = newest - (self.frames is not None)  # the latest row that can be sampled
-        if ready >= 0:
+        if ready >= self.first:
             weight = self.read_weight(ready)
             self.tree.set(self.places(ready), self.highest * (weight > 0))
         if self.first > self.ring.first:  # frames of these rows are needed, but their own stacks are gone
@@ -54,6 +54,12 @@ class Prioritized(Replay):
         priority = (out[1].abs().to(torch.float64) + self.cfg.epsilon) ** self.cfg.alpha
         self.tree.set(batch["index"] % (self.ring.capacity * self.spec.num_envs), priority)
         self.highest.copy_(torch.maximum(self.highest, priority.max()))
+
+    def clear(self) -> None:
+        super().clear()
+        self.tree.leaves.zero_()
+        self.tree.nodes.zero_()
+        self.highest.fill_(1.0)
 
     def places(self, row: int) -> torch.Tensor:
         """Leaves of all environments of one absolute row."""

@@ -49,6 +49,7 @@ class Replay(nn.Module):
             raise ConfigError(f"algo.n_step={targets.n_step}: longer than the buffer, which has {rows} rows")
         self.cfg, self.spec, self.targets, self.device = cfg, spec, targets, device
         self.stream = Stream(seed, "replay", device)
+        self.cleared = 0  # rows before this one are gone, though the ring still holds some
         self.frames = Frames(spec, rows, device) if is_image(spec.obs) else None
         if self.frames and rows <= spec.frame_stack + 1:
             raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: too small for stacks of {spec.frame_stack} frames")
@@ -66,7 +67,7 @@ class Replay(nn.Module):
     @property
     def first(self) -> int:
         """The oldest row that can be sampled: a stack needs the frames before it."""
-        return self.ring.first + (self.frames.stack if self.frames and self.ring.first else 0)
+        return max(self.cleared, self.ring.first + (self.frames.stack if self.frames and self.ring.first else 0))
 
     def add(self, obs: Any, action: Tensor, step: Step, extras: Batch) -> None:
         """Store one vector step; extras of the agent are not kept by this buffer."""
@@ -128,6 +129,18 @@ class Replay(nn.Module):
             "next_obs": self.frames.successors(last // envs, last % envs, self.ring.total),
         }
 
+    def clear(self) -> None:
+        """Forget every transition. The next row starts new episodes."""
+        self.cleared = self.ring.total
+        if self.frames:
+            self.frames.clear()
+
+    def get_extra_state(self) -> int:
+        return self.cleared
+
+    def set_extra_state(self, state: int) -> None:
+        self.cleared = state
+
     def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
         """Priorities an agent returned; uniform replay has no use for them."""
 
@@ -163,6 +176,10 @@ class Frames(nn.Module):
             self.finals[row * len(done) + env] = self._newest(step.final_obs)[env].clone()
         while self.finals and next(iter(self.finals)) < self.ring.first * len(done):
             del self.finals[next(iter(self.finals))]
+
+    def clear(self) -> None:
+        self.steps = torch.zeros_like(self.steps)
+        self.finals = {}
 
     def stacks(self, row: Tensor, env: Tensor) -> Tensor:
         """What was seen at absolute rows, [batch, stack, ...]; an episode's first frame is repeated before it."""

@@ -41,6 +41,12 @@ class Loop(nn.Module):
         self.obs = self.env.reset()
         self.carry = {"first": torch.ones(self.env.spec.num_envs, dtype=torch.bool, device=self.env.device)}
 
+    def reset(self) -> None:
+        """Start over with what was learned: counters, schedules and episodes anew, the weights as they are."""
+        self.steps = self.updates = 0
+        self.episodes = []
+        self.begin()
+
     def advance(self, action: Tensor, extras: Batch) -> Step:
         """One vector step: counts it, keeps the carry and the episodes that ended."""
         step: Step = self.env.step(action)

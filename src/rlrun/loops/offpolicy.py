@@ -12,19 +12,22 @@ from rlrun.core.random import Stream
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics
 
+Warmup = Literal["random", "zero", "agent"]
+
 
 @register("loop", "offpolicy")
 class OffPolicy(Loop):
     @config
     class Config:
         warmup_steps: NonNegativeInt
-        warmup_policy: Literal["random", "zero", "agent"]
+        warmup_policy: Warmup
         updates_per_step: PositiveFloat
         batch_size: PositiveInt
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
         self.random = Stream(self.seed, "warmup")
+        self.refill: Warmup | None = None  # what fills the buffer after a reset, if not the warm-up's policy
 
     def tick(self) -> Metrics:
         self.clock.start()
@@ -42,11 +45,20 @@ class OffPolicy(Loop):
 
     def act(self) -> tuple[Tensor, Batch]:
         """What the agent does to explore, or what the warm-up does in its stead."""
-        policy = self.cfg.warmup_policy if self.steps < self.cfg.warmup_steps else "agent"
+        policy = (self.refill or self.cfg.warmup_policy) if self.steps < self.cfg.warmup_steps else "agent"
         if policy == "agent":
             return self.agent.act(self.addons.observe(self.obs, self.carry, True), self.carry, explore=True)
         action = self.uniform_action()
         return action if policy == "random" else torch.zeros_like(action), {}
+
+    def reset(self, refill: Warmup | None = None) -> None:
+        """As every loop; the buffer is emptied, and filled again by another policy than at first if one is given."""
+        super().reset()
+        self.buffer.clear()
+        self.refill = refill
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return super().get_extra_state() | {"refill": self.refill}
 
     def update(self) -> Metrics:
         ctx = self.context(self.buffer)
