@@ -21,6 +21,17 @@ OFF_POLICY: Values = {
     "network.hidden": [16], "env.num_envs": 2, "trainer.total_steps": 800,
 }  # fmt: skip
 
+VALUE_BASED: Values = OFF_POLICY | {
+    "algo.learning_rate": 0.01, "algo.target_every": 10, "algo.epsilon.fraction": 1.0, "algo.epsilon.start": 1.0,
+    "algo.epsilon.end": 0.5, "algo.n_step": 1,
+}  # fmt: skip
+CATEGORICAL: Values = {"algo.returns.v_min": -1.5, "algo.returns.v_max": 2.5, "algo.returns.num_atoms": 33}
+
+ACTOR_CRITIC: Values = OFF_POLICY | {
+    "algo.actor_learning_rate": 0.01, "algo.critic_learning_rate": 0.01, "algo.tau": 0.1, "network.hidden": [32],
+}  # fmt: skip
+SOFT: Values = {"algo.temperature": 0.03, "algo.learn_temperature": False}
+
 # Settings with which a probe is learned in a second, and how often the agent learns.
 LEARNERS: dict[str, tuple[Values, int]] = {
     "ppo": (
@@ -30,28 +41,24 @@ LEARNERS: dict[str, tuple[Values, int]] = {
         },
         20,
     ),
-    "dqn": (
-        OFF_POLICY | {
-            "algo.learning_rate": 0.01, "algo.target_every": 10, "algo.epsilon.fraction": 1.0, "algo.epsilon.end": 0.5,
-        },
-        400,
-    ),
-    "sac": (
-        OFF_POLICY | {
-            "algo.actor_learning_rate": 0.01, "algo.critic_learning_rate": 0.01, "algo.tau": 0.1,
-            "algo.temperature": 0.03, "algo.learn_temperature": False,
-            "network.hidden": [32],
-        },
-        500,
-    ),
+    "dqn": (VALUE_BASED, 400),
+    "c51": (VALUE_BASED | CATEGORICAL, 400),
+    "qr_dqn": (VALUE_BASED | {"algo.returns.num_quantiles": 8}, 400),
+    "rainbow": (VALUE_BASED | CATEGORICAL, 400),
+    "sac": (ACTOR_CRITIC | SOFT, 500),
+    "discrete_sac": (ACTOR_CRITIC | SOFT, 500),
+    "td3": (ACTOR_CRITIC, 500),
     "cem": ({"algo.population": 32, "env.num_envs": 32}, 12),
 }  # fmt: skip
 
 CRITICS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "ppo": lambda agent, obs: agent.value(obs),
-    "dqn": lambda agent, obs: agent.values(obs).amax(-1),
+    **dict.fromkeys(("dqn", "c51", "qr_dqn", "rainbow"), lambda agent, obs: agent.values(obs).amax(-1)),
     "sac": lambda agent, obs: agent.critic(obs, agent.actor(obs).mode()).mean(0),
+    "discrete_sac": lambda agent, obs: agent.critic(obs).mean(0).amax(-1),
+    "td3": lambda agent, obs: agent.critic(obs, agent.actor(obs)).mean(0),
 }
+CONTINUOUS = ("sac", "td3")
 
 # State -> value.
 KNOWN = {
@@ -72,7 +79,7 @@ def learned(build: Build, algo: str, probe: str, continuous: bool) -> Agent:
 @pytest.mark.parametrize("probe", KNOWN)
 @pytest.mark.parametrize("algo", CRITICS)
 def test_critics_find_the_known_values(algo: str, probe: str, build: Build) -> None:
-    agent = learned(build, algo, probe, continuous=algo == "sac")
+    agent = learned(build, algo, probe, continuous=algo in CONTINUOUS)
     states = torch.tensor([[state] for state in KNOWN[probe]])
     with torch.no_grad():
         values = CRITICS[algo](agent, states)
@@ -81,7 +88,7 @@ def test_critics_find_the_known_values(algo: str, probe: str, build: Build) -> N
 
 @pytest.mark.parametrize(
     ("algo", "continuous"),
-    [("ppo", False), ("ppo", True), ("dqn", False), ("sac", True), ("cem", False), ("cem", True)],
+    [(algo, algo in CONTINUOUS) for algo in LEARNERS] + [("ppo", True), ("cem", True)],
 )
 @pytest.mark.parametrize(
     ("probe", "discrete_actions", "continuous_actions"),
