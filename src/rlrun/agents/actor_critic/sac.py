@@ -33,6 +33,7 @@ class SAC(Agent):
     @config
     class Config:
         gamma: Fraction
+        n_step: PositiveInt
         tau: PositiveFraction
         target_every: PositiveInt
         members: PositiveInt
