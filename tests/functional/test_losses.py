@@ -3,7 +3,18 @@
 import pytest
 import torch
 
-from rlrun.functional.losses import clipped_surrogate, clipped_value_error, ensemble_mse, huber, weighted_mean
+from rlrun.functional.losses import (
+    average,
+    clip_fraction,
+    clipped_surrogate,
+    clipped_value_error,
+    ensemble_mse,
+    huber,
+    kl_k1,
+    kl_k3,
+    standardise,
+    weighted_mean,
+)
 
 
 def test_a_row_of_weight_0_counts_nothing_and_of_weight_2_twice() -> None:
@@ -64,3 +75,46 @@ def test_huber_is_a_parabola_that_goes_on_as_its_tangent() -> None:
     error = torch.tensor([0.0, 0.5, -0.5, 2.0, -3.0])
     assert huber(error, 1.0).tolist() == [0.0, 0.125, 0.125, 1.5, 2.5]
     assert huber(torch.tensor([4.0]), 2.0).item() == 2.0 * (4.0 - 1.0)
+
+
+def test_an_average_leaves_rows_of_weight_0_out_of_the_count_too() -> None:
+    x, weight = torch.tensor([1.0, 100.0, 3.0]), torch.tensor([1.0, 0.0, 1.0])
+    assert average(x, weight) == 2
+    assert average(x, torch.zeros(3)) == 0
+
+
+def test_standardising_sees_only_the_rows_that_count() -> None:
+    x = torch.randn(50)
+    weight = (torch.arange(50) % 3 > 0).float()
+    spoiled = torch.where(weight > 0, x, torch.tensor(1e3))
+    kept = x[weight > 0]
+    expected = (kept - kept.mean()) / (kept.std() + 1e-8)
+    torch.testing.assert_close(standardise(spoiled, weight)[weight > 0], expected)
+    one = torch.tensor([0.0, 1.0, 0.0])
+    assert standardise(torch.tensor([5.0, 7.0, 9.0]), one)[1] == 7, "one row has no deviation"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "gradient"),
+    [(1.0, 2.0, 2.0), (1.3, 2.0, 0.0), (0.7, 2.0, 2.0), (0.7, -2.0, 0.0), (1.3, -2.0, -2.0)],
+)
+def test_the_surrogate_has_no_gradient_beyond_the_clip_where_it_would_gain(
+    ratio: float, advantage: float, gradient: float
+) -> None:
+    x = torch.tensor([ratio], requires_grad=True)
+    clipped_surrogate(x, torch.tensor([advantage]), 0.2).sum().backward()
+    assert x.grad is not None and x.grad.item() == gradient
+
+
+def test_the_clip_fraction_counts_ratios_outside() -> None:
+    assert clip_fraction(torch.tensor([0.7, 0.81, 1.0, 1.19, 1.5]), 0.2).tolist() == [1, 0, 0, 0, 1]
+
+
+def test_both_estimates_of_the_divergence_have_its_mean_and_k3_the_smaller_spread() -> None:
+    old, new = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.4, 0.4, 0.2])
+    log_ratio = (new / old).log()
+    exact = -(old * log_ratio).sum().item()
+    first, third = kl_k1(log_ratio), kl_k3(log_ratio)
+    assert (old * first).sum().item() == pytest.approx(exact) and (old * third).sum().item() == pytest.approx(exact)
+    assert (third >= 0).all() and (first < 0).any()
+    assert (old * (third - exact) ** 2).sum() < (old * (first - exact) ** 2).sum()

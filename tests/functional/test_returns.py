@@ -4,7 +4,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlrun.functional.returns import gae, reverse_recurrence, td_target
+from rlrun.functional.returns import (
+    gae,
+    monte_carlo,
+    n_step,
+    retrace,
+    reverse_recurrence,
+    td_lambda,
+    td_target,
+    vtrace,
+)
 
 
 def slow_gae(
@@ -69,3 +78,168 @@ def test_gae_with_lambda_1_is_the_discounted_return_minus_the_value() -> None:
     end = torch.tensor([False, False, True])
     advantage = gae(r, v, torch.tensor([6.0, 7.0, 99.0]), end, end, gamma=0.9, gae_lambda=1.0)
     assert (advantage + v).tolist() == pytest.approx([2.71, 1.9, 1.0])
+
+
+def episodes(time: int, envs: int) -> tuple[Tensor, ...]:
+    """Random rewards, values and ends; rows of one episode share their values, as a critic's would."""
+    r, v_tm1, v_t = torch.randn(3, time, envs, dtype=torch.float64)
+    terminated = torch.rand(time, envs) < 0.15
+    done = terminated | (torch.rand(time, envs) < 0.15)
+    v_t[:-1] = torch.where(done[:-1], v_t[:-1], v_tm1[1:])
+    return r, v_tm1, v_t, terminated, done
+
+
+SHAPES = pytest.mark.parametrize(("time", "envs"), [(1, 1), (1, 4), (2, 3), (23, 1), (37, 5)])
+
+
+def slow_n_step(r: Tensor, v: Tensor, terminated: Tensor, done: Tensor, gamma: float, n: int) -> Tensor:
+    """Reward by reward, forwards from every row."""
+    out = torch.zeros_like(r)
+    for t in range(len(r)):
+        for env in range(r.shape[1]):
+            discount = 1.0
+            for i in range(t, min(t + n, len(r))):
+                out[t, env] += discount * r[i, env]
+                discount *= gamma
+                if done[i, env] or i == min(t + n, len(r)) - 1:
+                    out[t, env] += discount * v[i, env] * (not terminated[i, env])
+                    break
+    return out
+
+
+@SHAPES
+@pytest.mark.parametrize("n", [1, 2, 5, 100])
+def test_n_step_returns_equal_the_slow_loop(time: int, envs: int, n: int) -> None:
+    r, _, v, terminated, done = episodes(time, envs)
+    torch.testing.assert_close(
+        n_step(r, v, terminated, done, 0.9, n), slow_n_step(r, v, terminated, done, 0.9, n), msg=f"n={n}"
+    )
+
+
+@SHAPES
+def test_monte_carlo_returns_go_to_the_end_and_bootstrap_there(time: int, envs: int) -> None:
+    r, _, v, terminated, done = episodes(time, envs)
+    torch.testing.assert_close(monte_carlo(r, v, terminated, done, 0.9), slow_n_step(r, v, terminated, done, 0.9, time))
+
+
+@SHAPES
+@pytest.mark.parametrize("trace", [0.0, 0.3, 0.95, 1.0])
+def test_lambda_returns_are_the_mixture_of_all_n_step_returns(time: int, envs: int, trace: float) -> None:
+    r, v_tm1, v_t, terminated, done = episodes(time, envs)
+    fast = td_lambda(r, v_t, terminated, done, 0.9, trace)
+    # sum of (1 - lambda) lambda^(n-1) G_n; the last n, with all that is left of the weight, sees the end
+    mixture = sum(
+        (1 - trace) * trace ** (n - 1) * slow_n_step(r, v_t, terminated, done, 0.9, n) for n in range(1, time)
+    )
+    mixture = mixture + trace ** (time - 1) * slow_n_step(r, v_t, terminated, done, 0.9, time)
+    torch.testing.assert_close(fast, mixture)
+    torch.testing.assert_close(fast, gae(r, v_tm1, v_t, terminated, done, 0.9, trace) + v_tm1)
+
+
+def test_returns_of_three_steps_are_what_one_writes_down() -> None:
+    r, v = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([10.0, 20.0, 40.0])
+    no, last = torch.tensor([False] * 3), torch.tensor([False, False, True])
+    assert monte_carlo(r, v, last, last, 0.5).tolist() == [3.0, 4.0, 4.0]
+    assert monte_carlo(r, v, no, last, 0.5).tolist() == [8.0, 14.0, 24.0], "a cut bootstraps from the true successor"
+    assert monte_carlo(r, v, no, no, 0.5).tolist() == [8.0, 14.0, 24.0], "and so does the end of the batch"
+    assert n_step(r, v, last, last, 0.5, 1).tolist() == [6.0, 12.0, 4.0]
+    assert n_step(r, v, last, last, 0.5, 2).tolist() == [7.0, 4.0, 4.0]
+    assert td_lambda(r, v, last, last, 0.5, 0.5).tolist() == [1 + 0.5 * (5 + 4), 2 + 0.5 * (10 + 2), 4.0]
+
+
+def slow_vtrace(
+    log_ratio: Tensor, r: Tensor, v: Tensor, v_next: Tensor, terminated: Tensor, done: Tensor, gamma: float,
+    rho_clip: float, c_clip: float, trace: float,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Equation 1 as printed: for every row the sum over what follows it, products and all."""
+    time, envs = r.shape
+    target, advantage = v.clone(), torch.zeros_like(r)
+    ratio = log_ratio.exp()
+    for env in range(envs):
+        for s in reversed(range(time)):
+            product = 1.0
+            for t in range(s, time):
+                rho = min(rho_clip, float(ratio[t, env]))
+                bootstrap = 0.0 if terminated[t, env] else gamma * v_next[t, env]
+                target[s, env] += gamma ** (t - s) * product * rho * (r[t, env] + bootstrap - v[t, env])
+                product *= trace * min(c_clip, float(ratio[t, env]))
+                if done[t, env]:
+                    break
+            after = v_next[s, env] if done[s, env] or s == time - 1 else target[s + 1, env]
+            bootstrap = 0.0 if terminated[s, env] else gamma * after
+            advantage[s, env] = min(rho_clip, float(ratio[s, env])) * (r[s, env] + bootstrap - v[s, env])
+    return target, advantage
+
+
+@SHAPES
+@pytest.mark.parametrize(("rho_clip", "c_clip", "trace"), [(1.0, 1.0, 1.0), (2.0, 0.7, 0.9), (1e9, 1e9, 1.0)])
+def test_vtrace_equals_the_paper_written_out(
+    time: int, envs: int, rho_clip: float, c_clip: float, trace: float
+) -> None:
+    r, v_tm1, v_t, terminated, done = episodes(time, envs)
+    log_ratio = torch.randn(time, envs, dtype=torch.float64)
+    given = (log_ratio, r, v_tm1, v_t, terminated, done, 0.9, rho_clip, c_clip, trace)
+    for fast, slow in zip(vtrace(*given), slow_vtrace(*given), strict=True):
+        torch.testing.assert_close(fast, slow)
+
+
+@SHAPES
+def test_vtrace_of_the_acting_policy_is_the_return(time: int, envs: int) -> None:
+    r, v_tm1, v_t, terminated, done = episodes(time, envs)
+    target, advantage = vtrace(torch.zeros_like(r), r, v_tm1, v_t, terminated, done, 0.9)
+    whole = monte_carlo(r, v_t, terminated, done, 0.9)
+    torch.testing.assert_close(target, whole, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(advantage, whole - v_tm1, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [-20.0, 20.0])
+def test_vtrace_stays_finite_for_policies_that_disagree(size: float) -> None:
+    r, v_tm1, v_t, terminated, done = episodes(37, 5)
+    target, advantage = vtrace(torch.full_like(r, size), r, v_tm1, v_t, terminated, done, 0.99)
+    assert torch.isfinite(target).all() and torch.isfinite(advantage).all()
+    assert target.abs().max() < 1e3
+
+
+@pytest.mark.parametrize("rho_clip", [1.0, 10.0])
+def test_the_fixed_point_of_vtrace_is_the_value_of_the_clipped_policy(rho_clip: float) -> None:
+    mu, pi, rewards, gamma = torch.tensor([0.8, 0.2]), torch.tensor([0.3, 0.7]), torch.tensor([0.0, 1.0]), 0.5
+    clipped = torch.minimum(rho_clip * mu, pi)
+    expected = float((clipped / clipped.sum() * rewards).sum() / (1 - gamma))  # one state, for ever
+    never, value, ratio = torch.zeros(8, 1, dtype=torch.bool), torch.zeros(()), pi / mu
+    for _ in range(60):  # dynamic programming: the expected one-row target under the acting policy
+        v = value.expand(1, 1)
+        updates = [
+            vtrace(ratio[a].log().view(1, 1), rewards[a].view(1, 1), v, v, never[:1], never[:1], gamma, rho_clip)[0]
+            for a in (0, 1)
+        ]
+        value = sum(mu[a] * updates[a] for a in (0, 1)).view(())
+    assert value.item() == pytest.approx(expected, abs=1e-5)
+
+
+@SHAPES
+@pytest.mark.parametrize("trace", [0.0, 0.9, 1.0])
+def test_retrace_equals_the_paper_written_out(time: int, envs: int, trace: float) -> None:
+    r, q, v_t, terminated, done = episodes(time, envs)
+    log_ratio = torch.randn(time, envs, dtype=torch.float64)
+    slow = q.clone()
+    for env in range(envs):
+        for s in range(time):
+            product = 1.0
+            for t in range(s, time):
+                if t > s:
+                    product *= 0.9 * trace * min(1.0, float(log_ratio[t, env].exp()))
+                bootstrap = 0.0 if terminated[t, env] else 0.9 * v_t[t, env]
+                slow[s, env] += product * (r[t, env] + bootstrap - q[t, env])
+                if done[t, env]:
+                    break
+    torch.testing.assert_close(retrace(log_ratio, r, q, v_t, terminated, done, 0.9, trace), slow)
+
+
+def test_the_arguments_of_returns_are_left_as_they_were() -> None:
+    r, v_tm1, v_t, terminated, done = given = episodes(9, 2)
+    before = [tensor.clone() for tensor in given]
+    td_lambda(r, v_t, terminated, done, 0.9, 0.9)
+    n_step(r, v_t, terminated, done, 0.9, 3)
+    vtrace(r, r, v_tm1, v_t, terminated, done, 0.9)
+    retrace(r, r, v_tm1, v_t, terminated, done, 0.9)
+    assert all(torch.equal(tensor, old) for tensor, old in zip(given, before, strict=True))

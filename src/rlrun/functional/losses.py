@@ -9,14 +9,44 @@ def weighted_mean(x: Tensor, weight: Tensor) -> Tensor:
     return (x * weight).mean()
 
 
+def average(x: Tensor, weight: Tensor) -> Tensor:
+    """sum(weight * x) / sum(weight): rows of weight 0 are not counted either; both of one shape. 0 of no rows."""
+    return (x * weight).sum() / weight.sum().clamp(min=1e-8)
+
+
+def standardise(x: Tensor, weight: Tensor) -> Tensor:
+    """Mean 0 and deviation 1 over the rows that count; both of one shape. A single row has no deviation: as it is."""
+    rows = weight.sum()
+    centred = x - average(x, weight)
+    deviation = ((centred**2 * weight).sum() / (rows - 1).clamp(min=1e-8)).sqrt()
+    return torch.where(rows > 1, centred / (deviation + 1e-8), x)
+
+
 def ensemble_mse(q: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     """Half the squared error, summed over members, averaged over the batch; q [members, batch], target [batch]."""
     return 0.5 * weighted_mean((q - target) ** 2, weight) * q.shape[0]
 
 
-def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float) -> Tensor:
+def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float | Tensor) -> Tensor:
     """PPO's pessimistic objective, to be maximised, per row (arXiv 1707.06347, eq. 7); both [batch]."""
-    return torch.minimum(ratio * advantage, ratio.clamp(1 - clip_range, 1 + clip_range) * advantage)
+    clipped = ratio.clamp(1 - clip_range, 1 + clip_range)  # type: ignore[arg-type]  # torch takes numbers and tensors
+    return torch.minimum(ratio * advantage, clipped * advantage)
+
+
+def clip_fraction(ratio: Tensor, clip_range: float | Tensor) -> Tensor:
+    """1 where the probability ratio has left 1 - clip_range .. 1 + clip_range, else 0, per row."""
+    return ((ratio - 1).abs() > clip_range).to(ratio.dtype)
+
+
+def kl_k1(log_ratio: Tensor) -> Tensor:
+    """Unbiased estimate of KL(old, new) per row, -log(new / old) of actions drawn from old; can be negative."""
+    return -log_ratio
+
+
+def kl_k3(log_ratio: Tensor) -> Tensor:
+    """(new / old) - 1 - log(new / old) of actions drawn from old: unbiased too, never negative, of less variance
+    (J. Schulman, "Approximating KL divergence", 2020)."""
+    return log_ratio.exp() - 1 - log_ratio
 
 
 def clipped_value_error(value: Tensor, old_value: Tensor, target: Tensor, clip_range: float) -> Tensor:
