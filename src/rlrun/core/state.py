@@ -2,9 +2,12 @@
 
 import copy
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from rlrun.core.schedule import Schedule
 
 
 class Optim(nn.Module):
@@ -12,6 +15,7 @@ class Optim(nn.Module):
 
     The parameters become views of it, so one fused kernel updates them all, whatever their number. A gradient that is
     not finite changes nothing, then or later: `fault` stays 1 until the trainer reads it and stops the run.
+    `schedule`: how the learning rate moves at every `tick`, as in core/schedule.py; empty: it stays.
     """
 
     exp_avg: Tensor
@@ -29,6 +33,7 @@ class Optim(nn.Module):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
+        schedule: dict[str, Any] | None = None,
     ):
         super().__init__()
         self.params = list(params)
@@ -42,6 +47,12 @@ class Optim(nn.Module):
         self.register_buffer("steps", self.flat.new_zeros(()))
         self.register_buffer("learning_rate", self.flat.new_tensor(learning_rate))
         self.register_buffer("fault", self.flat.new_zeros(()))
+        self.schedule = Schedule(learning_rate, schedule) if schedule else None
+
+    def tick(self, progress: float) -> None:
+        """An update begins, or an epoch of one: the learning rate follows its schedule. Progress of the run: 0 to 1."""
+        if self.schedule is not None:
+            self.learning_rate.fill_(self.schedule(progress))
 
     def grads(self, loss: Tensor, create_graph: bool = False) -> Tensor:
         """d loss / d params, flat [P]. Only these parameters get gradients, wherever else the loss reaches."""

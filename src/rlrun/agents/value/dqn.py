@@ -17,7 +17,6 @@ from rlrun.core.agent import Agent, kernel
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import weighted_mean
-from rlrun.functional.schedules import linear
 from rlrun.networks.heads import ActionValues, Dueling
 from rlrun.networks.noisy import Noisy
 from rlrun.registry import register
@@ -33,7 +32,7 @@ class DQN(Agent):
         gamma: Fraction
         n_step: PositiveInt
         learning_rate: PositiveFloat
-        anneal_learning_rate: bool
+        lr_schedule: dict[str, Any]
         double: bool
         dueling: bool
         noisy_std: PositiveFloat | None
@@ -57,7 +56,9 @@ class DQN(Agent):
         if cfg.noisy_std is not None:
             self.q = Noisy(self.q, cfg.noisy_std)
         self.target_q = Target(self.q, cfg.target_tau)
-        self.optim = Optim(self.q.parameters(), cfg.learning_rate, max_grad_norm=cfg.max_grad_norm)
+        self.optim = Optim(
+            self.q.parameters(), cfg.learning_rate, max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule
+        )
         self.register_buffer("epsilon", torch.tensor(self.schedule(Context(0, 0, 0.0))))
         self.act_noise, self.update_noise = parts.stream("act"), parts.stream("update")
 
@@ -80,8 +81,7 @@ class DQN(Agent):
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         cfg = self.cfg
         self.epsilon.fill_(self.schedule(ctx))
-        if cfg.anneal_learning_rate:
-            self.optim.learning_rate.fill_(linear(cfg.learning_rate, 0.0, ctx.progress))
+        self.optim.tick(ctx.progress)
         metrics, priority = self.update_q(batch, [self.noise(self.update_noise) for _ in range(3)])
         self.target_q.track_every(cfg.target_every, ctx.updates + 1 if cfg.target_unit == "updates" else ctx.env_steps)
         return metrics | {"epsilon": self.epsilon.clone()}, priority

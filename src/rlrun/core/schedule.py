@@ -1,0 +1,64 @@
+"""Learning rates over time: linear over the run, or any scheduler of torch.optim.lr_scheduler, by name."""
+
+import difflib
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import lr_scheduler
+
+from rlrun.errors import ConfigError
+from rlrun.functional.schedules import linear
+
+# What takes plain numbers: no functions, no other schedulers, no losses.
+UNFIT = {"LRScheduler", "LambdaLR", "MultiplicativeLR", "ChainedScheduler", "SequentialLR", "ReduceLROnPlateau"}
+NAMES = sorted({"linear", *lr_scheduler.__all__} - UNFIT)
+
+
+class Schedule(nn.Module):
+    """`{name: linear}` falls to 0 with the run; `{name: ExponentialLR, gamma: 0.9}` is torch's, one step a call.
+
+    Raises ConfigError for a name or setting that torch does not know.
+    """
+
+    def __init__(self, learning_rate: float, values: dict[str, Any]):
+        super().__init__()
+        self.start = learning_rate
+        self.scheduler: Any = None
+        settings = dict(values)
+        name = settings.pop("name", None)
+        if name == "linear" and not settings:
+            return
+        if name not in NAMES:
+            near = difflib.get_close_matches(str(name), NAMES, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"algo.lr_schedule.name={name}: no such schedule{hint} (known: {', '.join(NAMES)})")
+        # torch moves the rates of an optimiser: here of one with nothing to optimise
+        self.holder = torch.optim.SGD([nn.Parameter(torch.zeros(()))], learning_rate)
+        try:
+            if name == "linear":
+                raise TypeError(f"it takes no {min(settings)}")
+            self.scheduler = getattr(lr_scheduler, name)(self.holder, **settings)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"algo.lr_schedule: {name}: {error}") from None
+
+    def forward(self, progress: float) -> float:
+        """The learning rate of the epoch or update that begins; progress of the run: 0 to 1."""
+        if self.scheduler is None:
+            return linear(self.start, 0.0, progress)
+        rate = float(self.holder.param_groups[0]["lr"])
+        self.holder.step()
+        self.scheduler.step()
+        return rate
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """The numbers that move; everything else follows from the config."""
+        if self.scheduler is None:
+            return {}
+        state = {key: value for key, value in self.scheduler.state_dict().items() if type(value) in (int, float)}
+        return {"scheduler": state, "rate": float(self.holder.param_groups[0]["lr"])}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        if self.scheduler is not None:
+            self.scheduler.__dict__.update(state["scheduler"])
+            self.holder.param_groups[0]["lr"] = state["rate"]
