@@ -65,3 +65,18 @@ def test_a_rollout_is_its_steps_stacked_in_time() -> None:
     assert batch["truncated"][:, 1].tolist() == [False, True, False]
     assert batch["first"][:, 1].tolist() == [False, False, True]
     assert batch["log_prob"][:, 1].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("size", [None, 7])
+def test_rows_of_weight_0_are_in_no_minibatch(size: int | None) -> None:
+    rollout = numbered()
+    rollout["weight"][2] = 0
+    rollout["weight"][5, 3] = 0
+    counted = rollout["n"][rollout["weight"] > 0].tolist()
+    for epoch in minibatches(rollout, 2, size, Stream(0, "test")):
+        assert torch.cat([batch["n"] for batch in epoch]).sort().values.tolist() == counted
+        assert len(epoch) == (1 if size is None else -(-len(counted) // size))
+
+
+def test_a_rollout_without_a_transition_makes_no_minibatch() -> None:
+    assert list(minibatches(numbered() | {"weight": torch.zeros(TIME, ENVS)}, 1, None, Stream(0, "test"))) == [[]]

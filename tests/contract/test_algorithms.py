@@ -29,7 +29,16 @@ OTHER: Values = {
     "algo.gae_lambda": 0.5,
     "algo.tau": 0.5,
     "algo.elite_fraction": 0.25,
+    "algo.value_lambda": 0.5,
+    "algo.normalize_advantage": ("rollout", "running"),
+    "algo.lr_schedule": {"name": "linear"},
+    "algo.critic": ("split", "joint"),
+    "algo.loop.lag": (1, 2),
+    "algo.loop.min_rollouts": 5,
+    "algo.rho_clip": 0.5,
+    "algo.c_clip": 0.5,
     "algo.clip_range": 0.001,
+    "algo.clip_range_end": 0.001,
     "algo.clip_value": 0.001,
     "algo.max_grad_norm": 0.001,
     "algo.target_kl": 1e-9,
@@ -57,6 +66,15 @@ OTHER: Values = {
 
 # What else must be set for a key to matter.
 GIVEN: dict[str, Values] = {
+    "algo.value_coef": {"algo.critic": "joint"},
+    "algo.value_lambda": {"algo.critic": "joint"},
+    "algo.clip_value": {"algo.critic": "joint", "algo.epochs": 2},
+    "algo.critic_learning_rate": {"algo.critic": "first"},
+    "algo.critic_epochs": {"algo.critic": "first"},
+    "algo.advantage_after_fit": {"algo.critic": "first"},
+    "algo.target_kl": {"algo.epochs": 2},
+    "algo.clip_range": {"algo.epochs": 2},
+    "algo.clip_range_end": {"algo.epochs": 2, "algo.clip_range": 0.02},
     "algo.double": {"algo.learning_rate": 1.0, "algo.target_every": 1000},
     "algo.epsilon.start": {"algo.epsilon.fraction": 1.0},
     "algo.epsilon.fraction": {"algo.epsilon.start": 1.0},
@@ -65,7 +83,9 @@ GIVEN: dict[str, Values] = {
 }
 
 # "<algo>: <key>" of keys that change neither weights nor what is seen next, and why.
-NOT_LIVE: dict[str, str] = {}
+NOT_LIVE: dict[str, str] = {
+    "vtrace: algo.value_lambda": "the critic learns the corrected returns, whose traces gae_lambda scales",
+}
 
 
 def save(loop: Loop, folder: Path) -> Snapshot:

@@ -57,3 +57,24 @@ def test_log_probabilities_are_those_of_the_policy_that_acted(build: Build) -> N
     for _ in range(3):
         loop.tick()
     assert max(recorded) < 1e-6
+
+
+def test_a_lagging_learner_is_given_each_rollout_so_many_updates_later(build: Build) -> None:
+    prompt, late = build(toy("ppo")), build(toy("ppo", **{"algo.loop.lag": 2}))
+    for loop in (prompt, late):  # neither learns, so both collect the same
+        loop.agent.update = lambda batch, ctx: {}  # type: ignore[method-assign]
+    first = [batch["obs"] for batch in given_of(prompt, 3)]
+    for _ in range(2):
+        late.tick()
+        assert late.batch is None and late.updates == 0
+    assert all(torch.equal(x, batch["obs"]) for x, batch in zip(first, given_of(late, 3), strict=True))
+    assert (late.updates, late.steps) == (3, 5 * 16)
+
+
+def given_of(loop: Loop, ticks: int) -> list[Batch]:
+    batches = []
+    for _ in range(ticks):
+        loop.tick()
+        assert loop.batch is not None
+        batches.append(loop.batch)
+    return batches

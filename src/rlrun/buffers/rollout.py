@@ -53,21 +53,25 @@ class Rollout:
 
 
 def minibatches(
-    rollout: Batch, epochs: int, size: int, stream: Stream, by: Literal["step", "env"] = "step"
+    rollout: Batch, epochs: int, size: int | None, stream: Stream, by: Literal["step", "env"] = "step"
 ) -> Iterator[list[Batch]]:
     """One list of minibatches per epoch, each epoch shuffled anew; every row is used once an epoch.
 
-    by="step": [size, ...] of single steps; by="env": whole time lines [time, size, ...], for recurrent agents.
-    The last minibatch is smaller where the size does not divide the rows.
+    by="step": [size, ...] of single steps, those of weight 0 left out; by="env": whole time lines [time, size, ...],
+    for recurrent agents, in which rows of weight 0 stay. The last minibatch is smaller where the size does not divide
+    the rows; size None: one minibatch of all.
     """
-    data = flat(rollout) if by == "step" else rollout
-    dim = 0 if by == "step" else 1
-    time, envs = rollout["weight"].shape[:2]
-    count = time * envs if by == "step" else envs
+    if by == "step":
+        data = flat(rollout)
+        rows = data["weight"].nonzero().squeeze(-1)
+        count = len(rows)
+    else:
+        data, count = rollout, rollout["weight"].shape[1]
+    size = size or max(1, count)
     for _ in range(epochs):
         order = stream.permutation(count)
-        if dim == 0:
-            shuffled = index(data, order)
+        if by == "step":
+            shuffled = index(data, rows[order])
             yield [index(shuffled, slice(i, i + size)) for i in range(0, count, size)]
         else:
             yield [index(data, (slice(None), part)) for part in order.split(size)]

@@ -74,4 +74,6 @@ def on(device: torch.device, tree: Any) -> Any:
     """The same tree with its tensors on the device."""
     if isinstance(tree, dict):
         return {key: on(device, value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [on(device, value) for value in tree]
     return tree.to(device) if isinstance(tree, Tensor) else tree

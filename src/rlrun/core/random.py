@@ -1,6 +1,8 @@
 """Named streams of random numbers, all spawned from one seed. Adding a stream never changes another."""
 
 import zlib
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -24,24 +26,42 @@ class Stream(nn.Module):
         super().__init__()
         self.seed, self.name = seed, name
         self.generator = torch.Generator(device).manual_seed(seed_for(seed, name))
+        self.rows: dict[int, torch.Generator] = {}
 
     @property
     def device(self) -> torch.device:
         return self.generator.device
 
     def normal(self, *shape: int) -> Tensor:
-        return torch.randn(shape, generator=self.generator, device=self.device)
+        return self._draw(torch.randn, shape)
 
     def uniform(self, *shape: int) -> Tensor:
         """In [0, 1)."""
-        return torch.rand(shape, generator=self.generator, device=self.device)
+        return self._draw(torch.rand, shape)
 
     def integers(self, high: int, *shape: int) -> Tensor:
         """In [0, high)."""
-        return torch.randint(high, shape, generator=self.generator, device=self.device)
+        return self._draw(partial(torch.randint, high), shape)
 
     def permutation(self, n: int) -> Tensor:
         return torch.randperm(n, generator=self.generator, device=self.device)
+
+    def split(self, row: int, name: str) -> None:
+        """Until `join`, this row of all that is drawn comes from a generator of its own, seeded by `name`.
+
+        Rows are split from 0 on; then the generator of the stream rests.
+        """
+        seed = seed_for(self.seed, f"{self.name} {name}")
+        self.rows[row] = torch.Generator(self.device).manual_seed(seed)
+
+    def join(self) -> None:
+        self.rows = {}
+
+    def _draw(self, draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
+        if not self.rows:
+            return draw(shape, generator=self.generator, device=self.device)
+        rows = [draw(shape[1:], generator=self.rows[row], device=self.device) for row in range(shape[0])]
+        return torch.stack(rows)
 
     def get_extra_state(self) -> dict[str, object]:
         return {"device": self.device.type, "state": self.generator.get_state()}

@@ -104,6 +104,20 @@ class VectorEnv(nn.Module):
         self.clock.obs = self._tensors(self._reset(self.seeds if first else None), "observation")
         return self.clock.obs
 
+    def start(self, seeds: dict[int, int]) -> Any:
+        """New episodes with these seeds in some environments; those under way there count nowhere. Returns obs."""
+        if self.pool is None:
+            raise ConfigError(f"env {self.name}: a simulator of its own cannot start single environments")
+        clock = self.clock
+        clock.cut = {index: reason for index, reason in clock.cut.items() if index not in seeds}
+        for index, seed in seeds.items():
+            self.seeds[index] = seed
+            self.pool.start(index, seed)
+            clock.returns[index], clock.begun[index] = 0.0, clock.steps
+        self._check_lost()
+        clock.obs = self._tensors(self.pool.observations, "observation")
+        return clock.obs
+
     def step(self, action: Tensor) -> Step:
         """One step of every environment. `action` [num_envs, ...] in the units of `spec.action`, on any device.
 

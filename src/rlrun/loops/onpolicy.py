@@ -3,10 +3,10 @@
 from typing import Any
 
 from rlrun.buffers.rollout import Rollout
-from rlrun.config.schema import PositiveInt, config
+from rlrun.config.schema import NonNegativeInt, PositiveInt, config
 from rlrun.core.loop import Loop
 from rlrun.registry import register
-from rlrun.types import Metrics
+from rlrun.types import Batch, Metrics
 
 
 @register("loop", "onpolicy")
@@ -14,22 +14,41 @@ class OnPolicy(Loop):
     @config
     class Config:
         rollout_steps: PositiveInt
+        lag: NonNegativeInt
+
+    def __init__(self, *parts: Any):
+        super().__init__(*parts)
+        self.waiting: list[Batch] = []  # rollouts that were collected and not yet learned from, oldest first
 
     def tick(self) -> Metrics:
         self.clock.start()
         ctx = self.context()  # schedules stand where the rollout began, so that the last one still learns
-        rollout = Rollout()
-        for _ in range(self.cfg.rollout_steps):
-            obs, first = self.obs, self.carry["first"]
-            action, extras = self.agent.act(self.addons.observe(obs, self.carry, True), self.carry, explore=True)
-            self.clock.lap("act")
-            step = self.advance(action, extras)
-            self.clock.lap("env")
-            rollout.add(obs, action, step, extras, first)
-        self.batch = batch = self.addons.relabel(rollout.batch())
+        self.waiting.append(self.collect())
+        if len(self.waiting) <= self.cfg.lag:
+            return {}
+        self.batch = batch = self.addons.relabel(self.waiting.pop(0))
         self.clock.lap("sample")
         metrics: Any = self.agent.update(batch, ctx)
         metrics |= self.addons.update(batch, ctx)
         self.updates += 1
         self.clock.lap("update")
         return metrics
+
+    def collect(self) -> Batch:
+        """One rollout [time, env, ...] of the agent as it is."""
+        rollout = Rollout()
+        for _ in range(self.cfg.rollout_steps):
+            self.act(rollout)
+        return rollout.batch()
+
+    def act(self, rollout: Rollout) -> None:
+        """One vector step, into the rollout."""
+        obs, carry = self.obs, self.carry
+        action, extras = self.agent.act(self.addons.observe(obs, carry, True), carry, explore=True)
+        self.clock.lap("act")
+        step = self.advance(action, extras)
+        self.clock.lap("env")
+        rollout.add(obs, action, step, extras, carry["first"])
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return super().get_extra_state() | {"waiting": self.waiting}

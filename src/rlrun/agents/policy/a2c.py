@@ -1,0 +1,161 @@
+"""Advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783), synchronous, with advantages by GAE (arXiv 1506.02438).
+
+The frame of all on-policy agents: advantages of a rollout, then epochs of minibatches. The critic shares the policy's
+optimiser (joint), steps beside it with its own (split), is fitted before it (first), or is not there: REINFORCE
+(Williams 1992, doi 10.1007/BF00992696).
+"""
+
+from typing import Any, Literal
+
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor
+
+from rlrun.agents.policy.critic import FittedValue, value_loss
+from rlrun.buffers.rollout import flat, minibatches
+from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, config
+from rlrun.core.agent import Agent, kernel
+from rlrun.core.state import Optim, RunningMoments
+from rlrun.functional.losses import average, kl_k1, kl_k3, standardise
+from rlrun.functional.returns import gae, td_lambda
+from rlrun.networks.heads import Value, stochastic_policy
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics
+
+
+@register("algo", "a2c")
+class A2C(Agent):
+    actions = (Box, Discrete)
+
+    @config
+    class Config:
+        gamma: Fraction
+        gae_lambda: Fraction
+        value_lambda: Fraction | None
+        normalize_advantage: Literal["none", "minibatch", "rollout", "running"]
+        learning_rate: PositiveFloat
+        lr_schedule: dict[str, Any]
+        epochs: PositiveInt
+        minibatch_size: PositiveInt | None
+        ent_coef: NonNegativeFloat
+        value_coef: NonNegativeFloat
+        clip_value: PositiveFloat | None
+        max_grad_norm: PositiveFloat | None
+        target_kl: PositiveFloat | None
+        critic: Literal["joint", "split", "first", "none"]
+        critic_learning_rate: PositiveFloat | None
+        critic_epochs: PositiveInt
+        advantage_after_fit: bool
+
+    def __init__(self, cfg, spec, parts):
+        super().__init__(cfg, spec, parts)
+        self.policy = stochastic_policy(parts.torso(), spec.action, gain=0.01)
+        params = [*self.policy.parameters()]
+        self.value = None
+        if cfg.critic == "joint":
+            self.value = Value(parts.torso(), gain=1.0)
+            params += self.value.parameters()
+        elif cfg.critic != "none":
+            self.value = FittedValue(parts.torso(), cfg)
+        self.optim = Optim(
+            params, cfg.learning_rate, eps=1e-5, max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule
+        )
+        if cfg.normalize_advantage == "running":
+            self.moments = RunningMoments(())
+        self.act_noise, self.shuffle = parts.stream("act"), parts.stream("shuffle")
+
+    @torch.no_grad()
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        dist = self.policy(obs)
+        if not explore:
+            return dist.mode(), {}
+        action = dist.sample(dist.noise(self.act_noise))
+        return action, {"log_prob": dist.log_prob(action)}
+
+    def dist(self, obs: Any, carry: Batch) -> Any:
+        return self.policy(obs)
+
+    def update(self, rollout: Batch, ctx: Context) -> Metrics:
+        cfg, metrics = self.cfg, {}
+        data = self.advantages(rollout)
+        if cfg.critic == "first":
+            metrics = self.fit_critic(data, ctx.progress)
+            data = self.advantages(rollout) if cfg.advantage_after_fit else data
+        data["advantage"] = self.normalised(data)
+        for epoch in minibatches(data, cfg.epochs, cfg.minibatch_size, self.shuffle):
+            self.anneal(ctx.progress)
+            for batch in epoch:
+                metrics |= self.update_minibatch(batch)
+                if cfg.critic == "split":
+                    metrics |= self.value.fit(batch)
+            if cfg.target_kl is not None and metrics.get("kl", 0.0) > 1.5 * cfg.target_kl:
+                break
+        return metrics
+
+    def anneal(self, progress: float) -> None:
+        """What moves along a schedule, before every epoch."""
+        self.optim.tick(progress)
+        if self.cfg.critic == "split":
+            self.value.optim.tick(progress)
+
+    def fit_critic(self, data: Batch, progress: float) -> Metrics:
+        for epoch in minibatches(data, self.cfg.critic_epochs, self.cfg.minibatch_size, self.shuffle):
+            self.value.optim.tick(progress)
+            for batch in epoch:
+                metrics = self.value.fit(batch)
+        return metrics
+
+    @torch.no_grad()
+    def advantages(self, rollout: Batch) -> Batch:
+        """What the minibatches need, [time, env, ...]: advantages, and the values and returns they came from."""
+        value = next_value = torch.zeros_like(rollout["reward"])
+        if self.value is not None:
+            value, next_value = (self.value(flat(rollout[key])).view_as(value) for key in ("obs", "next_obs"))
+        done = rollout["terminated"] | rollout["truncated"]
+        done[:-1] |= rollout["weight"][1:] == 0  # what follows is no transition of this episode
+        advantage, target = self.estimate(rollout, value, next_value, done)
+        kept = {key: rollout[key] for key in ("obs", "action", "log_prob", "weight")}
+        return kept | {"advantage": advantage, "value": value, "return": target}
+
+    def estimate(self, rollout: Batch, value: Tensor, next_value: Tensor, done: Tensor) -> tuple[Tensor, Tensor]:
+        """Advantages and the critic's returns, [time, env]. `done` also ends where the next row is no transition."""
+        cfg, terminated = self.cfg, rollout["terminated"]
+        advantage = gae(rollout["reward"], value, next_value, terminated, done, cfg.gamma, cfg.gae_lambda)
+        if cfg.value_lambda is None:
+            return advantage, advantage + value
+        return advantage, td_lambda(rollout["reward"], next_value, terminated, done, cfg.gamma, cfg.value_lambda)
+
+    def normalised(self, data: Batch) -> Tensor:
+        """Advantages as the minibatches see them, [time, env]; per minibatch it happens there."""
+        advantage, weight = data["advantage"], data["weight"]
+        if self.cfg.normalize_advantage == "rollout":
+            return standardise(advantage, weight)
+        if self.cfg.normalize_advantage == "running":
+            self.moments.add(advantage[weight > 0])
+            return (advantage - self.moments.mean).to(advantage) / (self.moments.var.to(advantage).sqrt() + 1e-8)
+        return advantage
+
+    @kernel
+    def update_minibatch(self, batch: Batch) -> Metrics:
+        advantage, weight = batch["advantage"], batch["weight"]
+        if self.cfg.normalize_advantage == "minibatch":
+            advantage = standardise(advantage, weight)
+        dist = self.policy(batch["obs"])
+        log_prob = dist.log_prob(batch["action"])
+        log_ratio = log_prob - batch["log_prob"]
+        policy_loss, metrics = self.policy_loss(log_prob, log_ratio, advantage, weight)
+        entropy = average(dist.entropy(), weight)
+        loss = policy_loss - self.cfg.ent_coef * entropy
+        if self.cfg.critic == "joint":
+            error = value_loss(self.value, batch, self.cfg.clip_value)
+            loss = loss + self.cfg.value_coef * error
+            metrics |= {"value": error.detach()}
+        self.optim.step(loss)
+        kl = {"kl": average(kl_k3(log_ratio), weight).detach(), "kl_k1": average(kl_k1(log_ratio), weight).detach()}
+        return metrics | kl | {"policy": policy_loss.detach(), "entropy": entropy.detach()}
+
+    def policy_loss(
+        self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Metrics]:
+        """To be minimised; log_prob of the actions taken, log_ratio to when they were taken; all [batch]."""
+        return -average(log_prob * advantage, weight), {}

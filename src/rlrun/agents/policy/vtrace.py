@@ -1,0 +1,30 @@
+"""The V-trace actor-critic of IMPALA (Espeholt et al. 2018, arXiv 1802.01561).
+
+A2C whose targets and advantages are corrected for a policy that has moved since the rollout was collected. The paper's
+learners are asynchronous; here `algo.loop.lag` says by how many updates the rollouts are old.
+"""
+
+from torch import Tensor
+
+from rlrun.agents.policy.a2c import A2C
+from rlrun.buffers.rollout import flat
+from rlrun.config.schema import PositiveFloat, config
+from rlrun.functional.returns import vtrace
+from rlrun.registry import register
+from rlrun.types import Batch
+
+
+@register("algo", "vtrace")
+class VTrace(A2C):
+    @config
+    class Config(A2C.Config):
+        rho_clip: PositiveFloat
+        c_clip: PositiveFloat
+
+    def estimate(self, rollout: Batch, value: Tensor, next_value: Tensor, done: Tensor) -> tuple[Tensor, Tensor]:
+        log_prob = self.policy(flat(rollout["obs"])).log_prob(flat(rollout["action"])).view(value.shape)
+        target, advantage = vtrace(
+            log_prob - rollout["log_prob"], rollout["reward"], value, next_value, rollout["terminated"], done,
+            self.cfg.gamma, self.cfg.rho_clip, self.cfg.c_clip, self.cfg.gae_lambda,
+        )  # fmt: skip
+        return advantage, target

@@ -1,0 +1,161 @@
+"""What on-policy agents share: gradients, advantages, critics, and rows that are no transition."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from toys import equal, toy, train, weights
+
+from rlrun.core.loop import Loop
+from rlrun.types import Batch
+
+Build = Callable[..., Loop]
+
+FAMILY = ["a2c", "vpg", "ppo", "ppo1", "ppo2", "ppo_critic_first", "vtrace"]
+
+
+def made(time: int, envs: int) -> Batch:
+    no = torch.zeros(time, envs, dtype=torch.bool)
+    return {
+        "obs": torch.randn(time, envs, 4), "next_obs": torch.randn(time, envs, 4), "reward": torch.randn(time, envs),
+        "action": torch.randint(2, (time, envs)), "log_prob": torch.full((time, envs), 0.5).log(),
+        "weight": torch.ones(time, envs), "terminated": no.clone(), "truncated": no.clone(), "first": no.clone(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("algo", FAMILY)
+def test_a_row_that_is_no_transition_changes_nothing_that_is_learned(algo: str, build: Build) -> None:
+    """Between two rows of one environment, whatever it holds."""
+    outcomes = []
+    for junk in (0.0, 1e3):
+        loop: Any = build(toy(algo))
+        torch.manual_seed(0)
+        rollout = made(8, 2)
+        rollout["weight"][3, 0] = 0
+        for key in ("obs", "next_obs", "reward"):
+            rollout[key][3, 0] += junk
+        rollout["truncated"][3, 0] = junk > 0  # a restart says so; the row before it ends all the same
+        metrics = loop.agent.update(rollout, loop.context())
+        outcomes.append([*weights(loop), metrics])
+    assert equal(*outcomes)
+
+
+@pytest.mark.parametrize("algo", FAMILY)
+def test_the_row_before_one_that_is_no_transition_ends_the_sum_and_bootstraps(algo: str, build: Build) -> None:
+    agent: Any = build(toy(algo)).agent
+    rollout = made(4, 1)
+    rollout["weight"][2] = 0
+    alone = {key: value[:2] for key, value in rollout.items()}
+    torch.testing.assert_close(agent.advantages(rollout)["advantage"][:2], agent.advantages(alone)["advantage"])
+
+
+@pytest.mark.parametrize("mode", ["rollout", "running", "minibatch"])
+def test_advantages_are_normalised_over_the_rows_that_count(mode: str, build: Build) -> None:
+    agent: Any = build(toy("a2c", **{"algo.normalize_advantage": mode})).agent
+    rollout = made(64, 2)
+    rollout["weight"][::3] = 0
+    rollout["reward"][::3] = 1e6
+    data = agent.advantages(rollout)
+    plain, kept = data["advantage"], data["weight"] > 0
+    normalised = agent.normalised(data)
+    if mode == "minibatch":
+        assert torch.equal(normalised, plain), "that happens in the minibatch"
+        return
+    assert normalised[kept].mean().item() == pytest.approx(0, abs=1e-4)
+    assert normalised[kept].std().item() == pytest.approx(1, abs=0.02)
+
+
+def test_a_running_standardiser_remembers_the_rollouts_before(build: Build) -> None:
+    agent: Any = build(toy("a2c", **{"algo.normalize_advantage": "running"})).agent
+    weight, seen = torch.ones(16, 2), []
+    for scale in (1.0, 10.0, 3.0):
+        seen.append(scale * torch.randn(16, 2))
+        normalised = agent.normalised({"advantage": seen[-1], "weight": weight})
+    past = torch.cat(seen)
+    expected = (seen[-1] - past.mean()) / past.std(correction=0)
+    torch.testing.assert_close(normalised, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_joint_gradient_is_the_one_on_the_papers_page(build: Build) -> None:
+    """d/d theta of -mean(A log pi) + c_v 1/2 mean((R - V)^2) - c_e H, for the output layers, by hand."""
+    loop: Any = build(toy("a2c", **{"network": {"name": "linear"}, "algo.ent_coef": 0.0, "algo.value_coef": 0.5}))
+    agent, grads = loop.agent, []
+    agent.optim.apply = grads.append
+    obs, action, n = torch.randn(6, 4), torch.tensor([0, 1, 1, 0, 1, 0]), 6
+    advantage, target = torch.randn(6), torch.randn(6)
+    with torch.no_grad():
+        probabilities, value = agent.policy(obs).logits.softmax(-1), agent.value(obs)
+    zero = torch.zeros(6)
+    agent.update_minibatch(
+        {"obs": obs, "action": action, "advantage": advantage, "return": target, "value": zero, "log_prob": zero,
+         "weight": torch.ones(6)}
+    )  # fmt: skip
+    score = torch.nn.functional.one_hot(action, 2) - probabilities  # d log pi / d logits
+    logits = -(advantage.unsqueeze(-1) * score) / n
+    values = 0.5 * (value - target) / n
+    expected = {
+        "policy.output.weight": obs.T @ logits, "policy.output.bias": logits.sum(0),
+        "value.output.weight": obs.T @ values.unsqueeze(-1), "value.output.bias": values.sum().view(1),
+    }  # fmt: skip
+    names = {id(param): name for name, param in agent.named_parameters()}
+    assert sorted(names.values()) == sorted(expected)
+    flat = grads[0].split([param.numel() for param in agent.optim.params])
+    for param, grad in zip(agent.optim.params, flat, strict=True):
+        torch.testing.assert_close(grad.view_as(param), expected[names[id(param)]])
+
+
+def test_a_split_critic_is_clipped_and_paced_apart(build: Build) -> None:
+    joint: Any = build(toy("a2c"))
+    split: Any = build(toy("a2c", **{"algo.critic": "split", "algo.critic_learning_rate": 0.5}))
+    assert not hasattr(joint.agent.value, "optim")
+    assert split.agent.value.optim.learning_rate == 0.5
+    value_params = {id(param) for param in split.agent.value.parameters()}
+    assert not value_params & {id(param) for param in split.agent.optim.params}
+
+
+@pytest.mark.parametrize("after", [True, False])
+def test_a_critic_fitted_first_gives_the_advantages_or_not(after: bool, build: Build) -> None:
+    changes = {"algo.normalize_advantage": "none", "algo.advantage_after_fit": after, "algo.critic_epochs": 20}
+    agent: Any = (loop := build(toy("ppo_critic_first", **changes))).agent
+    rollout = made(16, 2)
+    before, used = agent.advantages(rollout), []
+    normalised = agent.normalised
+    agent.normalised = lambda data: (used.append(data["advantage"]), normalised(data))[1]
+    agent.update(rollout, loop.context())
+    assert agent.value.optim.steps == 20 * 4
+    now = agent.advantages(rollout)["advantage"]
+    assert torch.equal(used[0], now if after else before["advantage"])
+    assert not torch.equal(now, before["advantage"])
+
+
+def test_without_a_critic_advantages_are_the_rewards_to_go(build: Build) -> None:
+    agent: Any = build(toy("vpg", **{"algo.gamma": 0.5})).agent
+    rollout = made(3, 1) | {"reward": torch.tensor([[1.0], [2.0], [4.0]])}
+    rollout["terminated"][2] = True
+    assert agent.value is None
+    assert agent.advantages(rollout)["advantage"].flatten().tolist() == [3.0, 4.0, 4.0]
+
+
+def test_the_reinforce_gradient_is_the_gradient_of_the_expected_return(build: Build) -> None:
+    """On a bandit, where it can be enumerated: the mean over arms of p(arm) r(arm) d log p(arm)."""
+    loop: Any = build(toy("vpg", **{"network": {"name": "linear"}}))
+    agent, total = loop.agent, torch.zeros(2)
+    obs, rewards, grads = torch.zeros(1, 4), torch.tensor([1.0, 3.0]), []
+    agent.optim.apply = grads.append
+    probabilities = agent.policy(obs).logits.softmax(-1)[0].detach()
+    one = torch.ones(1)
+    for arm in (0, 1):
+        batch = {"obs": obs, "action": torch.tensor([arm]), "advantage": rewards[arm : arm + 1], "log_prob": one}
+        agent.update_minibatch(batch | {"weight": one})
+        bias = grads[-1].split([param.numel() for param in agent.optim.params])
+        total += probabilities[arm] * next(g for g in bias if g.numel() == 2)
+    expected = -probabilities * (rewards - (probabilities * rewards).sum())
+    torch.testing.assert_close(total, expected)
+
+
+def test_learning_repeats_for_every_number_of_environments(build: Build) -> None:
+    """Whole episodes are the same for any number, so the weights are, but for the order of sums."""
+    one, four = (train(build(toy("vpg", **{"env.num_envs": n})), 2) for n in (1, 4))
+    for mine, other in zip(weights(one), weights(four), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
