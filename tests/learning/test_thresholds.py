@@ -10,6 +10,13 @@ from rlrun.cli import main
 PROMISES = {
     "sac Pendulum": (20_000, -220.0),
     "ppo CartPole": (100_000, 475.0),
+    "ppo1 CartPole": (100_000, 475.0),
+    "ppo2 CartPole": (100_000, 475.0),
+    "ppo_critic_first CartPole": (100_000, 475.0),
+    "a2c CartPole": (200_000, 475.0),
+    "vpg CartPole": (200_000, 400.0),
+    "vtrace CartPole": (200_000, 475.0),
+    "ppo Pendulum": (200_000, -250.0),
     "dqn CartPole": (50_000, 400.0),
     "cem CartPole": (200_000, 475.0),
 }
