@@ -41,7 +41,7 @@ SMALL: Values = {
     "algo.temperature_learning_rate": 0.01,
     "algo.epochs": 2,
     "algo.minibatch_size": 8,
-    "algo.critic_epochs": 2,
+    "algo.value_epochs": 2,
     "algo.target_every": 4,
     "algo.returns.num_atoms": 11,
     "algo.returns.num_quantiles": 5,

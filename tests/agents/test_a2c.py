@@ -107,7 +107,7 @@ def test_the_joint_gradient_is_the_one_on_the_papers_page(build: Build) -> None:
 
 def test_a_split_critic_is_clipped_and_paced_apart(build: Build) -> None:
     joint: Any = build(toy("a2c"))
-    split: Any = build(toy("a2c", **{"algo.critic": "split", "algo.critic_learning_rate": 0.5}))
+    split: Any = build(toy("a2c", **{"algo.critic": "split", "algo.value_learning_rate": 0.5}))
     assert not hasattr(joint.agent.value, "optim")
     assert split.agent.value.optim.learning_rate == 0.5
     value_params = {id(param) for param in split.agent.value.parameters()}
@@ -116,7 +116,7 @@ def test_a_split_critic_is_clipped_and_paced_apart(build: Build) -> None:
 
 @pytest.mark.parametrize("after", [True, False])
 def test_a_critic_fitted_first_gives_the_advantages_or_not(after: bool, build: Build) -> None:
-    changes = {"algo.normalize_advantage": "none", "algo.advantage_after_fit": after, "algo.critic_epochs": 20}
+    changes = {"algo.normalize_advantage": "none", "algo.advantage_after_fit": after, "algo.value_epochs": 20}
     agent: Any = (loop := build(toy("ppo_critic_first", **changes))).agent
     rollout = made(16, 2)
     before, used = agent.advantages(rollout), []

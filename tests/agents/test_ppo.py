@@ -25,7 +25,7 @@ def test_epochs_stop_when_the_policy_has_moved_far_enough(target_kl: float | Non
 
 
 def test_the_learning_rate_falls_so_that_the_last_rollout_still_teaches(build: Build) -> None:
-    loop = build(toy("ppo", **{"algo.lr_schedule": {"name": "linear"}, "trainer.total_steps": 64}))
+    loop = build(toy("ppo", **{"algo.lr_schedule": {"linear": {}}, "trainer.total_steps": 64}))
     rates = []
     for updates in range(1, 5):
         rates.append(train(loop, updates).agent.optim.learning_rate.item())

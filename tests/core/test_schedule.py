@@ -32,7 +32,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_scheduler_of_torch_moves_the_rate_as_it_does_there(name: str) -> None:
-    schedule = Schedule(0.5, {"name": name, **SETTINGS[name]})
+    schedule = Schedule(0.5, {name: SETTINGS[name]})
     if name == "linear":
         assert [schedule(progress) for progress in (0.0, 0.25, 1.0)] == [0.5, 0.375, 0.0]
         return
@@ -46,7 +46,7 @@ def test_every_scheduler_of_torch_moves_the_rate_as_it_does_there(name: str) -> 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_schedule_goes_on_from_its_state(name: str) -> None:
-    values = {"name": name, **SETTINGS[name]}
+    values = {name: SETTINGS[name]}
     first, second = Schedule(0.1, values), Schedule(0.1, values)
     for _ in range(7):
         first(0.5)
@@ -57,11 +57,11 @@ def test_a_schedule_goes_on_from_its_state(name: str) -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ({"name": "ExponentalLR"}, "did you mean 'ExponentialLR'"),
-        ({"gamma": 0.9}, "name=None"),
-        ({"name": "LambdaLR"}, "no such schedule"),
-        ({"name": "StepLR"}, "step_size"),
-        ({"name": "linear", "gamma": 0.9}, "takes no gamma"),
+        ({"ExponentalLR": {"gamma": 0.9}}, "did you mean 'ExponentialLR'"),
+        ({"linear": {}, "StepLR": {}}, "one schedule at a time"),
+        ({"LambdaLR": {}}, "no such schedule"),
+        ({"StepLR": {}}, "step_size"),
+        ({"linear": {"gamma": 0.9}}, "takes no gamma"),
     ],
 )
 def test_what_torch_does_not_know_is_refused_in_one_line(values: dict[str, Any], says: str) -> None:
@@ -72,7 +72,7 @@ def test_what_torch_does_not_know_is_refused_in_one_line(values: dict[str, Any],
 
 def test_a_tick_sets_the_rate_of_the_step_that_follows() -> None:
     param = torch.nn.Parameter(torch.zeros(1))
-    optim = Optim([param], 0.1, schedule={"name": "ExponentialLR", "gamma": 0.5})
+    optim = Optim([param], 0.1, schedule={"ExponentialLR": {"gamma": 0.5}})
     rates = []
     for _ in range(3):
         optim.tick(0.0)
@@ -84,6 +84,6 @@ def test_a_tick_sets_the_rate_of_the_step_that_follows() -> None:
 def test_rates_move_once_an_epoch_on_policy_and_once_an_update_otherwise(
     algo: str, per_update: int, build: Build
 ) -> None:
-    loop = build(toy(algo, **{"algo.lr_schedule": {"name": "ExponentialLR", "gamma": 0.9}}))
+    loop = build(toy(algo, **{"algo.lr_schedule": {"ExponentialLR": {"gamma": 0.9}}}))
     train(loop, 3)
     assert loop.agent.optim.learning_rate.item() == pytest.approx(0.01 * 0.9 ** (3 * per_update - 1))

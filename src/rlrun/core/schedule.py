@@ -16,7 +16,7 @@ NAMES = sorted({"linear", *lr_scheduler.__all__} - UNFIT)
 
 
 class Schedule(nn.Module):
-    """`{name: linear}` falls to 0 with the run; `{name: ExponentialLR, gamma: 0.9}` is torch's, one step a call.
+    """`{linear: {}}` falls to 0 with the run; `{ExponentialLR: {gamma: 0.9}}` is torch's, one step a call.
 
     Raises ConfigError for a name or setting that torch does not know.
     """
@@ -25,14 +25,15 @@ class Schedule(nn.Module):
         super().__init__()
         self.start = learning_rate
         self.scheduler: Any = None
-        settings = dict(values)
-        name = settings.pop("name", None)
-        if name == "linear" and not settings:
-            return
+        if len(values) != 1:
+            raise ConfigError(f"algo.lr_schedule: one schedule at a time, not {', '.join(values)}")
+        ((name, settings),) = values.items()
         if name not in NAMES:
             near = difflib.get_close_matches(str(name), NAMES, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"algo.lr_schedule.name={name}: no such schedule{hint} (known: {', '.join(NAMES)})")
+            raise ConfigError(f"algo.lr_schedule.{name}: no such schedule{hint} (known: {', '.join(NAMES)})")
+        if name == "linear" and not settings:
+            return
         # torch moves the rates of an optimiser: here of one with nothing to optimise
         self.holder = torch.optim.SGD([nn.Parameter(torch.zeros(()))], learning_rate)
         try:

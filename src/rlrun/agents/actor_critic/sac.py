@@ -43,6 +43,7 @@ class SAC(Agent):
         actor_learning_rate: PositiveFloat
         critic_learning_rate: PositiveFloat
         temperature_learning_rate: PositiveFloat
+        lr_schedule: dict[str, Any]
         temperature: PositiveFloat
         learn_temperature: bool
         target_entropy: float | None
@@ -53,8 +54,8 @@ class SAC(Agent):
         self.target_critic = Target(self.critic, cfg.tau)
         self.log_temperature = nn.Parameter(torch.tensor(cfg.temperature).log())
         self.target_entropy = target_entropy if cfg.target_entropy is None else cfg.target_entropy
-        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate)
-        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate)
+        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
+        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
         self.temperature_optim = Optim([self.log_temperature], cfg.temperature_learning_rate)
         self.act_noise, self.update_noise = parts.stream("act"), parts.stream("update")
 
@@ -83,6 +84,8 @@ class SAC(Agent):
         return self.actor(obs)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
+        for optim in (self.actor_optim, self.critic_optim):
+            optim.tick(ctx.progress)
         next_noise, noise = self.update_noise.normal(2, *batch["action"].shape)
         subset = self.cfg.target_members and self.update_noise.permutation(self.cfg.members)[: self.cfg.target_members]
         metrics = self.update_critic(batch, next_noise, subset)

@@ -34,6 +34,7 @@ class TD3(Agent):
         policy_delay: PositiveInt
         actor_learning_rate: PositiveFloat
         critic_learning_rate: PositiveFloat
+        lr_schedule: dict[str, Any]
         target_noise: NonNegativeFloat
         target_noise_clip: NonNegativeFloat
         noise: Literal["gaussian", "ou"]
@@ -45,8 +46,8 @@ class TD3(Agent):
         self.actor = DeterministicPolicy(parts.torso(), spec.action.shape[0])
         self.critic = Value(parts.torso(inputs=("obs", "action"), members=cfg.members), cfg.members)
         self.target_actor, self.target_critic = Target(self.actor, cfg.tau), Target(self.critic, cfg.tau)
-        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate)
-        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate)
+        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
+        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
         self.act_noise, self.update_noise = parts.stream("act"), parts.stream("update")
 
     @torch.no_grad()
@@ -63,6 +64,8 @@ class TD3(Agent):
         return (action + walk).clamp(-1, 1), {"carry.noise": walk}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
+        for optim in (self.actor_optim, self.critic_optim):
+            optim.tick(ctx.progress)
         metrics = self.update_critic(batch, self.update_noise.normal(*batch["action"].shape))
         if (ctx.updates + 1) % self.cfg.policy_delay == 0:
             metrics |= self.update_actor(batch)

@@ -43,8 +43,8 @@ class A2C(Agent):
         max_grad_norm: PositiveFloat | None
         target_kl: PositiveFloat | None
         critic: Literal["joint", "split", "first", "none"]
-        critic_learning_rate: PositiveFloat | None
-        critic_epochs: PositiveInt
+        value_learning_rate: PositiveFloat | None
+        value_epochs: PositiveInt
         advantage_after_fit: bool
 
     def __init__(self, cfg, spec, parts):
@@ -99,7 +99,7 @@ class A2C(Agent):
             self.value.optim.tick(progress)
 
     def fit_critic(self, data: Batch, progress: float) -> Metrics:
-        for epoch in minibatches(data, self.cfg.critic_epochs, self.cfg.minibatch_size, self.shuffle):
+        for epoch in minibatches(data, self.cfg.value_epochs, self.cfg.minibatch_size, self.shuffle):
             self.value.optim.tick(progress)
             for batch in epoch:
                 metrics = self.value.fit(batch)

@@ -24,7 +24,7 @@ class FittedValue(Value):
     def __init__(self, torso: Any, cfg: Any):
         super().__init__(torso, gain=1.0)
         self.cfg = cfg
-        rate = cfg.learning_rate if cfg.critic_learning_rate is None else cfg.critic_learning_rate
+        rate = cfg.learning_rate if cfg.value_learning_rate is None else cfg.value_learning_rate
         self.optim = Optim(self.parameters(), rate, eps=1e-5, max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule)
 
     @kernel

@@ -1,0 +1,119 @@
+"""What sets each on-policy name apart from the one it is derived from: with its parent's YAML, its test fails."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from toys import toy, train
+
+from rlrun.config.jobs import jobs
+from rlrun.core.loop import Loop
+from rlrun.types import Batch
+
+Build = Callable[..., Loop]
+
+
+def old_bandit(rows: int = 64) -> Batch:
+    """A rollout of one-step episodes that an old policy collected: arm 1, which pays 1, was one in eight."""
+    action = (torch.arange(rows) % 8 == 0).long().view(rows, 1)
+    probability = torch.where(action == 1, 1 / 8, 7 / 8)
+    yes, obs = torch.ones(rows, 1, dtype=torch.bool), torch.ones(rows, 1, 4)
+    return {
+        "obs": obs, "next_obs": obs, "action": action, "reward": action.float(), "log_prob": probability.log(),
+        "weight": torch.ones(rows, 1), "terminated": yes, "truncated": ~yes, "first": yes,
+    }  # fmt: skip
+
+
+def value_of_what_was_learned(build: Build, algo: str) -> tuple[float, float]:
+    """The critic's value and the probability of the better arm, after many updates on one old rollout."""
+    loop: Any = build(toy(algo, **{"algo.ent_coef": 0.0, "algo.learning_rate": 0.02}))
+    rollout = old_bandit()
+    for _ in range(300):
+        loop.agent.update(rollout, loop.context())
+    with torch.no_grad():
+        best = loop.agent.policy(torch.ones(1, 4)).log_prob(torch.tensor([1])).exp().item()
+        return loop.agent.value(torch.ones(1, 4)).item(), best
+
+
+def test_vtrace_values_the_policy_it_has_become_on_rollouts_of_the_one_it_was(build: Build) -> None:
+    value, best = value_of_what_was_learned(build, "vtrace")
+    assert best > 0.95
+    assert value == pytest.approx(1.0, abs=0.1)
+    value, _ = value_of_what_was_learned(build, "a2c")
+    assert value < 0.3, "without correction it stays near 1/8, the value of the old policy"
+
+
+def minibatch(**changes: Any) -> Batch:
+    zero = torch.zeros(4)
+    batch = {
+        "obs": torch.zeros(4, 4), "action": torch.tensor([0, 1, 0, 1]), "log_prob": torch.full((4,), 0.5).log(),
+        "advantage": zero, "value": zero, "return": zero, "weight": torch.ones(4),
+    }  # fmt: skip
+    return batch | changes
+
+
+def grads(agent: Any, batch: Batch) -> torch.Tensor:
+    """Of the policy's optimiser, in one step."""
+    taken: list[torch.Tensor] = []
+    agent.optim.apply = taken.append
+    agent.update_minibatch(batch)
+    return taken[0]
+
+
+@pytest.mark.parametrize(("ratio", "moves"), [(1.0, True), (1.5, False)])
+def test_ppo_learns_nothing_where_the_policy_has_gone_far_enough(ratio: float, moves: bool, build: Build) -> None:
+    agent: Any = build(toy("ppo", **{"algo.normalize_advantage": "none", "algo.value_coef": 0.0})).agent
+    with torch.no_grad():
+        now = agent.policy(torch.zeros(4, 4)).log_prob(torch.tensor([0, 1, 0, 1]))
+    batch = minibatch(advantage=torch.ones(4), log_prob=now - torch.tensor(ratio).log())
+    batch |= {"action": torch.tensor([0, 0, 0, 0]), "log_prob": batch["log_prob"][[0, 0, 0, 0]]}
+    assert bool(grads(agent, batch).any()) == moves
+
+
+def test_the_clip_range_of_ppo_moves_with_the_run(build: Build) -> None:
+    loop: Any = build(toy("ppo", **{"algo.clip_range": 0.2, "algo.clip_range_end": 0.0, "trainer.total_steps": 64}))
+    ranges = []
+    for updates in range(1, 5):
+        ranges.append(train(loop, updates).agent.clip_range.item())
+    assert ranges == pytest.approx([0.2, 0.15, 0.1, 0.05])
+
+
+def test_ppo1_steps_policy_and_critic_apart(build: Build) -> None:
+    agent: Any = build(toy("ppo1")).agent
+    before = [param.clone() for param in agent.value.parameters()]
+    agent.update_minibatch(minibatch(advantage=torch.randn(4), **{"return": torch.full((4,), 100.0)}))
+    assert all(map(torch.equal, agent.value.parameters(), before)), "the policy's step leaves the critic alone"
+    agent.value.fit(minibatch(**{"return": torch.full((4,), 100.0)}))
+    assert not all(map(torch.equal, agent.value.parameters(), before))
+
+
+def test_ppo1_makes_one_pass() -> None:
+    (values,) = (job.values["algo"] for job in jobs(["algo=ppo1", "env=CartPole", "preset=none"]))
+    assert (values["epochs"], values["critic"]) == (1, "split")
+
+
+def test_ppo2_takes_the_worse_of_a_value_and_of_one_that_stayed_near(build: Build) -> None:
+    agent: Any = build(toy("ppo2")).agent
+    with torch.no_grad():
+        value = agent.value(torch.zeros(4, 4))
+    metrics = agent.value.fit(minibatch(value=value - 1.0, **{"return": value + 0.5}))
+    # the value has moved up by 1, of which 0.2 counts: 1.3 from the return, where the plain error is 0.5
+    assert metrics["value"].item() == pytest.approx(0.5 * 1.3**2, rel=1e-4)
+
+
+def test_ppo2_teaches_its_critic_discounted_returns(build: Build) -> None:
+    agent: Any = build(toy("ppo2", **{"algo.gamma": 0.5})).agent
+    rollout = old_bandit(3) | {"reward": torch.tensor([[1.0], [2.0], [4.0]])}
+    rollout["terminated"] = torch.tensor([[False], [False], [True]])
+    assert agent.advantages(rollout)["return"].flatten().tolist() == [3.0, 4.0, 4.0]
+
+
+def test_ppo_critic_first_fits_its_critic_before_the_policy_moves(build: Build) -> None:
+    loop: Any = build(toy("ppo_critic_first"))
+    agent, order = loop.agent, []
+    fit, move = agent.value.fit, agent.update_minibatch
+    object.__setattr__(agent.value, "fit", lambda batch: (order.append("critic"), fit(batch))[1])
+    object.__setattr__(agent, "update_minibatch", lambda batch: (order.append("policy"), move(batch))[1])
+    train(loop, 1)
+    assert order == ["critic"] * 4 + ["policy"] * 4
