@@ -81,7 +81,7 @@ class Episodes(OnPolicy):
             for stream in self.streams():
                 stream.split(episode.slot, f"{number}.{i}")
         self.obs = self.env.start(seeds)
-        self.carry["first"] = self.carry["first"].index_fill(0, torch.tensor(list(seeds)), True)
+        self.carry["first"] = self.carry["first"].index_fill(0, torch.tensor([*seeds], device=self.env.device), True)
         episodes += new
         return new
 
