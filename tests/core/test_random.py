@@ -50,3 +50,22 @@ def test_draws_have_the_ranges_they_promise(high: int) -> None:
     assert sorted(stream.permutation(high).tolist()) == list(range(high))
     normal = stream.normal(10_000)
     assert abs(normal.mean()) < 0.05 and abs(normal.std() - 1) < 0.05
+
+
+@pytest.mark.parametrize("draw", ["normal", "uniform", "integers"])
+def test_split_rows_follow_their_names_alone_and_the_stream_rests(draw: str) -> None:
+    def rows(names: str, after: int = 0) -> torch.Tensor:
+        stream = Stream(0, "act")
+        stream.normal(after)
+        for row, name in enumerate(names):
+            stream.split(row, name)
+        given = (7,) if draw == "integers" else ()
+        drawn = torch.stack([getattr(stream, draw)(*given, len(names), 5) for _ in range(2)])
+        before = stream.generator.get_state()
+        stream.join()
+        assert torch.equal(stream.generator.get_state(), before)
+        return drawn
+
+    assert torch.equal(rows("abc")[:, 1], rows("b")[:, 0])
+    assert torch.equal(rows("abc"), rows("abc", after=9))
+    assert not torch.equal(rows("ab")[:, 0], rows("ab")[:, 1])

@@ -160,3 +160,17 @@ def test_tuple_observations_are_refused_and_can_be_flattened(make):
         make("Blackjack-v1")
     env = make("Blackjack-v1", wrappers={"flatten": {}})
     assert env.reset().shape == (1, 32 + 11 + 2) and env.reset().sum() == 3
+
+
+def test_single_environments_start_anew_and_the_others_never_notice(make_env) -> None:
+    env, other = (make_env("CartPole-v1", 3) for _ in range(2))
+    env.reset()
+    other.reset()
+    right = torch.ones(3, dtype=torch.int64)
+    env.step(right)
+    expected = other.step(right).obs
+    started = env.start({1: 77})
+    assert torch.equal(started[[0, 2]], expected[[0, 2]]) and not torch.equal(started[1], expected[1])
+    assert torch.equal(started[1], make_env("CartPole-v1", 2).start({0: 5, 1: 77})[1]), "the seed decides"
+    assert torch.equal(env.step(right).obs[[0, 2]], other.step(right).obs[[0, 2]])
+    assert env.clock.returns.tolist() == [2, 1, 2]

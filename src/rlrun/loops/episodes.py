@@ -5,6 +5,8 @@ alone. Those with the lowest numbers are learned from, so what a rollout holds d
 share the work nor on which of them is done first; a longer episode is not less likely to be in it.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,12 +20,14 @@ from rlrun.registry import register
 from rlrun.types import Batch
 
 
+@dataclass
 class Episode:
-    """Where one is found in the rows that were collected: an environment, and rows from begin to end."""
+    """Where one is found among the collected rows: an environment, and rows from begin to end."""
 
-    def __init__(self, slot: int, begin: int):
-        self.slot, self.begin, self.end = slot, begin, begin
-        self.done = False
+    slot: int
+    begin: int
+    end: int
+    done: bool = False
 
 
 @register("loop", "episodes")
@@ -41,18 +45,19 @@ class Episodes(OnPolicy):
 
     def collect(self) -> Batch:
         """[time, episode, ...], as long as the longest; the rest of a shorter one has weight 0."""
-        rollout, episodes = Rollout(), list[Episode]()
-        playing = self.start(range(self.env.spec.num_envs), episodes)
-        while not self.enough(taken := self.finished(episodes)):
+        rollout, episodes, taken = Rollout(), list[Episode](), list[Episode]()
+        self.start(range(self.env.spec.num_envs), episodes, 0)
+        while not taken:
+            playing = [episode for episode in episodes if not episode.done]
             self.act(rollout)
-            ended = set(self.carry["first"].nonzero().flatten().tolist())
+            ended = self.carry["first"].tolist()
             for episode in playing:
-                episode.end += 1
-                episode.done = episode.slot in ended
+                episode.end, episode.done = len(rollout.rows), ended[episode.slot]
             free = [episode.slot for episode in playing if episode.done]
-            playing = [episode for episode in playing if not episode.done]
-            if free and not self.enough(episodes):
-                playing += self.start(free, episodes)
+            if free:
+                taken = self.complete(episodes)
+                if not self.enough(episodes):
+                    self.start(free, episodes, len(rollout.rows))
         for stream in self.streams():
             stream.join()
         return lines(rollout.batch(), taken)
@@ -61,29 +66,28 @@ class Episodes(OnPolicy):
         steps = sum(episode.end - episode.begin for episode in episodes)
         return steps >= (self.cfg.min_steps or 0) and len(episodes) >= (self.cfg.min_rollouts or 0)
 
-    def finished(self, episodes: list[Episode]) -> list[Episode]:
-        """The first ones in the order in which they were begun, as many as are enough, or all up to one under way."""
-        taken: list[Episode] = []
-        for episode in episodes:
-            if self.enough(taken) or not episode.done:
+    def complete(self, episodes: list[Episode]) -> list[Episode]:
+        """The first episodes, as few as are enough; none while one of them is under way."""
+        for count, episode in enumerate(episodes, 1):
+            if not episode.done:
                 break
-            taken.append(episode)
-        return taken
+            if self.enough(episodes[:count]):
+                return episodes[:count]
+        return []
 
-    def start(self, slots: Any, episodes: list[Episode]) -> list[Episode]:
+    def start(self, slots: Iterable[int], episodes: list[Episode], begin: int) -> None:
         """The next episodes, one in each of these environments."""
-        number = self.updates + len(self.waiting)  # of the rollout
+        rollout = self.updates + len(self.waiting)  # its number
         seeds: dict[int, int] = {}
-        now = max((episode.end for episode in episodes), default=0)
-        new = [Episode(slot, now) for slot in slots]
-        for i, episode in enumerate(new, len(episodes)):
-            seeds[episode.slot] = seed_for(self.seed, f"episode {number}.{i}") >> 32  # some simulators take 31 bits
+        for slot in slots:
+            name = f"{rollout}.{len(episodes)}"
+            seeds[slot] = seed_for(self.seed, f"episode {name}") >> 32  # some simulators take 31 bits
             for stream in self.streams():
-                stream.split(episode.slot, f"{number}.{i}")
+                stream.split(slot, name)
+            episodes.append(Episode(slot, begin, begin))
         self.obs = self.env.start(seeds)
-        self.carry["first"] = self.carry["first"].index_fill(0, torch.tensor([*seeds], device=self.env.device), True)
-        episodes += new
-        return new
+        first = self.carry["first"]
+        self.carry["first"] = first.index_fill(0, torch.tensor(list(seeds), device=first.device), True)
 
     def streams(self) -> list[Stream]:
         return [module for module in self.agent.modules() if isinstance(module, Stream)]
