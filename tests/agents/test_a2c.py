@@ -159,3 +159,13 @@ def test_learning_repeats_for_every_number_of_environments(build: Build) -> None
     one, four = (train(build(toy("vpg", **{"env.num_envs": n})), 2) for n in (1, 4))
     for mine, other in zip(weights(one), weights(four), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("algo", FAMILY)
+def test_a_rollout_without_a_transition_teaches_nothing(algo: str, build: Build) -> None:
+    loop: Any = build(toy(algo, **{"algo.target_kl": 0.01}))
+    before = weights(loop)
+    loop.agent.update(made(2, 2) | {"weight": torch.zeros(2, 2)}, loop.context())
+    loop.agent.update(made(2, 2), loop.context())
+    assert not equal(before, weights(loop))
+    assert all(torch.isfinite(param).all() for param in weights(loop))

@@ -125,7 +125,9 @@ class RunningMoments(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     def add(self, rows: Tensor) -> None:
-        """rows: [n, *shape]."""
+        """rows: [n, *shape]; n may be 0."""
+        if not len(rows):
+            return
         rows = rows.to(torch.float64)
         self._merge(rows.new_tensor(rows.shape[0]), rows.mean(0), rows.var(0, correction=0))
 

@@ -99,6 +99,7 @@ class A2C(Agent):
             self.value.optim.tick(progress)
 
     def fit_critic(self, data: Batch, progress: float) -> Metrics:
+        metrics: Metrics = {}
         for epoch in minibatches(data, self.cfg.value_epochs, self.cfg.minibatch_size, self.shuffle):
             self.value.optim.tick(progress)
             for batch in epoch:
@@ -151,8 +152,9 @@ class A2C(Agent):
             loss = loss + self.cfg.value_coef * error
             metrics |= {"value": error.detach()}
         self.optim.step(loss)
-        kl = {"kl": average(kl_k3(log_ratio), weight).detach(), "kl_k1": average(kl_k1(log_ratio), weight).detach()}
-        return metrics | kl | {"policy": policy_loss.detach(), "entropy": entropy.detach()}
+        log_ratio = log_ratio.detach()
+        metrics |= {"kl": average(kl_k3(log_ratio), weight), "kl_k1": average(kl_k1(log_ratio), weight)}
+        return metrics | {"policy": policy_loss.detach(), "entropy": entropy.detach()}
 
     def policy_loss(
         self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, weight: Tensor
