@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
+from rlrun.core.schedule import Schedule
 from rlrun.types import Batch, Context, Metrics, Step
 
 
@@ -45,6 +46,9 @@ class Loop(nn.Module):
         """Start over with what was learned: counters, schedules and episodes anew, the weights as they are."""
         self.steps = self.updates = 0
         self.episodes = []
+        for module in self.modules():
+            if isinstance(module, Schedule):
+                module.rewind()
         self.begin()
 
     def advance(self, action: Tensor, extras: Batch) -> Step:

@@ -23,8 +23,6 @@ class Schedule(nn.Module):
 
     def __init__(self, learning_rate: float, values: dict[str, Any]):
         super().__init__()
-        self.start = learning_rate
-        self.scheduler: Any = None
         if len(values) != 1:
             raise ConfigError(f"algo.lr_schedule: one schedule at a time, not {', '.join(values)}")
         ((name, settings),) = values.items()
@@ -32,16 +30,21 @@ class Schedule(nn.Module):
             near = difflib.get_close_matches(str(name), NAMES, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"algo.lr_schedule.{name}: no such schedule{hint} (known: {', '.join(NAMES)})")
-        if name == "linear" and not settings:
-            return
-        # torch moves the rates of an optimiser: here of one with nothing to optimise
-        self.holder = torch.optim.SGD([nn.Parameter(torch.zeros(()))], learning_rate)
+        self.start, self.name, self.settings = learning_rate, name, settings
         try:
-            if name == "linear":
-                raise TypeError(f"it takes no {min(settings)}")
-            self.scheduler = getattr(lr_scheduler, name)(self.holder, **settings)
+            self.rewind()
         except (TypeError, ValueError) as error:
             raise ConfigError(f"algo.lr_schedule: {name}: {error}") from None
+
+    def rewind(self) -> None:
+        """Back to the start."""
+        self.scheduler: Any = None
+        if self.name != "linear":
+            # torch moves the rates of an optimiser: here of one with nothing to optimise
+            self.holder = torch.optim.SGD([nn.Parameter(torch.zeros(()))], self.start)
+            self.scheduler = getattr(lr_scheduler, self.name)(self.holder, **self.settings)
+        elif self.settings:
+            raise TypeError(f"it takes no {min(self.settings)}")
 
     def forward(self, progress: float) -> float:
         """The learning rate of the epoch or update that begins; progress of the run: 0 to 1."""

@@ -50,5 +50,9 @@ class OnPolicy(Loop):
         self.clock.lap("env")
         rollout.add(obs, action, step, extras, carry["first"])
 
+    def reset(self) -> None:
+        super().reset()
+        self.waiting = []
+
     def get_extra_state(self) -> dict[str, Any]:
         return super().get_extra_state() | {"waiting": self.waiting}
