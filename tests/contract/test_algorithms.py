@@ -30,6 +30,7 @@ OTHER: Values = {
     "algo.tau": 0.5,
     "algo.elite_fraction": 0.25,
     "algo.value_lambda": 0.5,
+    "algo.value_learning_rate": 0.1,
     "algo.normalize_advantage": ("rollout", "running"),
     "algo.lr_schedule": {"linear": {}},
     "algo.critic": ("split", "joint"),
