@@ -152,6 +152,22 @@ class RunDir:
             os.close(self._lock)
 
 
+def holder(path: Path) -> str | None:
+    """Who holds a run's lock, as text; None where nobody does. Takes nothing away from a process that wants it."""
+    try:
+        descriptor = os.open(path / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
+    else:
+        return None
+    finally:
+        os.close(descriptor)
+
+
 def runs_of(config: dict[str, Any]) -> list[Path]:
     """Runs that stand where this config's would: in its run_dir, or under its name, latest first."""
     if config.get("run_dir") is not None:
@@ -233,7 +249,11 @@ def _lock(path: Path) -> int:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.05)  # `holder` may be looking just now
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
         os.close(descriptor)

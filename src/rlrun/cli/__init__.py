@@ -13,7 +13,10 @@ from rlrun.errors import ConfigError, RlrunError
 COMMANDS = {
     "train": "train an algorithm on an environment, or sweep over many with -m",
     "resume": "go on with a run from its latest snapshot",
-    "eval": "measure a run's best agent in fresh environments",
+    "eval": "measure a run's best agent in fresh environments; film it, record it",
+    "status": "every run: state, progress, last return, time left",
+    "diff": "what differs between two runs",
+    "board": "TensorBoard over runs, on this machine",
     "list": "what there is to choose: algo, network, env, trainer, preset, ...",
     "show": "every key of a composed config, what it means and where it comes from",
     "doctor": "versions, devices, extras, and what is wrong",

@@ -31,12 +31,12 @@ def list(words: Sequence[str]) -> int:
     groups = sources.groups(sources.folders(sources.named_plugins(words)))
     names = [word.removesuffix("s") if word not in groups else word for word in words if "=" not in word]
     if not names:
-        _print_columns([(name, str(len(found)), ", ".join([*found][:8])) for name, found in groups.items()])
+        print_columns([(name, str(len(found)), ", ".join([*found][:8])) for name, found in groups.items()])
         return 0
     for name in names:
         if name not in groups:
             raise ConfigError(f"no group {name!r}{check.nearest(name, groups)} (there are: {', '.join(groups)})")
-        _print_columns([(option, _describe(name, file)) for option, file in groups[name].items()])
+        print_columns([(option, _describe(name, file)) for option, file in groups[name].items()])
         if name == "env":
             print("\nand everything Gymnasium knows: env=Walker2d-v5, env=ALE/Pong-v5, env=my_package:My-v0")
     return 0
@@ -62,7 +62,7 @@ def show(words: Sequence[str]) -> int:
         file = sources.options(group, composer.folders).get(named.get(group, ""))
         if file and (text := _describe(group, file)):
             print(f"{named[group]}: {text}")
-    _print_columns(_rows(values, _origins(composer, choices, read)))
+    print_columns(_rows(values, _origins(composer, choices, read)))
     return 0
 
 
@@ -96,7 +96,8 @@ def _describe(group: str, file: Path) -> str:
     return sources.notes(file).headline or (sources.env_id(file) if group == "env" else "")
 
 
-def _print_columns(lines: Iterable[Sequence[str]]) -> None:
+def print_columns(lines: Iterable[Sequence[str]]) -> None:
+    """Rows as aligned columns, on stdout."""
     rows = [*lines]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

@@ -2,18 +2,20 @@
 
 import contextlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlrun.config.schema import LoggerConfig
 from rlrun.telemetry.board import Board
 from rlrun.telemetry.console import Console, open_console
 from rlrun.telemetry.metrics import MetricsFile, ordered
+
+if TYPE_CHECKING:
+    from rlrun.config.schema import LoggerConfig
 
 
 class Telemetry:
     """Takes rows and shows progress. `from_step` > 0 continues a run: later rows are cut from every output."""
 
-    def __init__(self, run: Path, logger: LoggerConfig, title: str, total_steps: int, from_step: int):
+    def __init__(self, run: Path, logger: "LoggerConfig", title: str, total_steps: int, from_step: int):
         self._metrics = MetricsFile(run / "metrics.jsonl", from_step)
         self._console: Console = open_console(logger.console, title, run, total_steps, self._metrics.past)
         self._board: Board | None = None

@@ -64,7 +64,7 @@ def _lines(path: Path) -> Iterator[tuple[bytes, Row]]:
         for line in file:
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if line.endswith(b"\n") and isinstance(row, dict) and "step" in row:
                 yield line, row

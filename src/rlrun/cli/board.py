@@ -1,0 +1,40 @@
+"""`rlrun board`: TensorBoard over runs, for this machine only."""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlrun.cli import settings
+from rlrun.errors import ConfigError
+
+HELP = """\
+usage: rlrun board [PATH] [port=6006]
+
+Starts TensorBoard on http://127.0.0.1:<port> over the runs at or below PATH (runs/, if none is given), until Ctrl-C.
+Only this machine can reach it; from another: ssh -L 6006:127.0.0.1:6006 <host>. port=0 takes a free one."""
+
+PORT: settings.Rule = ("a port, 0 to 65535", lambda value: type(value) is int and 0 <= value < 65536)
+
+
+def board(words: Sequence[str]) -> int:
+    if "--help" in words or "-h" in words:
+        print(HELP)
+        return 0
+    places, given = settings.read(words, {"port": PORT})
+    if len(places) > 1:
+        raise ConfigError("one folder at a time; usage: rlrun board [PATH] [port=6006]")
+    folder = Path(places[0] if places else "runs")
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such folder")
+    if importlib.util.find_spec("tensorboard") is None:
+        raise ConfigError("TensorBoard is not installed; pip install tensorboard")
+    sys.stdout.flush()
+    os.execv(sys.executable, command(folder, given.get("port", 6006)))
+
+
+def command(folder: Path, port: int) -> list[str]:
+    """TensorBoard in place of this process, so that signals and the exit code are its own."""
+    where = ["--logdir", str(folder), "--host", "127.0.0.1", "--port", str(port)]
+    return [sys.executable, "-m", "tensorboard.main", *where]

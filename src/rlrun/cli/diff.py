@@ -1,0 +1,78 @@
+"""`rlrun diff`: what differs between two runs, in what was asked for, what ran it, and what came of it."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlrun.cli import settings
+from rlrun.cli.catalogue import print_columns
+from rlrun.config import check
+from rlrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlrun.report.runs import Run
+
+USAGE = "rlrun diff RUN1 RUN2"
+HELP = f"""\
+usage: {USAGE}
+
+Every key of config.yaml, meta.json and summary.json that differs between two runs, with both values, and the first
+step at which their metrics differ (clocks left out)."""
+
+CLOCKS = ("wall_s", "time/", "sys/")
+
+
+def diff(words: Sequence[str]) -> int:
+    if "--help" in words or "-h" in words:
+        print(HELP)
+        return 0
+    places, _ = settings.read(words, {})
+    if len(places) != 2:
+        raise ConfigError(f"two runs are needed; usage: {USAGE}")
+    from rlrun.report.runs import read
+
+    runs = []
+    for place in map(Path, places):
+        if not (place / "config.yaml").is_file():
+            raise ConfigError(f"{place}: not a run (it has no config.yaml)")
+        found, skipped = read([place])
+        if skipped:
+            raise ConfigError(f"{place}: {skipped[0].reason}")
+        runs += found
+    one, other = runs
+    rows = [*_differences("", one.config, other.config)]
+    rows += _differences("meta: ", _lasting(one.meta), _lasting(other.meta))
+    rows += _differences("summary: ", one.summary, other.summary)
+    if rows:
+        print_columns([("key", places[0], places[1]), *rows])
+    print(_metrics(one, other))
+    return 0
+
+
+def _differences(prefix: str, one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    first, second = dict(check.leaves(one)), dict(check.leaves(other))
+    for key in dict.fromkeys([*first, *second]):
+        values = [check.show(side[key]) if key in side else "-" for side in (first, second)]
+        if values[0] != values[1]:
+            yield prefix + key, values[0], values[1]
+
+
+def _lasting(meta: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in meta.items() if key not in ("pid", "resumed")}
+
+
+def _metrics(one: "Run", other: "Run") -> str:
+    """Where the two curves part."""
+    first, second = ({row["step"]: _timeless(row) for row in run.rows} for run in (one, other))
+    shared = sorted(first.keys() & second.keys())
+    if not shared:
+        return "metrics: no step in common"
+    for step in shared:
+        keys = [key for key in {**first[step], **second[step]} if first[step].get(key) != second[step].get(key)]
+        if keys:
+            return f"metrics: differ from step {step:,} on ({', '.join(keys[:3])}{', ...' * (len(keys) > 3)})"
+    return f"metrics: equal at all {len(shared)} shared steps, to {shared[-1]:,}"
+
+
+def _timeless(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if not key.startswith(CLOCKS)}

@@ -1,0 +1,182 @@
+"""Runs on disk, read as the work of strangers: what is whole is taken, what is not is named and left out."""
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rlrun.errors import ConfigError
+from rlrun.rundir import CONFIG, LOCK, OVERRIDES, holder, read_config
+from rlrun.telemetry.metrics import Row, read_rows
+
+METRICS = "metrics.jsonl"
+MARKS = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these is a run, or was to become one
+SMALL = 1 << 20  # bytes; meta.json and summary.json have a few thousand
+
+RUNNING, DONE, RESUMABLE, DEAD = "running", "done", "resumable", "dead"
+
+
+@dataclass(frozen=True)
+class Run:
+    path: Path
+    config: dict[str, Any]
+    typed: dict[str, str]  # group choices as typed: algo, env, ...
+    meta: dict[str, Any]
+    summary: dict[str, Any]
+    rows: list[Row]  # finite numbers only, steps ascending
+    faults: list[str]  # what could not be read; the rest is here
+
+    @property
+    def algo(self) -> str:
+        """The catalogue's name, as typed: `double_dqn` where the agent's is `dqn`."""
+        return self.typed.get("algo") or str(self.config["algo"]["name"])
+
+    @property
+    def env(self) -> str:
+        """The environment's id, the same whatever it was called on the command line."""
+        return str(self.config["env"]["id"])
+
+    @property
+    def seed(self) -> Any:
+        return self.config.get("seed")
+
+    @property
+    def total_steps(self) -> int:
+        return int(self.config["trainer"]["total_steps"])
+
+    @property
+    def step(self) -> int:
+        return int(self.rows[-1]["step"]) if self.rows else 0
+
+    @property
+    def host(self) -> str:
+        last = self.meta.get("resumed") or [{}]
+        found = last[-1] if isinstance(last, list) and isinstance(last[-1], dict) else {}
+        return str(found.get("host", self.meta.get("host", "")))
+
+    @cached_property
+    def state(self) -> str:
+        """running: a process holds it; done; resumable: neither, but it has a snapshot; dead: none of these."""
+        if holder(self.path):
+            return RUNNING
+        if self.summary.get("status") == DONE:
+            return DONE
+        return RESUMABLE if (self.path / "snapshots" / "LATEST").is_file() else DEAD
+
+    def last(self, key: str) -> float | None:
+        return next((row[key] for row in reversed(self.rows) if key in row), None)
+
+    def most(self, key: str) -> float | None:
+        return max((row[key] for row in self.rows if key in row), default=None)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    path: Path
+    reason: str
+
+
+def read(places: Iterable[Path]) -> tuple[list[Run], list[Skipped]]:
+    """Every run at or below `places`, once each, and what looked like one or held none."""
+    runs: list[Run] = []
+    skipped: list[Skipped] = []
+    seen: set[Path] = set()
+    for place in places:
+        for path, reason in _find(place):
+            if path.resolve() in seen:
+                continue
+            seen.add(path.resolve())
+            try:
+                if reason:
+                    raise ConfigError(reason)
+                runs.append(_read_run(path))
+            except ConfigError as error:
+                skipped.append(Skipped(path, error.faults[0].removeprefix(f"{path}: ")))
+    return runs, skipped
+
+
+def _find(place: Path) -> Iterator[tuple[Path, str]]:
+    """Folders that are runs, and those that hold none, with the reason."""
+    try:
+        inside = sorted(place.iterdir()) if place.is_dir() else []
+    except OSError as error:
+        yield place, f"cannot be read ({error.strerror})"
+        return
+    names = {entry.name for entry in inside}
+    if names & {*MARKS}:
+        yield place, ""
+        return
+    folders = [entry for entry in inside if entry.is_dir() and not entry.is_symlink() and entry.name[0] != "."]
+    found = [pair for folder in folders for pair in _find(folder)]
+    if any(not reason for _, reason in found):
+        yield from found
+    elif not place.is_dir():
+        yield place, "no such folder"
+    else:
+        yield place, "an empty folder" if not inside else "holds no run"
+
+
+def _read_run(path: Path) -> Run:
+    """Raises ConfigError for what cannot be reported at all."""
+    if not (path / CONFIG).is_file():
+        raise ConfigError(f"not a run, or one that never began (it has no {CONFIG})")
+    config = read_config(path / CONFIG)
+    _check_config(config)
+    faults: list[str] = []
+    meta, summary = _small(path / "meta.json", faults), _small(path / "summary.json", faults)
+    return Run(path, config, _typed(path / OVERRIDES), meta, summary, _rows(path / METRICS, faults), faults)
+
+
+def _check_config(config: dict[str, Any]) -> None:
+    for section, key, kind in (("algo", "name", str), ("env", "id", str), ("trainer", "total_steps", int)):
+        part = config.get(section)
+        if not isinstance(part, dict) or not isinstance(part.get(key), kind):
+            raise ConfigError(f"not a run of rlrun ({CONFIG} has no {section}.{key})")
+
+
+def _rows(path: Path, faults: list[str]) -> list[Row]:
+    try:
+        found = read_rows(path)
+        lines = path.read_bytes().count(b"\n")
+    except OSError as error:
+        faults.append(f"{METRICS}: {error.strerror}")
+        return []
+    rows: dict[int, Row] = {}
+    for row in found:
+        numbers = {key: value for key, value in row.items() if type(value) in (int, float) and math.isfinite(value)}
+        if type(numbers.get("step")) is int and numbers["step"] >= 0:
+            rows[numbers["step"]] = rows.get(numbers["step"], {}) | numbers
+    lost = lines - len(found) + sum(type(row["step"]) is not int for row in found)
+    if lost > 0:
+        faults.append(f"{METRICS}: {lost} line{'s' * (lost != 1)} cannot be read")
+    return [rows[step] for step in sorted(rows)]
+
+
+def _small(path: Path, faults: list[str]) -> dict[str, Any]:
+    """A small JSON file. {} where it is missing; a fault where it is damaged."""
+    try:
+        with path.open("rb") as file:
+            values = json.loads(file.read(SMALL))
+        if not isinstance(values, dict):
+            raise ValueError
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError):
+        faults.append(f"{path.name}: cannot be read")
+        return {}
+    return values
+
+
+def _typed(path: Path) -> dict[str, str]:
+    import yaml
+
+    try:
+        text = path.read_text(encoding="utf-8")[:SMALL]
+        words = yaml.safe_load(text) if "&" not in text else []
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return {}
+    pairs = (word.partition("=") for word in words or () if isinstance(word, str)) if isinstance(words, list) else ()
+    return {key: value for key, equals, value in pairs if equals}
