@@ -14,6 +14,7 @@ COMMANDS = {
     "train": "train an algorithm on an environment, or sweep over many with -m",
     "resume": "go on with a run from its latest snapshot",
     "eval": "measure a run's best agent in fresh environments; film it, record it",
+    "report": "curves, statistics and intervals over runs: one HTML file",
     "status": "every run: state, progress, last return, time left",
     "diff": "what differs between two runs",
     "board": "TensorBoard over runs, on this machine",
@@ -32,6 +33,7 @@ usage: rlrun <command> ...
   rlrun train -m algo=sac env=HalfCheetah,Hopper seed=0,1,2
   rlrun resume runs/sac-HalfCheetah/<run>
   rlrun show algo=sac env=HalfCheetah
+  rlrun report runs/
 
 `rlrun <command> --help` says more. `rlrun --version` prints the version."""
 

@@ -1,0 +1,96 @@
+"""`rlrun report`: curves, statistics and intervals over runs, as one HTML file with pictures and tables beside it."""
+
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlrun.cli import settings
+from rlrun.errors import ConfigError, RlrunError
+
+USAGE = "rlrun report PATHS... [out=report] [by=algo.gamma] [baseline=PATHS] [steps=1e5,5e5] [score=KEY]"
+HELP = f"""\
+usage: {USAGE}
+
+Groups every run at or below PATHS by algorithm and environment, and writes OUT/index.html: learning curves, final and
+best scores, performance profiles, probabilities of improvement, time and memory, what differs, and what was skipped.
+
+  out=report           the folder to write to
+  by=algo.gamma        group by this key of the config as well; by=algo.gamma,seed: by several
+  baseline=PATHS       compare with the runs there, method by method; several with commas
+  steps=1e5,5e5        steps of the table of scores; default: quarters of the shortest method
+  score=eval/return_mean   the key of metrics.jsonl that is compared
+
+  rlrun report runs/
+  rlrun report runs/sac-* by=algo.tau
+  rlrun report runs/mine baseline=runs/theirs out=compared"""
+
+RULES: dict[str, settings.Rule] = {
+    "out": settings.TEXT,
+    "by": ("keys of the config, with commas", lambda value: isinstance(value, str)),
+    "baseline": settings.TEXT,
+    "steps": ("whole numbers, with commas", lambda value: _whole(value) is not None),
+    "score": settings.TEXT,
+}
+
+
+def report(words: Sequence[str]) -> int:
+    if "--help" in words or "-h" in words:
+        print(HELP)
+        return 0
+    places, given = settings.read(words, RULES)
+    if not places:
+        raise ConfigError(f"no runs given; usage: {USAGE}")
+    began = time.perf_counter()
+    out = Path(given.get("out", "report"))
+    made = build(places, given, shlex.join(["rlrun", "report", *words]))
+    try:
+        page = made.write(out)
+    except OSError as error:
+        raise RlrunError(f"{error.filename or out}: cannot be written ({error.strerror})") from None
+    for folder in made.skipped:
+        print(f"skipped {folder.path}: {folder.reason}")
+    for path, reason in made.comparison.aside.items():
+        print(f"not counted {path}: {reason}")
+    print(f"{page}: {len(made.runs)} runs, {time.perf_counter() - began:.1f} s")
+    return 0
+
+
+def build(places: Sequence[str], given: dict[str, Any], command: str) -> Any:
+    """The report, not yet written. ConfigError where there is nothing to report."""
+    from rlrun.config.check import ABSENT, lookup
+    from rlrun.report.compare import BASELINE, SCORE, compare, joined
+    from rlrun.report.page import Report
+    from rlrun.report.runs import read
+
+    by, score = _names(given.get("by", "")), given.get("score", SCORE)
+    runs, skipped = read(map(Path, places))
+    if not runs:
+        raise ConfigError(*[f"{folder.path}: {folder.reason}" for folder in skipped])
+    unknown = [key for key in by if all(lookup(key, run.config) is ABSENT for run in runs)]
+    if unknown:
+        raise ConfigError(*[f"by={key}: no run has this key" for key in unknown])
+    comparison = compare(runs, by, score)
+    if "baseline" in given:
+        theirs, lost = read(map(Path, _names(given["baseline"])))
+        if not theirs:
+            raise ConfigError(*[f"baseline={folder.path}: {folder.reason}" for folder in lost])
+        comparison = joined(comparison, compare(theirs, by, score, BASELINE))
+        runs, skipped = [*runs, *theirs], [*skipped, *lost]
+    return Report(comparison, runs, skipped, score, by, _whole(given.get("steps", "")) or [], command)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _whole(value: Any) -> list[int] | None:
+    """Steps as typed; None for what is none."""
+    try:
+        numbers = [float(part) for part in str(value).split(",") if part.strip()]
+    except ValueError:
+        return None
+    return (
+        [int(number) for number in numbers] if all(number >= 0 and number.is_integer() for number in numbers) else None
+    )

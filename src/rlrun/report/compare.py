@@ -1,0 +1,204 @@
+"""Methods against environments: which runs count, on which steps they are compared, and what they scored."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from rlrun.config import check
+from rlrun.report.runs import DONE, Run
+from rlrun.report.statistics import Array, interval, iqm
+
+POINTS = 120  # of a curve, at most
+SCORE = "eval/return_mean"
+BASELINE = " (baseline)"  # after the name of a method from the other set
+
+
+@dataclass(frozen=True)
+class Series:
+    """The evaluations of one run."""
+
+    run: Run
+    steps: Array
+    values: Array
+
+    def at(self, step: float) -> float:
+        """The score of the last evaluation up to `step`; NaN before the first."""
+        place = int(np.searchsorted(self.steps, step, "right")) - 1
+        return float(self.values[place]) if place >= 0 else float("nan")
+
+    @property
+    def ended(self) -> bool:
+        return self.run.state == DONE or self.run.step >= self.run.total_steps
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one environment. `counted` are the runs behind every statistic; `aside` says why others are not."""
+
+    method: str
+    env: str
+    series: list[Series]  # of all runs that have evaluations
+    counted: list[Series]
+    aside: dict[Path, str]
+    points: int = POINTS
+
+    @cached_property
+    def horizon(self) -> float:
+        """The step up to which all counted runs have come."""
+        return min(float(one.steps[-1]) for one in self.counted)
+
+    @cached_property
+    def grid(self) -> Array:
+        """Steps of the mean curves: those of the evaluations where all counted runs share them, else evenly spaced."""
+        first, *others = (one.steps[one.steps <= self.horizon] for one in self.counted)
+        if len(first) <= self.points and all(np.array_equal(first, other) for other in others):
+            return first
+        return np.linspace(max(float(one.steps[0]) for one in self.counted), self.horizon, self.points)
+
+    @cached_property
+    def curves(self) -> Array:
+        """[runs, points], between evaluations along straight lines."""
+        return np.array([np.interp(self.grid, one.steps, one.values) for one in self.counted])
+
+    @cached_property
+    def band(self) -> tuple[Array, Array]:
+        return interval([self.curves])
+
+    @cached_property
+    def centre(self) -> Array:
+        return iqm(self.curves, 0)
+
+    @cached_property
+    def final(self) -> Array:
+        """[runs]: the last evaluation up to the horizon."""
+        return np.array([one.at(self.horizon) for one in self.counted])
+
+    @cached_property
+    def best(self) -> Array:
+        """[runs]: the best evaluation up to the horizon."""
+        return np.array([one.values[one.steps <= self.horizon].max() for one in self.counted])
+
+
+class Comparison:
+    """All cells of a report, methods and environments in a fixed order."""
+
+    def __init__(self, cells: Sequence[Cell], silent: dict[Path, str]):
+        self.cells = {(cell.method, cell.env): cell for cell in cells}
+        self.methods = [*dict.fromkeys(cell.method for cell in cells)]
+        self.envs = sorted({cell.env for cell in cells})
+        self.aside = {**silent, **{path: why for cell in cells for path, why in cell.aside.items()}}
+
+        self.names = {one.run.path: cell.method for cell in cells for one in cell.series}
+
+    def of(self, method: str) -> list[Cell]:
+        return [self.cells[method, env] for env in self.envs if (method, env) in self.cells]
+
+    def on(self, env: str) -> list[Cell]:
+        return [self.cells[method, env] for method in self.methods if (method, env) in self.cells]
+
+    @cached_property
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """Per environment the lowest and the highest evaluation of all counted runs: 0 and 1 of normalised scores."""
+        pools = {env: [one.values for cell in self.on(env) for one in cell.counted] for env in self.envs}
+        return {env: (float(np.min(np.hstack(pool))), float(np.max(np.hstack(pool)))) for env, pool in pools.items()}
+
+    def normalised(self, cell: Cell, scores: Array) -> Array:
+        low, high = self.bounds[cell.env]
+        return (scores - low) / (high - low) if high > low else np.full_like(scores, 0.5)
+
+    def strata(self, method: str, what: str = "final") -> list[Array]:
+        """Normalised scores of a method, one stratum for each environment."""
+        return [self.normalised(cell, getattr(cell, what)) for cell in self.of(method)]
+
+    def shared(self, x: str, y: str) -> tuple[list[Array], list[Array]]:
+        """Final scores of two methods on the environments that both have."""
+        envs = [env for env in self.envs if (x, env) in self.cells and (y, env) in self.cells]
+        return [self.cells[x, env].final for env in envs], [self.cells[y, env].final for env in envs]
+
+
+def compare(runs: Iterable[Run], by: Sequence[str] = (), score: str = SCORE, mark: str = "") -> Comparison:
+    """Runs grouped by algorithm, the keys `by`, and environment. `mark` is added to the names of the methods."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in sorted(runs, key=lambda run: (run.algo, str(run.path))):
+        groups.setdefault((method(run, by) + mark, run.env), []).append(run)
+    silent: dict[Path, str] = {}
+    cells = []
+    total = len(groups)
+    for (name, env), members in groups.items():
+        series = []
+        for run in members:
+            pairs = [(row["step"], row[score]) for row in run.rows if score in row]
+            if pairs:
+                series.append(Series(run, *np.array(pairs, float).T))
+            else:
+                silent[run.path] = f"no {score} yet" if run.rows else "no rows yet"
+        if series:
+            counted, aside = _count(series)
+            cells.append(Cell(name, env, series, counted, aside, max(12, min(POINTS, 3000 // total))))
+    return Comparison(cells, silent)
+
+
+def rivals(comparison: Comparison) -> list[tuple[str, str]]:
+    """Pairs of methods to be compared: namesakes where there is a baseline, else all with all."""
+    names = comparison.methods
+    namesakes = [(name, name + BASELINE) for name in names if name + BASELINE in names]
+    if namesakes:
+        return namesakes
+    every = [(x, y) for index, x in enumerate(names) for y in names[index + 1 :]]
+    return [(x, y) for x, y in every if x.endswith(BASELINE) != y.endswith(BASELINE)] or every
+
+
+def joined(one: Comparison, other: Comparison) -> Comparison:
+    """Two comparisons as one, a method next to its namesake."""
+    cells = [*one.cells.values(), *other.cells.values()]
+    return Comparison(sorted(cells, key=lambda cell: cell.method), {**one.aside, **other.aside})
+
+
+def method(run: Run, by: Sequence[str] = ()) -> str:
+    """`sac`, or `sac, gamma=0.9` by `algo.gamma`."""
+    parts = [run.algo]
+    for key in by:
+        value = check.lookup(key, run.config)
+        parts.append(f"{key.rpartition('.')[2]}={'-' if value is check.ABSENT else check.show(value)}")
+    return ", ".join(parts)
+
+
+def _count(series: list[Series]) -> tuple[list[Series], dict[Path, str]]:
+    """Runs at their end count; where none is, all do, up to where the shortest is. Of twins only the longest counts."""
+    aside: dict[Path, str] = {}
+    longest: dict[str, Series] = {}
+    for one in sorted(series, key=lambda one: one.run.step):
+        key = _identity(one.run)
+        if key in longest:
+            aside[longest[key].run.path] = f"same config and seed as {one.run.path}"
+        longest[key] = one
+    distinct = [one for one in series if one in longest.values()]
+    ended = [one for one in distinct if one.ended]
+    if ended:
+        aside |= {
+            one.run.path: f"{one.run.state} at {one.run.step:,} of {one.run.total_steps:,} steps"
+            for one in distinct
+            if one not in ended
+        }
+    return ended or distinct, aside
+
+
+def _identity(run: Run) -> str:
+    """What decides every number of a run."""
+    own = {key: value for key, value in run.config.items() if key not in ("run_dir", "name", "logger", "resume")}
+    return check.show(own)
+
+
+def differences(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+    """Config keys that differ between runs, and all their values. Seeds and folders are to differ."""
+    leaves = [dict(check.leaves(run.config)) for run in runs]
+    keys = dict.fromkeys(key for config in leaves for key in config)
+    found = []
+    for key in keys:
+        values = [*dict.fromkeys(check.show(config[key]) if key in config else "-" for config in leaves)]
+        if len(values) > 1 and key not in ("seed", "run_dir", "name") and not key.startswith("logger."):
+            found.append((key, values))
+    return found

@@ -1,0 +1,100 @@
+"""Which runs count, on which steps, and what is said about them: small tables worked out by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_runs import make_run
+
+from rlrun.report.compare import BASELINE, compare, differences, joined, method, rivals
+from rlrun.report.figures import pairs
+from rlrun.report.runs import read
+
+
+def test_runs_are_put_together_by_algorithm_and_environment(tmp_path: Path) -> None:
+    for seed, last in enumerate([1.0, 2.0, 3.0, 10.0]):
+        make_run(tmp_path / f"a{seed}", {50: 0.0, 100: last}, seed=seed)
+    make_run(tmp_path / "b", {50: 5.0, 100: 4.0}, algo="sac", env="Hopper-v5")
+    found = compare(read([tmp_path])[0])
+    assert (found.methods, found.envs) == (["ppo", "sac"], ["CartPole-v1", "Hopper-v5"])
+    ppo, sac = found.cells["ppo", "CartPole-v1"], found.cells["sac", "Hopper-v5"]
+    assert ppo.final.tolist() == [1, 2, 3, 10] and sac.best.tolist() == [5.0]
+    assert ppo.grid.tolist() == [50, 100] and ppo.centre.tolist() == [0, 2.5]
+    assert found.bounds == {"CartPole-v1": (0.0, 10.0), "Hopper-v5": (4.0, 5.0)}
+    assert found.strata("ppo")[0].tolist() == [0.1, 0.2, 0.3, 1.0]
+
+
+def test_by_a_key_of_the_config(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {100: 1.0}, gamma=0.9)
+    make_run(tmp_path / "b", {100: 2.0}, gamma=0.99)
+    make_run(tmp_path / "c", {100: 3.0}, algo="cem")
+    runs, _ = read([tmp_path])
+    assert compare(runs, by=["algo.gamma"]).methods == ["cem, gamma=-", "ppo, gamma=0.9", "ppo, gamma=0.99"]
+    assert method(runs[0], ["algo.gamma", "seed"]) == "ppo, gamma=0.9, seed=0"
+    assert differences([run for run in runs if run.algo == "ppo"]) == [("algo.gamma", ["0.9", "0.99"])]
+
+
+def test_steps_that_differ_meet_on_straight_lines(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {20: 0.0, 100: 8.0}, seed=0)
+    make_run(tmp_path / "b", {40: 4.0, 104: 4.0}, seed=1)
+    cell = compare(read([tmp_path])[0]).cells["ppo", "CartPole-v1"]
+    assert cell.horizon == 100 and (cell.grid[0], cell.grid[-1]) == (40, 100)
+    assert cell.curves[0].tolist() == pytest.approx((cell.grid / 10 - 2).tolist())
+    assert cell.final.tolist() == [8.0, 4.0], "of an evaluation that was done, not of a line"
+
+
+def test_runs_that_ended_early_do_not_count_beside_whole_ones(tmp_path: Path) -> None:
+    make_run(tmp_path / "whole", {50: 1.0, 100: 2.0}, seed=0)
+    make_run(tmp_path / "short", {50: 9.0}, status="failed", seed=1)
+    found = compare(read([tmp_path])[0])
+    cell = found.cells["ppo", "CartPole-v1"]
+    assert cell.final.tolist() == [2.0] and len(cell.series) == 2
+    assert found.aside == {tmp_path / "short": "resumable at 50 of 100 steps"}
+
+
+def test_where_none_is_whole_all_count_up_to_the_shortest(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {20: 1.0, 40: 2.0}, status=None, seed=0)
+    make_run(tmp_path / "b", {20: 3.0, 40: 4.0, 60: 5.0}, status=None, seed=1)
+    found = compare(read([tmp_path])[0])
+    cell = found.cells["ppo", "CartPole-v1"]
+    assert cell.horizon == 40 and cell.final.tolist() == [2.0, 4.0] and not found.aside
+
+
+def test_a_run_done_twice_counts_once(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {50: 1.0}, status=None, seed=0)
+    make_run(tmp_path / "b", {50: 1.0, 100: 2.0}, seed=0)
+    make_run(tmp_path / "c", {50: 1.0, 100: 3.0}, seed=1)
+    found = compare(read([tmp_path])[0])
+    assert found.cells["ppo", "CartPole-v1"].final.tolist() == [2.0, 3.0]
+    assert found.aside == {tmp_path / "a": f"same config and seed as {tmp_path / 'b'}"}
+
+
+def test_runs_without_the_score_are_set_aside(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {})
+    make_run(tmp_path / "b", {100: 1.0}, seed=1)
+    found = compare(read([tmp_path])[0])
+    assert found.aside == {tmp_path / "a": "no rows yet"}
+    none = compare(read([tmp_path])[0], score="eval/nothing")
+    assert none.methods == [] and none.aside[tmp_path / "b"] == "no eval/nothing yet"
+
+
+def test_a_baseline_stands_beside_its_namesake(tmp_path: Path) -> None:
+    for seed in range(3):
+        make_run(tmp_path / "mine" / f"{seed}", {100: 10.0 + seed}, seed=seed)
+        make_run(tmp_path / "theirs" / f"{seed}", {100: 9.0 + seed}, seed=seed)
+    make_run(tmp_path / "mine" / "sac", {100: 1.0}, algo="sac")
+    mine, theirs = (read([tmp_path / side])[0] for side in ("mine", "theirs"))
+    found = joined(compare(mine), compare(theirs, mark=BASELINE))
+    assert found.methods == ["ppo", "ppo (baseline)", "sac"]
+    assert rivals(found) == [("ppo", "ppo (baseline)")]
+    ((x, y, chance, (low, high)),) = pairs(found)
+    # 10, 11, 12 against 9, 10, 11: wins 1 + 2 + 3 of 9, ties 2 halves
+    assert (x, y, chance) == ("ppo", "ppo (baseline)", pytest.approx((6 + 2 / 2) / 9))
+    assert low <= chance <= high
+
+
+def test_pairs_put_the_likelier_winner_first(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {100: 1.0})
+    make_run(tmp_path / "b", {100: 2.0}, algo="sac")
+    ((x, y, chance, ends),) = pairs(compare(read([tmp_path])[0]))
+    assert (x, y, chance) == ("sac", "ppo", 1.0) and np.isnan(ends).all()
