@@ -53,7 +53,7 @@ def report(words: Sequence[str]) -> int:
         print(f"skipped {folder.path}: {folder.reason}")
     for path, reason in made.comparison.aside.items():
         print(f"not counted {path}: {reason}")
-    print(f"{page}: {len(made.runs)} runs, {time.perf_counter() - began:.1f} s")
+    print(f"{page}: {len(made.runs)} run{'s' * (len(made.runs) != 1)}, {time.perf_counter() - began:.1f} s")
     return 0
 
 

@@ -27,7 +27,7 @@ WIDTH = 9.0  # inches
 LINES = 400  # thin lines of single runs are drawn up to so many
 PAIRS = 21  # of methods, in the picture of improvements; the table has all
 
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "font.family": "sans-serif", "font.size": 9.5, "axes.titlesize": 10, "axes.titleweight": "bold",
     "axes.titlelocation": "left", "axes.edgecolor": DIM, "axes.labelcolor": DIM, "axes.spines.top": False,
     "axes.spines.right": False, "axes.linewidth": 0.8, "axes.grid": True, "axes.axisbelow": True,
@@ -80,7 +80,8 @@ def draw(comparison: Comparison, score: str) -> Iterator[Picture]:
             yield Picture("overview", "Final scores over all environments, normalised", _overview(comparison, look))
         yield Picture("curves", "Learning curves", _curves(comparison, look, score))
         yield Picture("final", "Final score of every run", _final(comparison, look))
-        yield Picture("profile", "Performance profiles of normalised final scores", _profiles(comparison, look))
+        if any(len(cell.counted) > 1 for cell in comparison.cells.values()):
+            yield Picture("profile", "Performance profiles of normalised final scores", _profiles(comparison, look))
         if len(comparison.methods) > 1:
             yield Picture("improvement", "Probability of improvement", _improvements(comparison))
 

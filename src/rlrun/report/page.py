@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rlrun import __version__
-from rlrun.report.compare import Comparison, differences, method
+from rlrun.report.compare import Cell, Comparison, differences, method
 from rlrun.report.figures import Picture, draw, pairs
 from rlrun.report.runs import Run, Skipped
 from rlrun.report.statistics import interval, iqm
@@ -24,7 +24,7 @@ class Table:
     name: str
     title: str
     header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    rows: Sequence[Sequence[object]]
     numeric: Sequence[int] = ()
     note: str = ""
     raw: Sequence[Sequence[object]] = field(default=())
@@ -50,14 +50,16 @@ class Report:
         folder.mkdir(parents=True, exist_ok=True)
         pictures = {picture.name: picture for picture in draw(self.comparison, self.score)} if self.cells else {}
         tables = {table.name: table for table in self.tables()}
-        for part in (*pictures.values(), *tables.values()):
-            part.save(folder)
+        for picture in pictures.values():
+            picture.save(folder)
+        for table in tables.values():
+            table.save(folder)
         page = folder / "index.html"
         page.write_text(self._html(pictures, tables), encoding="utf-8")
         return page
 
     @property
-    def cells(self) -> list[object]:
+    def cells(self) -> list[Cell]:
         return [*self.comparison.cells.values()]
 
     def tables(self) -> list[Table]:

@@ -25,7 +25,7 @@ def iqm(scores: ArrayLike, axis: int = -1) -> Array:
 
 
 def mean(scores: ArrayLike, axis: int = -1) -> Array:
-    return np.asarray(np.mean(scores, axis))
+    return np.asarray(np.asarray(scores, float).mean(axis))
 
 
 def interval(
@@ -92,7 +92,7 @@ def _ends(found: Array, sizes: Sequence[int], level: float) -> tuple[Array, Arra
     """Percentiles of a bootstrap distribution [draws, ...], moved out for what a bootstrap of few runs leaves out.
 
     n runs drawn from n vary by (n-1)/n too little, and their spread is itself a guess. The expanded percentile interval
-    takes the percentiles of -t sqrt(n/(n-1)) instead of those of -z (Hesterberg, arXiv 1411.5279, section 3.3).
+    takes the percentiles of -t sqrt(n/(n-1)) instead of those of -z (Hesterberg, arXiv 1411.5279).
     """
     freedom = sum(sizes) - len(sizes)
     if freedom == 0:
