@@ -156,9 +156,9 @@ def test_many_runs_stay_small(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_five_algorithms_three_environments_five_seeds_in_ten_seconds(tmp_path: Path) -> None:
     places = runs(tmp_path / "runs", 5, 3, 5, 100)
-    began = time.perf_counter()
+    began = time.process_time()  # of this process, for neighbours must not decide
     build([str(places)], {}, "").write(tmp_path / "out")
-    assert time.perf_counter() - began <= 10
+    assert time.process_time() - began <= 10
 
 
 @pytest.mark.parametrize(

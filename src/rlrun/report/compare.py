@@ -1,6 +1,6 @@
 """Methods against environments: which runs count, on which steps they are compared, and what they scored."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -92,6 +92,9 @@ class Comparison:
         self.aside = {**silent, **{path: why for cell in cells for path, why in cell.aside.items()}}
 
         self.names = {one.run.path: cell.method for cell in cells for one in cell.series}
+
+    def __iter__(self) -> Iterator[Cell]:
+        return (cell for env in self.envs for cell in self.on(env))
 
     def of(self, method: str) -> list[Cell]:
         return [self.cells[method, env] for env in self.envs if (method, env) in self.cells]

@@ -24,6 +24,7 @@ INK, DIM, LINE, PAPER = "#1c2024", "#697077", "#dfe3e6", "#ffffff"
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2)), (0, (2, 1)), (0, (6, 1, 1, 1, 1, 1)))
 MARKERS = "osD^vPX*<>"
 WIDTH = 9.0  # inches
+THRESHOLDS = np.linspace(0, 1, 101)  # of normalised scores, in profiles
 LINES = 400  # thin lines of single runs are drawn up to so many
 PAIRS = 21  # of methods, in the picture of improvements; the table has all
 
@@ -74,13 +75,15 @@ class Look:
 
 def draw(comparison: Comparison, score: str) -> Iterator[Picture]:
     """All pictures, in the order of the page."""
+    if not comparison.methods:
+        return
     look = Look(comparison.methods)
     with mpl.rc_context(STYLE):
         if len(comparison.envs) > 1:
             yield Picture("overview", "Final scores over all environments, normalised", _overview(comparison, look))
         yield Picture("curves", "Learning curves", _curves(comparison, look, score))
         yield Picture("final", "Final score of every run", _final(comparison, look))
-        if any(len(cell.counted) > 1 for cell in comparison.cells.values()):
+        if any(len(cell.counted) > 1 for cell in comparison):
             yield Picture("profile", "Performance profiles of normalised final scores", _profiles(comparison, look))
         if len(comparison.methods) > 1:
             yield Picture("improvement", "Probability of improvement", _improvements(comparison))
@@ -107,7 +110,7 @@ def _overview(comparison: Comparison, look: Look) -> Figure:
 
 def _curves(comparison: Comparison, look: Look, score: str) -> Figure:
     figure, axes = _panels(comparison, 2.35)
-    singles = sum(len(cell.series) for cell in comparison.cells.values()) <= LINES
+    singles = sum(len(cell.series) for cell in comparison) <= LINES
     for axis, env in zip(axes, comparison.envs, strict=True):
         for cell in comparison.on(env):
             if singles:
@@ -155,12 +158,11 @@ def _final(comparison: Comparison, look: Look) -> Figure:
 def _profiles(comparison: Comparison, look: Look) -> Figure:
     figure = Figure((WIDTH, 3.3), layout="constrained")
     axis = figure.subplots()
-    thresholds = np.linspace(0, 1, 101)
     for name in comparison.methods:
         strata = comparison.strata(name)
-        low, high = profile_interval(strata, thresholds)
-        axis.fill_between(thresholds, low, high, color=look.colour(name), alpha=0.13, linewidth=0)
-        axis.plot(thresholds, profile(strata, thresholds), **look.line(name))
+        low, high = profile_interval(strata, THRESHOLDS)
+        axis.fill_between(THRESHOLDS, low, high, color=look.colour(name), alpha=0.13, linewidth=0)
+        axis.plot(THRESHOLDS, profile(strata, THRESHOLDS), **look.line(name))
     axis.set(xlabel="normalised score", ylabel="fraction of runs above it", ylim=(-0.02, 1.02), xlim=(0, 1))
     look.legend(figure)
     return figure
