@@ -40,7 +40,7 @@ def test_status_has_a_line_for_every_run(tmp_path: Path, capsys: Any, monkeypatc
         holding.release()
     assert (code, err) == (0, [])
     rows = [line.split() for line in out]
-    assert rows[0] == ["state", "done", "step", "return", "left", "ago", "host", "run"]
+    assert rows[0] == ["state", "progress", "step", "return", "left", "ago", "host", "run"]
     assert rows[1] == ["done", "100%", "100", "5.000", "far", "runs/a"]
     # 60 of 100 steps are left at 10 steps a second
     assert rows[2][:5] == ["running", "40%", "40", "2.000", "0:06"] and rows[2][-1] == "runs/b"
@@ -69,6 +69,8 @@ def test_report_writes_a_page_and_says_what_it_left_out(tmp_path: Path, capsys: 
     assert (code, err) == (0, [])
     assert out[0] == "skipped runs/empty: an empty folder"
     assert out[-1].startswith("report/index.html: 4 runs, ")
+    assert say(capsys, "report", ".", "baseline=old")[1][-1].startswith("report/index.html: 4 runs, "), "each once"
+    say(capsys, "report", "runs", "baseline=old", "steps=50,1e2", "by=trainer.eval_every")
     text = (tmp_path / "report" / "index.html").read_text()
     assert "ppo, eval_every=10 (baseline)" in text
     assert "rlrun report runs baseline=old steps=50,1e2 by=trainer.eval_every" in text
@@ -81,7 +83,7 @@ def test_report_writes_a_page_and_says_what_it_left_out(tmp_path: Path, capsys: 
         (["report", "nowhere"], "error: nowhere: no such folder"),
         (["report", "runs", "by=algo.gama"], "error: by=algo.gama: no run has this key"),
         (["report", "runs", "steps=soon"], "error: steps=soon: must be whole numbers, with commas"),
-        (["report", "runs", "baseline=nowhere"], "error: baseline=nowhere: no such folder"),
+        (["report", "runs", "baseline=nowhere"], "error: nowhere: no such folder"),
         (["report", "runs", "outt=x"], "error: outt: unknown key; did you mean out?"),
         (["report", "runs", "out=runs/0/config.yaml"], "error: runs/0/config.yaml: cannot be written (File exists)"),
         (["diff", "runs/0"], "error: two runs are needed; usage: rlrun diff RUN1 RUN2"),

@@ -148,6 +148,19 @@ def test_one_run_alone_and_none_that_was_evaluated(tmp_path: Path) -> None:
     assert "Nothing to compare yet" in text and "no rows yet" in text
 
 
+def test_hostile_names_and_numbers_do_no_harm(tmp_path: Path) -> None:
+    for seed, value in enumerate([1.0, -1e99, 1e99]):
+        make_run(tmp_path / "runs" / f"{seed}", {100: value}, algo="$\\frac{$<i>", env="]]><x/>$", seed=seed)
+    with (tmp_path / "runs" / "0" / "metrics.jsonl").open("a") as file:
+        file.write(f'{{"step": 1{"0" * 400}, "eval/return_mean": 1e300}}\n{{"step": -5}}\n{{"step": true}}\n')
+    made = build([str(tmp_path / "runs")], {}, "")
+    assert made.runs[0].rows[-1]["step"] == 100
+    made.write(tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    Sound(text)
+    assert "<i>" not in text and "<x/>" not in text
+
+
 def test_many_runs_stay_small(tmp_path: Path) -> None:
     build([str(runs(tmp_path / "runs", 6, 12, 2, 40))], {}, "").write(tmp_path / "out")
     assert (tmp_path / "out" / "index.html").stat().st_size < 2_000_000

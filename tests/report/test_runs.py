@@ -1,6 +1,7 @@
 """Reading runs: whole ones are taken, all others are named, and none of them ends the reading."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,6 +113,18 @@ def test_half_written_files_cost_no_more_than_themselves(tmp_path: Path) -> None
     assert run.faults == [
         "meta.json: cannot be read", "summary.json: cannot be read", "metrics.jsonl: 3 lines cannot be read",
     ]  # fmt: skip
+
+
+def test_pipes_in_place_of_files_hold_nothing_up(tmp_path: Path) -> None:
+    path = make_run(tmp_path / "a", {100: 1.0})
+    for name in ("metrics.jsonl", "meta.json", "overrides.yaml"):
+        (path / name).unlink()
+        os.mkfifo(path / name)
+    (run,), _ = read([path])
+    assert run.faults == ["meta.json: cannot be read", "metrics.jsonl: not a file"]
+    (path / "config.yaml").unlink()
+    os.mkfifo(path / "config.yaml")
+    assert "no config.yaml" in read([path])[1][0].reason
 
 
 def test_a_run_that_has_just_begun_is_a_run(tmp_path: Path) -> None:

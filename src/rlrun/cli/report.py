@@ -4,10 +4,14 @@ import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlrun.cli import settings
 from rlrun.errors import ConfigError, RlrunError
+
+if TYPE_CHECKING:
+    from rlrun.report.page import Report
+    from rlrun.report.runs import Run, Skipped
 
 USAGE = "rlrun report PATHS... [out=report] [by=algo.gamma] [baseline=PATHS] [steps=1e5,5e5] [score=KEY]"
 HELP = f"""\
@@ -57,28 +61,32 @@ def report(words: Sequence[str]) -> int:
     return 0
 
 
-def build(places: Sequence[str], given: dict[str, Any], command: str) -> Any:
+def build(places: Sequence[str], given: dict[str, Any], command: str) -> "Report":
     """The report, not yet written. ConfigError where there is nothing to report."""
     from rlrun.config.check import ABSENT, lookup
     from rlrun.report.compare import BASELINE, SCORE, compare, joined
     from rlrun.report.page import Report
-    from rlrun.report.runs import read
 
     by, score = _names(given.get("by", "")), given.get("score", SCORE)
-    runs, skipped = read(map(Path, places))
-    if not runs:
-        raise ConfigError(*[f"{folder.path}: {folder.reason}" for folder in skipped])
+    runs, skipped = _read(places)
     unknown = [key for key in by if all(lookup(key, run.config) is ABSENT for run in runs)]
     if unknown:
         raise ConfigError(*[f"by={key}: no run has this key" for key in unknown])
-    comparison = compare(runs, by, score)
-    if "baseline" in given:
-        theirs, lost = read(map(Path, _names(given["baseline"])))
-        if not theirs:
-            raise ConfigError(*[f"baseline={folder.path}: {folder.reason}" for folder in lost])
-        comparison = joined(comparison, compare(theirs, by, score, BASELINE))
-        runs, skipped = [*runs, *theirs], [*skipped, *lost]
-    return Report(comparison, runs, skipped, score, by, _whole(given.get("steps", "")) or [], command)
+    theirs, lost = _read(_names(given["baseline"])) if "baseline" in given else ([], [])
+    held = {run.path.resolve() for run in theirs}
+    runs = [run for run in runs if run.path.resolve() not in held]
+    comparison = joined(compare(runs, by, score), compare(theirs, by, score, BASELINE))
+    steps = _whole(given.get("steps", "")) or []
+    return Report(comparison, [*runs, *theirs], [*skipped, *lost], score, by, steps, command)
+
+
+def _read(places: Sequence[str]) -> "tuple[list[Run], list[Skipped]]":
+    from rlrun.report.runs import read
+
+    runs, skipped = read(map(Path, places))
+    if not runs:
+        raise ConfigError(*[f"{folder.path}: {folder.reason}" for folder in skipped])
+    return runs, skipped
 
 
 def _names(text: str) -> list[str]:

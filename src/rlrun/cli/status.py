@@ -41,7 +41,7 @@ def status(words: Sequence[str]) -> int:
         return 0
     runs, skipped = read(map(Path, places or ["runs"]))
     if runs:
-        print_columns([("state", "done", "step", "return", "left", "ago", "host", "run"), *map(_row, runs)])
+        print_columns([("state", "progress", "step", "return", "left", "ago", "host", "run"), *map(_row, runs)])
     for run in runs:
         for fault in run.faults:
             print(f"{run.path}: {fault}")

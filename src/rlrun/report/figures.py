@@ -34,7 +34,8 @@ STYLE: Any = {
     "axes.spines.right": False, "axes.linewidth": 0.8, "axes.grid": True, "axes.axisbelow": True,
     "axes.facecolor": "none", "figure.facecolor": "none", "grid.color": LINE, "grid.linewidth": 0.8, "text.color": INK,
     "axes.titlecolor": INK, "xtick.color": DIM, "ytick.color": DIM, "xtick.major.size": 3, "ytick.major.size": 3,
-    "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "rlrun", "path.simplify_threshold": 0.3,
+    "legend.frameon": False, "svg.fonttype": "none", "svg.hashsalt": "rlrun", "text.parse_math": False,
+    "path.simplify_threshold": 0.3,
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Runs on disk, read as the work of strangers: what is whole is taken, what is not is named and left out."""
 
+import errno
 import json
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +14,7 @@ from rlrun.telemetry.metrics import Row, read_rows
 
 METRICS = "metrics.jsonl"
 MARKS = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these is a run, or was to become one
+HUGE = 1e100  # numbers beyond, and what is none, would only spoil sums
 SMALL = 1 << 20  # bytes; meta.json and summary.json have a few thousand
 
 RUNNING, DONE, RESUMABLE, DEAD = "running", "done", "resumable", "dead"
@@ -139,6 +140,8 @@ def _check_config(config: dict[str, Any]) -> None:
 
 def _rows(path: Path, faults: list[str]) -> list[Row]:
     try:
+        if path.exists() and not path.is_file():  # a pipe would never end
+            raise OSError(errno.EINVAL, "not a file")
         found = read_rows(path)
         lines = path.read_bytes().count(b"\n")
     except OSError as error:
@@ -146,7 +149,7 @@ def _rows(path: Path, faults: list[str]) -> list[Row]:
         return []
     rows: dict[int, Row] = {}
     for row in found:
-        numbers = {key: value for key, value in row.items() if type(value) in (int, float) and math.isfinite(value)}
+        numbers = {key: value for key, value in row.items() if type(value) in (int, float) and abs(value) < HUGE}
         if type(numbers.get("step")) is int and numbers["step"] >= 0:
             rows[numbers["step"]] = rows.get(numbers["step"], {}) | numbers
     lost = lines - len(found) + sum(type(row["step"]) is not int for row in found)
@@ -157,13 +160,15 @@ def _rows(path: Path, faults: list[str]) -> list[Row]:
 
 def _small(path: Path, faults: list[str]) -> dict[str, Any]:
     """A small JSON file. {} where it is missing; a fault where it is damaged."""
+    if not path.exists():
+        return {}
     try:
+        if not path.is_file():
+            raise OSError
         with path.open("rb") as file:
             values = json.loads(file.read(SMALL))
         if not isinstance(values, dict):
             raise ValueError
-    except FileNotFoundError:
-        return {}
     except (OSError, ValueError, RecursionError):
         faults.append(f"{path.name}: cannot be read")
         return {}
@@ -174,7 +179,7 @@ def _typed(path: Path) -> dict[str, str]:
     import yaml
 
     try:
-        text = path.read_text(encoding="utf-8")[:SMALL]
+        text = path.read_text(encoding="utf-8")[:SMALL] if path.is_file() else ""
         words = yaml.safe_load(text) if "&" not in text else []
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
