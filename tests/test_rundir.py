@@ -1,4 +1,5 @@
 import contextlib
+import fcntl
 import os
 import re
 import signal
@@ -231,3 +232,17 @@ def test_a_refused_start_takes_nothing_of_the_user_away(tmp_path):
     run = start(RunDir.create({"run_dir": str(folder)}))
     run.discard()
     assert folder.is_dir() and not list(folder.iterdir())
+
+
+def test_a_look_at_the_holder_keeps_no_run_from_starting():
+    run = start(RunDir.create(NAMED))
+    path = run.path
+    assert f"pid {os.getpid()}" in rundir.holder(path)
+    run.release()
+    assert rundir.holder(path) is None and rundir.holder(path / "nowhere") is None
+    with (path / rundir.LOCK).open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        let_go = threading.Timer(0.02, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
+        let_go.start()
+        RunDir.open(path).release()
+        let_go.join()
