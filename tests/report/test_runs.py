@@ -92,6 +92,7 @@ def test_empty_foreign_and_absent_folders_are_named(tmp_path: Path) -> None:
     (tmp_path / "photos" / "summer").mkdir(parents=True)
     (tmp_path / "photos" / "summer" / "sea.txt").touch()
     (tmp_path / "notes.txt").touch()
+    (tmp_path / "sweeps" / "20260101-000000").mkdir(parents=True)
     runs, skipped = read([tmp_path, tmp_path / "nowhere", tmp_path / "group" / "good"])
     assert [run.path.name for run in runs] == ["good"], "once, though it was named twice"
     assert {(folder.path.name, folder.reason) for folder in skipped} == {

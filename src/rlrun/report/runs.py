@@ -14,6 +14,7 @@ from rlrun.telemetry.metrics import Row, read_rows
 
 METRICS = "metrics.jsonl"
 MARKS = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these is a run, or was to become one
+SWEEPS = "sweeps"  # where Hydra leaves its notes under runs/
 HUGE = 1e100  # numbers beyond, and what is none, would only spoil sums
 SMALL = 1 << 20  # bytes; meta.json and summary.json have a few thousand
 
@@ -116,7 +117,7 @@ def _find(place: Path) -> Iterator[tuple[Path, str]]:
         yield from found
     elif not place.is_dir():
         yield place, "no such folder"
-    else:
+    elif place.name != SWEEPS:
         yield place, "an empty folder" if not inside else "holds no run"
 
 

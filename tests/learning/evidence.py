@@ -1,0 +1,134 @@
+"""What was learned, kept and told: evaluations of finished runs in docs/learning/, and from them docs/learning.md.
+
+    ./scripts/learning runs/ppo-CartPole     # keep these runs, write the table anew
+    ./scripts/learning                       # write the table anew
+
+One file for each algorithm and environment, one line for each run: what was typed, what it ran on, every evaluation.
+A run with the words and the seed of one that is kept takes its place.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlrun.report.runs import Run, read
+from rlrun.report.statistics import interval, iqm
+from rlrun.telemetry.view import clock, number
+
+DOCS = Path(__file__).parents[2] / "docs"
+PLACES = ("run_dir=", "name=", "logger", "resume=", "device=")  # words that change nothing of what is learned
+PACKAGES = ("torch", "gymnasium", "mujoco", "ale-py")
+SCORE = "eval/return_mean"
+
+HEAD = """\
+# What is learned
+
+Written by `./scripts/learning` from the evaluations in [learning/](learning); `./scripts/learning RUNS...` adds runs to
+them. Final: the interquartile mean of the last evaluations of all seeds, with a 95 % bootstrap interval over seeds. The
+threshold is what `tests/learning` demands of a run of so many steps, with how many seeds reached it. Time is that
+of the median run, on whatever machine it ran.
+
+| algorithm | environment | steps | settings | seeds | final | 95 % interval | best | threshold | time |
+|---|---|---:|---|---:|---:|---|---:|---|---:|
+"""
+
+
+def keep(run: Run, folder: Path) -> Path:
+    """Put a finished run into its file. ValueError where it is not finished."""
+    points = [(row["step"], round(row[SCORE], 4)) for row in run.rows if SCORE in row]
+    if run.state != "done" or not points:
+        raise ValueError(f"not finished ({run.state} at {run.step:,} of {run.total_steps:,} steps)")
+    path = folder / f"{run.algo}-{_env(run).replace('/', '_').replace(':', '_')}.json"
+    kept = json.loads(path.read_text())["runs"] if path.exists() else []
+    line = _line(run, points)
+    kept = [old for old in kept if (old["settings"], old["steps"], old["seed"]) != _key(line)] + [line]
+    kept.sort(key=lambda old: (old["settings"], old["steps"], old["seed"]))
+    lines = ",\n".join(f"  {json.dumps(old)}" for old in kept)
+    head = json.dumps({"algo": run.algo, "env": _env(run)}).removesuffix("}")
+    folder.mkdir(exist_ok=True)
+    path.write_text(f'{head}, "runs": [\n{lines}\n]}}\n')
+    return path
+
+
+def table(folder: Path, promises: dict[str, tuple[int, float]]) -> str:
+    """docs/learning.md. `promises`: "algo env" -> (steps, least final return of every seed)."""
+    rows = []
+    for path in sorted(folder.glob("*.json")):
+        kept = json.loads(path.read_text())
+        sets: dict[tuple[str, int], list[dict[str, Any]]] = {}
+        for line in kept["runs"]:
+            sets.setdefault((line["settings"], line["steps"]), []).append(line)
+        rows += [_row(kept, *about, lines, promises) for about, lines in sets.items()]
+    return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _row(
+    kept: dict[str, Any], settings: str, steps: int, lines: list[dict[str, Any]], promises: dict[str, tuple[int, float]]
+) -> list[str]:
+    final = np.array([line["returns"][-1] for line in lines])
+    best = np.array([max(line["returns"]) for line in lines])
+    low, high = map(float, interval([final]))
+    promised_steps, least = promises.get(f"{kept['algo']} {kept['env']}", (0, 0.0))
+    threshold = ""
+    if promised_steps == steps and not settings:
+        threshold = f"{number(least)}: {int((final >= least).sum())} of {len(final)}"
+    span = f"{number(low)} to {number(high)}" if np.isfinite(low) else ""
+    shown = f"`{settings}`" if settings else ""
+    seconds = clock(float(np.median([line["wall_s"] for line in lines])))
+    figures = [str(len(lines)), number(float(iqm(final))), span, number(float(iqm(best))), threshold, seconds]
+    return [f"`{kept['algo']}`", kept["env"], f"{steps:,}", shown, *figures]
+
+
+def _line(run: Run, points: Sequence[tuple[int, float]]) -> dict[str, Any]:
+    steps, returns = zip(*points, strict=True)
+    versions = run.meta.get("versions", {})
+    return {
+        "seed": run.seed,
+        "steps": run.total_steps,
+        "settings": " ".join(_settings(run)),
+        "wall_s": round(run.last("wall_s") or 0.0, 1),
+        "git": run.meta.get("git"),
+        "versions": {name: versions[name] for name in PACKAGES if name in versions},
+        "at": [*steps],
+        "returns": [*returns],
+    }
+
+
+def _settings(run: Run) -> list[str]:
+    """What was typed beside names, seed, and how often to look."""
+    own = {"algo", "env", "seed", "trainer"}
+    words = [f"{key}={value}" for key, value in run.typed.items() if key not in own]
+    return sorted(word for word in words if not word.startswith((*PLACES, "trainer.")))
+
+
+def _env(run: Run) -> str:
+    return run.typed.get("env", run.env)
+
+
+def _key(line: dict[str, Any]) -> tuple[str, int, int]:
+    return line["settings"], line["steps"], line["seed"]
+
+
+def main(places: Iterable[str], docs: Path = DOCS) -> int:
+    from test_thresholds import PROMISES
+
+    runs, skipped = read(map(Path, places))
+    faults = [f"{folder.path}: {folder.reason}" for folder in skipped]
+    for run in runs:
+        try:
+            keep(run, docs / "learning")
+        except ValueError as error:
+            faults.append(f"{run.path}: {error}")
+    (docs / "learning.md").write_text(table(docs / "learning", PROMISES))
+    for fault in faults:
+        print(f"skipped {fault}", file=sys.stderr)
+    print(f"{docs / 'learning.md'}: {len(runs)} runs added" if runs else f"{docs / 'learning.md'} written")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
