@@ -35,7 +35,7 @@ class DiscreteSAC(SAC):
         q = self.critic(batch["obs"])  # [members, batch, actions]
         return q.take_along_dim(batch["action"][None, :, None], -1).squeeze(-1)
 
-    def evaluate(self, obs: Any, critic: nn.Module, over: Join, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(self, obs: Any, critic: nn.Module, noise: Tensor, over: Join) -> tuple[Tensor, Tensor]:
         dist = self.actor(obs)
         probability = dist.logits.softmax(-1)
         return (probability * over(critic(obs))).sum(-1), -dist.entropy()

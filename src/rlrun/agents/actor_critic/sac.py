@@ -66,15 +66,6 @@ class SAC(Agent):
         critic = Value(parts.torso(inputs=("obs", "action"), members=members), members)
         return actor, critic, -float(actions)
 
-    def q(self, batch: Batch) -> Tensor:
-        """What every critic says of the actions that were taken: [members, batch]."""
-        return self.critic(batch["obs"], batch["action"])
-
-    def evaluate(self, obs: Any, critic: nn.Module, over: Join, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """The value of what the policy would do, joined over the members, and its log-probability; [batch]."""
-        action, log_prob = self.actor(obs).sample(noise)
-        return over(critic(obs, action)), log_prob
-
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.actor(obs)
@@ -99,7 +90,7 @@ class SAC(Agent):
         with torch.no_grad():
             asked = slice(None) if subset is None else subset
             next_value, log_prob = self.evaluate(
-                batch["next_obs"], self.target_critic, lambda q: q[asked].amin(0), noise
+                batch["next_obs"], self.target_critic, noise, lambda q: q[asked].amin(0)
             )
             target = td_target(batch["reward"], batch["discount"], next_value - self.temperature * log_prob)
         q = self.q(batch)
@@ -109,7 +100,7 @@ class SAC(Agent):
 
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
-        value, log_prob = self.evaluate(batch["obs"], self.critic, JOINS[self.cfg.actor_value], noise)
+        value, log_prob = self.evaluate(batch["obs"], self.critic, noise, JOINS[self.cfg.actor_value])
         loss = weighted_mean(self.temperature * log_prob - value, batch["weight"])
         self.actor_optim.step(loss)
         metrics = {"actor": loss.detach(), "entropy": -log_prob.detach().mean(), "temperature": self.temperature}
@@ -117,6 +108,15 @@ class SAC(Agent):
             gap = weighted_mean(log_prob.detach() + self.target_entropy, batch["weight"])
             self.temperature_optim.step(-self.log_temperature * gap)
         return metrics
+
+    def q(self, batch: Batch) -> Tensor:
+        """What every critic says of the actions that were taken: [members, batch]."""
+        return self.critic(batch["obs"], batch["action"])
+
+    def evaluate(self, obs: Any, critic: nn.Module, noise: Tensor, over: Join) -> tuple[Tensor, Tensor]:
+        """The value of what the policy would do, joined over the members, and its log-probability; [batch]."""
+        action, log_prob = self.actor(obs).sample(noise)
+        return over(critic(obs, action)), log_prob
 
     @property
     def temperature(self) -> Tensor:
