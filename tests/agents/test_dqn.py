@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from toys import equal, toy, train
+from toys import equal, put, toy, train
 
+from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
+from rlrun.types import Context
 
 Build = Callable[..., Loop]
 
@@ -59,3 +61,36 @@ def test_a_double_target_takes_the_value_of_the_action_that_the_online_network_p
         }  # fmt: skip
         losses.append(agent.update_q(batch, [()] * 3)[0]["q_loss"].item())
     assert losses == [0.5 * (1 + 0.5 * 5) ** 2, 0.5 * (1 + 0.5 * 3) ** 2]
+
+
+def test_targets_may_be_copied_by_steps(build: Build) -> None:
+    loop = build(toy("dqn", **{"algo.target_every": 10, "algo.target_unit": "steps", "algo.target_tau": 1.0}))
+    train(loop, 1)
+    for _ in range(20):  # two steps and one update each
+        loop.tick()
+        same = equal([*loop.agent.target_q.parameters()], [*loop.agent.q.parameters()])
+        assert same == (loop.steps % 10 == 0)
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("algo", ["dqn", "dueling_dqn", "qr_dqn"])
+def test_a_chain_is_valued_as_value_iteration_does(algo: str, double: bool, build: Build) -> None:
+    """Six states in a row; of six actions one goes left, one right, the others stay; past the end is a reward of 1."""
+    state, action = torch.arange(6).repeat_interleave(6), torch.arange(6).repeat(6)
+    move = (action == 1).int() - (action == 0).int()
+    ended = (state == 5) & (action == 1)
+    successor = (state + move).clamp(0, 5)
+    exact = torch.zeros(6, 6)
+    for _ in range(200):
+        exact = (ended + 0.9 * ~ended * exact.amax(1)[successor]).view(6, 6)
+    batch = {
+        "obs": state, "next_obs": successor, "action": action, "reward": ended.float(), "discount": 0.9 * ~ended,
+        "weight": torch.ones(36),
+    }  # fmt: skip
+    values = jobs([f"algo={algo}", "env=Taxi", "preset=none", "network=linear"])[0].values
+    changes = {"algo.learning_rate": 0.03, "algo.target_every": 25, "algo.double": double, "algo.buffer.capacity": 36}
+    quantiles = {"algo.returns.num_quantiles": 2} if algo == "qr_dqn" else {}
+    agent = build(put(values, changes | quantiles | {"algo.anneal_learning_rate": True})).agent
+    for i in range(1000):
+        agent.update(batch, Context(i, i, i / 1000))
+    torch.testing.assert_close(agent.values(torch.arange(6)), exact, atol=1e-2, rtol=0)
