@@ -270,6 +270,21 @@ def test_stacks_and_successors_are_those_a_list_would_have_kept(steps: int) -> N
         assert batch["obs"].dtype == torch.uint8
 
 
+@pytest.mark.parametrize("before", [1, 13, 33])
+@pytest.mark.parametrize("steps", [1, 2, 12, 45])
+def test_a_cleared_buffer_has_only_what_came_since(before: int, steps: int) -> None:
+    kinds = [["truncated", "terminated"], ["truncated", "truncated"]]
+    buffer, film = replay(frames_spec(), capacity=20 * ENVS), Film([[4, 3], [5, 2]], kinds)
+    kept = play(buffer, film, before)
+    buffer.clear()
+    assert len(buffer) == 0
+    film.t, film.stacks = [0] * ENVS, [[film.frame()] * STACK for _ in range(ENVS)]  # new episodes
+    kept += play(buffer, film, steps)
+    assert buffer.first >= before
+    assert len(buffer) == ENVS * min(steps - 1, 20 - 1 - STACK if before + steps > 20 else steps)
+    check_frames(buffer, kept)
+
+
 @pytest.mark.parametrize("steps", [9, 40])
 def test_n_steps_of_frames_lead_to_the_successor_that_a_list_would_have_kept(steps: int) -> None:
     film = Film([[50], [4, 1]], [["truncated"], ["terminated", "truncated"]])
