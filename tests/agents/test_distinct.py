@@ -3,6 +3,7 @@
 Agents are built from their YAML with small networks, and learn from transitions written down here.
 """
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from toys import put, toy
 from rlrun.config.jobs import jobs
 from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
 from rlrun.types import Batch, Context
 
 Build = Callable[..., Loop]
@@ -162,6 +164,21 @@ def asks_two_critics_at_a_time(build: Build, algo: str) -> bool:
     return len(targets) > 1
 
 
+def weighs_every_action(build: Build, algo: str) -> bool:
+    """The target is an expectation over discrete actions: no noise changes it."""
+    try:
+        agent = agent_of(build, algo, "CartPole")
+    except ConfigError:
+        return False
+    batch = transitions(torch.randn(8, 4), torch.zeros(8, dtype=torch.int64), torch.zeros(8), discount=1.0)
+    before = copy.deepcopy(agent.state_dict())
+    losses = []
+    for noise in (torch.zeros(8), torch.full((8,), 9.0)):
+        agent.load_state_dict(before)
+        losses.append(agent.update_critic(batch, noise)["critic"])
+    return bool(losses[0] == losses[1])
+
+
 PROOFS: list[tuple[str, str, Proof]] = [
     ("double_dqn", "dqn", does_not_overestimate),
     ("dueling_dqn", "double_dqn", one_action_teaches_the_others),
@@ -177,6 +194,7 @@ PROOFS: list[tuple[str, str, Proof]] = [
     ("rainbow", "dqn", tells_bad_luck_from_good),
     ("td3", "ddpg", believes_the_least_of_two_critics),
     ("ddpg", "td3", explores_in_swings),
+    ("discrete_sac", "sac", weighs_every_action),
     ("redq", "sac", asks_two_critics_at_a_time),
 ]
 
