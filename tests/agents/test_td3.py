@@ -1,0 +1,71 @@
+"""What TD3 and DDPG do beyond what every algorithm promises."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from toys import toy, train
+
+from rlrun.core.loop import Loop
+from rlrun.types import Batch
+
+Build = Callable[..., Loop]
+
+
+def batch_of(rows: int) -> Batch:
+    draw = torch.Generator().manual_seed(0)
+    return {
+        "obs": torch.randn(rows, 3, generator=draw), "next_obs": torch.randn(rows, 3, generator=draw),
+        "action": 2 * torch.rand(rows, 1, generator=draw) - 1, "reward": torch.randn(rows, generator=draw),
+        "discount": torch.full((rows,), 0.9), "weight": torch.ones(rows),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("delay", [1, 3])
+def test_actor_and_targets_move_with_every_so_many_critic_updates(delay: int, build: Build) -> None:
+    agent: Any = (loop := build(toy("td3", **{"algo.policy_delay": delay}))).agent
+    for updates in range(1, 7):
+        actor, critic, target = (
+            part.clone() for part in (agent.actor_optim.flat, agent.critic_optim.flat, agent.target_critic.slow[0])
+        )
+        train(loop, updates)
+        due = updates % delay == 0
+        assert not torch.equal(critic, agent.critic_optim.flat)
+        assert torch.equal(actor, agent.actor_optim.flat) == (not due)
+        assert torch.equal(target, agent.target_critic.slow[0]) == (not due)
+
+
+def test_the_critics_learn_from_the_least_target_at_a_smoothed_action(build: Build) -> None:
+    agent: Any = build(toy("td3", **{"algo.target_noise": 0.2, "algo.target_noise_clip": 0.5})).agent
+    batch, noise = batch_of(6), torch.tensor([[0.0], [1.0], [-1.0], [2.5], [100.0], [-100.0]])
+    smoothing = torch.tensor([[0.0], [0.2], [-0.2], [0.5], [0.5], [-0.5]])  # 0.2 noise, within 0.5
+    with torch.no_grad():
+        action = (agent.target_actor(batch["next_obs"]) + smoothing).clamp(-1, 1)
+        least = torch.stack([*agent.target_critic(batch["next_obs"], action)]).min(0).values
+        target = batch["reward"] + 0.9 * least
+        errors = [0.5 * ((q - target) ** 2).mean() for q in agent.critic(batch["obs"], batch["action"])]
+    torch.testing.assert_close(agent.update_critic(batch, noise)["critic"], sum(errors))
+
+
+def test_an_actor_update_moves_no_critic(build: Build) -> None:
+    agent: Any = train(build(toy("td3")), 2).agent
+    before = agent.critic_optim.flat.clone()
+    agent.update_actor(batch_of(6))
+    assert torch.equal(before, agent.critic_optim.flat)
+
+
+def test_an_ornstein_uhlenbeck_walk_reverts_and_starts_anew_with_every_episode(build: Build) -> None:
+    agent: Any = build(toy("ddpg", **{"algo.noise_std": 0.01, "algo.noise_theta": 0.2})).agent
+    obs, walks = torch.zeros(4000, 3), []
+    carry: Batch = {"first": torch.ones(4000, dtype=torch.bool)}
+    for _ in range(40):
+        _, extras = agent.act(obs, carry, explore=True)
+        walks.append(extras["carry.noise"].flatten())
+        carry = extras | {"first": torch.zeros(4000, dtype=torch.bool)}
+    assert walks[0].std().item() == pytest.approx(0.01, rel=0.05), "a first step"
+    # x' = 0.8 x + 0.01 n: variance 0.01^2 / (1 - 0.8^2), correlation 0.8
+    assert walks[-1].std().item() == pytest.approx(0.01 / 0.6, rel=0.05)
+    assert torch.corrcoef(torch.stack(walks[-2:]))[0, 1].item() == pytest.approx(0.8, abs=0.03)
+    _, extras = agent.act(obs, carry | {"first": torch.ones(4000, dtype=torch.bool)}, explore=True)
+    assert extras["carry.noise"].std().item() == pytest.approx(0.01, rel=0.05)
