@@ -90,7 +90,7 @@ def test_a_chain_is_valued_as_value_iteration_does(algo: str, double: bool, buil
     values = jobs([f"algo={algo}", "env=Taxi", "preset=none", "network=linear"])[0].values
     changes = {"algo.learning_rate": 0.03, "algo.target_every": 25, "algo.double": double, "algo.buffer.capacity": 36}
     quantiles = {"algo.returns.num_quantiles": 2} if algo == "qr_dqn" else {}
-    agent = build(put(values, changes | quantiles | {"algo.anneal_learning_rate": True})).agent
+    agent = build(put(values, changes | quantiles | {"algo.lr_schedule": {"linear": {}}})).agent
     for i in range(1000):
         agent.update(batch, Context(i, i, i / 1000))
     torch.testing.assert_close(agent.values(torch.arange(6)), exact, atol=1e-2, rtol=0)
