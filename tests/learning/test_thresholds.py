@@ -20,6 +20,7 @@ PROMISES = {
     "dqn CartPole": (50_000, 400.0),
     "c51 CartPole": (50_000, 475.0),
     "qr_dqn CartPole": (50_000, 475.0),
+    "rainbow CartPole": (50_000, 475.0),
     "td3 Pendulum": (10_000, -200.0),
     "ddpg Pendulum": (10_000, -200.0),
     "cem CartPole": (200_000, 475.0),
