@@ -123,7 +123,7 @@ def test_a_signal_before_training_leaves_nothing_behind(workplace):
     program += "from rlrun.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "train", "algo=sac", "env=HalfCheetah", "plugins=[slow]"]
     env = os.environ | {"PYTHONPATH": str(HOME)}
-    codes = {signal.SIGINT: 130, signal.SIGTERM: 143}
+    codes = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 143, signal.SIGUSR2: 143}
     processes = {
         number: subprocess.Popen(
             [*command, f"run_dir={number.name}"], env=env, cwd=workplace, stderr=subprocess.PIPE, text=True

@@ -42,8 +42,7 @@ def test_a_signal_does_not_wait_for_the_compiler(
     resumed = True
     torch.compiler.reset()
     began = time.monotonic()
-    with pytest.raises(SystemExit, match="143"):  # the command line's own way to leave
-        main(["resume", str(run), "trainer.total_steps=60"])
+    assert main(["resume", str(run), "trainer.total_steps=60"]) == 143
     assert time.monotonic() - began < 10
     assert "goes on from its last snapshot" in capsys.readouterr().out
     resumed = False

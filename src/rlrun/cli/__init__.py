@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from rlrun import __version__
+from rlrun.core.signals import CODES, leave
 from rlrun.errors import ConfigError, RlrunError
 
 COMMANDS = {
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if "" not in sys.path:
         sys.path.append("")  # packages in the working directory can be named; installed ones come first
     try:
-        with _sigterm_unwinds():
+        with _signals_unwind():
             return _dispatch(words)
     except RlrunError as error:
         for line in str(error).splitlines():
@@ -80,13 +81,13 @@ def _unknown(command: str, words: list[str]) -> str:
 
 
 @contextmanager
-def _sigterm_unwinds() -> Iterator[None]:
-    """Until training takes signals over, SIGTERM leaves like Ctrl-C: through every `finally`, with code 143."""
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+def _signals_unwind() -> Iterator[None]:
+    """Until training takes signals over, those that stop a run leave like Ctrl-C: through every `finally`, code 143."""
+    free = [number for number in CODES if signal.getsignal(number) is signal.SIG_DFL]
+    for number in free:
+        signal.signal(number, leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in free:
+            signal.signal(number, signal.SIG_DFL)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -50,5 +51,10 @@ class Signals:
         compiling.interrupt()
 
 
+def leave(number: int, frame: FrameType | None) -> None:
+    """The handler of a command that does not train."""
+    sys.exit(CODES[signal.Signals(number)])
+
+
 def foreign(handler: Any) -> bool:
-    return callable(handler) and handler is not signal.default_int_handler
+    return callable(handler) and handler not in (leave, signal.default_int_handler)

@@ -56,7 +56,7 @@ class Stopper:
     def faults(self, run: Disturbed, child: Child, expected: int, twice: bool) -> list[str]:
         faults = run.broken()
         if child.code != expected:
-            faults.append(f"exit code {child.code} where {expected} was due")
+            faults.append(f"exit code {child.code} where {expected} was due: {child.said()[-300:]}")
         if "Traceback" in child.said():
             faults.append(f"a traceback: {child.said()[-500:]}")
         if child.board["began"] >= 0 and not twice:
