@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from rlrun import __version__
-from rlrun.core.signals import CODES, leave
+from rlrun.core.signals import CODES, Leave
 from rlrun.errors import ConfigError, RlrunError
 
 COMMANDS = {
@@ -44,18 +44,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     if "" not in sys.path:
         sys.path.append("")  # packages in the working directory can be named; installed ones come first
+    leave = Leave()
     try:
-        with _signals_unwind():
+        with _handling_signals(leave):
             return _dispatch(words)
-    except RlrunError as error:
-        for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
-        return error.exit_code
+    except Exception as error:
+        # leaving may begin anywhere, and break what it passes through
+        return CODES[leave.number] if leave.number else _told(error)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader of `rlrun list | head` has left
+
+
+def _told(error: Exception) -> int:
+    """The exit code of what went wrong, told in a line per fault; raises what nobody foresaw."""
+    if isinstance(error, BrokenPipeError):  # the reader of `rlrun list | head` has left
         sys.stderr.close()
         return 0
+    if not isinstance(error, RlrunError):
+        raise error
+    for line in str(error).splitlines():
+        print(f"error: {line}", file=sys.stderr)
+    return error.exit_code
 
 
 def _dispatch(words: list[str]) -> int:
@@ -81,13 +90,14 @@ def _unknown(command: str, words: list[str]) -> str:
 
 
 @contextmanager
-def _signals_unwind() -> Iterator[None]:
-    """Until training takes signals over, those that stop a run leave like Ctrl-C: through every `finally`, code 143."""
-    free = [number for number in CODES if signal.getsignal(number) is signal.SIG_DFL]
-    for number in free:
+def _handling_signals(leave: Leave) -> Iterator[None]:
+    """Until training takes signals over."""
+    earlier = {number: signal.getsignal(number) for number in CODES}
+    ours = [number for number, handler in earlier.items() if handler in (signal.SIG_DFL, signal.default_int_handler)]
+    for number in ours:
         signal.signal(number, leave)
     try:
         yield
     finally:
-        for number in free:
-            signal.signal(number, signal.SIG_DFL)
+        for number in ours:
+            signal.signal(number, earlier[number])

@@ -51,10 +51,15 @@ class Signals:
         compiling.interrupt()
 
 
-def leave(number: int, frame: FrameType | None) -> None:
-    """The handler of a command that does not train."""
-    sys.exit(CODES[signal.Signals(number)])
+class Leave:
+    """The handler where nothing is trained yet: out through every `finally`, with the same code."""
+
+    number: signal.Signals | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.number = signal.Signals(number)
+        sys.exit(CODES[self.number])
 
 
 def foreign(handler: Any) -> bool:
-    return callable(handler) and handler not in (leave, signal.default_int_handler)
+    return callable(handler) and not isinstance(handler, Leave) and handler is not signal.default_int_handler
