@@ -15,6 +15,10 @@ Metrics = dict[str, "Tensor"]
 """0-d tensors, detached, on the agent's device; never a float, so that logging alone decides when to synchronise."""
 
 
+MASK = "action_mask"
+"""An entry of a Dict observation, [batch, choices of the action]: 0 where one is forbidden. No input of a network."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """What an agent must know about its environments. Every shape comes from here, never from a config."""

@@ -27,7 +27,7 @@ def layout(name: str, space: Space) -> Layout:
         case spaces.Box() if space.dtype.kind == "f" or space.dtype.itemsize <= 2:
             kind = torch.float32 if space.dtype.kind == "f" else getattr(torch, str(space.dtype))
             return {name: (space.shape, kind)}
-    raise ConfigError(f"algo.buffer: replay cannot store {space}; wrap the environment")
+    raise ConfigError(f"algo.buffer: {space} is not supported, for float32 cannot hold its numbers")
 
 
 def flatten(name: str, value: Any) -> Batch:
@@ -37,12 +37,11 @@ def flatten(name: str, value: Any) -> Batch:
     return {field: part for key, inner in value.items() for field, part in flatten(f"{name}.{key}", inner).items()}
 
 
-def nest(batch: Batch, name: str) -> Any:
-    """The value that `flatten` took apart."""
-    if name in batch:
+def nest(batch: Batch, name: str, space: Space) -> Any:
+    """The value of a space that `flatten` took apart."""
+    if not isinstance(space, spaces.Dict):
         return batch[name]
-    keys = {field.removeprefix(f"{name}.").split(".")[0] for field in batch if field.startswith(f"{name}.")}
-    return {key: nest(batch, f"{name}.{key}") for key in sorted(keys)}
+    return {key: nest(batch, f"{name}.{key}", part) for key, part in space.items()}
 
 
 class Packing:

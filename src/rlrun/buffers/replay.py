@@ -10,7 +10,7 @@ from rlrun.buffers.ring import Ring
 from rlrun.config.schema import PositiveFloat, PositiveInt, config
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
-from rlrun.networks.inputs import is_image
+from rlrun.networks.inputs import is_image, leaves
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics, Spec, Step
 
@@ -50,10 +50,12 @@ class Replay(nn.Module):
         self.cfg, self.spec, self.targets, self.device = cfg, spec, targets, device
         self.stream = Stream(seed, "replay", device)
         self.cleared = 0  # rows before this one are gone, though the ring still holds some
-        self.frames = Frames(spec, rows, device) if is_image(spec.obs) else None
+        images = {".".join(path): leaf.shape or () for path, leaf in leaves(spec.obs) if is_image(leaf)}
+        self.frames = Frames(spec, images, rows, device) if images else None
         if self.frames and rows <= spec.frame_stack + 1:
             raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: too small for stacks of {spec.frame_stack} frames")
-        seen = {} if self.frames else layout("obs", spec.obs) | layout("next_obs", spec.obs)
+        seen = layout("obs", spec.obs) | layout("next_obs", spec.obs)
+        seen = {name: kind for name, kind in seen.items() if name.partition(".")[2] not in images}
         scalar = ((), torch.float32)
         reward = ((spec.reward_dim,), torch.float32) if spec.reward_dim > 1 else scalar
         step = {"reward": reward, "terminated": scalar, "truncated": scalar, "weight": scalar}
@@ -75,10 +77,9 @@ class Replay(nn.Module):
             "action": action, "reward": step.reward, "terminated": step.terminated, "truncated": step.truncated,
             "weight": step.weight,
         }  # fmt: skip
+        values |= flatten("obs", obs) | flatten("next_obs", step.final_obs)
         if self.frames:
-            self.frames.add(obs, step, self.ring.total)
-        else:
-            values |= flatten("obs", obs) | flatten("next_obs", step.final_obs)
+            self.frames.add(values, step, self.ring.total)
         place = self.ring.append()
         self.packing.pack(values, self.ring.memory["rows"][place])
 
@@ -121,13 +122,11 @@ class Replay(nn.Module):
 
     def _observations(self, index: Tensor, last: Tensor, batch: Batch, end: Batch) -> Batch:
         """Where the transitions start, and where they lead."""
-        if self.frames is None:
-            return {"obs": nest(batch, "obs"), "next_obs": nest(end, "next_obs")}
-        envs = self.spec.num_envs
-        return {
-            "obs": self.frames.stacks(index // envs, index % envs),
-            "next_obs": self.frames.successors(last // envs, last % envs, self.ring.total),
-        }
+        if self.frames:
+            envs = self.spec.num_envs
+            batch = batch | self.frames.stacks(index // envs, index % envs)
+            end = end | self.frames.successors(last // envs, last % envs, self.ring.total)
+        return {"obs": nest(batch, "obs", self.spec.obs), "next_obs": nest(end, "next_obs", self.spec.obs)}
 
     def clear(self) -> None:
         """Forget every transition. The next row starts new episodes."""
@@ -155,25 +154,32 @@ def standardized(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class Frames(nn.Module):
-    """The newest frame of every observation, with how many steps its episode is old, so that stacks can be rebuilt."""
+    """The newest frame of every image, with how many steps its episode is old, so that stacks can be rebuilt.
 
-    def __init__(self, spec: Spec, rows: int, device: torch.device):
+    `images`: shapes by dotted key; "" where the observation is one image and nothing else.
+    """
+
+    def __init__(self, spec: Spec, images: dict[str, tuple[int, ...]], rows: int, device: torch.device):
         super().__init__()
-        shape: Any = spec.obs.shape
-        self.stack, self.shape = spec.frame_stack, shape
-        frame = shape[1:] if self.stack > 1 else shape
-        fields = {"frame": ((spec.num_envs, *frame), torch.uint8), "step": ((spec.num_envs,), torch.int32)}
-        self.ring = Ring(rows, fields, device)
+        self.stack, self.images = spec.frame_stack, images
+        kept = {name: shape[1:] if self.stack > 1 else shape for name, shape in images.items()}
+        fields = {f"frame.{name}".strip("."): ((spec.num_envs, *shape), torch.uint8) for name, shape in kept.items()}
+        self.ring = Ring(rows, fields | {"step": ((spec.num_envs,), torch.int32)}, device)
         self.steps = torch.zeros(spec.num_envs, dtype=torch.int32, device=device)
-        self.finals: dict[int, Tensor] = {}  # row * num_envs + env -> last frame of a cut episode: the ring has none
+        # row * num_envs + env -> last frames of a cut episode: the ring has none
+        self.finals: dict[int, dict[str, Tensor]] = {}
 
-    def add(self, obs: Tensor, step: Step, row: int) -> None:
+    def add(self, values: Batch, step: Step, row: int) -> None:
+        """values: observations and successors by dotted names."""
         place, done = self.ring.append(), step.terminated | step.truncated
-        self.ring.memory["frame"][place] = self._newest(obs)
+        for name in self.images:
+            self._memory(name)[place] = self._newest(values[f"obs.{name}".strip(".")])
         self.ring.memory["step"][place] = self.steps
         self.steps = torch.where(done, 0, self.steps + 1)
         for env in step.truncated.nonzero().flatten().tolist():
-            self.finals[row * len(done) + env] = self._newest(step.final_obs)[env].clone()
+            self.finals[row * len(done) + env] = {
+                name: self._newest(values[f"next_obs.{name}".strip(".")])[env].clone() for name in self.images
+            }
         while self.finals and next(iter(self.finals)) < self.ring.first * len(done):
             del self.finals[next(iter(self.finals))]
 
@@ -181,19 +187,21 @@ class Frames(nn.Module):
         self.steps = torch.zeros_like(self.steps)
         self.finals = {}
 
-    def stacks(self, row: Tensor, env: Tensor) -> Tensor:
+    def stacks(self, row: Tensor, env: Tensor) -> Batch:
         """What was seen at absolute rows, [batch, stack, ...]; an episode's first frame is repeated before it."""
-        return self._gather(row[:, None] - torch.minimum(self._back(), self._age(row, env)), env)
+        rows = row[:, None] - torch.minimum(self._back(), self._age(row, env))
+        return {f"obs.{name}".strip("."): self._gather(name, rows, env) for name in self.images}
 
-    def successors(self, row: Tensor, env: Tensor, total: int) -> Tensor:
+    def successors(self, row: Tensor, env: Tensor, total: int) -> Batch:
         """What was seen a step later; after a termination this only fills the shape."""
         # the successor's frame is the next row's; after a cut that row starts another episode, and `finals` has it
         back = torch.minimum(self._back(), self._age(row, env) + 1)
-        stacks = self._gather((row[:, None] + 1 - back).clamp(max=total - 1), env)
+        rows = (row[:, None] + 1 - back).clamp(max=total - 1)
+        stacks = {name: self._gather(name, rows, env) for name in self.images}
         for i, number in enumerate((row * len(self.steps) + env).tolist() if self.finals else ()):
-            if number in self.finals:
-                self._newest(stacks)[i] = self.finals[number]
-        return stacks
+            for name, frame in self.finals.get(number, {}).items():
+                self._newest(stacks[name])[i] = frame
+        return {f"next_obs.{name}".strip("."): stack for name, stack in stacks.items()}
 
     def _back(self) -> Tensor:
         """How many rows each frame of a stack lies behind the newest, oldest frame first."""
@@ -202,15 +210,22 @@ class Frames(nn.Module):
     def _age(self, row: Tensor, env: Tensor) -> Tensor:
         return self.ring.memory["step"][row % self.ring.capacity, env][:, None]
 
+    def _memory(self, name: str) -> Tensor:
+        return self.ring.memory[f"frame.{name}".strip(".")]
+
     def _newest(self, obs: Tensor) -> Tensor:
         return obs[:, -1] if self.stack > 1 else obs
 
-    def _gather(self, rows: Tensor, env: Tensor) -> Tensor:
-        return self.ring.memory["frame"][rows % self.ring.capacity, env[:, None]].view(-1, *self.shape)
+    def _gather(self, name: str, rows: Tensor, env: Tensor) -> Tensor:
+        return self._memory(name)[rows % self.ring.capacity, env[:, None]].view(-1, *self.images[name])
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"steps": self.steps, "finals": self.finals}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.steps = state["steps"].to(self.steps.device)
-        self.finals = {number: frame.to(self.steps.device) for number, frame in state["finals"].items()}
+        device = self.steps.device
+        self.steps = state["steps"].to(device)
+        self.finals = {
+            number: {name: frame.to(device) for name, frame in frames.items()}
+            for number, frames in state["finals"].items()
+        }

@@ -1,5 +1,6 @@
 """From any Gymnasium space to flat numbers: what every torso reads."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlrun.errors import ConfigError
+from rlrun.types import MASK
 
 
 def is_image(space: Space) -> bool:
@@ -23,16 +25,37 @@ def channels_last(space: Space) -> bool:
     return channels <= 4 and min(height, width) >= 16
 
 
-class Flatten(nn.Module):
-    """One space to [batch, size]: boxes laid flat, discrete values one-hot, Dict entries side by side by key."""
+def leaves(space: Space, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Space]]:
+    """The parts of a space that hold no others, each with its keys. Action masks are no input of a network."""
+    if isinstance(space, spaces.Dict):
+        for key, part in space.items():
+            if key != MASK:
+                yield from leaves(part, (*path, key))
+    else:
+        yield path, space
 
-    def __init__(self, space: Space):
+
+def part(x: Any, path: tuple[str, ...]) -> Any:
+    """What lies under the keys."""
+    for key in path:
+        x = x[key]
+    return x
+
+
+class Flatten(nn.Module):
+    """One space to [batch, size]: its parts side by side, boxes laid flat, bytes from 0 to 1, discrete values one-hot.
+
+    `skip` says which parts are left out.
+    """
+
+    def __init__(self, space: Space, skip: Callable[[Space], bool] = lambda space: False):
         super().__init__()
-        self.space = space
-        self.size = _size(space)
+        self.leaves = [(path, leaf) for path, leaf in leaves(space) if not skip(leaf)]
+        self.size = sum(_size(leaf) for _, leaf in self.leaves)
 
     def forward(self, x: Any) -> Tensor:
-        return _flatten(self.space, x)
+        flat = [_flatten(leaf, part(x, path)) for path, leaf in self.leaves]
+        return flat[0] if len(flat) == 1 else torch.cat(flat, -1)
 
 
 def _size(space: Space) -> int:
@@ -43,22 +66,17 @@ def _size(space: Space) -> int:
             return int(space.n)
         case spaces.MultiDiscrete():
             return int(space.nvec.sum())
-        case spaces.Dict():
-            return sum(_size(part) for key, part in space.items() if key != "action_mask")
-    raise ConfigError(f"network: cannot read observations of {space}; flatten them with a wrapper")
+    raise ConfigError(f"network: observations of {space} are not supported, for they have no fixed size")
 
 
-def _flatten(space: Space, x: Any) -> Tensor:
+def _flatten(space: Any, x: Tensor) -> Tensor:
     match space:
         case spaces.Box() | spaces.MultiBinary():
             # members of an ensemble may have inputs of their own: [members, batch, ...]
             flat = x.reshape(*x.shape[: x.dim() - len(space.shape)], _size(space)).float()
-            return flat / 255 if is_image(space) else flat
+            return flat / max(1.0, float(space.high.max())) if space.dtype == "uint8" else flat
         case spaces.Discrete():
             return F.one_hot(x.long() - int(space.start), int(space.n)).float()
-        case spaces.MultiDiscrete():
-            counted = (x.long() - torch.as_tensor(space.start, device=x.device)).flatten(-len(space.shape))
-            hot = [F.one_hot(part, int(n)) for part, n in zip(counted.unbind(-1), space.nvec.flat, strict=True)]
-            return torch.cat(hot, -1).float()
-    parts: Any = space
-    return torch.cat([_flatten(part, x[key]) for key, part in parts.items() if key != "action_mask"], -1)
+    counted = (x.long() - torch.as_tensor(space.start, device=x.device)).flatten(-len(space.shape))
+    hot = [F.one_hot(part, int(n)) for part, n in zip(counted.unbind(-1), space.nvec.flat, strict=True)]
+    return torch.cat(hot, -1).float()

@@ -14,7 +14,7 @@ class Stacked(nn.Module):
     def __init__(self, template: nn.Module):
         super().__init__()
         if any(param.shape[0] != 1 for param in template.parameters()):
-            raise ConfigError("network: convolutions cannot hold a population; take network=mlp or network=linear")
+            raise ConfigError("network: convolutions are not supported in a population; take network=mlp or linear")
         # hidden from the module tree: the template's own weights are never used
         self.template = (template.requires_grad_(False),)
         self.shapes = {name: param.shape[1:] for name, param in template.named_parameters()}

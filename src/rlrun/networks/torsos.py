@@ -1,8 +1,9 @@
 """Torsos: from observations (and actions) to features. Heads belong to the algorithms."""
 
 import math
+from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from gymnasium import Space
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 
 from rlrun.config.schema import PositiveInt, config
 from rlrun.errors import ConfigError
-from rlrun.networks.inputs import Flatten, channels_last, is_image
+from rlrun.networks.inputs import Flatten, channels_last, is_image, leaves, part
 from rlrun.networks.linear import Linear
 from rlrun.registry import register
 
@@ -75,24 +76,29 @@ class Mlp(nn.Module):
         return self.stack(self.flat(*inputs))
 
 
-class Convolutions(nn.Module):
-    """The three convolutions of Nature DQN (doi 10.1038/nature14236): bytes [batch, C, H, W] -> [batch, features]."""
+def orthogonal(layers: Iterable[nn.Module]) -> None:
+    """Orthogonal weights with the gain of a ReLU, zero biases."""
+    for layer in layers:
+        if isinstance(layer, nn.Conv2d):
+            nn.init.orthogonal_(layer.weight, math.sqrt(2))
+            nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+
+
+class Pixels(nn.Module):
+    """Convolutional layers on bytes [batch, C, H, W] or [batch, H, W, C], seen from 0 to 1 -> [batch, features]."""
 
     def __init__(self, space: Space, init: Init):
         super().__init__()
-        self.permute = channels_last(space)
         shape: Any = space.shape
-        channels = shape[2] if self.permute else shape[0]
-        self.layers = nn.ModuleList(
-            nn.Conv2d(i, o, kernel, stride)
-            for i, o, kernel, stride in ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))
-        )
+        self.permute = channels_last(space)
+        self.layers = self.build(shape[2] if self.permute else shape[0])
         if init == "orthogonal":
-            for layer in self.layers:
-                nn.init.orthogonal_(layer.weight, math.sqrt(2))
-                nn.init.zeros_(layer.bias)
+            orthogonal(self.modules())
         with torch.no_grad():
             self.features = self(torch.zeros(1, *shape, dtype=torch.uint8)).shape[1]
+
+    def build(self, channels: int) -> nn.ModuleList:
+        raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
         x = (x.permute(0, 3, 1, 2) if self.permute else x).float() / 255
@@ -101,9 +107,45 @@ class Convolutions(nn.Module):
         return x.flatten(1)
 
 
+class Convolutions(Pixels):
+    """The three convolutions of Nature DQN (doi 10.1038/nature14236)."""
+
+    def build(self, channels: int) -> nn.ModuleList:
+        sizes = ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))
+        return nn.ModuleList(nn.Conv2d(i, o, kernel, stride) for i, o, kernel, stride in sizes)
+
+
+class Residual(nn.Module):
+    """x + two convolutions of it."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x
+        for layer in self.layers:
+            y = layer(F.relu(y))
+        return x + y
+
+
+class ResidualSections(Pixels):
+    """Three sections of convolution, pooling and two residual blocks (IMPALA's deep network)."""
+
+    def build(self, channels: int) -> nn.ModuleList:
+        widths = (channels, 16, 32, 32)
+        return nn.ModuleList(
+            nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.MaxPool2d(3, 2, padding=1), Residual(o), Residual(o))
+            for i, o in pairwise(widths)
+        )
+
+
 @register("network", "cnn")
 class Cnn(nn.Module):
-    """Nature DQN's convolutions over the image, other inputs joined behind them, then linear layers."""
+    """An encoder of its own for every image among the inputs, everything else beside them, then linear layers."""
+
+    encoder: ClassVar[type[Pixels]] = Convolutions
+    smallest = 36  # pixels a side
 
     @config
     class Config:
@@ -113,29 +155,51 @@ class Cnn(nn.Module):
 
     def __init__(self, cfg: Any, spaces: list[Space], members: int | None):
         super().__init__()
-        image, *others = spaces
-        if not is_image(image) or sorted(image.shape)[1] < 36:  # type: ignore[type-var]
-            raise ConfigError(f"network=cnn needs images of bytes [channels, height, width], 36 pixels a side or more; "
-                              f"this environment has {image}; network=mlp reads anything")  # fmt: skip
-        self.convolutions = nn.ModuleList(Convolutions(image, cfg.init) for _ in range(members or 1))
-        self.others = LinearTorso(None, others, None)
-        features = self.convolutions[0].features + self.others.features
+        images = [(i, path, leaf) for i, space in enumerate(spaces) for path, leaf in leaves(space) if self.sees(leaf)]
+        if not images:
+            name = type(self).__name__.lower()
+            raise ConfigError(
+                f"network={name} needs images of bytes [channels, height, width], {self.smallest} a side or more; "
+                f"this environment has {spaces[0]}, which is not supported; network=mlp reads anything"
+            )
+        self.places = [(i, path) for i, path, _ in images]
+        self.convolutions = nn.ModuleList(
+            nn.ModuleList(self.encoder(leaf, cfg.init) for _ in range(members or 1)) for _, _, leaf in images
+        )
+        self.others = nn.ModuleList(Flatten(space, skip=self.sees) for space in spaces)
+        features = sum(encoders[0].features for encoders in self.convolutions) + sum(o.size for o in self.others)
         self.members = members
         self.stack = Stack(features, cfg.hidden, cfg.activation, cfg.init, members)
         self.features = self.stack.features
 
-    def forward(self, image: Tensor, *others: Any) -> Tensor:
-        seen = [convolution(image) for convolution in self.convolutions]
-        x = seen[0] if self.members is None else torch.stack(seen)
-        if others:
-            x = torch.cat([x, self.others(*others).expand(*x.shape[:-1], -1)], -1)
-        return self.stack(x)
+    @classmethod
+    def sees(cls, space: Space) -> bool:
+        """Whether a space is an image, large enough."""
+        return is_image(space) and sorted(space.shape)[1] >= cls.smallest  # type: ignore[type-var]
+
+    def forward(self, *inputs: Any) -> Tensor:
+        parts = []
+        for (i, path), encoders in zip(self.places, self.convolutions, strict=True):
+            seen = [encoder(part(inputs[i], path)) for encoder in encoders]  # type: ignore[union-attr]
+            parts.append(seen[0] if self.members is None else torch.stack(seen))
+        flat = [other(x) for other, x in zip(self.others, inputs, strict=True) if other.size]
+        parts += [x.expand(*parts[0].shape[:-1], -1) for x in flat]
+        return self.stack(torch.cat(parts, -1))
+
+
+@register("network", "impala")
+class Impala(Cnn):
+    """IMPALA's residual network (Espeholt et al. 2018, arXiv 1802.01561, figure 3), without its recurrent layer."""
+
+    encoder = ResidualSections
+    smallest = 16
 
 
 @register("network", "auto")
 def auto(cfg: Any, spaces: list[Space], members: int | None) -> nn.Module:
-    """`cnn` for images, `mlp` for everything else."""
-    return (Cnn if is_image(spaces[0]) else Mlp)(cfg, spaces, members)
+    """`cnn` where there are images, `mlp` for everything else."""
+    images = any(Cnn.sees(leaf) for space in spaces for _, leaf in leaves(space))
+    return (Cnn if images else Mlp)(cfg, spaces, members)
 
 
 auto.Config = Mlp.Config
