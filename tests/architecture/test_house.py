@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "agents", "core.agent", "core.state", "core.random", "functional", "networks", "buffers.rollout",
         "config.schema", "registry", "types", "errors",
     ),
-    "loops": ("loops", "core", "buffers", "config.schema", "registry", "types", "errors"),
+    "loops": ("loops", "core", "buffers", "networks.choices", "config.schema", "registry", "types", "errors"),
     "addons": ("addons", "core", "functional", "networks", "buffers", "config.schema", "registry", "types", "errors"),
     "report": ("report", "config.check", "rundir", "telemetry", "errors", "__version__"),
     "engine": ("engine", "core.agent", "core.state", "core.breakable", "config.schema", "types", "errors"),

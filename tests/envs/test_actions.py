@@ -63,9 +63,38 @@ def test_discrete_actions_count_from_zero():
     assert step.obs.tolist() == [[5.0], [7.0]] and step.action.tolist() == [0, 2]
 
 
-def test_multi_discrete_actions_pass_through():
-    env = echo(spaces.MultiDiscrete([3, 4]), 2)
-    assert env.step(torch.tensor([[2, 3], [0, 1]])).obs.tolist() == [[2, 3], [0, 1]]
+def test_multi_discrete_actions_count_from_zero_too():
+    env = echo(spaces.MultiDiscrete([3, 4], start=[0, 5]), 2)
+    assert env.spec.action == spaces.MultiDiscrete([3, 4])
+    assert env.step(torch.tensor([[2, 3], [0, 1]])).obs.tolist() == [[2, 8], [0, 6]]
+
+
+@pytest.mark.parametrize(
+    ("space", "seen", "action", "native"),
+    [
+        (spaces.MultiDiscrete([[2], [3]]), spaces.MultiDiscrete([2, 3]), [1, 2], [1, 2]),
+        (spaces.MultiBinary((2, 2)), spaces.MultiBinary(4), [0, 1, 1, 0], [0, 1, 1, 0]),
+        (spaces.Box(0.0, 4.0, (2, 1)), spaces.Box(-1.0, 1.0, (2,)), [0.5, -2.0], [3, 0]),
+        (spaces.Box(0, 4, (2,), np.int32), spaces.Box(-1.0, 1.0, (2,)), [0.2, 0.9], [2, 4]),  # 2.4 and 3.8, rounded
+    ],
+    ids=str,
+)
+def test_actions_are_vectors_whatever_shape_the_environment_wants(space, seen, action, native):
+    env = echo(space)
+    assert env.spec.action == seen
+    assert env.step(torch.tensor([action])).obs.tolist() == [native]
+
+
+def test_a_single_number_is_a_vector_of_one():
+    actions = Actions(spaces.Box(0.0, 4.0, ()))
+    assert actions.space == spaces.Box(-1.0, 1.0, (1,))
+    assert actions.to_native(np.array([[0.5], [-1.0]], np.float32)).tolist() == [3.0, 0.0]
+
+
+def test_an_action_with_one_bound_is_kept_inside_it():
+    env = echo(spaces.Box(np.array([0.0, -np.inf], np.float32), np.array([np.inf, 3.0], np.float32)))
+    assert env.step(torch.tensor([[-5.0, 7.0]])).obs.tolist() == [[0, 3]]
+    assert env.step(torch.tensor([[50.0, -70.0]])).obs.tolist() == [[50, -70]]
 
 
 def test_the_action_of_a_step_is_a_copy():
@@ -76,5 +105,5 @@ def test_the_action_of_a_step_is_a_copy():
 
 
 def test_unknown_action_spaces_are_refused():
-    with pytest.raises(ConfigError, match="Tuple action spaces"):
+    with pytest.raises(ConfigError, match="Tuple action spaces are not supported"):
         Actions(spaces.Tuple([spaces.Discrete(2)]))

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch import distributions as reference
 
 from rlrun.core.random import Stream
-from rlrun.functional.distributions import Categorical, Normal, SquashedNormal, tanh_log_det
+from rlrun.functional.distributions import Categorical, Independent, Normal, SquashedNormal, masked, tanh_log_det
 
 
 def slow_log_prob(mean: Tensor, log_std: Tensor, u: Tensor) -> Tensor:
@@ -119,3 +119,46 @@ def test_a_categorical_with_impossible_choices_has_the_entropy_of_the_others() -
     assert entropy.item() == pytest.approx(math.log(2))
     (grad,) = torch.autograd.grad(entropy.sum(), logits)
     assert torch.isfinite(grad).all()
+
+
+def test_independent_decisions_add_their_log_probabilities_and_entropies() -> None:
+    """Two decisions, of 1/4 against 3/4 and of three equal choices: P = 3/4 * 1/3."""
+    inf = float("inf")
+    logits = torch.tensor([[[0.0, math.log(3), -inf], [0.0, 0.0, 0.0]]])
+    dist = Independent(Categorical(logits))
+    assert dist.log_prob(torch.tensor([[1, 2]])).tolist() == pytest.approx([math.log(1 / 4)])
+    entropy = math.log(4) - 0.75 * math.log(3) + math.log(3)
+    assert dist.entropy().tolist() == pytest.approx([entropy])
+    assert dist.mode().tolist()[0][0] == 1
+
+
+def test_masked_actions_have_probability_0_and_the_others_share_the_rest() -> None:
+    dist = Categorical(masked(torch.tensor([[math.log(2), 9.0, 0.0, 9.0]]), torch.tensor([[1, 0, 1, 0]])))
+    probabilities = [dist.log_prob(torch.tensor([action])).exp().item() for action in range(4)]
+    assert probabilities == pytest.approx([2 / 3, 0, 1 / 3, 0])
+    assert dist.entropy().item() == pytest.approx(math.log(3) - 2 / 3 * math.log(2))
+
+
+def test_with_all_masked_but_one_nothing_is_left_to_choose_and_gradients_stay_finite() -> None:
+    logits = torch.tensor([[3.0, -1.0, 0.5]], requires_grad=True)
+    dist = Categorical(masked(logits, torch.tensor([[False, True, False]])))
+    assert dist.log_prob(torch.tensor([1])).item() == 0
+    assert dist.entropy().item() == 0
+    assert (dist.sample(torch.rand(1, 3)) == 1).all() and (dist.mode() == 1).all()
+    (grad,) = torch.autograd.grad(dist.log_prob(torch.tensor([1])).sum() + dist.entropy().sum(), logits)
+    assert grad.tolist() == [[0, 0, 0]]
+
+
+def test_gradients_of_masked_distributions_are_those_of_the_smaller_one() -> None:
+    full = torch.tensor([[0.3, 5.0, -0.7]], requires_grad=True)
+    small = full.detach()[:, [0, 2]].requires_grad_()
+    ours, theirs = Categorical(masked(full, torch.tensor([[1, 0, 1]]))), Categorical(small)
+    (grad,) = torch.autograd.grad((ours.log_prob(torch.tensor([2])) + ours.entropy()).sum(), full)
+    (expected,) = torch.autograd.grad((theirs.log_prob(torch.tensor([1])) + theirs.entropy()).sum(), small)
+    torch.testing.assert_close(grad[:, [0, 2]], expected)
+    assert grad[0, 1] == 0
+
+
+def test_a_mask_that_forbids_everything_forbids_nothing() -> None:
+    scores = torch.tensor([[1.0, 2.0], [1.0, 2.0]])
+    assert masked(scores, torch.tensor([[0, 0], [1, 0]])).tolist() == [[1, 2], [1, float("-inf")]]

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import Space, spaces
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rlrun import registry
 from rlrun.errors import ConfigError
-from rlrun.networks.heads import CategoricalPolicy, GaussianPolicy, Head, SquashedGaussianPolicy, Value
+from rlrun.networks.heads import DiscretePolicy, GaussianPolicy, Head, SquashedGaussianPolicy, Value
 from rlrun.networks.stacked import Stacked
-from rlrun.networks.torsos import Cnn, Convolutions, Mlp
+from rlrun.networks.torsos import Cnn, Convolutions, Mlp, ResidualSections
 
 VECTOR, ACTION = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
 IMAGE = spaces.Box(0, 255, (2, 36, 36), np.uint8)
@@ -31,15 +32,15 @@ def member(net: nn.Module, inputs: list[Space], name: str, i: int) -> nn.Module:
     state = {}
     for key, value in net.state_dict().items():
         if key.startswith("convolutions."):
-            if key.startswith(f"convolutions.{i}."):
-                state[key.replace(f"convolutions.{i}.", "convolutions.0.")] = value
+            if key.startswith(f"convolutions.0.{i}."):
+                state[key.replace(f"convolutions.0.{i}.", "convolutions.0.0.")] = value
         else:
             state[key] = value[i].squeeze(0) if key.endswith("bias") else value[i]
     alone.load_state_dict(state)
     return alone
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn"])
+@pytest.mark.parametrize("name", ["mlp", "cnn", "impala"])
 def test_members_of_an_ensemble_are_networks_of_their_own(name: str) -> None:
     inputs = [VECTOR if name == "mlp" else IMAGE, ACTION]
     net = torso(name, inputs, members=3)
@@ -96,6 +97,43 @@ def test_convolutions_see_bytes_as_numbers_from_0_to_1() -> None:
     assert net.features == 64
 
 
+def test_every_image_has_an_encoder_of_its_own_and_the_rest_stands_beside_them() -> None:
+    space = spaces.Dict({"left": IMAGE, "right": IMAGE, "speed": VECTOR, "action_mask": spaces.MultiBinary(2)})
+    net = torso("cnn", [space, ACTION])
+    obs = {key: torch.randint(256, (4, 2, 36, 36), dtype=torch.uint8) for key in ("left", "right")}
+    obs |= {"speed": torch.randn(4, 3), "action_mask": torch.ones(4, 2)}
+    action, (left, right) = torch.randn(4, 2), (encoders[0] for encoders in net.convolutions)
+    joined = torch.cat([left(obs["left"]), right(obs["right"]), obs["speed"], action], -1)
+    torch.testing.assert_close(net(obs, action), net.stack(joined))
+    assert not torch.equal(left.layers[0].weight, right.layers[0].weight)
+
+
+def test_auto_sees_an_image_wherever_it_lies() -> None:
+    assert isinstance(torso("auto", [spaces.Dict({"a": spaces.Dict({"b": IMAGE}), "c": VECTOR})]), Cnn)
+    small = spaces.Box(0, 255, (3, 20, 20), np.uint8)
+    net = torso("auto", [small])
+    assert isinstance(net, Mlp)
+    bright = net(torch.full((1, 3, 20, 20), 255, dtype=torch.uint8))
+    torch.testing.assert_close(bright, net.stack(torch.ones(1, 1200)))
+
+
+def test_impala_is_three_sections_of_convolution_pooling_and_two_residual_blocks() -> None:
+    """Against the formula, with torch's functions; 36 pixels become 18, 9 and 5."""
+    net, x = ResidualSections(IMAGE, "orthogonal"), torch.randint(256, (2, 2, 36, 36), dtype=torch.uint8)
+    assert net.features == 32 * 5 * 5
+    y, params = x / 255, iter(net.parameters())
+
+    def conv(y: Tensor) -> Tensor:
+        return F.conv2d(y, next(params), next(params), padding=1)
+
+    for _ in range(3):
+        y = F.max_pool2d(conv(y), 3, 2, padding=1)
+        for _ in range(2):
+            y = y + conv(conv(y.relu()).relu())
+        y = y.relu()
+    torch.testing.assert_close(net(x), y.flatten(1))
+
+
 def test_a_stacked_network_is_one_network_for_each_parameter_vector() -> None:
     template = Head(torso("mlp", [VECTOR], members=1), 2, members=1)
     stacked, obs = Stacked(template), torch.randn(6, 3)
@@ -130,7 +168,7 @@ def test_heads_have_the_shapes_of_their_roles() -> None:
     assert squashed.mean.shape == squashed.log_std.shape == (4, 2)
     gaussian = GaussianPolicy(torso("mlp", [VECTOR]), 2, log_std=-0.5)(x)
     assert (gaussian.log_std == -0.5).all() and gaussian.log_std.shape == (4, 2)
-    assert CategoricalPolicy(torso("mlp", [VECTOR]), 5)(x).logits.shape == (4, 5)
+    assert DiscretePolicy(torso("mlp", [VECTOR]), spaces.Discrete(5))(x).logits.shape == (4, 5)
 
 
 def test_the_deviation_of_a_squashed_gaussian_is_kept_in_bounds() -> None:

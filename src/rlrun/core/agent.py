@@ -38,7 +38,9 @@ class Agent(nn.Module):
         refused = self.refuses(spec.action)
         if refused:
             name = type(self).__name__.lower()
-            raise ConfigError(f"algo={name} needs {refused}; this environment has {spec.action}")
+            raise ConfigError(
+                f"algo={name} needs {refused}; this environment has {spec.action}, which is not supported"
+            )
         self.cfg, self.spec = cfg, spec
 
     @classmethod
@@ -47,8 +49,6 @@ class Agent(nn.Module):
         kinds = cls.actions if isinstance(cls.actions, tuple) else (cls.actions,)
         if not isinstance(space, kinds):
             return " or ".join(kind.__name__ for kind in kinds) + " actions"
-        if isinstance(space, Box) and (len(space.shape) != 1 or space.dtype.kind != "f"):
-            return "Box actions that are vectors of floats"
         if isinstance(space, Box) and cls.needs_bounds and not space.is_bounded():
             return "Box actions with finite bounds"
         return None

@@ -12,38 +12,58 @@ LOW, HIGH = np.float32(-1), np.float32(1)
 
 
 class Actions:
-    """Bounded Box: [-1, 1] stretched to the environment's bounds. Discrete: counted from 0. Others pass through."""
+    """Bounded Box: [-1, 1] stretched to the environment's bounds. Discrete ones: counted from 0.
+
+    All but Discrete are vectors, whatever shape the environment wants.
+    """
 
     def __init__(self, space: gym.Space):
         self.native: Any = space
-        self.space, self.bounded = space, False
+        self.space, self.bounds = space, None
         self.scale: Any = None  # native = action * scale + offset; None: as it is
         self.offset: Any = None
-        if isinstance(space, spaces.Box):
-            self._box(space)
-        elif isinstance(space, spaces.Discrete):
-            self.offset = space.start if space.start else None
-            self.space = spaces.Discrete(space.n)
-        elif not isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
-            raise ConfigError(f"env: {type(space).__name__} action spaces are not supported; wrap the environment")
+        match space:
+            case spaces.Box():
+                self._box(space)
+            case spaces.Discrete():
+                self.offset = space.start if space.start else None
+                self.space = spaces.Discrete(space.n)
+            case spaces.MultiDiscrete():
+                self.offset = space.start.ravel() if space.start.any() else None
+                self.space = spaces.MultiDiscrete(space.nvec.ravel())
+            case spaces.MultiBinary():
+                self.space = spaces.MultiBinary(int(np.prod(space.shape)))
+            case _:
+                raise ConfigError(
+                    f"env: {type(space).__name__} action spaces are not supported, for an action is one tensor; "
+                    "wrap the environment"
+                )
 
     def _box(self, space: spaces.Box) -> None:
-        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-        if not np.issubdtype(space.dtype, np.floating) or not np.isfinite([low, high]).all():
+        low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+        if not np.isfinite([low, high]).all():
+            self.bounds = (low.astype(np.float32), high.astype(np.float32))
+            self.space = spaces.Box(*self.bounds, dtype=np.float32)
             return
-        self.bounded = True
-        self.space = spaces.Box(-1.0, 1.0, space.shape, np.float32)
+        self.bounds = (LOW, HIGH)
+        self.space = spaces.Box(-1.0, 1.0, low.shape, np.float32)
         if (low != -1).any() or (high != 1).any():
             self.scale, self.offset = (high - low) / 2, (high + low) / 2
 
     def clip(self, actions: np.ndarray) -> np.ndarray:
         """In the agent's units, [num_envs, ...]: what will be executed. A copy; NaN stays NaN."""
-        return np.minimum(np.maximum(actions, LOW), HIGH) if self.bounded else actions.copy()
+        return (
+            actions.copy() if self.bounds is None else np.minimum(np.maximum(actions, self.bounds[0]), self.bounds[1])
+        )
 
     def to_native(self, actions: np.ndarray) -> np.ndarray:
-        """From clipped agent actions to the environment's units and dtype, [num_envs, ...]."""
+        """From clipped agent actions to the environment's units, shape and dtype, [num_envs, ...]."""
         if self.scale is not None:
-            actions = np.clip(actions * self.scale + self.offset, self.native.low, self.native.high)
+            actions = np.clip(actions * self.scale + self.offset, self.native.low.ravel(), self.native.high.ravel())
         elif self.offset is not None:
             actions = actions + self.offset
+        if actions.dtype.kind == "f" and self.native.dtype.kind != "f":
+            actions = np.rint(actions)
+        if actions.ndim != len(self.native.shape) + 1:
+            actions = actions.reshape(-1, *self.native.shape)
         return actions if actions.dtype == self.native.dtype else actions.astype(self.native.dtype)

@@ -98,3 +98,34 @@ class Categorical:
         log_p = self.logits.log_softmax(-1)
         finite = log_p.clamp(min=torch.finfo(log_p.dtype).min)  # an impossible choice (logit -inf) adds 0
         return -(log_p.exp() * finite).sum(-1)
+
+
+@dataclass
+class Independent:
+    """Several decisions, each for itself: log-probabilities and entropies of `parts` add up."""
+
+    parts: Categorical  # logits [..., decisions, choices]
+
+    def noise(self, source: Source) -> Tensor:
+        return self.parts.noise(source)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        return self.parts.sample(noise)
+
+    def mode(self) -> Tensor:
+        return self.parts.mode()
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        return self.parts.log_prob(action).sum(-1)
+
+    def entropy(self) -> Tensor:
+        return self.parts.entropy().sum(-1)
+
+
+def masked(scores: Tensor, mask: Tensor) -> Tensor:
+    """Scores [..., choices] with -inf where the mask, of the same shape, is 0: probability 0, and never the best.
+
+    A mask that forbids everything, as environments show where an episode is over, forbids nothing.
+    """
+    legal = mask.bool()
+    return scores.masked_fill(~legal & legal.any(-1, keepdim=True), float("-inf"))

@@ -9,6 +9,7 @@ from torch import Tensor
 from rlrun.config.schema import NonNegativeInt, PositiveFloat, PositiveInt, config
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
+from rlrun.networks.choices import choices, distribution
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics
 
@@ -48,8 +49,7 @@ class OffPolicy(Loop):
         policy = (self.refill or self.cfg.warmup_policy) if self.steps < self.cfg.warmup_steps else "agent"
         if policy == "agent":
             return self.agent.act(self.addons.observe(self.obs, self.carry, True), self.carry, explore=True)
-        action = self.uniform_action()
-        return action if policy == "random" else torch.zeros_like(action), {}
+        return self.uniform_action() if policy == "random" else self.zero_action(), {}
 
     def reset(self, refill: Warmup | None = None) -> None:
         """As every loop; the buffer is emptied, and filled again by another policy than at first if one is given."""
@@ -77,16 +77,25 @@ class OffPolicy(Loop):
         return owed if len(self.buffer) else 0
 
     def uniform_action(self) -> Tensor:
-        """Actions of the warm-up: uniform over the action space, standard normal where it has no bounds."""
+        """Actions of the warm-up: uniform over what is allowed, standard normal where there are no bounds."""
         space, num_envs = self.env.spec.action, self.env.spec.num_envs
-        match space:
-            case spaces.Discrete():
-                return self.random.integers(int(space.n), num_envs)
-            case spaces.Box() if space.is_bounded():
-                low, high = torch.as_tensor(space.low), torch.as_tensor(space.high)
-                return low + (high - low) * self.random.uniform(num_envs, *space.shape)
-            case spaces.Box():
-                return self.random.normal(num_envs, *space.shape)
-            case spaces.MultiDiscrete():
-                return torch.stack([self.random.integers(int(n), num_envs) for n in space.nvec.flat], -1)
-        raise TypeError(f"no uniform action for {space}")
+        if not isinstance(space, spaces.Box):
+            uniform = self.uniform()
+            return uniform.sample(uniform.noise(self.random))
+        if not space.is_bounded():
+            return self.random.normal(num_envs, *space.shape)
+        low, high = torch.as_tensor(space.low), torch.as_tensor(space.high)
+        return low + (high - low) * self.random.uniform(num_envs, *space.shape)
+
+    def zero_action(self) -> Tensor:
+        """0, or the first choices that are allowed."""
+        space, device = self.env.spec.action, self.env.device
+        if isinstance(space, spaces.Box):
+            return torch.zeros(self.env.spec.num_envs, *space.shape, device=device)
+        return self.uniform().mode()
+
+    def uniform(self) -> Any:
+        """The distribution over a discrete space that prefers nothing."""
+        space = self.env.spec.action
+        logits = torch.zeros(self.env.spec.num_envs, sum(choices(space)), device=self.env.device)
+        return distribution(space, logits, self.obs)

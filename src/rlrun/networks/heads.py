@@ -6,7 +6,8 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlrun.functional.distributions import Categorical, Normal, SquashedNormal
+from rlrun.functional.distributions import Categorical, Independent, Normal, SquashedNormal
+from rlrun.networks.choices import choices, distribution
 from rlrun.networks.linear import Linear
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0  # of state-dependent deviations, as in the SAC authors' code
@@ -88,18 +89,19 @@ class GaussianPolicy(Head):
         return Normal(mean, self.log_std.expand_as(mean))
 
 
-class CategoricalPolicy(Head):
-    """Logits over discrete actions."""
+class DiscretePolicy(Head):
+    """Logits over the choices of one or several discrete decisions; forbidden ones are never taken."""
 
-    def forward(self, *inputs: Any) -> Categorical:  # type: ignore[override]
-        return Categorical(super().forward(*inputs))
+    def __init__(self, torso: nn.Module, space: Space, gain: float | None = None):
+        super().__init__(torso, sum(choices(space)), gain=gain)
+        self.space = space
+
+    def forward(self, obs: Any) -> Categorical | Independent:  # type: ignore[override]
+        return distribution(self.space, super().forward(obs), obs)
 
 
 def stochastic_policy(torso: nn.Module, space: Space, gain: float | None = None) -> Head:
     """The policy head for an action space, as on-policy algorithms sample from it."""
-    match space:
-        case spaces.Discrete():
-            return CategoricalPolicy(torso, int(space.n), gain=gain)
-        case spaces.Box():
-            return GaussianPolicy(torso, space.shape[0], gain=gain)
-    raise TypeError(f"no policy over {space}")
+    if isinstance(space, spaces.Box):
+        return GaussianPolicy(torso, space.shape[0], gain=gain)
+    return DiscretePolicy(torso, space, gain)

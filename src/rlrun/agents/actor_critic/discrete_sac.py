@@ -11,7 +11,7 @@ from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.sac import SAC, Join
-from rlrun.networks.heads import CategoricalPolicy, Head
+from rlrun.networks.heads import DiscretePolicy, Head
 from rlrun.registry import register
 from rlrun.types import Batch
 
@@ -24,7 +24,7 @@ class DiscreteSAC(SAC):
     def networks(self, parts: Any) -> tuple[nn.Module, nn.Module, float]:
         actions, members = int(self.spec.action.n), self.cfg.members
         critic = Head(parts.torso(members=members), actions, members)
-        return CategoricalPolicy(parts.torso(), actions), critic, 0.98 * math.log(actions)
+        return DiscretePolicy(parts.torso(), self.spec.action), critic, 0.98 * math.log(actions)
 
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlrun.config.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, config
 from rlrun.core.agent import Agent, kernel
+from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
 from rlrun.networks.stacked import Stacked
 from rlrun.registry import register
@@ -45,7 +46,7 @@ class CEM(Agent):
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         out = self.policy(obs, self.mean[None] if params is None else params)
-        return (out.argmax(-1) if self.discrete else torch.tanh(out)), {}
+        return (legal(out, obs).argmax(-1) if self.discrete else torch.tanh(out)), {}
 
     def ask(self) -> Tensor:
         """Parameter vectors to try, [population, P]."""

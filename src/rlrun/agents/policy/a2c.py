@@ -8,7 +8,7 @@ optimiser (joint), steps beside it with its own (split), is fitted before it (fi
 from typing import Any, Literal
 
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
 
 from rlrun.agents.policy.critic import FittedValue, value_loss
@@ -25,7 +25,7 @@ from rlrun.types import Batch, Context, Metrics
 
 @register("algo", "a2c")
 class A2C(Agent):
-    actions = (Box, Discrete)
+    actions = (Box, Discrete, MultiDiscrete, MultiBinary)
 
     @config
     class Config:

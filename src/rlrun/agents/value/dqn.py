@@ -16,7 +16,9 @@ from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, Posit
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim, Target
+from rlrun.functional.distributions import Categorical
 from rlrun.functional.losses import weighted_mean
+from rlrun.networks.choices import legal
 from rlrun.networks.heads import ActionValues, Dueling
 from rlrun.networks.noisy import Noisy
 from rlrun.registry import register
@@ -66,13 +68,14 @@ class DQN(Agent):
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         if not explore:
             return self.values(obs).argmax(-1), {}
-        greedy = self.values(obs, *self.noise(self.act_noise)).argmax(-1)
-        random = self.act_noise.integers(self.num_actions, len(greedy))
-        return torch.where(self.act_noise.uniform(len(greedy)) < self.epsilon, random, greedy), {}
+        values = self.values(obs, *self.noise(self.act_noise))
+        uniform = Categorical(legal(torch.zeros_like(values), obs))
+        random = uniform.sample(uniform.noise(self.act_noise))
+        return torch.where(self.act_noise.uniform(len(values)) < self.epsilon, random, values.argmax(-1)), {}
 
     def values(self, obs: Any, *noise: Tensor) -> Tensor:
-        """Of every action: [batch, actions]."""
-        return self.returns.value(self.q(obs, *noise))
+        """Of every action, -inf where it is forbidden: [batch, actions]."""
+        return legal(self.returns.value(self.q(obs, *noise)), obs)
 
     def noise(self, source: Stream) -> tuple[Tensor, ...]:
         """What a call of the network takes beside the observation: nothing, unless it is noisy."""
@@ -91,7 +94,7 @@ class DQN(Agent):
         with torch.no_grad():
             next_z = self.target_q(batch["next_obs"], *noise[0])  # [batch, actions, size]
             chooser = self.q(batch["next_obs"], *noise[1]) if self.cfg.double else next_z
-            next_z = of_action(next_z, self.returns.value(chooser).argmax(-1))
+            next_z = of_action(next_z, legal(self.returns.value(chooser), batch["next_obs"]).argmax(-1))
         z = of_action(self.q(batch["obs"], *noise[2]), batch["action"])  # [batch, size]
         rows, priority = self.returns.loss(z, next_z, batch["reward"], batch["discount"])
         loss = weighted_mean(rows, batch["weight"])
