@@ -94,3 +94,21 @@ def test_a_chain_is_valued_as_value_iteration_does(algo: str, double: bool, buil
     for i in range(1000):
         agent.update(batch, Context(i, i, i / 1000))
     torch.testing.assert_close(agent.values(torch.arange(6)), exact, atol=1e-2, rtol=0)
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_a_target_never_values_an_action_that_is_forbidden_there(double: bool, build: Build) -> None:
+    """Action 1 would be the best to both networks; the mask of the successor leaves action 0: 1 + 0.5 * 3."""
+    changes = {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"masks": "info"}, "algo.returns.huber_delta": None}
+    agent = build(toy("dqn", **changes, **{"algo.double": double})).agent
+    with torch.no_grad():
+        for param in (*agent.q.parameters(), *agent.target_q.parameters()):
+            param.zero_()
+        agent.q.output.bias.copy_(torch.tensor([1.0, 9.0, 0.0]))
+        agent.target_q.module.output.bias.copy_(torch.tensor([3.0, 7.0, 0.0]))
+    obs = {"obs": torch.zeros(1, 2), "action_mask": torch.tensor([[1, 0, 1]])}
+    batch = {
+        "obs": obs, "next_obs": obs, "action": torch.tensor([2]), "reward": torch.ones(1),
+        "discount": torch.tensor([0.5]), "weight": torch.ones(1),
+    }  # fmt: skip
+    assert agent.update_q(batch, [()] * 3)[0]["q_loss"].item() == pytest.approx(2.5**2 / 2)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
+from toys import equal
 
 from rlrun.envs.selftest import EPISODE_END, NATIVE
 from rlrun.envs.state import decode, encode
@@ -25,11 +26,6 @@ def actions(env, steps, seed=0):
     return list(torch.rand(steps, env.num_envs, *env.spec.action.shape, generator=generator) * 2 - 1)
 
 
-def same(one, other):
-    tensors = zip(one[:7], other[:7], strict=True)
-    return all(torch.equal(a, b) for a, b in tensors) and one.info == other.info
-
-
 def goes_on_exactly(make, id, backend, method=NATIVE, **values):
     """Disturbed and undisturbed runs agree over resets, and so do the states they end in."""
     env = make(id, 2, backend=backend, **values)
@@ -40,8 +36,8 @@ def goes_on_exactly(make, id, backend, method=NATIVE, **values):
     tree = env.get_extra_state()
     other = make(id, 2, seed=99, backend=backend, **values)
     other.set_extra_state(tree)
-    assert torch.equal(other.obs, env.obs)
-    assert all(same(env.step(a), other.step(a)) for a in actions(env, 60, seed=1))
+    assert equal(other.obs, env.obs)
+    assert all(equal(env.step(a), other.step(a)) for a in actions(env, 60, seed=1))
     assert repr(env.get_extra_state()) == repr(other.get_extra_state())
 
 
@@ -68,7 +64,7 @@ def test_from_workers_to_one_process_and_with_a_frame_stack(make):
         env.step(action)
     other.set_extra_state(env.get_extra_state())
     assert env.spec.frame_stack == 3 and env.obs.shape == (2, 3, 3)
-    assert all(same(env.step(a), other.step(a)) for a in actions(env, 220))
+    assert all(equal(env.step(a), other.step(a)) for a in actions(env, 220))
 
 
 def test_saving_changes_nothing(make):
@@ -76,7 +72,7 @@ def test_saving_changes_nothing(make):
     one.reset(), other.reset()
     for action in actions(one, 30):
         one.get_extra_state()
-        assert same(one.step(action), other.step(action))
+        assert equal(one.step(action), other.step(action))
 
 
 def test_returns_and_lengths_go_on(make):

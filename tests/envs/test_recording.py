@@ -17,6 +17,7 @@ from rlrun.errors import ConfigError
 CARTPOLE: dict[str, Any] = {
     "id": "CartPole-v1", "num_envs": 1, "backend": "sync", "wrappers": {}, "normalize": "none",
     "timeout_s": 10.0, "max_episode_steps": None, "instance_seed": None, "on_failure": "raise",
+    "action_mask": True,
 }  # fmt: skip
 
 

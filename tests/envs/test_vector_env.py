@@ -7,7 +7,7 @@ import torch
 from gymnasium import spaces
 
 from rlrun.envs.vector import child_seed
-from rlrun.errors import ConfigError, RunError
+from rlrun.errors import RunError
 from rlrun.types import Spec
 
 
@@ -155,9 +155,7 @@ def test_an_instance_seed_fixes_the_problem_for_all_episodes(make, entry):
     assert not torch.equal(make("test/Drawn-v0", 2, instance_seed=4).reset(), first)
 
 
-def test_tuple_observations_are_refused_and_can_be_flattened(make):
-    with pytest.raises(ConfigError, match=r"Tuple observations are not supported; add env.wrappers.flatten"):
-        make("Blackjack-v1")
+def test_tuple_observations_can_be_flattened(make):
     env = make("Blackjack-v1", wrappers={"flatten": {}})
     assert env.reset().shape == (1, 32 + 11 + 2) and env.reset().sum() == 3
 

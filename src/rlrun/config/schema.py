@@ -45,6 +45,7 @@ class EnvConfig:
     instance_seed: NonNegativeInt | None
     timeout_s: PositiveFloat
     on_failure: Literal["raise", "restart"]
+    action_mask: bool
 
 
 @config

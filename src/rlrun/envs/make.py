@@ -1,5 +1,6 @@
 """From an id to one environment: Gymnasium's `make`, the registered wrappers, and errors a user can act on."""
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -17,6 +18,7 @@ from rlrun.config.schema import EnvConfig, parse
 from rlrun.envs import probes as _probes  # noqa: F401 (registers rlrun/... with Gymnasium)
 from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
 from rlrun.envs.box2d import NewWorld
+from rlrun.envs.presented import presented, shows_masks
 from rlrun.envs.slot import Slot, leave_signals_to
 from rlrun.errors import ConfigError
 
@@ -34,6 +36,7 @@ class Recipe:
     instance_seed: int | None  # for reset; a constructor that takes one has it among kwargs
     parent: int
     index: int = 0
+    masked: bool = False  # whether infos hold an action mask, which then becomes a part of the observation
 
     def __call__(self) -> Slot:
         leave_signals_to(self.parent)
@@ -45,7 +48,16 @@ class Recipe:
         env = _bare(self.spec, self.max_episode_steps, self.kwargs)
         for wrapper, config in self.wrappers:
             env = wrapper(config, env)
-        return env
+        return presented(env, self.masked)
+
+    def tried(self) -> "Recipe":
+        """This recipe, once an environment was made to see what its infos hold."""
+        with (
+            contextlib.suppress(Exception),
+            contextlib.closing(self.make()) as env,
+        ):  # faults show in use
+            return replace(self, masked=shows_masks(env))
+        return self
 
     def at(self, index: int) -> "Recipe":
         return replace(self, index=index)
@@ -63,7 +75,8 @@ def recipe(cfg: EnvConfig) -> Recipe:
     kwargs, instance_seed = dict(cfg.kwargs), cfg.instance_seed
     if instance_seed is not None and _takes(spec, "instance_seed"):
         kwargs["instance_seed"], instance_seed = instance_seed, None
-    return Recipe(spec, kwargs, tuple(wrappers), cfg.max_episode_steps, instance_seed, os.getpid())
+    made = Recipe(spec, kwargs, tuple(wrappers), cfg.max_episode_steps, instance_seed, os.getpid())
+    return made.tried() if cfg.action_mask else made
 
 
 def make(cfg: EnvConfig) -> gym.Env:

@@ -13,6 +13,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from rlrun.envs.probe_spaces import Spaces
+
 
 class Probe(gym.Env):
     """One observation of one number; actions Discrete(2) or, with `continuous`, Box(-1, 1)."""
@@ -189,8 +191,9 @@ PROBES = {
     "Counter": Counter,
     "Hidden": Hidden,
     "Faulty": Faulty,
+    "ProbeSpaces": Spaces,
 }
 
 for _name, _probe in PROBES.items():
     if f"rlrun/{_name}-v0" not in gym.registry:
-        gym.register(f"rlrun/{_name}-v0", f"{__name__}:{_probe.__name__}")
+        gym.register(f"rlrun/{_name}-v0", f"{_probe.__module__}:{_probe.__name__}")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlrun.envs.make import Recipe, find
+from rlrun.envs.presented import sample
 from rlrun.envs.replay import raw
 from rlrun.envs.slot import Slot
 
@@ -76,25 +77,34 @@ TESTS = {NATIVE: _native, REPLAY: _replay}
 def _agree(one: Slot, other: Slot) -> bool:
     """Whether `other`, restored from `one`, does the same from there on; in a first episode and in later ones."""
     one.action_space.seed(0)
-    one.reset(seed=0)
-    _play(one, [one.action_space.sample() for _ in range(STEPS)])
+    obs, _ = one.reset(seed=0)
+    played = _play(one, obs)
     for moment in range(MOMENTS):
         refused = other.load(one.save(), np.inf)
         if refused:
             raise ValueError(refused)
-        actions = [one.action_space.sample() for _ in range(STEPS)]
         reset_at = STEPS // 2 if moment % 2 else None
-        if _play(one, actions, reset_at) != _play(other, actions, reset_at):
+        obs = played.obs
+        played = _play(one, obs, reset_at)
+        if played.seen != _play(other, obs, reset_at, played.actions).seen:
             return False
     return True
 
 
-def _play(env: Slot, actions: list[Any], reset_at: int | None = None) -> list[Any]:
-    """Step through `actions`, resetting where an episode ends and at `reset_at`; all that came out, as bytes."""
-    seen = []
-    for t, action in enumerate(actions):
-        obs, reward, terminated, truncated, _ = env.step(action)
+class Played(NamedTuple):
+    seen: list[Any]  # all that came out, as bytes
+    actions: list[Any]
+    obs: Any  # the last one
+
+
+def _play(env: Slot, obs: Any, reset_at: int | None = None, actions: list[Any] | None = None) -> Played:
+    """From `obs` through `actions`, or allowed random ones, resetting at `reset_at` and where episodes end."""
+    seen, taken = [], []
+    for t in range(STEPS):
+        taken.append(sample(env.action_space, obs) if actions is None else actions[t])
+        obs, reward, terminated, truncated, _ = env.step(taken[-1])
         seen.append((raw(obs), np.float64(reward).tobytes(), terminated, truncated))
         if terminated or truncated or t == reset_at:
-            seen.append(raw(env.reset()[0]))
-    return seen
+            obs, _ = env.reset()
+            seen.append(raw(obs))
+    return Played(seen, taken, obs)

@@ -308,10 +308,11 @@ class VectorEnv(nn.Module):
             self._start(index)
         return obs if self.pool is None else self.pool.observations
 
-    def _tensors(self, obs: Obs, what: str, actions: np.ndarray | None = None) -> Any:
-        if isinstance(obs, dict):
-            return {key: self._tensors(value, f"{what} {key!r}", actions) for key, value in obs.items()}
-        if obs.dtype.kind == "f":
+    def _tensors(self, obs: Obs, what: str, actions: np.ndarray | None = None, space: Any = None) -> Any:
+        space = self.spec.obs if space is None else space
+        if isinstance(space, spaces.Dict):
+            return {key: self._tensors(obs[key], f"{what} {key!r}", actions, part) for key, part in space.items()}
+        if space.dtype == np.float32:
             obs = obs.astype(np.float32)  # copies, as it must: the simulator writes here again
             if not finite(obs):
                 raise self._not_finite(what, obs, actions)
@@ -358,14 +359,15 @@ def child_seed(seed: np.random.SeedSequence, index: int) -> int:
 
 
 def _presented(space: gym.Space) -> gym.Space:
-    """The observation space as tensors show it: float boxes in float32."""
+    """The observation space as tensors show it: boxes in float32, but for those of bytes."""
     if isinstance(space, spaces.Dict):
         return spaces.Dict({key: _presented(part) for key, part in space.items()})
-    if isinstance(space, spaces.Box) and space.dtype.kind == "f" and space.dtype != np.float32:
+    if isinstance(space, spaces.Box) and space.dtype not in (np.float32, np.uint8):
         with np.errstate(over="ignore"):  # wider than float32: unbounded
             return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
     if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        raise ConfigError(f"env: {type(space).__name__} observations are not supported; add env.wrappers.flatten={{}}")
+        kind = type(space).__name__
+        raise ConfigError(f"env: {kind} observations are not supported: they have no fixed shape")
     return space
 
 

@@ -1,0 +1,113 @@
+"""An environment as the rest of rlrun reads it: parts of observations in dicts alone, and action masks among them.
+
+Tuples become dicts with the keys "0", "1", ... A mask of actions, be it `info["action_mask"]` or an entry of the
+observation, becomes the entry `types.MASK`.
+"""
+
+import contextlib
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from rlrun.types import MASK
+
+
+class Presented(gym.Wrapper):
+    """`masked`: whether infos hold an action mask."""
+
+    def __init__(self, env: gym.Env, masked: bool):
+        super().__init__(env)
+        space = _space(env.observation_space)
+        entries = dict(space.spaces) if isinstance(space, spaces.Dict) else {"obs": space}
+        self.masked = masked or (MASK in entries and not isinstance(env.action_space, spaces.Box))
+        self.bare = not isinstance(space, spaces.Dict)  # whether a mask needs a dict around the observation
+        if self.masked:
+            entries[MASK] = spaces.MultiBinary(len(self._mask(None)))
+            space = spaces.Dict(entries)
+        self.observation_space = space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._present(obs, info), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._present(obs, info), reward, terminated, truncated, info
+
+    def _present(self, obs: Any, info: dict[str, Any]) -> Any:
+        value = _value(obs)
+        if not self.masked:
+            return value
+        shown = obs.get(MASK) if isinstance(obs, dict) else None
+        return ({"obs": value} if self.bare else value) | {MASK: self._mask(info.get(MASK, shown))}
+
+    def _mask(self, mask: Any) -> np.ndarray:
+        """One number for every choice, from Gymnasium's form for `Space.sample`; None allows everything."""
+        space, size = self.env.action_space, sum(_sizes(self.env.action_space))
+        flat = np.ones(size, np.int8) if mask is None else _flat(mask)
+        if isinstance(space, spaces.MultiBinary) and 2 * len(flat) == size:  # what each bit must be; 2: either
+            flat = np.stack([flat != 1, flat != 0], -1).ravel()
+        if len(flat) != size:
+            raise ValueError(f"{MASK} has {len(flat)} entries, {space} has {size} choices")
+        return flat.astype(np.int8)
+
+
+def presented(env: gym.Env, masked: bool) -> gym.Env:
+    """The environment itself where there is nothing to change."""
+    space = env.observation_space
+    has_mask = isinstance(space, spaces.Dict) and MASK in space.spaces
+    return Presented(env, masked) if masked or has_mask or _has_tuple(space) else env
+
+
+def shows_masks(env: gym.Env) -> bool:
+    """Whether infos of an environment, which is not needed any more, hold an action mask."""
+    with contextlib.suppress(Exception):  # what is wrong with it shows where it is used
+        return not isinstance(env.action_space, spaces.Box) and MASK in env.reset(seed=0)[1]
+    return False
+
+
+def sample(space: Any, obs: Any) -> Any:
+    """A random action that the observation, as presented, allows."""
+    if isinstance(space, spaces.Box) or not (isinstance(obs, dict) and MASK in obs):
+        return space.sample()
+    parts = np.split(obs[MASK], np.cumsum(_sizes(space))[:-1])
+    drawn = [space.np_random.choice(np.flatnonzero(part if part.any() else part == 0)) for part in parts]
+    return (np.reshape(drawn, space.shape) + getattr(space, "start", 0)).astype(space.dtype)
+
+
+def _sizes(space: Any) -> list[int]:
+    """Choices of every decision."""
+    match space:
+        case spaces.Discrete():
+            return [int(space.n)]
+        case spaces.MultiDiscrete():
+            return [int(n) for n in space.nvec.flat]
+    return [2] * int(np.prod(space.shape))
+
+
+def _has_tuple(space: gym.Space) -> bool:
+    if isinstance(space, spaces.Dict):
+        return any(map(_has_tuple, space.values()))
+    return isinstance(space, spaces.Tuple)
+
+
+def _space(space: gym.Space) -> gym.Space:
+    match space:
+        case spaces.Tuple():
+            return spaces.Dict({str(place): _space(part) for place, part in enumerate(space)})
+        case spaces.Dict():
+            return spaces.Dict({key: _space(part) for key, part in space.items()})
+    return space
+
+
+def _value(obs: Any) -> Any:
+    if isinstance(obs, tuple):
+        return {str(place): _value(part) for place, part in enumerate(obs)}
+    return {key: _value(part) for key, part in obs.items()} if isinstance(obs, dict) else obs
+
+
+def _flat(mask: Any) -> np.ndarray:
+    """Arrays in tuples, side by side."""
+    return np.concatenate([_flat(part) for part in mask]) if isinstance(mask, tuple | list) else np.ravel(mask)

@@ -1,0 +1,116 @@
+"""One task in every space: the observation shows a bit, and every part of the action should say which."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+
+from rlrun.types import MASK
+
+IMAGE = Box(0, 255, (1, 36, 36), np.uint8)
+NUMBERS = Box(-1.0, 1.0, (2,), np.float32)
+
+OBSERVATIONS: dict[str, Space] = {
+    "box": NUMBERS,
+    "number": Box(-1.0, 1.0, (), np.float64),
+    "matrix": Box(-2.0, 2.0, (2, 2), np.float32),
+    "integers": Box(-3, 3, (2,), np.int64),
+    "bytes": Box(0, 255, (4, 4), np.uint8),
+    "image": IMAGE,
+    "image_last": Box(0, 255, (36, 36, 3), np.uint8),
+    "discrete": Discrete(2, start=3),
+    "multi_discrete": MultiDiscrete([[2, 3], [3, 2]]),
+    "multi_binary": MultiBinary((2, 2)),
+    "dict": Dict({"camera": IMAGE, "touch": Dict({"left": Discrete(2), "right": NUMBERS})}),
+    "tuple": Tuple([Discrete(2), Tuple([NUMBERS, IMAGE])]),
+}
+
+ACTIONS: dict[str, Space] = {
+    "discrete": Discrete(3, start=1),
+    "multi_discrete": MultiDiscrete([[2], [3]]),
+    "multi_binary": MultiBinary((1, 2)),
+    "box": Box(-2.0, 2.0, (2, 1), np.float32),
+    "unbounded_box": Box(-np.inf, np.inf, (2,), np.float64),
+    "integer_box": Box(0, 4, (2,), np.int32),
+}
+
+
+class Spaces(gym.Env):
+    """One step. Reward: the share of the action's parts that are right; of a Box, 1 less their distance from that.
+
+    Right is the first choice of a part for bit 0 and the second for bit 1; of a Box -1 and 1, of integers 1 and 2.
+    `masks`: where an action mask is shown, "info" or "obs"; it forbids some wrong actions, and the probe raises at one.
+    """
+
+    def __init__(self, observation: str = "box", action: str = "discrete", masks: str | None = None):
+        self.shown, self.action_space, self.masks = OBSERVATIONS[observation], ACTIONS[action], masks
+        self.observation_space: Space = self.shown
+        if masks == "obs":
+            size = int(self.action_space.n if isinstance(self.action_space, Discrete) else self.action_space.nvec.sum())  # type: ignore[attr-defined]
+            self.observation_space = Dict({"seen": self.shown, MASK: Box(0, 1, (size,), np.int8)})
+        self.bit = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._begin()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self.masks and not _allowed(self.action_space, action, self.mask):
+            raise ValueError(f"action {action} is forbidden by {self.mask}")
+        reward = 1.0 - float(np.abs(self._right() - np.asarray(action)).clip(0, 1).mean())
+        obs, info = self._begin()
+        return obs, reward, True, False, info
+
+    def _begin(self) -> tuple[Any, dict[str, Any]]:
+        self.bit = int(self.np_random.integers(2))
+        obs, info = _show(self.shown, self.bit), {}
+        if self.masks:
+            self.mask = self._draw_mask()
+            if self.masks == "info":
+                info[MASK] = self.mask
+            else:
+                obs = {"seen": obs, MASK: np.concatenate([np.ravel(part) for part in self.mask])}
+        return obs, info
+
+    def _right(self) -> Any:
+        space: Any = self.action_space
+        if isinstance(space, Box):
+            return self.bit + 1 if space.dtype.kind == "i" else 2 * self.bit - 1
+        return getattr(space, "start", 0) + self.bit
+
+    def _draw_mask(self) -> Any:
+        """In Gymnasium's form for each space."""
+        space: Any = self.action_space
+        if isinstance(space, MultiBinary):
+            return np.full(space.shape, 2 * self.bit, np.int8)  # for bit 0 no other action is left
+        sizes = [space.n] if isinstance(space, Discrete) else space.nvec.ravel()
+        masks = [np.ones(size, np.int8) for size in sizes]
+        for mask in masks:
+            mask[self.np_random.choice([choice for choice in range(len(mask)) if choice != self.bit])] = 0
+        return masks[0] if isinstance(space, Discrete) else tuple(masks)
+
+
+def _allowed(space: Any, action: Any, mask: Any) -> bool:
+    match space:
+        case Discrete():
+            return bool(mask[action - space.start])
+        case MultiDiscrete():
+            return all(part[choice] for part, choice in zip(mask, np.ravel(action), strict=True))
+    return not (mask == 1 - action).any()
+
+
+def _show(space: Any, bit: int) -> Any:
+    """An observation of the bit: in every part of it."""
+    match space:
+        case Dict():
+            return {key: _show(part, bit) for key, part in space.items()}
+        case Tuple():
+            return tuple(_show(part, bit) for part in space)
+        case Discrete():
+            return space.start + bit
+        case Box() if space.dtype != np.uint8:
+            return np.full(space.shape, 2 * bit - 1, space.dtype)
+        case Box():
+            return np.full(space.shape, 255 * bit, space.dtype)
+    return np.full(space.shape, bit, space.dtype)

@@ -1,0 +1,80 @@
+"""Which algorithm learns from which observations, by which actions: docs/spaces.md, found by trying.
+
+`python tests/contract/spaces_table.py` writes it.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from toys import ALGOS, Values, toy, train
+
+from rlrun.config.schema import run_config
+from rlrun.core.assemble import build_loop
+from rlrun.envs.probe_spaces import ACTIONS, OBSERVATIONS
+from rlrun.errors import ConfigError
+
+PAGE = Path(__file__).parents[2] / "docs" / "spaces.md"
+MASKED = "masked discrete"
+
+INTRODUCTION = """\
+# Spaces
+
+What was found by trying, each algorithm with its own network (`python tests/contract/spaces_table.py`). An algorithm
+runs where it stands in both tables; everything else is refused in one line that says `not supported` and why.
+
+Observations may be nested: `Tuple` and `Dict` hold any of the others, every image in them gets an encoder of its own.
+`Text`, `Graph`, `Sequence` and `OneOf` are not supported: they have no fixed shape. `Tuple` and `Dict` actions are not
+supported: an action is one tensor.
+
+Masked: the environment shows `info["action_mask"]`, or an entry `action_mask` of a Dict observation, in the form that
+Gymnasium's `Space.sample` takes. Forbidden actions have probability 0 and are never sent.
+"""
+
+
+def cells(algo: str, kind: str, names: list[str]) -> Iterator[tuple[str, Values]]:
+    """Probe environments of an algorithm that differ in one kind of space."""
+    for name in names:
+        given = {"observation": "box", "action": action_of(algo)} | {kind: name}
+        if name == MASKED:
+            given |= {"action": "discrete", "masks": "info"}
+        yield name, toy(algo, **{"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": given})
+
+
+def action_of(algo: str) -> str:
+    """The first kind of action that an algorithm takes."""
+    for name in ACTIONS:
+        values = toy(algo, **{"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"observation": "box", "action": name}})
+        if refusal(values) is None:
+            return name
+    raise AssertionError(f"algo={algo} takes no actions")
+
+
+def refusal(values: Values, updates: int = 0) -> str | None:
+    """Why a run is refused; None where it trains."""
+    try:
+        loop = build_loop(run_config(values))
+    except ConfigError as error:
+        return str(error)
+    try:
+        loop.begin()
+        train(loop, updates)
+    finally:
+        loop.env.close()
+    return None
+
+
+def page() -> str:
+    tables = (("Actions", "action", [*ACTIONS, MASKED]), ("Observations", "observation", [*OBSERVATIONS]))
+    return INTRODUCTION + "".join(f"\n## {title}\n\n{table(kind, names)}" for title, kind, names in tables)
+
+
+def table(kind: str, names: list[str]) -> str:
+    lines = [" | ".join(["algorithm", *names]), " | ".join(["---"] * (len(names) + 1))]
+    for algo in ALGOS:
+        marks = ["yes" if refusal(values) is None else "no" for _, values in cells(algo, kind, names)]
+        lines.append(" | ".join([f"`{algo}`", *marks]))
+    return "".join(f"| {line.replace('_', ' ') if i == 0 else line} |\n" for i, line in enumerate(lines))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,108 @@
+"""Tuples and action masks, from the environment to tensors, buffers and snapshots."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from toys import equal, toy
+
+from rlrun.core.loop import Loop
+from rlrun.envs.presented import presented
+from rlrun.envs.probe_spaces import OBSERVATIONS
+from rlrun.envs.vector import VectorEnv
+from rlrun.errors import RunError
+from rlrun.types import MASK
+
+Make = Callable[..., VectorEnv]
+PROBE = "rlrun/ProbeSpaces-v0"
+
+
+def test_tuples_become_dicts_by_place(make_env: Make) -> None:
+    env = make_env(PROBE, 2, kwargs={"observation": "tuple"})
+    assert env.spec.obs["0"] == spaces.Discrete(2) and [*env.spec.obs["1"]] == ["0", "1"]
+    obs = env.reset()
+    bit = obs["0"]
+    assert obs["1"]["0"].tolist() == [[2 * b - 1] * 2 for b in bit.tolist()]
+    assert (obs["1"]["1"] == 255 * bit.view(2, 1, 1, 1)).all()
+    assert obs["1"]["1"].dtype == torch.uint8
+
+
+def test_the_final_observation_of_a_tuple_is_the_true_one(make_env: Make) -> None:
+    env = make_env("Blackjack-v1", 1)
+    env.reset()
+    while not (step := env.step(torch.ones(1, dtype=torch.int64))).terminated.any():
+        pass
+    assert step.final_obs["0"] > 21 >= step.obs["0"], "bust, and a new hand"
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+def test_every_observation_goes_through_steps_and_snapshots(make_env: Make, observation: str, backend: str) -> None:
+    given = {"kwargs": {"observation": observation, "masks": "info"}, "backend": backend}
+    env, other = make_env(PROBE, 2, **given), make_env(PROBE, 2, seed=1, **given)
+    assert env.method == other.method == "native"
+    env.reset()
+    other.reset()
+    other.load_state_dict(env.state_dict())
+    assert equal(env.obs, other.obs)
+    for _ in range(3):
+        action = env.obs[MASK].argmax(-1)
+        step, same = env.step(action), other.step(action)
+        assert equal([step.obs, step.reward, step.final_obs], [same.obs, same.reward, same.final_obs])
+
+
+@pytest.mark.parametrize("masks", ["info", "obs"])
+@pytest.mark.parametrize(
+    ("action", "forbidden"),
+    [("discrete", 1), ("multi_discrete", 2), ("multi_binary", None)],
+)
+def test_masks_of_either_place_have_one_number_for_every_choice(
+    make_env: Make, masks: str, action: str, forbidden: int | None
+) -> None:
+    if (masks, action) == ("obs", "multi_binary"):
+        pytest.skip("the probe shows masks of bits in its infos alone")
+    env = make_env(PROBE, 3, kwargs={"action": action, "masks": masks})
+    obs = env.reset()
+    assert obs.keys() == {"seen" if masks == "obs" else "obs", MASK}
+    if forbidden is None:  # bits that must be 0
+        bit = (obs["obs"][:, 0] > 0).long()
+        assert obs[MASK].tolist() == [[1, b, 1, b] for b in bit.tolist()]
+    else:
+        assert (obs[MASK] == 0).sum(-1).tolist() == [forbidden] * 3
+
+
+def test_a_forbidden_action_is_noticed_by_the_probe(make_env: Make) -> None:
+    env = make_env(PROBE, 1, kwargs={"masks": "info"})
+    obs = env.reset()
+    with pytest.raises(RunError, match="forbidden"):
+        env.step(obs[MASK].argmin(-1))
+
+
+class WrongMask(gym.Env):
+    observation_space, action_space = spaces.Discrete(2), spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return 0, {MASK: np.ones(5, np.int8)}
+
+
+def test_a_mask_that_does_not_fit_is_told() -> None:
+    with pytest.raises(ValueError, match=r"action_mask has 5 entries, Discrete\(2\) has 2 choices"):
+        presented(WrongMask(), masked=True).reset()
+
+
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+def test_replay_gives_back_every_observation(build: Callable[..., Loop], observation: str) -> None:
+    probe = {"env.id": PROBE, "env.kwargs": {"observation": observation, "masks": "info"}}
+    loop = build(toy("dqn", **probe, **{"algo.buffer.capacity": 16}))
+    kept = []
+    for _ in range(4):
+        before = loop.obs
+        loop.tick()
+        kept.append(before)
+    for row in range(3):
+        assert equal(loop.buffer.read(torch.arange(2) + 2 * row)["obs"], kept[row])
