@@ -66,6 +66,22 @@ def test_a_plugin_adds_an_algorithm_that_trains_resumes_and_is_measured(workplac
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["episodes"] == 2
 
 
+def test_a_plugin_adds_a_network_for_any_algorithm(workplace, capsys):
+    plugins = "plugins=[rlrun_example]"
+    assert main(["list", "network", plugins]) == 0
+    listed = capsys.readouterr().out
+    assert "Random waves" in listed and all(
+        name in listed for name in ("linear", "mlp", "cnn", "impala", "lstm", "gru")
+    )
+    assert main(["train", "algo=ppo", "network=fourier", "network.waves=16", plugins, *SHORT]) == 0
+    (run,) = workplace.glob("runs/ppo-CartPole/*")
+    assert yaml.safe_load((run / "config.yaml").read_text())["network"] == {
+        "name": "fourier",
+        "waves": 16,
+        "scale": 0.5,
+    }
+
+
 def test_an_impossible_pair_leaves_no_directory(workplace, capsys):
     assert main(["train", "algo=sac", *SHORT]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -1,11 +1,13 @@
-"""A plug-in: one more algorithm for rlrun, in this file and one YAML."""
+"""A plug-in: one more algorithm and one more network for rlrun, in this file and two YAMLs."""
 
 import torch
 from gymnasium.spaces import Discrete
+from torch import nn
 
 from rlrun.config.schema import PositiveFloat, PositiveInt, config
 from rlrun.core.agent import Agent
 from rlrun.networks.heads import Head
+from rlrun.networks.inputs import Flatten
 from rlrun.networks.stacked import Stacked
 from rlrun.registry import register
 
@@ -40,3 +42,25 @@ class HillClimber(Agent):
             self.best.copy_(batch["params"][place])
             self.score.copy_(score)
         return {"best": self.score.clone()}
+
+
+@register("network", "fourier")
+class Fourier(nn.Module):
+    """Random Fourier features (Rahimi and Recht 2007)."""
+
+    @config
+    class Config:
+        waves: PositiveInt
+        scale: PositiveFloat
+
+    def __init__(self, cfg, spaces, members):
+        super().__init__()
+        self.inputs = nn.ModuleList(Flatten(space) for space in spaces)
+        self.features = cfg.waves
+        size = sum(part.size for part in self.inputs)
+        self.register_buffer("frequency", cfg.scale * torch.randn(size, cfg.waves))
+        self.register_buffer("phase", 2 * torch.pi * torch.rand(cfg.waves))
+
+    def forward(self, *inputs):
+        flat = torch.cat([part(x) for part, x in zip(self.inputs, inputs, strict=True)], -1)
+        return torch.cos(flat @ self.frequency + self.phase)
