@@ -29,6 +29,8 @@ SMALL: Values = {
     "env.max_episode_steps": 20,
     "trainer.total_steps": 64,
     "network.hidden": [8],
+    "network.features": 4,
+    "network.sequence_length": 4,
     "algo.loop.warmup_steps": 8,
     "algo.loop.updates_per_step": 0.5,
     "algo.loop.batch_size": 8,

@@ -7,6 +7,7 @@ import pytest
 import torch
 from toys import equal, toy, train, weights
 
+from rlrun.buffers.rollout import flat
 from rlrun.core.loop import Loop
 from rlrun.types import Batch
 
@@ -169,3 +170,16 @@ def test_a_rollout_without_a_transition_teaches_nothing(algo: str, build: Build)
     loop.agent.update(made(2, 2), loop.context())
     assert not equal(before, weights(loop))
     assert all(torch.isfinite(param).all() for param in weights(loop))
+
+
+def test_a_shared_critic_teaches_the_policys_torso(build: Build) -> None:
+    """With advantages of 0 only values are learned: the torso moves all the same, and the optimiser holds it once."""
+    agent: Any = build(toy("a2c", **{"algo.critic": "shared", "algo.ent_coef": 0.0})).agent
+    assert agent.value.torso is agent.policy.torso
+    assert len(agent.optim.params) == len([*agent.parameters()])
+    rollout = {key: flat(value) for key, value in made(8, 2).items()}
+    before = [param.clone() for param in agent.policy.parameters()]
+    agent.update_minibatch(rollout | {"advantage": torch.zeros(16), "value": torch.zeros(16), "return": torch.ones(16)})
+    moved = [not torch.equal(*pair) for pair in zip(before, agent.policy.parameters(), strict=True)]
+    names = [name for name, _ in agent.policy.named_parameters()]
+    assert dict(zip(names, moved, strict=True)) == {name: name.startswith("torso") for name in names}

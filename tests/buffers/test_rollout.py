@@ -1,7 +1,5 @@
 """Rollouts, and the minibatches made of them."""
 
-from typing import Literal
-
 import pytest
 import torch
 
@@ -30,9 +28,9 @@ def test_by_step_every_row_is_used_once_an_epoch(size: int) -> None:
     assert len(set(orders)) == 3, "epochs are shuffled anew"
 
 
-@pytest.mark.parametrize("size", [1, 2, 5, 8])
-def test_by_env_every_time_line_stays_whole_and_is_used_once_an_epoch(size: int) -> None:
-    for epoch in minibatches(numbered(), 2, size, Stream(0, "test"), by="env"):
+@pytest.mark.parametrize("size", [6, 12, 30, 48])
+def test_whole_time_lines_stay_whole_and_are_used_once_an_epoch(size: int) -> None:
+    for epoch in minibatches(numbered(), 2, size, Stream(0, "test"), length=None):
         lines = torch.cat([batch["n"] for batch in epoch], 1)
         assert lines.shape == (TIME, ENVS)
         assert lines[0].sort().values.tolist() == list(range(ENVS))
@@ -40,10 +38,26 @@ def test_by_env_every_time_line_stays_whole_and_is_used_once_an_epoch(size: int)
         assert all(batch["obs"]["a"].shape == (*batch["n"].shape, 2) for batch in epoch)
 
 
-@pytest.mark.parametrize("by", ["step", "env"])
-def test_minibatches_follow_their_stream(by: Literal["step", "env"]) -> None:
+def test_sequences_are_cut_one_after_the_other_and_what_is_left_is_shorter() -> None:
+    """Time lines of 6 in sequences of 4 and 2; 8 rows a minibatch are two of the longer, four of the shorter."""
+    (epoch,) = minibatches(numbered(), 1, 8, Stream(0, "test"), length=4)
+    assert [tuple(batch["n"].shape) for batch in epoch] == [(4, 2), (4, 2), (4, 1), (2, 4), (2, 1)]
+    starts = torch.cat([batch["n"][0] for batch in epoch])
+    assert starts.sort().values.tolist() == [0, 1, 2, 3, 4, 20, 21, 22, 23, 24]
+    assert all(((batch["n"][1:] - batch["n"][:-1]) == ENVS).all() for batch in epoch)
+
+
+def test_without_a_stream_minibatches_keep_the_order_stored() -> None:
+    (epoch,) = minibatches(numbered(), 1, 4, None)
+    assert torch.cat([batch["n"] for batch in epoch]).tolist() == list(range(TIME * ENVS))
+    (epoch,) = minibatches(numbered(), 1, 9, None, length=3)
+    assert torch.cat([batch["n"][0] for batch in epoch]).tolist() == [0, 1, 2, 3, 4, 15, 16, 17, 18, 19]
+
+
+@pytest.mark.parametrize("length", [1, 2, None])
+def test_minibatches_follow_their_stream(length: int | None) -> None:
     def numbers(seed: int) -> list[int]:
-        epochs = minibatches(numbered(), 2, 2, Stream(seed, "test"), by)
+        epochs = minibatches(numbered(), 2, 2, Stream(seed, "test"), length)
         return [n for epoch in epochs for batch in epoch for n in batch["n"].flatten().tolist()]
 
     assert numbers(0) == numbers(0) != numbers(1)

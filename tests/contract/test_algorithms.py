@@ -198,13 +198,14 @@ def test_acting_without_exploring_repeats_and_draws_nothing(algo: str, build: Bu
     carry = loop.carry
     before, state = streams(loop), copy.deepcopy(loop.agent.state_dict())
     torch_state = torch.get_rng_state()
-    first, second = (loop.agent.act(loop.obs, carry, explore=False) for _ in range(2))
+    obs = loop.addons.observe(loop.obs, carry, explore=False)
+    first, second = (loop.agent.act(obs, carry, explore=False) for _ in range(2))
     assert equal(first, second)
     assert len(first[0]) == loop.env.spec.num_envs
     assert not first[0].requires_grad
     assert equal(before, streams(loop)) and equal(state, loop.agent.state_dict())
     assert torch.equal(torch_state, torch.get_rng_state())
-    loop.agent.act(loop.obs, carry, explore=True)
+    loop.agent.act(obs, carry, explore=True)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch hides it from users itself

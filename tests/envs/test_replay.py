@@ -4,7 +4,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from test_env_state import actions, goes_on_exactly, same
+from test_env_state import actions, goes_on_exactly
+from toys import equal
 
 from rlrun.config.schema import config
 from rlrun.envs import make as making
@@ -72,7 +73,7 @@ def test_box2d_at_many_moments(make, id):
             env.step(action)
         other.set_extra_state(env.get_extra_state())
         assert other.exactness == "exact"
-        assert all(same(env.step(a), other.step(a)) for a in actions(env, 300, seed=100 + moment))
+        assert all(equal(env.step(a), other.step(a)) for a in actions(env, 300, seed=100 + moment))
 
 
 def test_the_world_of_an_episode_has_no_past(make, monkeypatch):
@@ -90,7 +91,7 @@ def test_through_wrappers_and_a_snapshot_file(make):
     other = make("rlrun/Hidden-v0", 2, seed=5, **values)
     other.set_extra_state(snapshot.decode(skeleton, tensors)["env"])
     assert other.obs.shape == (2, 3, 1)
-    assert all(same(env.step(ZERO), other.step(ZERO)) for _ in range(50))
+    assert all(equal(env.step(ZERO), other.step(ZERO)) for _ in range(50))
 
 
 def test_an_episode_that_was_played_again_is_recorded_on(make):
@@ -98,7 +99,7 @@ def test_an_episode_that_was_played_again_is_recorded_on(make):
     for seed in (1, 2):
         other = make("rlrun/Hidden-v0", 2, seed=seed)
         other.set_extra_state(env.get_extra_state())
-        assert other.exactness == "exact" and same(env.step(ZERO), other.step(ZERO))
+        assert other.exactness == "exact" and equal(env.step(ZERO), other.step(ZERO))
         env = other
     assert all(step.weight.all() for step in (env.step(ZERO) for _ in range(5)))
 
@@ -106,7 +107,7 @@ def test_an_episode_that_was_played_again_is_recorded_on(make):
 def test_an_episode_is_played_again_in_an_environment_just_made(make):
     env, other = played(make, "test/Treacherous-v0", 3), played(make, "test/Treacherous-v0", 250)
     other.set_extra_state(env.get_extra_state())
-    assert other.exactness == "exact" and same(env.step(ZERO), other.step(ZERO))
+    assert other.exactness == "exact" and equal(env.step(ZERO), other.step(ZERO))
 
 
 @register("wrapper", "test_numbered")
@@ -142,7 +143,7 @@ def test_an_episode_whose_beginning_was_not_recorded_ends_at_a_restore(make):
     for _ in range(20):
         env.step(ZERO)  # to the next episodes
     other.set_extra_state(env.get_extra_state())
-    assert other.exactness == "exact" and same(env.step(ZERO), other.step(ZERO))
+    assert other.exactness == "exact" and equal(env.step(ZERO), other.step(ZERO))
 
 
 def test_only_the_episode_that_is_too_long_ends_at_a_restore(make, monkeypatch):

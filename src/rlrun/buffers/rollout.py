@@ -1,7 +1,7 @@
 """One on-policy rollout [time, env, ...], and the minibatches made of it."""
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,25 +53,46 @@ class Rollout:
 
 
 def minibatches(
-    rollout: Batch, epochs: int, size: int | None, stream: Stream, by: Literal["step", "env"] = "step"
+    rollout: Batch, epochs: int, size: int | None, stream: Stream | None, length: int | None = 1
 ) -> Iterator[list[Batch]]:
-    """One list of minibatches per epoch, each epoch shuffled anew; every row is used once an epoch.
+    """One list of minibatches of `size` rows per epoch, each epoch shuffled anew; every row is used once an epoch.
 
-    by="step": [size, ...] of single steps, those of weight 0 left out; by="env": whole time lines [time, size, ...],
-    for recurrent agents, in which rows of weight 0 stay. The last minibatch is smaller where the size does not divide
-    the rows; size None: one minibatch of all.
+    length 1: single steps [size, ...], those of weight 0 left out. Longer, for recurrent agents: [length,
+    size / length, ...], sequences cut from every time line, one after the other; rows of weight 0 stay, and where a
+    time line is no multiple of the length, minibatches of its last rows are shorter. length None: whole time lines.
+    The last minibatch is smaller where the size does not divide the rows; size None: all in one. No stream: in the
+    order stored.
     """
-    if by == "step":
-        data = flat(rollout)
-        rows = data["weight"].nonzero().squeeze(-1)
-        count = len(rows)
-    else:
-        data, count = rollout, rollout["weight"].shape[1]
-    size = size or max(1, count)
+    blocks = [flat(rollout)] if length == 1 else list(sequences(rollout, length))
+    if length == 1:
+        blocks = [index(blocks[0], blocks[0]["weight"].nonzero().squeeze(-1))]
     for _ in range(epochs):
-        order = stream.permutation(count)
-        if by == "step":
-            shuffled = index(data, rows[order])
-            yield [index(shuffled, slice(i, i + size)) for i in range(0, count, size)]
-        else:
-            yield [index(data, (slice(None), part)) for part in order.split(size)]
+        yield [batch for block in blocks for batch in shuffled(block, size, stream, dim=int(length != 1))]
+
+
+def sequences(rollout: Batch, length: int | None) -> Iterator[Batch]:
+    """[length, sequences, ...], and what is left at the end of every time line."""
+    time = len(rollout["weight"])
+    length = min(length or time, time)
+    whole = time - time % length
+
+    def cut(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {key: cut(value) for key, value in part.items()}
+        return part[:whole].unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2)
+
+    yield cut(rollout)
+    if whole < time:
+        yield index(rollout, slice(whole, time))
+
+
+def shuffled(data: Batch, size: int | None, stream: Stream | None, dim: int) -> Iterator[Batch]:
+    """Parts of `size` rows, split along a dimension."""
+    weight = data["weight"]
+    count = weight.shape[dim]
+    many = max(1, count if size is None else size if dim == 0 else size // len(weight))
+    order = torch.arange(count, device=weight.device) if stream is None else stream.permutation(count)
+    lead = (slice(None),) * dim
+    rows = index(data, (*lead, order))
+    for i in range(0, count, many):
+        yield index(rows, (*lead, slice(i, i + many)))

@@ -31,6 +31,7 @@ class Agent(nn.Module):
 
     Config: ClassVar[type]
     actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Space  # action spaces the algorithm is defined for
+    remembers: ClassVar[bool] = False  # whether it takes recurrent networks: it returns and learns with `parts.memory`
     needs_bounds: ClassVar[bool] = False  # whether its continuous actions always lie in [-1, 1]
 
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):

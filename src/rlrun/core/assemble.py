@@ -6,6 +6,7 @@ import re
 import torch
 
 from rlrun import registry
+from rlrun.addons.memory import Remember
 from rlrun.addons.normalise import normalisers
 from rlrun.buffers.replay import Targets
 from rlrun.config.schema import RunConfig, parse
@@ -50,6 +51,13 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
         spec = addons.spec(spec)
         parts = Parts(config.seed, device, config.network, spec)
         agent = registry.build("algo", values, spec, parts, path="algo")
+    if parts.memory.size:
+        if not agent.remembers:
+            raise ConfigError(
+                f"network={config.network['name']} is not supported by algo={values['name']}, "
+                "which learns from single steps: what came before them is lost"
+            )
+        addons.append(Remember(parts.memory.size))
     accelerate(agent, config.trainer, device)
     return agent, addons
 

@@ -7,6 +7,7 @@ from torch import nn
 
 from rlrun import registry
 from rlrun.core.random import Stream
+from rlrun.networks.recurrent import Memory
 from rlrun.types import Spec
 
 
@@ -15,12 +16,15 @@ class Parts:
 
     def __init__(self, seed: int, device: torch.device, network: dict[str, Any], spec: Spec, scope: str = "agent"):
         self.seed, self.device, self.network, self.spec, self.scope = seed, device, network, spec, scope
+        self.memory = Memory()
 
     def torso(self, inputs: tuple[str, ...] = ("obs",), members: int | None = None) -> nn.Module:
         """The chosen network over the named inputs: forward(*inputs) -> [batch, features], or with members
         [members, batch, features]. Its `features` says how many."""
         spaces = [{"obs": self.spec.obs, "action": self.spec.action}[name] for name in inputs]
-        return registry.build("network", self.network, spaces, members, path="network")
+        torso: nn.Module = registry.build("network", self.network, spaces, members, path="network")
+        self.memory.add(torso)
+        return torso
 
     def stream(self, name: str) -> Stream:
         """Random numbers for one purpose of this agent."""

@@ -91,6 +91,25 @@ class ObservationAction(Probe):
         return self.state, 1.0 if (action > 0.5) == (self.state > 0) else -1.0, True, False
 
 
+class Recall(Probe):
+    """A sign (-1 or 1), then `length` times 0; 1 for the last action where it matches the sign, else 0.
+
+    Who does not remember gets 0.5.
+    """
+
+    def __init__(self, length: int = 10):
+        super().__init__()
+        self.length, self.sign = length, 0.0
+
+    def start(self) -> float:
+        self.sign = self._sign()
+        return self.sign
+
+    def move(self, action: float) -> tuple[float, float, bool, bool]:
+        end = self.t > self.length
+        return 0.0, float(end and (action > 0.5) == (self.sign > 0)), end, False
+
+
 class TerminationTrap(Probe):
     """One step, reward 1, terminated and truncated at once. V(0) = 1; whoever bootstraps past the end has more."""
 
@@ -185,6 +204,7 @@ PROBES = {
     "ProbeDiscount": Discount,
     "ProbeAction": Action,
     "ProbeObservationAction": ObservationAction,
+    "ProbeRecall": Recall,
     "TerminationTrap": TerminationTrap,
     "TruncationTrap": TruncationTrap,
     "Endless": Endless,

@@ -1,8 +1,8 @@
 """Advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783), synchronous, with advantages by GAE (arXiv 1506.02438).
 
 The frame of all on-policy agents: advantages of a rollout, then epochs of minibatches. The critic shares the policy's
-optimiser (joint), steps beside it with its own (split), is fitted before it (first), or is not there: REINFORCE
-(Williams 1992, doi 10.1007/BF00992696).
+optimiser (joint) and, by option, its torso (shared), steps beside it with its own (split), is fitted before it (first),
+or is not there: REINFORCE (Williams 1992, doi 10.1007/BF00992696).
 """
 
 from typing import Any, Literal
@@ -26,6 +26,7 @@ from rlrun.types import Batch, Context, Metrics
 @register("algo", "a2c")
 class A2C(Agent):
     actions = (Box, Discrete, MultiDiscrete, MultiBinary)
+    remembers = True
 
     @config
     class Config:
@@ -42,19 +43,21 @@ class A2C(Agent):
         clip_value: PositiveFloat | None
         max_grad_norm: PositiveFloat | None
         target_kl: PositiveFloat | None
-        critic: Literal["joint", "split", "first", "none"]
+        critic: Literal["joint", "shared", "split", "first", "none"]
         value_learning_rate: PositiveFloat | None
         value_epochs: PositiveInt
         advantage_after_fit: bool
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
-        self.policy = stochastic_policy(parts.torso(), spec.action, gain=0.01)
+        self.memory = parts.memory
+        torso = parts.torso()
+        self.policy = stochastic_policy(torso, spec.action, gain=0.01)
         params = [*self.policy.parameters()]
         self.value = None
-        if cfg.critic == "joint":
-            self.value = Value(parts.torso(), gain=1.0)
-            params += self.value.parameters()
+        if cfg.critic in ("joint", "shared"):
+            self.value = Value(torso if cfg.critic == "shared" else parts.torso(), gain=1.0)
+            params = [*self.parameters()]  # of a shared torso only once
         elif cfg.critic != "none":
             self.value = FittedValue(parts.torso(), cfg)
         self.optim = Optim(
@@ -66,11 +69,11 @@ class A2C(Agent):
 
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        dist = self.policy(obs)
+        dist, extras = self.policy(obs), self.memory.extras(obs)
         if not explore:
-            return dist.mode(), {}
+            return dist.mode(), extras
         action = dist.sample(dist.noise(self.act_noise))
-        return action, {"log_prob": dist.log_prob(action)}
+        return action, extras | {"log_prob": dist.log_prob(action)}
 
     def dist(self, obs: Any, carry: Batch) -> Any:
         return self.policy(obs)
@@ -82,7 +85,7 @@ class A2C(Agent):
             metrics = self.fit_critic(data, ctx.progress)
             data = self.advantages(rollout) if cfg.advantage_after_fit else data
         data["advantage"] = self.normalised(data)
-        for epoch in minibatches(data, cfg.epochs, cfg.minibatch_size, self.shuffle):
+        for epoch in minibatches(data, cfg.epochs, cfg.minibatch_size, self.shuffle, self.memory.sequence_length):
             self.anneal(ctx.progress)
             for batch in epoch:
                 metrics |= self.update_minibatch(batch)
@@ -100,7 +103,9 @@ class A2C(Agent):
 
     def fit_critic(self, data: Batch, progress: float) -> Metrics:
         metrics: Metrics = {}
-        for epoch in minibatches(data, self.cfg.value_epochs, self.cfg.minibatch_size, self.shuffle):
+        for epoch in minibatches(
+            data, self.cfg.value_epochs, self.cfg.minibatch_size, self.shuffle, self.memory.sequence_length
+        ):
             self.value.optim.tick(progress)
             for batch in epoch:
                 metrics = self.value.fit(batch)
@@ -147,7 +152,7 @@ class A2C(Agent):
         policy_loss, metrics = self.policy_loss(log_prob, log_ratio, advantage, weight)
         entropy = average(dist.entropy(), weight)
         loss = policy_loss - self.cfg.ent_coef * entropy
-        if self.cfg.critic == "joint":
+        if self.cfg.critic in ("joint", "shared"):
             error = value_loss(self.value, batch, self.cfg.clip_value)
             loss = loss + self.cfg.value_coef * error
             metrics |= {"value": error.detach()}

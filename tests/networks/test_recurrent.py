@@ -1,0 +1,110 @@
+"""Networks that remember: together over time they are what they are step by step, and forget where episodes start."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import Space, spaces
+from toys import toy, train
+
+from rlrun import registry
+from rlrun.buffers.rollout import flat, minibatches
+from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
+from rlrun.networks.recurrent import Memory, Recurrent
+
+Build = Callable[..., Loop]
+
+TIME, ENVS = 7, 3
+VECTOR = spaces.Box(-1, 1, (2,))
+NESTED = spaces.Dict({"x": VECTOR, "n": spaces.Discrete(2)})
+
+
+def torso(name: str, space: Space = VECTOR) -> Any:
+    values = {"name": name, "hidden": [4], "activation": "tanh", "init": "uniform", "features": 5, "sequence_length": 3}
+    registry.load()
+    return registry.build("network", values, [space], None, path="network")
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+@pytest.mark.parametrize("space", [VECTOR, NESTED], ids=["vector", "dict"])
+def test_unrolled_over_time_it_is_what_it_is_step_by_step_with_resets_inside(name: str, space: Space) -> None:
+    net = torso(name, space)
+    x, memory = torch.randn(TIME, ENVS, 2), torch.randn(ENVS, net.size)
+    obs = {"x": x, "n": torch.randint(2, (TIME, ENVS))} if space is NESTED else {"obs": x}
+    first = torch.rand(TIME, ENVS) < 0.3
+    first[3] = torch.tensor([True, False, True])
+    together = net(obs | {"memory": memory.expand(TIME, -1, -1), "first": first})
+    state = memory
+    for t in range(TIME):
+        now = {key: value[t] for key, value in obs.items()} | {"memory": state * ~first[t].unsqueeze(-1)}
+        torch.testing.assert_close(together[t], net(now), rtol=0, atol=1e-6)
+        state = net.after(now)
+
+
+def test_an_lstm_is_torchs() -> None:
+    net, x = torso("lstm"), torch.randn(TIME, ENVS, 2)
+    reference = torch.nn.LSTM(net.encoder.features, 5)
+    reference.load_state_dict({f"{name}_l0": value for name, value in net.cell.state_dict().items()})
+    expected, _ = reference(net.encoder(x.flatten(0, 1)).unflatten(0, (TIME, ENVS)))
+    none = torch.zeros(TIME, ENVS, dtype=torch.bool)
+    seen = net({"obs": x, "memory": torch.zeros(TIME, ENVS, net.size), "first": none})
+    torch.testing.assert_close(seen, expected)
+
+
+def test_gradients_flow_back_to_the_start_of_an_episode_and_no_further() -> None:
+    net, x = torso("lstm"), torch.randn(TIME, 1, 2, requires_grad=True)
+    first = torch.zeros(TIME, 1, dtype=torch.bool)
+    first[4] = True
+    out = net({"obs": x, "memory": torch.zeros(TIME, 1, net.size), "first": first})
+    (grad,) = torch.autograd.grad(out[-1].sum(), x)
+    assert (grad[:4] == 0).all() and (grad[4:].abs().sum(-1) > 0).all()
+
+
+def test_torsos_of_one_agent_have_parts_of_their_own() -> None:
+    memory, one, other = Memory(), torso("lstm"), torso("gru")
+    memory.add(one)
+    memory.add(other)
+    assert (memory.size, memory.sequence_length) == (15, 3)
+    obs = {"obs": torch.randn(ENVS, 2), "memory": torch.randn(ENVS, 15)}
+    after = memory.extras(obs)["carry.memory"]
+    torch.testing.assert_close(after[:, :10], one.after(obs))
+    torch.testing.assert_close(after[:, 10:], other.after(obs))
+    assert Memory().extras(torch.zeros(1)) == {}
+
+
+def test_sequences_of_a_rollout_say_what_was_said_when_it_was_collected(build: Build) -> None:
+    """Stored states, resets and order are right if log-probabilities come out the same, before anything is learned."""
+    loop = build(toy("ppo_lstm", **{"env.max_episode_steps": 5}))
+    seen = []
+
+    def update(rollout: Any, ctx: Any) -> Any:
+        agent = loop.agent
+        data = {key: rollout[key] for key in ("obs", "action", "log_prob", "weight")}
+        values = agent.value(flat(rollout["obs"])).view_as(rollout["reward"])
+        for batch in next(minibatches(data | {"value": values}, 1, 8, agent.shuffle, length=3)):
+            assert batch["weight"].dim() == 2
+            torch.testing.assert_close(agent.policy(batch["obs"]).log_prob(batch["action"]), batch["log_prob"])
+            torch.testing.assert_close(agent.value(batch["obs"]), batch["value"])
+            seen.append(batch["obs"]["first"][1:].any().item())
+        same = ~rollout["first"][1:]
+        after = agent.value(flat(rollout["next_obs"])).view_as(values)
+        torch.testing.assert_close(after[:-1][same], values[1:][same])
+        return {}
+
+    object.__setattr__(loop.agent, "update", update)
+    train(loop, 3)
+    assert any(seen), "an episode began inside a sequence"
+
+
+@pytest.mark.parametrize("algo", ["sac", "dqn", "cem", "discrete_sac"])
+def test_who_learns_from_single_steps_refuses_memory(algo: str, build: Build) -> None:
+    network = toy("ppo_lstm")["network"]
+    with pytest.raises(ConfigError, match="network=lstm is not supported"):
+        build(toy(algo, network=network))
+
+
+def test_members_of_an_ensemble_cannot_remember() -> None:
+    with pytest.raises(ConfigError, match="not supported"):
+        Recurrent(None, [VECTOR], 2)
