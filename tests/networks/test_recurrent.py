@@ -98,6 +98,16 @@ def test_sequences_of_a_rollout_say_what_was_said_when_it_was_collected(build: B
     assert any(seen), "an episode began inside a sequence"
 
 
+@pytest.mark.parametrize("algo", ["a2c", "vpg", "ppo1", "ppo2", "ppo_critic_first", "vtrace"])
+def test_every_on_policy_algorithm_learns_with_memory_masked_actions_too(algo: str, build: Build) -> None:
+    probe = {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"observation": "tuple", "masks": "info"}}
+    loop = build(toy(algo, network=toy("ppo_lstm")["network"], **probe))
+    before = {name: param.clone() for name, param in loop.agent.named_parameters()}
+    train(loop, 2)
+    still = {name for name, param in loop.agent.named_parameters() if torch.equal(param, before[name])}
+    assert all(name.endswith("weight_hh") for name in still), "there is nothing to remember in episodes of one step"
+
+
 @pytest.mark.parametrize("algo", ["sac", "dqn", "cem", "discrete_sac"])
 def test_who_learns_from_single_steps_refuses_memory(algo: str, build: Build) -> None:
     network = toy("ppo_lstm")["network"]

@@ -24,7 +24,9 @@ class NormaliseObservations(Addon):
     def __init__(self, spec: Spec):
         super().__init__()
         if not isinstance(spec.obs, spaces.Box) or spec.obs.dtype.kind != "f":
-            raise ConfigError(f"env.normalize: observations must be a Box of floats; this environment has {spec.obs}")
+            raise ConfigError(
+                f"env.normalize: observations must be a Box of floats; this environment has {spec.obs}, not supported"
+            )
         self.live = RunningMoments(spec.obs.shape)
         self.pending = RunningMoments(spec.obs.shape)
 
