@@ -76,7 +76,7 @@ GIVEN: dict[str, Values] = {
     "algo.target_kl": {"algo.epochs": 2},
     "algo.clip_range": {"algo.epochs": 2},
     "algo.clip_range_end": {"algo.epochs": 2, "algo.clip_range": 0.02},
-    "algo.double": {"algo.learning_rate": 1.0, "algo.target_every": 1000},
+    "algo.double": {"algo.learning_rate": 0.1, "algo.target_every": 1000},
     "algo.epsilon.start": {"algo.epsilon.fraction": 1.0},
     "algo.epsilon.fraction": {"algo.epsilon.start": 1.0},
     "algo.noise_theta": {"algo.noise": "ou"},
