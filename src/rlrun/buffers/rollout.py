@@ -63,11 +63,15 @@ def minibatches(
     The last minibatch is smaller where the size does not divide the rows; size None: all in one. No stream: in the
     order stored.
     """
-    blocks = [flat(rollout)] if length == 1 else list(sequences(rollout, length))
-    if length == 1:
-        blocks = [index(blocks[0], blocks[0]["weight"].nonzero().squeeze(-1))]
+    blocks = [steps(rollout)] if length == 1 else [*sequences(rollout, length)]
     for _ in range(epochs):
         yield [batch for block in blocks for batch in shuffled(block, size, stream, dim=int(length != 1))]
+
+
+def steps(rollout: Batch) -> Batch:
+    """Single steps [steps, ...], those of weight 0 left out."""
+    rows: Batch = flat(rollout)
+    return index(rows, rows["weight"].nonzero().squeeze(-1))
 
 
 def sequences(rollout: Batch, length: int | None) -> Iterator[Batch]:

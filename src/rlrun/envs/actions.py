@@ -52,9 +52,10 @@ class Actions:
 
     def clip(self, actions: np.ndarray) -> np.ndarray:
         """In the agent's units, [num_envs, ...]: what will be executed. A copy; NaN stays NaN."""
-        return (
-            actions.copy() if self.bounds is None else np.minimum(np.maximum(actions, self.bounds[0]), self.bounds[1])
-        )
+        if self.bounds is None:
+            return actions.copy()
+        low, high = self.bounds
+        return np.minimum(np.maximum(actions, low), high)
 
     def to_native(self, actions: np.ndarray) -> np.ndarray:
         """From clipped agent actions to the environment's units, shape and dtype, [num_envs, ...]."""

@@ -40,11 +40,11 @@ class Recipe:
 
     def __call__(self) -> Slot:
         leave_signals_to(self.parent)
-        _quieten(str(self.spec.entry_point))
         return Slot(self.make, self.index, self.instance_seed)
 
     def make(self) -> gym.Env:
         """The environment with its wrappers, as Slot holds it."""
+        _quieten(str(self.spec.entry_point))
         env = _bare(self.spec, self.max_episode_steps, self.kwargs)
         for wrapper, config in self.wrappers:
             env = wrapper(config, env)
@@ -52,10 +52,7 @@ class Recipe:
 
     def tried(self) -> "Recipe":
         """This recipe, once an environment was made to see what its infos hold."""
-        with (
-            contextlib.suppress(Exception),
-            contextlib.closing(self.make()) as env,
-        ):  # faults show in use
+        with contextlib.suppress(Exception), contextlib.closing(self.make()) as env:  # faults show when it is used
             return replace(self, masked=shows_masks(env))
         return self
 
