@@ -14,7 +14,7 @@ import pytest
 from made_runs import make_run
 
 from rlrun.cli.report import build
-from rlrun.report.figures import COLOURS, short
+from rlrun.report.figures import COLOURS, _themed, short
 from rlrun.report.statistics import interval, iqm
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -92,6 +92,15 @@ def test_colours_are_the_pages_own_in_light_and_dark(written: tuple[Path, str]) 
     light, _, dark = style.partition("prefers-color-scheme: dark")
     names = set(re.findall(r"var\((--\w+)\)", body)) - {"--face"}
     assert names and all(f"{name}: #" in light and f"{name}: #" in dark for name in names)
+
+
+def test_coordinates_are_rounded_and_labels_are_not() -> None:
+    svg = (
+        '<?xml?><svg width="9pt" height="9pt" viewBox="0 0 9.25 9"><path d="M 1.23456 -2.0000"/><text>0.25</text></svg>'
+    )
+    found = _themed(svg, "name", "Title")
+    assert 'd="M 1.2 -2"' in found and "<text>0.25</text>" in found
+    assert found.startswith('<svg role="img" aria-label="Title" class="picture"') and "width" not in found
 
 
 def contrast(one: str, other: str) -> float:

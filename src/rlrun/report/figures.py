@@ -234,7 +234,11 @@ def _themed(svg: str, name: str, title: str) -> str:
     for colour, variable in ((INK, "ink"), (DIM, "dim"), (LINE, "line"), (PAPER, "paper")):
         svg = svg.replace(colour, f"var(--{variable})")
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", svg)
-    svg = re.sub(r"-?\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), svg)
+    svg = re.sub(r'"[^"]*"', lambda attribute: re.sub(r"-?\d+\.\d{2,}", _rounded, attribute[0]), svg)
     svg = re.sub(r"font: ([\d.]+px|bold [\d.]+px|[\w ]*[\d.]+px) [^;\"]*", r"font: \1 var(--face)", svg)
     head = f'<svg role="img" aria-label="{title}" class="picture" '
     return re.sub(r'<svg ([^>]*?)width="[^"]*" height="[^"]*"|<svg ', head, svg, count=1)
+
+
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number[0]):.1f}".removesuffix(".0")
