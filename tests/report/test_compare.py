@@ -22,6 +22,7 @@ def test_runs_are_put_together_by_algorithm_and_environment(tmp_path: Path) -> N
     assert ppo.grid.tolist() == [50, 100] and ppo.centre.tolist() == [0, 2.5]
     assert found.bounds == {"CartPole-v1": (0.0, 10.0), "Hopper-v5": (4.0, 5.0)}
     assert found.strata("ppo")[0].tolist() == [0.1, 0.2, 0.3, 1.0]
+    assert found.gaps == ["ppo on Hopper-v5", "sac on CartPole-v1"]
 
 
 def test_by_a_key_of_the_config(tmp_path: Path) -> None:

@@ -90,7 +90,6 @@ class Comparison:
         self.methods = [*dict.fromkeys(cell.method for cell in cells)]
         self.envs = sorted({cell.env for cell in cells})
         self.aside = {**silent, **{path: why for cell in cells for path, why in cell.aside.items()}}
-
         self.names = {one.run.path: cell.method for cell in cells for one in cell.series}
 
     def __iter__(self) -> Iterator[Cell]:
@@ -101,6 +100,11 @@ class Comparison:
 
     def on(self, env: str) -> list[Cell]:
         return [self.cells[method, env] for method in self.methods if (method, env) in self.cells]
+
+    @property
+    def gaps(self) -> list[str]:
+        """Methods that lack an environment which others have."""
+        return [f"{name} on {env}" for name in self.methods for env in self.envs if (name, env) not in self.cells]
 
     @cached_property
     def bounds(self) -> dict[str, tuple[float, float]]:
