@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+import shutil
+import subprocess
 import time
 from collections import Counter
 from html.parser import HTMLParser
@@ -173,6 +175,17 @@ def test_hostile_names_and_numbers_do_no_harm(tmp_path: Path) -> None:
 def test_many_runs_stay_small(tmp_path: Path) -> None:
     build([str(runs(tmp_path / "runs", 6, 12, 2, 40))], {}, "").write(tmp_path / "out")
     assert (tmp_path / "out" / "index.html").stat().st_size < 2_000_000
+
+
+@pytest.mark.slow
+def test_a_browser_has_nothing_to_complain_about(written: tuple[Path, str]) -> None:
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("needs Chromium")
+    flags = ["--headless", "--no-sandbox", "--enable-logging=stderr", "--dump-dom"]
+    page = (written[0] / "index.html").as_uri()
+    done = subprocess.run([chromium, *flags, page], capture_output=True, text=True, timeout=120, check=True)
+    assert "CONSOLE" not in done.stderr and done.stdout.count('class="picture"') == 5
 
 
 @pytest.mark.slow
