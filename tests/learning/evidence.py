@@ -131,4 +131,7 @@ def main(places: Iterable[str], docs: Path = DOCS) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    if {"--help", "-h"} & {*sys.argv}:
+        print(__doc__)
+    else:
+        sys.exit(main(sys.argv[1:]))
