@@ -50,6 +50,7 @@ SMALL: Values = {
     "algo.policy_delay": 2,
     "algo.population": 4,
     "algo.elite_fraction": 0.5,
+    "algo.initial_value": 0.5,
 }
 
 

@@ -15,13 +15,16 @@ usage: rlrun list [group] [plugins=[package]]
 
 The names in a group (algo, network, env, trainer, preset, ...), or all groups with how many names they hold."""
 
+OPTIMAL = "optimal=true"
+
 SHOW_HELP = """\
 usage: rlrun show [algo=<name>] [env=<name>] [key=value ...]
 
 Every key of the config that these words compose: its value, where that comes from, and what it means.
 
   rlrun show algo=sac
-  rlrun show algo=sac env=HalfCheetah trainer=quick"""
+  rlrun show algo=sac env=HalfCheetah trainer=quick
+  rlrun show env=FrozenLake optimal=true    the best return there is, by value iteration"""
 
 
 def list(words: Sequence[str]) -> int:
@@ -50,6 +53,8 @@ def show(words: Sequence[str]) -> int:
     from rlrun.config.jobs import composed, word_faults
 
     composer = Composer(sources.folders(sources.named_plugins(words)))
+    optimal = OPTIMAL in words
+    words = [word for word in words if word != OPTIMAL]
     read = [composer.read(word) for word in words]
     composition, choices, guessed, faults = composed(composer, read, required=())
     named = {word.key: str(word.values[0]) for word in read if word.is_group}
@@ -58,11 +63,24 @@ def show(words: Sequence[str]) -> int:
     if faults:
         raise ConfigError(*faults)
     values = composition.values(settings)
+    if optimal:
+        return _show_optimal(values)
     for group in ("algo", "env"):
         file = sources.options(group, composer.folders).get(named.get(group, ""))
         if file and (text := _describe(group, file)):
             print(f"{named[group]}: {text}")
     print_columns(_rows(values, _origins(composer, choices, read)))
+    return 0
+
+
+def _show_optimal(values: dict[str, Any]) -> int:
+    from rlrun import registry
+    from rlrun.config.schema import EnvConfig, parse
+    from rlrun.envs.dynamics import optimal_return
+
+    registry.load(values["plugins"])
+    best, horizon = optimal_return(parse(EnvConfig, values["env"], "env"))
+    print(f"optimal return: {best:.6g}" + (f" (within {horizon} steps)" if horizon else ""))
     return 0
 
 

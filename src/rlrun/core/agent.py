@@ -31,17 +31,20 @@ class Agent(nn.Module):
 
     Config: ClassVar[type]
     actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Space  # action spaces the algorithm is defined for
+    observations: ClassVar[type[Space]] = Space  # and the observation space
     remembers: ClassVar[bool] = False  # whether it takes recurrent networks: it returns and learns with `parts.memory`
     needs_bounds: ClassVar[bool] = False  # whether its continuous actions always lie in [-1, 1]
 
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):
         super().__init__()
-        refused = self.refuses(spec.action)
-        if refused:
-            name = type(self).__name__.lower()
+        name, needed = type(self).__name__.lower(), self.refuses(spec.action)
+        if needed:
             raise ConfigError(
-                f"algo={name} needs {refused}; this environment has {spec.action}, which is not supported"
+                f"algo={name} needs {needed}; this environment has {spec.action}, which is not supported"
             )
+        if not isinstance(spec.obs, self.observations):
+            needed = f"{self.observations.__name__} observations"
+            raise ConfigError(f"algo={name} needs {needed}; this environment has {spec.obs}, which is not supported")
         self.cfg, self.spec = cfg, spec
 
     @classmethod

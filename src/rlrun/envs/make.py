@@ -15,7 +15,8 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from rlrun.config.schema import EnvConfig, parse
-from rlrun.envs import probes as _probes  # noqa: F401 (registers rlrun/... with Gymnasium)
+from rlrun.envs import maze as _maze  # noqa: F401 (registers rlrun/... with Gymnasium)
+from rlrun.envs import probes as _probes  # noqa: F401
 from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
 from rlrun.envs.box2d import NewWorld
 from rlrun.envs.presented import presented, shows_masks

@@ -87,3 +87,38 @@ class Flatten(gym.wrappers.FlattenObservation):
 
     def __init__(self, cfg: Config, env: gym.Env):
         super().__init__(env)
+
+
+@register("wrapper", "discretize")
+class Discretize(gym.ObservationWrapper):
+    """Box observations as one number: each dimension cut into `bins` equal parts between its bounds.
+
+    What lies outside the bounds falls into the first or last part. `low` and `high` [dimensions] stand in for bounds
+    that the space does not have; null: the space's own.
+    """
+
+    @config
+    class Config:
+        bins: PositiveInt
+        low: list[float] | None
+        high: list[float] | None
+
+    def __init__(self, cfg: Config, env: gym.Env):
+        super().__init__(env)
+        space = env.observation_space
+        if not isinstance(space, gym.spaces.Box):
+            raise ValueError(f"discretize needs Box observations, got {type(space).__name__}")
+        self.low, self.high = (
+            np.asarray(own.ravel() if given is None else given, np.float64)
+            for given, own in ((cfg.low, space.low), (cfg.high, space.high))
+        )
+        if self.low.shape != self.high.shape or self.low.size != np.prod(space.shape):
+            raise ValueError(f"discretize: low and high need one number for each of {np.prod(space.shape)} dimensions")
+        if not np.isfinite([self.low, self.high]).all() or (self.low >= self.high).any():
+            raise ValueError("discretize: observations have no bounds; give low and high")
+        self.bins, self.place = cfg.bins, cfg.bins ** np.arange(self.low.size)
+        self.observation_space = gym.spaces.Discrete(cfg.bins**self.low.size)
+
+    def observation(self, observation: Any) -> int:
+        share = (np.ravel(observation) - self.low) / (self.high - self.low)
+        return int(np.clip((share * self.bins).astype(int), 0, self.bins - 1) @ self.place)

@@ -1,0 +1,15 @@
+"""Expected SARSA (van Seijen et al. 2009): the target is the mean over the policy's next actions."""
+
+from torch import Tensor
+
+from rlrun.agents.tabular.q_learning import QLearning
+from rlrun.registry import register
+
+
+@register("algo", "expected_sarsa")
+class ExpectedSARSA(QLearning):
+    def next_value(self, table: Tensor, state: Tensor) -> Tensor:
+        """What the successor is worth to the policy, [env]: greedy by this table, valued by the other."""
+        value = self.q[len(self.q) - 1 - table, state]
+        best = self.q[table, state].argmax(-1, keepdim=True)
+        return (1 - self.epsilon) * value.gather(-1, best).squeeze(-1) + self.epsilon * value.mean(-1)

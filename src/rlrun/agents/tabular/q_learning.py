@@ -1,0 +1,100 @@
+"""Q-learning (Watkins 1989), with double Q-learning by option (van Hasselt 2010, NeurIPS 23).
+
+Environments of a vector share one table. Where several visit the same state and action in one step, the table moves
+as it would by one visit after the other, averaged over their orders.
+"""
+
+from typing import Any
+
+import torch
+from gymnasium.spaces import Discrete
+from torch import Tensor
+
+from rlrun import registry
+from rlrun.buffers.rollout import index
+from rlrun.config.schema import Fraction, PositiveFraction, config
+from rlrun.core.agent import Agent, kernel
+from rlrun.functional.returns import td_target
+from rlrun.functional.schedules import linear
+from rlrun.functional.tabular import move, random_argmax
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics
+
+
+@register("algo", "q_learning")
+class QLearning(Agent):
+    actions = Discrete
+    observations = Discrete
+
+    @config
+    class Config:
+        gamma: Fraction
+        learning_rate: PositiveFraction
+        anneal_learning_rate: bool
+        double: bool
+        initial_value: float
+        epsilon: dict[str, Any]
+
+    q: Tensor
+    epsilon: Tensor
+    rate: Tensor
+
+    def __init__(self, cfg, spec, parts):
+        super().__init__(cfg, spec, parts)
+        self.num_actions = int(spec.action.n)
+        tables = 2 if cfg.double else 1
+        self.register_buffer("q", torch.full((tables, int(spec.obs.n), self.num_actions), cfg.initial_value))
+        self.schedule = registry.build("epsilon", cfg.epsilon, path="algo.epsilon")
+        self.register_buffer("epsilon", torch.tensor(self.schedule(Context(0, 0, 0.0))))
+        self.register_buffer("rate", torch.tensor(cfg.learning_rate))
+        self.act_noise = parts.stream("act")
+        self.coins = parts.stream("tables")
+
+    @torch.no_grad()
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        state = self.state(obs)
+        return (self.explore(state) if explore else self.q.mean(0)[state].argmax(-1)), {}
+
+    def explore(self, state: Tensor) -> Tensor:
+        """Actions of the epsilon-greedy policy, ties broken at random."""
+        values = self.q.mean(0)[state]
+        greedy = random_argmax(values, self.act_noise.uniform(*values.shape))
+        random = self.act_noise.integers(self.num_actions, len(greedy))
+        return torch.where(self.act_noise.uniform(len(greedy)) < self.epsilon, random, greedy)
+
+    def state(self, obs: Tensor) -> Tensor:
+        return obs - int(self.spec.obs.start)
+
+    def update(self, rollout: Batch, ctx: Context) -> Metrics:
+        cfg = self.cfg
+        self.epsilon.fill_(self.schedule(ctx))
+        if cfg.anneal_learning_rate:
+            self.rate.fill_(linear(cfg.learning_rate, 0.0, ctx.progress))
+        for t in range(len(rollout["reward"])):
+            metrics = self.learn(index(rollout, t))
+        return metrics | {"epsilon": self.epsilon.clone()}
+
+    def learn(self, step: Batch) -> Metrics:
+        """From one vector step, [env, ...]."""
+        coin = self.coins.integers(len(self.q), len(step["reward"]))
+        return self.update_q(self.transition(step), coin)
+
+    def transition(self, step: Batch) -> Batch:
+        """The same step by numbers: pairs are state * actions + action."""
+        pair = self.state(step["obs"]) * self.num_actions + step["action"]
+        kept = {key: step[key] for key in ("reward", "terminated", "weight")}
+        return kept | {"pair": pair, "next_state": self.state(step["next_obs"])}
+
+    @kernel
+    def update_q(self, step: Batch, table: Tensor) -> Metrics:
+        """Each row moves its pair in the table [env] that its coin chose."""
+        next_value = self.next_value(table, step["next_state"])
+        target = td_target(step["reward"], self.cfg.gamma * ~step["terminated"], next_value)
+        cell = table * self.q[0].numel() + step["pair"]
+        error = move(self.q.view(-1), cell, target, self.rate, step["weight"])
+        return {"td_error": error.abs().mean(), "q": self.q.mean()}
+
+    def next_value(self, table: Tensor, state: Tensor) -> Tensor:
+        """What the successor is worth, [env]: with two tables, what the other says of the best action of this one."""
+        best = self.q[table, state].argmax(-1)
+        return self.q[len(self.q) - 1 - table, state, best]

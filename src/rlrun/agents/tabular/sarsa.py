@@ -1,0 +1,57 @@
+"""SARSA(lambda) (Rummery and Niranjan 1994) with accumulating traces; lambda 0 is one-step SARSA.
+
+A step is learned from when the next action has been chosen, one update later. What an episode that was cut short would
+have done next is drawn from the policy.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlrun.agents.tabular.q_learning import QLearning
+from rlrun.config.schema import Fraction, config
+from rlrun.core.agent import kernel
+from rlrun.functional.returns import td_target
+from rlrun.functional.tabular import move_along
+from rlrun.registry import register
+from rlrun.types import Batch, Metrics
+
+
+@register("algo", "sarsa")
+class SARSA(QLearning):
+    @config
+    class Config(QLearning.Config):
+        trace_lambda: Fraction
+
+    def __init__(self, cfg, spec, parts):
+        super().__init__(cfg, spec, parts)
+        self.last: Batch | None = None  # the transition that waits for its next action
+        self.traces = self.q.new_zeros(spec.num_envs, self.q.numel())
+
+    def learn(self, step: Batch) -> Metrics:
+        before, self.last = self.last, self.transition(step) | {"truncated": step["truncated"]}
+        if before is None:
+            return {}
+        drawn = self.explore(before["next_state"])
+        before["next_action"] = torch.where(before["truncated"], drawn, step["action"])
+        return self.update_q(before, self.coins.integers(len(self.q), len(drawn)))
+
+    @kernel
+    def update_q(self, step: Batch, table: Tensor) -> Metrics:
+        """Each row's error moves the pairs of its episode in as far as their traces [env, cells] last."""
+        next_value = self.q[len(self.q) - 1 - table, step["next_state"], step["next_action"]]
+        target = td_target(step["reward"], self.cfg.gamma * ~step["terminated"], next_value)
+        cell = table * self.q[0].numel() + step["pair"]
+        error = (target - self.q.view(-1)[cell]) * step["weight"]
+        self.traces.mul_(self.cfg.gamma * self.cfg.trace_lambda)
+        self.traces.scatter_add_(1, cell.unsqueeze(-1), step["weight"].unsqueeze(-1))
+        move_along(self.q.view(-1), self.traces, error, self.rate)
+        self.traces.mul_(~(step["terminated"] | step["truncated"]).unsqueeze(-1))
+        return {"td_error": error.abs().mean(), "q": self.q.mean()}
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"last": self.last, "traces": self.traces}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.last, self.traces = state["last"], state["traces"].to(self.q, copy=True)

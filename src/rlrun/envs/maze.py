@@ -1,0 +1,53 @@
+"""The maze with which Sutton and Barto show what planning saves (Reinforcement Learning, 2nd edition, figure 8.2)."""
+
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.spaces import Discrete
+
+MAZE = """\
+.......#G
+..#....#.
+S.#....#.
+..#......
+.....#...
+........."""
+MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left
+
+
+class DynaMaze(gym.Env):
+    """54 cells, one of them the start, one the goal; walls stop a move. Reward 1 at the goal, where episodes end.
+
+    `P` is its dynamics as Gymnasium's toy-text environments have them: state -> action -> [(1, next, reward, ended)].
+    """
+
+    def __init__(self) -> None:
+        rows = MAZE.split()
+        self.width = len(rows[0])
+        cells = {(r, c): mark for r, row in enumerate(rows) for c, mark in enumerate(row)}
+        self.first = next(r * self.width + c for (r, c), mark in cells.items() if mark == "S")
+        self.observation_space, self.action_space = Discrete(len(cells)), Discrete(len(MOVES))
+        self.P = {r * self.width + c: self._moves(cells, r, c) for r, c in cells}
+        self.initial_state_distrib = [float(cell == self.first) for cell in self.P]
+        self.state = self.first
+
+    def _moves(self, cells: dict[tuple[int, int], str], r: int, c: int) -> dict[int, list[tuple[Any, ...]]]:
+        found = {}
+        for action, (down, right) in enumerate(MOVES):
+            to = (r + down, c + right)
+            row, column = to if cells.get(to, "#") != "#" else (r, c)
+            won = cells[row, column] == "G"
+            found[action] = [(1.0, row * self.width + column, float(won), won)]
+        return found
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.state = self.first
+        return self.state, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        ((_, self.state, reward, terminated),) = self.P[self.state][int(action)]
+        return self.state, reward, terminated, False, {}
+
+
+gym.register("rlrun/DynaMaze-v0", f"{__name__}:DynaMaze", max_episode_steps=2000)
