@@ -55,6 +55,13 @@ OTHER: Values = {
     "algo.epsilon.fraction": 1.0,
     "algo.initial_value": 1.0,
     "algo.trace_lambda": 0.5,
+    "algo.epsilon": 0.5,
+    "algo.play": ("sample", "bound"),
+    "algo.posterior": ("beta", "normal"),
+    "algo.alpha": 20.0,
+    "algo.beta": 20.0,
+    "algo.prior_mean": 5.0,
+    "algo.prior_std": 0.01,
     "algo.buffer.beta_final": 0.5,
     "algo.buffer.epsilon": 10.0,
     "algo.target_members": (1, 2),
@@ -83,6 +90,12 @@ GIVEN: dict[str, Values] = {
     "algo.epsilon.fraction": {"algo.epsilon.start": 1.0},
     "algo.noise_theta": {"algo.noise": "ou"},
     "algo.target_noise_clip": {"algo.target_noise": 0.5},
+    "algo.confidence": {"algo.play": "bound"},
+    "algo.alpha": {"algo.posterior": "beta"},
+    "algo.beta": {"algo.posterior": "beta"},
+    "algo.prior_mean": {"algo.posterior": "normal"},
+    "algo.prior_std": {"algo.posterior": "normal"},
+    "algo.reward_std": {"algo.posterior": "normal"},
 }
 
 # "<algo>: <key>" of keys that change neither weights nor what is seen next, and why.

@@ -39,7 +39,7 @@ class Run(nn.Module):
     def __init__(self, stride: int = 4, **config: Any):
         super().__init__()
         self.stride, self.steps, self.updates = stride, 0, 0
-        self.clock, self.episodes, self.restarted = Clock(), [], []
+        self.clock, self.episodes, self.restarted, self.measures = Clock(), [], [], {}
         self.env = SimpleNamespace(device=torch.device("cpu"))
         self.optim = Optim([nn.Parameter(torch.zeros(2))], 0.1)
         self.rows: list[dict[str, float]] = []

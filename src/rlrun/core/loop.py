@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
+from rlrun.core.measures import Measures, add
 from rlrun.core.schedule import Schedule
 from rlrun.types import Batch, Context, Metrics, Step
 
@@ -26,6 +27,7 @@ class Loop(nn.Module):
         self.clock = Clock()
         self.episodes: list[tuple[float, int]] = []  # (return, length) of those ended; whoever reads it empties it
         self.restarted: list[str] = []  # a line for each environment made anew; whoever reads them empties it
+        self.measures: Measures = {}  # what the environments report beside rewards
         self.obs: Any = None  # to act on next
         self.carry: Batch = {}
         self.batch: Batch | None = None  # of the last update, for a post-mortem
@@ -60,13 +62,14 @@ class Loop(nn.Module):
         self.steps += len(step.reward)
         self.episodes += step.info["episodes"]
         self.restarted += step.info.get("restarted", ())
+        add(self.measures, step.info.get("measures", {}))
         self.addons.collect(step)
         return step
 
     def get_extra_state(self) -> dict[str, Any]:
         return {
             "steps": self.steps, "updates": self.updates, "horizon": self.horizon,
-            "episodes": self.episodes, "obs": self.obs, "carry": self.carry,
+            "episodes": self.episodes, "obs": self.obs, "carry": self.carry, "measures": self.measures,
         }  # fmt: skip
 
     def set_extra_state(self, state: dict[str, Any]) -> None:

@@ -39,6 +39,10 @@ class Stream(nn.Module):
         """In [0, 1)."""
         return self._draw(torch.rand, shape)
 
+    def gamma(self, shape: Tensor) -> Tensor:
+        """One draw of Gamma(shape, rate 1) for each entry."""
+        return torch._standard_gamma(shape, generator=self.generator)
+
     def integers(self, high: int, *shape: int) -> Tensor:
         """In [0, high)."""
         return self._draw(partial(torch.randint, high), shape)

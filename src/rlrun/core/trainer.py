@@ -14,6 +14,7 @@ from rlrun.config.schema import TrainerConfig
 from rlrun.core.breakable import BrokenOffError
 from rlrun.core.evaluation import EvaluationInterruptedError
 from rlrun.core.loop import Loop
+from rlrun.core.measures import drain
 from rlrun.core.signals import Signals
 from rlrun.core.state import Optim
 from rlrun.errors import RunError, SnapshotError
@@ -137,7 +138,7 @@ class Trainer:
         self.last = (time.monotonic(), loop.steps, loop.updates)
 
     def train_values(self) -> dict[str, float]:
-        """Episodes that ended since the last row."""
+        """Episodes that ended since the last row, and what the environments reported."""
         ended = self.loop.episodes
         self.progress.episodes += len(ended)
         values: dict[str, float] = {"train/episodes": self.progress.episodes}
@@ -145,7 +146,7 @@ class Trainer:
             values["train/return_mean"] = sum(episode_return for episode_return, _ in ended) / len(ended)
             values["train/length_mean"] = sum(length for _, length in ended) / len(ended)
         self.loop.episodes = []
-        return values
+        return values | {f"train/{name}": value for name, value in drain(self.loop.measures).items()}
 
     def speeds(self) -> dict[str, float]:
         since, steps, updates = self.last

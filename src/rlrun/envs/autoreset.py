@@ -22,6 +22,7 @@ class Raw(NamedTuple):
     truncated: np.ndarray
     final_obs: Obs | None
     weight: np.ndarray | None
+    measures: dict[str, np.ndarray] | None = None  # reported beside the reward, name -> [num_envs]
 
 
 class SameStep:
@@ -36,7 +37,8 @@ class SameStep:
     def step(self, actions: Any) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
         final = infos.get("final_obs")
-        return Raw(obs, reward, terminated, truncated, None if final is None else _placed(obs, final), None)
+        final = None if final is None else _placed(obs, final)
+        return Raw(obs, reward, terminated, truncated, final, None, infos.get("measures"))
 
 
 class Disabled(SameStep):

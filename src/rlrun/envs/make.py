@@ -15,12 +15,14 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from rlrun.config.schema import EnvConfig, parse
-from rlrun.envs import maze as _maze  # noqa: F401 (registers rlrun/... with Gymnasium)
+from rlrun.envs import bandits as _bandits  # noqa: F401 (registers rlrun/... with Gymnasium)
+from rlrun.envs import maze as _maze  # noqa: F401
 from rlrun.envs import probes as _probes  # noqa: F401
 from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
 from rlrun.envs.box2d import NewWorld
 from rlrun.envs.presented import presented, shows_masks
 from rlrun.envs.slot import Slot, leave_signals_to
+from rlrun.envs.wrappers import TimeLimit
 from rlrun.errors import ConfigError
 
 ATARI = "ALE/"
@@ -56,6 +58,18 @@ class Recipe:
         with contextlib.suppress(Exception), contextlib.closing(self.make()) as env:  # faults show when it is used
             return replace(self, masked=shows_masks(env))
         return self
+
+    @property
+    def vectorised(self) -> bool:
+        """Whether the environment is a simulator that steps all at once and nothing else."""
+        return self.spec.entry_point is None
+
+    def all(self, num_envs: int) -> gym.vector.VectorEnv:
+        """The simulator, for environments that are `vectorised`; it keeps its own time and takes no wrappers."""
+        if any(wrapper is not TimeLimit for wrapper, _ in self.wrappers):  # evaluation adds one
+            raise ValueError("it steps all its environments at once and takes no wrappers")
+        make: Any = load_env_creator(str(self.spec.vector_entry_point))
+        return make(num_envs=num_envs, **(self.spec.kwargs | self.kwargs))
 
     def at(self, index: int) -> "Recipe":
         return replace(self, index=index)
@@ -157,7 +171,8 @@ def _extra(spec: EnvSpec) -> str | None:
 
 
 def _takes(spec: EnvSpec, name: str) -> bool:
-    creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    entry = spec.entry_point or spec.vector_entry_point
+    creator = load_env_creator(entry) if isinstance(entry, str) else entry
     return creator is not None and name in inspect.signature(creator).parameters
 
 

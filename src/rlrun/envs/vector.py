@@ -14,7 +14,7 @@ from rlrun.envs.actions import Actions
 from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put, row
 from rlrun.envs.make import Recipe, explained, recipe
 from rlrun.envs.pool import Local, Pool
-from rlrun.envs.selftest import EPISODE_END, REPLAY, Method, self_test
+from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY, Method, self_test
 from rlrun.envs.slot import LOST, EnvError
 from rlrun.envs.state import Tree
 from rlrun.envs.workers import Workers
@@ -69,13 +69,16 @@ class VectorEnv(nn.Module):
         self.adapter, self.clock = adapter(venv), Clock(venv.num_envs)
         self._ones = torch.ones(venv.num_envs, device=self.device)
         self._none = torch.zeros(venv.num_envs, dtype=torch.bool, device=self.device)
-        self._method: Method | None = None if recipe else Method(EPISODE_END, "it is a simulator of its own")
+        self._method: Method | None = None if recipe else _own_method(venv)
         self._refused: dict[int, str] = {}  # as Clock.cut, for as long as this object lives
 
     @classmethod
     def make(cls, cfg: EnvConfig, seed: np.random.SeedSequence, device: torch.device | str = "cpu") -> "VectorEnv":
         """Environments as configured. Raises ConfigError where they cannot be made, RunError where a worker fails."""
         one = recipe(cfg)
+        if one.vectorised:
+            with explained(one, cfg.id):
+                return cls(one.all(cfg.num_envs), seed, device, name=cfg.id)
         recipes = [one.at(index) for index in range(cfg.num_envs)]
         stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
         try:
@@ -155,7 +158,7 @@ class VectorEnv(nn.Module):
             final_obs=obs if final is None else final,
             action=self._tensor(actions),
             weight=self._ones if raw.weight is None else self._tensor(raw.weight),
-            info=self._info(episodes),
+            info=self._info(episodes, raw.measures),
         )
 
     def close(self) -> None:
@@ -199,6 +202,8 @@ class VectorEnv(nn.Module):
             self._check_lost()
             reasons = clock.cut | {index: error.reason for index, error in self.lost.items()}
             envs = [{LOST: reasons[index]} if index in reasons else tree for index, tree in enumerate(envs)]
+        elif self.pool is None and self.method == NATIVE:
+            envs = [self.venv.get_extra_state()]
         counts = {"steps": clock.steps, "returns": clock.returns.copy(), "begun": clock.begun.copy()}
         return {**counts, "obs": obs, "envs": envs, "seeds": list(self.seeds)}
 
@@ -214,6 +219,9 @@ class VectorEnv(nn.Module):
 
     def _restore(self, trees: list[Tree] | None) -> dict[int, str]:
         """Put every environment back; returns those that could not be, each with the reason."""
+        if self.pool is None and trees is not None and self.method == NATIVE:
+            self.venv.set_extra_state(trees[0])
+            return {}
         if self.pool is None or trees is None:
             return dict.fromkeys(range(self.num_envs), "it was saved without its state")
         lines = self.pool.each("load", trees, [self.pool.patience_s] * self.num_envs)
@@ -268,12 +276,13 @@ class VectorEnv(nn.Module):
             if error is None:
                 return
 
-    def _info(self, episodes: list[tuple[float, int]]) -> dict[str, Any]:
-        lines = self.clock.lines
-        if not lines:
-            return {"episodes": episodes}
-        self.clock.lines = []
-        return {"episodes": episodes, "restarted": lines}
+    def _info(self, episodes: list[tuple[float, int]], measures: dict[str, np.ndarray] | None) -> dict[str, Any]:
+        info: dict[str, Any] = {"episodes": episodes}
+        if measures:
+            info["measures"] = measures
+        if self.clock.lines:
+            info["restarted"], self.clock.lines = self.clock.lines, []
+        return info
 
     def _count(self, raw: Raw, ended: np.ndarray) -> tuple[Tensor, Tensor, list[tuple[float, int]]]:
         """Returns terminated, truncated (cleared where both are true), and (return, length) of episodes that ended."""
@@ -346,6 +355,13 @@ class VectorEnv(nn.Module):
     def _kill(self) -> None:
         if self.pool is not None:
             self.pool.close(terminate=True)
+
+
+def _own_method(venv: GymVectorEnv) -> Method:
+    """How a simulator that steps all its environments at once is saved."""
+    if hasattr(venv, "get_extra_state") and hasattr(venv, "set_extra_state"):
+        return Method(NATIVE, "")
+    return Method(EPISODE_END, "it is a simulator of its own")
 
 
 def finite(values: np.ndarray) -> bool:

@@ -1,0 +1,59 @@
+"""Bandits that keep a posterior of every arm's mean: Thompson sampling (Thompson 1933) and Bayesian UCB.
+
+Bayesian UCB is the posterior mean plus a multiple of its deviation, not the quantile of Kaufmann et al. 2012.
+"""
+
+from typing import Literal
+
+from torch import Tensor
+
+from rlrun.agents.bandits.multi_armed import MultiArmed
+from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
+from rlrun.errors import RunError
+from rlrun.functional.posteriors import beta_moments, normal_mean
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics
+
+
+@register("algo", "bayesian_bandit")
+class Bayesian(MultiArmed):
+    @config
+    class Config:
+        play: Literal["sample", "bound"]
+        posterior: Literal["beta", "normal"]
+        confidence: NonNegativeFloat
+        alpha: PositiveFloat
+        beta: PositiveFloat
+        prior_mean: float
+        prior_std: PositiveFloat
+        reward_std: PositiveFloat
+
+    def score(self, context: Tensor) -> Tensor:
+        mean, std = self.moments(context)
+        if self.cfg.play == "bound":
+            return mean + self.cfg.confidence * std
+        if self.cfg.posterior == "normal":
+            return mean + std * self.noise.normal(*mean.shape)
+        won, lost = (self.noise.gamma(shape) for shape in self.beta_posterior(context))
+        return won / (won + lost)
+
+    def value(self, context: Tensor) -> Tensor:
+        return self.moments(context)[0]
+
+    def moments(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Posterior mean and deviation of what arms pay, [batch, arms]."""
+        cfg = self.cfg
+        if cfg.posterior == "beta":
+            return beta_moments(*self.beta_posterior(context))
+        counts, totals = self.counts[context], self.totals[context]
+        return normal_mean(counts, totals, cfg.prior_mean, cfg.prior_std, cfg.reward_std)
+
+    def beta_posterior(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        counts, totals = self.counts[context], self.totals[context]
+        return self.cfg.alpha + totals, self.cfg.beta + counts - totals
+
+    def update(self, rollout: Batch, ctx: Context) -> Metrics:
+        reward = rollout["reward"]
+        if self.cfg.posterior == "beta" and ((reward < 0) | (reward > 1)).any():
+            raise RunError("algo.posterior=beta: rewards must lie in [0, 1]; take algo.posterior=normal")
+        return super().update(rollout, ctx)

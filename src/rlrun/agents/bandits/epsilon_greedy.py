@@ -1,0 +1,20 @@
+"""Epsilon-greedy: the arm that paid best so far, and now and then any arm."""
+
+import torch
+from torch import Tensor
+
+from rlrun.agents.bandits.multi_armed import MultiArmed
+from rlrun.config.schema import Fraction, config
+from rlrun.registry import register
+
+
+@register("algo", "epsilon_greedy")
+class EpsilonGreedy(MultiArmed):
+    @config
+    class Config:
+        epsilon: Fraction
+
+    def score(self, context: Tensor) -> Tensor:
+        value = self.value(context)
+        random = self.noise.uniform(len(context), 1) < self.cfg.epsilon
+        return torch.where(random, self.noise.uniform(*value.shape), value)

@@ -1,0 +1,44 @@
+"""Gradient bandit (Sutton and Barto, 2nd edition, section 2.8): preferences that follow the reward's gradient."""
+
+import torch
+from torch import Tensor
+
+from rlrun.agents.bandits.multi_armed import MultiArmed
+from rlrun.config.schema import PositiveFloat, config
+from rlrun.core.agent import kernel
+from rlrun.registry import register
+from rlrun.types import Batch, Metrics
+
+
+@register("algo", "gradient_bandit")
+class Gradient(MultiArmed):
+    @config
+    class Config:
+        learning_rate: PositiveFloat
+        temperature: PositiveFloat
+
+    preference: Tensor
+
+    def __init__(self, cfg, spec, parts):
+        super().__init__(cfg, spec, parts)
+        self.register_buffer("preference", torch.zeros_like(self.counts))
+
+    def value(self, context: Tensor) -> Tensor:
+        return self.preference[context]
+
+    def score(self, context: Tensor) -> Tensor:
+        """The largest of these is a draw from softmax(preference / temperature) (Gumbel 1954)."""
+        noise = self.noise.uniform(len(context), self.arms).clamp(min=torch.finfo().tiny)
+        return self.preference[context] / self.cfg.temperature - (-noise.log()).log()
+
+    @kernel
+    def learn(self, pulls: Batch) -> Metrics:
+        """The baseline is what the bandit paid before these pulls, whatever the arm."""
+        context = pulls["obs"] - int(self.spec.obs.start)
+        paid, pulled = self.totals[context].sum(-1), self.counts[context].sum(-1)
+        advantage = (pulls["reward"] - paid / pulled.clamp(min=1)) * pulls["weight"]
+        chosen = torch.nn.functional.one_hot(pulls["action"], self.arms)
+        policy = (self.preference[context] / self.cfg.temperature).softmax(-1)
+        change = self.cfg.learning_rate * advantage.unsqueeze(-1) * (chosen - policy)
+        self.preference.index_add_(0, context, change)
+        return super().learn(pulls)

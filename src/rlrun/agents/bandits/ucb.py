@@ -1,0 +1,21 @@
+"""UCB1 (Auer, Cesa-Bianchi and Fischer 2002): the mean plus what a confidence bound adds; arms never pulled first."""
+
+import torch
+from torch import Tensor
+
+from rlrun.agents.bandits.multi_armed import MultiArmed
+from rlrun.config.schema import NonNegativeFloat, config
+from rlrun.registry import register
+
+
+@register("algo", "ucb")
+class UCB(MultiArmed):
+    @config
+    class Config:
+        confidence: NonNegativeFloat
+
+    def score(self, context: Tensor) -> Tensor:
+        counts = self.counts[context]
+        pulls = counts.sum(-1, keepdim=True).clamp(min=1)
+        bound = self.value(context) + self.cfg.confidence * (2 * pulls.log() / counts.clamp(min=1)).sqrt()
+        return torch.where(counts > 0, bound, torch.inf)

@@ -1,0 +1,152 @@
+"""Multi-armed bandits: thousands stepped at once, every episode one pull.
+
+An observation says which of `bandits` problems is to be played, and an action which arm. Beside the reward an
+environment reports `regret` (what the best arm pays on average minus what the chosen one does) and `best_arm` (1 where
+the chosen one was best).
+"""
+
+from typing import Any, ClassVar, Literal
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from rlrun.envs.state import Tree, decode, encode
+
+
+class OneStep(gym.vector.VectorEnv):
+    """Environments whose every step ends an episode. Subclasses draw what is seen, and pay for what is done."""
+
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+    def __init__(self, num_envs: int, observation: gym.Space, actions: int):
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = observation, Discrete(actions)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.rng = np.random.default_rng(0)
+        self.seen = self.draw()
+        self.ended, self.cut = np.ones(num_envs, bool), np.zeros(num_envs, bool)
+
+    def draw(self) -> np.ndarray:
+        """New observations [num_envs, ...]."""
+        raise NotImplementedError
+
+    def pay(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Rewards for actions on `seen`, and what is reported beside them; all [num_envs]."""
+        raise NotImplementedError
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        if seed is not None:
+            self.rng = np.random.default_rng(seed)
+        self.seen = self.draw()
+        return self.seen, {}
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        reward, measures = self.pay(actions)
+        self.seen = self.draw()
+        return self.seen, reward, self.ended, self.cut, {"measures": measures}
+
+    def get_extra_state(self) -> Tree:
+        return encode({"rng": self.rng, "seen": self.seen})
+
+    def set_extra_state(self, tree: Tree) -> None:
+        self.rng, self.seen = decode(tree["rng"], self.rng), decode(tree["seen"])
+
+
+class MultiArmed(OneStep):
+    """Bandits with mean rewards [bandits, arms].
+
+    means: one row for all bandits, a row for each, or None: drawn from `instance_seed`, so that training and evaluation
+    play the same. contexts: "uniform" draws the bandit of every pull; "own" gives environment i bandit i for ever.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        bandits: int,
+        arms: int,
+        means: Any,
+        contexts: Literal["uniform", "own"],
+        instance_seed: int,
+    ):
+        if contexts not in ("uniform", "own"):
+            raise ValueError(f"contexts={contexts}: must be uniform or own")
+        if means is None:
+            self.means = self.draw_means(np.random.default_rng(instance_seed), (bandits, arms))
+        else:
+            given = np.atleast_2d(np.asarray(means, np.float64))
+            if given.ndim != 2 or given.shape[0] not in (1, bandits):
+                raise ValueError(f"rewards of shape {given.shape}: must be [arms] or [{bandits}, arms]")
+            self.means = np.broadcast_to(given, (bandits, given.shape[1]))
+        self.best, self.own = self.means.max(1), contexts == "own"
+        super().__init__(num_envs, Discrete(bandits), self.means.shape[1])
+
+    def draw_means(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        raise NotImplementedError
+
+    def draw_rewards(self, means: np.ndarray) -> np.ndarray:
+        """Rewards of arms with these means, [num_envs]."""
+        raise NotImplementedError
+
+    def draw(self) -> np.ndarray:
+        if self.own:
+            return np.arange(self.num_envs) % len(self.means)
+        return self.rng.integers(len(self.means), size=self.num_envs)
+
+    def pay(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        means = self.means[self.seen, actions]
+        regret = self.best[self.seen] - means
+        return self.draw_rewards(means), {"regret": regret, "best_arm": regret == 0}
+
+
+class BernoulliBandit(MultiArmed):
+    """Reward 1 with the arm's probability, else 0. Probabilities not given are uniform in [0, 1]."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        bandits: int = 1,
+        arms: int = 5,
+        reward_probs: Any = None,
+        contexts: Literal["uniform", "own"] = "uniform",
+        instance_seed: int = 0,
+    ):
+        super().__init__(num_envs, bandits, arms, reward_probs, contexts, instance_seed)
+        if (self.means < 0).any() or (self.means > 1).any():
+            raise ValueError("reward_probs must lie in [0, 1]")
+
+    def draw_means(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        return rng.random(shape)
+
+    def draw_rewards(self, means: np.ndarray) -> np.ndarray:
+        return (self.rng.random(self.num_envs) < means).astype(np.float64)
+
+
+class GaussianBandit(MultiArmed):
+    """Normal rewards around the arm's mean. Means not given are standard normal."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        bandits: int = 10,
+        arms: int = 5,
+        reward_means: Any = None,
+        reward_std: float = 1.0,
+        contexts: Literal["uniform", "own"] = "uniform",
+        instance_seed: int = 0,
+    ):
+        super().__init__(num_envs, bandits, arms, reward_means, contexts, instance_seed)
+        self.reward_std = reward_std
+
+    def draw_means(self, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        return rng.standard_normal(shape)
+
+    def draw_rewards(self, means: np.ndarray) -> np.ndarray:
+        return self.rng.normal(means, self.reward_std)
+
+
+for _bandit in (BernoulliBandit, GaussianBandit):
+    gym.register(f"rlrun/{_bandit.__name__}-v0", vector_entry_point=f"{__name__}:{_bandit.__name__}")

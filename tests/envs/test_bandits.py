@@ -1,0 +1,69 @@
+"""Bandits pay what they say, tell the regret, and are saved exactly."""
+
+import numpy as np
+import pytest
+import torch
+
+from rlrun.errors import ConfigError
+
+TWO = {"bandits": 2, "arms": 2, "reward_probs": [[0.25, 0.75], [1.0, 0.0]]}
+
+
+def test_rewards_and_regret_are_those_of_the_arm(make_env):
+    env = make_env("rlrun/BernoulliBandit-v0", 4000, kwargs=TWO | {"contexts": "own"})
+    obs = env.reset()
+    assert obs.tolist() == [0, 1] * 2000
+    step = env.step(torch.zeros(4000, dtype=torch.int64))
+    assert step.terminated.all() and not step.truncated.any()
+    assert abs(step.reward[::2].mean() - 0.25) < 4 * np.sqrt(0.1875 / 2000) and step.reward[1::2].eq(1).all()
+    assert step.info["measures"]["regret"].tolist() == [0.5, 0.0] * 2000
+    assert step.info["measures"]["best_arm"].tolist() == [False, True] * 2000
+    assert [length for _, length in step.info["episodes"]] == [1] * 4000
+
+
+def test_gaussian_rewards_have_the_given_moments(make_env):
+    kwargs = {"bandits": 1, "reward_means": [3.0, -1.0], "reward_std": 0.5}
+    env = make_env("rlrun/GaussianBandit-v0", 10000, kwargs=kwargs)
+    env.reset()
+    reward = env.step(torch.ones(10000, dtype=torch.int64)).reward
+    assert abs(reward.mean() + 1) < 4 * 0.5 / 100 and abs(reward.std() - 0.5) < 0.02
+
+
+def test_contexts_are_uniform_unless_they_are_one_s_own(make_env):
+    env = make_env("rlrun/BernoulliBandit-v0", 6000, kwargs={"bandits": 3})
+    assert all(abs(count - 2000) < 4 * 37 for count in env.reset().bincount().tolist())
+
+
+def test_the_instance_seed_fixes_the_problem_and_nothing_else(make_env):
+    def means(seed, instance_seed):
+        env = make_env("rlrun/GaussianBandit-v0", 1, seed=seed, instance_seed=instance_seed)
+        return env.venv.means.tolist()
+
+    assert means(0, 5) == means(1, 5) != means(0, 6)
+
+
+def test_a_restored_bandit_goes_on_bit_for_bit(make_env):
+    one, other = (make_env("rlrun/BernoulliBandit-v0", 8, seed=seed, kwargs={"bandits": 3}) for seed in (1, 2))
+    one.reset()
+    other.reset()
+    actions = torch.arange(8) % 5
+    one.step(actions)
+    other.set_extra_state(one.get_extra_state())
+    assert one.exactness == "exact" and torch.equal(one.obs, other.obs)
+    for _ in range(5):
+        first, second = one.step(actions), other.step(actions)
+        assert torch.equal(first.obs, second.obs) and torch.equal(first.reward, second.reward)
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"kwargs": {"reward_probs": [0.5, 1.5]}}, r"reward_probs must lie in \[0, 1\]"),
+        ({"kwargs": {"bandits": 3, "reward_probs": [[0.5], [0.5]]}}, r"must be \[arms\] or \[3, arms\]"),
+        ({"kwargs": {"contexts": "mine"}}, "must be uniform or own"),
+        ({"wrappers": {"flatten": {}}}, "takes no wrappers"),
+    ],
+)
+def test_what_cannot_be_made_says_why(given, line, make_env):
+    with pytest.raises(ConfigError, match=line):
+        make_env("rlrun/BernoulliBandit-v0", 2, **given)
