@@ -22,9 +22,11 @@ Values = dict[str, Any]
 
 ALGOS = sorted(path.stem for path in (CONF / "algo").glob("*.yaml") if not path.stem.startswith("_"))
 ENVS = ("CartPole", "Pendulum", "FrozenLake")  # the first that an algorithm is defined for
-OWN_ENVS = dict.fromkeys(
-    ("epsilon_greedy", "ucb", "thompson", "gaussian_thompson", "bayesian_ucb", "gradient_bandit"), "BernoulliBandit"
-)  # of algorithms that learn nothing elsewhere
+NEVER_LEARN = ("fixed_policy",)
+MULTI_ARMED = ("epsilon_greedy", "ucb", "thompson", "gaussian_thompson", "bayesian_ucb", "gradient_bandit")
+CONTEXTUAL = ("linear_posterior", "neural_greedy", "neural_linear", "bootstrap_bandit", "variational_bandit",
+              "parameter_noise_bandit")  # fmt: skip
+OWN_ENVS = dict.fromkeys(MULTI_ARMED, "BernoulliBandit") | dict.fromkeys(CONTEXTUAL, "LinearBandit")
 
 # Taken where an algorithm has the key. Learning is fast so that what differs shows after few updates.
 SMALL: Values = {
@@ -54,6 +56,9 @@ SMALL: Values = {
     "algo.population": 4,
     "algo.elite_fraction": 0.5,
     "algo.initial_value": 0.5,
+    "algo.init_pulls": 1,
+    "algo.refit_every": 2,
+    "algo.members": 2,
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from toys import ALGOS, Values, equal, optims, streams, toy, train, weights
+from toys import ALGOS, NEVER_LEARN, Values, equal, optims, streams, toy, train, weights
 
 from rlrun import registry
 from rlrun.config.check import leaves
@@ -20,6 +20,7 @@ from rlrun.core.run import rings
 from rlrun.engine.accelerate import kernels
 from rlrun.snapshot.store import Snapshot, Store, step_name
 
+LEARNERS = [algo for algo in ALGOS if algo not in NEVER_LEARN]
 Build = Callable[..., Loop]
 
 # Another value for a key, where twice the number or the other truth value will not do; of two, the one that is new.
@@ -56,6 +57,14 @@ OTHER: Values = {
     "algo.initial_value": 1.0,
     "algo.trace_lambda": 0.5,
     "algo.epsilon": 0.5,
+    "algo.probs": [0.9, 0.1],
+    "algo.b0": 1000.0,
+    "algo.dropout": 0.5,
+    "algo.reset_learning_rate_every": 2,
+    "algo.learning_rate_decay": 1.0,
+    "algo.add_prob": 0.5,
+    "algo.noise_std": 1.0,
+    "algo.epsilon_decay": 0.1,
     "algo.play": ("sample", "bound"),
     "algo.posterior": ("beta", "normal"),
     "algo.alpha": 20.0,
@@ -90,6 +99,10 @@ GIVEN: dict[str, Values] = {
     "algo.epsilon.fraction": {"algo.epsilon.start": 1.0},
     "algo.noise_theta": {"algo.noise": "ou"},
     "algo.target_noise_clip": {"algo.target_noise": 0.5},
+    "algo.act_with_dropout": {"algo.dropout": 0.5},
+    "algo.reset_learning_rate_every": {"algo.learning_rate_decay": 1.0},
+    "algo.epsilon": {"algo.noise_change": 4.0},
+    "algo.epsilon_decay": {"algo.noise_change": 4.0},
     "algo.confidence": {"algo.play": "bound"},
     "algo.alpha": {"algo.posterior": "beta"},
     "algo.beta": {"algo.posterior": "beta"},
@@ -130,7 +143,7 @@ def test_keys_of_the_yaml_are_the_fields_of_the_config(algo: str) -> None:
         assert {field.name for field in fields(cls.Config)} == section.keys() - {"name"}, group
 
 
-@pytest.mark.parametrize("algo", ALGOS)
+@pytest.mark.parametrize("algo", LEARNERS)
 def test_every_weight_moves_and_has_one_optimiser(algo: str, build: Build) -> None:
     loop = build(toy(algo))
     if not list(optims(loop)):
@@ -200,7 +213,7 @@ def rows_until(updates: int, loop: Loop) -> list[Any]:
     return rows
 
 
-@pytest.mark.parametrize("algo", ALGOS)
+@pytest.mark.parametrize("algo", LEARNERS)
 def test_equal_seeds_give_equal_runs_and_other_seeds_others(algo: str, build: Build) -> None:
     first, same, other = (weights(train(build(toy(algo, seed=seed)), 2)) for seed in (5, 5, 6))
     assert equal(first, same)

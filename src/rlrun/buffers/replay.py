@@ -89,6 +89,11 @@ class Replay(nn.Module):
         index = self.stream.integers(len(self), size) + first * envs
         return self.read(index)
 
+    def all(self) -> Batch:
+        """Every transition that is there, oldest first."""
+        first = self.first * self.spec.num_envs
+        return self.read(torch.arange(first, first + len(self), device=self.device))
+
     def read(self, index: Tensor) -> Batch:
         """The transitions of absolute numbers row * num_envs + env, [batch], each n_step long where its episode is."""
         gamma, stored = self.targets.gamma, self.ring.total - (self.frames is not None)

@@ -46,3 +46,9 @@ def normal_inverse_gamma_draw(
     # L = C C', so C'^-1 z has covariance L^-1
     upper = torch.linalg.cholesky(precision).mT
     return mean + std * torch.linalg.solve_triangular(upper, normal_noise.unsqueeze(-1), upper=True).squeeze(-1)
+
+
+def normal_kl(mean: Tensor, std: Tensor, prior_std: float) -> Tensor:
+    """KL(N(mean, std^2) || N(0, prior_std^2)), summed over all entries (Kingma and Welling 2014, appendix B)."""
+    ratio = (std / prior_std) ** 2
+    return 0.5 * (ratio + (mean / prior_std) ** 2 - 1 - ratio.log()).sum()

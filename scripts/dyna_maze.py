@@ -1,0 +1,69 @@
+"""Real steps that Dyna-Q and Q-learning take to the shortest way: `python scripts/dyna_maze.py [OUT]`.
+
+Sutton and Barto's maze, 10 seeds, with their settings; the greedy policy is tried every 50 steps. OUT is the picture
+(docs/dyna_maze.png): the length of the greedy way (median over seeds) against real steps.
+"""
+
+import json
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+import matplotlib
+
+from rlrun.cli import main
+
+SEEDS, STEPS, EVERY, SHORTEST, CAP = 10, 10_000, 50, 14, 200
+AGENTS = {
+    "q_learning": ["algo=q_learning"],
+    "dyna_q, 5 steps": ["algo=dyna_q", "algo.planning_steps=5"],
+    "dyna_q, 50 steps": ["algo=dyna_q", "algo.planning_steps=50"],
+    "dyna_q, 5 steps, prioritized": ["algo=dyna_q", "algo.planning_steps=5", "algo.prioritized=true"],
+}
+SETTINGS = [
+    "env=DynaMaze", "algo.gamma=0.95", "algo.epsilon_start=0.1", "algo.epsilon_end=0.1", "algo.learning_rate=0.1",
+    f"trainer.eval_every={EVERY}", "trainer.eval_episodes=1", f"trainer.eval_max_steps={CAP}",
+    "trainer.snapshot_every=0", "logger.tensorboard=false", "logger.console=false",
+]  # fmt: skip
+
+
+def lengths(words: list[str], seed: int, steps: int, folder: Path) -> list[int]:
+    """Of the greedy way, every EVERY steps; CAP where it does not arrive."""
+    total = [f"trainer.total_steps={steps}", f"seed={seed}", f"run_dir={folder}"]
+    if main(["train", *words, *SETTINGS, *total]):
+        raise SystemExit(f"{' '.join(words)}: the run failed")
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [int(row["eval/length_mean"]) for row in rows]
+
+
+def settled(way: list[int]) -> float:
+    """Real steps after which the greedy way is the shortest; infinite where it never is."""
+    return next(((i + 1) * EVERY for i, length in enumerate(way) if length == SHORTEST), float("inf"))
+
+
+def draw(ways: dict[str, list[list[int]]], out: Path) -> None:
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    for agent, runs in ways.items():
+        median = [statistics.median(column) for column in zip(*runs, strict=True)]
+        axes.plot([(i + 1) * EVERY for i in range(len(median))], median, label=agent)
+    axes.axhline(SHORTEST, color="k", ls=":", lw=1, label="shortest way")
+    axes.set(xlabel="real steps", ylabel=f"greedy way, median of {SEEDS} seeds", xscale="log", yscale="log")
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(out, dpi=120, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    ways: dict[str, list[list[int]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for agent, words in AGENTS.items():
+            steps = STEPS if agent == "q_learning" else STEPS // 5
+            ways[agent] = [lengths(words, seed, steps, Path(folder) / f"{agent}-{seed}") for seed in range(SEEDS)]
+            found = [settled(way) for way in ways[agent]]
+            middle, low, high = statistics.median(found), min(found), max(found)
+            print(f"{agent:30} {middle:8,.0f} real steps (median), {low:,.0f} to {high:,.0f}")
+    draw(ways, Path(sys.argv[1] if len(sys.argv) > 1 else "docs/dyna_maze.png"))

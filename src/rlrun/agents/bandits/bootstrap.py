@@ -1,0 +1,42 @@
+"""Bootstrap ensemble (Osband et al. 2016, arXiv 1602.04621): networks with data of their own, one of which acts."""
+
+from typing import Any
+
+from torch import Tensor
+
+from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training, chosen
+from rlrun.config.schema import Fraction, PositiveInt, config
+from rlrun.functional.losses import weighted_mean
+from rlrun.functional.membership import belongs
+from rlrun.networks.heads import Head
+from rlrun.registry import register
+from rlrun.types import Batch
+
+
+@register("algo", "bootstrap_bandit")
+class Bootstrap(NeuralGreedy):
+    """Which networks learn from a transition follows from its number in the replay: each keeps a database of its own
+    without storing it."""
+
+    @config
+    class Config(Training):
+        members: PositiveInt
+        add_prob: Fraction
+
+    def build(self, parts: Any) -> None:
+        self.q = Head(parts.torso(members=self.cfg.members), self.arms, self.cfg.members)
+
+    def value(self, obs: Any) -> Tensor:
+        return self.q(obs).mean(0)
+
+    def score(self, obs: Any) -> Tensor:
+        values = self.q(obs)  # [members, batch, arms]
+        member = self.noise.integers(self.cfg.members, 1, values.shape[1], 1)
+        return values.gather(0, member.expand(-1, -1, self.arms)).squeeze(0)
+
+    def draws(self, batch: Batch) -> Tensor:
+        return belongs(batch["index"], self.cfg.members, self.cfg.add_prob)
+
+    def loss(self, batch: Batch, draws: Tensor) -> Tensor:
+        error = (chosen(self.q(batch["obs"]), batch) - batch["reward"]) ** 2  # [members, batch]
+        return weighted_mean(error * draws, batch["weight"]) * len(error)

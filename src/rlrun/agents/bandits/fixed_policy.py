@@ -1,0 +1,43 @@
+"""A policy that never learns: what others are measured against."""
+
+from typing import Any
+
+import torch
+from gymnasium.spaces import Discrete
+from torch import Tensor
+
+from rlrun.config.schema import Fraction, config
+from rlrun.core.agent import Agent
+from rlrun.errors import ConfigError
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics
+
+
+@register("algo", "fixed_policy")
+class FixedPolicy(Agent):
+    actions = Discrete
+
+    @config
+    class Config:
+        probs: list[Fraction] | None
+
+    probs: Tensor
+
+    def __init__(self, cfg, spec, parts):
+        super().__init__(cfg, spec, parts)
+        arms = int(spec.action.n)
+        probs = torch.tensor(cfg.probs or [1 / arms] * arms)
+        if len(probs) != arms or abs(float(probs.sum()) - 1) > 1e-5:
+            raise ConfigError(f"algo.probs={cfg.probs}: needs {arms} numbers that sum to 1")
+        self.register_buffer("probs", probs)
+        self.noise = parts.stream("act")
+
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        envs = len(carry["first"])
+        if not explore:
+            return self.probs.argmax().expand(envs), {}
+        edges = self.probs.cumsum(0)[:-1].contiguous()
+        return torch.bucketize(self.noise.uniform(envs), edges, right=True), {}
+
+    def update(self, rollout: Batch, ctx: Context) -> Metrics:
+        return {"reward": rollout["reward"].mean()}

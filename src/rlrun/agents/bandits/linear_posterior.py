@@ -1,0 +1,47 @@
+"""Thompson sampling with Bayesian linear regression (Agrawal and Goyal 2013; noise learned too, arXiv 1802.09127)."""
+
+from typing import Any
+
+import torch
+from gymnasium.spaces import Discrete
+from torch import Tensor
+
+from rlrun.agents.bandits.first_pulls import FirstPulls
+from rlrun.agents.bandits.regression import BayesianRegression
+from rlrun.buffers.rollout import flat
+from rlrun.config.schema import NonNegativeInt, PositiveFloat, config
+from rlrun.core.agent import Agent
+from rlrun.networks.inputs import Flatten
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics
+
+
+@register("algo", "linear_posterior")
+class LinearPosterior(Agent):
+    actions = Discrete
+
+    @config
+    class Config:
+        ridge: PositiveFloat
+        a0: PositiveFloat
+        b0: PositiveFloat
+        init_pulls: NonNegativeInt
+
+    def __init__(self, cfg, spec, parts):
+        super().__init__(cfg, spec, parts)
+        self.flatten, arms = Flatten(spec.obs), int(spec.action.n)
+        self.regression = BayesianRegression(arms, self.flatten.size, cfg.ridge, cfg.a0, cfg.b0)
+        self.first_pulls = FirstPulls(arms, cfg.init_pulls)
+        self.noise = parts.stream("act")
+
+    @torch.no_grad()
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        context = self.flatten(obs)
+        if not explore:
+            return self.regression.mean(context).argmax(-1), {}
+        return self.first_pulls(self.regression.draw(context, self.noise).argmax(-1)), {}
+
+    def update(self, rollout: Batch, ctx: Context) -> Metrics:
+        pulls = flat(rollout)
+        self.regression.add(self.flatten(pulls["obs"]), pulls["action"], pulls["reward"], pulls["weight"])
+        return {"reward": pulls["reward"].mean()}

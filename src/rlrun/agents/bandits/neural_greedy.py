@@ -1,0 +1,106 @@
+"""Neural greedy (arXiv 1802.09127): a network predicts what every arm pays, and the best one is played.
+
+Its own dropout is on the last hidden layer alone.
+"""
+
+from typing import Any
+
+import torch
+from gymnasium.spaces import Discrete
+from torch import Tensor, nn
+
+from rlrun.agents.bandits.first_pulls import FirstPulls
+from rlrun.config.schema import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, config
+from rlrun.core.agent import Agent, kernel
+from rlrun.core.state import Optim
+from rlrun.functional.losses import weighted_mean
+from rlrun.networks.heads import Head
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics
+
+
+@config
+class Training:
+    """What every network that predicts rewards is trained by."""
+
+    learning_rate: PositiveFloat
+    learning_rate_decay: NonNegativeFloat
+    reset_learning_rate_every: PositiveInt | None
+    max_grad_norm: PositiveFloat | None
+    init_pulls: NonNegativeInt
+
+
+@register("algo", "neural_greedy")
+class NeuralGreedy(Agent):
+    actions = Discrete
+
+    @config
+    class Config(Training):
+        epsilon: Fraction
+        dropout: Fraction
+        act_with_dropout: bool
+
+    def __init__(self, cfg, spec, parts):
+        super().__init__(cfg, spec, parts)
+        self.arms = int(spec.action.n)
+        self.noise = parts.stream("act")
+        self.learn_noise = parts.stream("learn")
+        self.first_pulls = FirstPulls(self.arms, cfg.init_pulls)
+        self.build(parts)
+        params = [param for param in self.parameters() if param.requires_grad]
+        self.optim = Optim(params, cfg.learning_rate, max_grad_norm=cfg.max_grad_norm)
+
+    def build(self, parts: Any) -> None:
+        """The network."""
+        self.q: nn.Module = Head(parts.torso(), self.arms)
+
+    @torch.no_grad()
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        if not explore:
+            return self.value(obs).argmax(-1), {}
+        return self.first_pulls(self.score(obs).argmax(-1)), {}
+
+    def value(self, obs: Any) -> Tensor:
+        """Rewards expected of the arms, [batch, arms]."""
+        return self.q(obs)
+
+    def score(self, obs: Any) -> Tensor:
+        """What arms are worth trying, [batch, arms]."""
+        features = self.q.torso(obs)
+        if self.cfg.act_with_dropout:
+            features = features * self.kept(features, self.noise)
+        value = self.q.output(features)
+        random = self.noise.uniform(len(value), 1) < self.cfg.epsilon
+        return torch.where(random, self.noise.uniform(*value.shape), value)
+
+    def kept(self, features: Tensor, noise: Any) -> Tensor:
+        """Which features dropout leaves, scaled so that their mean stays."""
+        left = max(1 - self.cfg.dropout, 1e-6)
+        return (noise.uniform(*features.shape) < left) / left
+
+    def update(self, batch: Batch, ctx: Context) -> Metrics:
+        cfg = self.cfg
+        since = ctx.updates % cfg.reset_learning_rate_every if cfg.reset_learning_rate_every else ctx.updates
+        self.optim.learning_rate.fill_(cfg.learning_rate / (1 + cfg.learning_rate_decay * since))
+        return self.fit(batch, self.draws(batch))
+
+    def draws(self, batch: Batch) -> Tensor:
+        """The random numbers that one gradient step takes."""
+        return self.kept(batch["reward"].new_empty(len(batch["reward"]), self.q.torso.features), self.learn_noise)
+
+    @kernel
+    def fit(self, batch: Batch, draws: Tensor) -> Metrics:
+        loss = self.loss(batch, draws)
+        norm = self.optim.step(loss)
+        return {"loss": loss.detach(), "grad_norm": norm}
+
+    def loss(self, batch: Batch, draws: Tensor) -> Tensor:
+        """Squared error of the chosen arm's prediction."""
+        predicted = self.q.output(self.q.torso(batch["obs"]) * draws)
+        return weighted_mean((chosen(predicted, batch) - batch["reward"]) ** 2, batch["weight"])
+
+
+def chosen(predicted: Tensor, batch: Batch) -> Tensor:
+    """Of predictions [..., batch, arms] those of the arms that were pulled, [..., batch]."""
+    action = batch["action"].expand(predicted.shape[:-1]).unsqueeze(-1)
+    return predicted.gather(-1, action).squeeze(-1)

@@ -1,0 +1,45 @@
+"""Neural linear (arXiv 1802.09127): Bayesian linear regression on the last hidden layer of a network that is trained
+to predict rewards. Whenever the features have moved, the posterior is made anew from everything stored."""
+
+from typing import Any
+
+from torch import Tensor
+
+from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training
+from rlrun.agents.bandits.regression import BayesianRegression
+from rlrun.config.schema import Fraction, PositiveFloat, PositiveInt, config
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics
+
+
+@register("algo", "neural_linear")
+class NeuralLinear(NeuralGreedy):
+    @config
+    class Config(Training):
+        dropout: Fraction
+        refit_every: PositiveInt
+        ridge: PositiveFloat
+        a0: PositiveFloat
+        b0: PositiveFloat
+
+    def build(self, parts: Any) -> None:
+        super().build(parts)
+        cfg = self.cfg
+        self.regression = BayesianRegression(self.arms, self.q.torso.features, cfg.ridge, cfg.a0, cfg.b0)
+
+    def value(self, obs: Any) -> Tensor:
+        return self.regression.mean(self.q.torso(obs))
+
+    def score(self, obs: Any) -> Tensor:
+        return self.regression.draw(self.q.torso(obs), self.noise)
+
+    def update(self, batch: Batch, ctx: Context) -> Metrics:
+        metrics = super().update(batch, ctx)
+        if (ctx.updates + 1) % self.cfg.refit_every == 0:
+            self.refit(ctx.data.all())
+        return metrics
+
+    def refit(self, data: Batch) -> None:
+        self.regression.forget()
+        features = self.q.torso(data["obs"]).detach()
+        self.regression.add(features, data["action"], data["reward"], data["weight"])

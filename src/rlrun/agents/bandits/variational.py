@@ -1,0 +1,56 @@
+"""Bayes by backprop (Blundell et al. 2015, arXiv 1505.05424): a Gaussian over the weights of the network that predicts
+rewards; every decision is made with weights drawn from it."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training, chosen
+from rlrun.config.schema import PositiveFloat, config
+from rlrun.functional.losses import weighted_mean
+from rlrun.functional.posteriors import normal_kl
+from rlrun.networks.heads import Head
+from rlrun.networks.stacked import Stacked
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics
+
+
+@register("algo", "variational_bandit")
+class Variational(NeuralGreedy):
+    @config
+    class Config(Training):
+        noise_std: PositiveFloat
+        prior_std: PositiveFloat
+        initial_std: PositiveFloat
+
+    def build(self, parts: Any) -> None:
+        template = Head(parts.torso(members=1), self.arms, members=1)
+        self.mean = nn.Parameter(torch.cat([param.detach().reshape(-1) for param in template.parameters()]))
+        rho = math.log(math.expm1(self.cfg.initial_std))
+        self.rho = nn.Parameter(torch.full_like(self.mean, rho))  # the deviation is softplus(rho)
+        self.q = Stacked(template)
+
+    def value(self, obs: Any) -> Tensor:
+        return self.q(obs, self.mean.unsqueeze(0))
+
+    def score(self, obs: Any) -> Tensor:
+        return self.q(obs, self.weights(self.noise.normal(1, self.q.size)))
+
+    def weights(self, draws: Tensor) -> Tensor:
+        """Weights [members, P] from standard normal draws."""
+        return self.mean + F.softplus(self.rho) * draws
+
+    def update(self, batch: Batch, ctx: Context) -> Metrics:
+        return super().update(batch | {"stored": batch["reward"].new_tensor(len(ctx.data))}, ctx)
+
+    def draws(self, batch: Batch) -> Tensor:
+        return self.learn_noise.normal(1, self.q.size)
+
+    def loss(self, batch: Batch, draws: Tensor) -> Tensor:
+        """Negative log likelihood of a reward, plus its share of the divergence from the prior."""
+        error = chosen(self.q(batch["obs"], self.weights(draws)), batch) - batch["reward"]
+        likelihood = weighted_mean(0.5 * (error / self.cfg.noise_std) ** 2, batch["weight"])
+        return likelihood + normal_kl(self.mean, F.softplus(self.rho), self.cfg.prior_std) / batch["stored"]
