@@ -67,3 +67,31 @@ def test_a_restored_bandit_goes_on_bit_for_bit(make_env):
 def test_what_cannot_be_made_says_why(given, line, make_env):
     with pytest.raises(ConfigError, match=line):
         make_env("rlrun/BernoulliBandit-v0", 2, **given)
+
+
+def test_the_wheel_pays_by_quadrant_beyond_the_radius(make_env):
+    env = make_env("rlrun/WheelBandit-v0", 5, kwargs={"delta": 0.5, "noise_std": 1e-6})
+    env.reset()
+    env.venv.seen = np.array([[0.6, 0.6], [0.6, -0.6], [-0.6, 0.6], [-0.6, -0.6], [0.1, 0.1]], np.float32)
+    step = env.step(torch.tensor([1, 2, 3, 4, 0]))
+    assert step.reward.tolist() == pytest.approx([50, 50, 50, 50, 1.2], abs=1e-4)
+    assert step.info["measures"]["regret"].tolist() == pytest.approx([0.0] * 5)
+    env.venv.seen = np.array([[0.6, 0.6], [0.6, 0.6], [0.1, 0.1], [0.1, 0.1], [0.1, 0.1]], np.float32)
+    regret = env.step(torch.tensor([0, 2, 1, 4, 0])).info["measures"]["regret"]
+    assert regret.tolist() == pytest.approx([48.8, 49.0, 0.2, 0.2, 0.0])
+
+
+def test_wheel_contexts_fill_the_disc_evenly(make_env):
+    env = make_env("rlrun/WheelBandit-v0", 20000)
+    inside = (env.reset().norm(dim=1) < 0.5).float().mean().item()
+    assert abs(inside - 0.25) < 4 * np.sqrt(0.1875 / 20000)
+
+
+def test_linear_arms_pay_their_weights(make_env):
+    env = make_env("rlrun/LinearBandit-v0", 6, kwargs={"noise_std": 1e-6}, instance_seed=3)
+    context = env.reset().double().numpy()
+    actions = torch.arange(6) % 4
+    step = env.step(actions)
+    means = context @ env.venv.weights.T
+    assert step.reward.tolist() == pytest.approx(means[range(6), actions.numpy()].tolist(), abs=1e-4)
+    assert step.info["measures"]["regret"].tolist() == pytest.approx((means.max(1) - means[range(6), actions]).tolist())

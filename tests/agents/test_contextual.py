@@ -1,0 +1,163 @@
+"""Contextual bandit agents: closed forms, exact shares, and no weight moved by acting."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from toys import equal, put, toy, train, weights
+
+from rlrun.agents.bandits.first_pulls import FirstPulls
+from rlrun.agents.bandits.regression import BayesianRegression
+from rlrun.core.random import Stream
+from rlrun.errors import ConfigError
+from rlrun.functional.membership import belongs
+from rlrun.functional.posteriors import normal_kl
+from rlrun.types import Context
+
+CTX = Context(0, 0, 0.0)
+
+
+def data(rows, inputs, arms, seed=0):
+    generator = np.random.default_rng(seed)
+    x, arm = generator.normal(size=(rows, inputs)), generator.integers(arms, size=rows)
+    y = x @ generator.normal(size=inputs) + 0.3 * arm + generator.normal(size=rows)
+    return torch.tensor(x).float(), torch.tensor(arm), torch.tensor(y).float()
+
+
+def test_the_posterior_is_the_batch_formula_of_the_arm_s_own_data():
+    x, arm, y = data(40, 3, 2)
+    regression = BayesianRegression(2, 3, ridge=0.25, a0=6.0, b0=5.0)
+    for part in (slice(0, 15), slice(15, 40)):
+        regression.add(x[part], arm[part], y[part], torch.ones(len(x[part])))
+    mean, precision, a, b = regression.posterior()
+    for k in range(2):
+        X = np.c_[x[arm == k].double().numpy(), np.ones(int((arm == k).sum()))]
+        Y = y[arm == k].double().numpy()
+        lam = X.T @ X + 0.25 * np.eye(4)
+        mu = np.linalg.inv(lam) @ X.T @ Y
+        assert np.allclose(mean[k], mu) and np.allclose(precision[k], lam)
+        assert a[k].item() == 6.0 + len(Y) / 2
+        assert b[k].item() == pytest.approx(5.0 + 0.5 * (Y @ Y - mu @ lam @ mu))
+
+
+def test_rows_of_weight_0_are_no_data():
+    x, arm, y = data(10, 3, 2)
+    regression = BayesianRegression(2, 3, 0.25, 6.0, 6.0)
+    regression.add(x, arm, y, torch.zeros(10))
+    assert not regression.count.any() and not regression.xx.any()
+
+
+def test_draws_have_the_posterior_s_mean_and_covariance():
+    x, arm, y = data(30, 1, 1)
+    regression = BayesianRegression(1, 1, 0.25, 6.0, 6.0)
+    regression.add(x, arm, y, torch.ones(30))
+    mean, precision, a, b = regression.posterior()
+    at = torch.tensor([[2.0]])
+    draws = regression.draw(at.expand(40000, 1), Stream(0, "test"))[:, 0]
+    point = torch.tensor([2.0, 1.0]).double()
+    variance = b[0] / (a[0] - 1) * point @ torch.linalg.inv(precision[0]) @ point  # of a Student t
+    assert draws.mean().item() == pytest.approx((mean[0] @ point).item(), abs=5 * math.sqrt(variance / 40000))
+    assert draws.var().item() == pytest.approx(variance.item(), rel=0.04)
+
+
+def test_first_pulls_take_every_arm_in_turn():
+    first = FirstPulls(arms=3, pulls=2)
+    taken = [first(torch.full((2,), 9)).tolist() for _ in range(4)]
+    assert taken == [[0, 1], [2, 0], [1, 2], [9, 9]]
+
+
+def test_membership_is_fixed_and_binomial():
+    numbers = torch.arange(20000)
+    member = belongs(numbers, 5, 0.3)
+    assert torch.equal(member, belongs(numbers, 5, 0.3)) and torch.equal(member[:, 7:9], belongs(numbers[7:9], 5, 0.3))
+    assert ((member.sum(1) - 6000).abs() < 4 * math.sqrt(20000 * 0.21)).all()
+    together = (member[0] * member[1]).sum()  # members are drawn apart from each other
+    assert abs(together - 1800) < 4 * math.sqrt(20000 * 0.09 * 0.91)
+    neighbours = (member[0, 1:] * member[0, :-1]).sum()
+    assert abs(neighbours - 1800) < 4 * math.sqrt(20000 * 0.09 * 0.91) * 1.5
+    assert belongs(numbers, 2, 0.0).sum() == 0 and belongs(numbers, 2, 1.0).eq(1).all()
+
+
+def test_the_divergence_from_the_prior_is_torch_s():
+    mean, std = torch.tensor([0.3, -1.0]), torch.tensor([0.2, 1.5])
+    normal = torch.distributions.Normal
+    expected = torch.distributions.kl_divergence(normal(mean, std), normal(torch.zeros(2), torch.full((2,), 0.5))).sum()
+    assert normal_kl(mean, std, 0.5).item() == pytest.approx(expected.item())
+
+
+def batch(agent, rows=8):
+    obs = torch.randn(rows, 5, generator=torch.Generator().manual_seed(0))
+    action = torch.arange(rows) % 3  # arm 3 is never pulled
+    return {
+        "obs": obs,
+        "action": action,
+        "reward": obs.sum(-1),
+        "weight": torch.ones(rows),
+        "index": torch.arange(rows),
+    }
+
+
+def test_only_the_pulled_arms_learn(build):
+    agent = build(toy("neural_greedy")).agent
+    before = agent.q.output.weight.detach().clone()
+    agent.update(batch(agent), CTX)
+    moved = (agent.q.output.weight != before).any(0)
+    assert moved.tolist() == [True, True, True, False]
+
+
+def test_the_learning_rate_decays_and_starts_again(build):
+    changes = {"algo.learning_rate": 0.1, "algo.learning_rate_decay": 0.5, "algo.reset_learning_rate_every": 3}
+    agent, seen = build(toy("neural_greedy", **changes)).agent, []
+    for updates in range(5):
+        agent.update(batch(agent), Context(updates, 0, 0.0))
+        seen.append(agent.optim.learning_rate.item())
+    assert seen == pytest.approx([0.1, 0.1 / 1.5, 0.1 / 2, 0.1, 0.1 / 1.5])
+
+
+def test_gradients_are_clipped(build):
+    agent = build(toy("neural_greedy", **{"algo.max_grad_norm": 0.5})).agent
+    assert agent.optim.max_grad_norm == 0.5 and agent.update(batch(agent), CTX)["grad_norm"] > 0.5
+
+
+@pytest.mark.parametrize("algo", ["parameter_noise_bandit", "variational_bandit"])
+def test_acting_with_noisy_weights_leaves_them_bit_for_bit(algo, build):
+    loop = train(build(toy(algo)), 3)
+    before = weights(loop)
+    obs = torch.randn(64, 5, generator=torch.Generator().manual_seed(1))
+    assert not torch.equal(loop.agent.score(obs), loop.agent.score(obs))
+    assert equal(before, weights(loop))
+
+
+def test_parameter_noise_grows_while_it_changes_too_little(build):
+    changes = {"algo.noise_std": 1e-4, "algo.noise_change": 2.0, "algo.epsilon": 0.5, "algo.epsilon_decay": 1.0}
+    agent = build(toy("parameter_noise_bandit", **changes)).agent
+    for _ in range(12):
+        agent.update(batch(agent), CTX)
+    assert agent.noise_std > 0.01
+
+
+def test_neural_linear_forgets_old_features(build):
+    loop = train(build(toy("neural_linear", **{"algo.buffer.capacity": 64})), 6)
+    agent, stored = loop.agent, loop.buffer.all()
+    agent.refit(stored)
+    assert agent.regression.count.sum() == len(loop.buffer) == len(stored["reward"])
+    features = agent.q.torso(stored["obs"]).double()
+    one = torch.cat([features, torch.ones(len(features), 1)], 1)[stored["action"] == 1]
+    assert torch.allclose(agent.regression.xx[1], one.mT @ one)
+
+
+def test_dropout_leaves_the_mean(build):
+    agent = build(toy("neural_greedy", **{"algo.dropout": 0.25})).agent
+    kept = agent.kept(torch.zeros(100, 400), Stream(0, "test"))
+    assert kept.unique().tolist() == pytest.approx([0, 4 / 3]) and kept.mean().item() == pytest.approx(1, abs=0.02)
+
+
+def test_a_fixed_policy_keeps_its_shares(build):
+    agent = build(put(toy("fixed_policy"), {"algo.probs": [0.2, 0.8]})).agent
+    carry = {"first": torch.ones(20000, dtype=torch.bool)}
+    share = agent.act(None, carry, explore=True)[0].float().mean().item()
+    assert abs(share - 0.8) < 4 * math.sqrt(0.16 / 20000)
+    for wrong in ([0.5, 0.4], [0.2, 0.3, 0.5]):
+        with pytest.raises(ConfigError, match="needs 2 numbers that sum to 1"):
+            build(toy("fixed_policy", **{"algo.probs": wrong}))
