@@ -1,0 +1,95 @@
+"""Classification as a bandit: a row of a table is seen, a class is chosen, only its reward is told."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
+
+from rlrun.envs.bandits import OneStep
+from rlrun.envs.state import Tree
+from rlrun.envs.tables import load
+
+
+class DatasetBandit(OneStep):
+    """Reward 1 for the row's class, else 0. Rows come in a new random order every time all have been seen."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        path: str | None = None,
+        label: str | int = -1,
+        header: bool = True,
+        separator: str | None = ",",
+        drop: Sequence[str | int] = (),
+        missing: str | None = None,
+        normalize: bool = True,
+    ):
+        if path is None:
+            raise ValueError("path: which file is to be read?")
+        self.table = load(
+            path, label, header=header, separator=separator, drop=drop, missing=missing, normalize=normalize
+        )
+        self.order, self.order_seed, self.next = np.zeros(0, np.int64), 0, 0
+        self.rows = np.zeros(num_envs, np.int64)  # what is seen now
+        super().__init__(
+            num_envs, Box(-np.inf, np.inf, self.table.features.shape[1:], np.float32), self.count_actions()
+        )
+
+    def count_actions(self) -> int:
+        return len(self.table.classes)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        self.next = len(self.order)  # a new order
+        return super().reset(seed=seed, options=options)
+
+    def draw(self) -> np.ndarray:
+        taken = []
+        while (short := self.num_envs - sum(map(len, taken))) > 0:
+            if self.next >= len(self.order):
+                self.shuffle(int(self.rng.integers(2**62)))
+            taken.append(self.order[self.next : self.next + short])
+            self.next += len(taken[-1])
+        self.rows = np.concatenate(taken)
+        return self.table.features[self.rows]
+
+    def shuffle(self, seed: int) -> None:
+        self.order_seed, self.next = seed, 0
+        self.order = np.random.default_rng(seed).permutation(len(self.table.labels))
+
+    def pay(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        right = actions == self.table.labels[self.rows]
+        return right.astype(np.float64), {"regret": 1.0 - right, "best_arm": right}
+
+    def get_extra_state(self) -> Tree:
+        return {"bandit": super().get_extra_state(), "order": self.order_seed, "next": self.next, "rows": self.rows}
+
+    def set_extra_state(self, tree: Tree) -> None:
+        super().set_extra_state(tree["bandit"])
+        self.shuffle(tree["order"])
+        self.next, self.rows = tree["next"], tree["rows"].copy()
+
+
+class MushroomBandit(DatasetBandit):
+    """Pass (0) or eat (1): passing pays 0, an edible one 5, a poisonous one 5 or -35 by even chance.
+
+    From arXiv 1505.05424. Regret is against what is best on average: to eat the edible and to pass the poisonous.
+    """
+
+    EDIBLE, POISONOUS, CHANCE = 5.0, -35.0, 0.5
+
+    def count_actions(self) -> int:
+        return 2
+
+    def pay(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        edible = self.table.labels[self.rows] == self.table.classes.index("e")
+        lucky = self.rng.random(self.num_envs) < self.CHANCE
+        eaten = np.where(edible | lucky, self.EDIBLE, self.POISONOUS)
+        mean = np.where(edible, self.EDIBLE, self.CHANCE * (self.EDIBLE + self.POISONOUS))
+        regret = np.maximum(mean, 0.0) - np.where(actions == 1, mean, 0.0)
+        return np.where(actions == 1, eaten, 0.0), {"regret": regret, "best_arm": regret == 0}
+
+
+for _bandit in (DatasetBandit, MushroomBandit):
+    gym.register(f"rlrun/{_bandit.__name__}-v0", vector_entry_point=f"{__name__}:{_bandit.__name__}")
