@@ -22,7 +22,7 @@ AGENTS = {
     "dyna_q, 5 steps, prioritized": ["algo=dyna_q", "algo.planning_steps=5", "algo.prioritized=true"],
 }
 SETTINGS = [
-    "env=DynaMaze", "algo.gamma=0.95", "algo.epsilon_start=0.1", "algo.epsilon_end=0.1", "algo.learning_rate=0.1",
+    "env=DynaMaze", "algo.gamma=0.95", "algo.epsilon.start=0.1", "algo.epsilon.end=0.1", "algo.learning_rate=0.1",
     f"trainer.eval_every={EVERY}", "trainer.eval_episodes=1", f"trainer.eval_max_steps={CAP}",
     "trainer.snapshot_every=0", "logger.tensorboard=false", "logger.console=false",
 ]  # fmt: skip

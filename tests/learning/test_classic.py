@@ -36,7 +36,7 @@ def test_q_learning_takes_the_edge_of_the_cliff_and_sarsa_the_safe_path(
 @pytest.mark.slow
 def test_planning_saves_real_steps(tmp_path: Path) -> None:
     """Steps until the greedy policy first takes the shortest way, 14 steps, in Sutton and Barto's maze."""
-    maze = ["env=DynaMaze", "algo.gamma=0.95", "algo.epsilon_start=0.1", "trainer.eval_every=100"]
+    maze = ["env=DynaMaze", "algo.gamma=0.95", "algo.epsilon.start=0.1", "trainer.eval_every=100"]
     maze += ["trainer.eval_episodes=1", "trainer.eval_max_steps=100", "trainer.snapshot_every=0"]
 
     def first(name: str, steps: int, *words: str) -> int:
