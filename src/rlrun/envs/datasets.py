@@ -29,7 +29,7 @@ class DatasetBandit(OneStep):
         if path is None:
             raise ValueError("path: which file is to be read?")
         self.table = load(
-            path, label, header=header, separator=separator, drop=drop, missing=missing, normalize=normalize
+            path, label, header=header, separator=separator, drop=tuple(drop), missing=missing, normalize=normalize
         )
         self.order, self.order_seed, self.next = np.zeros(0, np.int64), 0, 0
         self.rows = np.zeros(num_envs, np.int64)  # what is seen now

@@ -2,7 +2,8 @@
 
 import csv
 import gzip
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -20,13 +21,14 @@ class Table(NamedTuple):
     classes: list[str]
 
 
+@lru_cache(maxsize=1)  # every evaluation makes its environments anew
 def load(
     path: str,
     label: str | int,
     *,
     header: bool = True,
     separator: str | None = ",",
-    drop: Sequence[str | int] = (),
+    drop: tuple[str | int, ...] = (),
     missing: str | None = None,
     normalize: bool = True,
 ) -> Table:
@@ -50,7 +52,7 @@ def load(
 
 
 def _columns(
-    path: Path, label: str | int, header: bool, separator: str | None, drop: Sequence[str | int], missing: str | None
+    path: Path, label: str | int, header: bool, separator: str | None, drop: tuple[str | int, ...], missing: str | None
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Features by column, and labels, as text."""
     with _open(path) as file:
