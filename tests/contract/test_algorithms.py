@@ -100,6 +100,7 @@ GIVEN: dict[str, Values] = {
     "algo.noise_theta": {"algo.noise": "ou"},
     "algo.target_noise_clip": {"algo.target_noise": 0.5},
     "algo.act_with_dropout": {"algo.dropout": 0.5},
+    "algo.loop.lag": {"algo.temperature": 0.001},
     "algo.reset_learning_rate_every": {"algo.learning_rate_decay": 1.0},
     "algo.epsilon": {"algo.noise_change": 4.0},
     "algo.epsilon_decay": {"algo.noise_change": 4.0},
