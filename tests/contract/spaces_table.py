@@ -4,6 +4,8 @@
 """
 
 from collections.abc import Iterator
+from functools import cache
+from itertools import product
 from pathlib import Path
 
 from toys import ALGOS, Values, toy, train
@@ -34,19 +36,24 @@ Gymnasium's `Space.sample` takes. Forbidden actions have probability 0 and are n
 def cells(algo: str, kind: str, names: list[str]) -> Iterator[tuple[str, Values]]:
     """Probe environments of an algorithm that differ in one kind of space."""
     for name in names:
-        given = {"observation": "box", "action": action_of(algo)} | {kind: name}
+        given = home(algo) | {kind: name}
         if name == MASKED:
             given |= {"action": "discrete", "masks": "info"}
-        yield name, toy(algo, **{"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": given})
+        yield name, probe(algo, given)
 
 
-def action_of(algo: str) -> str:
-    """The first kind of action that an algorithm takes."""
-    for name in ACTIONS:
-        values = toy(algo, **{"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"observation": "box", "action": name}})
-        if refusal(values) is None:
-            return name
-    raise AssertionError(f"algo={algo} takes no actions")
+@cache
+def home(algo: str) -> dict[str, str]:
+    """The first kinds of observation and action that an algorithm takes."""
+    for observation, action in product(["box", *OBSERVATIONS], ACTIONS):
+        given = {"observation": observation, "action": action}
+        if refusal(probe(algo, given)) is None:
+            return given
+    raise AssertionError(f"algo={algo} takes none of the spaces")
+
+
+def probe(algo: str, given: dict[str, str]) -> Values:
+    return toy(algo, **{"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": given})
 
 
 def refusal(values: Values, updates: int = 0) -> str | None:

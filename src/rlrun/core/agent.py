@@ -39,9 +39,7 @@ class Agent(nn.Module):
         super().__init__()
         name, needed = type(self).__name__.lower(), self.refuses(spec.action)
         if needed:
-            raise ConfigError(
-                f"algo={name} needs {needed}; this environment has {spec.action}, which is not supported"
-            )
+            raise ConfigError(f"algo={name} needs {needed}; this environment has {spec.action}, which is not supported")
         if not isinstance(spec.obs, self.observations):
             needed = f"{self.observations.__name__} observations"
             raise ConfigError(f"algo={name} needs {needed}; this environment has {spec.obs}, which is not supported")

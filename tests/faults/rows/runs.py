@@ -58,8 +58,11 @@ class Disturbed:
         folder = self.path / "snapshots"
         with suppress(OSError, ValueError):
             return int((folder / "LATEST").read_text().removeprefix("step_"))
-        steps = [json.loads(path.read_bytes())["header"]["step"] for path in folder.glob("[!.]*/manifest.json")]
-        return max([0 if (self.path / "config.yaml").exists() else -1, *steps])
+        steps = [0 if (self.path / "config.yaml").exists() else -1]
+        for path in folder.glob("[!.]*/manifest.json"):
+            with suppress(ValueError):  # `broken` says so
+                steps.append(json.loads(path.read_bytes())["header"]["step"])
+        return max(steps)
 
     def clear(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
