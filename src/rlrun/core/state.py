@@ -63,15 +63,14 @@ class Optim(nn.Module):
     def apply(self, grads: Tensor) -> Tensor:  # type: ignore[override]  # nn.Module.apply walks modules; not needed here
         """One step along flat gradients [P]. Returns their norm before clipping."""
         norm = torch.linalg.vector_norm(grads)
-        if self.max_grad_norm is not None:
-            grads = grads * (self.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
-        self.fault.logical_or_(~torch.isfinite(norm))
+        clipped = None if self.max_grad_norm is None else ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0)
+        self.fault.logical_or_(norm - norm)  # 0 where it is finite, else NaN
         self.steps.add_(1 - self.fault)
         adam = torch._fused_adamw_ if self.weight_decay else torch._fused_adam_
         adam(
             [self.flat], [grads], [self.exp_avg], [self.exp_avg_sq], [], [self.steps],
             lr=self.learning_rate, beta1=self.betas[0], beta2=self.betas[1], weight_decay=self.weight_decay,
-            eps=self.eps, amsgrad=False, maximize=False, grad_scale=None, found_inf=self.fault,
+            eps=self.eps, amsgrad=False, maximize=False, grad_scale=clipped, found_inf=self.fault,
         )  # fmt: skip
         return norm
 

@@ -24,6 +24,46 @@ def tanh_log_det(u: Tensor) -> Tensor:
     return 2 * (LOG_2 - u - F.softplus(-2 * u)).sum(-1)
 
 
+class _NormalLogProb(torch.autograd.Function):
+    """log p(action) = -sum(z^2 / 2 + log_std + log(2 pi) / 2) with z = (action - mean) / std, and its gradients."""
+
+    @staticmethod
+    def forward(ctx, action, mean, log_std):
+        ctx.save_for_backward(action, mean, log_std)
+        scaled = (action - mean) * torch.exp(-log_std)
+        return torch.addcmul(log_std, scaled, scaled, value=0.5).sum(-1).add_(0.5 * LOG_2PI * mean.shape[-1]).neg_()
+
+    @staticmethod
+    def backward(ctx, grad):
+        action, mean, log_std = ctx.saved_tensors
+        inverse, grad = torch.exp(-log_std), grad.unsqueeze(-1)
+        scaled = (action - mean) * inverse
+        by_mean = grad * scaled * inverse
+        return (-by_mean if ctx.needs_input_grad[0] else None), by_mean, grad * (scaled * scaled - 1)
+
+
+class _SquashedSample(torch.autograd.Function):
+    """tanh(u) and its log-probability for u = mean + std * noise.
+
+    d log_prob / du = 2 tanh(u), for log |d tanh(u) / du| has the derivative -2 tanh(u).
+    """
+
+    @staticmethod
+    def forward(ctx, mean, log_std, noise):
+        u = torch.addcmul(mean, torch.exp(log_std), noise)
+        action = torch.tanh(u)
+        ctx.save_for_backward(log_std, noise, action)
+        gaussian = torch.addcmul(log_std, noise, noise, value=0.5).sum(-1).add_(0.5 * LOG_2PI * mean.shape[-1])
+        return action, -gaussian - tanh_log_det(u)
+
+    @staticmethod
+    def backward(ctx, by_action, by_log_prob):
+        log_std, noise, action = ctx.saved_tensors
+        by_log_prob = by_log_prob.unsqueeze(-1)
+        by_u = by_action * (1 - action * action) + 2 * action * by_log_prob
+        return by_u, by_u * torch.exp(log_std) * noise - by_log_prob, None
+
+
 @dataclass
 class Normal:
     """Diagonal Gaussian; mean and log_std [..., actions]."""
@@ -41,8 +81,7 @@ class Normal:
         return self.mean
 
     def log_prob(self, action: Tensor) -> Tensor:
-        scaled = (action - self.mean) * (-self.log_std).exp()
-        return -(0.5 * (scaled**2 + LOG_2PI) + self.log_std).sum(-1)
+        return _NormalLogProb.apply(action, self.mean, self.log_std)
 
     def entropy(self) -> Tensor:
         return (self.log_std + 0.5 * (1 + LOG_2PI)).sum(-1)
@@ -60,9 +99,7 @@ class SquashedNormal:
 
     def sample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Action and its log-probability, which is exact at saturation because u is known."""
-        u = self.mean + self.log_std.exp() * noise
-        log_prob = -(0.5 * (noise**2 + LOG_2PI) + self.log_std).sum(-1) - tanh_log_det(u)
-        return torch.tanh(u), log_prob
+        return _SquashedSample.apply(self.mean, self.log_std, noise)
 
     def mode(self) -> Tensor:
         return torch.tanh(self.mean)
