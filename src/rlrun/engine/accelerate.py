@@ -11,6 +11,7 @@ from rlrun.config.schema import TrainerConfig
 from rlrun.core.breakable import compiling
 from rlrun.core.state import Optim
 from rlrun.engine import products
+from rlrun.engine.tape import Taped
 from rlrun.errors import ConfigError
 
 Kernel = Callable[..., Any]
@@ -32,7 +33,8 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
         raise ConfigError(f"trainer.engine=cudagraph: needs device=cuda; this run is on {device}")
     for optim in (module for module in agent.modules() if isinstance(module, Optim)):
         # torch cannot trace its own fused Adam with a learning rate in a tensor: compiled kernels call it as it is
-        object.__setattr__(optim, "apply", torch.compiler.disable(optim.apply))
+        if cfg.engine in ("compile", "cudagraph"):
+            object.__setattr__(optim, "apply", torch.compiler.disable(optim.apply))
     for module, name in kernels(agent):
         method = getattr(module, name)
         if cfg.engine in ("compile", "cudagraph"):
@@ -40,7 +42,9 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
             method = torch.compile(method, mode="reduce-overhead" if cfg.engine == "cudagraph" else None)
         if cfg.precision == "bf16":
             method = autocast(method, device)
-        elif device.type == "cpu" and products.choose() == "onednn":
+        if cfg.engine == "auto" and device.type == "cpu":
+            method = Taped(method)
+        if cfg.precision != "bf16" and device.type == "cpu" and products.choose() == "onednn":
             method = Products(method, module)
         object.__setattr__(module, name, method)
 

@@ -1,0 +1,79 @@
+"""How a recorded operation is called again: by torch's own Python function where it has one, which costs half."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+# operations that only rename a tensor where they do not change its shape
+IDENTITIES = {
+    aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.view.default, aten._unsafe_view.default,
+    aten.expand.default,
+}  # fmt: skip
+
+FUNCTIONS = {
+    "abs", "add", "addmm", "amax", "amin", "argmax", "baddbmm", "bitwise_not", "bmm", "cat", "clamp", "cumsum",
+    "div", "eq", "exp", "expm1", "gather", "ge", "gt", "index_select", "le", "log", "log1p", "logsumexp", "lt",
+    "maximum", "mean", "minimum", "mm", "mul", "ne", "neg", "pow", "reciprocal", "relu", "rsub", "sigmoid",
+    "sqrt", "squeeze", "stack", "std", "sub", "sum", "t", "tanh", "transpose", "unsqueeze", "where", "zeros_like",
+    "ones_like", "split", "unbind", "select", "_fused_adam_", "_fused_adamw_", "_foreach_lerp_", "_foreach_add_",
+    "_foreach_mul_",
+}  # fmt: skip
+METHODS = {
+    "expand", "view", "add_", "mul_", "sub_", "div_", "copy_", "lerp_", "logical_or_", "fill_", "zero_", "clamp_",
+}  # fmt: skip
+
+# pointwise operations: they may write over an argument that nothing needs any more
+POINTWISE = {
+    "abs", "add", "clamp", "div", "exp", "log", "maximum", "minimum", "mul", "neg", "pow", "reciprocal",
+    "sigmoid", "sqrt", "sub", "tanh",
+}  # fmt: skip
+
+
+def _name(op: Any) -> str:
+    return str(op._schema.name).removeprefix("aten::")
+
+
+def call_of(call: Any) -> Callable[..., Any]:
+    """A callable that takes a call's arguments."""
+    op, name = call.op, _name(call.op)
+    if op.namespace != "aten":
+        return op
+    if name in ("mm", "bmm") and call.given[0].shape[-1] == 1:  # nothing is summed
+        return torch.mul
+    if name in FUNCTIONS:
+        return getattr(torch, name)
+    return getattr(torch.Tensor, name) if name in METHODS else op
+
+
+def scalar_constant(call: Any, value: Any) -> Any:
+    """The number that a tensor is multiplied by, or the like, as the tensor that torch would make of it each time."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool) and len(call.args) == 2 and not call.kwargs
+    if plain and _name(call.op) in ("add", "sub", "mul", "div") and call.results[0].dtype == call.given[0].dtype:
+        return torch.tensor(value, dtype=call.results[0].dtype)
+    return value
+
+
+def in_place(op: Any) -> Callable[..., Any] | None:
+    """As `call_of`, with `out` for the memory to write to; None where an operation may not write over arguments."""
+    if op is aten.relu.default:
+        return _relu
+    if op is aten.threshold_backward.default:
+        return _threshold_backward
+    if op is aten.tanh_backward.default:
+        return _tanh_backward
+    return getattr(torch, _name(op)) if op.namespace == "aten" and _name(op) in POINTWISE else None
+
+
+def _relu(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    return torch.relu_(x)
+
+
+def _threshold_backward(grad: torch.Tensor, x: torch.Tensor, threshold: float, out: torch.Tensor) -> torch.Tensor:
+    return aten.threshold_backward.grad_input(grad, x, threshold, grad_input=out)
+
+
+def _tanh_backward(grad: torch.Tensor, x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    return aten.tanh_backward.grad_input(grad, x, grad_input=out)

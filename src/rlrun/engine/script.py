@@ -1,0 +1,172 @@
+"""Recorded operations, written out as one Python function that makes the same calls with less around them.
+
+What falls away: tensors that are only renamed, views of memory that never moves, results nobody reads. What is saved:
+pointwise results go where an argument lay that is needed no more. Matrix products are left alone: where their memory
+begins can change a bit.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlrun.engine.operations import IDENTITIES, call_of, in_place, scalar_constant
+
+
+class Call:
+    """One operation: `op(*args, **kwargs)` gave `out`."""
+
+    def __init__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any):
+        self.op, self.args, self.kwargs, self.out = op, args, kwargs, out
+        self.given, self.results = leaves((args, kwargs)), leaves(out)
+        self.changes: bool = op._schema.is_mutable
+
+    @property
+    def renames(self) -> bool:
+        """Whether the result is the argument."""
+        return self.op in IDENTITIES and self.results[0].shape == self.given[0].shape
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    """The tensors in nested dicts, lists and tuples, in order."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, tuple | list) else ()
+    return [tensor for part in parts for tensor in leaves(part)]
+
+
+def memory(tensor: Tensor) -> int:
+    """Equal for tensors that share their memory."""
+    return tensor.untyped_storage()._cdata
+
+
+def fills(tensor: Tensor) -> bool:
+    """Whether a tensor is all there is in its memory, in order."""
+    return tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize
+
+
+class Script:
+    """Inputs are named x0, x1, ...; results v0, v1, ...; constants, which are tensors no call made, c0, c1, ..."""
+
+    def __init__(self, calls: list[Call], inputs: list[Tensor], out: Any):
+        self.recorded, self.out = calls, out  # tensors are told apart by identity: all stay alive until it is written
+        self.names = {id(tensor): f"x{index}" for index, tensor in enumerate(inputs)}
+        self.parameters = list(self.names.values())
+        self.space: dict[str, Any] = {"no_grad": torch.no_grad}
+        self.calls = self._needed(self._own())
+
+    def compile(self) -> Callable[..., Any]:
+        """The function: tensors in, what the kernel returned out."""
+        last, over = self._last_uses(), self._overwritten()
+        lines = []
+        for position, call in enumerate(self.calls):
+            lines.append(self._line(call, over.get(position)))
+            gone = sorted({self.names[id(tensor)] for tensor in (*call.given, *call.results)})
+            lines += [f"{name} = None" for name in gone if name[0] == "v" and last.get(name, position) == position]
+        body = "\n        ".join([*lines, f"return {self._text(self.out)}"])
+        source = f"def replay({', '.join(self.parameters)}):\n    with no_grad():\n        {body}\n"
+        exec(source, self.space)  # our own text: names of operations, numbers, and the names given above
+        return self.space["replay"]
+
+    def _constant(self, tensor: Tensor, value: Tensor | None = None) -> None:
+        name = f"c{len(self.space)}"
+        self.names[id(tensor)] = name
+        self.space[name] = tensor.detach() if value is None else value
+
+    def _is_constant(self, tensor: Tensor) -> bool:
+        return self.names[id(tensor)][0] == "c"
+
+    def _own(self) -> list[Call]:
+        """The calls that compute: without those that rename a tensor, or look at a constant from another side."""
+        own: list[Call] = []
+        index = 0
+        for call in self.recorded:
+            for tensor in call.given:
+                if id(tensor) not in self.names:
+                    self._constant(tensor)
+            new = [result for result in call.results if id(result) not in self.names]
+            if call.renames and new:
+                self.names[id(new[0])] = self.names[id(call.given[0])]
+            elif call.op.is_view and all(map(self._is_constant, call.given)):
+                for result, value in zip(new, leaves(call.op(*self._values(call.args), **call.kwargs)), strict=True):
+                    self._constant(result, value)
+            else:
+                for result in new:
+                    self.names[id(result)], index = f"v{index}", index + 1
+                own.append(call)
+        return own
+
+    def _values(self, tree: Any) -> Any:
+        """Arguments with the constants that tensors stand for."""
+        if isinstance(tree, Tensor):
+            return self.space[self.names[id(tree)]]
+        return type(tree)(map(self._values, tree)) if isinstance(tree, tuple | list) else tree
+
+    def _needed(self, calls: list[Call]) -> list[Call]:
+        """The calls whose results are used, or that change something."""
+        used = {self.names[id(tensor)] for tensor in leaves(self.out)}
+        kept = []
+        for call in reversed(calls):
+            names = {self.names[id(result)] for result in call.results}
+            if call.changes or names & used:
+                used.update(self.names[id(tensor)] for tensor in call.given)
+                kept.append(call)
+        return kept[::-1]
+
+    def _last_uses(self) -> dict[str, int]:
+        last = {self.names[id(t)]: position for position, call in enumerate(self.calls) for t in call.given}
+        return last | {self.names[id(tensor)]: len(self.calls) for tensor in leaves(self.out)}
+
+    def _overwritten(self) -> dict[int, Tensor]:
+        """For each call that may write over an argument, which: one whose memory nothing looks at afterwards."""
+        last, until, free = self._last_uses(), dict[int, int](), set[int]()
+        for position, call in enumerate(self.calls):
+            for result in call.results:
+                until[memory(result)] = max(until.get(memory(result), 0), last.get(self.names[id(result)], position))
+                if not call.op.is_view and self.names[id(result)][0] == "v":
+                    free.add(memory(result))
+        chosen: dict[int, Tensor] = {}
+        for position, call in enumerate(self.calls):
+            if in_place(call.op) is None:
+                continue
+            result = call.results[0]
+            for tensor in leaves(call.args):
+                alike = tensor.shape == result.shape and tensor.dtype == result.dtype
+                if (
+                    alike
+                    and fills(tensor)
+                    and fills(result)
+                    and memory(tensor) in free
+                    and until[memory(tensor)] <= position
+                ):
+                    chosen[position] = tensor
+                    free.discard(memory(tensor))  # it goes on under the result's name
+                    break
+        return chosen
+
+    def _line(self, call: Call, over: Tensor | None) -> str:
+        function = f"f{len(self.space)}"
+        self.space[function] = call_of(call) if over is None else in_place(call.op)
+        words = [self._text(scalar_constant(call, value)) for value in call.args]
+        words += [f"{key}={self._text(value)}" for key, value in call.kwargs.items()]
+        words += [] if over is None else [f"out={self._text(over)}"]
+        text = f"{function}({', '.join(words)})"
+        if call.changes:
+            return text
+        comma = "," if isinstance(call.out, tuple | list) else ""
+        return f"{', '.join(self.names[id(result)] for result in call.results)}{comma} = {text}"
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, Tensor) and id(value) in self.names:
+            return self.names[id(value)]
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{key!r}: {self._text(part)}" for key, part in value.items()) + "}"
+        if isinstance(value, tuple | list):
+            parts = "".join(f"{self._text(part)}, " for part in value)
+            return f"({parts})" if isinstance(value, tuple) else f"[{parts}]"
+        if value is None or isinstance(value, bool | int | str):
+            return repr(value)
+        name = f"k{len(self.space)}"  # floats too: infinity has no literal; tensors made of numbers
+        self.space[name] = value
+        return name

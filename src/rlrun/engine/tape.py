@@ -1,0 +1,106 @@
+"""Kernels without the price of Python and autograd: recorded once, then replayed as the bare operations underneath.
+
+What a CUDA graph is to a GPU, a tape is to a CPU. While a kernel runs, every operation that reaches the device is
+noted, forward, backward and optimiser alike; the tape is these calls as one straight Python function. Results are those
+of the kernel, bit for bit. It rests on what kernels promise: fixed shapes, no number drawn, no branch on a tensor, all
+state in tensors that are changed in place. A kernel that is seen to break a promise is never replayed.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+
+from rlrun.engine.script import Call, Script, leaves
+
+MOST = 16  # tapes of one kernel; a kernel with more shapes than that is no kernel
+REFUSED = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded)
+
+
+class Recorder(TorchDispatchMode):
+    """Notes every operation while it is active."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Call] = []
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = op(*args, **(kwargs or {}))
+        self.calls.append(Call(op, args, kwargs or {}, out))
+        return out
+
+
+class Taped:
+    """A kernel that is replayed from its third call on. The first runs as written, for it may create state."""
+
+    def __init__(self, method: Callable[..., Any]):
+        self.method = method
+        self.tapes: dict[Any, Callable[..., Any] | None] = {}  # None: seen once
+        self.refused: str | None = None  # why the kernel runs as written
+
+    def __call__(self, *args: Any) -> Any:
+        if self.refused is not None or _get_current_dispatch_mode() is not None:  # else inside another's recording
+            return self.method(*args)
+        shapes: list[Any] = []
+        inputs: list[Tensor] = []
+        flatten(args, shapes, inputs)
+        key = tuple(shapes)
+        tape = self.tapes.get(key)
+        if tape is not None:
+            return tape(*inputs)
+        if key not in self.tapes:
+            self.tapes[key] = None
+            if len(self.tapes) > MOST:
+                self.refused = f"it was called with more than {MOST} kinds of arguments"
+            return self.method(*args)
+        return self._record(key, args, inputs)
+
+    def _record(self, key: Any, args: Any, inputs: list[Tensor]) -> Any:
+        with Recorder() as recorder:
+            out = self.method(*args)
+        self.refused = fault(recorder.calls, inputs, out)
+        if self.refused is None:
+            self.tapes[key] = Script(recorder.calls, inputs, out).compile()
+        return out
+
+
+def flatten(value: Any, shapes: list[Any], tensors: list[Tensor]) -> None:
+    """Takes arguments apart: what a tape depends on goes to `shapes`, what it reads anew each time to `tensors`."""
+    if isinstance(value, Tensor):
+        shapes.append(value.shape)
+        shapes.append(value.dtype)
+        tensors.append(value)
+    elif isinstance(value, dict):
+        shapes.append(tuple(value))
+        for part in value.values():
+            flatten(part, shapes, tensors)
+    elif isinstance(value, tuple | list):
+        shapes.append(len(value))
+        for part in value:
+            flatten(part, shapes, tensors)
+    else:
+        shapes.append((type(value), value))
+
+
+def fault(calls: list[Call], inputs: list[Tensor], out: Any) -> str | None:
+    """Why these calls cannot be replayed; None where they can."""
+    for call in calls:
+        if any(tag in call.op.tags for tag in REFUSED) and not by_numbers(call):
+            return f"it calls {call.op}, whose result depends on more than shapes"
+    if any(tensor.requires_grad for tensor in (*inputs, *leaves(out))):
+        return "gradients flow into it or out of it"
+    if not _only_tensors(out):
+        return "it returns something else than tensors"
+    return None
+
+
+def by_numbers(call: Call) -> bool:
+    """Whether it looks up rows by their numbers, which fixes the shape, and not by a mask, which does not."""
+    return call.op is torch.ops.aten.index.Tensor and all(tensor.dtype != torch.bool for tensor in call.given[1:])
+
+
+def _only_tensors(tree: Any) -> bool:
+    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, tuple | list) else ()
+    return isinstance(tree, Tensor) or (isinstance(tree, dict | tuple | list) and all(map(_only_tensors, parts)))

@@ -1,0 +1,169 @@
+"""Tapes: the same bits as the kernels they were recorded from, and no replay where that cannot be promised."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from toys import ALGOS, toy, train
+
+from rlrun.core.loop import Loop
+from rlrun.core.state import Optim, Target
+from rlrun.engine import tape
+from rlrun.engine.accelerate import kernels
+from rlrun.engine.tape import Taped
+
+
+class Learner(nn.Module):
+    """A small update of every kind: forward, backward, clipped Adam, a target that follows, metrics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+        self.target = Target(self.net, 0.1)
+        self.optim = Optim(self.net.parameters(), 0.01, max_grad_norm=0.1)
+
+    def update(self, batch: dict[str, Tensor]) -> dict[str, Any]:
+        with torch.no_grad():
+            goal = (self.target(batch["next"]) * 0.5).clamp(-2, 2).squeeze(-1) + batch["reward"]
+        error = self.net(batch["obs"]).squeeze(-1) - goal
+        loss = torch.where(error > 0, error**2, error.exp() - 1).mean()
+        norm = self.optim.step(loss)
+        self.target.track()
+        return {"loss": loss.detach(), "norm": norm, "goal": goal, "parts": [goal.abs().max(), goal.exp()[:2]]}
+
+
+def batches(count: int, size: int = 5) -> list[dict[str, Tensor]]:
+    torch.manual_seed(1)
+    return [
+        {"obs": torch.randn(size, 3), "next": torch.randn(size, 6)[:, ::2], "reward": torch.randn(size)}
+        for _ in range(count)
+    ]
+
+
+def flat(tree: Any) -> list[Tensor]:
+    return [tensor.clone() for tensor in tape.leaves(tree)]
+
+
+def same(first: list[Tensor], second: list[Tensor]) -> bool:
+    return len(first) == len(second) and all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_a_tape_makes_the_same_bits_and_is_really_replayed() -> None:
+    plain, taped = Learner(), Learner()
+    calls = []
+    replayed = Taped(lambda batch: (calls.append(1), taped.update(batch))[1])
+    for batch in batches(8):
+        assert same(flat(plain.update(batch)), flat(replayed(batch)))
+    assert same(flat(plain.state_dict()), flat(taped.state_dict()))
+    assert len(calls) == 2, "from the third call on it runs without the kernel"
+
+
+def test_results_of_one_call_are_not_overwritten_by_the_next() -> None:
+    learner = Learner()
+    replayed = Taped(learner.update)
+    outs, copies = [], []
+    for batch in batches(5):
+        outs.append(replayed(batch))
+        copies.append(flat(outs[-1]))
+    assert all(same(flat(out), copy) for out, copy in zip(outs, copies, strict=True))
+
+
+def test_inputs_are_left_alone() -> None:
+    replayed = Taped(lambda x: (x * 2).tanh().exp())
+    for _ in range(4):
+        x = torch.linspace(-1, 1, 7)
+        torch.testing.assert_close(replayed(x), torch.exp(torch.tanh(2 * torch.linspace(-1, 1, 7))))
+        torch.testing.assert_close(x, torch.linspace(-1, 1, 7))
+
+
+def test_every_shape_and_every_plain_argument_has_a_tape_of_its_own() -> None:
+    replayed = Taped(lambda x, factor: x.sum() * factor)
+    for _ in range(3):
+        for size, factor in ((3, 2.0), (4, 2.0), (3, 5.0), (3, 2), (3, True)):
+            assert replayed(torch.ones(size), factor) == size * factor
+    assert len(replayed.tapes) == 5
+
+
+def test_weights_that_are_loaded_are_seen() -> None:
+    first, second = Learner(), Learner()
+    replayed = Taped(first.update)
+    for batch in batches(4):
+        replayed(batch)
+    first.load_state_dict(second.state_dict())
+    batch = batches(1)[0]
+    assert same(flat(replayed(batch)), flat(second.update(batch)))
+
+
+def test_a_view_that_is_written_to_later_is_not_overwritten_early() -> None:
+    def kernel(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = x * 2
+        view = y[:2]
+        z = y.exp()  # may not lie where y was: the view is read below
+        view.add_(1.0)
+        return z, y + 0.0
+
+    replayed = Taped(kernel)
+    for _ in range(4):
+        x = torch.randn(6)
+        assert same(flat(replayed(x)), flat(kernel(x)))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [
+        (lambda x: x * x.sum().item(), "depends on more than shapes"),
+        (lambda x: x[x > 0], "depends on more than shapes"),
+        (lambda x: x + torch.rand(3), "depends on more than shapes"),
+        (lambda x: x.nonzero(), "depends on more than shapes"),
+        (lambda x: (x, 1.5), "something else than tensors"),
+        (lambda x: x * torch.ones(3, requires_grad=True), "gradients flow"),
+    ],
+    ids=["item", "mask", "random", "nonzero", "number", "gradient"],
+)
+def test_what_cannot_be_replayed_runs_as_written(kernel: Callable[..., Any], reason: str) -> None:
+    replayed = Taped(kernel)
+    for _ in range(4):
+        replayed(torch.randn(3))
+    assert replayed.refused is not None and reason in replayed.refused
+
+
+def test_rows_looked_up_by_number_can_be_replayed() -> None:
+    replayed = Taped(lambda x, index: x[index])
+    for start in range(5):
+        assert torch.equal(
+            replayed(torch.arange(9.0), torch.arange(start, start + 3)), torch.arange(start, start + 3.0)
+        )
+    assert replayed.refused is None
+
+
+def test_arguments_that_never_repeat_do_not_fill_the_memory() -> None:
+    replayed = Taped(lambda x, factor: x * factor)
+    for index in range(3 * tape.MOST):
+        assert torch.equal(replayed(torch.ones(2), float(index)), torch.full((2,), float(index)))
+    assert len(replayed.tapes) <= tape.MOST + 1
+
+
+def test_a_kernel_inside_a_kernel_is_part_of_its_tape() -> None:
+    inner = Taped(lambda x: x + 1)
+    outer = Taped(lambda x: inner(x) * 2)
+    for _ in range(5):
+        assert torch.equal(outer(torch.zeros(2)), torch.full((2,), 2.0))
+    assert outer.refused is None
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_every_algorithm_learns_the_same_bits_taped_as_eager(algo: str, build: Callable[..., Loop]) -> None:
+    loops = []
+    for engine in ("eager", "auto"):
+        values = toy(algo)
+        values["trainer"] = {**values["trainer"], "engine": engine}
+        loops.append(train(build(values), 8))
+    eager, taped = (loop.state_dict() for loop in loops)
+    assert same(flat(eager), flat(taped))
+    for module, name in kernels(loops[1].agent):
+        method = getattr(module, name)
+        method = method if isinstance(method, Taped) else method.method
+        assert method.refused is None, f"{name} breaks a promise of kernels: {method.refused}"
