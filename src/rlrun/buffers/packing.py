@@ -53,17 +53,18 @@ class Packing:
             size = torch.Size(shape).numel()
             self.slices[name] = slice(self.width, self.width + size)
             self.width += size
+        self.sizes = [torch.Size(shape).numel() for shape, _ in fields.values()]
 
     def pack(self, values: Batch, out: Tensor) -> None:
         """Write fields [n, *shape] into rows out [n, width]."""
-        for name, where in self.slices.items():
-            out[:, where] = values[name].reshape(len(out), -1)
+        parts = (values[name] for name in self.fields)
+        torch.cat([part if part.dim() == 2 else part.reshape(len(out), -1) for part in parts], 1, out=out)
 
     def unpack(self, rows: Tensor) -> Batch:
         """Rows [batch, width] to fields [batch, *shape]; float vectors are views."""
         batch = {}
-        for name, where in self.slices.items():
-            shape, dtype = self.fields[name]
-            part = rows[:, where.start] if shape == () else rows[:, where]
-            batch[name] = (part if len(shape) < 2 else part.reshape(-1, *shape)).to(dtype)
+        for (name, (shape, dtype)), part in zip(self.fields.items(), rows.split(self.sizes, 1), strict=True):
+            if len(shape) != 1:
+                part = part.squeeze(1) if shape == () else part.reshape(-1, *shape)
+            batch[name] = part if dtype == torch.float32 else part.to(dtype)
         return batch

@@ -61,6 +61,7 @@ class Replay(nn.Module):
         step = {"reward": reward, "terminated": scalar, "truncated": scalar, "weight": scalar}
         self.packing = Packing(layout("action", spec.action) | step | seen)
         self.ring = Ring(rows, {"rows": ((spec.num_envs, self.packing.width), torch.float32)}, device)
+        self.rows = self.ring.memory["rows"].view(-1, self.packing.width)  # as one list, by row * num_envs + env
 
     def __len__(self) -> int:
         """Transitions that can be sampled. A stored frame must wait for its successor."""
@@ -85,9 +86,8 @@ class Replay(nn.Module):
 
     def sample(self, size: int, progress: float = 0.0) -> Batch:
         """A batch of transitions, drawn uniformly with replacement; progress, 0 to 1, is for schedules."""
-        first, envs = self.first, self.spec.num_envs
-        index = self.stream.integers(len(self), size) + first * envs
-        return self.read(index)
+        index, first = self.stream.integers(len(self), size), self.first
+        return self.read(index + first * self.spec.num_envs if first else index)
 
     def all(self) -> Batch:
         """Every transition that is there, oldest first."""
@@ -96,34 +96,51 @@ class Replay(nn.Module):
 
     def read(self, index: Tensor) -> Batch:
         """The transitions of absolute numbers row * num_envs + env, [batch], each n_step long where its episode is."""
-        gamma, stored = self.targets.gamma, self.ring.total - (self.frames is not None)
-        batch, last, discount = self._unpack(index), index, gamma * torch.ones_like(index, dtype=torch.float32)
-        end = batch
-        for _ in range(1, self.targets.n_step):
-            after = last + self.spec.num_envs
-            alive = (end["terminated"] + end["truncated"] == 0) & (after < stored * self.spec.num_envs)
-            alive &= self._unpack(after)["weight"] > 0  # else the episode was lost here
-            last = torch.where(alive, after, last)
+        batch = self._unpack(index)
+        envs, gamma = self.spec.num_envs, self.targets.gamma
+        if self.targets.n_step > 1:
+            batch["reward"], last, discount = self._sums(index)
             end = self._unpack(last)
-            # a reward past the end counts 0; the shape of vector rewards follows the discount's
-            share = (discount * alive).view(-1, *[1] * (batch["reward"].dim() - 1))
-            batch["reward"] = batch["reward"] + share * end["reward"]
-            discount = torch.where(alive, discount * gamma, discount)
+            batch["discount"] = discount * (1 - end["terminated"])
+        else:
+            last, end = index, batch
+            batch["discount"] = torch.rsub(end["terminated"], gamma, alpha=gamma)
         if self.cfg.standardize_reward:
             batch["reward"] = standardized(batch["reward"], batch["weight"])
-        batch["reward"] = self.cfg.reward_scale * batch["reward"]
+        if self.cfg.reward_scale != 1:
+            batch["reward"] = self.cfg.reward_scale * batch["reward"]
         batch |= self._observations(index, last, batch, end)
-        batch["discount"] = discount * (1 - end["terminated"])
         batch["index"] = index
-        batch["age"] = self.ring.total - 1 - index // self.spec.num_envs
+        batch["age"] = self.ring.total - 1 - (index if envs == 1 else index // envs)
         return batch
 
     def _unpack(self, index: Tensor) -> Batch:
-        rows = self.ring.memory["rows"].view(-1, self.packing.width)
-        batch = self.packing.unpack(rows[index % (self.ring.capacity * self.spec.num_envs)])
-        if self.cfg.reward_clip is not None:
-            batch["reward"] = batch["reward"].clamp(-self.cfg.reward_clip, self.cfg.reward_clip)
+        batch = self.packing.unpack(self.rows.index_select(0, self._place(index)))
+        batch["reward"] = self._clipped(batch["reward"])
         return batch
+
+    def _place(self, index: Tensor) -> Tensor:
+        """Where absolute numbers lie in the memory."""
+        return index if self.ring.first == 0 else index % (self.ring.capacity * self.spec.num_envs)
+
+    def _clipped(self, reward: Tensor) -> Tensor:
+        bound = self.cfg.reward_clip
+        return reward if bound is None else reward.clamp(-bound, bound)
+
+    def _sums(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Discounted sums of up to n_step rewards from each number on, the last number of each, gamma^length."""
+        envs, stored = self.spec.num_envs, self.ring.total - (self.frames is not None)
+        number = index + envs * torch.arange(self.targets.n_step, device=self.device).view(-1, 1)  # [n_step, batch]
+        seen = {name: self.rows[:, where] for name, where in self.packing.slices.items()}
+        place = self._place(number.clamp(max=stored * envs - 1))
+        ended, weight = seen["terminated"][place] + seen["truncated"][place], seen["weight"][place]
+        goes_on = (ended[:-1] == 0) & (number[1:] < stored * envs).unsqueeze(-1) & (weight[1:] > 0)  # else it was lost
+        alive = torch.cat([torch.ones_like(ended[:1]), goes_on.to(ended.dtype).cumprod(0)])  # [n_step, batch, 1]
+        gamma = self.targets.gamma ** torch.arange(self.targets.n_step, device=self.device).view(-1, 1, 1)
+        reward = (gamma * alive * self._clipped(seen["reward"][place])).sum(0)
+        length = alive.sum(0).squeeze(-1)
+        last = index + envs * (length.long() - 1)
+        return reward if self.spec.reward_dim > 1 else reward.squeeze(-1), last, self.targets.gamma**length
 
     def _observations(self, index: Tensor, last: Tensor, batch: Batch, end: Batch) -> Batch:
         """Where the transitions start, and where they lead."""
