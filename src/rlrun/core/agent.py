@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import torch
 from gymnasium import Space
 from gymnasium.spaces import Box
 from torch import Tensor, nn
@@ -23,6 +24,13 @@ def kernel(method: F) -> F:
     tensor, and returns detached metrics. `engine/` may replace it on the instance; the agent never notices.
     """
     method.is_kernel = True  # type: ignore[attr-defined]
+    return method
+
+
+def policy(method: F) -> F:
+    """Mark `act` as one unit that can be replayed. As a kernel, but it may draw from the agent's streams."""
+    method = torch.no_grad()(method)
+    method.is_policy = True  # type: ignore[attr-defined]
     return method
 
 

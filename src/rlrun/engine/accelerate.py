@@ -17,13 +17,13 @@ from rlrun.errors import ConfigError
 Kernel = Callable[..., Any]
 
 
-def kernels(agent: nn.Module) -> list[tuple[nn.Module, str]]:
-    """Every kernel in the tree: (module, method name)."""
+def kernels(agent: nn.Module, mark: str = "is_kernel") -> list[tuple[nn.Module, str]]:
+    """Every kernel in the tree, or every method with another mark: (module, method name)."""
     return [
         (module, name)
         for module in agent.modules()
         for name in dir(type(module))
-        if getattr(getattr(type(module), name, None), "is_kernel", False)
+        if getattr(getattr(type(module), name, None), mark, False)
     ]
 
 
@@ -47,6 +47,9 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
         if cfg.precision != "bf16" and device.type == "cpu" and products.choose() == "onednn":
             method = Products(method, module)
         object.__setattr__(module, name, method)
+    if cfg.engine == "auto" and device.type == "cpu":
+        for module, name in kernels(agent, "is_policy"):
+            object.__setattr__(module, name, Taped(getattr(module, name)))
 
 
 def watch_compiler() -> None:

@@ -6,6 +6,7 @@ of the kernel, bit for bit. It rests on what kernels promise: fixed shapes, no n
 state in tensors that are changed in place. A kernel that is seen to break a promise is never replayed.
 """
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from rlrun.engine.script import Call, Script, leaves
 
-MOST = 16  # tapes of one kernel; a kernel with more shapes than that is no kernel
+MOST = 16  # kinds of arguments for which a method is recorded
 REFUSED = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded)
 
 
@@ -33,36 +34,39 @@ class Recorder(TorchDispatchMode):
 
 
 class Taped:
-    """A kernel that is replayed from its third call on. The first runs as written, for it may create state."""
+    """A method that is replayed from its third call on. The first runs as written, for it may create state."""
 
     def __init__(self, method: Callable[..., Any]):
         self.method = method
-        self.tapes: dict[Any, Callable[..., Any] | None] = {}  # None: seen once
-        self.refused: str | None = None  # why the kernel runs as written
+        self.tapes: dict[Any, Callable[..., Any]] = {}  # by kind of arguments: shapes, and values that are no tensors
+        self.seen: set[Any] = set()
+        self.refused: dict[Any, str] = {}  # why it runs as written
 
-    def __call__(self, *args: Any) -> Any:
-        if self.refused is not None or _get_current_dispatch_mode() is not None:  # else inside another's recording
-            return self.method(*args)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         shapes: list[Any] = []
         inputs: list[Tensor] = []
-        flatten(args, shapes, inputs)
+        flatten((args, kwargs) if kwargs else args, shapes, inputs)
         key = tuple(shapes)
         tape = self.tapes.get(key)
-        if tape is not None:
+        if tape is not None and _get_current_dispatch_mode() is None:  # else inside another's recording
             return tape(*inputs)
-        if key not in self.tapes:
-            self.tapes[key] = None
-            if len(self.tapes) > MOST:
-                self.refused = f"it was called with more than {MOST} kinds of arguments"
-            return self.method(*args)
-        return self._record(key, args, inputs)
+        if key in self.seen and key not in self.refused and _get_current_dispatch_mode() is None:
+            return self._record(key, inputs, args, kwargs)
+        if len(self.seen) < MOST:
+            self.seen.add(key)
+        return self.method(*args, **kwargs)
 
-    def _record(self, key: Any, args: Any, inputs: list[Tensor]) -> Any:
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Taped":
+        return Taped(copy.deepcopy(self.method, memo))  # with the copy's own memory, so with tapes of its own
+
+    def _record(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
         with Recorder() as recorder:
-            out = self.method(*args)
-        self.refused = fault(recorder.calls, inputs, out)
-        if self.refused is None:
+            out = self.method(*args, **kwargs)
+        reason = fault(recorder.calls, inputs, out)
+        if reason is None:
             self.tapes[key] = Script(recorder.calls, inputs, out).compile()
+        else:
+            self.refused[key] = reason
         return out
 
 
@@ -87,7 +91,7 @@ def flatten(value: Any, shapes: list[Any], tensors: list[Tensor]) -> None:
 def fault(calls: list[Call], inputs: list[Tensor], out: Any) -> str | None:
     """Why these calls cannot be replayed; None where they can."""
     for call in calls:
-        if any(tag in call.op.tags for tag in REFUSED) and not by_numbers(call):
+        if any(tag in call.op.tags for tag in REFUSED) and not repeatable(call):
             return f"it calls {call.op}, whose result depends on more than shapes"
     if any(tensor.requires_grad for tensor in (*inputs, *leaves(out))):
         return "gradients flow into it or out of it"
@@ -96,9 +100,11 @@ def fault(calls: list[Call], inputs: list[Tensor], out: Any) -> str | None:
     return None
 
 
-def by_numbers(call: Call) -> bool:
-    """Whether it looks up rows by their numbers, which fixes the shape, and not by a mask, which does not."""
-    return call.op is torch.ops.aten.index.Tensor and all(tensor.dtype != torch.bool for tensor in call.given[1:])
+def repeatable(call: Call) -> bool:
+    """Whether an operation can be replayed though it is of a suspicious kind."""
+    if call.op is torch.ops.aten.index.Tensor:  # by numbers the shape is fixed, by a mask it is not
+        return all(tensor.dtype != torch.bool for tensor in call.given[1:])
+    return call.kwargs.get("generator") is not None  # drawn from a stream, which goes on
 
 
 def _only_tensors(tree: Any) -> bool:

@@ -31,7 +31,7 @@ class _NormalLogProb(torch.autograd.Function):
     def forward(ctx, action, mean, log_std):
         ctx.save_for_backward(action, mean, log_std)
         scaled = (action - mean) * torch.exp(-log_std)
-        return torch.addcmul(log_std, scaled, scaled, value=0.5).sum(-1).add_(0.5 * LOG_2PI * mean.shape[-1]).neg_()
+        return -torch.addcmul(log_std, scaled, scaled, value=0.5).sum(-1) - 0.5 * LOG_2PI * mean.shape[-1]
 
     @staticmethod
     def backward(ctx, grad):
@@ -53,7 +53,7 @@ class _SquashedSample(torch.autograd.Function):
         u = torch.addcmul(mean, torch.exp(log_std), noise)
         action = torch.tanh(u)
         ctx.save_for_backward(log_std, noise, action)
-        gaussian = torch.addcmul(log_std, noise, noise, value=0.5).sum(-1).add_(0.5 * LOG_2PI * mean.shape[-1])
+        gaussian = torch.addcmul(log_std, noise, noise, value=0.5).sum(-1) + 0.5 * LOG_2PI * mean.shape[-1]
         return action, -gaussian - tanh_log_det(u)
 
     @staticmethod

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, PositiveInt, config
-from rlrun.core.agent import Agent, kernel
+from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
 from rlrun.functional.distributions import SquashedNormal
 from rlrun.functional.losses import ensemble_mse, weighted_mean
@@ -66,7 +66,7 @@ class SAC(Agent):
         critic = Value(parts.torso(inputs=("obs", "action"), members=members), members)
         return actor, critic, -float(actions)
 
-    @torch.no_grad()
+    @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.actor(obs)
         return (dist.sample(dist.noise(self.act_noise))[0] if explore else dist.mode()), {}

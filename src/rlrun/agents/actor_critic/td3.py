@@ -11,7 +11,7 @@ from gymnasium.spaces import Box
 from torch import Tensor
 
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, config
-from rlrun.core.agent import Agent, kernel
+from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import ensemble_mse, weighted_mean
 from rlrun.functional.returns import td_target
@@ -50,7 +50,7 @@ class TD3(Agent):
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
         self.act_noise, self.update_noise = parts.stream("act"), parts.stream("update")
 
-    @torch.no_grad()
+    @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         action = self.actor(obs)
         if not explore:

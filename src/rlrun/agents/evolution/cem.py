@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
 from rlrun.config.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, config
-from rlrun.core.agent import Agent, kernel
+from rlrun.core.agent import Agent, kernel, policy
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
 from rlrun.networks.stacked import Stacked
@@ -43,7 +43,7 @@ class CEM(Agent):
         self.register_buffer("std", torch.full((self.policy.size,), cfg.initial_std))
         self.noise = parts.stream("population")
 
-    @torch.no_grad()
+    @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         out = self.policy(obs, self.mean[None] if params is None else params)
         return (legal(out, obs).argmax(-1) if self.discrete else torch.tanh(out)), {}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rlrun import registry
 from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, PositiveInt, config
-from rlrun.core.agent import Agent, kernel
+from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim, Target
 from rlrun.functional.distributions import Categorical
@@ -64,7 +64,7 @@ class DQN(Agent):
         self.register_buffer("epsilon", torch.tensor(self.schedule(Context(0, 0, 0.0))))
         self.act_noise, self.update_noise = parts.stream("act"), parts.stream("update")
 
-    @torch.no_grad()
+    @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         if not explore:
             return self.values(obs).argmax(-1), {}
