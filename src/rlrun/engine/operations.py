@@ -17,7 +17,8 @@ FUNCTIONS = {
     "abs", "add", "addmm", "amax", "amin", "argmax", "baddbmm", "bitwise_not", "bmm", "cat", "clamp", "cumsum",
     "div", "eq", "exp", "expm1", "gather", "ge", "gt", "index_select", "le", "log", "log1p", "logsumexp", "lt",
     "maximum", "mean", "minimum", "mm", "mul", "ne", "neg", "pow", "rand", "randint", "randn", "reciprocal", "relu",
-    "rsub", "sigmoid", "sqrt", "squeeze", "stack", "std", "sub", "sum", "t", "tanh", "transpose", "unsqueeze", "where", "zeros_like",
+    "rsub", "sigmoid", "sqrt", "squeeze", "stack", "std", "sub", "sum", "t", "tanh", "transpose", "unsqueeze",
+    "where", "zeros_like",
     "ones_like", "split", "unbind", "select", "_fused_adam_", "_fused_adamw_", "_foreach_lerp_", "_foreach_add_",
     "_foreach_mul_",
 }  # fmt: skip
