@@ -1,0 +1,1 @@
+"""How fast rlrun is, by itself and beside other libraries. README.md says how to run it."""

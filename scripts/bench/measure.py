@@ -1,0 +1,66 @@
+"""Time and statistics: interleaved repeats, medians and their spread."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+
+from bench.probe import Probe
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measured figure. Every results file is a list of these, as JSON lines."""
+
+    kind: str  # micro | end_to_end
+    case: str
+    library: str
+    unit: str  # us | steps/s
+    median: float
+    low: float
+    high: float
+    repeats: int
+    versions: dict[str, str]
+    probe: dict[str, float]  # of the machine while this was measured, see probe.py
+    noisy: bool  # the machine did not hold still: no result
+
+    def as_json(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def summary(values: list[float]) -> dict[str, float | int]:
+    """Median, range and count, under the names of a Record."""
+    if not values:
+        raise ValueError("nothing was measured")
+    return {"median": statistics.median(values), "low": min(values), "high": max(values), "repeats": len(values)}
+
+
+def record(
+    kind: str, case: str, library: str, unit: str, values: list[float], versions: dict[str, str], probes: list[Probe]
+) -> Record:
+    return Record(
+        kind=kind, case=case, library=library, unit=unit, **summary(values), versions=versions,  # type: ignore[arg-type]
+        probe=probes[-1].as_json(), noisy=Probe.unsteady(probes),
+    )  # fmt: skip
+
+
+def microseconds(work: Callable[[], object], seconds: float, clock: Callable[[], float] = time.process_time) -> float:
+    """CPU time of one call, over as many calls as fit in `seconds`."""
+    began = clock()
+    work()
+    count = max(1, int(seconds / max(clock() - began, 1e-6)))
+    began = clock()
+    for _ in range(count):
+        work()
+    return (clock() - began) / count * 1e6
+
+
+def interleaved(works: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """Each measured in turn, again and again, so that a slow minute hits all of them; a first round only warms up."""
+    values: dict[str, list[float]] = {name: [] for name in works}
+    for round in range(repeats + 1):
+        for name, work in works.items():
+            value = work()
+            if round:
+                values[name].append(value)
+    return values

@@ -1,0 +1,109 @@
+"""The pieces of a run, each alone: microseconds of CPU time per call."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from bench.measure import microseconds
+
+Work = Callable[[], object]
+
+RUNS = {
+    "sac": ["algo=sac", "env=HalfCheetah"],
+    "td3": ["algo=td3", "env=HalfCheetah"],
+    "dqn": ["algo=dqn", "env=CartPole", "preset=none"],
+    "ppo": ["algo=ppo", "env=HalfCheetah", "preset=none"],
+}
+WARMUP = 600  # steps before anything is measured
+
+
+def loop(words: list[str]) -> Any:
+    """A run's loop that has seen some data, as `rlrun train` builds it."""
+    from rlrun.config.jobs import jobs
+    from rlrun.config.schema import run_config
+    from rlrun.core.assemble import build_loop
+
+    made = build_loop(run_config(jobs(words)[0].values))
+    made.begin()
+    while made.steps < WARMUP:
+        made.tick()
+    return made
+
+
+def update(*names: str) -> Iterator[tuple[str, Work]]:
+    for name in names or RUNS:
+        if name == "ppo":
+            yield from minibatch()
+            continue
+        run = loop([*RUNS[name], f"algo.loop.warmup_steps={WARMUP - 20}"])
+        batch, ctx = run.buffer.sample(run.cfg.batch_size), run.context(run.buffer)
+        yield f"update {name}, batch {run.cfg.batch_size}", partial(run.agent.update, batch, ctx)
+
+
+def minibatch() -> Iterator[tuple[str, Work]]:
+    from rlrun.buffers.rollout import minibatches
+
+    run = loop(RUNS["ppo"])
+    rollout = run.agent.advantages(run.batch)
+    batch = next(minibatches(rollout, 1, 64, run.agent.shuffle))[0]
+    yield "update ppo, minibatch 64", partial(run.agent.update_minibatch, batch)
+
+
+def act() -> Iterator[tuple[str, Work]]:
+    for name in RUNS:
+        run = loop([*RUNS[name], *([] if name == "ppo" else ["algo.loop.warmup_steps=100000"])])
+        how = f"act {name}, {run.env.num_envs} env"
+        yield f"{how}, exploring", partial(run.agent.act, run.obs, run.carry, explore=True)
+        yield f"{how}, greedy", partial(run.agent.act, run.obs, run.carry, explore=False)
+
+
+def replay() -> Iterator[tuple[str, Work]]:
+    for kind, algo in (("uniform", RUNS["sac"]), ("prioritized", RUNS["sac"])):
+        run = loop([*algo, f"algo/buffer@algo.buffer={'replay' if kind == 'uniform' else kind}",
+                    "algo.loop.warmup_steps=100000"])  # fmt: skip
+        buffer = run.buffer
+        buffer.ring.total = buffer.ring.capacity  # as if it were full
+        if kind == "prioritized":
+            buffer.tree.leaves.fill_(1.0)
+            buffer.tree.nodes.fill_(buffer.tree.leaves.shape[1])
+            yield "replay prioritized sample 256 and update", partial(sample_and_update, buffer)
+        else:
+            yield "replay sample 256 of 1M", partial(buffer.sample, 256)
+
+
+def sample_and_update(buffer: Any) -> None:
+    batch = buffer.sample(256)
+    buffer.feedback(batch, ({}, batch["reward"]))
+
+
+def env() -> Iterator[tuple[str, Work]]:
+    for name, count in (("HalfCheetah", 1), ("HalfCheetah", 8), ("CartPole", 1), ("CartPole", 8)):
+        run = loop(["algo=ppo", f"env={name}", "preset=none", f"env.num_envs={count}"])
+        action, _ = run.agent.act(run.obs, run.carry, explore=True)
+        yield f"env step {name}, {count} env", partial(run.env.step, action)
+
+
+def tick() -> Iterator[tuple[str, Work]]:
+    for name in ("sac", "td3", "dqn"):
+        run = loop([*RUNS[name], f"algo.loop.warmup_steps={WARMUP - 20}"])
+        yield f"tick {name}", run.tick
+
+
+def startup() -> Iterator[tuple[str, Work]]:
+    for words in (["--help"], ["train", "algo=sac", "env=HalfCheetah", "--cfg"]):
+        command = [sys.executable, "-m", "rlrun", *words]
+        yield f"rlrun {' '.join(words)}", partial(subprocess.run, command, capture_output=True, check=False)
+
+
+PARTS: dict[str, Callable[..., Iterator[tuple[str, Work]]]] = {
+    "update": update, "act": act, "replay": replay, "env": env, "tick": tick, "startup": startup,
+}  # fmt: skip
+
+
+def timers(part: str, names: list[str], seconds: float) -> dict[str, Callable[[], float]]:
+    """For each case of a part, what measures it once. Other processes are timed by the wall."""
+    clock = time.perf_counter if part == "startup" else time.process_time
+    return {case: partial(microseconds, work, seconds, clock) for case, work in PARTS[part](*names)}
