@@ -61,17 +61,17 @@ def act() -> Iterator[tuple[str, Work]]:
 
 
 def replay() -> Iterator[tuple[str, Work]]:
-    for kind, algo in (("uniform", RUNS["sac"]), ("prioritized", RUNS["sac"])):
-        run = loop([*algo, f"algo/buffer@algo.buffer={'replay' if kind == 'uniform' else kind}",
-                    "algo.loop.warmup_steps=100000"])  # fmt: skip
-        buffer = run.buffer
-        buffer.ring.total = buffer.ring.capacity  # as if it were full
-        if kind == "prioritized":
-            buffer.tree.leaves.fill_(1.0)
-            buffer.tree.nodes.fill_(buffer.tree.leaves.shape[1])
-            yield "replay prioritized sample 256 and update", partial(sample_and_update, buffer)
-        else:
-            yield "replay sample 256 of 1M", partial(buffer.sample, 256)
+    uniform = loop([*RUNS["sac"], "algo.loop.warmup_steps=100000"]).buffer
+    uniform.ring.total = uniform.ring.capacity  # as if it were full
+    yield "replay sample 256 of 1M", partial(uniform.sample, 256)
+    prioritized = loop(
+        ["algo=prioritized_dqn", "env=CartPole", "preset=none", "algo.buffer.capacity=1000000",
+         "algo.loop.warmup_steps=100000"]
+    ).buffer  # fmt: skip
+    prioritized.ring.total = prioritized.ring.capacity
+    prioritized.tree.leaves.fill_(1.0)
+    prioritized.tree.nodes.fill_(prioritized.tree.leaves.shape[1])
+    yield "replay prioritized sample 256 of 1M and update", partial(sample_and_update, prioritized)
 
 
 def sample_and_update(buffer: Any) -> None:

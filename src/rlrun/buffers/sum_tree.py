@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-WIDTH = 1024  # leaves under one node: two levels hold a million
+WIDTH = 128  # leaves under one node: a balance between adding up the nodes and adding up what lies under them
 
 
 class SumTree(nn.Module):
