@@ -6,11 +6,11 @@ SAC whose critics have a value for every action, so that expectations over the p
 import math
 from typing import Any
 
-import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.sac import SAC, Join
+from rlrun.core.agent import policy
 from rlrun.networks.heads import DiscretePolicy, Head
 from rlrun.registry import register
 from rlrun.types import Batch
@@ -26,7 +26,7 @@ class DiscreteSAC(SAC):
         critic = Head(parts.torso(members=members), actions, members)
         return DiscretePolicy(parts.torso(), self.spec.action), critic, 0.98 * math.log(actions)
 
-    @torch.no_grad()
+    @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.actor(obs)
         return (dist.sample(dist.noise(self.act_noise)) if explore else dist.mode()), {}
