@@ -29,7 +29,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "loops": ("loops", "core", "buffers", "networks.choices", "config.schema", "registry", "types", "errors"),
     "addons": ("addons", "core", "functional", "networks", "buffers", "config.schema", "registry", "types", "errors"),
     "report": ("report", "config.check", "rundir", "telemetry", "errors", "__version__"),
-    "engine": ("engine", "core.agent", "core.state", "core.breakable", "config.schema", "types", "errors"),
+    "engine": (
+        "engine", "core.agent", "core.state", "core.random", "core.breakable", "config.schema", "types", "errors",
+    ),
 }  # fmt: skip
 
 # Who alone may import a room.

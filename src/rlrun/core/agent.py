@@ -1,6 +1,6 @@
 """What an algorithm must provide: how it acts, and how it learns from a batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
@@ -45,23 +45,21 @@ class Agent(nn.Module):
 
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):
         super().__init__()
-        name, needed = type(self).__name__.lower(), self.refuses(spec.action)
-        if needed:
-            raise ConfigError(f"algo={name} needs {needed}; this environment has {spec.action}, which is not supported")
-        if not isinstance(spec.obs, self.observations):
-            needed = f"{self.observations.__name__} observations"
-            raise ConfigError(f"algo={name} needs {needed}; this environment has {spec.obs}, which is not supported")
+        for needed, found in self.lacks(spec):
+            name = type(self).__name__.lower()
+            raise ConfigError(f"algo={name} needs {needed}; this environment has {found}, which is not supported")
         self.cfg, self.spec = cfg, spec
 
     @classmethod
-    def refuses(cls, space: Space) -> str | None:
-        """What the algorithm needs where it cannot act in a space; None where it can."""
+    def lacks(cls, spec: Spec) -> Iterator[tuple[str, Space]]:
+        """What the algorithm needs and the environment does not have, with what it has instead."""
         kinds = cls.actions if isinstance(cls.actions, tuple) else (cls.actions,)
-        if not isinstance(space, kinds):
-            return " or ".join(kind.__name__ for kind in kinds) + " actions"
-        if isinstance(space, Box) and cls.needs_bounds and not space.is_bounded():
-            return "Box actions with finite bounds"
-        return None
+        if not isinstance(spec.action, kinds):
+            yield " or ".join(kind.__name__ for kind in kinds) + " actions", spec.action
+        elif isinstance(spec.action, Box) and cls.needs_bounds and not spec.action.is_bounded():
+            yield "Box actions with finite bounds", spec.action
+        if not isinstance(spec.obs, cls.observations):
+            yield f"{cls.observations.__name__} observations", spec.obs
 
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         """Choose actions.

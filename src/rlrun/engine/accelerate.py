@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from rlrun.config.schema import TrainerConfig
 from rlrun.core.breakable import compiling
+from rlrun.core.random import Stream
 from rlrun.core.state import Optim
 from rlrun.engine import products
 from rlrun.engine.tape import Taped
@@ -49,7 +50,8 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
         object.__setattr__(module, name, method)
     if cfg.engine == "auto" and device.type == "cpu":
         for module, name in kernels(agent, "is_policy"):
-            object.__setattr__(module, name, Taped(getattr(module, name)))
+            streams = [part for part in module.modules() if isinstance(part, Stream)]
+            object.__setattr__(module, name, Taped(getattr(module, name), streams))
 
 
 def watch_compiler() -> None:

@@ -154,8 +154,13 @@ class Script:
         text = f"{function}({', '.join(words)})"
         if call.changes:
             return text
-        comma = "," if isinstance(call.out, tuple | list) else ""
-        return f"{', '.join(self.names[id(result)] for result in call.results)}{comma} = {text}"
+        return f"{self._names(call.out)} = {text}"
+
+    def _names(self, out: Any) -> str:
+        """What results are assigned to; a gradient that was not asked for is none."""
+        if isinstance(out, Tensor):
+            return self.names[id(out)]
+        return f"({''.join(f'{self._names(part)}, ' for part in out)})" if isinstance(out, tuple | list) else "_"
 
     def _text(self, value: Any) -> str:
         if isinstance(value, Tensor) and id(value) in self.names:

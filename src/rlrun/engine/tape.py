@@ -7,13 +7,14 @@ state in tensors that are changed in place. A kernel that is seen to break a pro
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
+from rlrun.core.random import Stream
 from rlrun.engine.script import Call, Script, leaves
 
 MOST = 16  # kinds of arguments for which a method is recorded
@@ -36,13 +37,16 @@ class Recorder(TorchDispatchMode):
 class Taped:
     """A method that is replayed from its third call on. The first runs as written, for it may create state."""
 
-    def __init__(self, method: Callable[..., Any]):
-        self.method = method
+    def __init__(self, method: Callable[..., Any], streams: Iterable[Stream] = ()):
+        """`streams`: those it may draw from. While their rows are split, it runs as written."""
+        self.method, self.streams = method, list(streams)
         self.tapes: dict[Any, Callable[..., Any]] = {}  # by kind of arguments: shapes, and values that are no tensors
         self.seen: set[Any] = set()
         self.refused: dict[Any, str] = {}  # why it runs as written
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if any(stream.rows for stream in self.streams):
+            return self.method(*args, **kwargs)
         shapes: list[Any] = []
         inputs: list[Tensor] = []
         flatten((args, kwargs) if kwargs else args, shapes, inputs)
@@ -57,7 +61,8 @@ class Taped:
         return self.method(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Taped":
-        return Taped(copy.deepcopy(self.method, memo))  # with the copy's own memory, so with tapes of its own
+        # with the copy's own memory, so with tapes of its own
+        return Taped(copy.deepcopy(self.method, memo), copy.deepcopy(self.streams, memo))
 
     def _record(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
         with Recorder() as recorder:

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from rlrun.errors import ConfigError
+from rlrun.functional.choices import one_hot
 from rlrun.types import MASK
 
 
@@ -76,7 +76,7 @@ def _flatten(space: Any, x: Tensor) -> Tensor:
             flat = x.reshape(*x.shape[: x.dim() - len(space.shape)], _size(space)).float()
             return flat / max(1.0, float(space.high.max())) if space.dtype == "uint8" else flat
         case spaces.Discrete():
-            return F.one_hot(x.long() - int(space.start), int(space.n)).float()
-    counted = (x.long() - torch.as_tensor(space.start, device=x.device)).flatten(-len(space.shape))
-    hot = [F.one_hot(part, int(n)) for part, n in zip(counted.unbind(-1), space.nvec.flat, strict=True)]
-    return torch.cat(hot, -1).float()
+            return one_hot(x - int(space.start), int(space.n))
+    parts = x.flatten(-len(space.shape)).unbind(-1)
+    sizes = zip(space.start.flat, space.nvec.flat, strict=True)
+    return torch.cat([one_hot(part - int(start), int(n)) for part, (start, n) in zip(parts, sizes, strict=True)], -1)

@@ -6,6 +6,7 @@ from torch import Tensor
 from rlrun.agents.bandits.multi_armed import MultiArmed
 from rlrun.config.schema import PositiveFloat, config
 from rlrun.core.agent import kernel
+from rlrun.functional.choices import one_hot
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics
 
@@ -37,7 +38,7 @@ class Gradient(MultiArmed):
         context = pulls["obs"] - int(self.spec.obs.start)
         paid, pulled = self.totals[context].sum(-1), self.counts[context].sum(-1)
         advantage = (pulls["reward"] - paid / pulled.clamp(min=1)) * pulls["weight"]
-        chosen = torch.nn.functional.one_hot(pulls["action"], self.arms)
+        chosen = one_hot(pulls["action"], self.arms)
         policy = (self.preference[context] / self.cfg.temperature).softmax(-1)
         change = self.cfg.learning_rate * advantage.unsqueeze(-1) * (chosen - policy)
         self.preference.index_add_(0, context, change)

@@ -14,7 +14,7 @@ from torch import Tensor
 from rlrun.agents.policy.critic import FittedValue, value_loss
 from rlrun.buffers.rollout import flat, minibatches
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, config
-from rlrun.core.agent import Agent, kernel
+from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, RunningMoments
 from rlrun.functional.losses import average, kl_k1, kl_k3, standardise
 from rlrun.functional.returns import gae, td_lambda
@@ -67,7 +67,7 @@ class A2C(Agent):
             self.moments = RunningMoments(())
         self.act_noise, self.shuffle = parts.stream("act"), parts.stream("shuffle")
 
-    @torch.no_grad()
+    @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist, extras = self.policy(obs), self.memory.extras(obs)
         if not explore:
