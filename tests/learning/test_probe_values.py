@@ -48,7 +48,15 @@ LEARNERS: dict[str, tuple[Values, int]] = {
     "sac": (ACTOR_CRITIC | SOFT, 500),
     "discrete_sac": (ACTOR_CRITIC | SOFT, 500),
     "td3": (ACTOR_CRITIC, 500),
-    "cem": ({"algo.population": 32, "env.num_envs": 32}, 12),
+    "cem": (
+        {
+            "algo.population": 32, "algo.elite_fraction": 0.2, "algo.extra_std": 0.5, "algo.extra_decay_time": 10,
+            "algo.loop.episodes": 4, "env.num_envs": 32,
+        },
+        12,
+    ),
+    "cma_es": ({"algo.population": 32, "algo.loop.episodes": 4, "env.num_envs": 32}, 12),
+    "openai_es": ({"algo.learning_rate": 0.2, "algo.std": 0.3, "algo.loop.episodes": 4, "env.num_envs": 64}, 60),
 }  # fmt: skip
 
 CRITICS: dict[str, Callable[[Any, Tensor], Tensor]] = {
@@ -88,7 +96,8 @@ def test_critics_find_the_known_values(algo: str, probe: str, build: Build) -> N
 
 @pytest.mark.parametrize(
     ("algo", "continuous"),
-    [(algo, algo in CONTINUOUS) for algo in LEARNERS] + [("ppo", True), ("cem", True)],
+    [(algo, algo in CONTINUOUS) for algo in LEARNERS]
+    + [(algo, True) for algo in ("ppo", "cem", "cma_es", "openai_es")],
 )
 @pytest.mark.parametrize(
     ("probe", "discrete_actions", "continuous_actions"),

@@ -18,6 +18,7 @@ from rlrun.config.schema import EnvConfig, parse
 from rlrun.envs import bandits as _bandits  # noqa: F401 (registers rlrun/... with Gymnasium)
 from rlrun.envs import contextual as _contextual  # noqa: F401
 from rlrun.envs import datasets as _datasets  # noqa: F401
+from rlrun.envs import functions as _functions  # noqa: F401
 from rlrun.envs import maze as _maze  # noqa: F401
 from rlrun.envs import probes as _probes  # noqa: F401
 from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE

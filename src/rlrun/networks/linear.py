@@ -20,7 +20,7 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(torch.empty(*stack, 1, outputs) if stack else torch.empty(outputs))
         with torch.no_grad():
             if gain is None:
-                bound = 1 / math.sqrt(inputs)
+                bound = 1 / math.sqrt(inputs) if inputs else 0.0
                 self.weight.uniform_(-bound, bound)
                 self.bias.uniform_(-bound, bound)
             else:

@@ -20,6 +20,10 @@ class Stacked(nn.Module):
         self.shapes = {name: param.shape[1:] for name, param in template.named_parameters()}
         self.size = sum(shape.numel() for shape in self.shapes.values())
 
+    def initial(self) -> Tensor:
+        """The template's own weights as a vector [P]."""
+        return torch.cat([param.detach().flatten() for param in self.template[0].parameters()])
+
     def forward(self, obs: Any, params: Tensor) -> Tensor:
         """obs [num_envs, ...], split evenly over params [members, P]; outputs [num_envs, outputs]."""
         members = len(params)

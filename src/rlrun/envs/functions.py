@@ -1,0 +1,65 @@
+"""Functions to be minimised, as environments: one step, nothing to observe, an action is a point, reward = -f.
+
+The actions of a policy that sees nothing are its parameters, so that any population search can be measured in
+evaluations. The action 0 is the usual starting point of the function, and the minimum is 0.
+"""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box
+
+
+class Function(gym.Env):
+    """Unbounded actions Box(dim,)."""
+
+    start = 0.0  # every coordinate of the point that the action 0 stands for
+    observation_space = Box(-1.0, 1.0, (0,), np.float32)
+
+    def __init__(self, dim: int = 10):
+        if dim < 2:
+            raise ValueError(f"dim={dim}: must be at least 2")
+        self.action_space = Box(-np.inf, np.inf, (dim,), np.float32)
+
+    def value(self, x: np.ndarray) -> float:
+        """f(x)."""
+        raise NotImplementedError
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(0, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        value = float(self.value(self.start + np.asarray(action, np.float64)))
+        return np.zeros(0, np.float32), -value, True, False, {}
+
+
+class Sphere(Function):
+    """sum x_i^2, from x_i = 3."""
+
+    start = 3.0
+
+    def value(self, x: np.ndarray) -> float:
+        return x @ x
+
+
+class Ellipsoid(Function):
+    """sum 10^(6 (i - 1) / (n - 1)) x_i^2, from x_i = 3: axes a thousand times as long as others."""
+
+    start = 3.0
+
+    def value(self, x: np.ndarray) -> float:
+        return np.logspace(0, 6, len(x)) @ x**2
+
+
+class Rosenbrock(Function):
+    """sum 100 (x_(i+1) - x_i^2)^2 + (1 - x_i)^2, from 0: a bent valley to x_i = 1."""
+
+    def value(self, x: np.ndarray) -> float:
+        return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+
+
+for _function in (Sphere, Ellipsoid, Rosenbrock):
+    if f"rlrun/{_function.__name__}-v0" not in gym.registry:
+        gym.register(f"rlrun/{_function.__name__}-v0", f"{__name__}:{_function.__name__}")
