@@ -42,6 +42,7 @@ class Step(NamedTuple):
     action: "Tensor"  # as executed, after clipping
     weight: "Tensor"  # [num_envs] float: 0 where the row is no transition (a simulator's reset step), else 1
     info: dict[str, Any]  # "episodes": list of (return, length) that ended in this step;
+    # "success", where environments tell: by index of those whose episode ended, whether it was a success at its end;
     # "restarted", where environments broke and were made anew: a line for each
 
 

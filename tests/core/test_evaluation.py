@@ -61,6 +61,17 @@ def play(env: Any, episodes: int, player: Any = None) -> dict[str, float]:
     return evaluate(player or Player(), Addons(), env, episodes)
 
 
+def test_successes_are_those_of_the_episodes_that_count() -> None:
+    class Tells(Lengths):
+        def step(self, action: torch.Tensor) -> Step:
+            step = super().step(action)
+            ended = step.terminated.nonzero().flatten().tolist()
+            return step._replace(info={"episodes": [], "success": {i: i == 1 for i in ended}})
+
+    assert play(Tells([2, 50, 3]), 3)["eval/success_rate"] == pytest.approx(1 / 3)
+    assert "eval/success_rate" not in play(Lengths([2]), 1)
+
+
 @pytest.mark.parametrize("idle", [False, True])
 def test_every_environment_plays_its_share_so_that_short_episodes_count_no_more(idle: bool) -> None:
     values = play(Lengths([2, 50], idle), 4)

@@ -39,7 +39,7 @@ class Run(nn.Module):
     def __init__(self, stride: int = 4, **config: Any):
         super().__init__()
         self.stride, self.steps, self.updates = stride, 0, 0
-        self.clock, self.episodes, self.restarted, self.measures = Clock(), [], [], {}
+        self.clock, self.episodes, self.successes, self.restarted, self.measures = Clock(), [], [], [], {}
         self.env = SimpleNamespace(device=torch.device("cpu"))
         self.optim = Optim([nn.Parameter(torch.zeros(2))], 0.1)
         self.rows: list[dict[str, float]] = []
@@ -117,7 +117,23 @@ def test_a_row_tells_of_the_episodes_since_the_last_one() -> None:
     run.run()
     assert [row["train/return_mean"] for row in run.rows] == [6.0, 14.0]
     assert [row["train/length_mean"] for row in run.rows] == [4.0, 4.0]
+    assert [row["train/return_smooth"] for row in run.rows] == [6.0, 10.0]
     assert [row["train/episodes"] for row in run.rows] == [2, 4]
+    assert not any("train/success_rate" in row for row in run.rows), "an environment that does not tell has no rate"
+
+
+def test_a_success_rate_is_that_of_the_episodes_since_the_last_row() -> None:
+    run = Run(stride=4, total_steps=16, log_every=8)
+    told = iter([True, False, True, True])
+    tick = run.tick
+
+    def tell() -> dict[str, torch.Tensor]:
+        run.successes.append(next(told))
+        return tick()
+
+    run.tick = tell  # type: ignore[method-assign]
+    run.run()
+    assert [row["train/success_rate"] for row in run.rows] == [0.5, 1.0]
 
 
 def test_a_row_holds_the_metrics_of_the_last_update_and_the_speeds() -> None:

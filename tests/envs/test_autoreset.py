@@ -6,7 +6,9 @@ import pytest
 import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
+from rlrun.envs.pool import Local
 from rlrun.envs.probes import Counter
+from rlrun.envs.slot import Slot
 from rlrun.envs.vector import VectorEnv
 
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP]
@@ -109,3 +111,39 @@ def test_dict_observations_have_dicts_of_final_observations():
         if mode is not AutoresetMode.NEXT_STEP:
             assert step.obs["b"].tolist() == [0, 2] and step.obs["b"].dtype == torch.int64
         env.close()
+
+
+class Tells(Counter):
+    """Every second episode is a success; the first of each environment does not tell."""
+
+    def __init__(self, length: int, key: str):
+        super().__init__(length)
+        self.key = key
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = super().step(action)
+        # before the end it is always said to be one, which must not count
+        told = {self.key: not terminated or self.episode % 2 == 1} if self.episode else {}
+        return obs, reward, terminated, truncated, told
+
+
+def successes(env: VectorEnv, steps: int) -> list[tuple[int, bool]]:
+    env.reset()
+    action = torch.zeros(env.num_envs, dtype=torch.long)
+    seen = [env.step(action) for _ in range(steps)]
+    assert all(step.info.get("success") != {} or step.info["episodes"] for step in seen)
+    return [pair for step in seen for pair in step.info.get("success", {}).items()]
+
+
+@pytest.mark.parametrize("key", ["is_success", "success"])
+@pytest.mark.parametrize("mode", [*MODES, None])
+def test_successes_are_told_at_the_end_of_episodes_in_every_mode(mode, key):
+    makers = [lambda n=n: Tells(n, key) for n in (2, 3)]
+    if mode is None:  # our own slots
+        venv = Local([lambda make=make: Slot(make, 0) for make in makers])
+    else:
+        venv = SyncVectorEnv(makers, copy=False, autoreset_mode=mode)
+    told = successes(VectorEnv(venv, np.random.SeedSequence(0)), 13 if mode is not AutoresetMode.NEXT_STEP else 18)
+    by_env = {index: [success for other, success in told if other == index] for index in (0, 1)}
+    assert by_env[0][:4] == [True, False, True, False] and by_env[1][:3] == [True, False, True]
+    assert all(type(success) is bool for _, success in told)

@@ -1,13 +1,21 @@
 """Evaluation: whole episodes in environments of their own, nothing explored, nothing learned."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
+
+
+class Played(NamedTuple):
+    """One episode."""
+
+    episode_return: float
+    length: int
+    success: bool | None  # None where the environment does not tell
 
 
 class EvaluationInterruptedError(Exception):
@@ -21,15 +29,16 @@ def evaluate(
     return summary(play(agent, addons, env, episodes, interrupted=interrupted))
 
 
-def summary(played: list[tuple[float, int]]) -> dict[str, float]:
-    returns, lengths = zip(*played, strict=True)
+def summary(played: list[Played]) -> dict[str, float]:
+    returns, lengths, successes = zip(*played, strict=True)
+    told = [success for success in successes if success is not None]
     return {
         "eval/return_mean": float(np.mean(returns)),
         "eval/return_std": float(np.std(returns)),
         "eval/return_min": min(returns),
         "eval/return_max": max(returns),
         "eval/length_mean": float(np.mean(lengths)),
-    }
+    } | ({"eval/success_rate": float(np.mean(told))} if told else {})
 
 
 def shares(episodes: int, num_envs: int) -> np.ndarray:
@@ -47,14 +56,14 @@ def play(
     episodes: int,
     explore: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
-) -> list[tuple[float, int]]:
-    """(Return, length) of `episodes` episodes. The environments must end by themselves.
+) -> list[Played]:
+    """`episodes` episodes. The environments must end by themselves.
 
     Raises EvaluationInterruptedError.
     """
     num_envs = env.spec.num_envs
     owed = shares(episodes, num_envs)
-    played: list[tuple[float, int]] = []
+    played: list[Played] = []
     running_return, running_length = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
     obs = env.reset()
     carry: dict[str, Any] = {"first": torch.ones(num_envs, dtype=torch.bool, device=env.device)}
@@ -71,7 +80,8 @@ def play(
         for i in np.flatnonzero(over):
             if owed[i] and weight[i]:  # else the episode was dropped, and is played again
                 owed[i] -= 1
-                played.append((float(running_return[i]), int(running_length[i])))
+                success = step.info.get("success", {}).get(i)
+                played.append(Played(float(running_return[i]), int(running_length[i]), success))
             running_return[i] = running_length[i] = 0
         obs = step.obs
         carry = {name: value for name, value in extras.items() if name.startswith("carry.")}

@@ -26,6 +26,7 @@ class Loop(nn.Module):
         self.steps = self.updates = 0
         self.clock = Clock()
         self.episodes: list[tuple[float, int]] = []  # (return, length) of those ended; whoever reads it empties it
+        self.successes: list[bool] = []  # of ended episodes, where environments tell; likewise
         self.restarted: list[str] = []  # a line for each environment made anew; whoever reads them empties it
         self.measures: Measures = {}  # what the environments report beside rewards
         self.obs: Any = None  # to act on next
@@ -47,7 +48,7 @@ class Loop(nn.Module):
     def reset(self) -> None:
         """Start over with what was learned: counters, schedules and episodes anew, the weights as they are."""
         self.steps = self.updates = 0
-        self.episodes = []
+        self.episodes, self.successes = [], []
         for module in self.modules():
             if isinstance(module, Schedule):
                 module.rewind()
@@ -61,6 +62,7 @@ class Loop(nn.Module):
         self.carry["first"] = step.terminated | step.truncated
         self.steps += len(step.reward)
         self.episodes += step.info["episodes"]
+        self.successes += step.info.get("success", {}).values()
         self.restarted += step.info.get("restarted", ())
         add(self.measures, step.info.get("measures", {}))
         self.addons.collect(step)
@@ -69,7 +71,8 @@ class Loop(nn.Module):
     def get_extra_state(self) -> dict[str, Any]:
         return {
             "steps": self.steps, "updates": self.updates, "horizon": self.horizon,
-            "episodes": self.episodes, "obs": self.obs, "carry": self.carry, "measures": self.measures,
+            "episodes": self.episodes, "successes": self.successes, "obs": self.obs, "carry": self.carry,
+            "measures": self.measures,
         }  # fmt: skip
 
     def set_extra_state(self, state: dict[str, Any]) -> None:

@@ -102,7 +102,7 @@ def evaluate(
         env.close()
     about = {"run": str(run_path), "snapshot": snapshot.name, "step": snapshot.step, "episodes": episodes}
     about |= {key.removeprefix("eval/"): value for key, value in summary(played).items()}
-    returns, lengths = zip(*played, strict=True)
+    returns, lengths, _ = zip(*played, strict=True)
     return about | {"returns": [*returns], "lengths": [*lengths]}
 
 

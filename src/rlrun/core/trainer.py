@@ -36,6 +36,7 @@ class Progress:
     best_step: int | None = None
     final_return: float | None = None
     episodes: int = 0
+    returns: float = 0.0  # their sum
     settled: int = 0  # steps up to which rows and evaluations are done
 
 
@@ -138,14 +139,19 @@ class Trainer:
         self.last = (time.monotonic(), loop.steps, loop.updates)
 
     def train_values(self) -> dict[str, float]:
-        """Episodes that ended since the last row, and what the environments reported."""
-        ended = self.loop.episodes
+        """Episodes that ended since the last row, the mean return of all so far, and what the environments reported."""
+        ended, successes = self.loop.episodes, self.loop.successes
         self.progress.episodes += len(ended)
         values: dict[str, float] = {"train/episodes": self.progress.episodes}
         if ended:
-            values["train/return_mean"] = sum(episode_return for episode_return, _ in ended) / len(ended)
+            returns = sum(episode_return for episode_return, _ in ended)
+            self.progress.returns += returns
+            values["train/return_mean"] = returns / len(ended)
+            values["train/return_smooth"] = self.progress.returns / self.progress.episodes
             values["train/length_mean"] = sum(length for _, length in ended) / len(ended)
-        self.loop.episodes = []
+        if successes:
+            values["train/success_rate"] = sum(successes) / len(successes)
+        self.loop.episodes, self.loop.successes = [], []
         return values | {f"train/{name}": value for name, value in drain(self.loop.measures).items()}
 
     def speeds(self) -> dict[str, float]:

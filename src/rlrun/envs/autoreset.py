@@ -23,6 +23,7 @@ class Raw(NamedTuple):
     final_obs: Obs | None
     weight: np.ndarray | None
     measures: dict[str, np.ndarray] | None = None  # reported beside the reward, name -> [num_envs]
+    success: np.ndarray | None = None  # [num_envs] 0 or 1 where an episode ended; NaN where that was not told
 
 
 class SameStep:
@@ -38,20 +39,20 @@ class SameStep:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
         final = infos.get("final_obs")
         final = None if final is None else _placed(obs, final)
-        return Raw(obs, reward, terminated, truncated, final, None, infos.get("measures"))
+        return Raw(obs, reward, terminated, truncated, final, None, infos.get("measures"), success(infos))
 
 
 class Disabled(SameStep):
     """The simulator leaves resets to us: the rows that ended are reset before the step returns."""
 
     def step(self, actions: Any) -> Raw:
-        obs, reward, terminated, truncated, _ = self.venv.step(actions)
+        obs, reward, terminated, truncated, infos = self.venv.step(actions)
         ended = terminated | truncated
         if not ended.any():
             return Raw(obs, reward, terminated, truncated, None, None)
         final = copied(obs)
         obs, _ = self.venv.reset(options={"reset_mask": ended})
-        return Raw(obs, reward, terminated, truncated, final, None)
+        return Raw(obs, reward, terminated, truncated, final, None, success=success(infos))
 
 
 class NextStep(SameStep):
@@ -68,11 +69,12 @@ class NextStep(SameStep):
         self.resetting = np.zeros(self.venv.num_envs, bool)
 
     def step(self, actions: Any) -> Raw:
-        obs, reward, terminated, truncated, _ = self.venv.step(actions)
+        obs, reward, terminated, truncated, infos = self.venv.step(actions)
         was, self.resetting = self.resetting, terminated | truncated
         if not was.any():
-            return Raw(obs, reward, terminated, truncated, None, None)
-        return Raw(obs, reward, terminated, truncated | was, None, (~was).astype(np.float32))
+            return Raw(obs, reward, terminated, truncated, None, None, success=success(infos))
+        weight = (~was).astype(np.float32)
+        return Raw(obs, reward, terminated, truncated | was, None, weight, success=success(infos))
 
 
 ADAPTERS = {
@@ -85,6 +87,16 @@ ADAPTERS = {
 def adapter(venv: GymVectorEnv) -> SameStep:
     """The adapter for a vector environment, by the mode its metadata declare (Gymnasium's default: next step)."""
     return ADAPTERS[AutoresetMode(venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))](venv)
+
+
+def success(infos: dict[str, Any]) -> np.ndarray | None:
+    """Whether episodes were successes, [num_envs], from infos as Gymnasium merges them: `_key` says who told."""
+    infos = infos.get("final_info", infos)
+    for key in ("is_success", "success"):
+        if key in infos:
+            told = np.asarray(infos[key], np.float64)
+            return np.where(infos.get(f"_{key}", True), told, np.nan)
+    return None
 
 
 def copied(obs: Obs) -> Obs:

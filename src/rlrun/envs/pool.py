@@ -55,16 +55,17 @@ class Pool(VectorEnv):
     def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         rewards = np.zeros(self.num_envs)
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
-        finals = None
+        infos: dict[str, Any] = {}
         for index, answer in enumerate(self.each("advance", actions, idle=self.idle)):
             if answer is None:
                 truncated[index] = True
                 continue
-            rewards[index], terminated[index], truncated[index], final = answer
+            rewards[index], terminated[index], truncated[index], final, success = answer
             if final is not None:
-                finals = np.full(self.num_envs, None) if finals is None else finals
-                finals[index] = final
-        return self.observations, rewards, terminated, truncated, {} if finals is None else {"final_obs": finals}
+                infos.setdefault("final_obs", np.full(self.num_envs, None))[index] = final
+            if success is not None:
+                infos.setdefault("success", np.full(self.num_envs, np.nan))[index] = success
+        return self.observations, rewards, terminated, truncated, infos
 
     def each(self, method: str, *columns: Sequence[Any] | np.ndarray, idle: Container[int] = ()) -> list[Any]:
         """`Slot.method` of all, each with its item of every column. None for rows that are lost or idle."""

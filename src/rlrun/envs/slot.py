@@ -32,7 +32,7 @@ class EnvError(Exception):
 class Slot(gym.Wrapper):
     """Names the environment that raises, fixes its instance seed, and reads and writes its whole state.
 
-    Infos stop here: they are slow to merge and to send, and no part of rlrun reads them.
+    Infos stop here, for they are slow to merge and to send, but for one thing: whether an episode was a success.
     """
 
     SHOWS = ("advance", "start")  # methods that return an observation before what else they return
@@ -44,12 +44,14 @@ class Slot(gym.Wrapper):
         self.recording = False  # whether episodes are recorded, to be saved by the method "replay"
         self.episode: Episode | None = None  # its record; a first one is begun in any case, for it costs nothing
         self.begun = False  # whether there was a reset since `make`
+        self.success: bool | None = None  # of the last step; None where the environment does not tell
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         try:
-            obs, reward, terminated, truncated, _ = self.env.step(action)
+            obs, reward, terminated, truncated, info = self.env.step(action)
         except Exception as error:
             raise fault(self.index, error) from error
+        self.success = info.get("is_success", info.get("success")) if terminated or truncated else None
         if self.episode is not None:
             if self.recording:
                 self.episode.add(action, obs)
@@ -67,16 +69,17 @@ class Slot(gym.Wrapper):
         self.begun = True
         return obs, {}
 
-    def advance(self, action: Any) -> tuple[Any, tuple[Any, bool, bool, Any]]:
-        """A step, and a reset where it ends the episode: (obs to act on next, (reward, terminated, truncated, final)).
+    def advance(self, action: Any) -> tuple[Any, tuple[Any, bool, bool, Any, bool | None]]:
+        """A step, and a reset where it ends the episode.
 
-        `final` is the last observation of an episode that ended, else None.
+        Returns (obs to act on next, (reward, terminated, truncated, final, success)). `final` is the last observation
+        of an episode that ended, else None; `success` whether that was one, None where the environment does not tell.
         """
         obs, reward, terminated, truncated, _ = self.step(action)
         if not (terminated or truncated):
-            return obs, (reward, terminated, truncated, None)
+            return obs, (reward, terminated, truncated, None, None)
         final = copy.deepcopy(obs)  # the reset may write where it is
-        return self.reset()[0], (reward, terminated, truncated, final)
+        return self.reset()[0], (reward, terminated, truncated, final, self.success)
 
     def start(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, None]:
         """A reset in the form of `advance`."""

@@ -149,7 +149,7 @@ class VectorEnv(nn.Module):
         final = None if raw.final_obs is None else self._tensors(raw.final_obs, "final observation", actions)
         clock.obs = obs = self._tensors(raw.obs, "observation", actions)
         ended = raw.terminated | raw.truncated
-        terminated, truncated, episodes = self._count(raw, ended)
+        terminated, truncated, info = self._count(raw, ended)
         return Step(
             obs=obs,
             reward=self._tensor(reward),
@@ -158,7 +158,7 @@ class VectorEnv(nn.Module):
             final_obs=obs if final is None else final,
             action=self._tensor(actions),
             weight=self._ones if raw.weight is None else self._tensor(raw.weight),
-            info=self._info(episodes, raw.measures),
+            info=self._info(info, raw.measures),
         )
 
     def close(self) -> None:
@@ -276,25 +276,27 @@ class VectorEnv(nn.Module):
             if error is None:
                 return
 
-    def _info(self, episodes: list[tuple[float, int]], measures: dict[str, np.ndarray] | None) -> dict[str, Any]:
-        info: dict[str, Any] = {"episodes": episodes}
+    def _info(self, info: dict[str, Any], measures: dict[str, np.ndarray] | None) -> dict[str, Any]:
         if measures:
             info["measures"] = measures
         if self.clock.lines:
             info["restarted"], self.clock.lines = self.clock.lines, []
         return info
 
-    def _count(self, raw: Raw, ended: np.ndarray) -> tuple[Tensor, Tensor, list[tuple[float, int]]]:
-        """Returns terminated, truncated (cleared where both are true), and (return, length) of episodes that ended."""
+    def _count(self, raw: Raw, ended: np.ndarray) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        """Returns terminated, truncated (cleared where both are true), and what `Step.info` says of ended episodes."""
         clock = self.clock
         clock.returns += raw.reward
         if not np.count_nonzero(ended):  # ten times faster than any()
-            return self._none, self._none, []
+            return self._none, self._none, {"episodes": []}
         real = ended if raw.weight is None else ended & (raw.weight > 0)
         lengths = clock.steps - clock.begun[real]
-        episodes = list(zip(clock.returns[real].tolist(), lengths.tolist(), strict=True))
+        info: dict[str, Any] = {"episodes": list(zip(clock.returns[real].tolist(), lengths.tolist(), strict=True))}
         clock.returns[ended], clock.begun[ended] = 0.0, clock.steps
-        return self._tensor(raw.terminated.copy()), self._tensor(raw.truncated & ~raw.terminated), episodes
+        if raw.success is not None:
+            told = np.flatnonzero(real & ~np.isnan(raw.success))
+            info |= {"success": {int(index): bool(raw.success[index]) for index in told}} if len(told) else {}
+        return self._tensor(raw.terminated.copy()), self._tensor(raw.truncated & ~raw.terminated), info
 
     def _cut(self, actions: np.ndarray) -> Step:
         """The row after a restore without states: no transition (weight 0), every episode truncated, new ones begun."""
