@@ -36,7 +36,14 @@ def make_env() -> Iterator[Callable[..., VectorEnv]]:
     made = []
 
     def one(id: str, num_envs: int = 1, seed: int = 0, **given: Any) -> VectorEnv:
-        base: Values = {"backend": "sync", "kwargs": {}, "wrappers": {}, "normalize": "none", "timeout_s": 10.0}
+        base: Values = {
+            "backend": "sync",
+            "kwargs": {},
+            "task_kwargs": {},
+            "wrappers": {},
+            "normalize": "none",
+            "timeout_s": 10.0,
+        }
         base |= {"max_episode_steps": None, "instance_seed": None, "on_failure": "raise"}
         base |= {"action_mask": True}
         made.append(VectorEnv.make(EnvConfig(id=id, num_envs=num_envs, **(base | given)), np.random.SeedSequence(seed)))

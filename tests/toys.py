@@ -54,6 +54,8 @@ SMALL: Values = {
     "algo.returns.num_quantiles": 5,
     "algo.policy_delay": 2,
     "algo.population": 4,
+    "algo.exploration_episodes": 2,
+    "algo.loop.episodes": 2,
     "algo.elite_fraction": 0.5,
     "algo.initial_value": 0.5,
     "algo.init_pulls": 1,

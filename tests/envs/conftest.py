@@ -12,6 +12,7 @@ def env_config(id: str, num_envs: int = 1, **values: Any) -> EnvConfig:
     base = {
         "backend": "sync",
         "kwargs": {},
+        "task_kwargs": {},
         "wrappers": {},
         "normalize": "none",
         "max_episode_steps": None,

@@ -15,7 +15,7 @@ from rlrun.envs.recording import DataSet, Diary, Film, check_camera
 from rlrun.errors import ConfigError
 
 CARTPOLE: dict[str, Any] = {
-    "id": "CartPole-v1", "num_envs": 1, "backend": "sync", "wrappers": {}, "normalize": "none",
+    "id": "CartPole-v1", "num_envs": 1, "backend": "sync", "task_kwargs": {}, "wrappers": {}, "normalize": "none",
     "timeout_s": 10.0, "max_episode_steps": None, "instance_seed": None, "on_failure": "raise",
     "action_mask": True,
 }  # fmt: skip

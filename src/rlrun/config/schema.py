@@ -30,6 +30,7 @@ NonNegativeInt = Annotated[int, BeforeValidator(_whole), Field(ge=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Range = Annotated[list[float], Field(min_length=2, max_length=2)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -39,6 +40,7 @@ class EnvConfig:
     num_envs: PositiveInt
     backend: Literal["sync", "async"]
     kwargs: dict[str, Any]
+    task_kwargs: dict[str, Range]  # of each environment its own, drawn from [low, high]
     wrappers: dict[str, dict[str, Any]]  # registry name -> settings, innermost first
     normalize: Literal["none", "obs", "reward", "both"]
     max_episode_steps: PositiveInt | None

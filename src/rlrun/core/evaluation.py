@@ -8,6 +8,7 @@ import torch
 
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
+from rlrun.core.meta import MetaAgent, adapted
 
 
 class Played(NamedTuple):
@@ -57,10 +58,12 @@ def play(
     explore: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> list[Played]:
-    """`episodes` episodes. The environments must end by themselves.
+    """`episodes` episodes, after those in which an agent that adapts to its task has explored.
 
+    The environments must end by themselves.
     Raises EvaluationInterruptedError.
     """
+    policy: Any = adapted(agent, addons, env) if isinstance(agent, MetaAgent) else agent
     num_envs = env.spec.num_envs
     owed = shares(episodes, num_envs)
     played: list[Played] = []
@@ -70,7 +73,7 @@ def play(
     while owed.any():
         if interrupted():
             raise EvaluationInterruptedError
-        action, extras = agent.act(addons.observe(obs, carry, False), carry, explore)
+        action, extras = policy.act(addons.observe(obs, carry, False), carry, explore)
         step = env.step(action)
         weight = step.weight.cpu().numpy()
         reward = step.reward.cpu().numpy().astype(np.float64)

@@ -1,7 +1,8 @@
 """Named streams of random numbers, all spawned from one seed. Adding a stream never changes another."""
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -76,3 +77,18 @@ class Stream(nn.Module):
             self.generator.set_state(state["state"].cpu())  # type: ignore[attr-defined]
         else:
             self.generator.manual_seed(seed_for(self.seed, f"{self.name} on {self.device.type}"))
+
+
+@contextmanager
+def aside(module: nn.Module, name: str) -> Iterator[None]:
+    """What the streams of a module give meanwhile is drawn elsewhere, always the same; afterwards they go on."""
+    streams = [part for part in module.modules() if isinstance(part, Stream)]
+    kept = [stream.generator for stream in streams]
+    try:
+        for stream in streams:
+            seed = seed_for(stream.seed, f"{stream.name} {name}")
+            stream.generator = torch.Generator(stream.device).manual_seed(seed)
+        yield
+    finally:
+        for stream, generator in zip(streams, kept, strict=True):
+            stream.generator = generator

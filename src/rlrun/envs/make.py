@@ -20,6 +20,7 @@ from rlrun.envs import contextual as _contextual  # noqa: F401
 from rlrun.envs import datasets as _datasets  # noqa: F401
 from rlrun.envs import functions as _functions  # noqa: F401
 from rlrun.envs import maze as _maze  # noqa: F401
+from rlrun.envs import point as _point  # noqa: F401
 from rlrun.envs import probes as _probes  # noqa: F401
 from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
 from rlrun.envs.box2d import NewWorld
@@ -74,8 +75,9 @@ class Recipe:
         make: Any = load_env_creator(str(self.spec.vector_entry_point))
         return make(num_envs=num_envs, **(self.spec.kwargs | self.kwargs))
 
-    def at(self, index: int) -> "Recipe":
-        return replace(self, index=index)
+    def at(self, index: int, **task: Any) -> "Recipe":
+        """For one environment, with arguments of its own."""
+        return replace(self, index=index, kwargs=self.kwargs | task)
 
 
 def recipe(cfg: EnvConfig) -> Recipe:

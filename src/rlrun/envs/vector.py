@@ -17,6 +17,7 @@ from rlrun.envs.pool import Local, Pool
 from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY, Method, self_test
 from rlrun.envs.slot import LOST, EnvError
 from rlrun.envs.state import Tree
+from rlrun.envs.tasks import draw
 from rlrun.envs.workers import Workers
 from rlrun.errors import ConfigError, RunError
 from rlrun.types import Spec, Step
@@ -77,9 +78,12 @@ class VectorEnv(nn.Module):
         """Environments as configured. Raises ConfigError where they cannot be made, RunError where a worker fails."""
         one = recipe(cfg)
         if one.vectorised:
+            if cfg.task_kwargs:
+                raise ConfigError(f"env.task_kwargs: {cfg.id} steps all its environments at once, which share arguments")
             with explained(one, cfg.id):
                 return cls(one.all(cfg.num_envs), seed, device, name=cfg.id)
-        recipes = [one.at(index) for index in range(cfg.num_envs)]
+        tasks = seed if cfg.instance_seed is None else np.random.SeedSequence(cfg.instance_seed)
+        recipes = [one.at(index, **draw(cfg.task_kwargs, tasks, index)) for index in range(cfg.num_envs)]
         stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
         try:
             with explained(one, cfg.id):  # both make one in this process first

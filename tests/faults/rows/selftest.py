@@ -74,7 +74,14 @@ def goes_on(id: str) -> bool:
 
 
 def config(id: str) -> EnvConfig:
-    given: dict[str, Any] = {"backend": "sync", "kwargs": {}, "wrappers": {}, "normalize": "none", "timeout_s": 60.0}
+    given: dict[str, Any] = {
+        "backend": "sync",
+        "kwargs": {},
+        "task_kwargs": {},
+        "wrappers": {},
+        "normalize": "none",
+        "timeout_s": 60.0,
+    }
     given |= {"max_episode_steps": None, "instance_seed": None, "on_failure": "raise"}
     given |= {"action_mask": True}
     return EnvConfig(id=id, num_envs=1, **given)

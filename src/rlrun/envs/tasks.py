@@ -1,0 +1,9 @@
+"""Families of tasks: one environment, with arguments of its constructor drawn from ranges."""
+
+import numpy as np
+
+
+def draw(ranges: dict[str, list[float]], seed: np.random.SeedSequence, index: int) -> dict[str, float]:
+    """Arguments of the environment with this index: each uniform in its [low, high]."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, index, 0)))
+    return {name: float(rng.uniform(low, high)) for name, (low, high) in ranges.items()}

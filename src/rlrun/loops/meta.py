@@ -1,0 +1,43 @@
+"""Meta-learning: in the task of every environment explore, adapt, act; learn once from how that went in all of them."""
+
+from typing import Any
+
+from rlrun.config.schema import PositiveInt, config
+from rlrun.core.loop import Loop
+from rlrun.core.meta import MetaAgent, Policy, episodes
+from rlrun.errors import ConfigError
+from rlrun.registry import register
+from rlrun.types import Batch, Metrics
+
+
+@register("loop", "meta")
+class Meta(Loop):
+    """An update's batch: rollouts `explored` and `adapted`, both [time, env, ...]."""
+
+    @config
+    class Config:
+        episodes: PositiveInt
+
+    def __init__(self, *parts: Any):
+        super().__init__(*parts)
+        if not isinstance(self.agent, MetaAgent):
+            raise ConfigError("algo.loop=meta: needs an algorithm that adapts to tasks, such as maml")
+
+    def tick(self) -> Metrics:
+        self.clock.start()
+        ctx = self.context()
+        policy = self.agent.get_exploration_policy()
+        explored = self.collect(policy, self.agent.exploration_episodes)
+        adapted = self.collect(self.agent.adapt_policy(policy, explored), self.cfg.episodes)
+        self.batch = batch = {"explored": explored, "adapted": adapted}
+        self.clock.lap("env")
+        metrics: Any = self.agent.update(batch, ctx)
+        metrics |= self.addons.update(batch, ctx)
+        self.updates += 1
+        self.clock.lap("update")
+        return metrics
+
+    def collect(self, policy: Policy, count: int) -> Batch:
+        self.begin()
+        first = self.carry["first"]
+        return episodes(policy, self.addons, self.obs, first, lambda action: self.advance(action, {}), count)

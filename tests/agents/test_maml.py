@@ -1,0 +1,132 @@
+"""MAML: the gradient goes through the inner step, tasks keep to themselves, a policy is adapted once."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from toys import Values, equal, put, streams, toy
+
+from rlrun.core.evaluation import play
+from rlrun.core.loop import Loop
+from rlrun.core.meta import episodes
+from rlrun.types import Batch
+
+Build = Callable[..., Loop]
+
+
+def family(**changes: Any) -> Values:
+    tasks = {"env.id": "rlrun/PointGoal-v0", "env.task_kwargs": {"x": [-0.5, 0.5], "y": [-0.5, 0.5]}}
+    return put(toy("maml"), tasks | {"env.num_envs": 3, "env.max_episode_steps": 5, **changes})
+
+
+def explored(loop: Any, policy: Any, count: int = 2) -> Batch:
+    loop.begin()
+    return episodes(policy, loop.addons, loop.obs, loop.carry["first"], loop.env.step, count)
+
+
+def test_the_meta_gradient_is_that_of_the_loss_after_the_inner_step(build: Build) -> None:
+    loop: Any = build(family(**{"algo.inner_learning_rate": 3.0}))
+    agent = loop.agent
+    policy = agent.get_exploration_policy()
+    seen = explored(loop, policy)
+    first, second = (agent.advantages(each) for each in (seen, explored(loop, agent.adapt_policy(policy, seen))))
+
+    def after(params: torch.Tensor) -> torch.Tensor:
+        return -(agent.ratio(params, second) * second["advantage"]).mean()
+
+    weights = agent.weights.detach().clone().requires_grad_()
+    adapted = agent.adapt(weights[None], first)
+    (gradient,) = torch.autograd.grad(after(adapted), weights, retain_graph=True)
+    (blind,) = torch.autograd.grad(after(adapted), adapted)  # to the inner step: of first order
+    for direction in (gradient / gradient.norm(), blind.sum(0) / blind.norm()):
+        up, down = (weights.detach() + sign * 0.01 * direction for sign in (1, -1))
+        slope = after(agent.adapt(up[None].requires_grad_(), first)) - after(
+            agent.adapt(down[None].requires_grad_(), first)
+        )
+        assert (gradient @ direction).item() == pytest.approx(slope.item() / 0.02, rel=0.02)
+    assert (gradient - blind.sum(0)).norm() > 0.1 * gradient.norm(), (
+        "the inner step must matter for this to mean something"
+    )
+
+
+def test_the_inner_step_of_a_task_is_its_own_policy_gradient(build: Build) -> None:
+    loop: Any = build(family())
+    agent = loop.agent
+    policy = agent.get_exploration_policy()
+    rollout = explored(loop, policy)
+    before = policy.params[0].clone()
+    after = agent.adapt_policy(policy, rollout).params
+    rows = agent.advantages(rollout)
+    for task in range(3):
+        weights = before.clone().requires_grad_()
+        share = slice(task * 10, task * 10 + 10)  # two episodes of five steps
+        log_prob = agent.policy(rows["obs"][share], weights[None]).log_prob(rows["action"][share])
+        (gradient,) = torch.autograd.grad((log_prob * rows["advantage"][share]).mean(), weights)
+        expected = before + agent.cfg.inner_learning_rate * gradient
+        torch.testing.assert_close(after[task], expected, rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(after[0], after[1])
+
+
+def test_what_happens_in_one_task_changes_no_other(build: Build) -> None:
+    loop: Any = build(family())
+    agent = loop.agent
+    rollout = explored(loop, agent.get_exploration_policy())
+    other = copy.deepcopy(rollout)
+    other["reward"][:, 1] += torch.randn(len(other["reward"]))
+    one, two = (agent.adapt_policy(agent.get_exploration_policy(), each).params for each in (rollout, other))
+    assert torch.equal(one[0], two[0]) and torch.equal(one[2], two[2]) and not torch.equal(one[1], two[1])
+
+
+def test_a_policy_is_adapted_once_and_the_agent_stays_as_it_is(build: Build) -> None:
+    loop: Any = build(family())
+    agent = loop.agent
+    before = copy.deepcopy(agent.state_dict())
+    policy = agent.get_exploration_policy()
+    rollout = explored(loop, policy)
+    agent.adapt_policy(policy, rollout)
+    with pytest.raises(RuntimeError, match="fresh"):
+        agent.adapt_policy(policy, rollout)
+    with pytest.raises(RuntimeError, match="fresh"):
+        policy.act(loop.obs, loop.carry, explore=False)
+    assert equal(
+        [before[k] for k in before if "extra" not in k], [agent.state_dict()[k] for k in before if "extra" not in k]
+    )
+    agent.adapt_policy(agent.get_exploration_policy(), rollout)
+
+
+def test_evaluation_adapts_and_leaves_no_trace(build: Build) -> None:
+    loop, judges = build(family()), [build(family(seed=7), begin=False).env for _ in range(2)]
+    agent: Any = loop.agent
+    state, drawn = copy.deepcopy(loop.agent.state_dict()), streams(loop)
+    adapted: list[Any] = []
+    adapt = agent.adapt_policy
+    agent.adapt_policy = lambda *given: adapted.append(adapt(*given)) or adapted[-1]
+    one, two = (play(agent, loop.addons, judge, 3) for judge in judges)
+    assert one == two and len(adapted) == 2
+    assert equal(drawn, streams(loop)) and equal(state, loop.agent.state_dict())
+    played = [success for *_, success in one]
+    assert len(one) == 3 and None not in played
+
+
+def test_episodes_are_whole_and_as_many_everywhere(build: Build) -> None:
+    class Ends:
+        """Environment i ends after i + 2 steps."""
+
+        def act(self, obs: Any, carry: Any, explore: bool) -> Any:
+            return torch.zeros(3, 2), {}
+
+    loop: Any = build(family())
+    plain, t = loop.env.step, torch.zeros(3, dtype=torch.long)
+
+    def step(action: Any) -> Any:
+        t.add_(1)
+        over = t == torch.tensor([2, 3, 4])
+        t[over] = 0
+        return plain(action)._replace(terminated=over, truncated=torch.zeros_like(over))
+
+    rollout = episodes(Ends(), loop.addons, loop.obs, loop.carry["first"], step, 2)
+    assert rollout["weight"].sum(0).tolist() == [4, 6, 8] and len(rollout["weight"]) == 8
+    assert (rollout["terminated"] * rollout["weight"]).sum(0).tolist() == [2, 2, 2]
+    assert rollout["first"][:, 0].tolist() == [True, False] * 4

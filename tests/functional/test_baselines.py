@@ -1,0 +1,24 @@
+"""The linear baseline: what its features can say is fitted, each environment for itself, rows of weight 0 left out."""
+
+import torch
+
+from rlrun.functional.baselines import linear_baseline
+
+
+def test_what_is_linear_in_the_features_is_found_in_every_environment() -> None:
+    obs = torch.randn(40, 2, 1)
+    first = torch.zeros(40, 2, dtype=torch.bool)
+    first[[0, 20], 0] = first[[0, 10], 1] = True
+    time = torch.stack([torch.arange(40) % 20, torch.cat([torch.arange(10), torch.arange(30)])], 1) / 100
+    returns = torch.stack([2 * obs[:, 0, 0] + 3 * time[:, 0], obs[:, 1, 0] ** 2 - 30 * time[:, 1] ** 3 + 1], 1)
+    fitted = linear_baseline(obs, first, returns, torch.ones(40, 2))
+    torch.testing.assert_close(fitted, returns, rtol=0, atol=0.02)
+
+
+def test_rows_that_do_not_count_are_not_fitted() -> None:
+    obs, first = torch.randn(30, 1, 2), torch.zeros(30, 1, dtype=torch.bool)
+    first[0] = True
+    returns, weight = obs.sum(-1), torch.ones(30, 1)
+    returns[20:], weight[20:] = 1e3, 0.0
+    fitted = linear_baseline(obs, first, returns, weight)
+    torch.testing.assert_close(fitted[:20], returns[:20], rtol=0, atol=0.02)
