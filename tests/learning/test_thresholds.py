@@ -25,7 +25,7 @@ PROMISES = {
     "ddpg Pendulum": (10_000, -200.0),
     "cem CartPole": (200_000, 475.0),
     "cma_es CartPole": (100_000, 475.0),
-    "openai_es CartPole": (300_000, 475.0),
+    "openai_es CartPole": (500_000, 475.0),
 }
 
 

@@ -1,11 +1,12 @@
 """Evolution: every trial is one whole episode, booked to the member that played it."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from toys import toy
+from toys import toy, train
 
 from rlrun.core.loop import Loop
 from rlrun.types import Batch
@@ -93,3 +94,52 @@ def test_a_generation_starts_with_fresh_episodes(build: Build) -> None:
     loop.tick()
     assert loop.env.clock.begun.tolist() == [loop.env.clock.steps - 1] * 7
     assert torch.equal(loop.returns, torch.ones(7, dtype=torch.float64))
+
+
+def test_a_loop_that_is_reset_forgets_the_generation_under_way(build: Build) -> None:
+    loop: Any = build(toy("cem"))
+    for _ in range(3):
+        loop.tick()
+    loop.reset()
+    assert (loop.steps, loop.params) == (0, None)
+    train(loop, 2)
+    assert loop.finished == loop.trials == 8
+
+
+def test_observations_are_normalised_alike_within_a_generation_and_by_all_that_was_seen(build: Build) -> None:
+    loop: Any = build(toy("cem", **{"env.normalize": "obs"}))
+    normaliser = loop.addons[0]
+    seen, shown = [], []
+    step_env, act = loop.env.step, loop.agent.act
+
+    def step(action: Any) -> Any:
+        result = step_env(action)
+        seen.append(result.obs)
+        return result
+
+    def choose(obs: Any, carry: Any, explore: bool, params: Any = None) -> Any:
+        shown.append((loop.obs, obs))
+        return act(obs, carry, explore, params)
+
+    loop.env.step, loop.agent.act = step, choose
+    for generation in range(3):
+        mean, var = normaliser.live.mean.clone(), normaliser.live.var.clone()
+        shown.clear()
+        train(loop, generation + 1)
+        for raw, given in shown:
+            expected = ((raw - mean) / (var + 1e-8).sqrt()).clamp(-10, 10).float()
+            torch.testing.assert_close(given, expected)
+        rows = torch.cat(seen).double()
+        torch.testing.assert_close(normaliser.live.mean, rows.mean(0))
+        torch.testing.assert_close(normaliser.live.var, rows.var(0, correction=0))
+
+
+def test_a_normalised_population_goes_on_where_it_was(build: Build) -> None:
+    one: Any = train(build(toy("cma_es", **{"env.normalize": "obs"})), 1)
+    for _ in range(5):
+        one.tick()
+    other: Any = build(toy("cma_es", **{"env.normalize": "obs"}), begin=False)
+    other.load_state_dict(copy.deepcopy(one.state_dict()))
+    train(one, 3), train(other, 3)
+    assert torch.equal(one.agent.mean, other.agent.mean)
+    assert torch.equal(one.addons[0].live.mean, other.addons[0].live.mean)

@@ -81,6 +81,10 @@ class Evolution(Loop):
         self.clock.lap("update")
         return metrics
 
+    def reset(self) -> None:
+        super().reset()
+        self.params, self.jobs = None, []
+
     def get_extra_state(self) -> dict[str, Any]:
         own = ("params", "fitness", "jobs", "started", "finished", "returns")
         return super().get_extra_state() | {name: getattr(self, name) for name in own}
