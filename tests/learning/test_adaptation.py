@@ -1,4 +1,4 @@
-"""Goals that only rewards tell: who adapts finds them, who was trained on all of them at once waits in the middle."""
+"""Goals that only rewards tell: who adapts finds them, who cannot had best wait in the middle."""
 
 import statistics
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from toys import Values, put
+from toys import Values
 
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
@@ -14,6 +14,10 @@ from rlrun.core.addon import Addons
 from rlrun.core.assemble import eval_env
 from rlrun.core.evaluation import play
 from rlrun.core.loop import Loop
+
+# What training on all goals at once can reach at most: rewards are not observed, so nothing beats staying at the centre,
+# on average 0.3826 away from a point of the unit square, for 20 steps.
+JOINT = -20 * 0.3826
 
 
 class Unadapted:
@@ -33,21 +37,15 @@ def score(values: Values, agent: Any) -> tuple[float, float]:
     return statistics.mean(one.episode_return for one in played), statistics.mean(one.success for one in played)
 
 
-def trained(build: Callable[..., Loop], algo: str, steps: int, **changes: Any) -> tuple[Values, Any]:
-    values = put(jobs([f"algo={algo}", "env=PointGoal"])[0].values, changes | {"env.num_envs": 20})
-    loop = build(values)
-    while loop.steps < steps:
-        loop.tick()
-    return values, loop.agent
-
-
 @pytest.mark.slow
 def test_maml_finds_goals_that_no_fixed_policy_can_know(build: Callable[..., Loop]) -> None:
-    values, maml = trained(build, "maml", 200_000)
-    adapted, successes = score(values, maml)
-    before, lucky = score(values, Unadapted(maml))
-    joint, _ = score(*trained(build, "ppo", 200_000, **{"algo.loop.rollout_steps": 100}))
-    print(f"adapted {adapted:.2f} ({successes:.2f}), before {before:.2f} ({lucky:.2f}), joint {joint:.2f}")
-    assert adapted > -4.5
-    assert adapted > before + 2.5 and adapted > joint + 2.5
+    values = jobs(["algo=maml", "env=PointGoal"])[0].values
+    loop = build(values)
+    while loop.steps < 200_000:
+        loop.tick()
+    adapted, successes = score(values, loop.agent)
+    before, lucky = score(values, Unadapted(loop.agent))
+    print(f"adapted {adapted:.2f} ({successes:.2f}), before {before:.2f} ({lucky:.2f})")
+    assert adapted > -4.5 > before + 2.5
+    assert adapted > JOINT + 2.5
     assert successes > 2 * lucky
