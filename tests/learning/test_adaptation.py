@@ -15,7 +15,7 @@ from rlrun.core.assemble import eval_env
 from rlrun.core.evaluation import play
 from rlrun.core.loop import Loop
 
-# What training on all goals at once can reach at most: rewards are not observed, so nothing beats staying at the centre,
+# What training on all goals at once can reach: rewards are not observed, so nothing beats staying at the centre,
 # on average 0.3826 away from a point of the unit square, for 20 steps.
 JOINT = -20 * 0.3826
 

@@ -79,7 +79,9 @@ class VectorEnv(nn.Module):
         one = recipe(cfg)
         if one.vectorised:
             if cfg.task_kwargs:
-                raise ConfigError(f"env.task_kwargs: {cfg.id} steps all its environments at once, which share arguments")
+                raise ConfigError(
+                    f"env.task_kwargs: {cfg.id} steps all its environments at once, with one set of kwargs"
+                )
             with explained(one, cfg.id):
                 return cls(one.all(cfg.num_envs), seed, device, name=cfg.id)
         tasks = seed if cfg.instance_seed is None else np.random.SeedSequence(cfg.instance_seed)
