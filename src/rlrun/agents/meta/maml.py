@@ -20,6 +20,7 @@ from rlrun.functional.baselines import linear_baseline
 from rlrun.functional.distributions import Categorical, Normal
 from rlrun.functional.losses import clipped_surrogate, standardise
 from rlrun.functional.returns import gae
+from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
 from rlrun.networks.inputs import Flatten
 from rlrun.networks.stacked import Stacked
@@ -73,7 +74,7 @@ class MAML(Agent):
     def policy(self, obs: Any, params: Tensor) -> Normal | Categorical:
         """obs [rows, ...], split evenly over params [tasks, P]."""
         out = self.network(obs, params)
-        return Categorical(out) if self.log_std is None else Normal(out, self.log_std.expand_as(out))
+        return Categorical(legal(out, obs)) if self.log_std is None else Normal(out, self.log_std.expand_as(out))
 
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
