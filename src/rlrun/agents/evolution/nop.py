@@ -6,7 +6,7 @@ What others must beat, and a measure of how fast the pipeline is without them.
 from typing import Any
 
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
 
 from rlrun.config.schema import config
@@ -18,7 +18,7 @@ from rlrun.types import Batch, Context, Metrics
 
 @register("algo", "nop")
 class NOP(Agent):
-    actions = (Box, Discrete)
+    actions = (Box, Discrete, MultiDiscrete, MultiBinary)
 
     @config
     class Config:
