@@ -63,8 +63,15 @@ def test_draws_have_the_posterior_s_mean_and_covariance():
 
 def test_first_pulls_take_every_arm_in_turn():
     first = FirstPulls(arms=3, pulls=2)
-    taken = [first(torch.full((2,), 9)).tolist() for _ in range(4)]
-    assert taken == [[0, 1], [2, 0], [1, 2], [9, 9]]
+    scores = torch.tensor([[0.0, 2.0, 1.0], [0.0, 1.0, 2.0]])
+    taken = [first(scores).tolist() for _ in range(4)]
+    assert taken == [[0, 1], [2, 0], [1, 2], [1, 2]]
+
+
+def test_first_pulls_pass_over_what_is_forbidden():
+    first = FirstPulls(arms=3, pulls=1)
+    scores = torch.tensor([[float("-inf"), 0.0, 1.0]])
+    assert [first(scores).item() for _ in range(3)] == [2, 1, 2]
 
 
 def test_membership_is_fixed_and_binomial():

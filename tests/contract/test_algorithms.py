@@ -58,6 +58,7 @@ OTHER: Values = {
     "algo.trace_lambda": 0.5,
     "algo.epsilon": 0.5,
     "algo.probs": [0.9, 0.1],
+    "algo.a0": 0.001,
     "algo.b0": 1000.0,
     "algo.dropout": 0.5,
     "algo.reset_learning_rate_every": 2,

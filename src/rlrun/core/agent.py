@@ -45,8 +45,8 @@ class Agent(nn.Module):
 
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):
         super().__init__()
-        for needed, found in self.lacks(spec):
-            name = type(self).__name__.lower()
+        for needed, space in self.lacks(spec):
+            name, found = type(self).__name__.lower(), " ".join(f"{space}".split())  # arrays come in several lines
             raise ConfigError(f"algo={name} needs {needed}; this environment has {found}, which is not supported")
         self.cfg, self.spec = cfg, spec
 

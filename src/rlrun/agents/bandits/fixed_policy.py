@@ -9,6 +9,8 @@ from torch import Tensor
 from rlrun.config.schema import Fraction, config
 from rlrun.core.agent import Agent
 from rlrun.errors import ConfigError
+from rlrun.functional.distributions import Categorical
+from rlrun.networks.choices import legal
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 
@@ -33,11 +35,8 @@ class FixedPolicy(Agent):
         self.noise = parts.stream("act")
 
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        envs = len(carry["first"])
-        if not explore:
-            return self.probs.argmax().expand(envs), {}
-        edges = self.probs.cumsum(0)[:-1].contiguous()
-        return torch.bucketize(self.noise.uniform(envs), edges, right=True), {}
+        dist = Categorical(legal(self.probs.log().expand(len(carry["first"]), -1), obs))
+        return (dist.sample(dist.noise(self.noise)) if explore else dist.mode()), {}
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         return {"reward": rollout["reward"].mean()}

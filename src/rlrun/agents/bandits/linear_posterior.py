@@ -11,9 +11,13 @@ from rlrun.agents.bandits.regression import BayesianRegression
 from rlrun.buffers.rollout import flat
 from rlrun.config.schema import NonNegativeInt, PositiveFloat, config
 from rlrun.core.agent import Agent
+from rlrun.errors import ConfigError
+from rlrun.networks.choices import legal
 from rlrun.networks.inputs import Flatten
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
+
+MOST = 1000  # inputs; the cost of a step grows with their cube
 
 
 @register("algo", "linear_posterior")
@@ -30,6 +34,11 @@ class LinearPosterior(Agent):
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
         self.flatten, arms = Flatten(spec.obs), int(spec.action.n)
+        if self.flatten.size > MOST:
+            raise ConfigError(
+                f"algo=linear_posterior: observations of {self.flatten.size} numbers are not supported, for every step "
+                f"solves for as many ({MOST} at most); neural_linear learns from any"
+            )
         self.regression = BayesianRegression(arms, self.flatten.size, cfg.ridge, cfg.a0, cfg.b0)
         self.first_pulls = FirstPulls(arms, cfg.init_pulls)
         self.noise = parts.stream("act")
@@ -38,8 +47,8 @@ class LinearPosterior(Agent):
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         context = self.flatten(obs)
         if not explore:
-            return self.regression.mean(context).argmax(-1), {}
-        return self.first_pulls(self.regression.draw(context, self.noise).argmax(-1)), {}
+            return legal(self.regression.mean(context), obs).argmax(-1), {}
+        return self.first_pulls(legal(self.regression.draw(context, self.noise), obs)), {}
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         pulls = flat(rollout)

@@ -14,6 +14,7 @@ from rlrun.config.schema import Fraction, NonNegativeFloat, NonNegativeInt, Posi
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.state import Optim
 from rlrun.functional.losses import weighted_mean
+from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
@@ -57,8 +58,8 @@ class NeuralGreedy(Agent):
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         if not explore:
-            return self.value(obs).argmax(-1), {}
-        return self.first_pulls(self.score(obs).argmax(-1)), {}
+            return legal(self.value(obs), obs).argmax(-1), {}
+        return self.first_pulls(legal(self.score(obs), obs)), {}
 
     def value(self, obs: Any) -> Tensor:
         """Rewards expected of the arms, [batch, arms]."""
