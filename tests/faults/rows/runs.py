@@ -17,6 +17,7 @@ COMMON = [
     "preset=none", "logger.tensorboard=false", "logger.console=false", "network.hidden=[16]",
     "trainer.eval_episodes=2", "trainer.snapshot_keep=2",
 ]  # fmt: skip
+ON_POLICY = ["algo.epochs=2", "algo.loop.rollout_steps=16"]
 OFF_POLICY = ["algo.loop.warmup_steps=100", "algo.loop.batch_size=16", "algo.loop.updates_per_step=0.25"]
 
 
@@ -29,12 +30,13 @@ def words(total: int, snapshot_every: int, *own: str) -> list[str]:
 
 RUNS = {
     "sac": words(900, 61, "algo=sac", "env=Hopper", *OFF_POLICY),
-    "ppo": words(4000, 250, "algo=ppo", "env=CartPole", "algo.epochs=2", "algo.loop.rollout_steps=16"),
+    "ppo": words(4000, 250, "algo=ppo", "env=CartPole", *ON_POLICY),
     "dqn": words(1500, 110, "algo=dqn", "env=CartPole", *OFF_POLICY, "algo.buffer.capacity=800"),
+    "ppo_lstm": words(3000, 250, "algo=ppo_lstm", "env=CartPole", *ON_POLICY, "network.features=8"),
     "cem": words(16000, 1100, "algo=cem", "env=CartPole"),
 }
 RUNS["cem"].remove("network.hidden=[16]")  # it is linear
-TICK = {"sac": 1, "ppo": 16 * 8, "dqn": 1, "cem": 16}  # steps
+TICK = {"sac": 1, "ppo": 16 * 8, "ppo_lstm": 16 * 8, "dqn": 1, "cem": 16}  # steps
 SEGMENT_ROWS = 16  # so that even these runs fill many segments
 
 
