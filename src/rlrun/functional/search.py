@@ -1,13 +1,13 @@
 """Monte Carlo tree search on a model, many trees at once, as arrays.
 
-Node 0 of every tree is its root, node i was added by simulation i. A simulation is three steps, each a few operations on
-[batch, nodes, actions]; nothing loops over nodes or depth:
+Node 0 of every tree is its root, node i was added by simulation i. A simulation is three steps, each a few operations
+on [batch, nodes, actions]; nothing loops over nodes or depth:
 
 - descend: every node chooses an action, which makes "the child of my choice" a pointer; pointers that are doubled
   log2(nodes) times lead from the root to the leaf;
 - expand: the model is asked once, for one leaf in each tree;
-- back up: each node knows the rewards and the discount between any ancestor and itself, so its return is known to all of
-  its ancestors at once.
+- back up: each node knows the rewards and the discount between any ancestor and itself, so its return is known to all
+  of its ancestors at once.
 
 A transition is worth r + discount * V(next). In a game of two players who take turns the discount is negative: what is
 good for the player to move next is bad for the one who moved (negamax). A discount of 0 ends an episode.
@@ -214,7 +214,8 @@ def halving(considered: int, num_simulations: int) -> tuple[int, ...]:
     All actions considered are tried equally often, then the better half of them, down to two.
     """
     rounds = max(1, math.ceil(math.log2(max(1, considered))))
-    visits, left, plan = [0] * max(1, considered), max(1, considered), []
+    visits, left = [0] * max(1, considered), max(1, considered)
+    plan: list[int] = []
     while len(plan) < num_simulations:
         for _ in range(max(1, num_simulations // (rounds * left))):
             plan += visits[:left]
