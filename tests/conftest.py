@@ -40,6 +40,7 @@ def make_env() -> Iterator[Callable[..., VectorEnv]]:
             "backend": "sync",
             "kwargs": {},
             "task_kwargs": {},
+            "eval_kwargs": {},
             "wrappers": {},
             "normalize": "none",
             "timeout_s": 10.0,

@@ -13,6 +13,7 @@ def env_config(id: str, num_envs: int = 1, **values: Any) -> EnvConfig:
         "backend": "sync",
         "kwargs": {},
         "task_kwargs": {},
+        "eval_kwargs": {},
         "wrappers": {},
         "normalize": "none",
         "max_episode_steps": None,

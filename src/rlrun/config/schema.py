@@ -41,6 +41,7 @@ class EnvConfig:
     backend: Literal["sync", "async"]
     kwargs: dict[str, Any]
     task_kwargs: dict[str, Range]  # of each environment its own, drawn from [low, high]
+    eval_kwargs: dict[str, Any]  # these instead, in evaluation
     wrappers: dict[str, dict[str, Any]]  # registry name -> settings, innermost first
     normalize: Literal["none", "obs", "reward", "both"]
     max_episode_steps: PositiveInt | None

@@ -102,5 +102,6 @@ def eval_env(config: RunConfig, seed: int, name: str, episodes: int, device: tor
     own = config.env.wrappers.get("time_limit", {}).get("max_steps", config.trainer.eval_max_steps)
     wrappers = config.env.wrappers | {"time_limit": {"max_steps": min(own, config.trainer.eval_max_steps)}}
     num_envs = min(episodes, EVAL_ENVS)
-    env = dataclasses.replace(config.env, num_envs=num_envs, backend="sync", wrappers=wrappers)
+    kwargs = config.env.kwargs | config.env.eval_kwargs
+    env = dataclasses.replace(config.env, num_envs=num_envs, backend="sync", wrappers=wrappers, kwargs=kwargs)
     return VectorEnv.make(env, sequence(seed, name), device)

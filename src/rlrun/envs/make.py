@@ -16,6 +16,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from rlrun.config.schema import EnvConfig, parse
 from rlrun.envs import bandits as _bandits  # noqa: F401 (registers rlrun/... with Gymnasium)
+from rlrun.envs import boards as _boards  # noqa: F401
 from rlrun.envs import contextual as _contextual  # noqa: F401
 from rlrun.envs import datasets as _datasets  # noqa: F401
 from rlrun.envs import functions as _functions  # noqa: F401

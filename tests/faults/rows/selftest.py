@@ -83,6 +83,7 @@ def config(id: str) -> EnvConfig:
         "timeout_s": 60.0,
     }
     given |= {"max_episode_steps": None, "instance_seed": None, "on_failure": "raise"}
+    given |= {"eval_kwargs": {}}
     given |= {"action_mask": True}
     return EnvConfig(id=id, num_envs=1, **given)
 

@@ -1,0 +1,139 @@
+"""Board games for two players who take turns: stones in a row, with or without gravity (tic-tac-toe, Connect Four).
+
+The observation is {"board": [2, rows, columns], "action_mask": [actions]}, seen by the player to move: own stones, then
+the other's, and the legal moves. The reward is the mover's: 1 for a win, -1 for an illegal move, which ends the game.
+
+- opponent=none: self-play. The agent moves for both sides; what it sees next is the other player's view, so returns
+  alternate in sign.
+- opponent=random or perfect: the reply belongs to the step, and the game is an ordinary task for one agent, which moves
+  first in half of the games, or as `first` says. The perfect player draws among its best moves; small boards only.
+"""
+
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Dict, Discrete, MultiBinary
+
+Stones = np.ndarray  # [rows, columns]: 1 of the player to move, -1 of the other, 0 empty
+
+
+class Rules(NamedTuple):
+    """`connect` stones in a row, column or diagonal win; with gravity a move names a column, and the stone falls."""
+
+    rows: int
+    columns: int
+    connect: int
+    gravity: bool
+
+    @property
+    def num_actions(self) -> int:
+        return self.columns if self.gravity else self.rows * self.columns
+
+    def start(self) -> Stones:
+        return np.zeros((self.rows, self.columns), np.int8)
+
+    def legal(self, stones: Stones) -> np.ndarray:
+        """[actions] bool."""
+        return (stones[0] if self.gravity else stones.ravel()) == 0
+
+    def play(self, stones: Stones, action: int) -> tuple[Stones, float, bool]:
+        """A legal move: (the board as the other player sees it, the mover's reward, whether the game is over)."""
+        row = int(np.count_nonzero(stones[:, action] == 0)) - 1 if self.gravity else action // self.columns
+        stones = stones.copy()
+        stones[row, action % self.columns] = 1
+        won = bool((stones.ravel()[self.lines()] == 1).all(1).any())
+        return -stones, float(won), won or not self.legal(stones).any()
+
+    @cache  # noqa: B019 (a handful of rules, for ever)
+    def lines(self) -> np.ndarray:
+        """Places of every possible win, [lines, connect]."""
+        place, k = np.arange(self.rows * self.columns).reshape(self.rows, self.columns), range(self.connect)
+        found = [
+            [place[row + down * i, column + right * i] for i in k]
+            for down, right in ((0, 1), (1, 0), (1, 1), (1, -1))
+            for row in range(self.rows - down * (self.connect - 1))
+            for column in range(self.columns)
+            if 0 <= column + right * (self.connect - 1) < self.columns
+        ]
+        return np.array(found)
+
+
+@cache
+def best_moves(rules: Rules, board: bytes) -> tuple[int, tuple[int, ...]]:
+    """(what the player to move can have at best: 1, 0 or -1, the moves that have it); by trying everything."""
+    stones = np.frombuffer(board, np.int8).reshape(rules.rows, rules.columns)
+    worth: dict[int, int] = {}
+    for action in np.flatnonzero(rules.legal(stones)).tolist():
+        after, reward, over = rules.play(stones, action)
+        worth[action] = int(reward) if over else -best_moves(rules, after.tobytes())[0]
+    best = max(worth.values())
+    return best, tuple(action for action, value in worth.items() if value == best)
+
+
+class Board(gym.Env):
+    def __init__(
+        self,
+        rows: int,
+        columns: int,
+        connect: int,
+        gravity: bool,
+        opponent: Literal["none", "random", "perfect"] = "none",
+        first: bool | None = None,
+    ):
+        if opponent not in ("none", "random", "perfect"):
+            raise ValueError(f"opponent must be none, random or perfect, not {opponent!r}")
+        if not 1 < connect <= max(rows, columns):
+            raise ValueError(f"connect={connect}: no such line fits on {rows} x {columns}")
+        self.rules, self.opponent, self.first = Rules(rows, columns, connect, gravity), opponent, first
+        self.stones = self.rules.start()
+        self.action_space = Discrete(self.rules.num_actions)
+        self.observation_space = Dict(
+            {"board": MultiBinary((2, rows, columns)), "action_mask": MultiBinary(self.rules.num_actions)}
+        )
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.stones = self.rules.start()
+        first = self.np_random.random() < 0.5 if self.first is None else self.first
+        if self.opponent != "none" and not first:
+            self._move(self._reply())
+        return self._view(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if not self.rules.legal(self.stones)[action]:
+            return self._view(), -1.0, True, False, {}
+        reward, over = self._move(int(action))
+        if self.opponent != "none" and not over:
+            lost, over = self._move(self._reply())
+            reward = -lost
+        return self._view(), reward, over, False, {}
+
+    def _move(self, action: int) -> tuple[float, bool]:
+        self.stones, reward, over = self.rules.play(self.stones, action)
+        return reward, over
+
+    def _reply(self) -> int:
+        if self.opponent == "perfect":
+            return int(self.np_random.choice(best_moves(self.rules, self.stones.tobytes())[1]))
+        return int(self.np_random.choice(np.flatnonzero(self.rules.legal(self.stones))))
+
+    def _view(self) -> dict[str, np.ndarray]:
+        legal = self.rules.legal(self.stones)
+        # where the board is full nobody moves, but a mask without a legal move would have no distribution
+        mask = legal if legal.any() else ~legal
+        return {
+            "board": np.stack([self.stones == 1, self.stones == -1]).astype(np.int8),
+            "action_mask": mask.astype(np.int8),
+        }
+
+
+GAMES = {
+    "TicTacToe": {"rows": 3, "columns": 3, "connect": 3, "gravity": False},
+    "ConnectFour": {"rows": 6, "columns": 7, "connect": 4, "gravity": True},
+}
+
+for _name, _rules in GAMES.items():
+    if f"rlrun/{_name}-v0" not in gym.registry:
+        gym.register(f"rlrun/{_name}-v0", f"{__name__}:Board", kwargs=_rules)

@@ -1,0 +1,98 @@
+"""The rules of the board games, the players beside the agent, and what the agent sees."""
+
+import os
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import rlrun.envs.make  # noqa: F401 (registers them)
+from rlrun.envs.boards import Rules, best_moves
+from rlrun.envs.make import Recipe, find
+from rlrun.envs.selftest import self_test
+
+TICTACTOE, FOUR = Rules(3, 3, 3, gravity=False), Rules(6, 7, 4, gravity=True)
+
+
+def play(env, moves, seed=0):
+    """(observation, reward, terminated) of every step."""
+    env.reset(seed=seed)
+    return [env.step(move)[:3] for move in moves]
+
+
+@pytest.mark.parametrize("rules, lines", [(TICTACTOE, 8), (FOUR, 69), (Rules(4, 3, 3, False), 4 + 2 * 3 + 2 * 2)])
+def test_every_line_is_counted_once(rules, lines):
+    assert rules.lines().shape == (lines, rules.connect)
+    assert len({tuple(sorted(line)) for line in rules.lines().tolist()}) == lines
+
+
+def test_the_mover_is_paid_for_the_third_in_a_row():
+    *before, (obs, reward, over) = play(gym.make("rlrun/TicTacToe-v0"), [0, 3, 1, 4, 2])
+    assert [(r, end) for _, r, end in before] == [(0.0, False)] * 4
+    assert (reward, over) == (1.0, True)
+    assert obs["board"].tolist() == [[[0, 0, 0], [1, 1, 0], [0, 0, 0]], [[1, 1, 1], [0, 0, 0], [0, 0, 0]]]
+
+
+def test_a_full_board_is_a_draw_and_still_has_a_mask():
+    obs, reward, over = play(gym.make("rlrun/TicTacToe-v0"), [0, 1, 2, 4, 3, 5, 7, 6, 8])[-1]
+    assert (reward, over) == (0.0, True)
+    assert obs["action_mask"].all()
+
+
+def test_the_view_changes_sides_and_the_mask_shows_what_is_free():
+    obs, _, _ = play(gym.make("rlrun/TicTacToe-v0"), [4])[0]
+    assert obs["board"][0].sum() == 0 and obs["board"][1, 1, 1] == 1
+    assert obs["action_mask"].tolist() == [1, 1, 1, 1, 0, 1, 1, 1, 1]
+
+
+def test_an_illegal_move_loses_the_game():
+    assert play(gym.make("rlrun/TicTacToe-v0"), [4, 4])[1][1:] == (-1.0, True)
+    assert play(gym.make("rlrun/ConnectFour-v0", rows=2, connect=2), [0, 0, 0])[2][1:] == (-1.0, True)
+
+
+def test_stones_fall_and_four_on_a_diagonal_win():
+    env = gym.make("rlrun/ConnectFour-v0")
+    obs, _, _ = play(env, [3, 3])[1]
+    assert obs["board"][0, 5, 3] == 1 and obs["board"][1, 4, 3] == 1
+    steps = play(env, [0, 1, 1, 2, 2, 3, 2, 3, 3, 5, 3])  # 0 at height 0, 1 at 1, 2 at 2, 3 at 3
+    assert [reward for _, reward, _ in steps] == [0.0] * 10 + [1.0] and steps[-1][2]
+
+
+def test_perfect_play_is_a_draw_and_small_boards_are_solved():
+    assert best_moves(TICTACTOE, TICTACTOE.start().tobytes()) == (0, tuple(range(9)))
+    corner = np.zeros((3, 3), np.int8)
+    corner[0, 0] = -1  # the other holds a corner: only the centre does not lose
+    assert best_moves(TICTACTOE, corner.tobytes()) == (0, (4,))
+    assert best_moves(Rules(3, 3, 2, False), Rules(3, 3, 2, False).start().tobytes())[0] == 1
+
+
+def test_the_perfect_player_never_loses_and_begins_half_of_the_games():
+    env, draw, begun, results = gym.make("rlrun/TicTacToe-v0", opponent="perfect"), np.random.default_rng(0), 0, []
+    env.reset(seed=3)
+    for _ in range(100):
+        obs, over = env.reset()[0], False
+        begun += int(obs["board"].sum() == 0)
+        while not over:
+            obs, reward, over, _, _ = env.step(draw.choice(np.flatnonzero(obs["action_mask"])))
+        results.append(reward)
+    assert 30 < begun < 70
+    assert set(results) <= {-1.0, 0.0} and results.count(-1.0) > 60
+
+
+def test_who_moves_first_may_be_said():
+    for first in (True, False):
+        env = gym.make("rlrun/ConnectFour-v0", opponent="random", first=first)
+        assert all((env.reset(seed=seed)[0]["board"].sum() == 0) == first for seed in range(10))
+
+
+@pytest.mark.parametrize("opponent", ["none", "random", "perfect"])
+def test_a_game_is_saved_exactly(opponent):
+    recipe = Recipe(find("rlrun/TicTacToe-v0"), {"opponent": opponent}, (), None, None, os.getpid())
+    assert self_test(recipe).name == "native"
+
+
+def test_bad_settings_are_said():
+    with pytest.raises(ValueError, match="opponent must be"):
+        gym.make("rlrun/TicTacToe-v0", opponent="perfct")
+    with pytest.raises(ValueError, match="connect=8"):
+        gym.make("rlrun/ConnectFour-v0", connect=8)
