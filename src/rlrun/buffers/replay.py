@@ -1,8 +1,11 @@
 """Experience replay: one packed row per transition, images stored once per frame."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
+from gymnasium import Space
 from torch import Tensor, nn
 
 from rlrun.buffers.packing import Packing, flatten, layout, nest
@@ -20,10 +23,12 @@ class Targets(NamedTuple):
 
     gamma: float = 1.0
     n_step: int = 1  # rewards summed before the successor
+    sequence_length: int | None = None  # steps in a row, [time, batch, ...]; None: transitions [batch, ...]
+    extras: Mapping[str, Space] = MappingProxyType({})  # of what the agent returned with its action, what is stored
 
     @classmethod
-    def of(cls, cfg: Any) -> "Targets":
-        return cls(**{name: getattr(cfg, name) for name in cls._fields if hasattr(cfg, name)})
+    def of(cls, cfg: Any, extras: Mapping[str, Space]) -> "Targets":
+        return cls(**{name: getattr(cfg, name) for name in cls._fields if hasattr(cfg, name)}, extras=extras)
 
 
 @register("buffer", "replay")
@@ -45,8 +50,9 @@ class Replay(nn.Module):
         rows = cfg.capacity // spec.num_envs
         if rows < 1:
             raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: holds no step of env.num_envs={spec.num_envs}")
-        if targets.n_step > rows:
-            raise ConfigError(f"algo.n_step={targets.n_step}: longer than the buffer, which has {rows} rows")
+        if max(targets.n_step, targets.sequence_length or 1) > rows:
+            length = targets.sequence_length or targets.n_step
+            raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: {rows} rows, and the agent learns from {length}")
         self.cfg, self.spec, self.targets, self.device = cfg, spec, targets, device
         self.stream = Stream(seed, "replay", device)
         self.cleared = 0  # rows before this one are gone, though the ring still holds some
@@ -59,7 +65,8 @@ class Replay(nn.Module):
         scalar = ((), torch.float32)
         reward = ((spec.reward_dim,), torch.float32) if spec.reward_dim > 1 else scalar
         step = {"reward": reward, "terminated": scalar, "truncated": scalar, "weight": scalar}
-        self.packing = Packing(layout("action", spec.action) | step | seen)
+        extras = {field: kind for name, space in targets.extras.items() for field, kind in layout(name, space).items()}
+        self.packing = Packing(layout("action", spec.action) | step | seen | extras)
         self.ring = Ring(rows, {"rows": ((spec.num_envs, self.packing.width), torch.float32)}, device)
         self.rows = self.ring.memory["rows"].view(-1, self.packing.width)  # as one list, by row * num_envs + env
 
@@ -73,12 +80,14 @@ class Replay(nn.Module):
         return max(self.cleared, self.ring.first + (self.frames.stack if self.frames and self.ring.first else 0))
 
     def add(self, obs: Any, action: Tensor, step: Step, extras: Batch) -> None:
-        """Store one vector step; extras of the agent are not kept by this buffer."""
+        """Store one vector step, and of the agent's extras those that it wants stored; 0 for those not given."""
         values = {
             "action": action, "reward": step.reward, "terminated": step.terminated, "truncated": step.truncated,
             "weight": step.weight,
         }  # fmt: skip
         values |= flatten("obs", obs) | flatten("next_obs", step.final_obs)
+        for name, space in self.targets.extras.items():
+            values[name] = extras[name] if name in extras else step.reward.new_zeros(len(action), *space.shape)
         if self.frames:
             self.frames.add(values, step, self.ring.total)
         place = self.ring.append()
@@ -95,9 +104,37 @@ class Replay(nn.Module):
         return self.read(torch.arange(first, first + len(self), device=self.device))
 
     def read(self, index: Tensor) -> Batch:
-        """The transitions of absolute numbers row * num_envs + env, [batch], each n_step long where its episode is."""
-        batch = self._unpack(index)
-        envs, gamma = self.spec.num_envs, self.targets.gamma
+        """What the agent learns from, at absolute numbers row * num_envs + env, [batch]."""
+        batch = self._transitions(index) if self.targets.sequence_length is None else self._sequences(index)
+        if self.cfg.standardize_reward:
+            batch["reward"] = standardized(batch["reward"], batch.get("mask", batch["weight"]))
+        if self.cfg.reward_scale != 1:
+            batch["reward"] = self.cfg.reward_scale * batch["reward"]
+        batch["index"] = index
+        batch["age"] = self.ring.total - 1 - (index if self.spec.num_envs == 1 else index // self.spec.num_envs)
+        return batch
+
+    def _sequences(self, index: Tensor) -> Batch:
+        """Steps in a row [time, batch, ...] from each number on, while their episodes go on and are stored.
+
+        `mask` [time, batch] is 1 there. Past the end, where it is 0, the last step is repeated: nothing of another
+        episode is ever seen. `weight` is [batch]: that of the first step.
+        """
+        envs = self.spec.num_envs
+        ahead = torch.arange(self.targets.sequence_length, device=self.device).view(-1, 1)
+        mask = self._alive(index + envs * ahead).squeeze(-1)
+        number = index + envs * torch.minimum(ahead, mask.sum(0).long() - 1)
+        batch = self._unpack(number.flatten())
+        batch |= self._observations(number.flatten(), number.flatten(), batch, batch)
+        batch = unflattened(batch, number.shape)
+        batch["discount"] = self.targets.gamma * (1 - batch["terminated"])
+        batch["weight"] = batch["weight"][0]
+        batch["mask"] = mask * (batch["weight"] > 0)
+        return batch
+
+    def _transitions(self, index: Tensor) -> Batch:
+        """[batch, ...], each n_step long where its episode is."""
+        batch, gamma = self._unpack(index), self.targets.gamma
         if self.targets.n_step > 1:
             batch["reward"], last, discount = self._sums(index)
             end = self._unpack(last)
@@ -105,14 +142,7 @@ class Replay(nn.Module):
         else:
             last, end = index, batch
             batch["discount"] = torch.rsub(end["terminated"], gamma, alpha=gamma)
-        if self.cfg.standardize_reward:
-            batch["reward"] = standardized(batch["reward"], batch["weight"])
-        if self.cfg.reward_scale != 1:
-            batch["reward"] = self.cfg.reward_scale * batch["reward"]
-        batch |= self._observations(index, last, batch, end)
-        batch["index"] = index
-        batch["age"] = self.ring.total - 1 - (index if envs == 1 else index // envs)
-        return batch
+        return batch | self._observations(index, last, batch, end)
 
     def _unpack(self, index: Tensor) -> Batch:
         batch = self.packing.unpack(self.rows.index_select(0, self._place(index)))
@@ -129,18 +159,28 @@ class Replay(nn.Module):
 
     def _sums(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Discounted sums of up to n_step rewards from each number on, the last number of each, gamma^length."""
-        envs, stored = self.spec.num_envs, self.ring.total - (self.frames is not None)
+        envs = self.spec.num_envs
         number = index + envs * torch.arange(self.targets.n_step, device=self.device).view(-1, 1)  # [n_step, batch]
-        seen = {name: self.rows[:, where] for name, where in self.packing.slices.items()}
-        place = self._place(number.clamp(max=stored * envs - 1))
-        ended, weight = seen["terminated"][place] + seen["truncated"][place], seen["weight"][place]
-        goes_on = (ended[:-1] == 0) & (number[1:] < stored * envs).unsqueeze(-1) & (weight[1:] > 0)  # else it was lost
-        alive = torch.cat([torch.ones_like(ended[:1]), goes_on.to(ended.dtype).cumprod(0)])  # [n_step, batch, 1]
+        alive, rewards = self._alive(number), self.rows[:, self.packing.slices["reward"]]
         gamma = self.targets.gamma ** torch.arange(self.targets.n_step, device=self.device).view(-1, 1, 1)
-        reward = (gamma * alive * self._clipped(seen["reward"][place])).sum(0)
+        reward = (gamma * alive * self._clipped(rewards[self._stored(number)])).sum(0)
         length = alive.sum(0).squeeze(-1)
         last = index + envs * (length.long() - 1)
         return reward if self.spec.reward_dim > 1 else reward.squeeze(-1), last, self.targets.gamma**length
+
+    def _alive(self, number: Tensor) -> Tensor:
+        """[time, batch, 1]: 1 at numbers [time, batch] that lie in the episode of the first of their column."""
+        seen = {name: self.rows[:, self.packing.slices[name]] for name in ("terminated", "truncated", "weight")}
+        place, stored = self._stored(number), self.ring.total - (self.frames is not None)
+        ended, weight = seen["terminated"][place] + seen["truncated"][place], seen["weight"][place]
+        there = (number[1:] < stored * self.spec.num_envs).unsqueeze(-1)
+        goes_on = (ended[:-1] == 0) & there & (weight[1:] > 0)  # else it was lost
+        return torch.cat([torch.ones_like(ended[:1]), goes_on.to(ended.dtype).cumprod(0)])
+
+    def _stored(self, number: Tensor) -> Tensor:
+        """Where numbers lie in the memory; those to come are taken for the newest."""
+        stored = self.ring.total - (self.frames is not None)
+        return self._place(number.clamp(max=stored * self.spec.num_envs - 1))
 
     def _observations(self, index: Tensor, last: Tensor, batch: Batch, end: Batch) -> Batch:
         """Where the transitions start, and where they lead."""
@@ -166,13 +206,21 @@ class Replay(nn.Module):
         """Priorities an agent returned; uniform replay has no use for them."""
 
 
+def unflattened(tree: Any, shape: torch.Size) -> Any:
+    """[time * batch, ...] to [time, batch, ...]."""
+    if isinstance(tree, dict):
+        return {key: unflattened(value, shape) for key, value in tree.items()}
+    return tree.unflatten(0, shape)
+
+
 def standardized(x: Tensor, weight: Tensor) -> Tensor:
-    """Mean 0 and deviation 1 over the rows of a batch that have weight; x [batch, ...], weight [batch]."""
+    """Mean 0 and deviation 1 over the rows that have weight; x [batch, ...] and weight [batch], or [time, batch]."""
+    x, shape = x.flatten(0, weight.dim() - 1), x.shape
     share = (weight > 0).to(x.dtype).view(-1, *[1] * (x.dim() - 1))
     count = share.sum().clamp(min=1)
     mean = (share * x).sum(0) / count
     deviation = ((share * (x - mean) ** 2).sum(0) / count).sqrt()
-    return (x - mean) / (deviation + 1e-8)
+    return ((x - mean) / (deviation + 1e-8)).view(shape)
 
 
 class Frames(nn.Module):

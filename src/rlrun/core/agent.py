@@ -48,7 +48,7 @@ class Agent(nn.Module):
         for needed, space in self.lacks(spec):
             name, found = type(self).__name__.lower(), " ".join(f"{space}".split())  # arrays come in several lines
             raise ConfigError(f"algo={name} needs {needed}; this environment has {found}, which is not supported")
-        self.cfg, self.spec = cfg, spec
+        self.cfg, self.spec, self.stores = cfg, spec, dict[str, Space]()  # stores: extras of `act` that replay keeps
 
     @classmethod
     def lacks(cls, spec: Spec) -> Iterator[tuple[str, Space]]:

@@ -31,7 +31,7 @@ def build_loop(config: RunConfig) -> Loop:
     try:
         agent, addons = build_agent(config, env.spec, device)
         buffer_values, loop_values = config.algo.get("buffer"), config.algo["loop"]
-        targets = Targets.of(agent.cfg)
+        targets = Targets.of(agent.cfg, agent.stores)
         buffer = buffer_values and registry.build(
             "buffer", buffer_values, env.spec, targets, config.seed, device, path="algo.buffer"
         )

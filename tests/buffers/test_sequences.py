@@ -1,0 +1,114 @@
+"""Sequences out of replay: as far as an episode goes and is stored, whatever ends it; with what the agent stored."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from rlrun.buffers.replay import Replay, Targets
+from rlrun.errors import ConfigError
+from rlrun.types import Spec, Step
+
+ENVS, LENGTH, SIDE = 3, 6, 36
+EXTRAS = {"policy": spaces.Box(0.0, 1.0, (2,), np.float32)}
+VECTOR = spaces.Dict({"place": spaces.Box(-1e9, 1e9, (2,), np.float32), "action_mask": spaces.MultiBinary(4)})
+FRAMES = spaces.Box(0, 255, (4, SIDE, SIDE), np.uint8)
+
+
+def replay(rows: int, obs: spaces.Space = VECTOR, stack: int = 1, length: int = LENGTH) -> Replay:
+    spec = Spec(obs, spaces.Discrete(4), ENVS, frame_stack=stack)
+    targets = Targets(0.9, sequence_length=length, extras=EXTRAS)
+    cfg = Replay.Config(capacity=rows * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False)
+    return Replay(cfg, spec, targets, 0, torch.device("cpu"))
+
+
+def history(steps: int, seed: int = 0) -> list[dict[str, Tensor]]:
+    """Every vector step as a slow list keeps it; a tenth of the steps end an episode, cut one, or are none."""
+    draw, rows = np.random.default_rng(seed), []
+    for t in range(steps):
+        kind = draw.choice(["", "terminated", "truncated", "lost"], ENVS, p=[0.7, 0.12, 0.12, 0.06])
+        place = torch.tensor([[t, env] for env in range(ENVS)], dtype=torch.float32)
+        rows.append(
+            {
+                "place": place,
+                "action": torch.as_tensor(draw.integers(4, size=ENVS)),
+                "reward": torch.as_tensor(draw.normal(size=ENVS), dtype=torch.float32),
+                "policy": torch.as_tensor(draw.random((ENVS, 2)), dtype=torch.float32),
+                "terminated": torch.as_tensor(kind == "terminated"),
+                "truncated": torch.as_tensor((kind == "truncated") | (kind == "lost")),
+                "weight": torch.as_tensor(kind != "lost").float(),
+            }
+        )
+    return rows
+
+
+def store(buffer: Replay, rows: list[dict[str, Tensor]]) -> None:
+    for row in rows:
+        mask = torch.ones(ENVS, 4, dtype=torch.int8)
+        obs, after = ({"place": row["place"] + shift, "action_mask": mask} for shift in (0.0, 0.5))
+        step = Step(obs, row["reward"], row["terminated"], row["truncated"], after, row["action"], row["weight"], {})
+        buffer.add(obs, row["action"], step, {"policy": row["policy"], "carry.other": row["reward"]})
+
+
+@pytest.mark.parametrize("rows", [100, 23])  # without and with overwriting
+def test_a_sequence_is_the_rows_of_its_episode(rows: int) -> None:
+    kept, buffer = history(60), replay(rows)
+    store(buffer, kept)
+    index = torch.arange(buffer.first * ENVS, buffer.first * ENVS + len(buffer))
+    batch = buffer.read(index)
+    ends = set()
+    for place, number in enumerate(index.tolist()):
+        first, env = divmod(number, ENVS)
+        row, last = first, first
+        for t in range(LENGTH):
+            there = row < 60 and bool(kept[row]["weight"][env]) if row is not None else False
+            assert batch["mask"][t, place] == there
+            last = row if there else last
+            for name in ("action", "reward", "policy", "terminated", "truncated"):
+                assert torch.equal(batch[name][t, place], kept[last][name][env].to(batch[name].dtype)), name
+            assert torch.equal(batch["obs"]["place"][t, place], kept[last]["place"][env])
+            assert torch.equal(batch["next_obs"]["place"][t, place], kept[last]["place"][env] + 0.5)
+            discount = 0.0 if kept[last]["terminated"][env] else 0.9
+            assert batch["discount"][t, place].item() == pytest.approx(discount)
+            if there and (kept[row]["terminated"] | kept[row]["truncated"])[env]:
+                ends.add(t)
+                row = None
+            elif row is not None:
+                row = row + 1 if there else None
+        assert batch["weight"][place] == kept[first]["weight"][env]
+        assert batch["index"][place] == number and batch["age"][place] == 59 - first
+    assert ends == set(range(LENGTH)), "episodes ended everywhere in a sequence"
+
+
+def test_what_the_agent_did_not_say_is_stored_as_0() -> None:
+    buffer, row = replay(10, length=1), history(1)[0]
+    row["policy"] = row["policy"] * 0
+    obs = {"place": row["place"], "action_mask": torch.ones(ENVS, 4)}
+    ended = torch.zeros(ENVS, dtype=torch.bool)
+    buffer.add(obs, row["action"], Step(obs, row["reward"], ended, ended, obs, row["action"], torch.ones(ENVS), {}), {})
+    assert not buffer.read(torch.arange(ENVS))["policy"].any()
+
+
+def test_sequences_of_frames_are_the_transitions_in_a_row() -> None:
+    """Stacks are formed in a sequence as for single transitions, the last frame of a cut episode included."""
+    single, buffer = replay(30, FRAMES, 4), replay(30, FRAMES, 4)
+    single.targets = single.targets._replace(sequence_length=None)
+    draw = torch.Generator().manual_seed(0)
+    for row in history(40):
+        obs, after = (torch.randint(256, (ENVS, 4, SIDE, SIDE), generator=draw, dtype=torch.uint8) for _ in range(2))
+        step = Step(after, row["reward"], row["terminated"], row["truncated"], after, row["action"], row["weight"], {})
+        for each in (single, buffer):
+            each.add(obs, row["action"], step, {"policy": row["policy"]})
+    index = torch.arange(buffer.first * ENVS, buffer.first * ENVS + len(buffer))
+    batch = buffer.read(index)
+    for t in range(LENGTH):
+        there = batch["mask"][t] > 0
+        alone = single.read(index[there] + t * ENVS)
+        for name in ("obs", "next_obs", "reward"):
+            assert torch.equal(batch[name][t, there], alone[name]), (t, name)
+
+
+def test_a_sequence_longer_than_the_buffer_is_refused() -> None:
+    with pytest.raises(ConfigError, match="5 rows, and the agent learns from 6"):
+        replay(5)
