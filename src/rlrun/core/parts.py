@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from gymnasium import Space
 from torch import nn
 
 from rlrun import registry
@@ -18,10 +19,11 @@ class Parts:
         self.seed, self.device, self.network, self.spec, self.scope = seed, device, network, spec, scope
         self.memory = Memory()
 
-    def torso(self, inputs: tuple[str, ...] = ("obs",), members: int | None = None) -> nn.Module:
-        """The chosen network over the named inputs: forward(*inputs) -> [batch, features], or with members
-        [members, batch, features]. Its `features` says how many."""
-        spaces = [{"obs": self.spec.obs, "action": self.spec.action}[name] for name in inputs]
+    def torso(self, inputs: tuple[str | Space, ...] = ("obs",), members: int | None = None) -> nn.Module:
+        """The chosen network over "obs", "action" or spaces of the agent's own: forward(*inputs) -> [batch, features],
+        or with members [members, batch, features]. Its `features` says how many."""
+        named = {"obs": self.spec.obs, "action": self.spec.action}
+        spaces = [named[part] if isinstance(part, str) else part for part in inputs]
         torso: nn.Module = registry.build("network", self.network, spaces, members, path="network")
         self.memory.add(torso)
         return torso

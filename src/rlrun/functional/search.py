@@ -14,7 +14,7 @@ good for the player to move next is bad for the one who moved (negamax). A disco
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple, Protocol
 
@@ -33,7 +33,7 @@ class Node(NamedTuple):
 
 
 Model = Callable[[Tensor, Tensor], Node]  # (state [batch, ...], action [batch]) -> what follows
-Bounds = tuple[float, float] | None  # of values, where they are known
+Bounds = Sequence[float] | None  # least and greatest value, where they are known
 
 
 class Rule(Protocol):
@@ -123,6 +123,12 @@ def search(model: Model, root: Node, rule: Rule, num_simulations: int) -> Tree:
         leaf, action = tree.descend(rule.scores(tree))
         tree.grow(leaf, action, model(tree.state[tree.rows, leaf], action))
     return tree
+
+
+def disturbed(logits: Tensor, noise: Tensor, fraction: float) -> Tensor:
+    """Logits of a policy mixed with noise: Dirichlet over the legal actions, from Gamma draws; [batch, actions]."""
+    noise = noise * (logits > -math.inf)
+    return torch.lerp(logits.softmax(-1), noise / noise.sum(-1, keepdim=True), fraction).log()
 
 
 class Puct(NamedTuple):
