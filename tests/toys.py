@@ -61,6 +61,10 @@ SMALL: Values = {
     "algo.init_pulls": 1,
     "algo.refit_every": 2,
     "algo.members": 2,
+    "algo.unroll_steps": 2,
+    "algo.td_steps": 2,
+    "algo.num_simulations": 4,
+    "algo.latent_size": 8,
 }
 
 

@@ -86,6 +86,22 @@ OTHER: Values = {
     "algo.shaping": ("standardise", "ranks"),
     "algo.target_noise": 0.7,
     "algo.target_noise_clip": 0.01,
+    "algo.unroll_steps": 1,
+    "algo.td_steps": 1,
+    "algo.td_lambda": 0.5,
+    "algo.reanalyze_ratio": 0.5,
+    "algo.root": ("gumbel", "puct"),
+    "algo.value_bounds": ([-3.0, 3.0],),
+    "algo.c1": 10.0,
+    "algo.c2": 1.0,
+    "algo.unvisited": 0.0,
+    "algo.dirichlet_fraction": 1.0,
+    "algo.sampled_moves": 1,
+    "algo.support": 3,
+    "algo.gradient_scale": 0.1,
+    "algo.considered": 1,
+    "algo.c_visit": 0.0,
+    "algo.c_scale": 0.01,
 }
 
 # What else must be set for a key to matter.
@@ -115,6 +131,9 @@ GIVEN: dict[str, Values] = {
     "algo.prior_mean": {"algo.posterior": "normal"},
     "algo.prior_std": {"algo.posterior": "normal"},
     "algo.reward_std": {"algo.posterior": "normal"},
+    "algo.considered": {"algo.root": "gumbel"},
+    "algo.c_visit": {"algo.root": "gumbel"},
+    "algo.c_scale": {"algo.root": "gumbel"},
 }
 
 NEVER_LEARN = {"nop"}

@@ -80,3 +80,10 @@ def _flatten(space: Any, x: Tensor) -> Tensor:
     parts = x.flatten(-len(space.shape)).unbind(-1)
     sizes = zip(space.start.flat, space.nvec.flat, strict=True)
     return torch.cat([one_hot(part - int(start), int(n)) for part, (start, n) in zip(parts, sizes, strict=True)], -1)
+
+
+def merged(obs: Any, time: int, batch: int) -> Any:
+    """The first `time` steps of the first `batch` sequences [time, batch, ...], side by side: [time * batch, ...]."""
+    if isinstance(obs, dict):
+        return {key: merged(value, time, batch) for key, value in obs.items()}
+    return obs[:time, :batch].flatten(0, 1)

@@ -1,0 +1,180 @@
+"""MuZero (Schrittwieser et al. 2020, arXiv 1911.08265): acts by tree search in a model learned for that search alone.
+
+By option: the Gumbel search of Danihelka et al. (ICLR 2022), TD(lambda) targets, Reanalyze (appendix H): old positions
+get the policy of a fresh search. Values are bootstrapped with the target network, as there, never with stored ones.
+"""
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from pydantic import Field
+from torch import Tensor
+
+from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.core.agent import Agent, kernel
+from rlrun.core.state import Optim, Target
+from rlrun.functional.returns import n_step_returns
+from rlrun.functional.scalars import Plain, TwoHot
+from rlrun.functional.schedules import linear
+from rlrun.functional.search import Gumbel, Node, Puct, Tree, disturbed, search
+from rlrun.networks.inputs import merged
+from rlrun.networks.latent_model import LatentModel, scale_gradient
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics
+
+
+@register("algo", "muzero")
+class MuZero(Agent):
+    actions = Discrete
+
+    @config
+    class Config:
+        gamma: Fraction
+        two_player: bool
+        unroll_steps: PositiveInt
+        td_steps: PositiveInt
+        td_lambda: Fraction
+        reanalyze_ratio: Fraction
+        num_simulations: PositiveInt
+        root: Literal["puct", "gumbel"]
+        value_bounds: Annotated[list[float], Field(min_length=2, max_length=2)] | None
+        c1: PositiveFloat
+        c2: PositiveFloat
+        unvisited: Fraction
+        dirichlet_alpha: PositiveFloat
+        dirichlet_fraction: Fraction
+        temperature_start: PositiveFloat
+        temperature_end: PositiveFloat
+        sampled_moves: PositiveInt | None
+        considered: PositiveInt
+        c_visit: NonNegativeFloat
+        c_scale: PositiveFloat
+        latent_size: PositiveInt
+        support: PositiveInt | None
+        value_coef: PositiveFloat
+        gradient_scale: PositiveFraction
+        learning_rate: PositiveFloat
+        anneal_learning_rate: bool
+        weight_decay: NonNegativeFloat
+        max_grad_norm: PositiveFloat | None
+        target_tau: PositiveFraction
+        target_every: PositiveInt
+
+        @property
+        def sequence_length(self) -> int:
+            return self.unroll_steps + self.td_steps
+
+    temperature: Tensor
+
+    def __init__(self, cfg, spec, parts):
+        super().__init__(cfg, spec, parts)
+        scalar = Plain() if cfg.support is None else TwoHot(cfg.support)
+        self.model = LatentModel(parts.torso, spec.action, cfg.latent_size, scalar)
+        self.target = Target(self.model, cfg.target_tau)
+        self.optim = Optim(
+            self.model.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay, max_grad_norm=cfg.max_grad_norm
+        )
+        self.sign = -1.0 if cfg.two_player else 1.0  # of the next player's values, for the one who moved
+        self.register_buffer("temperature", torch.tensor(cfg.temperature_start))
+        self.noise = parts.stream("act")
+        self.stores = {"policy": Box(0.0, 1.0, (int(spec.action.n),), np.float32)}
+
+    @torch.no_grad()
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        rule, tree = self.search(self.model, obs, explore)
+        policy, action = rule.policy(tree), rule.best(tree)
+        moves = torch.where(carry["first"], 0, carry.get("carry.moves", 0) + 1)
+        if explore and self.cfg.root == "puct":
+            sampled = (policy.log() / self.temperature + self.noise.gumbel(*policy.shape)).argmax(-1)
+            action = torch.where(moves < (self.cfg.sampled_moves or torch.inf), sampled, action)
+        return action, {"policy": policy, "carry.moves": moves}
+
+    def search(self, model: LatentModel, obs: Any, explore: bool) -> tuple[Puct | Gumbel, Tree]:
+        cfg = self.cfg
+        latent = model.encode(obs)
+        logits, value = model.predict(latent)
+        if isinstance(obs, dict) and "action_mask" in obs:
+            logits = logits.masked_fill(obs["action_mask"] == 0, -torch.inf)
+        if cfg.root == "gumbel":
+            noise = self.noise.gumbel(*logits.shape) if explore else torch.zeros_like(logits)
+            limits = (cfg.considered, cfg.c_visit, cfg.c_scale, cfg.value_bounds)
+            rule: Puct | Gumbel = Gumbel(noise, cfg.num_simulations, *limits)
+        else:
+            rule = Puct(cfg.c1, cfg.c2, cfg.unvisited, cfg.value_bounds)
+            if explore:
+                logits = disturbed(logits, self.noise.gamma(cfg.dirichlet_alpha, *logits.shape), cfg.dirichlet_fraction)
+        value = model.scalar.mean(value)
+        root = Node(latent, torch.zeros_like(value), torch.zeros_like(value), logits, value)
+        return rule, search(partial(self.follow, model), root, rule, cfg.num_simulations)
+
+    def follow(self, model: LatentModel, latent: Tensor, action: Tensor) -> Node:
+        """What the search asks the model."""
+        latent, reward = model.step(latent, action)
+        logits, value = model.predict(latent)
+        value = model.scalar.mean(value)
+        return Node(
+            latent, model.scalar.mean(reward), torch.full_like(value, self.sign * self.cfg.gamma), logits, value
+        )
+
+    def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
+        cfg = self.cfg
+        self.temperature.fill_(linear(cfg.temperature_start, cfg.temperature_end, ctx.progress))
+        if cfg.anneal_learning_rate:
+            self.optim.learning_rate.fill_(linear(cfg.learning_rate, 0.0, ctx.progress))
+        metrics, error = self.update_model(batch, self.reanalyzed(batch))
+        if (ctx.updates + 1) % cfg.target_every == 0:
+            self.target.track()
+        return metrics | {"temperature": self.temperature.clone()}, error
+
+    @torch.no_grad()
+    def reanalyzed(self, batch: Batch) -> Tensor:
+        """Policies to learn [unroll + 1, batch, actions]: as stored, or for a share of the batch searched anew."""
+        policy = batch["policy"][: self.cfg.unroll_steps + 1]
+        share = round(self.cfg.reanalyze_ratio * policy.shape[1])
+        if not share:
+            return policy
+        obs = merged(batch["obs"], len(policy), share)
+        rule, tree = self.search(self.target.module, obs, explore=False)
+        return torch.cat([rule.policy(tree).view(-1, share, self.model.actions), policy[:, share:]], 1)
+
+    @kernel
+    def update_model(self, batch: Batch, policy: Tensor) -> tuple[Metrics, Tensor]:
+        value_loss, reward_loss, policy_loss, error = self.unroll(batch, policy, *self.targets(batch))
+        each = self.cfg.value_coef * value_loss + policy_loss
+        each = (each[0] + (each[1:].sum(0) + reward_loss.sum(0)) / self.cfg.unroll_steps) * batch["weight"]
+        norm = self.optim.step(each.mean())
+        losses = {"value": value_loss, "reward": reward_loss, "policy": policy_loss}
+        metrics = {f"{name}_loss": loss.detach().mean() for name, loss in losses.items()}
+        return metrics | {"grad_norm": norm}, error
+
+    @torch.no_grad()
+    def targets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """(returns, rewards, known), all [time, batch]. After a termination both are known to be 0 for ever."""
+        there = batch["mask"]
+        goes_on = torch.cat([there[1:], torch.zeros_like(there[:1])]) > 0
+        next_value = self.target(merged(batch["next_obs"], *there.shape)).view_as(there)
+        discount = self.sign * batch["discount"]
+        steps = (self.cfg.td_steps, self.cfg.td_lambda)
+        returns = n_step_returns(batch["reward"], discount, next_value, goes_on, *steps)
+        # past the end the last step is repeated
+        over = (1 - there) * batch["terminated"]
+        return returns * there, batch["reward"] * there, there + over
+
+    def unroll(
+        self, batch: Batch, policy: Tensor, returns: Tensor, rewards: Tensor, known: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Losses of value and policy [unroll + 1, batch] and of rewards [unroll, batch]; error of the first value."""
+        steps, scalar = self.cfg.unroll_steps, self.model.scalar
+        latents, outputs = [self.model.encode(merged(batch["obs"], 1, len(batch["weight"])))], []
+        for action in batch["action"][:steps]:
+            latent, output = self.model.step(scale_gradient(latents[-1], self.cfg.gradient_scale), action)
+            latents.append(latent)
+            outputs.append(output)
+        logits, values = self.model.predict(torch.stack(latents))
+        value_loss = scalar.loss(values, returns[: steps + 1]) * known[: steps + 1]
+        reward_loss = scalar.loss(torch.stack(outputs), rewards[:steps]) * known[:steps]
+        policy_loss = -(policy * logits.log_softmax(-1)).sum(-1) * batch["mask"][: steps + 1]
+        return value_loss, reward_loss, policy_loss, (scalar.mean(values[0]) - returns[0]).detach()
