@@ -1,0 +1,140 @@
+"""MuZero's targets, masks, losses and search against slow ones, index by index."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toys import Values, put, toy, train
+
+from rlrun.agents.model_based.muzero import MuZero
+from rlrun.core.loop import Loop
+
+Build = Callable[..., Loop]
+K = 2
+
+
+def short(**changes: Any) -> Values:
+    """Episodes of at most five steps on CartPole: ended, cut, and in a buffer that is overwritten all the time."""
+    values = toy("muzero", **{"algo.unroll_steps": K, "algo.td_steps": 3, "algo.buffer.capacity": 40} | changes)
+    return put(values, {"env.max_episode_steps": 11, "algo.gamma": 0.9})
+
+
+def batch_of(loop: Loop) -> dict[str, Any]:
+    """Everything that is stored, as sequences."""
+    buffer = loop.buffer
+    return buffer.read(torch.arange(buffer.first * 2, buffer.first * 2 + len(buffer)))
+
+
+@pytest.mark.parametrize("two_player", [False, True])
+@pytest.mark.parametrize("td_lambda", [1.0, 0.7])
+def test_targets_are_those_of_a_slow_look_at_every_index(build: Build, two_player: bool, td_lambda: float) -> None:
+    loop = train(build(short(**{"algo.two_player": two_player, "algo.td_lambda": td_lambda})), 20)
+    agent, batch, ends = loop.agent, batch_of(loop), set()
+    assert loop.buffer.first > 0, "rows were overwritten"
+    returns, rewards, known = agent.targets(batch)
+    sign = -1.0 if two_player else 1.0
+    value = agent.target(batch["next_obs"].flatten(0, 1)).view_as(returns)
+    for b in range(returns.shape[1]):
+        end = int(batch["mask"][:, b].sum())
+        over = bool(batch["terminated"][end - 1, b])
+        ends.add((end, over))
+        for t in range(K + 1):
+            there = t < end
+            assert known[t, b] == (there or over)
+            assert rewards[t, b] == (batch["reward"][t, b] if there else 0.0)
+            lengths, total, share = [], 0.0, 1.0
+            for step in range(t, min(t + 3, end)):
+                total += share * float(batch["reward"][step, b])
+                share *= sign * 0.9 * (1 - float(batch["terminated"][step, b]))
+                lengths.append(total + share * float(value[step, b]))
+            mix = [(1 - td_lambda) * td_lambda**i for i in range(len(lengths) - 1)] + [td_lambda ** (len(lengths) - 1)]
+            expected = sum(m * g for m, g in zip(mix, lengths, strict=True)) if there else 0.0
+            assert returns[t, b].item() == pytest.approx(expected, abs=1e-3)
+    assert {over for _, over in ends} == {True, False} and len(ends) > 4
+
+
+def test_losses_are_those_of_the_model_step_by_step(build: Build) -> None:
+    agent = (loop := train(build(short()), 20)).agent
+    batch = batch_of(loop)
+    targets = agent.targets(batch)
+    value_loss, reward_loss, policy_loss, error = agent.unroll(batch, batch["policy"][: K + 1], *targets)
+    model, (returns, rewards, known) = agent.model, targets
+    latent = model.encode(batch["obs"][0])
+    for k in range(K + 1):
+        logits, value = model.predict(latent)
+        torch.testing.assert_close(value_loss[k], model.scalar.loss(value, returns[k]) * known[k])
+        cross = -(batch["policy"][k] * logits.log_softmax(-1)).sum(-1)
+        torch.testing.assert_close(policy_loss[k], cross * batch["mask"][k])
+        if k == 0:
+            torch.testing.assert_close(error, (model.scalar.mean(value) - returns[0]).detach())
+        if k < K:
+            latent, reward = model.step(latent, batch["action"][k])
+            torch.testing.assert_close(reward_loss[k], model.scalar.loss(reward, rewards[k]) * known[k])
+    past = (batch["mask"][: K + 1] == 0) & (batch["terminated"][: K + 1] == 0)
+    assert past.any() and not value_loss[past].any(), "nothing is known past a cut"
+    ended = (batch["mask"][: K + 1] == 0) & (batch["terminated"][: K + 1] == 1)
+    assert ended.any() and (value_loss[ended] > 0).all() and not policy_loss[ended].any()
+
+
+def test_gradients_through_each_step_are_scaled(build: Build) -> None:
+    """From the reward of step k to the encoder there are k + 1 steps of the model, each of which scales."""
+    grads = {}
+    for scale in (1.0, 0.5):
+        agent = (loop := train(build(short()), 1)).agent
+        agent.cfg = type(agent.cfg)(**vars(agent.cfg) | {"gradient_scale": scale})
+        batch = batch_of(loop)
+        _, reward_loss, _, _ = agent.unroll(batch, batch["policy"][: K + 1], *agent.targets(batch))
+        weight = agent.model.representation.output.weight
+        grads[scale] = [torch.autograd.grad(loss.sum(), weight, retain_graph=True)[0] for loss in reward_loss]
+    for k in range(K):
+        torch.testing.assert_close(grads[0.5][k], grads[1.0][k] * 0.5 ** (k + 1))
+
+
+def test_a_fresh_search_by_the_same_network_finds_what_was_stored(build: Build) -> None:
+    """Stored policies of a search without noise, and Reanalyze with the network that made them."""
+    agent = (loop := train(build(short(**{"algo.reanalyze_ratio": 1.0})), 1)).agent
+    batch = batch_of(loop)
+    agent.target.module.load_state_dict(agent.model.state_dict())
+    obs = batch["obs"][: K + 1]
+    carry = {"first": torch.ones(obs[0].shape[0], dtype=torch.bool)}
+    stored = torch.stack([agent.act(step, carry, explore=False)[1]["policy"] for step in obs])
+    torch.testing.assert_close(agent.reanalyzed(batch), stored)
+    agent.cfg = type(agent.cfg)(**vars(agent.cfg) | {"reanalyze_ratio": 0.5})
+    half = round(0.5 * len(batch["weight"]))
+    mixed = agent.reanalyzed(batch)
+    torch.testing.assert_close(mixed[:, :half], stored[:, :half])
+    assert torch.equal(mixed[:, half:], batch["policy"][: K + 1, half:])
+
+
+@pytest.mark.parametrize("root", ["puct", "gumbel"])
+def test_only_legal_moves_are_played_and_learned(build: Build, root: str) -> None:
+    changes = {"algo.root": root, "algo.two_player": True, "algo.loop.warmup_steps": 0, "env.max_episode_steps": None}
+    board = {"env.id": "rlrun/TicTacToe-v0", "env.kwargs": {"opponent": "none"}}
+    loop = build(toy("muzero", **changes | board))
+    results = []
+    for _ in range(60):
+        obs = loop.obs
+        loop.tick()
+        results += [total for total, _ in loop.episodes]
+        loop.episodes.clear()
+        place = (loop.buffer.ring.total - 1) % loop.buffer.ring.capacity
+        row = loop.buffer.packing.unpack(loop.buffer.ring.memory["rows"][place])
+        assert not row["policy"][obs["action_mask"] == 0].any()
+        torch.testing.assert_close(row["policy"].sum(-1), torch.ones(2))
+    assert len(results) > 10 and min(results) >= 0.0, "an illegal move costs the mover -1"
+
+
+def test_sampled_moves_are_counted_from_the_start_of_the_episode(build: Build) -> None:
+    """With one sampled move, exploring differs from the best action in the first step only."""
+    loop = build(short(**{"algo.sampled_moves": 1, "algo.temperature_start": 1e6, "algo.dirichlet_fraction": 0.0}))
+    agent: MuZero = loop.agent
+    obs = torch.randn(400, 4, generator=torch.Generator().manual_seed(0))
+    first = {"first": torch.ones(400, dtype=torch.bool)}
+    best, _ = agent.act(obs, first, explore=False)
+    drawn, extras = agent.act(obs, first, explore=True)
+    assert 100 < int((drawn != best).sum()) < 300
+    later = {"first": torch.zeros(400, dtype=torch.bool), "carry.moves": extras["carry.moves"]}
+    again, extras = agent.act(obs, later, explore=True)
+    assert torch.equal(again, best) and np.unique(extras["carry.moves"]).tolist() == [1]
