@@ -63,7 +63,7 @@ SMALL: Values = {
     "algo.members": 2,
     "algo.unroll_steps": 2,
     "algo.td_steps": 2,
-    "algo.num_simulations": 4,
+    "algo.search.num_simulations": 4,
     "algo.latent_size": 8,
 }
 

@@ -17,8 +17,8 @@ K = 2
 
 def short(**changes: Any) -> Values:
     """Episodes of at most five steps on CartPole: ended, cut, and in a buffer that is overwritten all the time."""
-    values = toy("muzero", **{"algo.unroll_steps": K, "algo.td_steps": 3, "algo.buffer.capacity": 40} | changes)
-    return put(values, {"env.max_episode_steps": 11, "algo.gamma": 0.9})
+    values = toy("muzero", **{"algo.unroll_steps": K, "algo.td_steps": 3, "algo.buffer.capacity": 100} | changes)
+    return put(values, {"env.max_episode_steps": 12, "algo.gamma": 0.9})
 
 
 def batch_of(loop: Loop) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def batch_of(loop: Loop) -> dict[str, Any]:
 @pytest.mark.parametrize("two_player", [False, True])
 @pytest.mark.parametrize("td_lambda", [1.0, 0.7])
 def test_targets_are_those_of_a_slow_look_at_every_index(build: Build, two_player: bool, td_lambda: float) -> None:
-    loop = train(build(short(**{"algo.two_player": two_player, "algo.td_lambda": td_lambda})), 20)
+    loop = train(build(short(**{"algo.two_player": two_player, "algo.td_lambda": td_lambda})), 80)
     agent, batch, ends = loop.agent, batch_of(loop), set()
     assert loop.buffer.first > 0, "rows were overwritten"
     returns, rewards, known = agent.targets(batch)
@@ -56,7 +56,7 @@ def test_targets_are_those_of_a_slow_look_at_every_index(build: Build, two_playe
 
 
 def test_losses_are_those_of_the_model_step_by_step(build: Build) -> None:
-    agent = (loop := train(build(short()), 20)).agent
+    agent = (loop := train(build(short()), 60)).agent
     batch = batch_of(loop)
     targets = agent.targets(batch)
     value_loss, reward_loss, policy_loss, error = agent.unroll(batch, batch["policy"][: K + 1], *targets)
@@ -108,11 +108,11 @@ def test_a_fresh_search_by_the_same_network_finds_what_was_stored(build: Build) 
     assert torch.equal(mixed[:, half:], batch["policy"][: K + 1, half:])
 
 
-@pytest.mark.parametrize("root", ["puct", "gumbel"])
-def test_only_legal_moves_are_played_and_learned(build: Build, root: str) -> None:
-    changes = {"algo.root": root, "algo.two_player": True, "algo.loop.warmup_steps": 0, "env.max_episode_steps": None}
+@pytest.mark.parametrize("algo", ["muzero", "gumbel_muzero"])
+def test_only_legal_moves_are_played_and_learned(build: Build, algo: str) -> None:
+    changes = {"algo.two_player": True, "algo.loop.warmup_steps": 0, "env.max_episode_steps": None}
     board = {"env.id": "rlrun/TicTacToe-v0", "env.kwargs": {"opponent": "none"}}
-    loop = build(toy("muzero", **changes | board))
+    loop = build(toy(algo, **changes | board))
     results = []
     for _ in range(60):
         obs = loop.obs
@@ -128,7 +128,15 @@ def test_only_legal_moves_are_played_and_learned(build: Build, root: str) -> Non
 
 def test_sampled_moves_are_counted_from_the_start_of_the_episode(build: Build) -> None:
     """With one sampled move, exploring differs from the best action in the first step only."""
-    loop = build(short(**{"algo.sampled_moves": 1, "algo.temperature_start": 1e6, "algo.dirichlet_fraction": 0.0}))
+    loop = build(
+        short(
+            **{
+                "algo.search.sampled_moves": 1,
+                "algo.search.temperature_start": 1e6,
+                "algo.search.dirichlet_fraction": 0.0,
+            }
+        )
+    )
     agent: MuZero = loop.agent
     obs = torch.randn(400, 4, generator=torch.Generator().manual_seed(0))
     first = {"first": torch.ones(400, dtype=torch.bool)}

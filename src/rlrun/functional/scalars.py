@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from rlrun.functional.distributional import project
+
 SLOPE = 0.001  # keeps the squashing invertible
 
 
@@ -31,8 +33,7 @@ class TwoHot:
 
     def mean(self, output: Tensor) -> Tensor:
         """Logits [..., size] -> [...]."""
-        atoms = torch.arange(-self.reach, self.reach + 1, device=output.device, dtype=output.dtype)
-        return unsquash((output.softmax(-1) * atoms).sum(-1))
+        return unsquash((output.softmax(-1) * self.atoms(output)).sum(-1))
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """Logits [..., size], target [...] -> [...]."""
@@ -40,12 +41,11 @@ class TwoHot:
 
     def spread(self, target: Tensor) -> Tensor:
         """[...] -> probabilities [..., size]; numbers out of reach count as the last within."""
-        place = squash(target).clamp(-self.reach, self.reach) + self.reach
-        below = place.floor().clamp(max=self.size - 2)
-        share = (place - below).unsqueeze(-1)
-        index = below.long().unsqueeze(-1)
-        empty = target.new_zeros(*target.shape, self.size)
-        return empty.scatter(-1, index, 1 - share).scatter(-1, index + 1, share)
+        place = squash(target).reshape(-1, 1)
+        return project(place, torch.ones_like(place), self.atoms(place)).view(*target.shape, self.size)
+
+    def atoms(self, like: Tensor) -> Tensor:
+        return torch.arange(-self.reach, self.reach + 1, device=like.device, dtype=like.dtype)
 
 
 def squash(x: Tensor) -> Tensor:

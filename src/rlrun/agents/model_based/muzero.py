@@ -5,21 +5,21 @@ get the policy of a fresh search. Values are bootstrapped with the target networ
 """
 
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
-from pydantic import Field
 from torch import Tensor
 
+from rlrun import registry
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, config
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.state import Optim, Target
 from rlrun.functional.returns import n_step_returns
 from rlrun.functional.scalars import Plain, TwoHot
 from rlrun.functional.schedules import linear
-from rlrun.functional.search import Gumbel, Node, Puct, Tree, disturbed, search
+from rlrun.functional.search import Model, Node
 from rlrun.networks.inputs import merged
 from rlrun.networks.latent_model import LatentModel, scale_gradient
 from rlrun.registry import register
@@ -38,20 +38,6 @@ class MuZero(Agent):
         td_steps: PositiveInt
         td_lambda: Fraction
         reanalyze_ratio: Fraction
-        num_simulations: PositiveInt
-        root: Literal["puct", "gumbel"]
-        value_bounds: Annotated[list[float], Field(min_length=2, max_length=2)] | None
-        c1: PositiveFloat
-        c2: PositiveFloat
-        unvisited: Fraction
-        dirichlet_alpha: PositiveFloat
-        dirichlet_fraction: Fraction
-        temperature_start: PositiveFloat
-        temperature_end: PositiveFloat
-        sampled_moves: PositiveInt | None
-        considered: PositiveInt
-        c_visit: NonNegativeFloat
-        c_scale: PositiveFloat
         latent_size: PositiveInt
         support: PositiveInt | None
         value_coef: PositiveFloat
@@ -62,12 +48,11 @@ class MuZero(Agent):
         max_grad_norm: PositiveFloat | None
         target_tau: PositiveFraction
         target_every: PositiveInt
+        search: dict[str, Any]
 
         @property
         def sequence_length(self) -> int:
             return self.unroll_steps + self.td_steps
-
-    temperature: Tensor
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
@@ -78,40 +63,31 @@ class MuZero(Agent):
             self.model.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay, max_grad_norm=cfg.max_grad_norm
         )
         self.sign = -1.0 if cfg.two_player else 1.0  # of the next player's values, for the one who moved
-        self.register_buffer("temperature", torch.tensor(cfg.temperature_start))
+        self.search = registry.build("search", cfg.search, path="algo.search")
         self.noise = parts.stream("act")
         self.stores = {"policy": Box(0.0, 1.0, (int(spec.action.n),), np.float32)}
 
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        rule, tree = self.search(self.model, obs, explore)
-        policy, action = rule.policy(tree), rule.best(tree)
+        model, root = self.root(self.model, obs)
         moves = torch.where(carry["first"], 0, carry.get("carry.moves", 0) + 1)
-        if explore and self.cfg.root == "puct":
-            sampled = (policy.log() / self.temperature + self.noise.gumbel(*policy.shape)).argmax(-1)
-            action = torch.where(moves < (self.cfg.sampled_moves or torch.inf), sampled, action)
+        if explore:
+            action, policy = self.search.explore(model, root, moves, self.noise)
+        else:
+            action, policy = self.search.best(model, root)
         return action, {"policy": policy, "carry.moves": moves}
 
-    def search(self, model: LatentModel, obs: Any, explore: bool) -> tuple[Puct | Gumbel, Tree]:
-        cfg = self.cfg
+    def root(self, model: LatentModel, obs: Any) -> tuple[Model, Node]:
+        """(what the search asks, where it starts)."""
         latent = model.encode(obs)
         logits, value = model.predict(latent)
         if isinstance(obs, dict) and "action_mask" in obs:
             logits = logits.masked_fill(obs["action_mask"] == 0, -torch.inf)
-        if cfg.root == "gumbel":
-            noise = self.noise.gumbel(*logits.shape) if explore else torch.zeros_like(logits)
-            limits = (cfg.considered, cfg.c_visit, cfg.c_scale, cfg.value_bounds)
-            rule: Puct | Gumbel = Gumbel(noise, cfg.num_simulations, *limits)
-        else:
-            rule = Puct(cfg.c1, cfg.c2, cfg.unvisited, cfg.value_bounds)
-            if explore:
-                logits = disturbed(logits, self.noise.gamma(cfg.dirichlet_alpha, *logits.shape), cfg.dirichlet_fraction)
         value = model.scalar.mean(value)
-        root = Node(latent, torch.zeros_like(value), torch.zeros_like(value), logits, value)
-        return rule, search(partial(self.follow, model), root, rule, cfg.num_simulations)
+        none = torch.zeros_like(value)
+        return partial(self.follow, model), Node(latent, none, none, logits, value)
 
     def follow(self, model: LatentModel, latent: Tensor, action: Tensor) -> Node:
-        """What the search asks the model."""
         latent, reward = model.step(latent, action)
         logits, value = model.predict(latent)
         value = model.scalar.mean(value)
@@ -121,13 +97,12 @@ class MuZero(Agent):
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         cfg = self.cfg
-        self.temperature.fill_(linear(cfg.temperature_start, cfg.temperature_end, ctx.progress))
+        self.search.anneal(ctx.progress)
         if cfg.anneal_learning_rate:
             self.optim.learning_rate.fill_(linear(cfg.learning_rate, 0.0, ctx.progress))
         metrics, error = self.update_model(batch, self.reanalyzed(batch))
-        if (ctx.updates + 1) % cfg.target_every == 0:
-            self.target.track()
-        return metrics | {"temperature": self.temperature.clone()}, error
+        self.target.track_every(cfg.target_every, ctx.updates + 1)
+        return metrics, error
 
     @torch.no_grad()
     def reanalyzed(self, batch: Batch) -> Tensor:
@@ -136,9 +111,8 @@ class MuZero(Agent):
         share = round(self.cfg.reanalyze_ratio * policy.shape[1])
         if not share:
             return policy
-        obs = merged(batch["obs"], len(policy), share)
-        rule, tree = self.search(self.target.module, obs, explore=False)
-        return torch.cat([rule.policy(tree).view(-1, share, self.model.actions), policy[:, share:]], 1)
+        _, fresh = self.search.best(*self.root(self.target.module, merged(batch["obs"], len(policy), share)))
+        return torch.cat([fresh.view(-1, share, policy.shape[-1]), policy[:, share:]], 1)
 
     @kernel
     def update_model(self, batch: Batch, policy: Tensor) -> tuple[Metrics, Tensor]:

@@ -1,0 +1,89 @@
+"""How MuZero chooses from a tree: what it plays, what it learns, and where chance comes in."""
+
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, config
+from rlrun.core.random import Stream
+from rlrun.functional.schedules import linear
+from rlrun.functional.search import Gumbel, Model, Node, Puct, disturbed, search
+from rlrun.registry import register
+
+Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
+Choice = tuple[Tensor, Tensor]  # action [batch], policy to learn [batch, actions]
+
+
+@register("search", "puct")
+class PuctSearch(nn.Module):
+    """The policy is the share of visits. Exploring, the root's prior is disturbed, and moves are drawn by visits."""
+
+    @config
+    class Config:
+        num_simulations: PositiveInt
+        value_bounds: Bounds | None
+        c1: PositiveFloat
+        c2: PositiveFloat
+        unvisited: Fraction
+        dirichlet_alpha: PositiveFloat
+        dirichlet_fraction: Fraction
+        temperature_start: PositiveFloat
+        temperature_end: PositiveFloat
+        sampled_moves: PositiveInt | None
+
+    temperature: Tensor
+
+    def __init__(self, cfg: Any):
+        super().__init__()
+        self.cfg, self.rule = cfg, Puct(cfg.c1, cfg.c2, cfg.unvisited, cfg.value_bounds)
+        self.register_buffer("temperature", torch.tensor(cfg.temperature_start))
+
+    def anneal(self, progress: float) -> None:
+        self.temperature.fill_(linear(self.cfg.temperature_start, self.cfg.temperature_end, progress))
+
+    def best(self, model: Model, root: Node) -> Choice:
+        """Without chance."""
+        tree = search(model, root, self.rule, self.cfg.num_simulations)
+        return self.rule.best(tree), self.rule.policy(tree)
+
+    def explore(self, model: Model, root: Node, moves: Tensor, stream: Stream) -> Choice:
+        """moves [batch]: how many this episode has seen."""
+        noise = stream.gamma(self.cfg.dirichlet_alpha, *root.logits.shape)
+        root = root._replace(logits=disturbed(root.logits, noise, self.cfg.dirichlet_fraction))
+        best, policy = self.best(model, root)
+        drawn = (policy.log() / self.temperature + stream.gumbel(*policy.shape)).argmax(-1)
+        return torch.where(moves < (self.cfg.sampled_moves or torch.inf), drawn, best), policy
+
+
+@register("search", "gumbel")
+class GumbelSearch(nn.Module):
+    """The policy is the one that the search improved. Exploring, the action is drawn from it by the root's noise."""
+
+    @config
+    class Config:
+        num_simulations: PositiveInt
+        value_bounds: Bounds | None
+        considered: PositiveInt
+        c_visit: NonNegativeFloat
+        c_scale: PositiveFloat
+
+    def __init__(self, cfg: Any):
+        super().__init__()
+        self.cfg = cfg
+
+    def anneal(self, progress: float) -> None:
+        """Nothing: the policy itself becomes sure of what it does."""
+
+    def best(self, model: Model, root: Node) -> Choice:
+        return self._choose(model, root, torch.zeros_like(root.logits))
+
+    def explore(self, model: Model, root: Node, moves: Tensor, stream: Stream) -> Choice:
+        return self._choose(model, root, stream.gumbel(*root.logits.shape))
+
+    def _choose(self, model: Model, root: Node, noise: Tensor) -> Choice:
+        cfg = self.cfg
+        rule = Gumbel(noise, cfg.num_simulations, cfg.considered, cfg.c_visit, cfg.c_scale, cfg.value_bounds)
+        tree = search(model, root, rule, cfg.num_simulations)
+        return rule.best(tree), rule.policy(tree)
