@@ -49,7 +49,7 @@ class Tree:
         nodes, zeros = num_simulations + 1, root.value.new_zeros
         self.size, self.rows = 0, torch.arange(batch, device=root.value.device)
         self.state = root.state.new_zeros(batch, nodes, *root.state.shape[1:])
-        self.logits = zeros(batch, nodes, actions)
+        self.logits, self.prior = zeros(batch, nodes, actions), zeros(batch, nodes, actions)
         self.value = zeros(batch, nodes)  # as the model predicts it
         self.reward, self.discount = zeros(batch, nodes), zeros(batch, nodes)
         self.visits, self.total = zeros(batch, nodes), zeros(batch, nodes)  # `total` is the sum of returns
@@ -79,30 +79,25 @@ class Tree:
     def _add(self, node: Node, above: Tensor, earned: Tensor, share: Tensor) -> None:
         new = self.size
         above[:, new] = share[:, new] = 1.0
-        self.state[:, new], self.logits[:, new], self.value[:, new] = node.state, node.logits, node.value
+        self.state[:, new], self.value[:, new] = node.state, node.value
+        self.logits[:, new], self.prior[:, new] = node.logits, node.logits.softmax(-1)
         self.reward[:, new], self.discount[:, new] = node.reward, node.discount
         self.above[:, new], self.earned[:, new], self.share[:, new] = above, earned, share
         self.visits += above
         self.total += earned + share * node.value[:, None]
         self.size += 1
 
-    def scaled(self, value: Tensor, bounds: Bounds) -> Tensor:
-        """Values [batch, nodes] to [0, 1]: from known bounds, else from the least and the greatest q in the tree."""
-        q = self._q()
+    def edges(self, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
+        """(visits, q) of every node's actions, [batch, nodes, actions], 0 where no child is; values [batch, nodes] as
+        the model predicted them. q = r + discount * V of the child. All values are scaled to [0, 1]: from known bounds,
+        else from the least and the greatest q in the tree, the root's value among them."""
+        size, child = self.size, self.child[:, : self.size]
+        q = self.reward[:, :size] + self.discount[:, :size] * self.total[:, :size] / self.visits[:, :size]
         low, high = bounds or (q.amin(1, keepdim=True), q.amax(1, keepdim=True))
-        return (value - low) / (high - low + torch.finfo(value.dtype).tiny)
-
-    def edges(self, bounds: Bounds) -> tuple[Tensor, Tensor]:
-        """(visits, scaled q) of every node's actions, [batch, nodes, actions]; both 0 where no child is."""
-        child = self.child[:, : self.size]
-        flat, there = child.flatten(1), child > 0
-        visits = self.visits.gather(1, flat).view_as(child) * there
-        return visits, self.scaled(self._q(), bounds).gather(1, flat).view_as(child) * there
-
-    def _q(self) -> Tensor:
-        """r + discount * V of every node, as its parent counts it; of the root its value; [batch, nodes]."""
-        size = self.size
-        return self.reward[:, :size] + self.discount[:, :size] * self.total[:, :size] / self.visits[:, :size]
+        span = high - low + torch.finfo(q.dtype).tiny
+        found = torch.stack([self.visits[:, :size], (q - low) / span])
+        visits, q = torch.where(child > 0, found.gather(2, child.flatten(1).expand(2, -1, -1)).view(2, *child.shape), 0)
+        return visits, q, (self.value[:, :size] - low) / span
 
     @property
     def root_visits(self) -> Tensor:
@@ -141,8 +136,8 @@ class Puct(NamedTuple):
 
     def scores(self, tree: Tree) -> Tensor:
         """q + P sqrt(N) / (1 + n) (c1 + log((N + c2 + 1) / c2)), N visits of the node, n of the child."""
-        visits, q = tree.edges(self.bounds)
-        prior = tree.logits[:, : tree.size].softmax(-1)
+        visits, q, _ = tree.edges(self.bounds)
+        prior = tree.prior[:, : tree.size]
         parent = tree.visits[:, : tree.size, None]
         weight = parent.sqrt() * (self.c1 + ((parent + self.c2 + 1) / self.c2).log())
         score = torch.where(visits > 0, q, self.unvisited) + prior * weight / (1 + visits)
@@ -154,7 +149,7 @@ class Puct(NamedTuple):
 
     def best(self, tree: Tree) -> Tensor:
         """The action tried most often, [batch]; of equals, the one of the highest q."""
-        visits, q = tree.edges(self.bounds)
+        visits, q, _ = tree.edges(self.bounds)
         return torch.where(visits[:, 0] > 0, visits[:, 0] + q[:, 0].clamp(0, 1) / 2, -1.0).argmax(-1)
 
 
@@ -204,11 +199,11 @@ class Gumbel:
 
         An action not tried counts as the mean of the model's value and of the q that were tried (eq. 33).
         """
-        visits, q = tree.edges(self.bounds)
+        visits, q, raw = tree.edges(self.bounds)
         logits, tried, total = tree.logits[:, : tree.size], visits > 0, visits.sum(-1)
-        prior = logits.softmax(-1) * tried
+        prior = tree.prior[:, : tree.size] * tried
         among = (prior * q).sum(-1) / (prior.sum(-1) + torch.finfo(q.dtype).tiny)
-        mixed = (tree.scaled(tree.value[:, : tree.size], self.bounds) + total * among) / (1 + total)
+        mixed = (raw + total * among) / (1 + total)
         q = torch.where(tried, q, mixed[..., None])
         return visits, logits + (self.c_visit + visits.amax(-1, keepdim=True)) * self.c_scale * q
 
