@@ -9,6 +9,7 @@ import torch
 from toys import Values, put, toy, train
 
 from rlrun.agents.model_based.muzero import MuZero
+from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 
 Build = Callable[..., Loop]
@@ -146,3 +147,17 @@ def test_sampled_moves_are_counted_from_the_start_of_the_episode(build: Build) -
     later = {"first": torch.zeros(400, dtype=torch.bool), "carry.moves": extras["carry.moves"]}
     again, extras = agent.act(obs, later, explore=True)
     assert torch.equal(again, best) and np.unique(extras["carry.moves"]).tolist() == [1]
+
+
+def test_positions_of_large_errors_come_up_again_sooner(build: Build) -> None:
+    """Priorities by option: what the first value of a sequence was wrong by."""
+    words = ["algo=muzero", "env=CartPole", "preset=none", "algo.buffer=prioritized", "network.hidden=[8]"]
+    words += ["algo.search.num_simulations=4", "algo.loop.warmup_steps=64", "algo.loop.batch_size=16"]
+    loop = train(build(jobs([*words, "algo.buffer.alpha=1.0", "algo.buffer.capacity=512"])[0].values), 1)
+    batch, buffer = loop.batch, loop.buffer
+    _, error = loop.agent.update(batch, loop.context())
+    buffer.feedback(batch, ({}, error))
+    place = batch["index"] % (buffer.ring.capacity * 16)
+    last = {int(p): abs(float(e)) + 1e-5 for p, e in zip(place, error, strict=True)}
+    for at, priority in last.items():
+        assert float(buffer.tree.get(torch.tensor([at]))) == pytest.approx(priority, rel=1e-4)

@@ -90,10 +90,8 @@ class MuZero(Agent):
     def follow(self, model: LatentModel, latent: Tensor, action: Tensor) -> Node:
         latent, reward = model.step(latent, action)
         logits, value = model.predict(latent)
-        value = model.scalar.mean(value)
-        return Node(
-            latent, model.scalar.mean(reward), torch.full_like(value, self.sign * self.cfg.gamma), logits, value
-        )
+        reward, value = model.scalar.mean(torch.stack([reward, value]))
+        return Node(latent, reward, torch.full_like(value, self.sign * self.cfg.gamma), logits, value)
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         cfg = self.cfg
