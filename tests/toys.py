@@ -64,6 +64,8 @@ SMALL: Values = {
     "algo.unroll_steps": 2,
     "algo.td_steps": 2,
     "algo.search.num_simulations": 4,
+    "algo.search.c_visit": 1.0,
+    "algo.search.c_scale": 0.1,
     "algo.latent_size": 8,
 }
 

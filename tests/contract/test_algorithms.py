@@ -95,6 +95,8 @@ OTHER: Values = {
     "algo.search.c2": 1.0,
     "algo.search.unvisited": 0.0,
     "algo.search.dirichlet_fraction": 1.0,
+    "algo.search.temperature_start": 100.0,
+    "algo.search.temperature_end": 100.0,
     "algo.search.sampled_moves": 1,
     "algo.support": 3,
     "algo.gradient_scale": 0.1,

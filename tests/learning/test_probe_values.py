@@ -30,6 +30,12 @@ CATEGORICAL: Values = {"algo.returns.v_min": -1.5, "algo.returns.v_max": 2.5, "a
 ACTOR_CRITIC: Values = OFF_POLICY | {
     "algo.actor_learning_rate": 0.01, "algo.critic_learning_rate": 0.01, "algo.tau": 0.1, "network.hidden": [32],
 }  # fmt: skip
+MODEL: Values = {
+    "algo.gamma": GAMMA, "algo.loop.warmup_steps": 64, "algo.loop.batch_size": 32, "algo.learning_rate": 0.01,
+    "algo.target_every": 10, "algo.unroll_steps": 2, "algo.td_steps": 2, "algo.latent_size": 16, "algo.support": 4,
+    "algo.search.num_simulations": 8, "algo.weight_decay": 0.0, "network.hidden": [16], "env.num_envs": 4,
+    "trainer.total_steps": 1000,
+}  # fmt: skip
 SOFT: Values = {"algo.temperature": 0.03, "algo.learn_temperature": False}
 
 # Settings with which a probe is learned in a second, and how often the agent learns.
@@ -57,6 +63,9 @@ LEARNERS: dict[str, tuple[Values, int]] = {
     ),
     "cma_es": ({"algo.population": 32, "algo.loop.episodes": 4, "env.num_envs": 32}, 12),
     "openai_es": ({"algo.learning_rate": 0.2, "algo.std": 0.3, "algo.loop.episodes": 4, "env.num_envs": 64}, 60),
+    "muzero": (MODEL, 200),
+    "gumbel_muzero": (MODEL, 200),
+    "cem": ({"algo.population": 32, "env.num_envs": 32}, 12),
 }  # fmt: skip
 
 CRITICS: dict[str, Callable[[Any, Tensor], Tensor]] = {
@@ -65,6 +74,7 @@ CRITICS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "sac": lambda agent, obs: agent.critic(obs, agent.actor(obs).mode()).mean(0),
     "discrete_sac": lambda agent, obs: agent.critic(obs).mean(0).amax(-1),
     "td3": lambda agent, obs: agent.critic(obs, agent.actor(obs)).mean(0),
+    "muzero": lambda agent, obs: agent.model(obs),
 }
 CONTINUOUS = ("sac", "td3")
 
