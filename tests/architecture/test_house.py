@@ -19,7 +19,7 @@ YAML = sorted((HOUSE / "conf").glob("**/*.yaml"))
 
 # What a room may import of the house.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "functional": (),
+    "functional": ("functional",),
     "networks": ("networks", "functional", "config.schema", "registry", "types", "errors"),
     "buffers": ("buffers", "core.random", "networks.inputs", "config.schema", "registry", "types", "errors"),
     "agents": (

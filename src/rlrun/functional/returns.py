@@ -22,23 +22,6 @@ def reverse_recurrence(x_t: Tensor, decay_t: Tensor) -> Tensor:
     return y
 
 
-def n_step_returns(
-    r_t: Tensor, discount_t: Tensor, v_t: Tensor, goes_on: Tensor, n_step: int, td_lambda: float = 1.0
-) -> Tensor:
-    """The return of every step from its next n_step rewards and a bootstrap; everything [time, ...].
-
-    G = r_t + discount_t * v_t at first, then n_step - 1 times G_t = r_t + discount_t * ((1 - td_lambda) v_t +
-    td_lambda G_{t+1}). v_t is the value of the true successor of step t; where the sequence does not go on (a cut
-    episode, the last step known) it stands for all that would follow. discount_t is 0 where the episode terminated,
-    and negative where two players take turns.
-    """
-    returns = r_t + discount_t * v_t
-    for _ in range(n_step - 1):
-        ahead = torch.lerp(v_t, torch.cat([returns[1:], v_t[-1:]]), td_lambda)
-        returns = r_t + discount_t * torch.where(goes_on, ahead, v_t)
-    return returns
-
-
 def gae(
     r_t: Tensor, v_tm1: Tensor, v_t: Tensor, terminated: Tensor, done: Tensor, gamma: float, gae_lambda: float
 ) -> Tensor:

@@ -16,7 +16,7 @@ from rlrun import registry
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, config
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.state import Optim, Target
-from rlrun.functional.returns import n_step_returns
+from rlrun.functional.returns import n_step, td_lambda
 from rlrun.functional.scalars import Plain, TwoHot
 from rlrun.functional.schedules import linear
 from rlrun.functional.search import Model, Node
@@ -36,7 +36,7 @@ class MuZero(Agent):
         two_player: bool
         unroll_steps: PositiveInt
         td_steps: PositiveInt
-        td_lambda: Fraction
+        td_lambda: Fraction | None
         reanalyze_ratio: Fraction
         latent_size: PositiveInt
         support: PositiveInt | None
@@ -62,7 +62,9 @@ class MuZero(Agent):
         self.optim = Optim(
             self.model.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay, max_grad_norm=cfg.max_grad_norm
         )
-        self.sign = -1.0 if cfg.two_player else 1.0  # of the next player's values, for the one who moved
+        self.discount = (
+            -cfg.gamma if cfg.two_player else cfg.gamma
+        )  # of the next player's values, for the one who moved
         self.search = registry.build("search", cfg.search, path="algo.search")
         self.noise = parts.stream("act")
         self.stores = {"policy": Box(0.0, 1.0, (int(spec.action.n),), np.float32)}
@@ -91,7 +93,7 @@ class MuZero(Agent):
         latent, reward = model.step(latent, action)
         logits, value = model.predict(latent)
         reward, value = model.scalar.mean(torch.stack([reward, value]))
-        return Node(latent, reward, torch.full_like(value, self.sign * self.cfg.gamma), logits, value)
+        return Node(latent, reward, torch.full_like(value, self.discount), logits, value)
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         cfg = self.cfg
@@ -126,13 +128,14 @@ class MuZero(Agent):
     def targets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """(returns, rewards, known), all [time, batch]. After a termination both are known to be 0 for ever."""
         there = batch["mask"]
-        goes_on = torch.cat([there[1:], torch.zeros_like(there[:1])]) > 0
         next_value = self.target(merged(batch["next_obs"], *there.shape)).view_as(there)
-        discount = self.sign * batch["discount"]
-        steps = (self.cfg.td_steps, self.cfg.td_lambda)
-        returns = n_step_returns(batch["reward"], discount, next_value, goes_on, *steps)
-        # past the end the last step is repeated
-        over = (1 - there) * batch["terminated"]
+        last = torch.cat([there[1:], torch.zeros_like(there[:1])]) == 0
+        known = (batch["reward"], next_value, batch["terminated"] > 0, last, self.discount)
+        if self.cfg.td_lambda is None:
+            returns = n_step(*known, self.cfg.td_steps)
+        else:
+            returns = td_lambda(*known, self.cfg.td_lambda)
+        over = (1 - there) * batch["terminated"]  # past the end the last step is repeated
         return returns * there, batch["reward"] * there, there + over
 
     def unroll(
