@@ -204,6 +204,9 @@ def test_every_key_changes_what_is_learned(algo: str, build: Build) -> None:
     dead, known = set(), dict(leaves({"algo": toy(algo)["algo"]}))
     for key, value in known.items():
         given = {needed: setting for needed, setting in GIVEN.get(key, {}).items() if needed in known}
+    dead, known = set(), dict(leaves(toy(algo)))
+    for key, value in leaves({"algo": toy(algo)["algo"]}):
+        given = {other: value for other, value in GIVEN.get(key, {}).items() if other in known}
         before = outcome(given) if given else plain
         if not key.endswith("name") and equal(before, outcome(given | {key: another(key, value)})):
             dead.add(f"{algo}: {key}")
