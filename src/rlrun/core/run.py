@@ -86,7 +86,7 @@ def evaluate(
     """
     run_path, name = locate(path)
     config = stored_config(run_path)
-    env_config = dataclasses.replace(config.env, kwargs=config.env.kwargs | (env_kwargs or {}))
+    env_config = dataclasses.replace(config.env, eval_kwargs=config.env.eval_kwargs | (env_kwargs or {}))
     config = dataclasses.replace(config, env=env_config)
     store = Store(run_path)
     snapshot = store.load(name or (BEST if BEST in store.names() else None))
