@@ -120,9 +120,7 @@ class Board(gym.Env):
         return int(self.np_random.choice(np.flatnonzero(self.rules.legal(self.stones))))
 
     def _view(self) -> dict[str, np.ndarray]:
-        legal = self.rules.legal(self.stones)
-        # where the board is full nobody moves, but a mask without a legal move would have no distribution
-        mask = legal if legal.any() else ~legal
+        mask = self.rules.legal(self.stones)
         return {
             "board": np.stack([self.stones == 1, self.stones == -1]).astype(np.int8),
             "action_mask": mask.astype(np.int8),

@@ -20,6 +20,7 @@ from rlrun.functional.returns import n_step, td_lambda
 from rlrun.functional.scalars import Plain, TwoHot
 from rlrun.functional.schedules import linear
 from rlrun.functional.search import Model, Node
+from rlrun.networks.choices import legal
 from rlrun.networks.inputs import merged
 from rlrun.networks.latent_model import LatentModel, scale_gradient
 from rlrun.registry import register
@@ -83,11 +84,9 @@ class MuZero(Agent):
         """(what the search asks, where it starts)."""
         latent = model.encode(obs)
         logits, value = model.predict(latent)
-        if isinstance(obs, dict) and "action_mask" in obs:
-            logits = logits.masked_fill(obs["action_mask"] == 0, -torch.inf)
         value = model.scalar.mean(value)
         none = torch.zeros_like(value)
-        return partial(self.follow, model), Node(latent, none, none, logits, value)
+        return partial(self.follow, model), Node(latent, none, none, legal(logits, obs), value)
 
     def follow(self, model: LatentModel, latent: Tensor, action: Tensor) -> Node:
         latent, reward = model.step(latent, action)
