@@ -79,6 +79,18 @@ def test_the_perfect_player_never_loses_and_begins_half_of_the_games():
     assert set(results) <= {-1.0, 0.0} and results.count(-1.0) > 60
 
 
+def test_an_opening_is_random_and_never_over():
+    env, stones = gym.make("rlrun/TicTacToe-v0", opening=7), []
+    env.reset(seed=0)
+    for _ in range(200):
+        board = env.reset()[0]["board"]
+        stones.append(int(board.sum()))
+        assert board[0].sum() <= board[1].sum() <= board[0].sum() + 1
+        full = [board[side].ravel()[TICTACTOE.lines()].all(1).any() for side in (0, 1)]
+        assert not any(full)
+    assert set(stones) == set(range(8))
+
+
 def test_who_moves_first_may_be_said():
     for first in (True, False):
         env = gym.make("rlrun/ConnectFour-v0", opponent="random", first=first)

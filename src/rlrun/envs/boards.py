@@ -7,6 +7,8 @@ the other's, and the legal moves. The reward is the mover's: 1 for a win, -1 for
   alternate in sign.
 - opponent=random or perfect: the reply belongs to the step, and the game is an ordinary task for one agent, which moves
   first in half of the games, or as `first` says. The perfect player draws among its best moves; small boards only.
+
+With opening=n a game starts with up to n moves at random, so that self-play sees more than what it thinks best.
 """
 
 from functools import cache
@@ -81,12 +83,14 @@ class Board(gym.Env):
         gravity: bool,
         opponent: Literal["none", "random", "perfect"] = "none",
         first: bool | None = None,
+        opening: int = 0,
     ):
         if opponent not in ("none", "random", "perfect"):
             raise ValueError(f"opponent must be none, random or perfect, not {opponent!r}")
         if not 1 < connect <= max(rows, columns):
             raise ValueError(f"connect={connect}: no such line fits on {rows} x {columns}")
-        self.rules, self.opponent, self.first = Rules(rows, columns, connect, gravity), opponent, first
+        self.rules, self.opponent = Rules(rows, columns, connect, gravity), opponent
+        self.first, self.opening = first, opening
         self.stones = self.rules.start()
         self.action_space = Discrete(self.rules.num_actions)
         self.observation_space = Dict(
@@ -95,7 +99,7 @@ class Board(gym.Env):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.stones = self.rules.start()
+        self._open(int(self.np_random.integers(self.opening + 1)))
         first = self.np_random.random() < 0.5 if self.first is None else self.first
         if self.opponent != "none" and not first:
             self._move(self._reply())
@@ -110,6 +114,15 @@ class Board(gym.Env):
             reward = -lost
         return self._view(), reward, over, False, {}
 
+    def _open(self, moves: int) -> None:
+        """Start a game with moves at random, once more where they end it."""
+        self.stones, over = self.rules.start(), False
+        for _ in range(moves):
+            if not over:
+                _, over = self._move(self._random())
+        if over:
+            self._open(moves)
+
     def _move(self, action: int) -> tuple[float, bool]:
         self.stones, reward, over = self.rules.play(self.stones, action)
         return reward, over
@@ -117,6 +130,9 @@ class Board(gym.Env):
     def _reply(self) -> int:
         if self.opponent == "perfect":
             return int(self.np_random.choice(best_moves(self.rules, self.stones.tobytes())[1]))
+        return self._random()
+
+    def _random(self) -> int:
         return int(self.np_random.choice(np.flatnonzero(self.rules.legal(self.stones))))
 
     def _view(self) -> dict[str, np.ndarray]:

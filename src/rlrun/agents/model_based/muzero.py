@@ -42,6 +42,7 @@ class MuZero(Agent):
         latent_size: PositiveInt
         support: PositiveInt | None
         value_coef: PositiveFloat
+        reward_coef: PositiveFloat
         gradient_scale: PositiveFraction
         learning_rate: PositiveFloat
         anneal_learning_rate: bool
@@ -117,7 +118,8 @@ class MuZero(Agent):
     def update_model(self, batch: Batch, policy: Tensor) -> tuple[Metrics, Tensor]:
         value_loss, reward_loss, policy_loss, error = self.unroll(batch, policy, *self.targets(batch))
         each = self.cfg.value_coef * value_loss + policy_loss
-        each = (each[0] + (each[1:].sum(0) + reward_loss.sum(0)) / self.cfg.unroll_steps) * batch["weight"]
+        later = each[1:].sum(0) + self.cfg.reward_coef * reward_loss.sum(0)
+        each = (each[0] + later / self.cfg.unroll_steps) * batch["weight"]
         norm = self.optim.step(each.mean())
         losses = {"value": value_loss, "reward": reward_loss, "policy": policy_loss}
         metrics = {f"{name}_loss": loss.detach().mean() for name, loss in losses.items()}
