@@ -52,10 +52,6 @@ class Stream(nn.Module):
         """Gumbel(0, 1): added to logits, the greatest is a draw from them."""
         return -(-self.uniform(*shape).clamp(min=1e-20).log()).log()
 
-    def gamma(self, alpha: float, *shape: int) -> Tensor:
-        """Gamma(alpha, 1): divided by their sum, they are Dirichlet(alpha)."""
-        return torch._standard_gamma(torch.full(shape, alpha, device=self.device), self.generator)
-
     def permutation(self, n: int) -> Tensor:
         return torch.randperm(n, generator=self.generator, device=self.device)
 

@@ -50,7 +50,7 @@ class PuctSearch(nn.Module):
 
     def explore(self, model: Model, root: Node, moves: Tensor, stream: Stream) -> Choice:
         """moves [batch]: how many this episode has seen."""
-        noise = stream.gamma(self.cfg.dirichlet_alpha, *root.logits.shape)
+        noise = stream.gamma(torch.full_like(root.logits, self.cfg.dirichlet_alpha))
         root = root._replace(logits=disturbed(root.logits, noise, self.cfg.dirichlet_fraction))
         best, policy = self.best(model, root)
         drawn = (policy.log() / self.temperature + stream.gumbel(*policy.shape)).argmax(-1)
