@@ -65,7 +65,6 @@ LEARNERS: dict[str, tuple[Values, int]] = {
     "openai_es": ({"algo.learning_rate": 0.2, "algo.std": 0.3, "algo.loop.episodes": 4, "env.num_envs": 64}, 60),
     "muzero": (MODEL, 200),
     "gumbel_muzero": (MODEL, 200),
-    "cem": ({"algo.population": 32, "env.num_envs": 32}, 12),
 }  # fmt: skip
 
 CRITICS: dict[str, Callable[[Any, Tensor], Tensor]] = {

@@ -48,11 +48,6 @@ class Agent(nn.Module):
         for needed, space in self.lacks(spec):
             name, found = type(self).__name__.lower(), " ".join(f"{space}".split())  # arrays come in several lines
             raise ConfigError(f"algo={name} needs {needed}; this environment has {found}, which is not supported")
-        name, needed, space = type(self).__name__.lower(), self.refuses(spec.action), spec.action
-        if not needed and not isinstance(spec.obs, self.observations):
-            needed, space = f"{self.observations.__name__} observations", spec.obs
-        if needed:
-            raise ConfigError(f"algo={name} needs {needed}; this environment has {space}, which is not supported")
         self.cfg, self.spec, self.stores = cfg, spec, dict[str, Space]()  # stores: extras of `act` that replay keeps
 
     @classmethod

@@ -86,6 +86,8 @@ class Script:
                 if id(tensor) not in self.names:
                     self._constant(tensor)
             new = [result for result in call.results if id(result) not in self.names]
+            if call.op.is_view and not new:  # a number made a tensor, as in x[-1] = 0, is its own result
+                continue
             if call.renames and new:
                 self.names[id(new[0])] = self.names[id(call.given[0])]
             elif call.op.is_view and all(map(self._is_constant, call.given)):
