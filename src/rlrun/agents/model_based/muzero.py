@@ -18,7 +18,6 @@ from rlrun.core.agent import Agent, kernel
 from rlrun.core.state import Optim, Target
 from rlrun.functional.returns import n_step, td_lambda
 from rlrun.functional.scalars import Plain, TwoHot
-from rlrun.functional.schedules import linear
 from rlrun.functional.search import Model, Node
 from rlrun.networks.choices import legal
 from rlrun.networks.inputs import merged
@@ -45,7 +44,7 @@ class MuZero(Agent):
         reward_coef: PositiveFloat
         gradient_scale: PositiveFraction
         learning_rate: PositiveFloat
-        anneal_learning_rate: bool
+        lr_schedule: dict[str, Any]
         weight_decay: NonNegativeFloat
         max_grad_norm: PositiveFloat | None
         target_tau: PositiveFraction
@@ -62,11 +61,11 @@ class MuZero(Agent):
         self.model = LatentModel(parts.torso, spec.action, cfg.latent_size, scalar)
         self.target = Target(self.model, cfg.target_tau)
         self.optim = Optim(
-            self.model.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay, max_grad_norm=cfg.max_grad_norm
-        )
-        self.discount = (
-            -cfg.gamma if cfg.two_player else cfg.gamma
-        )  # of the next player's values, for the one who moved
+            self.model.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay,
+            max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule,
+        )  # fmt: skip
+        # of what comes next, for the one who moved: the other player's gain is a loss
+        self.discount = -cfg.gamma if cfg.two_player else cfg.gamma
         self.search = registry.build("search", cfg.search, path="algo.search")
         self.noise = parts.stream("act")
         self.stores = {"policy": Box(0.0, 1.0, (int(spec.action.n),), np.float32)}
@@ -98,8 +97,7 @@ class MuZero(Agent):
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         cfg = self.cfg
         self.search.anneal(ctx.progress)
-        if cfg.anneal_learning_rate:
-            self.optim.learning_rate.fill_(linear(cfg.learning_rate, 0.0, ctx.progress))
+        self.optim.tick(ctx.progress)
         metrics, error = self.update_model(batch, self.reanalyzed(batch))
         self.target.track_every(cfg.target_every, ctx.updates + 1)
         return metrics, error
