@@ -68,3 +68,32 @@ def test_bad_input_is_one_line(run: Path, words: list[str], line: str, capsys: A
     assert main(["eval", str(run), *words]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(line) and err.count("\n") == 1
+
+
+def test_an_agent_that_adapts_is_recorded_in_the_episodes_that_count(
+    capsys: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    minari = pytest.importorskip("minari")
+    small = ["env.num_envs=2", "env.max_episode_steps=5", "trainer.total_steps=1", "trainer.eval_episodes=1"]
+    words = ["algo=maml", "env=PointGoal", "preset=none", *small, "logger.console=false", "network.hidden=[8]"]
+    assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
+    _, result = evaluate(capsys, tmp_path / "run", "episodes=3", f"record={tmp_path / 'goals-v0'}")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    recorded = [episode.rewards.sum() for episode in minari.load_dataset("goals-v0").iterate_episodes()]
+    assert sorted(recorded) == pytest.approx(sorted(result["returns"]))
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("record={}/pulls-v0", "error: record: rlrun/BernoulliBandit-v0 steps all its environments at once"),
+        ("video=true", "error: env.kwargs.render_mode=rgb_array: rlrun/BernoulliBandit-v0 draws no pictures"),
+    ],
+)
+def test_what_cannot_be_watched_says_so_in_one_line(word: str, line: str, capsys: Any, tmp_path: Path) -> None:
+    words = ["algo=ucb", "env=BernoulliBandit", "trainer.total_steps=8", "logger.console=false"]
+    assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
+    capsys.readouterr()
+    assert main(["eval", str(tmp_path / "run"), word.format(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith(line) and err.count("\n") == 1

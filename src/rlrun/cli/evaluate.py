@@ -78,6 +78,9 @@ class Watcher:
         self.written: dict[str, Any] = {}
 
     def __call__(self, env: "VectorEnv", path: Path, config: "RunConfig", snapshot: "Snapshot") -> None:
+        if env.pool is None and (self.films or self.record):
+            key = "video" if self.films else "record"
+            raise ConfigError(f"{key}: {env.name} steps all its environments at once; none can be watched by itself")
         if self.films:
             self._film(env, path, snapshot)
         if self.record is not None:
@@ -122,7 +125,8 @@ def table(result: dict[str, Any]) -> list[str]:
     """Returns and lengths, one row each."""
     import numpy as np
 
-    lines = [f"{result['run']}, {result['snapshot']} (step {result['step']:,}), {result['episodes']} episodes"]
+    count = result["episodes"]
+    lines = [f"{result['run']}, {result['snapshot']} (step {result['step']:,}), {count} episode{'s' * (count != 1)}"]
     lines.append(f"{'':8}{'mean':>12}{'std':>12}{'median':>12}{'min':>12}{'max':>12}")
     for name in ("returns", "lengths"):
         x = np.array(result[name], float)

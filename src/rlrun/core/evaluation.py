@@ -57,13 +57,14 @@ def play(
     episodes: int,
     explore: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
+    watch: Callable[[], object] = lambda: None,
 ) -> list[Played]:
     """`episodes` episodes, after those in which an agent that adapts to its task has explored.
 
-    The environments must end by themselves.
-    Raises EvaluationInterruptedError.
+    `watch` is called in between. The environments must end by themselves. Raises EvaluationInterruptedError.
     """
     policy: Any = adapted(agent, addons, env) if isinstance(agent, MetaAgent) else agent
+    watch()
     num_envs = env.spec.num_envs
     owed = shares(episodes, num_envs)
     played: list[Played] = []

@@ -82,7 +82,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Episodes of a run's best snapshot (else its latest), or of the snapshot that `path` names.
 
-    `watch` sees the environments before the first reset.
+    `watch` sees the environments before the first of these episodes.
     """
     run_path, name = locate(path)
     config = stored_config(run_path)
@@ -96,8 +96,7 @@ def evaluate(
         agent, addons = build_agent(config, env.spec, device)
         load_part(agent, snapshot.state, "agent")
         load_part(addons, snapshot.state, "addons")
-        watch(env, run_path, config, snapshot)
-        played = play(agent, addons, env, episodes, explore)
+        played = play(agent, addons, env, episodes, explore, watch=lambda: watch(env, run_path, config, snapshot))
     finally:
         env.close()
     about = {"run": str(run_path), "snapshot": snapshot.name, "step": snapshot.step, "episodes": episodes}

@@ -91,6 +91,8 @@ def recipe(cfg: EnvConfig) -> Recipe:
         wrapper = lookup("wrapper", name)
         wrappers.append((wrapper, parse(wrapper.Config, settings, f"env.wrappers.{name}")))
     kwargs, instance_seed = dict(cfg.kwargs), cfg.instance_seed
+    if "render_mode" in kwargs:
+        _check_draws(spec, kwargs["render_mode"])
     if instance_seed is not None and _takes(spec, "instance_seed"):
         kwargs["instance_seed"], instance_seed = instance_seed, None
     made = Recipe(spec, kwargs, tuple(wrappers), cfg.max_episode_steps, instance_seed, os.getpid())
@@ -177,9 +179,20 @@ def _extra(spec: EnvSpec) -> str | None:
 
 
 def _takes(spec: EnvSpec, name: str) -> bool:
-    entry = spec.entry_point or spec.vector_entry_point
-    creator = load_env_creator(entry) if isinstance(entry, str) else entry
+    creator = _creator(spec)
     return creator is not None and name in inspect.signature(creator).parameters
+
+
+def _check_draws(spec: EnvSpec, mode: Any) -> None:
+    """ConfigError where the environment's class says that it does not; a function says nothing."""
+    metadata = getattr(_creator(spec), "metadata", None)
+    if mode is not None and metadata is not None and mode not in metadata.get("render_modes", ()):
+        raise ConfigError(f"env.kwargs.render_mode={mode}: {spec.id} draws no pictures of this kind")
+
+
+def _creator(spec: EnvSpec) -> Any:
+    entry = spec.entry_point or spec.vector_entry_point
+    return load_env_creator(entry) if isinstance(entry, str) else entry
 
 
 def _line(error: Exception) -> str:
