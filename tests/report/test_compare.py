@@ -9,6 +9,7 @@ from made_runs import make_run
 from rlrun.report.compare import BASELINE, compare, differences, joined, method, rivals
 from rlrun.report.figures import pairs
 from rlrun.report.runs import read
+from rlrun.report.tables import at_steps
 
 
 def test_runs_are_put_together_by_algorithm_and_environment(tmp_path: Path) -> None:
@@ -99,3 +100,10 @@ def test_pairs_put_the_likelier_winner_first(tmp_path: Path) -> None:
     make_run(tmp_path / "b", {100: 2.0}, algo="sac")
     ((x, y, chance, ends),) = pairs(compare(read([tmp_path])[0]))
     assert (x, y, chance) == ("sac", "ppo", 1.0) and np.isnan(ends).all()
+
+
+def test_steps_that_no_method_had_reached_make_no_row_unless_asked_for(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {60: 1.0, 100: 2.0})
+    found = compare(read([tmp_path])[0])
+    assert [row[1] for row in at_steps(found).rows] == ["75", "100"]
+    assert [row[1:] for row in at_steps(found, [25, 60]).rows] == [["25", ""], ["60", "1.000"]]

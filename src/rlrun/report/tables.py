@@ -71,7 +71,8 @@ def at_steps(comparison: Comparison, steps: Sequence[int] = ()) -> Table:
                 reached = name in cells and step <= cells[name].horizon
                 found = [one.at(step) for one in cells[name].counted] if reached else [np.nan]
                 row.append("" if np.isnan(found).any() else number(float(iqm(found))))
-            rows.append(row)
+            if steps or any(row[2:]):
+                rows.append(row)
     header = ("environment", "step", *comparison.methods)
     note = "IQM of the last evaluation up to that step."
     return Table("steps", "Score at given steps", header, rows, range(1, len(header)), note)
