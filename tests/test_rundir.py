@@ -246,3 +246,8 @@ def test_a_look_at_the_holder_keeps_no_run_from_starting():
         let_go.start()
         RunDir.open(path).release()
         let_go.join()
+
+
+def test_a_name_that_no_disk_takes_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^run_dir=n+: File name too long$"):
+        RunDir.create({"run_dir": "n" * 300})

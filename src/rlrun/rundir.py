@@ -39,9 +39,9 @@ class RunDir:
         if config.get("run_dir") is None:
             return cls._create_named(config["name"], config["seed"])
         path = Path(config["run_dir"])
-        _refuse_run(path)
-        is_ours = not path.exists()
         try:
+            _refuse_run(path)
+            is_ours = not path.exists()
             path.mkdir(parents=True, exist_ok=True)
             foreign = [entry.name for entry in path.iterdir() if not entry.name.startswith((LOCK, TEMPORARY))]
         except OSError as error:
@@ -198,6 +198,8 @@ def read_config(path: Path) -> dict[str, Any]:
         if len(text) > CONFIG_LIMIT:
             raise ConfigError(f"{path}: larger than {CONFIG_LIMIT} bytes")
         values = yaml.load(text, Loader)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"{path.parent}: not a run (it has no {path.name})") from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:

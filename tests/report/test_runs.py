@@ -84,6 +84,7 @@ def test_what_is_no_run_is_named_and_the_rest_is_read(
     assert [run.path.name for run in runs] == ["good"]
     assert skipped.path == tmp_path / "bad"
     assert reason in skipped.reason and "\n" not in skipped.reason
+    assert "bad" not in skipped.reason, "its path stands before the reason"
 
 
 def test_empty_foreign_and_absent_folders_are_named(tmp_path: Path) -> None:

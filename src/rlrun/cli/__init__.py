@@ -60,6 +60,8 @@ def _told(error: Exception) -> int:
     if isinstance(error, BrokenPipeError):  # the reader of `rlrun list | head` has left
         sys.stderr.close()
         return 0
+    if isinstance(error, OSError) and error.filename is not None:
+        error = RlrunError(f"{error.filename}: {error.strerror}")
     if not isinstance(error, RlrunError):
         raise error
     for line in str(error).splitlines():

@@ -35,7 +35,7 @@ RULES: dict[str, settings.Rule] = {
     "by": ("keys of the config, with commas", lambda value: isinstance(value, str)),
     "baseline": settings.TEXT,
     "steps": ("whole numbers, with commas", lambda value: _whole(value) is not None),
-    "score": settings.TEXT,
+    "score": ("a key of metrics.jsonl", lambda value: isinstance(value, str) and bool(value)),
 }
 
 
@@ -69,12 +69,16 @@ def build(places: Sequence[str], given: dict[str, Any], command: str) -> "Report
 
     by, score = _names(given.get("by", "")), given.get("score", SCORE)
     runs, skipped = _read(places)
-    unknown = [key for key in by if all(lookup(key, run.config) is ABSENT for run in runs)]
+    unknown = [f"by={key}" for key in by if all(lookup(key, run.config) is ABSENT for run in runs)]
+    if "score" in given and all(run.last(score) is None for run in runs):
+        unknown.append(f"score={score}")
     if unknown:
-        raise ConfigError(*[f"by={key}: no run has this key" for key in unknown])
+        raise ConfigError(*[f"{word}: no run has this key" for word in unknown])
     theirs, lost = _read(_names(given["baseline"])) if "baseline" in given else ([], [])
     held = {run.path.resolve() for run in theirs}
     runs = [run for run in runs if run.path.resolve() not in held]
+    if not runs:
+        raise ConfigError(f"baseline={given['baseline']}: holds every run, and leaves none to compare with")
     comparison = joined(compare(runs, by, score), compare(theirs, by, score, BASELINE))
     steps = _whole(given.get("steps", "")) or []
     return Report(comparison, [*runs, *theirs], [*skipped, *lost], score, by, steps, command)

@@ -30,8 +30,9 @@ def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -
         if key.startswith(f"{open_keys}.") or (open_keys == "*" and "." in key):
             settings[key] = value
         elif key not in rules:
-            known = [*rules, *([f"{open_keys}.<key>"] if open_keys else [])]
-            faults.append(f"{key}: unknown key{check.nearest(key, rules)} (there are: {', '.join(known)})")
+            known = ", ".join([*rules, *([f"{open_keys}.<key>".replace("*", "<section>")] if open_keys else [])])
+            there_are = f"there are: {known}" if known else "there are none here"
+            faults.append(f"{key}: unknown key{check.nearest(key, rules)} ({there_are})")
         elif not rules[key][1](value):
             faults.append(f"{key}={text}: must be {rules[key][0]}")
         else:

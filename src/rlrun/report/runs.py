@@ -96,7 +96,7 @@ def read(places: Iterable[Path]) -> tuple[list[Run], list[Skipped]]:
                     raise ConfigError(reason)
                 runs.append(_read_run(path))
             except ConfigError as error:
-                skipped.append(Skipped(path, error.faults[0].removeprefix(f"{path}: ")))
+                skipped.append(Skipped(path, error.faults[0].removeprefix(f"{path}: ").removeprefix(f"{path}/")))
     return runs, skipped
 
 
