@@ -80,14 +80,13 @@ def play(
         reward = step.reward.cpu().numpy().astype(np.float64)
         running_return += weight * (reward if reward.ndim == 1 else reward.sum(1))
         running_length += weight.astype(np.int64)
-        over = (step.terminated | step.truncated).cpu().numpy()
-        for i in np.flatnonzero(over):
+        ended = step.terminated | step.truncated
+        for i in np.flatnonzero(ended.cpu().numpy()):
             if owed[i] and weight[i]:  # else the episode was dropped, and is played again
                 owed[i] -= 1
                 success = step.info.get("success", {}).get(i)
                 played.append(Played(float(running_return[i]), int(running_length[i]), success))
             running_return[i] = running_length[i] = 0
         obs = step.obs
-        carry = {name: value for name, value in extras.items() if name.startswith("carry.")}
-        carry["first"] = step.terminated | step.truncated
+        carry = {name: value for name, value in extras.items() if name.startswith("carry.")} | {"first": ended}
     return played
