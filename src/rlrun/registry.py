@@ -22,13 +22,14 @@ _loaded: set[str] = set()
 
 
 def register(group: str, name: str) -> Callable[[T], T]:
-    """Class decorator: `@register("algo", "sac")`. The class carries its `Config`."""
+    """Class decorator: `@register("algo", "sac")`. The class carries its `Config`, and from now on its name."""
 
     def add(cls: T) -> T:
         known = _registry.setdefault(group, {}).setdefault(name, cls)
         if known is not cls and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ValueError(f"{group} {name!r} is registered twice: {known.__module__} and {cls.__module__}")
         _registry[group][name] = cls
+        cls.registered = name  # type: ignore[attr-defined]
         return cls
 
     return add

@@ -185,7 +185,7 @@ def test_value_iteration_equals_the_solution_of_the_linear_equations():
 
 
 def test_boxes_need_to_be_discretised(build):
-    with pytest.raises(ConfigError, match="needs Discrete observations"):
+    with pytest.raises(ConfigError, match="algo=q_learning needs Discrete observations"):
         build(toy("q_learning", **{"env.id": "CartPole-v1"}))
     wrap = {"bins": 3, "low": [-2.4, -3.0, -0.2, -3.0], "high": [2.4, 3.0, 0.2, 3.0]}
     loop = build(toy("q_learning", **{"env.id": "CartPole-v1", "env.wrappers": {"discretize": wrap}}))

@@ -38,6 +38,7 @@ class Agent(nn.Module):
     """An update rule with its networks. All its state is in the module tree, so snapshots need no list."""
 
     Config: ClassVar[type]
+    registered: ClassVar[str] = "?"  # the name in configs, set by @register
     actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Space  # action spaces the algorithm is defined for
     observations: ClassVar[type[Space]] = Space  # and the observation space
     remembers: ClassVar[bool] = False  # whether it takes recurrent networks: it returns and learns with `parts.memory`
@@ -46,7 +47,7 @@ class Agent(nn.Module):
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):
         super().__init__()
         for needed, space in self.lacks(spec):
-            name, found = type(self).__name__.lower(), " ".join(f"{space}".split())  # arrays come in several lines
+            name, found = self.registered, " ".join(f"{space}".split())  # arrays come in several lines
             raise ConfigError(f"algo={name} needs {needed}; this environment has {found}, which is not supported")
         self.cfg, self.spec, self.stores = cfg, spec, dict[str, Space]()  # stores: extras of `act` that replay keeps
 
