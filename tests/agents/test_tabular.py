@@ -20,7 +20,7 @@ from rlrun.functional.tabular import move, random_argmax, value_iteration
 from rlrun.types import Context, Spec
 
 VALUES = {
-    "gamma": 0.5, "learning_rate": 0.25, "anneal_learning_rate": False, "double": False, "initial_value": 0.0,
+    "gamma": 0.5, "learning_rate": 0.25, "lr_schedule": {}, "double": False, "initial_value": 0.0,
     "epsilon": {"name": "linear", "start": 0.2, "end": 0.2, "fraction": 1.0},
 }  # fmt: skip
 CTX = Context(0, 0, 0.0)
@@ -190,3 +190,11 @@ def test_boxes_need_to_be_discretised(build):
     wrap = {"bins": 3, "low": [-2.4, -3.0, -0.2, -3.0], "high": [2.4, 3.0, 0.2, 3.0]}
     loop = build(toy("q_learning", **{"env.id": "CartPole-v1", "env.wrappers": {"discretize": wrap}}))
     assert train(loop, 30).agent.q.shape == (1, 81, 2)
+
+
+def test_the_rate_falls_with_the_run():
+    learner, seen = agent(QLearning, lr_schedule={"linear": {}}), []
+    for progress in (0.0, 0.5, 0.75):
+        learner.update(rollout((0, 1, 1.0, 1, False, False)), Context(0, 0, progress))
+        seen.append(learner.rate.item())
+    assert seen == [0.25, 0.125, 0.0625]

@@ -14,8 +14,8 @@ from rlrun import registry
 from rlrun.buffers.rollout import index
 from rlrun.config.schema import Fraction, PositiveFraction, config
 from rlrun.core.agent import Agent, kernel
+from rlrun.core.schedule import Schedule
 from rlrun.functional.returns import td_target
-from rlrun.functional.schedules import linear
 from rlrun.functional.tabular import move, random_argmax
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
@@ -30,7 +30,7 @@ class QLearning(Agent):
     class Config:
         gamma: Fraction
         learning_rate: PositiveFraction
-        anneal_learning_rate: bool
+        lr_schedule: dict[str, Any]
         double: bool
         initial_value: float
         epsilon: dict[str, Any]
@@ -47,6 +47,7 @@ class QLearning(Agent):
         self.schedule = registry.build("epsilon", cfg.epsilon, path="algo.epsilon")
         self.register_buffer("epsilon", torch.tensor(self.schedule(Context(0, 0, 0.0))))
         self.register_buffer("rate", torch.tensor(cfg.learning_rate))
+        self.lr_schedule = Schedule(cfg.learning_rate, cfg.lr_schedule) if cfg.lr_schedule else None
         self.act_noise = parts.stream("act")
         self.coins = parts.stream("tables")
 
@@ -66,10 +67,9 @@ class QLearning(Agent):
         return obs - int(self.spec.obs.start)
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
-        cfg = self.cfg
         self.epsilon.fill_(self.schedule(ctx))
-        if cfg.anneal_learning_rate:
-            self.rate.fill_(linear(cfg.learning_rate, 0.0, ctx.progress))
+        if self.lr_schedule is not None:
+            self.rate.fill_(self.lr_schedule(ctx.progress))
         for t in range(len(rollout["reward"])):
             metrics = self.learn(index(rollout, t))
         return metrics | {"epsilon": self.epsilon.clone()}
