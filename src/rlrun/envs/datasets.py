@@ -1,6 +1,6 @@
 """Classification as a bandit: a row of a table is seen, a class is chosen, only its reward is told."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from rlrun.envs.bandits import OneStep
+from rlrun.envs.downloads import fetched
 from rlrun.envs.state import Tree
 from rlrun.envs.tables import load
 
@@ -19,6 +20,8 @@ class DatasetBandit(OneStep):
         self,
         num_envs: int,
         path: str | None = None,
+        download: bool = False,
+        source: Mapping[str, str] | None = None,
         label: str | int = -1,
         header: bool = True,
         separator: str | None = ",",
@@ -26,8 +29,10 @@ class DatasetBandit(OneStep):
         missing: str | None = None,
         normalize: bool = True,
     ):
+        if path is None and download and source:
+            path = str(fetched(**source))
         if path is None:
-            raise ValueError("path: which file is to be read?")
+            raise ValueError("path: which file is to be read?" + (" (download=true fetches it)" if source else ""))
         self.table = load(
             path, label, header=header, separator=separator, drop=tuple(drop), missing=missing, normalize=normalize
         )
