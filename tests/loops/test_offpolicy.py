@@ -30,6 +30,17 @@ def test_updates_keep_pace_with_the_steps_since_the_warm_up(
         assert loop.updates == int(max(0, loop.steps - warmup) * Fraction(str(per_step)))
 
 
+def test_updates_may_come_in_bursts(build: Build) -> None:
+    """As a bandit of 20 train epochs after every 20 pulls, from pull 10 on."""
+    changes = {"env.num_envs": 2, "algo.loop.warmup_steps": 10, "algo.loop.updates_per_step": 1.0}
+    loop = build(toy("dqn", **changes, **{"algo.loop.update_every": 20}))
+    done = []
+    for _ in range(30):
+        loop.tick()
+        done.append(loop.updates)
+    assert done == 14 * [0] + 10 * [20] + 6 * [40]
+
+
 def test_what_is_owed_waits_until_something_can_be_sampled(build: Build) -> None:
     loop = build(toy("dqn", **{"algo.loop.warmup_steps": 0, "algo.loop.updates_per_step": 1.0}))
     can_sample = False

@@ -23,6 +23,7 @@ class OffPolicy(Loop):
         warmup_steps: NonNegativeInt
         warmup_policy: Warmup
         updates_per_step: PositiveFloat
+        update_every: PositiveInt
         batch_size: PositiveInt
 
     def __init__(self, *parts: Any):
@@ -72,8 +73,10 @@ class OffPolicy(Loop):
         return metrics
 
     def updates_due(self) -> int:
-        """Updates still owed for the steps since the warm-up; none before there is anything to sample."""
-        owed = int(max(0, self.steps - self.cfg.warmup_steps) * self.cfg.updates_per_step) - self.updates
+        """Updates still owed for the steps between the warm-up and the last burst that is due; none before there is
+        anything to sample."""
+        steps = max(0, self.steps - self.cfg.warmup_steps) // self.cfg.update_every * self.cfg.update_every
+        owed = int(steps * self.cfg.updates_per_step) - self.updates
         return owed if len(self.buffer) else 0
 
     def uniform_action(self) -> Tensor:
