@@ -23,8 +23,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "networks": ("networks", "functional", "config.schema", "registry", "types", "errors"),
     "buffers": ("buffers", "core.random", "networks.inputs", "config.schema", "registry", "types", "errors"),
     "agents": (
-        "agents", "core.agent", "core.state", "core.schedule", "core.random", "functional", "networks", "buffers.rollout",
-        "config.schema", "registry", "types", "errors",
+        "agents", "core.agent", "core.state", "core.schedule", "core.random", "functional", "networks",
+        "buffers.rollout", "config.schema", "registry", "types", "errors",
     ),
     "loops": ("loops", "core", "buffers", "networks.choices", "config.schema", "registry", "types", "errors"),
     "addons": ("addons", "core", "functional", "networks", "buffers", "config.schema", "registry", "types", "errors"),
