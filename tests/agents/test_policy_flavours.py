@@ -9,6 +9,7 @@ from toys import toy, train
 
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
 from rlrun.types import Batch
 
 Build = Callable[..., Loop]
@@ -59,6 +60,11 @@ def grads(agent: Any, batch: Batch) -> torch.Tensor:
     agent.optim.apply = taken.append
     agent.update_minibatch(batch)
     return taken[0]
+
+
+def test_vtrace_evaluates_with_no_smaller_ratios_than_it_traces_with(build: Build) -> None:
+    with pytest.raises(ConfigError, match=r"algo\.rho_clip=0\.5: must be at least algo\.c_clip"):
+        build(toy("vtrace", **{"algo.rho_clip": 0.5}))
 
 
 @pytest.mark.parametrize(("ratio", "moves"), [(1.0, True), (1.5, False)])

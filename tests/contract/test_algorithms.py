@@ -37,7 +37,7 @@ OTHER: Values = {
     "algo.critic": ("split", "joint"),
     "algo.loop.lag": (1, 2),
     "algo.loop.min_rollouts": 5,
-    "algo.rho_clip": 0.5,
+    "algo.rho_clip": 2.0,
     "algo.c_clip": 0.5,
     "algo.clip_range": 0.001,
     "algo.clip_range_end": 0.001,

@@ -9,6 +9,7 @@ from torch import Tensor
 from rlrun.agents.policy.a2c import A2C
 from rlrun.buffers.rollout import flat
 from rlrun.config.schema import PositiveFloat, config
+from rlrun.errors import ConfigError
 from rlrun.functional.returns import vtrace
 from rlrun.registry import register
 from rlrun.types import Batch
@@ -20,6 +21,11 @@ class VTrace(A2C):
     class Config(A2C.Config):
         rho_clip: PositiveFloat
         c_clip: PositiveFloat
+
+    def __init__(self, cfg, spec, parts):
+        if cfg.rho_clip < cfg.c_clip:
+            raise ConfigError(f"algo.rho_clip={cfg.rho_clip}: must be at least algo.c_clip, which is {cfg.c_clip}")
+        super().__init__(cfg, spec, parts)
 
     def estimate(self, rollout: Batch, value: Tensor, next_value: Tensor, done: Tensor) -> tuple[Tensor, Tensor]:
         log_prob = self.policy(flat(rollout["obs"])).log_prob(flat(rollout["action"])).view(value.shape)
