@@ -97,6 +97,14 @@ def test_a_reset_keeps_the_weights_and_fills_the_buffer_again(refill: Any, algo:
     assert (loop.batch["index"] >= 2 * stored).all(), "nothing from before"
 
 
+def test_a_reset_explores_as_at_the_start(build: Build) -> None:
+    loop: Any = build(toy("dqn", **{"algo.epsilon.start": 0.9, "algo.epsilon.end": 0.1}))
+    train(loop, 6)
+    assert loop.agent.epsilon < 0.9
+    loop.reset("agent")
+    assert loop.agent.epsilon == pytest.approx(0.9)
+
+
 def test_what_is_stored_is_what_was_seen_done_and_got(build: Build) -> None:
     loop = build(toy("sac", **{"algo.buffer.capacity": 1000, "algo.loop.warmup_steps": 6}))
     seen = []

@@ -50,7 +50,7 @@ class Loop(nn.Module):
         self.steps = self.updates = 0
         self.episodes, self.successes = [], []
         for module in self.modules():
-            if isinstance(module, Schedule):
+            if isinstance(module, Schedule | Agent):
                 module.rewind()
         self.begin()
 

@@ -61,8 +61,12 @@ class DQN(Agent):
         self.optim = Optim(
             self.q.parameters(), cfg.learning_rate, max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule
         )
-        self.register_buffer("epsilon", torch.tensor(self.schedule(Context(0, 0, 0.0))))
+        self.register_buffer("epsilon", torch.zeros(()))
+        self.rewind()
         self.act_noise, self.update_noise = parts.stream("act"), parts.stream("update")
+
+    def rewind(self) -> None:
+        self.epsilon.fill_(self.schedule(Context(0, 0, 0.0)))
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
