@@ -44,6 +44,7 @@ class SAC(Agent):
         critic_learning_rate: PositiveFloat
         temperature_learning_rate: PositiveFloat
         lr_schedule: dict[str, Any]
+        max_grad_norm: PositiveFloat | None
         temperature: PositiveFloat
         learn_temperature: bool
         target_entropy: float | None
@@ -54,8 +55,9 @@ class SAC(Agent):
         self.target_critic = Target(self.critic, cfg.tau)
         self.log_temperature = nn.Parameter(torch.tensor(cfg.temperature).log())
         self.target_entropy = target_entropy if cfg.target_entropy is None else cfg.target_entropy
-        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
-        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
+        options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
+        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)
+        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, **options)
         self.temperature_optim = Optim([self.log_temperature], cfg.temperature_learning_rate)
         self.act_noise, self.update_noise = parts.stream("act"), parts.stream("update")
 
