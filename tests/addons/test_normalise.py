@@ -79,6 +79,17 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None
     assert done.any() and scaled.dtype == torch.float32
 
 
+def test_a_row_that_is_no_transition_moves_no_scale() -> None:
+    plain, other = (NormaliseRewards(SPEC, 0.9) for _ in range(2))
+    obs, reward = torch.zeros(3, 2), torch.tensor([1.0, 2.0, 3.0])
+    for addon in (plain, other):
+        addon.collect(step_of(obs, reward, torch.ones(3, dtype=torch.bool)))
+    other.collect(step_of(obs, torch.zeros(3))._replace(weight=torch.zeros(3)))
+    for addon in (plain, other):
+        addon.update({}, CONTEXT)
+    assert torch.equal(plain.live.var, other.live.var) and other.live.count == 3
+
+
 def test_the_first_rewards_are_scaled_by_themselves() -> None:
     addon = NormaliseRewards(SPEC, 0.0)
     reward = torch.tensor([100.0, 200.0, 300.0])

@@ -21,7 +21,7 @@ class NormaliseRewards(Addon):
 
     def collect(self, step: Step) -> None:
         self.returns.mul_(self.gamma).add_(step.reward)
-        self.pending.add(self.returns)
+        self.pending.add(self.returns[step.weight > 0])
         self.returns.mul_(~(step.terminated | step.truncated))
 
     def relabel(self, batch: Batch) -> Batch:
