@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rlrun.cli import COMMANDS
 from rlrun.config import sources
 from rlrun.config.jobs import jobs
 
@@ -14,6 +15,8 @@ HOMES = (ROOT, ROOT / "src/rlrun")
 PAGE = (ROOT / "docs/systems.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]
 ROWS = [row for row in ROWS if row[0] != "id"]
+GROUPS = sources.groups([sources.CONF])
+KEYS = {key.rpartition(".")[2] for file in sources.CONF.glob("**/*.yaml") for key in sources.notes(file).meanings}
 
 
 def quoted(cell: str) -> list[str]:
@@ -21,23 +24,35 @@ def quoted(cell: str) -> list[str]:
 
 
 def test_every_system_has_one_row_of_five_cells() -> None:
-    assert len(ROWS) >= 41 and all(len(row) == 5 and all(row) for row in ROWS)
+    assert len(ROWS) >= 41 and all(len(row) == 5 for row in ROWS)
     ids = [row[0] for row in ROWS]
     assert sorted(ids) == sorted(set(ids))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
 def test_a_system_is_where_the_page_says(row: list[str]) -> None:
-    _, _, where, names, command = row
-    assert quoted(where) and quoted(names)
+    _, _, where, names, shown = row
+    assert quoted(where) and quoted(shown)
     for path in quoted(where):
-        assert any((home / path).exists() for home in HOMES), path
+        assert "/" not in path or any((home / path).exists() for home in HOMES), path
     for name in quoted(names):
-        group, _, option = name.partition("=")
-        assert option in sources.options(group, [sources.CONF]), name
-    (words,) = map(shlex.split, quoted(command))
-    if words[0] == "python":
-        assert (ROOT / words[1]).is_file()
-    else:
-        assert words[:2] == ["rlrun", "train"]
-        jobs(words[2:])
+        key, is_choice, option = name.partition("=")
+        if is_choice and key in GROUPS:
+            assert option in GROUPS[key], name
+        else:
+            assert key.rpartition(".")[2] in {"*", *KEYS, *GROUPS["network"]}, name
+    for proof in quoted(shown):
+        if "/" in proof or " " in proof:
+            shows(*shlex.split(proof))
+
+
+def shows(word: str, *words: str) -> None:
+    """A script, a test, or a command that composes."""
+    if word == "rlrun":
+        assert words[0] in COMMANDS
+        if words[0] == "train":
+            jobs(list(words[1:]))
+        return
+    file, _, test = (words[0] if word == "python" else word).partition("::")
+    assert (ROOT / file).exists(), file
+    assert f"def {test}(" in (ROOT / file).read_text() if test else True, test
