@@ -54,3 +54,8 @@ class Context:
     env_steps: int  # transitions seen
     progress: float  # env_steps over the horizon of the schedules, 0 to 1
     data: Any = None  # read access to the run's buffer: all(), sample(n), read(ids); None without one
+
+
+def carried(extras: Batch, first: "Tensor") -> Batch:
+    """What the next `act` is given beside the observation: `first`, and of these extras those named `carry.*`."""
+    return {name: value for name, value in extras.items() if name.startswith("carry.")} | {"first": first}

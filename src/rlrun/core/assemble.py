@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from typing import Any
 
 import torch
 
@@ -44,7 +45,7 @@ def build_loop(config: RunConfig) -> Loop:
 
 
 def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Agent, Addons]:
-    values = {key: value for key, value in config.algo.items() if key not in ("loop", "buffer")}
+    values = agent_values(config)
     with torch.random.fork_rng(devices=[]), device:
         torch.manual_seed(seed_for(config.seed, "weights"))
         addons = Addons(normalisers(config.env.normalize, spec, values.get("gamma")))
@@ -62,10 +63,14 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
     return agent, addons
 
 
+def agent_values(config: RunConfig) -> dict[str, Any]:
+    """The section `algo` without what stands beside the agent."""
+    return {key: value for key, value in config.algo.items() if key not in ("loop", "buffer")}
+
+
 def check_ranges(config: RunConfig) -> None:
     """Every part's values against its Config, all faults at once."""
-    algo = {key: value for key, value in config.algo.items() if key not in ("loop", "buffer")}
-    sections = [("algo", algo, "algo"), ("network", config.network, "network")]
+    sections = [("algo", agent_values(config), "algo"), ("network", config.network, "network")]
     # a section that has a name is a part, built by the loop or the agent
     sections += [
         (part, own, f"algo.{part}") for part, own in config.algo.items() if isinstance(own, dict) and "name" in own

@@ -9,6 +9,7 @@ import torch
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.meta import MetaAgent, adapted
+from rlrun.types import carried
 
 
 class Played(NamedTuple):
@@ -87,6 +88,5 @@ def play(
                 success = step.info.get("success", {}).get(i)
                 played.append(Played(float(running_return[i]), int(running_length[i]), success))
             running_return[i] = running_length[i] = 0
-        obs = step.obs
-        carry = {name: value for name, value in extras.items() if name.startswith("carry.")} | {"first": ended}
+        obs, carry = step.obs, carried(extras, ended)
     return played

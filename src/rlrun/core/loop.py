@@ -10,7 +10,7 @@ from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
 from rlrun.core.measures import Measures, add
 from rlrun.core.schedule import Schedule
-from rlrun.types import Batch, Context, Metrics, Step
+from rlrun.types import Batch, Context, Metrics, Step, carried
 
 
 class Loop(nn.Module):
@@ -58,8 +58,7 @@ class Loop(nn.Module):
         """One vector step: counts it, keeps the carry and the episodes that ended."""
         step: Step = self.env.step(action)
         self.obs = step.obs
-        self.carry = {name: value for name, value in extras.items() if name.startswith("carry.")}
-        self.carry["first"] = step.terminated | step.truncated
+        self.carry = carried(extras, step.terminated | step.truncated)
         self.steps += len(step.reward)
         self.episodes += step.info["episodes"]
         self.successes += step.info.get("success", {}).values()

@@ -9,7 +9,7 @@ from torch import Tensor
 from rlrun.buffers.rollout import Rollout
 from rlrun.core.addon import Addons
 from rlrun.core.random import aside
-from rlrun.types import Batch, Step
+from rlrun.types import Batch, Step, carried
 
 
 class Policy(Protocol):
@@ -44,8 +44,7 @@ def episodes(
         rollout.add(obs, action, row, extras, carry["first"])
         ended = result.terminated | result.truncated
         owed = owed - (ended & (row.weight > 0)).long()
-        obs, carry = result.obs, {name: value for name, value in extras.items() if name.startswith("carry.")}
-        carry["first"] = ended
+        obs, carry = result.obs, carried(extras, ended)
     return addons.relabel(rollout.batch())
 
 
