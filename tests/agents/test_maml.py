@@ -8,7 +8,10 @@ import pytest
 import torch
 from toys import Values, equal, put, streams, toy
 
-from rlrun.core.evaluation import play
+from rlrun.config.schema import run_config
+from rlrun.core.addon import Addons
+from rlrun.core.assemble import eval_env
+from rlrun.core.evaluation import evaluate, play
 from rlrun.core.loop import Loop
 from rlrun.core.meta import episodes
 from rlrun.types import Batch
@@ -130,3 +133,16 @@ def test_episodes_are_whole_and_as_many_everywhere(build: Build) -> None:
     assert rollout["weight"].sum(0).tolist() == [4, 6, 8] and len(rollout["weight"]) == 8
     assert (rollout["terminated"] * rollout["weight"]).sum(0).tolist() == [2, 2, 2]
     assert rollout["first"][:, 0].tolist() == [True, False] * 4
+
+
+def test_an_evaluation_tells_of_the_same_tasks_before_adapting(build: Build) -> None:
+    values = family(**{"algo.inner_learning_rate": 3.0})
+    agent: Any = build(values).agent
+
+    def tasks() -> Any:
+        return eval_env(run_config(values), 0, "before", 4, torch.device("cpu"))
+
+    before = [one.episode_return for one in play(agent.get_exploration_policy(), Addons(), tasks(), 4)]
+    found = evaluate(agent, Addons(), tasks(), 4)
+    assert found["eval/return_before"] == pytest.approx(sum(before) / 4)
+    assert found["eval/return_before"] != found["eval/return_mean"]

@@ -8,7 +8,7 @@ import torch
 
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
-from rlrun.core.meta import MetaAgent, adapted
+from rlrun.core.meta import MetaAgent, Policy, adapted
 from rlrun.types import carried
 
 
@@ -27,8 +27,15 @@ class EvaluationInterruptedError(Exception):
 def evaluate(
     agent: Agent, addons: Addons, env: Any, episodes: int, interrupted: Callable[[], bool] = lambda: False
 ) -> dict[str, float]:
-    """What metrics.jsonl says about `episodes` episodes. Raises EvaluationInterruptedError."""
-    return summary(play(agent, addons, env, episodes, interrupted=interrupted))
+    """What metrics.jsonl says about `episodes` episodes. Raises EvaluationInterruptedError.
+
+    Of an agent that adapts also what it returns in the same tasks as it was before.
+    """
+    found = summary(play(agent, addons, env, episodes, interrupted=interrupted))
+    if isinstance(agent, MetaAgent):
+        before = play(agent.get_exploration_policy(), addons, env, episodes, interrupted=interrupted)
+        found["eval/return_before"] = float(np.mean([one.episode_return for one in before]))
+    return found
 
 
 def summary(played: list[Played]) -> dict[str, float]:
@@ -52,7 +59,7 @@ def shares(episodes: int, num_envs: int) -> np.ndarray:
 
 @torch.no_grad()
 def play(
-    agent: Agent,
+    agent: Agent | Policy,
     addons: Addons,
     env: Any,
     episodes: int,
