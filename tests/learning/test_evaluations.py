@@ -37,5 +37,8 @@ def test_cma_es_needs_no_more_than_half_as_many_again_as_the_package(
 
 @pytest.mark.slow
 def test_cem_finds_the_minimum_of_the_sphere(build: Callable[..., Loop]) -> None:
-    more = {"algo.elite_fraction": 0.2, "algo.extra_decay_time": 30}
-    assert evaluations(build, "cem", "Sphere", 10, 100, **more) <= 7000
+    """With the best of some 500 settings: more than twice what CMA-ES needs, for it has no step size to steer."""
+    more = {"algo.elite_fraction": 0.3, "algo.extra_decay_time": 16}
+    ours = [evaluations(build, "cem", "Sphere", 10, 72, **more, seed=seed) for seed in range(3)]
+    print(ours)
+    assert max(ours) <= 3600
