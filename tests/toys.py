@@ -67,6 +67,15 @@ SMALL: Values = {
     "algo.search.c_visit": 1.0,
     "algo.search.c_scale": 0.1,
     "algo.latent_size": 8,
+    "algo.num_particles": 2,
+    "algo.particle.learning_rate": 0.01,
+    "algo.particle.minibatch_size": 8,
+    "algo.particle.value_epochs": 2,
+    "algo.intrinsic.hidden": [8],
+    "algo.intrinsic.embedding": 4,
+    "algo.intrinsic.learning_rate": 0.01,
+    "algo.intrinsic.epochs": 2,
+    "algo.intrinsic.minibatch_size": 8,
 }
 
 

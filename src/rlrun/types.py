@@ -19,6 +19,14 @@ MASK = "action_mask"
 """An entry of a Dict observation, [batch, choices of the action]: 0 where one is forbidden. No input of a network."""
 
 
+class Bonus(NamedTuple):
+    """An intrinsic reward: one more column beside the environment's, with returns and advantages of its own."""
+
+    gamma: float  # discount per step
+    episodic: bool  # whether its returns end with episodes
+    coef: float  # of its advantage, which is added to that of the environment's reward
+
+
 @dataclass(frozen=True)
 class Spec:
     """What an agent must know about its environments. Every shape comes from here, never from a config."""
@@ -27,6 +35,7 @@ class Spec:
     action: "gym.Space"  # of one environment; Box actions are rescaled to [-1, 1] where they are bounded
     num_envs: int
     reward_dim: int = 1
+    bonuses: tuple[Bonus, ...] = ()  # what the last columns of the reward are, where add-ons put them there
     frame_stack: int = 1  # how many frames an image observation stacks, oldest first
     reward_fn: Callable[..., Any] | None = None  # (obs, action, next_obs) -> reward, for planners and relabelling
 

@@ -15,6 +15,7 @@ from toys import ALGOS, NEVER_LEARN, Values, equal, optims, streams, toy, train,
 
 from rlrun import registry
 from rlrun.config.check import leaves
+from rlrun.core.assemble import AROUND, group_of
 from rlrun.core.loop import Loop
 from rlrun.core.run import rings
 from rlrun.engine.accelerate import kernels
@@ -103,10 +104,43 @@ OTHER: Values = {
     "algo.search.considered": 1,
     "algo.search.c_visit": 0.0,
     "algo.search.c_scale": 0.01,
+    "algo.intrinsic": {
+        "name": "rnd",
+        "gamma": 0.9,
+        "episodic": True,
+        "coef": 1.0,
+        "reward_coef": 1.0,
+        "clip": None,
+        "hidden": [8],
+        "learning_rate": 0.01,
+        "epochs": 1,
+        "minibatch_size": None,
+        "embedding": 4,
+        "obs_clip": 5.0,
+    },
+    "algo.intrinsic.hidden": [4],
+    "algo.num_particles": 1,
+    "algo.bandwidth": 0.01,
+    "algo.particle.gamma": 0.5,
+    "algo.particle.gae_lambda": 0.5,
+    "algo.particle.value_lambda": 0.5,
+    "algo.particle.normalize_advantage": ("running", "rollout"),
+    "algo.particle.lr_schedule": {"linear": {}},
+    "algo.particle.ent_coef": 0.1,
+    "algo.particle.minibatch_size": 4,
+    "algo.particle.clip_value": 0.001,
+    "algo.particle.max_grad_norm": 0.001,
+    "algo.particle.target_kl": 1e-9,
+    "algo.particle.critic": ("split", "first"),
+    "algo.particle.value_learning_rate": 0.1,
+    "algo.intrinsic.gamma": 0.5,
+    "algo.intrinsic.clip": 0.01,
+    "algo.intrinsic.obs_clip": 0.1,
 }
 
 # What else must be set for a key to matter.
 GIVEN: dict[str, Values] = {
+    "algo.particle.value_learning_rate": {"algo.particle.critic": "first"},
     "algo.value_coef": {"algo.critic": "joint"},
     "algo.value_lambda": {"algo.critic": "joint"},
     "algo.clip_value": {"algo.critic": "joint", "algo.epochs": 2},
@@ -139,6 +173,7 @@ NEVER_LEARN = {"nop"}
 # "<algo>: <key>" of keys that change neither weights nor what is seen next, and why.
 NOT_LIVE: dict[str, str] = {
     "vtrace: algo.value_lambda": "the critic learns the corrected returns, whose traces gae_lambda scales",
+    "svpg: algo.particle.target_kl": "no particle moves while its gradients are collected",
     "cma_es: algo.report": "says which parameters are evaluated",
 }
 
@@ -162,10 +197,10 @@ def load(loop: Loop, snapshot: Snapshot) -> Loop:
 @pytest.mark.parametrize("algo", ALGOS)
 def test_keys_of_the_yaml_are_the_fields_of_the_config(algo: str) -> None:
     values = toy(algo)["algo"]
-    own = {key: value for key, value in values.items() if key not in ("loop", "buffer")}
+    own = {key: value for key, value in values.items() if key not in AROUND}
     parts = {group: section for group, section in values.items() if isinstance(section, dict) and "name" in section}
     for group, section in {"algo": own, **parts}.items():
-        cls = registry.lookup(group, section["name"])
+        cls = registry.lookup(group_of(group), section["name"])
         assert {field.name for field in fields(cls.Config)} == section.keys() - {"name"}, group
 
 

@@ -21,6 +21,8 @@ from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 from rlrun.types import Spec
 
+AROUND = ("loop", "buffer", "intrinsic")  # sections of `algo` that are not the agent's
+AGENTS_INSIDE = ("particle",)  # sections of `algo` that name an agent inside the agent
 EVAL_ENVS = 16  # evaluation environments stepped together, at most
 
 
@@ -49,6 +51,9 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
     with torch.random.fork_rng(devices=[]), device:
         torch.manual_seed(seed_for(config.seed, "weights"))
         addons = Addons(normalisers(config.env.normalize, spec, values.get("gamma")))
+        if intrinsic := config.algo.get("intrinsic"):
+            own = Parts(config.seed, device, config.network, spec, "intrinsic")
+            addons.append(registry.build("intrinsic", intrinsic, spec, own, path="algo.intrinsic"))
         spec = addons.spec(spec)
         parts = Parts(config.seed, device, config.network, spec)
         agent = registry.build("algo", values, spec, parts, path="algo")
@@ -59,13 +64,14 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
                 "which learns from single steps: what came before them is lost"
             )
         addons.append(Remember(parts.memory.size))
-    accelerate(agent, config.trainer, device)
+    for part in (agent, addons):
+        accelerate(part, config.trainer, device)
     return agent, addons
 
 
 def agent_values(config: RunConfig) -> dict[str, Any]:
     """The section `algo` without what stands beside the agent."""
-    return {key: value for key, value in config.algo.items() if key not in ("loop", "buffer")}
+    return {key: value for key, value in config.algo.items() if key not in AROUND}
 
 
 def check_ranges(config: RunConfig) -> None:
@@ -73,7 +79,9 @@ def check_ranges(config: RunConfig) -> None:
     sections = [("algo", agent_values(config), "algo"), ("network", config.network, "network")]
     # a section that has a name is a part, built by the loop or the agent
     sections += [
-        (part, own, f"algo.{part}") for part, own in config.algo.items() if isinstance(own, dict) and "name" in own
+        (group_of(part), own, f"algo.{part}")
+        for part, own in config.algo.items()
+        if isinstance(own, dict) and "name" in own
     ]
     faults: list[str] = []
     for group, values, path in sections:
@@ -84,6 +92,11 @@ def check_ranges(config: RunConfig) -> None:
             faults += error.faults
     if faults:
         raise ConfigError(*faults)
+
+
+def group_of(part: str) -> str:
+    """Where a part of `algo` is registered."""
+    return "algo" if part in AGENTS_INSIDE else part
 
 
 def prepare_device(config: RunConfig) -> torch.device:

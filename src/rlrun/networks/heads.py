@@ -50,10 +50,13 @@ class Dueling(ActionValues):
 
 
 class Value(Head):
-    """One number per row: [batch], or with members [members, batch]. V(s), or Q(s, a), as the torso's inputs say."""
+    """One number per row: [batch], or with members [members, batch]. V(s), or Q(s, a), as the torso's inputs say.
 
-    def __init__(self, torso: nn.Module, members: int | None = None, gain: float | None = None):
-        super().__init__(torso, 1, members, gain)
+    Of several reward columns one each: [..., columns].
+    """
+
+    def __init__(self, torso: nn.Module, members: int | None = None, gain: float | None = None, columns: int = 1):
+        super().__init__(torso, columns, members, gain)
 
     def forward(self, *inputs: Any) -> Tensor:
         return super().forward(*inputs).squeeze(-1)

@@ -11,6 +11,7 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
 
+from rlrun.agents.policy.columns import Column, columns, mixed
 from rlrun.agents.policy.critic import FittedValue, value_loss
 from rlrun.buffers.rollout import flat, minibatches
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, config
@@ -56,10 +57,11 @@ class A2C(Agent):
         params = [*self.policy.parameters()]
         self.value = None
         if cfg.critic in ("joint", "shared"):
-            self.value = Value(torso if cfg.critic == "shared" else parts.torso(), gain=1.0)
+            own = torso if cfg.critic == "shared" else parts.torso()
+            self.value = Value(own, gain=1.0, columns=spec.reward_dim)
             params = [*self.parameters()]  # of a shared torso only once
         elif cfg.critic != "none":
-            self.value = FittedValue(parts.torso(), cfg)
+            self.value = FittedValue(parts.torso(), cfg, columns=spec.reward_dim)
         self.optim = Optim(
             params, cfg.learning_rate, eps=1e-5, max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule
         )
@@ -117,19 +119,19 @@ class A2C(Agent):
         value = next_value = torch.zeros_like(rollout["reward"])
         if self.value is not None:
             value, next_value = (self.value(flat(rollout[key])).view_as(value) for key in ("obs", "next_obs"))
-        done = rollout["terminated"] | rollout["truncated"]
-        done[:-1] |= rollout["weight"][1:] == 0  # what follows is no transition of this episode
-        advantage, target = self.estimate(rollout, value, next_value, done)
+        found = columns(rollout, value, next_value, self.cfg.gamma, self.spec.bonuses)
+        advantage, target = zip(*(self.estimate(rollout, column) for column in found), strict=True)
         kept = {key: rollout[key] for key in ("obs", "action", "log_prob", "weight")}
-        return kept | {"advantage": advantage, "value": value, "return": target}
+        own = {"value": value, "return": torch.stack(target, -1).view_as(value)}
+        return kept | own | {"advantage": mixed(advantage, self.spec.bonuses)}
 
-    def estimate(self, rollout: Batch, value: Tensor, next_value: Tensor, done: Tensor) -> tuple[Tensor, Tensor]:
-        """Advantages and the critic's returns, [time, env]. `done` also ends where the next row is no transition."""
-        cfg, terminated = self.cfg, rollout["terminated"]
-        advantage = gae(rollout["reward"], value, next_value, terminated, done, cfg.gamma, cfg.gae_lambda)
-        if cfg.value_lambda is None:
-            return advantage, advantage + value
-        return advantage, td_lambda(rollout["reward"], next_value, terminated, done, cfg.gamma, cfg.value_lambda)
+    def estimate(self, rollout: Batch, column: Column) -> tuple[Tensor, Tensor]:
+        """Advantages and the critic's returns of one reward, [time, env]."""
+        advantage = gae(*column, self.cfg.gae_lambda)
+        if self.cfg.value_lambda is None:
+            return advantage, advantage + column.value
+        reward, _, *rest = column
+        return advantage, td_lambda(reward, *rest, self.cfg.value_lambda)
 
     def normalised(self, data: Batch) -> Tensor:
         """Advantages as the minibatches see them, [time, env]; per minibatch it happens there."""

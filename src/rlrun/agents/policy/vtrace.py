@@ -7,6 +7,7 @@ learners are asynchronous; here `algo.loop.lag` says by how many updates the rol
 from torch import Tensor
 
 from rlrun.agents.policy.a2c import A2C
+from rlrun.agents.policy.columns import Column
 from rlrun.buffers.rollout import flat
 from rlrun.config.schema import PositiveFloat, config
 from rlrun.errors import ConfigError
@@ -27,10 +28,9 @@ class VTrace(A2C):
             raise ConfigError(f"algo.rho_clip={cfg.rho_clip}: must be at least algo.c_clip, which is {cfg.c_clip}")
         super().__init__(cfg, spec, parts)
 
-    def estimate(self, rollout: Batch, value: Tensor, next_value: Tensor, done: Tensor) -> tuple[Tensor, Tensor]:
-        log_prob = self.policy(flat(rollout["obs"])).log_prob(flat(rollout["action"])).view(value.shape)
+    def estimate(self, rollout: Batch, column: Column) -> tuple[Tensor, Tensor]:
+        log_prob = self.policy(flat(rollout["obs"])).log_prob(flat(rollout["action"])).view_as(column.value)
         target, advantage = vtrace(
-            log_prob - rollout["log_prob"], rollout["reward"], value, next_value, rollout["terminated"], done,
-            self.cfg.gamma, self.cfg.rho_clip, self.cfg.c_clip, self.cfg.gae_lambda,
-        )  # fmt: skip
+            log_prob - rollout["log_prob"], *column, self.cfg.rho_clip, self.cfg.c_clip, self.cfg.gae_lambda
+        )
         return advantage, target

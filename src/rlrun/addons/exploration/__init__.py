@@ -1,0 +1,1 @@
+"""Rewards for what is new, beside the environment's own."""

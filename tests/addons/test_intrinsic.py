@@ -1,0 +1,150 @@
+"""Intrinsic rewards: a column of their own, its returns, its scale, and what two models find new."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from toys import put, toy, train
+
+from rlrun import registry
+from rlrun.addons.exploration.rnd import View
+from rlrun.agents.policy.columns import columns, mixed
+from rlrun.core.loop import Loop
+from rlrun.core.parts import Parts
+from rlrun.functional.returns import gae
+from rlrun.types import Batch, Bonus, Context, Spec
+
+Build = Callable[..., Loop]
+CTX = Context(0, 0, 0.0)
+SPEC = Spec(Box(-np.inf, np.inf, (3,), np.float32), Discrete(2), num_envs=2)
+
+
+def addon(name: str, spec: Spec = SPEC, **changes: Any) -> Any:
+    values = toy(f"ppo_{name}")["algo"]["intrinsic"] | changes
+    return registry.build("intrinsic", values, spec, Parts(0, torch.device("cpu"), {}, spec, "intrinsic"))
+
+
+def rollout(time: int = 6, envs: int = 2) -> Batch:
+    no = torch.zeros(time, envs, dtype=torch.bool)
+    return {
+        "obs": torch.randn(time, envs, 3), "next_obs": torch.randn(time, envs, 3), "reward": torch.randn(time, envs),
+        "action": torch.randint(2, (time, envs)), "weight": torch.ones(time, envs),
+        "terminated": no.clone(), "truncated": no.clone(),
+    }  # fmt: skip
+
+
+def test_returns_of_a_bonus_cross_episodes_and_those_of_rewards_do_not() -> None:
+    """Every step ends an episode. Rewards 1, 2, 3 and bonuses 1, 2, 3, no values."""
+    batch = rollout(3, 1)
+    batch["terminated"][:] = True
+    batch["reward"] = torch.tensor([1.0, 2.0, 3.0]).view(3, 1, 1).expand(3, 1, 3)
+    zeros = torch.zeros(3, 1, 3)
+    found = columns(batch, zeros, zeros, 0.9, (Bonus(0.5, False, 2.0), Bonus(0.5, True, 1.0)))
+    own, free, bound = (gae(*column, 1.0).flatten().tolist() for column in found)
+    assert own == bound == [1.0, 2.0, 3.0]
+    assert free == [1 + 0.5 * (2 + 0.5 * 3), 2 + 0.5 * 3, 3.0]
+
+
+def test_a_bonus_goes_on_with_the_value_of_the_next_episode_unless_no_row_follows() -> None:
+    batch = rollout(4, 1)
+    batch["terminated"][0] = batch["truncated"][1] = batch["truncated"][3] = True
+    batch["weight"][2] = 0
+    batch["reward"] = torch.zeros(4, 1, 2)
+    value, next_value = torch.arange(8.0).view(4, 1, 2), 10 + torch.arange(8.0).view(4, 1, 2)
+    _, free = columns(batch, value, next_value, 0.9, (Bonus(0.5, False, 1.0),))
+    following = free.next_value.flatten()[[0, 1, 3]]  # row 2 counts nowhere
+    assert following.tolist() == [value[1, 0, 1], next_value[1, 0, 1], next_value[3, 0, 1]]
+    assert free.done.flatten().tolist() == [False, True, False, False]
+    assert not free.terminated.any()
+
+
+def test_advantages_are_mixed_by_coefficient() -> None:
+    own, one, two = torch.randn(3, 4)
+    bonuses = (Bonus(0.9, True, 0.5), Bonus(0.9, True, 2.0))
+    torch.testing.assert_close(mixed([own, one, two], bonuses), own + 0.5 * one + 2 * two)
+    assert torch.equal(mixed([own], ()), own)
+
+
+@pytest.mark.parametrize("algo", ["a2c", "vtrace", "ppo_lstm", "ppo_critic_first", "vpg"])
+def test_whoever_learns_on_policy_takes_the_column(algo: str, build: Build) -> None:
+    loop: Any = build(put(toy(algo), {"algo.intrinsic": toy("ppo_rnd")["algo"]["intrinsic"]}))
+    train(loop, 2)
+    assert loop.batch["reward"].shape == (*loop.batch["weight"].shape, 2)
+    data = loop.agent.advantages(loop.batch)
+    assert data["advantage"].shape == data["weight"].shape
+    assert data["return"].shape == data["value"].shape == loop.batch["reward"].shape
+
+
+def test_the_scale_of_surprise_does_not_matter() -> None:
+    surprise, weight = torch.rand(5, 7, 2), torch.ones(7, 2)
+    one, thousand = addon("rnd"), addon("rnd")
+    for part in surprise:
+        torch.testing.assert_close(one.scaled(part, weight), thousand.scaled(1000 * part, weight))
+
+
+def test_surprise_is_divided_by_the_deviation_of_all_discounted_sums() -> None:
+    model, sums = addon("rnd", gamma=0.5), []
+    for _ in range(3):
+        surprise, weight = torch.rand(4, 2), torch.ones(4, 2)
+        weight[3, 1] = 0
+        total = torch.zeros(2)
+        for t in reversed(range(4)):
+            total = surprise[t] + 0.5 * total
+            sums += [x for x, w in zip(total.tolist(), weight[t].tolist(), strict=True) if w]
+        torch.testing.assert_close(model.scaled(surprise, weight), surprise / np.std(sums))
+    assert addon("rnd", clip=0.1).scaled(surprise, weight).max() == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("name", ["rnd", "icm"])
+def test_what_was_seen_often_is_new_no_more(name: str) -> None:
+    torch.manual_seed(0)
+    model, known, novel = addon(name, hidden=[32], epochs=10), rollout(16), rollout(16)
+    seen = model.relabel(known)
+    surprise = lambda batch: model.surprise(model.seen(batch)).mean().item()  # noqa: E731
+    before = surprise(known)
+    for _ in range(30):
+        model.update(seen, CTX)
+    assert surprise(known) < 0.2 * before
+    assert surprise(known) < 0.5 * surprise(novel)
+
+
+def test_curiosity_forgets_what_no_action_changes() -> None:
+    """The first number of the next observation is the action, the others are noise: features follow the first."""
+    torch.manual_seed(0)
+    model = addon("icm", hidden=[32], epochs=1, minibatch_size=None)
+    for _ in range(400):
+        batch = rollout(64, 4)
+        batch["obs"] = torch.zeros_like(batch["obs"])
+        batch["next_obs"][..., 0] = batch["action"].float()
+        model.update(model.relabel(batch), CTX)
+    x = torch.randn(256, 3, requires_grad=True)
+    # what tells the actions apart
+    score = model.inverse_model(torch.cat([model.encoder(torch.zeros(256, 3)), model.encoder(x)], -1)).logits
+    (slope,) = torch.autograd.grad((score[:, 1] - score[:, 0]).sum(), x)
+    action, *noise = slope.abs().mean(0).tolist()
+    assert action > 3 * max(noise)
+
+
+def test_of_stacked_frames_the_newest_is_seen_standardised() -> None:
+    space = Box(0, 255, (4, 36, 36), np.uint8)
+    view = View(space, frame_stack=4, clip=5.0)
+    assert view.space.shape == (1, 36, 36)
+    obs = torch.randint(256, (5, 2, 4, 36, 36), dtype=torch.uint8)
+    view.add(obs, torch.ones(5, 2))
+    newest = obs[:, :, 3:].double()
+    expected = (newest - newest.mean((0, 1))) / newest.std((0, 1), correction=0)
+    torch.testing.assert_close(view(obs), (expected * 255 / 5).float(), rtol=1e-4, atol=1e-3)
+
+
+def test_the_environments_reward_can_be_left_out() -> None:
+    assert not addon("rnd", reward_coef=0.0).relabel(rollout())["reward"][..., 0].any()
+
+
+def test_the_random_network_stays() -> None:
+    model = addon("rnd")
+    target = [param.clone() for param in model.target.parameters()]
+    model.update(model.relabel(rollout()), CTX)
+    assert all(map(torch.equal, target, model.target.parameters()))
