@@ -19,6 +19,7 @@ from rlrun.envs import bandits as _bandits  # noqa: F401 (registers rlrun/... wi
 from rlrun.envs import boards as _boards  # noqa: F401
 from rlrun.envs import contextual as _contextual  # noqa: F401
 from rlrun.envs import datasets as _datasets  # noqa: F401
+from rlrun.envs import deep_sea as _deep_sea  # noqa: F401
 from rlrun.envs import functions as _functions  # noqa: F401
 from rlrun.envs import maze as _maze  # noqa: F401
 from rlrun.envs import point as _point  # noqa: F401

@@ -1,0 +1,42 @@
+"""The deep sea with which bsuite measures exploration (Osband et al. 2019, arXiv 1908.03568, sec. 2.1)."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Discrete
+
+
+class DeepSea(gym.Env):
+    """A diver sinks one row a step and swims left or right: the treasure, 1, is under the last column alone.
+
+    Each step to the right costs 0.01 / size, so that rewards tell one to stay away, and random play finds the treasure
+    once in 2^size episodes. Which of two actions means right is drawn anew for every cell, from `instance_seed`. The
+    observation is the cell, rows first; the last row is the sea bed, where episodes end.
+    """
+
+    action_space = Discrete(2)
+
+    def __init__(self, size: int = 10, instance_seed: int = 0):
+        if size < 1:
+            raise ValueError(f"size={size}: must be at least 1")
+        self.size, self.row, self.column = size, 0, 0
+        self.right = np.random.default_rng(instance_seed).integers(2, size=(size, size))
+        self.observation_space = Discrete((size + 1) * size)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.row = self.column = 0
+        return 0, {}
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        right, last = int(action) == self.right[self.row, self.column], self.size - 1
+        found = bool(right and self.column == last)
+        reward = float(found) - 0.01 / self.size * float(right)
+        self.row, self.column = self.row + 1, min(max(self.column + (1 if right else -1), 0), last)
+        terminated = self.row == self.size
+        info = {"is_success": found} if terminated else {}
+        return self.row * self.size + self.column, reward, terminated, False, info
+
+
+gym.register("rlrun/DeepSea-v0", f"{__name__}:DeepSea")
