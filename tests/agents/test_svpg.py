@@ -1,0 +1,135 @@
+"""The swarm against Stein's gradient by hand, one particle against the plain learner, and a bandit with two peaks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toys import equal, put, toy, train
+
+from rlrun.core.loop import Loop
+from rlrun.core.random import Stream
+from rlrun.errors import ConfigError
+from rlrun.types import Batch, Context
+
+Build = Callable[..., Loop]
+
+
+def collect(loop: Any) -> Batch:
+    """A rollout that nobody has learned from."""
+    return loop.addons.relabel(loop.collect())
+
+
+def like(learner: Any, particle: Any) -> None:
+    """The learner gets the particle's weights and random numbers; its optimiser is the one behind the particle's."""
+    state = particle.state_dict()
+    learner.load_state_dict({key.replace("optim.optim.", "optim.", 1) if key.startswith("optim.") else key: value
+                             for key, value in state.items() if key not in ("optim.total", "optim.count")})  # fmt: skip
+
+
+@pytest.mark.parametrize("critic", ["first", "split", "none"])
+def test_one_particle_is_the_plain_learner(critic: str, build: Build) -> None:
+    own = {"algo.num_particles": 1, "algo.temperature": 1.0, "algo.particle.critic": critic}
+    swarm: Any = build(toy("svpg", **own, **{"algo.particle.minibatch_size": None}))
+    particle = swarm.agent.particles[0]
+    section = {f"algo.{key}": value for key, value in toy("svpg")["algo"]["particle"].items()}
+    plain: Any = build(put(toy("a2c"), section | {"algo.critic": critic, "algo.minibatch_size": None}))
+    like(plain.agent, particle)
+    for _ in range(3):
+        rollout = collect(swarm)
+        alone = plain.agent.update(rollout, Context(0, 0, 0.0))
+        metrics = swarm.agent.update(rollout, Context(0, 0, 0.0))
+        assert equal(alone, {key: metrics[key] for key in alone})
+        assert equal([*plain.agent.parameters()], [*particle.parameters()])
+
+
+def test_the_step_is_stein_variational_gradient_descent_on_the_gradients_collected(build: Build) -> None:
+    swarm: Any = build(toy("svpg", **{"env.num_envs": 3, "algo.num_particles": 3, "algo.temperature": 2.0}))
+    agent = swarm.agent
+    rollout, steps = collect(swarm), []
+    x = np.stack([particle.optim.optim.flat.double().numpy() for particle in agent.particles])
+    grads: list[Any] = []
+    for particle in agent.particles:
+        particle.optim.take = lambda take=particle.optim.take: grads.append(take()) or grads[-1]
+        particle.optim.optim.apply = steps.append
+    agent.update(rollout, Context(0, 0, 0.0))
+    g = -np.stack([grad.double().numpy() for grad in grads])
+    distances = np.array([[((a - b) ** 2).sum() for b in x] for a in x])
+    h2 = 0.5 * np.median(distances) / np.log(4)
+    for i in range(3):
+        phi = np.zeros_like(x[0])
+        for j in range(3):
+            k = np.exp(-distances[i, j] / (2 * h2))
+            phi += k * g[j] / 2.0 + k * (x[i] - x[j]) / h2
+        torch.testing.assert_close(steps[i].double(), torch.from_numpy(-phi / 3), rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_of_all_minibatches_are_averaged_and_then_forgotten(build: Build) -> None:
+    swarm: Any = build(toy("svpg", **{"algo.num_particles": 1, "algo.particle.epochs": 3}))
+    optim = swarm.agent.particles[0].optim
+    flat = optim.optim.flat.clone()
+    for scale in (1.0, 2.0, 6.0):
+        optim.step(sum((scale * param).sum() for param in optim.optim.params))
+    assert torch.equal(optim.optim.flat, flat), "collecting moves nothing"
+    assert torch.equal(optim.take(), torch.full_like(flat, 3.0))
+    assert not optim.total.any() and not optim.count
+
+
+def test_particles_have_weights_random_numbers_and_environments_of_their_own(build: Build) -> None:
+    swarm: Any = build(toy("svpg", **{"env.num_envs": 4}))
+    one, two = swarm.agent.particles
+    assert not equal([*one.parameters()], [*two.parameters()])
+    streams = [[s.generator.get_state() for s in part.modules() if isinstance(part, Stream)] for part in (one, two)]
+    assert not streams[0] or not equal(*streams)
+    seen: list[Batch] = []
+    for particle in (one, two):
+        particle.update = lambda rollout, ctx, update=particle.update: seen.append(rollout) or update(rollout, ctx)
+    rollout = collect(swarm)
+    swarm.agent.update(rollout, Context(0, 0, 0.0))
+    assert torch.equal(torch.cat([part["obs"] for part in seen], 1), rollout["obs"])
+    log_prob = one.dist(seen[0]["obs"].flatten(0, 1), {}).log_prob(seen[0]["action"].flatten(0, 1))
+    assert log_prob.shape == (16,)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_an_evaluation_may_have_any_number_of_environments(count: int, build: Build) -> None:
+    agent: Any = build(toy("svpg")).agent
+    obs, carry = torch.randn(count, 4), {"first": torch.ones(count, dtype=torch.bool)}
+    action, _ = agent.act(obs, carry, explore=False)
+    assert action.shape == (count,)
+    assert torch.equal(action[0], agent.particles[0].act(obs, carry, False)[0][0])
+
+
+def test_what_does_not_fit_is_said_in_one_line(build: Build) -> None:
+    with pytest.raises(ConfigError, match=r"env.num_envs=3: must be a multiple of algo.num_particles=2"):
+        build(toy("svpg", **{"env.num_envs": 3}))
+    with pytest.raises(ConfigError, match=r"algo.particle.critic=joint: must be split, first or none"):
+        build(toy("svpg", **{"algo.particle.critic": "joint"}))
+
+
+def peaks_held(build: Build, repel: bool) -> set[int]:
+    """Eight policies on one step with two equal peaks, of actions 0 and 3; the peaks that a policy sits on."""
+    settings = {
+        "env.num_envs": 128, "env.max_episode_steps": None, "algo.num_particles": 8, "network": {"name": "linear"},
+        "algo.temperature": 0.3 if repel else 1e-3, "algo.particle.learning_rate": 0.05, "algo.loop.rollout_steps": 8,
+        "algo.particle.minibatch_size": None, "algo.particle.normalize_advantage": "none",
+        "algo.particle.critic": "none",
+    }  # fmt: skip
+    from rlrun.config.jobs import jobs
+
+    words = ["algo=svpg", "env=BernoulliBandit", "preset=none", "env.kwargs.bandits=1", "env.kwargs.arms=4"]
+    values = jobs([*words, "env.kwargs.reward_probs=[1.0,0.0,0.0,1.0]"])[0].values
+    loop: Any = build(put(values, settings))
+    if not repel:  # all begin where the first does, and the kernel does not see how they part
+        state = loop.agent.particles[0].optim.optim.flat.clone()
+        for particle in loop.agent.particles:
+            particle.optim.optim.flat.copy_(state)
+    train(loop, 150)
+    obs = torch.zeros(1, dtype=torch.int64)
+    return {int(particle.dist(obs, {}).logits.argmax()) for particle in loop.agent.particles}
+
+
+def test_repulsion_holds_both_peaks_and_one_start_without_it_one(build: Build) -> None:
+    assert peaks_held(build, repel=True) == {0, 3}
+    assert len(peaks_held(build, repel=False)) == 1
