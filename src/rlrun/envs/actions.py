@@ -68,3 +68,14 @@ class Actions:
         if actions.ndim != len(self.native.shape) + 1:
             actions = actions.reshape(-1, *self.native.shape)
         return actions if actions.dtype == self.native.dtype else actions.astype(self.native.dtype)
+
+    def from_native(self, actions: np.ndarray) -> np.ndarray:
+        """Back from the environment's units, [rows, ...]. ValueError where they are no actions of its space."""
+        if actions.shape[1:] != self.native.shape:
+            raise ValueError(f"actions of shape {actions.shape[1:]}, not {self.native.shape}")
+        actions = actions.reshape(-1, *self.space.shape)
+        if self.offset is not None:
+            actions = actions - self.offset
+        if self.scale is not None:
+            actions = actions / self.scale
+        return actions.astype(self.space.dtype)

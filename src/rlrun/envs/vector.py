@@ -62,6 +62,7 @@ class VectorEnv(nn.Module):
         self.pool = venv if isinstance(venv, Pool) else None
         self.lost: dict[int, EnvError] = self.pool.lost if self.pool else {}
         self.name, self.recipe, self.restart = name, recipe, restart
+        self.origin: dict[str, Any] = {"id": name, "wrappers": {}}  # as a data set of its episodes tells
         self.device = torch.device(device)
         self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
         self.actions = Actions(venv.single_action_space)
@@ -93,7 +94,9 @@ class VectorEnv(nn.Module):
         except EnvError as error:
             raise RunError(f"env {cfg.id} #{error.index}: {error.reason}") from error
         restart = cfg.on_failure == "restart"
-        return cls(pool, seed, device, name=cfg.id, frame_stack=stack, recipe=one, restart=restart)
+        made = cls(pool, seed, device, name=cfg.id, frame_stack=stack, recipe=one, restart=restart)
+        made.origin = {"id": cfg.id, "wrappers": cfg.wrappers}
+        return made
 
     @property
     def num_envs(self) -> int:

@@ -6,7 +6,7 @@ from rlrun.buffers.rollout import Rollout
 from rlrun.config.schema import NonNegativeInt, PositiveInt, config
 from rlrun.core.loop import Loop
 from rlrun.registry import register
-from rlrun.types import Batch, Metrics
+from rlrun.types import Batch, Context, Metrics
 
 
 @register("loop", "onpolicy")
@@ -26,13 +26,16 @@ class OnPolicy(Loop):
         self.waiting.append(self.collect())
         if len(self.waiting) <= self.cfg.lag:
             return {}
-        self.batch = batch = self.addons.relabel(self.waiting.pop(0))
-        self.clock.lap("sample")
-        metrics: Any = self.agent.update(batch, ctx)
-        metrics |= self.addons.update(batch, ctx)
+        metrics = self.learn(self.waiting.pop(0), ctx)
         self.updates += 1
         self.clock.lap("update")
         return metrics
+
+    def learn(self, rollout: Batch, ctx: Context) -> Metrics:
+        self.batch = batch = self.addons.relabel(rollout)
+        self.clock.lap("sample")
+        metrics: Any = self.agent.update(batch, ctx)
+        return metrics | self.addons.update(batch, ctx)
 
     def collect(self) -> Batch:
         """One rollout [time, env, ...] of the agent as it is."""

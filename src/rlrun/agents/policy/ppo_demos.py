@@ -1,0 +1,37 @@
+"""PPO that learns from demonstrations replayed in its rollouts: PPO+D (Libardi et al. 2020, arXiv 2007.03328).
+
+A demonstrator is taken to choose for certain, with log-probability 0. So a ratio is the probability of the demonstrated
+action: it pulls where the advantage is positive and is clipped away where it is not. A density may be above 1; then it
+is itself what the ratio starts from.
+"""
+
+import torch
+from torch import Tensor
+
+from rlrun.agents.policy.ppo import PPO
+from rlrun.buffers.rollout import flat
+from rlrun.errors import ConfigError
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics
+
+
+@register("algo", "ppo_demos")
+class PPODemos(PPO):
+    remembers = False  # demonstrations come without the memory they would have been acted on with
+
+    def __init__(self, cfg, spec, parts):
+        super().__init__(cfg, spec, parts)
+        if self.value is None:
+            raise ConfigError("algo.critic=none: ppo_demos ranks failures by what a critic says of them")
+
+    def update(self, rollout: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
+        """Beside the metrics the values of what was seen, [time, env], by which demonstrations are ranked."""
+        value, log_prob = self.predictions(rollout)
+        demonstrated = log_prob.clamp(min=0) * rollout["shown"]
+        return super().update(rollout | {"log_prob": rollout["log_prob"] + demonstrated}, ctx), value
+
+    @torch.no_grad()
+    def predictions(self, rollout: Batch) -> tuple[Tensor, Tensor]:
+        shape, obs = rollout["weight"].shape, flat(rollout["obs"])
+        log_prob = self.policy(obs).log_prob(flat(rollout["action"]))
+        return self.value(obs).view(*shape, -1)[..., 0], log_prob.view(shape)

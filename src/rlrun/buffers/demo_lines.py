@@ -1,0 +1,64 @@
+"""From episodes to demonstrations, and from demonstrations to further time lines of a rollout."""
+
+from typing import Any
+
+import torch
+
+from rlrun.buffers.demos import Demo
+from rlrun.buffers.rollout import index
+from rlrun.types import Batch
+
+
+def episode(rows: Batch) -> Demo:
+    """The rows of one episode, [steps, ...], as a demonstration."""
+    obs = joined([rows["obs"], index(rows["next_obs"], slice(-1, None))])
+    ended = bool(rows["terminated"][-1])
+    return {"obs": obs, "action": rows["action"], "reward": rows["reward"], "terminated": ended}
+
+
+def joined(parts: list[Any]) -> Any:
+    """Tensors, or equally nested dicts of tensors, one after the other. A copy."""
+    if isinstance(parts[0], dict):
+        return {key: joined([part[key] for part in parts]) for key in parts[0]}
+    return torch.cat(parts)
+
+
+def beside(rollout: Batch, shown: list[Demo]) -> Batch:
+    """The rollout [time, env + n, ...] with the demonstrations one after the other in n further time lines.
+
+    `shown` marks their rows; as if a demonstrator had chosen them for certain, their log_prob is 0.
+    """
+    time, marked = len(rollout["weight"]), rollout | {"shown": torch.zeros_like(rollout["terminated"])}
+    if not shown:
+        return marked
+    rows = joined([transitions(demo) for demo in shown])
+    spare = -len(rows["reward"]) % time
+    padding = index(rows, torch.zeros(spare, dtype=torch.long))
+    rows = joined([rows, padding | {"weight": torch.zeros_like(padding["weight"])}])
+    return _beside(marked, _lines(rows, time))
+
+
+def transitions(demo: Demo) -> Batch:
+    """[steps, ...]; where it ends without the task, what follows is the critic's to say."""
+    reward = demo["reward"]
+    first, last = torch.zeros_like(reward, dtype=torch.bool), torch.zeros_like(reward, dtype=torch.bool)
+    first[0] = last[-1] = True
+    ended = torch.full_like(last, demo["terminated"])
+    return {
+        "obs": index(demo["obs"], slice(None, -1)), "next_obs": index(demo["obs"], slice(1, None)),
+        "action": demo["action"], "reward": reward, "terminated": last & ended, "truncated": last & ~ended,
+        "weight": torch.ones_like(reward), "first": first, "log_prob": torch.zeros_like(reward),
+        "shown": torch.ones_like(last),
+    }  # fmt: skip
+
+
+def _lines(rows: Any, time: int) -> Any:
+    if isinstance(rows, dict):
+        return {key: _lines(value, time) for key, value in rows.items()}
+    return rows.unflatten(0, (-1, time)).transpose(0, 1)
+
+
+def _beside(some: Any, more: Any) -> Any:
+    if isinstance(some, dict):
+        return {key: _beside(some[key], more[key]) for key in some}
+    return torch.cat([some, more.to(some.dtype)], 1)

@@ -1,0 +1,95 @@
+"""On-policy with demonstrations: where an episode ends, one may be replayed before the next begins (arXiv 2007.03328).
+
+The paper lets an environment wait meanwhile. Here none waits: what would be replayed stands beside the rollout as
+further time lines, so that steps of environments and of demonstrations are counted apart.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from rlrun.buffers.demo_lines import beside, episode, joined
+from rlrun.buffers.demos import Demo
+from rlrun.buffers.rollout import index
+from rlrun.core.demonstrations import read, write
+from rlrun.loops.onpolicy import OnPolicy
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics
+
+
+@register("loop", "demonstrations")
+class Demonstrations(OnPolicy):
+    def __init__(self, *parts: Any):
+        super().__init__(*parts)
+        self.open: list[list[Batch]] = [[] for _ in range(self.env.spec.num_envs)]  # parts of episodes under way
+        self.read: list[str] = []  # supplementary data sets that were
+
+    def begin(self) -> None:
+        super().begin()
+        cfg = self.buffer.cfg
+        given, own = (read(Path(path), self.env) if path else [] for path in (cfg.given, cfg.own))
+        self.buffer.begin(given, own)
+
+    def learn(self, rollout: Batch, ctx: Context) -> Metrics:
+        shown = self.draw(rollout)
+        self.batch = batch = self.addons.relabel(beside(rollout, shown))
+        self.clock.lap("sample")
+        metrics, value = self.agent.update(batch, ctx)
+        metrics |= self.addons.update(batch, ctx)
+        envs = rollout["weight"].shape[1]
+        self.refresh(shown, value[:, envs:].T.flatten())
+        self.track(rollout, value[:, :envs])
+        if (self.updates + 1) % self.buffer.cfg.save_every == 0:
+            self.exchange()
+        steps = sum(len(demo["reward"]) for demo in shown)
+        counts = {"demo_steps": steps, "reward_demos": len(self.buffer.reward_demos), "rho": self.buffer.rho}
+        return metrics | {name: value.new_tensor(count) for name, count in counts.items()}
+
+    def draw(self, rollout: Batch) -> list[Demo]:
+        """What is replayed after the episodes that ended."""
+        over = (rollout["terminated"] | rollout["truncated"]) & (rollout["weight"] > 0)
+        shown = []
+        for _ in range(int(over.sum())):
+            while demo := self.buffer.draw():
+                shown.append(demo)
+        return shown
+
+    def refresh(self, shown: list[Demo], value: Tensor) -> None:
+        """value: of the rows of these demonstrations, one after the other."""
+        lengths = [len(demo["reward"]) for demo in shown]
+        for demo, along in zip(shown, value[: sum(lengths)].split(lengths), strict=True):
+            self.buffer.refresh(demo, float(along.max()))
+
+    def track(self, rollout: Batch, value: Tensor) -> None:
+        """Hand over the episodes that ended; keep what is under way."""
+        over = rollout["terminated"] | rollout["truncated"]
+        kept = {key: rollout[key] for key in ("obs", "action", "reward", "next_obs", "terminated", "weight")}
+        kept["value"] = value
+        for env, parts in enumerate(self.open):
+            begin = 0
+            for end in (over[:, env].nonzero().flatten() + 1).tolist():
+                parts.append(index(kept, (slice(begin, end), env)))
+                rows = joined(parts)
+                if (rows["weight"] > 0).all():  # else it was broken off
+                    self.buffer.add(episode(rows), float(rows["value"].max()))
+                parts.clear()
+                begin = end
+            if begin < len(over):
+                parts.append(index(kept, (slice(begin, None), env)))
+
+    def exchange(self) -> None:
+        """Save the best of the agent's own, look for what others have put there."""
+        cfg = self.buffer.cfg
+        best = self.buffer.best()
+        if cfg.save_to and best:
+            write(Path(cfg.save_to), best, self.env)
+        places = sorted(Path(cfg.supplementary).iterdir()) if cfg.supplementary else []
+        for place in (place for place in places if place.is_dir() and place.name not in self.read):
+            self.read.append(place.name)
+            for found in read(place, self.env):
+                self.buffer.add_success(found | {"kind": "own"})
+            self.buffer.evict()
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return super().get_extra_state() | {"open": self.open, "read": self.read}

@@ -1,0 +1,157 @@
+"""The two pools of demonstrations: what joins them, what is drawn, what is dropped, how rho and phi move."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from rlrun.buffers.demo_lines import beside, episode
+from rlrun.buffers.demos import Demos, cut, priorities
+from rlrun.buffers.replay import Targets
+from rlrun.errors import ConfigError
+
+CONFIG: dict[str, Any] = {
+    "capacity": 6, "rho": 0.1, "phi": 0.3, "alpha": 10.0, "reward_threshold": None, "given": None, "own": None,
+    "supplementary": None, "save_to": None, "save_every": 10, "num_saved": 2,
+}  # fmt: skip
+
+
+def buffer(**changes: Any) -> Demos:
+    return Demos(Demos.Config(**(CONFIG | changes)), None, Targets(), 0, torch.device("cpu"))  # type: ignore[arg-type]
+
+
+def demo(*rewards: float, terminated: bool = True, obs: float = 0.0) -> dict[str, Any]:
+    steps = len(rewards)
+    return {
+        "obs": obs + torch.arange(steps + 1.0).unsqueeze(-1), "action": torch.arange(steps),
+        "reward": torch.tensor(rewards), "terminated": terminated, "worth": sum(rewards),
+    }  # fmt: skip
+
+
+def test_sources_are_drawn_as_rho_and_phi_say() -> None:
+    demos = buffer(reward_threshold=5.0)
+    demos.begin([demo(5.0)], [])
+    demos.add(demo(0.0), 1.0)
+    kinds = [found and found["kind"] for found in (demos.draw() for _ in range(10_000))]
+    for kind, share in (("given", 0.1), ("value", 0.3), (None, 0.6)):
+        assert kinds.count(kind) / 10_000 == pytest.approx(share, abs=3 * (share * (1 - share) / 10_000) ** 0.5)
+
+
+def test_an_empty_pool_leaves_the_environment() -> None:
+    demos = buffer(rho=0.5, phi=0.49)
+    assert {demos.draw() for _ in range(50)} == {None}
+
+
+def test_failures_are_drawn_by_their_value_to_a_power() -> None:
+    assert priorities([1.0, 3.0], 0.0).tolist() == [1.0, 1.0]
+    assert priorities([1.0, 3.0], 1.0).tolist() == pytest.approx([1 / 3, 1.0])
+    assert priorities([-1.0, 1.0, 3.0], 2.0).tolist() == pytest.approx([0.0, 0.25, 1.0]), "none is below 0"
+    assert priorities([-2.0, -2.0], 10.0).tolist() == [1.0, 1.0]
+    nearly = priorities([1.0, 2.0, 3.0], 10.0)
+    assert nearly[2] / nearly.sum() > 0.98
+    assert priorities([1e30, 2e30], 10.0).isfinite().all()
+
+
+def test_a_success_is_cut_after_its_last_reward_and_a_failure_is_kept_whole() -> None:
+    demos = buffer()
+    demos.add(demo(0.0, 1.0, 0.0, 0.0), 7.0)
+    (kept,) = demos.reward_demos
+    assert kept["reward"].tolist() == [0.0, 1.0] and len(kept["obs"]) == 3 and not kept["terminated"]
+    assert kept["worth"] == 1.0
+    demos.add(demo(0.0, 0.0, -1.0), 7.0)
+    (failure,) = demos.value_demos
+    assert len(failure["reward"]) == 3 and failure["terminated"] and failure["worth"] == 7.0
+    assert cut(demo(0.0, 1.0), 2)["terminated"]
+
+
+def test_the_threshold_is_the_least_that_a_reward_demonstration_earned() -> None:
+    demos = buffer(reward_threshold=2.0)
+    demos.add(demo(1.0), 0.0)
+    assert not demos.reward_demos
+    demos.begin([demo(4.0), demo(3.0)], [])
+    assert demos.threshold == 3.0
+    demos.add(demo(2.5), 0.0)
+    demos.add(demo(3.0), 0.0)
+    assert [found["worth"] for found in demos.reward_demos] == [4.0, 3.0, 3.0]
+    demos.add(demo(5.0), 0.0)
+    assert [found["worth"] for found in demos.reward_demos] == [4.0, 3.0, 5.0], (
+        "a new best drops weaker ones of its own"
+    )
+
+
+def test_every_success_moves_a_share_of_phi_to_rho() -> None:
+    demos = buffer()
+    demos.begin([demo(1.0)], [])  # five places for failures
+    for success in range(1, 8):
+        demos.add(demo(1.0), 0.0)
+        moved = min(success, 5) * 0.3 / 5
+        assert demos.rho == pytest.approx(0.1 + moved) and demos.rho + demos.phi == pytest.approx(0.4)
+        assert demos.value_capacity == max(5 - success, 0)
+    assert demos.phi == pytest.approx(0.0, abs=1e-12)
+
+
+def test_the_least_promising_failures_go_first_and_then_the_longest_successes() -> None:
+    demos = buffer(reward_threshold=1.0)
+    demos.begin([demo(*[0.0] * 9, 1.0)], [])  # longer than all, but given
+    for value in (3.0, 1.0, 5.0, 2.0, 4.0, 0.5):
+        demos.add(demo(0.0), value)
+    assert [found["worth"] for found in demos.value_demos] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    for steps in (3, 7, 1, 2):
+        demos.add(demo(*[0.0] * steps, 1.0), 0.0)
+    assert [found["worth"] for found in demos.value_demos] == [5.0]
+    for steps in (4, 5):
+        demos.add(demo(*[0.0] * steps, 1.0), 0.0)
+    assert not demos.value_demos and len(demos) == 6
+    assert [len(found["reward"]) for found in demos.reward_demos] == [10, 4, 2, 3, 5, 6]
+
+
+def test_a_replayed_failure_is_worth_what_the_critic_says_now_and_a_success_what_it_earned() -> None:
+    demos = buffer(reward_threshold=1.0)
+    demos.add(demo(0.0), 3.0)
+    demos.add(demo(2.0), 3.0)
+    demos.refresh(demos.value_demos[0], -1.0)
+    demos.refresh(demos.reward_demos[0], -1.0)
+    assert demos.value_demos[0]["worth"] == -1.0 and demos.reward_demos[0]["worth"] == 2.0
+
+
+def test_more_demonstrations_than_places_and_probabilities_beyond_one_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"algo.buffer.capacity=1: there are 2 demonstrations already"):
+        buffer(capacity=1).begin([demo(1.0)], [demo(2.0)])
+    with pytest.raises(ConfigError, match=r"rho \+ algo.buffer.phi = 1.2: must be less than 1"):
+        buffer(rho=0.9)
+
+
+def test_the_best_of_its_own_are_saved() -> None:
+    demos = buffer()
+    demos.begin([demo(9.0)], [demo(1.0), demo(3.0), demo(2.0)])
+    assert [found["worth"] for found in demos.best()] == [3.0, 2.0]
+
+
+def rollout(time: int, envs: int) -> dict[str, Any]:
+    no = torch.zeros(time, envs, dtype=torch.bool)
+    return {
+        "obs": torch.zeros(time, envs, 1), "next_obs": torch.zeros(time, envs, 1), "reward": torch.zeros(time, envs),
+        "action": torch.zeros(time, envs, dtype=torch.int64), "weight": torch.ones(time, envs),
+        "log_prob": torch.full((time, envs), -0.7), "terminated": no, "truncated": no.clone(), "first": no.clone(),
+    }  # fmt: skip
+
+
+def test_demonstrations_stand_beside_the_rollout_one_after_the_other() -> None:
+    mixed = beside(rollout(4, 2), [demo(0.0, 1.0, 2.0, obs=10.0), demo(5.0, 6.0, terminated=False, obs=20.0)])
+    assert mixed["reward"].shape == (4, 4)
+    lines = {key: value[:, 2:].transpose(0, 1).flatten(0, 1).squeeze(-1).tolist() for key, value in mixed.items()}
+    assert lines["obs"][:5] == [10, 11, 12, 20, 21] and lines["next_obs"][:5] == [11, 12, 13, 21, 22]
+    assert lines["reward"][:5] == [0, 1, 2, 5, 6] and lines["action"][:5] == [0, 1, 2, 0, 1]
+    assert lines["weight"] == [1, 1, 1, 1, 1, 0, 0, 0]
+    assert lines["terminated"][:5] == [False, False, True, False, False]
+    assert lines["truncated"][:5] == [False, False, False, False, True]
+    assert lines["first"][:5] == [True, False, False, True, False]
+    assert lines["log_prob"] == [0.0] * 8 and mixed["shown"].sum(0).tolist() == [0, 0, 4, 4]
+    assert beside(rollout(4, 2), [])["shown"].shape == (4, 2)
+
+
+def test_an_episode_of_a_rollout_becomes_the_demonstration_it_was() -> None:
+    mixed = beside(rollout(3, 1), [demo(0.0, 1.0, 2.0, obs=10.0)])
+    back = episode({key: value[:, 1] for key, value in mixed.items()})
+    assert back["obs"].flatten().tolist() == [10, 11, 12, 13]
+    assert back["reward"].tolist() == [0, 1, 2] and back["terminated"] is True

@@ -1,0 +1,144 @@
+"""Demonstrations from disk into rollouts and back, what a demonstrated step teaches, and episodes that are kept."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toys import equal, put, toy, train
+
+from rlrun.config.jobs import jobs
+from rlrun.core.demonstrations import read, write
+from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
+
+Build = Callable[..., Loop]
+
+pytest.importorskip("minari")
+
+
+def deep_sea(build: Build, size: int = 4, begin: bool = True, **changes: Any) -> Any:
+    values = jobs(["algo=ppo_demos", "env=DeepSea", "preset=none", f"env.kwargs.size={size}", "env.num_envs=2"])[
+        0
+    ].values
+    return build(put(values, {"algo.loop.rollout_steps": 8, "algo.minibatch_size": 8} | changes), begin)
+
+
+def dive(loop: Any, size: int = 4) -> dict[str, Any]:
+    """The one way to the treasure."""
+    env = loop.env.pool.slots[0].unwrapped
+    places = torch.tensor([row * size + column for row in range(size + 1) for column in [min(row, size - 1)]])
+    reward = torch.full((size,), -0.01 / size)
+    reward[-1] += 1
+    action = torch.tensor([int(env.right[i, i]) for i in range(size)])
+    return {"obs": places, "action": action, "reward": reward, "terminated": True, "worth": float(reward.sum())}
+
+
+@pytest.mark.parametrize("words", [["env=DeepSea"], ["env=Pendulum"], ["env=CartPole"]])
+def test_what_is_saved_is_read_back_bit_for_bit(words: list[str], build: Build, tmp_path: Path) -> None:
+    values = jobs(["algo=ppo_demos", "preset=none", "env.num_envs=2", "env.max_episode_steps=5", *words])[0].values
+    loop: Any = train(
+        build(put(values, {"algo.loop.rollout_steps": 16, "algo.buffer.rho": 0.0, "algo.buffer.phi": 0.0})), 1
+    )
+    demos = [*loop.buffer.value_demos, *loop.buffer.reward_demos]
+    assert demos
+    write(tmp_path / "made-v0", demos, loop.env)
+    again = read(tmp_path / "made-v0", loop.env)
+    for one, other in zip(demos, again, strict=True):
+        assert equal(one["obs"], other["obs"]) and equal(one["reward"], other["reward"])
+        executed = one["action"].clamp(-1, 1) if one["action"].is_floating_point() else one["action"]
+        torch.testing.assert_close(executed, other["action"], rtol=0, atol=1e-6)
+        assert one["terminated"] == other["terminated"]
+
+
+def test_demonstrations_of_another_environment_are_refused(build: Build, tmp_path: Path) -> None:
+    loop = deep_sea(build)
+    write(tmp_path / "made-v0", [dive(loop)], loop.env)
+    other: Any = build(toy("ppo_demos", **{"env.wrappers": {"frame_stack": {"stack": 2}}}), begin=False)
+    with pytest.raises(ConfigError, match="which is not this environment"):
+        read(tmp_path / "made-v0", other.env)
+    with pytest.raises(ConfigError, match="holds no data set"):
+        read(tmp_path, loop.env)
+
+
+def test_given_demonstrations_are_replayed_and_counted_apart(build: Build, tmp_path: Path) -> None:
+    loop = deep_sea(build)
+    write(tmp_path / "given-v0", [dive(loop)], loop.env)
+    loop = deep_sea(
+        build, **{"algo.buffer.given": str(tmp_path / "given-v0"), "algo.buffer.rho": 0.9, "algo.buffer.phi": 0.0}
+    )
+    metrics = loop.tick()
+    shown = loop.batch["shown"] & (loop.batch["weight"] > 0)
+    assert loop.steps == 16 and not shown[:, :2].any()
+    assert metrics["demo_steps"] == shown.sum() > 0
+    assert equal(loop.batch["action"].T[loop.batch["shown"].T][:4], dive(loop)["action"])
+    assert loop.buffer.reward_demos[0]["kind"] == "given"
+
+
+def test_a_demonstrated_step_pulls_where_it_is_good_and_is_clipped_where_it_is_not(build: Build) -> None:
+    """log_prob 0 stands for certainty: the ratio is the probability of the action, half of it here."""
+    loop: Any = deep_sea(build, **{"algo.normalize_advantage": "none"})
+    agent, grads = loop.agent, []
+    agent.optim.apply = grads.append
+    batch = {
+        "obs": torch.zeros(1, dtype=torch.int64), "action": torch.zeros(1, dtype=torch.int64),
+        "log_prob": torch.zeros(1), "weight": torch.ones(1), "value": torch.zeros(1), "return": torch.zeros(1),
+    }  # fmt: skip
+    own = {id(param) for param in agent.policy.parameters()}
+    policy = torch.cat([torch.full((param.numel(),), id(param) in own) for param in agent.optim.params])
+    for advantage in (-1.0, 1.0):
+        agent.update_minibatch(batch | {"advantage": torch.tensor([advantage])})
+    assert not grads[0][policy].any() and grads[1][policy].any()
+
+
+def test_a_density_above_one_is_where_the_ratio_starts(build: Build) -> None:
+    loop: Any = build(
+        put(jobs(["algo=ppo_demos", "env=Pendulum", "preset=none"])[0].values, {"algo.loop.rollout_steps": 4})
+    )
+    agent = loop.agent
+    with torch.no_grad():
+        agent.policy.log_std.fill_(-3.0)
+    rollout = loop.collect()
+    rollout["shown"] = torch.ones_like(rollout["terminated"])
+    rollout["action"] = agent.policy(rollout["obs"].flatten(0, 1)).mode().view_as(rollout["action"]).detach()
+    rollout["log_prob"] = torch.zeros_like(rollout["reward"])
+    seen: list[Any] = []
+    object.__setattr__(
+        agent, "advantages", lambda rollout: seen.append(rollout) or type(agent).advantages(agent, rollout)
+    )
+    agent.update(rollout, loop.context())
+    density = 3.0 - 0.5 * torch.log(torch.tensor(2 * torch.pi))
+    torch.testing.assert_close(seen[0]["log_prob"], density.expand(4, 8))
+
+
+def test_episodes_across_rollouts_are_kept_whole_and_broken_ones_are_not(build: Build) -> None:
+    loop: Any = deep_sea(
+        build, size=6, **{"algo.loop.rollout_steps": 4, "algo.buffer.rho": 0.0, "algo.buffer.phi": 0.0}
+    )
+    train(loop, 3)  # twelve steps: two dives of six in each environment
+    assert len(loop.buffer) == 4
+    for demo in [*loop.buffer.value_demos, *loop.buffer.reward_demos]:
+        assert (demo["obs"] // 6).tolist() == [0, 1, 2, 3, 4, 5, 6] and demo["terminated"]
+    rollout = loop.collect()
+    rollout["weight"][1, 0] = 0
+    loop.track(rollout, torch.zeros(4, 2))
+    loop.track(loop.collect(), torch.zeros(4, 2))
+    assert len(loop.buffer) == 5, "the one that was broken off is left out"
+
+
+def test_the_best_are_saved_and_what_others_put_there_joins_once(build: Build, tmp_path: Path) -> None:
+    first = deep_sea(build)
+    (tmp_path / "others").mkdir()
+    changes = {"algo.buffer.save_every": 1, "algo.buffer.supplementary": str(tmp_path / "others"),
+               "algo.buffer.save_to": str(tmp_path / "best-v0"), "algo.buffer.reward_threshold": 0.5}  # fmt: skip
+    loop = deep_sea(build, **changes)
+    train(loop, 1)
+    assert not loop.buffer.reward_demos and not (tmp_path / "best-v0").exists()
+    write(tmp_path / "others" / "more-v0", [dive(first)], first.env)
+    train(loop, 2)
+    assert len(loop.buffer.reward_demos) == 1
+    train(loop, 4)
+    given = [demo for demo in loop.buffer.reward_demos if equal(demo["action"], dive(first)["action"])]
+    assert len(given) >= 1 and loop.read == ["more-v0"]
+    assert read(tmp_path / "best-v0", loop.env)[0]["worth"] == pytest.approx(0.99)
