@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from toys import put, toy
+from toys import put, toy, train
 
 from rlrun.config.jobs import jobs
 from rlrun.core.agent import Agent
@@ -179,7 +179,67 @@ def weighs_every_action(build: Build, algo: str) -> bool:
     return bool(losses[0] == losses[1])
 
 
+def pays_for_what_is_new(build: Build, algo: str) -> bool:
+    """Nothing is paid. What the agent learns from pays for observations that it has not seen, and less for others."""
+    loop: Any = build(toy(algo))
+    batch = rollout(loop)
+    for _ in range(30):
+        loop.addons.update(loop.addons.relabel(batch), loop.context())
+    paid = []
+    for shift in (0.0, 3.0):
+        obs = {key: batch[key] + shift * torch.tensor([1.0, -1.0, 1.0, -1.0]) for key in ("obs", "next_obs")}
+        paid.append(loop.addons.relabel(batch | obs)["reward"].sum())
+    return bool(paid[1] > 2 * paid[0] > 0)
+
+
+def is_told_apart_by_actions(build: Build, algo: str) -> bool:
+    """What follows an action counts as new only by what the action was: its model can tell the action."""
+    loop: Any = build(toy(algo, **{"algo.intrinsic.learning_rate": 0.03}))
+    batch = rollout(loop)
+    batch["next_obs"] = batch["obs"] + batch["action"].unsqueeze(-1)
+    metrics: Any = {}
+    for _ in range(150):
+        metrics = loop.addons.update(loop.addons.relabel(batch), loop.context())
+    return "icm_inverse" in metrics and bool(metrics["icm_inverse"] < 0.3)
+
+
+def learns_from_what_it_was_shown(build: Build, algo: str) -> bool:
+    """Time lines beside those of its environments, in which the demonstrated action is taken for certain."""
+    loop: Any = build(toy(algo))
+    for updates in range(1, 20):
+        train(loop, updates)
+        if loop.batch["weight"].shape[1] > 2:
+            return not loop.batch["log_prob"][:, 2:].any()
+    return False
+
+
+def is_a_swarm(build: Build, algo: str) -> bool:
+    """Policies with equal gradients part, for they repel each other."""
+    loop: Any = build(toy(algo))
+    if not hasattr(loop.agent, "particles"):
+        return False
+    optims = [particle.optim.optim for particle in loop.agent.particles]
+    apart = (optims[0].flat - optims[1].flat).norm()
+    for particle in loop.agent.particles:
+        particle.optim.count.fill_(1.0)
+    loop.agent.move()
+    return bool((optims[0].flat - optims[1].flat).norm() > apart)
+
+
+def rollout(loop: Any) -> Batch:
+    """Two time lines of observations at random, and no reward."""
+    draw = torch.Generator().manual_seed(0)
+    batch: Batch = loop.collect()
+    obs = {key: torch.randn(batch[key].shape, generator=draw) for key in ("obs", "next_obs")}
+    return batch | obs | {"reward": torch.zeros_like(batch["reward"])}
+
+
 PROOFS: list[tuple[str, str, Proof]] = [
+    ("ppo_rnd", "ppo", pays_for_what_is_new),
+    ("ppo_icm", "ppo", pays_for_what_is_new),
+    ("ppo_icm", "ppo_rnd", is_told_apart_by_actions),
+    ("ppo_demos", "ppo", learns_from_what_it_was_shown),
+    ("svpg", "a2c", is_a_swarm),
     ("double_dqn", "dqn", does_not_overestimate),
     ("dueling_dqn", "double_dqn", one_action_teaches_the_others),
     ("noisy_dqn", "dqn", crosses_a_blind_cliff),
