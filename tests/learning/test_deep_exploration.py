@@ -1,0 +1,58 @@
+"""The deep sea: who is paid for what is new, or was shown the way once, finds what PPO does not."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toys import put
+
+from rlrun.config.jobs import jobs
+from rlrun.core.demonstrations import write
+from rlrun.core.loop import Loop
+
+Build = Callable[..., Loop]
+
+SIZE, STEPS = 14, 60_000  # random play finds the treasure once in 229,000 steps
+SETTINGS = {
+    "algo.learning_rate": 1e-3, "algo.epochs": 4, "algo.minibatch_size": 320, "algo.loop.rollout_steps": 28,
+    "trainer.total_steps": STEPS,
+}  # fmt: skip
+
+
+def deep_sea(build: Build, algo: str, **changes: Any) -> Any:
+    words = [f"algo={algo}", "env=DeepSea", f"env.kwargs.size={SIZE}", "env.num_envs=32"]
+    return build(put(jobs(words)[0].values, SETTINGS | changes))
+
+
+def finds(loop: Any) -> float:
+    """The share of dives that found the treasure in the last tenth of the steps."""
+    while loop.steps < STEPS:
+        if loop.steps < 0.9 * STEPS:
+            loop.successes = []
+        loop.tick()
+    share = sum(loop.successes) / len(loop.successes)
+    print(f"{share:.3f}")
+    return share
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(("algo", "least", "most"), [("ppo_rnd", 0.8, 1.0), ("ppo", 0.0, 0.05)])
+def test_rnd_finds_the_treasure_and_ppo_does_not(algo: str, least: float, most: float, seed: int, build: Build) -> None:
+    assert least <= finds(deep_sea(build, algo, seed=seed)) <= most
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_one_demonstration_is_enough(seed: int, build: Build, tmp_path: Path) -> None:
+    loop = deep_sea(build, "ppo_demos")
+    right = loop.env.pool.slots[0].unwrapped.right
+    depth = torch.arange(SIZE + 1)
+    demo = {"obs": depth * SIZE + depth.clamp(max=SIZE - 1), "action": torch.from_numpy(right.diagonal().copy()),
+            "reward": torch.full((SIZE,), -0.01 / SIZE), "terminated": True}  # fmt: skip
+    demo["reward"][-1] += 1
+    write(tmp_path / "shown-v0", [demo], loop.env)
+    shown = {"algo.buffer.given": str(tmp_path / "shown-v0"), "algo.buffer.rho": 0.3, "algo.buffer.phi": 0.0}
+    assert finds(deep_sea(build, "ppo_demos", seed=seed, **shown)) > 0.8
