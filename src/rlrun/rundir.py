@@ -181,6 +181,16 @@ def _folder(name: str) -> str:
     return str(name).replace("/", "_").replace(":", "_")
 
 
+def typed_words(run: Path) -> list[str]:
+    """What a run's overrides.yaml lists, read as text, as a stranger's; nothing where there is none."""
+    try:
+        with open(run / OVERRIDES, encoding="utf-8", errors="replace") as file:
+            lines = file.read(CONFIG_LIMIT).splitlines()
+    except OSError:
+        return []
+    return [line.removeprefix("- ").strip("'\"") for line in lines if line.startswith("- ")]
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """A stored config. It names registered parts and never code: ConfigError for `_target_`, environment variables,
     YAML aliases (a bomb needs them, we never write them), more than CONFIG_LIMIT bytes, or anything but a mapping."""

@@ -86,11 +86,11 @@ def run(job: "Job") -> int:
 
 def earlier(values: dict[str, Any]) -> "Path | None":
     """The latest run of this name (or in this run_dir) whose config differs in nothing that was learned from."""
-    from rlrun.config.resumable import same_run
-    from rlrun.rundir import CONFIG, read_config, runs_of
+    from rlrun.config.resumable import completed, same_run
+    from rlrun.rundir import CONFIG, read_config, runs_of, typed_words
 
     for path in runs_of(values):
-        if same_run(read_config(path / CONFIG), values):
+        if same_run(completed(read_config(path / CONFIG), typed_words(path)), values):
             return path
     return None
 

@@ -1,6 +1,7 @@
 """What a run may change when it goes on, and which runs are the same run."""
 
 import copy
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +36,30 @@ def changed(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
     if faults:
         raise ConfigError(*faults)
     return values
+
+
+def completed(values: dict[str, Any], words: list[str]) -> dict[str, Any]:
+    """A stored config with the keys that have come since it was written, at the values of today's files.
+
+    words: as the run was typed; only its plain choices are read, for they are a stranger's.
+    """
+    from rlrun.config.jobs import jobs
+
+    choices = [word for word in words if re.fullmatch(r"(algo|env|network|trainer|preset)=[\w./-]+", word)]
+    try:
+        return _filled(values, jobs(choices)[0].values)
+    except ConfigError:  # names of another time, or of a plug-in: what is missing will be said
+        return values
+
+
+def _filled(values: dict[str, Any], today: dict[str, Any], path: str = "") -> dict[str, Any]:
+    found = dict(values)
+    for key, value in today.items():
+        old = found.setdefault(key, value)
+        same_part = isinstance(old, dict) and isinstance(value, dict) and old.get("name") == value.get("name")
+        if same_part and f"{path}{key}" not in check.OPEN:
+            found[key] = _filled(old, value, f"{path}{key}.")
+    return found
 
 
 def free(values: dict[str, Any]) -> dict[str, Any]:

@@ -18,11 +18,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(method: F) -> F:
-    """Mark one unit that can be compiled and captured whole.
-
-    A kernel has fixed shapes, draws no random numbers (`update` passes noise in), calls no `.item()`, branches on no
-    tensor, and returns detached metrics. `engine/` may replace it on the instance; the agent never notices.
-    """
+    """Mark one unit that can be compiled and captured whole: fixed shapes, no random numbers drawn (`update` passes
+    noise in), no `.item()`, no branch on a tensor, detached metrics. `engine/` may replace it on the instance."""
     method.is_kernel = True  # type: ignore[attr-defined]
     return method
 
@@ -47,8 +44,8 @@ class Agent(nn.Module):
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):
         super().__init__()
         for needed, space in self.lacks(spec):
-            name, found = self.registered, " ".join(f"{space}".split())  # arrays come in several lines
-            raise ConfigError(f"algo={name} needs {needed}; this environment has {found}, which is not supported")
+            why = " ".join(f"this environment has {space}, which is not supported".split())  # arrays take several lines
+            raise ConfigError(f"algo={self.registered} needs {needed}; {why}")
         self.cfg, self.spec, self.stores = cfg, spec, dict[str, Space]()  # stores: extras of `act` that replay keeps
 
     @classmethod
@@ -63,17 +60,15 @@ class Agent(nn.Module):
             yield f"{cls.observations.__name__} observations", spec.obs
 
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        """Choose actions.
+        """Actions [num_envs, ...] for obs [num_envs, ...], and extras to be stored with the step.
 
-        obs: [num_envs, ...]; carry: `first` [num_envs] bool marks episode starts, `carry.*` is what this method
-        returned a step ago; params: [members, P], the environments are split evenly over the members. Returns actions
-        [num_envs, ...] and extras to be stored with the step. With explore=False nothing is drawn and nothing moves.
-        """
+        carry: `first` [num_envs] bool marks episode starts, `carry.*` is what this method returned a step ago; params:
+        [members, P], the environments are split evenly over the members. explore=False draws and moves nothing."""
         raise NotImplementedError
 
     def dist(self, obs: Any, carry: Batch) -> Any:
         """The policy's distribution over actions, for those that have one."""
-        raise NotImplementedError(f"{type(self).__name__} has no action distribution")
+        raise NotImplementedError
 
     def update(self, batch: Batch, ctx: Context) -> Metrics | tuple[Metrics, Tensor]:
         """Learn from a batch. The optional tensor holds new priorities [batch]."""

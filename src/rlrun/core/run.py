@@ -11,7 +11,7 @@ from typing import Any
 
 from rlrun import registry
 from rlrun.buffers.ring import Ring
-from rlrun.config.resumable import changed
+from rlrun.config.resumable import changed, completed
 from rlrun.config.schema import RunConfig, run_config
 from rlrun.core import exactness, postmortem
 from rlrun.core.assemble import build_agent, build_loop, eval_env, prepare_device
@@ -23,7 +23,7 @@ from rlrun.core.trainer import Trainer
 from rlrun.core.weights import load_part, locate, warm_start
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError
-from rlrun.rundir import CONFIG, RunDir, read_config
+from rlrun.rundir import CONFIG, RunDir, read_config, typed_words
 from rlrun.snapshot import manifest
 from rlrun.snapshot.store import BEST, Snapshot, Store
 from rlrun.telemetry import Telemetry
@@ -117,7 +117,7 @@ def check(config: RunConfig) -> None:
 
 def stored_config(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
     """A run's config. It is data: plug-ins that it names are loaded only if the user names them again."""
-    config = run_config(changed(read_config(path / CONFIG), changes or {}))
+    config = run_config(changed(completed(read_config(path / CONFIG), typed_words(path)), changes or {}))
     missing = [name for name in config.plugins if name not in sys.modules]
     if missing:
         raise ConfigError(f"{path}: was trained with plug-ins; to run their code, add plugins=[{','.join(missing)}]")
