@@ -81,6 +81,7 @@ OTHER: Values = {
     "algo.noise": ("ou", "gaussian"),
     "algo.noise_theta": 0.9,
     "algo.loop.warmup_policy": "zero",
+    "algo.loop.update_every": 16,
     "algo.covariance": ("separable", "full"),
     "algo.report": ("best", "mean"),
     "algo.weight_decay": 0.1,
