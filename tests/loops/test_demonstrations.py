@@ -79,7 +79,7 @@ def test_given_demonstrations_are_replayed_and_counted_apart(build: Build, tmp_p
 def test_a_demonstrated_step_pulls_where_it_is_good_and_is_clipped_where_it_is_not(build: Build) -> None:
     """log_prob 0 stands for certainty: the ratio is the probability of the action, half of it here."""
     loop: Any = deep_sea(build, **{"algo.normalize_advantage": "none"})
-    agent, grads = loop.agent, []
+    agent, grads = loop.agent.learner, []
     agent.optim.apply = grads.append
     batch = {
         "obs": torch.zeros(1, dtype=torch.int64), "action": torch.zeros(1, dtype=torch.int64),
@@ -96,7 +96,7 @@ def test_a_density_above_one_is_where_the_ratio_starts(build: Build) -> None:
     loop: Any = build(
         put(jobs(["algo=ppo_demos", "env=Pendulum", "preset=none"])[0].values, {"algo.loop.rollout_steps": 4})
     )
-    agent = loop.agent
+    agent = loop.agent.learner
     with torch.no_grad():
         agent.policy.log_std.fill_(-3.0)
     rollout = loop.collect()
@@ -107,7 +107,7 @@ def test_a_density_above_one_is_where_the_ratio_starts(build: Build) -> None:
     object.__setattr__(
         agent, "advantages", lambda rollout: seen.append(rollout) or type(agent).advantages(agent, rollout)
     )
-    agent.update(rollout, loop.context())
+    loop.agent.update(rollout, loop.context())
     density = 3.0 - 0.5 * torch.log(torch.tensor(2 * torch.pi))
     torch.testing.assert_close(seen[0]["log_prob"], density.expand(4, 8))
 

@@ -5,33 +5,47 @@ action: it pulls where the advantage is positive and is clipped away where it is
 is itself what the ratio starts from.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from rlrun.agents.policy.ppo import PPO
 from rlrun.buffers.rollout import flat
+from rlrun.core.agent import Agent
 from rlrun.errors import ConfigError
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 
 
 @register("algo", "ppo_demos")
-class PPODemos(PPO):
-    remembers = False  # demonstrations come without the memory they would have been acted on with
+class PPODemos(Agent):
+    """A PPO agent, given what to take the demonstrated log-probabilities for. It takes no recurrent network, for
+    demonstrations come without the memory they would have been acted on with."""
+
+    actions = PPO.actions
+    Config = PPO.Config
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
-        if self.value is None:
+        self.learner = PPO(cfg, spec, parts)
+        if self.learner.value is None:
             raise ConfigError("algo.critic=none: ppo_demos ranks failures by what a critic says of them")
+
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        return self.learner.act(obs, carry, explore)
+
+    def dist(self, obs: Any, carry: Batch) -> Any:
+        return self.learner.dist(obs, carry)
 
     def update(self, rollout: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         """Beside the metrics the values of what was seen, [time, env], by which demonstrations are ranked."""
         value, log_prob = self.predictions(rollout)
         demonstrated = log_prob.clamp(min=0) * rollout["shown"]
-        return super().update(rollout | {"log_prob": rollout["log_prob"] + demonstrated}, ctx), value
+        return self.learner.update(rollout | {"log_prob": rollout["log_prob"] + demonstrated}, ctx), value
 
     @torch.no_grad()
     def predictions(self, rollout: Batch) -> tuple[Tensor, Tensor]:
         shape, obs = rollout["weight"].shape, flat(rollout["obs"])
-        log_prob = self.policy(obs).log_prob(flat(rollout["action"]))
-        return self.value(obs).view(*shape, -1)[..., 0], log_prob.view(shape)
+        log_prob = self.learner.policy(obs).log_prob(flat(rollout["action"]))
+        return self.learner.value(obs).view(*shape, -1)[..., 0], log_prob.view(shape)
