@@ -56,7 +56,8 @@ class View(nn.Module):
 
     def __init__(self, space: spaces.Space, frame_stack: int, clip: float):
         super().__init__()
-        self.space, self.newest, self.clip = space, slice(None), clip
+        self.space, self.clip = space, clip
+        self.newest: slice | None = None  # of the frames; None: all there is
         self.standardises = isinstance(space, spaces.Box)
         if isinstance(space, spaces.Box):
             if frame_stack > 1:
@@ -68,12 +69,15 @@ class View(nn.Module):
     def add(self, obs: Tensor, weight: Tensor) -> None:
         """[time, env, ...]; rows of weight 0 do not count."""
         if self.standardises:
-            self.moments.add(obs[weight > 0][:, self.newest])
+            self.moments.add(self.without_older(obs)[weight > 0])
 
     def forward(self, obs: Tensor) -> Tensor:
         """[time, env, ...]"""
         if not self.standardises:
             return obs
         scale = (self.moments.var + 1e-8).rsqrt()
-        centred = (obs[:, :, self.newest] - self.moments.mean) * scale
+        centred = (self.without_older(obs) - self.moments.mean) * scale
         return (centred.clamp(-self.clip, self.clip) * self.unit).to(torch.float32)
+
+    def without_older(self, obs: Tensor) -> Tensor:
+        return obs if self.newest is None else obs[:, :, self.newest]
