@@ -73,6 +73,3 @@ class Agent(nn.Module):
     def update(self, batch: Batch, ctx: Context) -> Metrics | tuple[Metrics, Tensor]:
         """Learn from a batch. The optional tensor holds new priorities [batch]."""
         raise NotImplementedError
-
-    def rewind(self) -> None:
-        """The run starts over with what was learned: exploration goes back to its start."""

@@ -9,7 +9,6 @@ from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
 from rlrun.core.measures import Measures, add
-from rlrun.core.schedule import Schedule
 from rlrun.types import Batch, Context, Metrics, Step, carried
 
 
@@ -50,7 +49,7 @@ class Loop(nn.Module):
         self.steps = self.updates = 0
         self.episodes, self.successes = [], []
         for module in self.modules():
-            if isinstance(module, Schedule | Agent):
+            if hasattr(module, "rewind"):  # schedules, and what agents have of that kind
                 module.rewind()
         self.begin()
 

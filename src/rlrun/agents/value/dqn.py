@@ -66,6 +66,7 @@ class DQN(Agent):
         self.act_noise, self.update_noise = parts.stream("act"), parts.stream("update")
 
     def rewind(self) -> None:
+        """Exploration starts over, with the run."""
         self.epsilon.fill_(self.schedule(Context(0, 0, 0.0)))
 
     @policy
