@@ -88,6 +88,15 @@ def test_every_shape_and_every_plain_argument_has_a_tape_of_its_own() -> None:
     assert len(replayed.tapes) == 5
 
 
+def test_one_tensor_given_twice_is_not_two_tensors() -> None:
+    taped = Taped(lambda one, other: one - 2 * other)
+    one, other = torch.arange(3.0), torch.ones(3)
+    for _ in range(4):
+        assert torch.equal(taped(one, one), -one)
+        assert torch.equal(taped(one, other), one - 2)
+    assert len(taped.tapes) == 2
+
+
 def test_weights_that_are_loaded_are_seen() -> None:
     first, second = Learner(), Learner()
     replayed = Taped(first.update)

@@ -50,7 +50,7 @@ class Loop(nn.Module):
         self.episodes, self.successes = [], []
         for module in self.modules():
             if hasattr(module, "rewind"):  # schedules, and what agents have of that kind
-                module.rewind()
+                module.rewind()  # type: ignore[operator]
         self.begin()
 
     def advance(self, action: Tensor, extras: Batch) -> Step:

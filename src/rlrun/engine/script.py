@@ -51,8 +51,8 @@ class Script:
 
     def __init__(self, calls: list[Call], inputs: list[Tensor], out: Any):
         self.recorded, self.out = calls, out  # tensors are told apart by identity: all stay alive until it is written
-        self.names = {id(tensor): f"x{index}" for index, tensor in enumerate(inputs)}
-        self.parameters = list(self.names.values())
+        self.parameters = [f"x{index}" for index in range(len(inputs))]
+        self.names = {id(tensor): name for tensor, name in zip(inputs, self.parameters, strict=True)}
         self.space: dict[str, Any] = {"no_grad": torch.no_grad}
         self.calls = self._needed(self._own())
 
