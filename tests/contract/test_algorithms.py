@@ -315,16 +315,18 @@ def test_kernels_draw_nothing_and_agree_with_compiled_ones(
 ) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     loop = build(toy(algo, **{"trainer.engine": "compile"}))
-    compiled = {name: getattr(module, name) for module, name in kernels(loop.agent)}
+    learners = torch.nn.ModuleDict({"agent": loop.agent, "addons": loop.addons})
+    paths = {module: path for path, module in learners.named_modules()}
+    compiled = {f"{paths[module]}.{name}": getattr(module, name) for module, name in kernels(learners)}
     calls: dict[str, Any] = {}
-    for module, name in kernels(loop.agent):
-        watch(loop, module, name, calls)
+    for module, name in kernels(learners):
+        watch(loop, learners, module, name, calls, f"{paths[module]}.{name}")
     train(loop, 2)
     assert calls.keys() == compiled.keys()
     for name, (args, before, result, after) in calls.items():
-        loop.agent.load_state_dict(before)
+        learners.load_state_dict(before)
         torch.testing.assert_close(compiled[name](*args), result, msg=f"{name}: its value differs")
-        for key, value in loop.agent.state_dict().items():
+        for key, value in learners.state_dict().items():
             if isinstance(value, torch.Tensor):
                 torch.testing.assert_close(value, after[key], msg=f"{name}: {key} differs")
             else:
@@ -335,17 +337,17 @@ def tensors(part: Any) -> list[torch.Tensor]:
     return list(part.values()) if isinstance(part, dict) else [part]
 
 
-def watch(loop: Loop, module: torch.nn.Module, name: str, calls: dict[str, Any]) -> None:
+def watch(loop: Loop, learners: Any, module: torch.nn.Module, name: str, calls: dict[str, Any], path: str) -> None:
     """Keep what the first call of a kernel was given and what it did; check at every call that it draws nothing."""
     eager = getattr(type(module), name).__get__(module)
 
     def call(*args: Any) -> Any:
-        given, before, drawn = copy.deepcopy(args), copy.deepcopy(loop.agent.state_dict()), random_states(loop)
+        given, before, drawn = copy.deepcopy(args), copy.deepcopy(learners.state_dict()), random_states(loop)
         result = eager(*args)
         assert equal(drawn, random_states(loop)), f"{name} draws random numbers"
         given_back = [value for part in (result if isinstance(result, tuple) else (result,)) for value in tensors(part)]
         assert not any(value.requires_grad for value in given_back), f"{name}: what it gives back is not detached"
-        calls.setdefault(name, (given, before, copy.deepcopy(result), copy.deepcopy(loop.agent.state_dict())))
+        calls.setdefault(path, (given, before, copy.deepcopy(result), copy.deepcopy(learners.state_dict())))
         return result
 
     object.__setattr__(module, name, call)

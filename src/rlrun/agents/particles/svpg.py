@@ -37,7 +37,8 @@ class Gradients(nn.Module):
         self.optim.tick(progress)
 
     def step(self, loss: Tensor) -> None:
-        self.total.add_(self.optim.grads(loss))
+        grads = self.optim.grads(loss)
+        self.total.add_(grads)
         self.count.add_(1)
 
     def take(self) -> Tensor:
