@@ -141,7 +141,7 @@ def test_what_a_preset_says_of_a_part_goes_where_another_part_has_no_such_key():
         ("trainer=quik", "trainer=quik: unknown name; did you mean quick? (there are: default, quick)"),
         (
             "algo.buffer=prioritised",
-            "algo.buffer=prioritised: unknown name; did you mean prioritized? (there are: prioritized, replay)",
+            "algo.buffer=prioritised: unknown name; did you mean prioritized? (there are: demos, prioritized, replay)",
         ),
         ("algo.epsilon=linear", "algo.epsilon: unknown key; did you mean trainer.precision?"),
         ("seed=1,2", "seed=1,2: several values; add -m to run a job for each"),

@@ -9,20 +9,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from rlrun.config.jobs import jobs
 from rlrun.config.schema import EnvConfig
 from rlrun.envs.make import recipe
 from rlrun.envs.recording import DataSet, Diary, Film, check_camera
 from rlrun.errors import ConfigError
 
-CARTPOLE: dict[str, Any] = {
-    "id": "CartPole-v1", "num_envs": 1, "backend": "sync", "task_kwargs": {}, "wrappers": {}, "normalize": "none",
-    "timeout_s": 10.0, "max_episode_steps": None, "instance_seed": None, "on_failure": "raise",
-    "action_mask": True,
-}  # fmt: skip
-
 
 def cartpole(**kwargs: Any) -> Any:
-    return recipe(EnvConfig(kwargs=kwargs, **CARTPOLE))
+    env = jobs(["algo=ppo", "env=CartPole"])[0].values["env"]
+    return recipe(EnvConfig(**(env | {"kwargs": kwargs})))
 
 
 class Counts(gym.Env):
