@@ -61,11 +61,20 @@ def test_resume_cuts_later_rows_and_a_torn_line(tmp_path, torn):
     assert [entry.name for entry in tmp_path.iterdir()] == ["m"]
 
 
+@pytest.mark.parametrize("strange", ['{"step": 1}', '{"step": "2", "wall_s": 1.0}', '{"step": true, "wall_s": 1.0}'])
+def test_rows_that_we_did_not_write_go_at_a_resume(tmp_path, strange):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "wall_s": 0.5}\n' + strange + "\n")
+    file = MetricsFile(path, 5)
+    file.close()
+    assert file.past == [{"step": 1, "wall_s": 0.5}] and read_rows(path) == file.past
+
+
 def test_kept_lines_keep_their_bytes(tmp_path):
     path = tmp_path / "m"
-    path.write_bytes(b'{"step":1,  "loss/x": 1.0e-3}\n{"step": 9}\n')
+    path.write_bytes(b'{"step":1,  "wall_s": 1.0e-3}\n{"step": 9, "wall_s": 1}\n')
     MetricsFile(path, 5).close()
-    assert path.read_bytes() == b'{"step":1,  "loss/x": 1.0e-3}\n'
+    assert path.read_bytes() == b'{"step":1,  "wall_s": 1.0e-3}\n'
 
 
 def test_a_fresh_run_starts_an_empty_file(tmp_path):

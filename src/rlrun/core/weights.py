@@ -31,7 +31,7 @@ def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
     fresh = tuple(f"{place}." for place, module in loop.named_modules() if isinstance(module, Optim)) or ("\0",)
     weights = {key: value for key, value in state.items() if not key.endswith("_extra_state")}
     weights = {key: value for key, value in weights.items() if not key.startswith(fresh)}
-    children = dict(loop.agent.named_children())
+    children = {name: part for name, part in loop.agent.named_children() if any(True for _ in part.parameters())}
     unknown = [part for part in modules if part not in children]
     if unknown:
         raise ConfigError(f"init_modules: the agent has no {', '.join(unknown)} (it has: {', '.join(children)})")

@@ -66,13 +66,17 @@ def _lines(path: Path) -> Iterator[tuple[bytes, Row]]:
                 row = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if line.endswith(b"\n") and isinstance(row, dict) and "step" in row:
+            if line.endswith(b"\n") and isinstance(row, dict) and is_number(row.get("step")):
                 yield line, row
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _cut(path: Path, step: int) -> list[Row]:
     """Leave only whole rows up to `step` in the file, in one atomic replacement, and return them."""
-    kept = [(line, row) for line, row in _lines(path) if row["step"] <= step]
+    kept = [(line, row) for line, row in _lines(path) if row["step"] <= step and is_number(row.get("wall_s"))]
     temporary = path.with_name(f".{path.name}.cut")
     with temporary.open("wb") as file:
         file.writelines(line for line, _ in kept)
