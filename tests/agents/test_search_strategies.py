@@ -35,7 +35,36 @@ def test_cem_fits_a_gaussian_to_its_elite(build: Build) -> None:
     cem = agent(build, "cem", **{"algo.population": 4, "algo.elite_fraction": 0.5})
     tell(cem, [[9.0, 9.0], [1.0, 4.0], [3.0, -2.0], [7.0, 7.0]], [0.0, 2.0, 3.0, 1.0])
     assert cem.mean.tolist() == [2.0, 1.0]
-    assert cem.std.tolist() == [1.0, 3.0]  # of the population: divided by 2, not by 1
+    assert cem.covariance.C.tolist() == [1.0, 9.0]  # of the population: divided by 2, not by 1
+
+
+def test_cem_by_rank_about_the_previous_mean(build: Build) -> None:
+    """Weights log(3 / i) over their sum; C = 3/4 of the old one + 1/4 of the weighted squares from where it was."""
+    more = {"algo.elite_weights": "log", "algo.covariance_about": "previous", "algo.covariance_rate": 0.25}
+    given = {"algo.population": 4, "algo.elite_fraction": 0.5, "algo.init_std": 2.0} | more
+    params, fitness = [[9.0, 9.0], [1.0, 4.0], [3.0, -2.0], [7.0, 7.0]], [0.0, 2.0, 3.0, 1.0]
+    best = math.log(3) / (math.log(3) + math.log(1.5))
+    x, y = 3 * best + 1 - best, -2 * best + 4 * (1 - best)
+    xx, yy = 9 * best + 1 - best, 4 * best + 16 * (1 - best)
+    xy = -6 * best + 4 * (1 - best)
+    full = agent(build, "cem", **given, **{"algo.covariance": "full"})
+    tell(full, params, fitness)
+    assert full.mean.tolist() == pytest.approx([x, y])
+    expected = np.array([[3 + xx / 4, xy / 4], [xy / 4, 3 + yy / 4]])
+    assert full.covariance.C.numpy() == pytest.approx(expected)
+    diagonal = agent(build, "cem", **given)
+    tell(diagonal, params, fitness)
+    assert diagonal.covariance.C.tolist() == pytest.approx([3 + xx / 4, 3 + yy / 4])
+
+
+def test_cem_draws_from_its_full_covariance(build: Build) -> None:
+    given = {"algo.population": 4, "algo.covariance": "full", "algo.elite_fraction": 0.5, "algo.extra_std": 0.5}
+    cem = agent(build, "cem", dim=3, **given)
+    root = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.3, 0.0], [-0.2, 0.1, 2.0]])
+    cem.covariance.C.copy_(root @ root.T)
+    cem.covariance.decompose()
+    drawn = torch.cat([cem.ask() for _ in range(20_000)])
+    torch.testing.assert_close(drawn.T.cov(), root @ root.T + 0.25 * torch.eye(3), rtol=0.03, atol=0.03)
 
 
 def test_cem_adds_noise_where_it_samples_and_less_with_every_generation(build: Build) -> None:
@@ -44,10 +73,10 @@ def test_cem_adds_noise_where_it_samples_and_less_with_every_generation(build: B
     for generation in range(6):
         variance = 4.0 * max(0.0, 1 - generation / 4)
         noisy, plain = ((one.ask() - one.mean) for one in (cem, bare))  # equal seeds draw equal directions
-        torch.testing.assert_close(noisy, plain / bare.std * (cem.std**2 + variance).sqrt())
+        torch.testing.assert_close(noisy, plain / bare.covariance.C.sqrt() * (cem.covariance.C + variance).sqrt())
         for one in (cem, bare):
             tell(one, [[0.0, 0.0], [1.0, 4.0], [3.0, -2.0], [0.0, 0.0]], [0.0, 2.0, 3.0, 1.0], generation)
-        assert cem.std.tolist() == [1.0, 3.0]
+        assert cem.covariance.C.tolist() == [1.0, 9.0]
 
 
 def test_cem_refuses_an_elite_of_nobody(build: Build) -> None:

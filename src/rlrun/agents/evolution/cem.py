@@ -1,15 +1,18 @@
 """Cross-entropy method (Rubinstein 1999; with noise added to the deviation: Szita and Lorincz 2006).
 
-A diagonal Gaussian over policy parameters is fitted to the best of its own samples, again and again. The noise that
-keeps it from collapsing early is added where it is sampled from, not to what is fitted, and decays per generation.
+A Gaussian over policy parameters is fitted to the best of its own samples, again and again. The noise that keeps it
+from collapsing early is added where it is sampled from, not to what is fitted, and decays per generation. Weights by
+rank and a covariance about the mean that the samples came from (arXiv 1810.01222, equations 1 and 2) need no such
+noise: the step of the mean itself keeps the Gaussian wide where it has far to go.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
+from rlrun.agents.evolution.covariance import Full, Separable
 from rlrun.agents.evolution.policy import StackedPolicy, directions
 from rlrun.config.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, config
 from rlrun.core.agent import Agent, kernel, policy
@@ -26,13 +29,17 @@ class CEM(Agent):
     class Config:
         population: PositiveInt
         elite_fraction: PositiveFraction
+        elite_weights: Literal["equal", "log"]
+        covariance: Literal["separable", "full"]
+        covariance_about: Literal["elites", "previous"]
+        covariance_rate: PositiveFraction
         init_std: PositiveFloat
         extra_std: NonNegativeFloat
         extra_decay_time: PositiveInt
         antithetic: bool
 
     mean: Tensor
-    std: Tensor
+    weights: Tensor
     extra_var: Tensor
 
     def __init__(self, cfg, spec, parts):
@@ -43,7 +50,10 @@ class CEM(Agent):
             raise ConfigError(f"algo.elite_fraction={cfg.elite_fraction}: must be at least {least} of algo.population")
         self.policy = StackedPolicy(spec, parts)
         self.register_buffer("mean", self.policy.initial())
-        self.register_buffer("std", torch.full_like(self.mean, cfg.init_std))
+        rank = torch.arange(1, self.num_elites + 1).to(self.mean)
+        raw = torch.ones_like(rank) if cfg.elite_weights == "equal" else torch.log((1 + self.num_elites) / rank)
+        self.register_buffer("weights", raw / raw.sum(), persistent=False)
+        self.covariance = (Full if cfg.covariance == "full" else Separable)(self.mean, cfg.init_std**2)
         self.register_buffer("extra_var", torch.tensor(cfg.extra_std**2))
         self.noise = parts.stream("population")
 
@@ -54,17 +64,23 @@ class CEM(Agent):
     def ask(self) -> Tensor:
         """Parameter vectors to try, [population, P]."""
         noise = directions(self.noise, self.cfg.population, self.policy.size, self.cfg.antithetic)
-        return self.mean + (self.std**2 + self.extra_var).sqrt() * noise
+        return self.mean + self.covariance.spread(noise, self.extra_var)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         """params [population, P] and their fitness [population]."""
         left = max(0.0, 1 - (ctx.updates + 1) / self.cfg.extra_decay_time)
         self.extra_var.fill_(self.cfg.extra_std**2 * left)
-        return self.fit(batch["params"], batch["fitness"])
+        metrics = self.fit(batch["params"], batch["fitness"])
+        self.covariance.decompose()
+        return metrics
 
     @kernel
     def fit(self, params: Tensor, fitness: Tensor) -> Metrics:
-        elites = params[fitness.topk(self.num_elites).indices]
-        self.mean.copy_(elites.mean(0))
-        self.std.copy_(elites.std(0, correction=0))
-        return {"fitness_mean": fitness.mean(), "fitness_best": fitness.max(), "std": self.std.mean()}
+        elites = params[fitness.topk(self.num_elites).indices]  # the best first
+        mean = self.weights @ elites
+        centre = self.mean if self.cfg.covariance_about == "previous" else mean
+        rate = self.cfg.covariance_rate
+        self.covariance.add(1 - rate, elites - centre, rate * self.weights)
+        self.mean.copy_(mean)
+        std = self.covariance.variances().sqrt().mean()
+        return {"fitness_mean": fitness.mean(), "fitness_best": fitness.max(), "std": std}

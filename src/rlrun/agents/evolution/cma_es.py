@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 import torch
 from gymnasium.spaces import Box, Discrete
-from torch import Tensor, nn
+from torch import Tensor
 
+from rlrun.agents.evolution.covariance import Full, Separable
 from rlrun.agents.evolution.policy import StackedPolicy
 from rlrun.config.schema import PositiveFloat, PositiveInt, config
 from rlrun.core.agent import Agent, kernel
@@ -40,60 +41,6 @@ class Rates:
         self.d_sigma = 1 + 2 * max(0.0, math.sqrt((mu_eff - 1) / (n + 1)) - 1) + self.c_sigma
         self.c_c = (4 + mu_eff / n) / (n + 4 + 2 * mu_eff / n)  # (56)
         self.expected = math.sqrt(n) * (1 - 1 / (4 * n) + 1 / (21 * n**2))  # E ||N(0, I)||
-
-
-class Full(nn.Module):
-    """C [P, P] and its decomposition C = B D^2 B^T."""
-
-    C: Tensor
-    B: Tensor
-    D: Tensor
-
-    def __init__(self, like: Tensor):
-        super().__init__()
-        self.register_buffer("C", torch.diag(torch.ones_like(like)))
-        self.register_buffer("B", self.C.clone())
-        self.register_buffer("D", torch.ones_like(like))
-
-    def spread(self, z: Tensor) -> Tensor:
-        """C^1/2 z for z [..., P]."""
-        return (z * self.D) @ self.B.T
-
-    def whiten(self, y: Tensor) -> Tensor:
-        """C^-1/2 y for y [..., P]."""
-        return y @ self.B / self.D @ self.B.T
-
-    def add(self, keep: Any, rows: Tensor, weights: Tensor) -> None:
-        """C <- keep C + sum of weights [n] times outer products of rows [n, P]."""
-        self.C.copy_(keep * self.C + rows.T @ (weights[:, None] * rows))
-
-    def decompose(self) -> None:
-        self.C.copy_((self.C + self.C.T) / 2)
-        values, vectors = torch.linalg.eigh(self.C)
-        self.B.copy_(vectors)
-        self.D.copy_(values.clamp(min=torch.finfo().tiny).sqrt())
-
-
-class Separable(nn.Module):
-    """The diagonal of C alone, [P]."""
-
-    C: Tensor
-
-    def __init__(self, like: Tensor):
-        super().__init__()
-        self.register_buffer("C", torch.ones_like(like))
-
-    def spread(self, z: Tensor) -> Tensor:
-        return z * self.C.sqrt()
-
-    def whiten(self, y: Tensor) -> Tensor:
-        return y / self.C.sqrt()
-
-    def add(self, keep: Any, rows: Tensor, weights: Tensor) -> None:
-        self.C.copy_((keep * self.C + weights @ rows**2).clamp(min=torch.finfo().tiny))
-
-    def decompose(self) -> None:
-        """A diagonal is decomposed."""
 
 
 @register("algo", "cma_es")
