@@ -18,6 +18,7 @@ from rlrun.config.check import leaves
 from rlrun.core.assemble import AROUND, group_of
 from rlrun.core.loop import Loop
 from rlrun.core.run import rings
+from rlrun.engine import native
 from rlrun.engine.accelerate import kernels
 from rlrun.snapshot.store import Snapshot, Store, step_name
 
@@ -314,9 +315,10 @@ def test_acting_without_exploring_repeats_and_draws_nothing(algo: str, build: Bu
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch hides it from users itself
 @pytest.mark.parametrize("algo", ALGOS)
 def test_kernels_draw_nothing_and_agree_with_compiled_ones(
-    algo: str, build: Build, monkeypatch: pytest.MonkeyPatch
+    algo: str, build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    whole = partial(torch.compile, backend="aot_eager", fullgraph=True)
+    monkeypatch.setattr(native, "machine_code", whole)
     loop = build(toy(algo, **{"trainer.engine": "compile"}))
     learners = torch.nn.ModuleDict({"agent": loop.agent, "addons": loop.addons})
     paths = {module: path for path, module in learners.named_modules()}
@@ -326,6 +328,7 @@ def test_kernels_draw_nothing_and_agree_with_compiled_ones(
         watch(loop, learners, module, name, calls, f"{paths[module]}.{name}")
     train(loop, 2)
     assert calls.keys() == compiled.keys()
+    assert not [record for record in caplog.records if record.name == native.__name__], "the compiler failed"
     for name, (args, before, result, after) in calls.items():
         learners.load_state_dict(before)
         torch.testing.assert_close(compiled[name](*args), result, msg=f"{name}: its value differs")

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.config.schema import TrainerConfig
-from rlrun.core.breakable import compiling
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim
 from rlrun.engine import products
@@ -32,35 +31,36 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
     """Wrap all kernels as `trainer.engine` and `trainer.precision` say."""
     if cfg.engine == "cudagraph" and device.type != "cuda":
         raise ConfigError(f"trainer.engine=cudagraph: needs device=cuda; this run is on {device}")
-    for optim in (module for module in agent.modules() if isinstance(module, Optim)):
-        # torch cannot trace its own fused Adam with a learning rate in a tensor: compiled kernels call it as it is
-        if cfg.engine in ("compile", "cudagraph"):
-            object.__setattr__(optim, "apply", torch.compiler.disable(optim.apply))
+    wrap = wrapper(cfg.engine, agent, device)
     for module, name in kernels(agent):
         method = getattr(module, name)
-        if cfg.engine in ("compile", "cudagraph"):
-            watch_compiler()
-            method = torch.compile(method, mode="reduce-overhead" if cfg.engine == "cudagraph" else None)
         if cfg.precision == "bf16":
             method = autocast(method, device)
-        if cfg.engine == "auto" and device.type == "cpu":
-            method = Taped(method)
+        method = wrap(method, module)
         if cfg.precision != "bf16" and device.type == "cpu" and products.choose() == "onednn":
             method = Products(method, module)
         object.__setattr__(module, name, method)
-    if cfg.engine == "auto" and device.type == "cpu":
+    if cfg.engine in ("auto", "compile") and device.type == "cpu":
         for module, name in kernels(agent, "is_policy"):
             streams = [part for part in module.modules() if isinstance(part, Stream)]
             object.__setattr__(module, name, Taped(getattr(module, name), streams))
 
 
-def watch_compiler() -> None:
-    """Have torch tell when it compiles, so that a stop signal need not wait for it."""
-    from torch._dynamo.callback import callback_handler
+def wrapper(engine: str, agent: nn.Module, device: torch.device) -> Callable[[Kernel, nn.Module], Kernel]:
+    """What makes a faster kernel of one and its module."""
+    if engine == "auto" and device.type == "cpu":
+        return lambda method, module: Taped(method)
+    if engine in ("auto", "eager"):
+        return lambda method, module: method
+    from rlrun.engine import native  # torch's compiler takes a second to import
 
-    if compiling.begin not in callback_handler.start_callbacks:
-        callback_handler.register_start_callback(compiling.begin)
-        callback_handler.register_end_callback(compiling.end)
+    native.watch_compiler()
+    if engine == "compile":
+        return native.Compiled
+    for optim in (module for module in agent.modules() if isinstance(module, Optim)):
+        # torch cannot trace its own fused Adam with a learning rate in a tensor: it is called as it is
+        object.__setattr__(optim, "apply", torch.compiler.disable(optim.apply))
+    return lambda method, module: torch.compile(method, mode="reduce-overhead")
 
 
 def autocast(method: Kernel, device: torch.device) -> Kernel:

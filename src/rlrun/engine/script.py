@@ -149,14 +149,20 @@ class Script:
 
     def _line(self, call: Call, over: Tensor | None) -> str:
         function = f"f{len(self.space)}"
-        self.space[function] = call_of(call) if over is None else in_place(call.op)
-        words = [self._text(scalar_constant(call, value)) for value in call.args]
+        self.space[function] = self._function(call, over)
+        words = [self._text(self._argument(call, value)) for value in call.args]
         words += [f"{key}={self._text(value)}" for key, value in call.kwargs.items()]
         words += [] if over is None else [f"out={self._text(over)}"]
         text = f"{function}({', '.join(words)})"
         if call.changes:
             return text
         return f"{self._names(call.out)} = {text}"
+
+    def _function(self, call: Call, over: Tensor | None) -> Callable[..., Any] | None:
+        return call_of(call) if over is None else in_place(call.op)
+
+    def _argument(self, call: Call, value: Any) -> Any:
+        return scalar_constant(call, value)
 
     def _names(self, out: Any) -> str:
         """What results are assigned to; a gradient that was not asked for is none."""

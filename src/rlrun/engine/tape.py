@@ -37,6 +37,8 @@ class Recorder(TorchDispatchMode):
 class Taped:
     """A method that is replayed from its third call on. The first runs as written, for it may create state."""
 
+    script = Script
+
     def __init__(self, method: Callable[..., Any], streams: Iterable[Stream] = ()):
         """`streams`: those it may draw from. While their rows are split, it runs as written."""
         self.method, self.streams = method, list(streams)
@@ -54,10 +56,14 @@ class Taped:
             places = {id(tensor): place for place, tensor in enumerate(inputs)}
             shapes.append(tuple(places[id(tensor)] for tensor in inputs))
         key = tuple(shapes)
+        if key in self.refused or _get_current_dispatch_mode() is not None:  # the latter inside another's recording
+            return self.method(*args, **kwargs)
         tape = self.tapes.get(key)
-        if tape is not None and _get_current_dispatch_mode() is None:  # else inside another's recording
-            return tape(*inputs)
-        if key in self.seen and key not in self.refused and _get_current_dispatch_mode() is None:
+        return self._meet(key, inputs, args, kwargs) if tape is None else tape(*inputs)
+
+    def _meet(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
+        """A kind of arguments without a tape yet."""
+        if key in self.seen:
             return self._record(key, inputs, args, kwargs)
         if len(self.seen) < MOST:
             self.seen.add(key)
@@ -65,14 +71,17 @@ class Taped:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Taped":
         # with the copy's own memory, so with tapes of its own
-        return Taped(copy.deepcopy(self.method, memo), copy.deepcopy(self.streams, memo))
+        made = copy.copy(self)
+        made.method, made.streams = copy.deepcopy((self.method, self.streams), memo)
+        made.tapes, made.seen, made.refused = {}, set(), {}
+        return made
 
     def _record(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
         with Recorder() as recorder:
             out = self.method(*args, **kwargs)
         reason = fault(recorder.calls, inputs, out)
         if reason is None:
-            self.tapes[key] = Script(recorder.calls, inputs, out).compile()
+            self.tapes[key] = self.script(recorder.calls, inputs, out).compile()
         else:
             self.refused[key] = reason
         return out

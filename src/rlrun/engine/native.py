@@ -1,0 +1,126 @@
+"""Tapes as machine code: what a kernel does to memory, handed to torch's compiler in one straight piece.
+
+The compiler never meets autograd, modules or Python state, which cost it dearly. What it makes of pointwise operations
+differs from torch's own in the last bits, and is the same in every run: so a kernel is compiled before its first
+result is used, and a resumed run goes on with the bits of one that never stopped.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._dynamo.exc import TorchDynamoException
+
+from rlrun.core.breakable import compiling
+from rlrun.engine.script import Call, Script
+from rlrun.engine.tape import MOST, Taped
+
+
+def machine_code(function: Callable[..., Any]) -> Any:
+    """With inductor's wrapper in C++, or each of its loops would cost a call from Python."""
+    return torch.compile(function, fullgraph=True, dynamic=False, options={"cpp_wrapper": True})
+
+
+class Native(Script):
+    """A script for the compiler: pure operations on whole memories, of which its constants are views."""
+
+    def compile(self) -> Callable[..., Any]:
+        lines = [self._line(call, None) for call in self.calls]
+        memories: dict[int, tuple[str, Tensor]] = {}
+        views = []
+        for name, value in self.space.items():
+            if name[0] == "c":
+                storage = value.untyped_storage()
+                whole = (f"m{len(memories)}", value.new_empty(0).set_(storage))
+                place, _ = memories.setdefault(storage._cdata, whole)
+                views.append(
+                    f"{name} = {place}.as_strided({(*value.shape,)}, {value.stride()}, {value.storage_offset()})"
+                )
+        parameters = ", ".join([*self.parameters, *(place for place, _ in memories.values())])
+        body = "\n    ".join([*views, *lines, f"return {self._text(self.out)}"])
+        exec(f"def replay({parameters}):\n    {body}\n", self.space)  # as in Script: our own text
+        fast = machine_code(self.space["replay"])
+        whole_memories = [memory for _, memory in memories.values()]
+        return lambda *inputs: fast(*inputs, *whole_memories)
+
+    def _function(self, call: Call, over: Tensor | None) -> Callable[..., Any]:
+        return ADAM.get(call.op, call.op)
+
+    def _argument(self, call: Call, value: Any) -> Any:
+        return value
+
+
+class Compiled(Taped):
+    """A module's kernel, compiled when it is first called, once for every kind of arguments."""
+
+    script = Native
+
+    def __init__(self, method: Callable[..., Any], module: nn.Module):
+        super().__init__(method)
+        self.module = module
+
+    def _meet(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
+        if len(self.tapes) == MOST:
+            return self.method(*args, **kwargs)
+        with unchanged(self.module):
+            self.method(*args, **kwargs)  # as written: it may create state
+            self._record(key, inputs, args, kwargs)
+        try:
+            return self(*args, **kwargs)
+        except TorchDynamoException as error:
+            self.refused[key] = f"the compiler failed ({' '.join(str(error).split())})"
+            logging.getLogger(__name__).warning("%s runs as written: %s", self.method.__qualname__, self.refused[key])
+            return self.method(*args, **kwargs)
+
+
+@contextmanager
+def unchanged(module: nn.Module) -> Iterator[None]:
+    """Afterwards its tensors hold what they held."""
+    tensors = [*module.parameters(), *module.buffers()]
+    before = [tensor.detach().clone() for tensor in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in zip(tensors, before, strict=True):
+                tensor.copy_(value)
+
+
+def watch_compiler() -> None:
+    """Have torch tell when it compiles, so that a stop signal need not wait for it."""
+    from torch._dynamo.callback import callback_handler
+
+    if compiling.begin not in callback_handler.start_callbacks:
+        callback_handler.register_start_callback(compiling.begin)
+        callback_handler.register_end_callback(compiling.end)
+
+
+def _adam(decoupled: bool) -> Callable[..., None]:
+    """Adam over one flat buffer as operations that fuse; torch's own is closed to its compiler."""
+
+    def step(
+        params: Any, grads: Any, first: Any, second: Any, largest: Any, steps: Any, *, lr: Tensor, beta1: float,
+        beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool, grad_scale: Tensor | None,
+        found_inf: Tensor,
+    ) -> None:  # fmt: skip
+        (param,), (grad,), (first,), (second,), (count,) = params, grads, first, second, steps
+        grad = grad if grad_scale is None else grad / grad_scale
+        grad = grad if decoupled else grad + weight_decay * param
+        mean = first + (1 - beta1) * (grad - first)
+        square = beta2 * second + (1 - beta2) * grad * grad
+        size = lr / (1 - beta1**count)
+        kept = param * (1 - lr * weight_decay) if decoupled else param
+        moved = kept - size * mean / ((square / (1 - beta2**count)).sqrt() + eps)
+        for old, new in ((param, moved), (first, mean), (second, square)):
+            old.copy_(torch.where(found_inf == 0, new, old))
+
+    return step
+
+
+ADAM: dict[Any, Callable[..., None]] = {
+    torch.ops.aten._fused_adam_.tensor_lr: _adam(decoupled=False),
+    torch.ops.aten._fused_adamw_.tensor_lr: _adam(decoupled=True),
+}
