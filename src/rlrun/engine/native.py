@@ -71,7 +71,7 @@ class Compiled(Taped):
         try:
             return self(*args, **kwargs)
         except TorchDynamoException as error:
-            self.refused[key] = f"the compiler failed ({' '.join(str(error).split())})"
+            self.refused[key] = f"the compiler failed ({str(error).splitlines()[0]})"
             logging.getLogger(__name__).warning("%s runs as written: %s", self.method.__qualname__, self.refused[key])
             return self.method(*args, **kwargs)
 
@@ -103,8 +103,8 @@ def _adam(decoupled: bool) -> Callable[..., None]:
 
     def step(
         params: Any, grads: Any, first: Any, second: Any, largest: Any, steps: Any, *, lr: Tensor, beta1: float,
-        beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool, grad_scale: Tensor | None,
-        found_inf: Tensor,
+        beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool, found_inf: Tensor,
+        grad_scale: Tensor | None = None,
     ) -> None:  # fmt: skip
         (param,), (grad,), (first,), (second,), (count,) = params, grads, first, second, steps
         grad = grad if grad_scale is None else grad / grad_scale
