@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench import compare, micro, table
 from bench.cases import CASES
-from bench.measure import interleaved, record
+from bench.measure import Figures, interleaved, record
 from bench.probe import Probe
 
 ROOT = Path(__file__).parents[2]
@@ -28,24 +28,26 @@ def options() -> argparse.Namespace:
     peers.add_argument("names", nargs="*", choices=[*compare.PEERS, []])
     whole = commands.add_parser("compare", help="whole runs beside the peers")
     whole.add_argument("cases", nargs="*", help=", ".join(CASES))
-    whole.add_argument("--libraries", default="rlrun,sb3,sbx")
+    whole.add_argument("--libraries", default="rlrun,rlrun-compiled,sb3,sbx", help="NAME@2: on two threads")
     commands.add_parser("table", help="docs/benchmarks.md from the records")
     return parser.parse_args()
 
 
-def measure(given: argparse.Namespace, kind: str, unit: str, works: dict[str, Callable[[], float]], case: str) -> None:
+def measure(given: argparse.Namespace, kind: str, works: dict[str, Callable[[], Figures]], case: str) -> None:
     """Measure, print and keep. `case`: of whole runs, whose works are libraries; pieces are cases themselves."""
     probes = [Probe.take()]
-    values = interleaved(works, given.repeats)
+    found = interleaved(works, given.repeats)
     probes.append(Probe.take())
     given.results.parent.mkdir(parents=True, exist_ok=True)
     with given.results.open("a") as file:
-        for name, found in values.items():
+        for name, rounds in found.items():
             what = (case, name) if case else (name, "rlrun")
-            made = record(kind, *what, unit, found, versions(), probes)
-            print(f"{made.case:45} {made.library:6} {made.median:10.1f} {unit}  ({made.low:.1f} to {made.high:.1f})"
-                  f"{'  NOISY: no result' if made.noisy else ''}  {made.probe}", flush=True)  # fmt: skip
-            file.write(json.dumps(made.as_json()) + "\n")
+            for unit in rounds[0]:
+                made = record(kind, *what, unit, [figures[unit] for figures in rounds], versions(), probes)
+                spread = f"({made.low:.1f} to {made.high:.1f})"
+                print(f"{made.case:45} {made.library:16} {made.median:10.1f} {unit:12} {spread}"
+                      f"{'  NOISY: no result' if made.noisy else ''}  {made.probe}", flush=True)  # fmt: skip
+                file.write(json.dumps(made.as_json()) + "\n")
 
 
 def versions() -> dict[str, str]:
@@ -63,13 +65,13 @@ def main() -> None:
     match given.command:
         case "micro":
             for part in [given.part] if given.part else micro.PARTS:
-                measure(given, "micro", "us", micro.timers(part, given.names, given.seconds), "")
+                measure(given, "micro", micro.timers(part, given.names, given.seconds), "")
         case "setup":
             compare.setup(given.names, given.cache)
         case "compare":
             for name in given.cases or CASES:
                 works = compare.timers(name, given.libraries.split(","), given.cache)
-                measure(given, "end_to_end", "steps/s", works, name)
+                measure(given, "end_to_end", works, name)
         case "table":
             table.write(given.results, ROOT / "docs" / "benchmarks.md")
 

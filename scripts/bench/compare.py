@@ -2,6 +2,7 @@
 
 Every repeat runs each library twice, short and long; the steps between over the seconds between are its speed, so that
 imports, warm-up and compiling fall out. rlrun runs as `rlrun train` does, with metrics, guards and snapshots on.
+`NAME@2` is a library on two threads.
 """
 
 import json
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.cases import CASES, Case
 
@@ -22,6 +24,19 @@ PEERS = {
     "sbx": ["torch==2.13.0", "sbx-rl==0.28.0", "gymnasium[mujoco]==1.4.0"],
 }
 ADAPTER = Path(__file__).parent / "peers" / "sb3.py"
+OWN: dict[str, tuple[str, ...]] = {  # ways to run rlrun
+    "rlrun": (),
+    "rlrun-compiled": ("trainer.engine=compile",),
+    "rlrun-bf16": ("trainer.engine=compile", "trainer.precision=bf16"),
+}
+
+
+class Run(NamedTuple):
+    """What one process took."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
 
 
 def cache() -> Path:
@@ -40,29 +55,37 @@ def setup(names: list[str], where: Path) -> None:
 
 
 def command(library: str, case: Case, steps: int, where: Path, run: Path) -> list[str]:
-    if library == "rlrun":
+    name, _, threads = library.partition("@")
+    if name in OWN:
         words = [f"algo={case.algo}", f"env={case.env}", "preset=none", *case.rlrun, f"trainer.total_steps={steps}"]
         words += ["trainer.eval_every=0", "trainer.eval_episodes=1", "trainer.eval_max_steps=1", f"run_dir={run}"]
+        words += [*OWN[name], f"trainer.threads={threads or 1}"]
         return [sys.executable, "-m", "rlrun", "train", *words]
-    return [str(where / library / "bin" / "python"), str(ADAPTER), library, str(steps), json.dumps(asdict(case))]
+    python = str(where / name / "bin" / "python")
+    return [python, str(ADAPTER), name, str(steps), threads or "1", json.dumps(asdict(case))]
 
 
-def wall(library: str, case: Case, steps: int, where: Path) -> float:
-    with tempfile.TemporaryDirectory() as folder:
+def once(library: str, case: Case, steps: int, where: Path) -> Run:
+    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "errors").open("w+") as errors:
         line = command(library, case, steps, where, Path(folder) / "run")
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        environment = os.environ | {"OMP_NUM_THREADS": library.partition("@")[2] or "1", "CUDA_VISIBLE_DEVICES": ""}
         began = time.perf_counter()
-        done = subprocess.run(line, env=environment, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{library} failed: {done.stderr.strip()[-2000:]}")
-        return time.perf_counter() - began
+        process = subprocess.Popen(line, env=environment, cwd=folder, stdout=subprocess.DEVNULL, stderr=errors)
+        _, process.returncode, used = os.wait4(process.pid, 0)
+        if process.returncode:
+            errors.seek(0)
+            raise SystemExit(f"{library} failed: {errors.read().strip()[-2000:]}")
+        return Run(time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
-def steps_per_s(library: str, case: Case, where: Path) -> float:
-    short, long = (wall(library, case, steps, where) for steps in (case.short, case.long))
-    return (case.long - case.short) / max(long - short, 1e-9)
+def both(library: str, case: Case, where: Path) -> dict[str, float]:
+    """Steps per second of wall time and of CPU time, and the longer run's greatest memory."""
+    short, long = (once(library, case, steps, where) for steps in (case.short, case.long))
+    steps = case.long - case.short
+    wall, cpu = long.wall_s - short.wall_s, long.cpu_s - short.cpu_s
+    return {"steps/s": steps / max(wall, 1e-9), "steps/cpu-s": steps / max(cpu, 1e-9), "MiB": long.peak_mib}
 
 
-def timers(case: str, libraries: list[str], where: Path) -> dict[str, Callable[[], float]]:
+def timers(case: str, libraries: list[str], where: Path) -> dict[str, Callable[[], dict[str, float]]]:
     """For every library, what runs it once."""
-    return {library: partial(steps_per_s, library, CASES[case], where) for library in libraries}
+    return {library: partial(both, library, CASES[case], where) for library in libraries}

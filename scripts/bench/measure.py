@@ -4,8 +4,14 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 from bench.probe import Probe
+
+T = TypeVar("T")
+
+
+Figures = dict[str, float]  # by unit
 
 
 @dataclass(frozen=True)
@@ -15,7 +21,7 @@ class Record:
     kind: str  # micro | end_to_end
     case: str
     library: str
-    unit: str  # us | steps/s
+    unit: str  # us | steps/s | steps/cpu-s | MiB
     median: float
     low: float
     high: float
@@ -55,9 +61,9 @@ def microseconds(work: Callable[[], object], seconds: float, clock: Callable[[],
     return (clock() - began) / count * 1e6
 
 
-def interleaved(works: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+def interleaved(works: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
     """Each measured in turn, again and again, so that a slow minute hits all of them; a first round only warms up."""
-    values: dict[str, list[float]] = {name: [] for name in works}
+    values: dict[str, list[T]] = {name: [] for name in works}
     for round in range(repeats + 1):
         for name, work in works.items():
             value = work()

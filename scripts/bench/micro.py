@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from bench.measure import microseconds
+from bench.measure import Figures, microseconds
 
 Work = Callable[[], object]
 
@@ -103,7 +103,11 @@ PARTS: dict[str, Callable[..., Iterator[tuple[str, Work]]]] = {
 }  # fmt: skip
 
 
-def timers(part: str, names: list[str], seconds: float) -> dict[str, Callable[[], float]]:
+def timers(part: str, names: list[str], seconds: float) -> dict[str, Callable[[], Figures]]:
     """For each case of a part, what measures it once. Other processes are timed by the wall."""
     clock = time.perf_counter if part == "startup" else time.process_time
-    return {case: partial(microseconds, work, seconds, clock) for case, work in PARTS[part](*names)}
+
+    def once(work: Work) -> Figures:
+        return {"us": microseconds(work, seconds, clock)}
+
+    return {case: partial(once, work) for case, work in PARTS[part](*names)}

@@ -15,11 +15,11 @@ machine, all interleaved: median (lowest to highest) of the repeats. `scripts/be
 
 
 def latest(lines: Iterable[str]) -> list[dict[str, Any]]:
-    records: dict[tuple[str, str, str], dict[str, Any]] = {}
+    records: dict[tuple[str, ...], dict[str, Any]] = {}
     for line in lines:
         record = json.loads(line)
         if not record["noisy"]:
-            records[record["kind"], record["case"], record["library"]] = record
+            records[record["kind"], record["case"], record["library"], record["unit"]] = record
     return list(records.values())
 
 
@@ -34,14 +34,16 @@ def text(records: list[dict[str, Any]]) -> str:
     if micro:
         parts.append("## Pieces\n\n| what | us |\n|---|---|\n")
         parts[-1] += "".join(f"| {record['case']} | {figure(record)} |\n" for record in micro)
-    whole = [record for record in records if record["kind"] == "end_to_end"]
+    whole = [record for record in records if record["kind"] == "end_to_end" and record["unit"] == "steps/s"]
     if whole:
-        parts.append("## Whole runs\n\n| case | library | steps/s | rlrun is faster by |\n|---|---|---|---|\n")
-        own = {record["case"]: record["median"] for record in whole if record["library"] == "rlrun"}
-        for record in whole:
-            ratio = own.get(record["case"], 0.0) / record["median"]
-            said = f"{ratio:.2f}x" if ratio and record["library"] != "rlrun" else ""
-            parts[-1] += f"| {record['case']} | {record['library']} | {figure(record)} | {said} |\n"
+        peaks = {(r["case"], r["library"]): f"{r['median']:,.0f}" for r in records if r["unit"] == "MiB"}
+        parts.append("## Whole runs\n\n| case | library | steps/s | times as fast as | MiB |\n|---|---|---|---|---|\n")
+        for record in sorted(whole, key=lambda record: record["case"]):
+            case, library = record["case"], record["library"]
+            peers = [r for r in whole if r["case"] == case and not r["library"].startswith("rlrun")]
+            ratios = [f"{r['library']} {record['median'] / r['median']:.2f}" for r in peers]
+            said = ", ".join(ratios) if library.startswith("rlrun") else ""
+            parts[-1] += f"| {case} | {library} | {figure(record)} | {said} | {peaks.get((case, library), '')} |\n"
     if records:
         probes = sorted({json.dumps(record["probe"]) for record in records})
         versions = sorted({f"{name} {number}" for record in records for name, number in record["versions"].items()})

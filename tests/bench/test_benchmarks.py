@@ -63,11 +63,11 @@ def test_a_machine_that_does_not_hold_still_gives_no_result(probes: list[Probe],
 def test_the_table_takes_the_latest_steady_records() -> None:
     lines = [
         one(median=100.0), one(median=50.0, library="sb3"), one(median=200.0), one(median=999.0, noisy=True),
-        one(kind="micro", case="act", unit="us", median=7.0),
+        one(kind="micro", case="act", unit="us", median=7.0), one(unit="MiB", median=512.0),
     ]  # fmt: skip
     page = table.text(table.latest(map(json.dumps, lines)))
-    assert "| sac-X | rlrun | 200.0 (1.0 to 3.0) |  |" in page
-    assert "| sac-X | sb3 | 50.0 (1.0 to 3.0) | 4.00x |" in page
+    assert "| sac-X | rlrun | 200.0 (1.0 to 3.0) | sb3 4.00 | 512 |" in page
+    assert "| sac-X | sb3 | 50.0 (1.0 to 3.0) |  |  |" in page
     assert "| act | 7.0 (1.0 to 3.0) |" in page
     assert "999" not in page
 
@@ -79,7 +79,10 @@ def test_every_case_is_a_run_that_rlrun_accepts(name: str) -> None:
     config = run_config(jobs(words)[0].values)
     assert config.trainer.total_steps == 10
     assert case.short < case.long
-    assert compare.command("sb3", case, 10, Path("peers"), Path("run"))[0] == "peers/sb3/bin/python"
+    assert compare.command("sb3@2", case, 10, Path("peers"), Path("run"))[0] == "peers/sb3/bin/python"
+    words = compare.command("rlrun-bf16@2", case, 10, Path("peers"), Path("run"))[4:]
+    trainer = run_config(jobs(words)[0].values).trainer
+    assert (trainer.engine, trainer.precision, trainer.threads) == ("compile", "bf16", 2)
 
 
 def test_every_piece_is_one_that_can_be_measured() -> None:

@@ -1,17 +1,17 @@
-"""Trains Stable-Baselines3 or SBX on one case: `python sb3.py sb3|sbx STEPS CASE_AS_JSON`. Runs in their own venv."""
+"""Trains Stable-Baselines3 or SBX in their own venv: `python sb3.py sb3|sbx STEPS THREADS CASE_AS_JSON`."""
 
 import importlib
 import json
 import sys
 
-library, steps, text = sys.argv[1:]
+library, steps, threads, text = sys.argv[1:]
 case = json.loads(text)
 options = dict(case["peer"])
 num_envs, normalize = int(options.pop("num_envs", 1)), options.pop("normalize", False)
 
 import torch  # noqa: E402
 
-torch.set_num_threads(1)
+torch.set_num_threads(int(threads))
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
 from stable_baselines3.common.vec_env import VecNormalize  # noqa: E402
 

@@ -32,6 +32,13 @@ class Loop(nn.Module):
         self.carry: Batch = {}
         self.batch: Batch | None = None  # of the last update, for a post-mortem
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """A loop sets several plain values per step, and nn.Module asks of each whether it is a parameter."""
+        if isinstance(value, nn.Module):
+            super().__setattr__(name, value)
+        else:
+            object.__setattr__(self, name, value)
+
     def tick(self) -> Metrics:
         """At most one vector step plus its updates, or one rollout plus its update. Metrics of the last update."""
         raise NotImplementedError
@@ -59,9 +66,9 @@ class Loop(nn.Module):
         self.obs = step.obs
         self.carry = carried(extras, step.terminated | step.truncated)
         self.steps += len(step.reward)
-        self.episodes += step.info["episodes"]
-        self.successes += step.info.get("success", {}).values()
-        self.restarted += step.info.get("restarted", ())
+        self.episodes.extend(step.info["episodes"])
+        self.successes.extend(step.info.get("success", {}).values())
+        self.restarted.extend(step.info.get("restarted", ()))
         add(self.measures, step.info.get("measures", {}))
         self.addons.collect(step)
         return step
