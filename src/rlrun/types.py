@@ -19,6 +19,17 @@ MASK = "action_mask"
 """An entry of a Dict observation, [batch, choices of the action]: 0 where one is forbidden. No input of a network."""
 
 
+Return = float | list[float]
+"""Of an episode: the sum of its rewards; of a reward vector, of each component."""
+
+
+class Objective(NamedTuple):
+    """What reward vectors are judged by: their weighted sum, where no component is below its floor."""
+
+    weights: tuple[float, ...]
+    floors: tuple[float | None, ...]  # the least mean a step; None: anything
+
+
 class Bonus(NamedTuple):
     """An intrinsic reward: one more column beside the environment's, with returns and advantages of its own."""
 
@@ -34,10 +45,16 @@ class Spec:
     obs: "gym.Space"  # of one environment
     action: "gym.Space"  # of one environment; Box actions are rescaled to [-1, 1] where they are bounded
     num_envs: int
-    reward_dim: int = 1
+    reward_dim: int = 1  # above 1 the reward is a vector
+    objective: Objective | None = None  # of a reward vector of the environment; None: it pays one number
     bonuses: tuple[Bonus, ...] = ()  # what the last columns of the reward are, where add-ons put them there
     frame_stack: int = 1  # how many frames an image observation stacks, oldest first
     reward_fn: Callable[..., Any] | None = None  # (obs, action, next_obs) -> reward, for planners and relabelling
+
+    @property
+    def own_rewards(self) -> int:
+        """Numbers that the environment itself pays a step, without what add-ons put beside them."""
+        return self.reward_dim - len(self.bonuses)
 
 
 class Step(NamedTuple):
@@ -50,7 +67,7 @@ class Step(NamedTuple):
     final_obs: Any  # the true successor; equals obs where no episode ended
     action: "Tensor"  # as executed, after clipping
     weight: "Tensor"  # [num_envs] float: 0 where the row is no transition (a simulator's reset step), else 1
-    info: dict[str, Any]  # "episodes": list of (return, length) that ended in this step;
+    info: dict[str, Any]  # "episodes": list of (Return, length) that ended in this step;
     # "success", where environments tell: by index of those whose episode ended, whether it was a success at its end;
     # "restarted", where environments broke and were made anew: a line for each
 

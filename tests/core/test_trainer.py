@@ -38,7 +38,7 @@ class Run(nn.Module):
 
     def __init__(self, stride: int = 4, **config: Any):
         super().__init__()
-        self.stride, self.steps, self.updates = stride, 0, 0
+        self.stride, self.steps, self.updates, self.objective = stride, 0, 0, None
         self.clock, self.episodes, self.successes, self.restarted, self.measures = Clock(), [], [], [], {}
         self.env = SimpleNamespace(device=torch.device("cpu"))
         self.optim = Optim([nn.Parameter(torch.zeros(2))], 0.1)

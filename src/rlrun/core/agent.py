@@ -40,16 +40,17 @@ class Agent(nn.Module):
     observations: ClassVar[type[Space]] = Space  # and the observation space
     remembers: ClassVar[bool] = False  # whether it takes recurrent networks: it returns and learns with `parts.memory`
     needs_bounds: ClassVar[bool] = False  # whether its continuous actions always lie in [-1, 1]
+    reward_vectors: ClassVar[bool] = False  # whether it takes them, with `batch["reward_weights"]` [reward_dim]
 
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):
         super().__init__()
-        for needed, space in self.lacks(spec):
-            why = " ".join(f"this environment has {space}, which is not supported".split())  # arrays take several lines
+        for needed, given in self.lacks(spec):
+            why = " ".join(f"this environment has {given}, which is not supported".split())  # arrays take several lines
             raise ConfigError(f"algo={self.registered} needs {needed}; {why}")
         self.cfg, self.spec, self.stores = cfg, spec, dict[str, Space]()  # stores: extras of `act` that replay keeps
 
     @classmethod
-    def lacks(cls, spec: Spec) -> Iterator[tuple[str, Space]]:
+    def lacks(cls, spec: Spec) -> Iterator[tuple[str, object]]:
         """What the algorithm needs and the environment does not have, with what it has instead."""
         kinds = cls.actions if isinstance(cls.actions, tuple) else (cls.actions,)
         if not isinstance(spec.action, kinds):
@@ -58,6 +59,8 @@ class Agent(nn.Module):
             yield "Box actions with finite bounds", spec.action
         if not isinstance(spec.obs, cls.observations):
             yield f"{cls.observations.__name__} observations", spec.obs
+        if spec.own_rewards > 1 and not (cls.reward_vectors and spec.objective):
+            yield "one reward a step (env.wrappers.linear_reward makes one of several)", f"{spec.own_rewards} of them"
 
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         """Actions [num_envs, ...] for obs [num_envs, ...], and extras to be stored with the step.

@@ -9,7 +9,8 @@ import torch
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.meta import MetaAgent, Policy, adapted
-from rlrun.types import carried
+from rlrun.core.returns import components, score, shortfall
+from rlrun.types import Objective, Return, carried
 
 
 class Played(NamedTuple):
@@ -18,6 +19,7 @@ class Played(NamedTuple):
     episode_return: float
     length: int
     success: bool | None  # None where the environment does not tell
+    returned: Return  # the sums of a reward vector's components; else the return again
 
 
 class EvaluationInterruptedError(Exception):
@@ -31,15 +33,15 @@ def evaluate(
 
     Of an agent that adapts also what it returns in the same tasks as it was before.
     """
-    found = summary(play(agent, addons, env, episodes, interrupted=interrupted))
+    found = summary(play(agent, addons, env, episodes, interrupted=interrupted), addons.spec(env.spec).objective)
     if isinstance(agent, MetaAgent):
         before = play(agent.get_exploration_policy(), addons, env, episodes, interrupted=interrupted)
         found["eval/return_before"] = float(np.mean([one.episode_return for one in before]))
     return found
 
 
-def summary(played: list[Played]) -> dict[str, float]:
-    returns, lengths, successes = zip(*played, strict=True)
+def summary(played: list[Played], objective: Objective | None) -> dict[str, float]:
+    returns, lengths, successes, returned = zip(*played, strict=True)
     told = [success for success in successes if success is not None]
     return {
         "eval/return_mean": float(np.mean(returns)),
@@ -47,6 +49,8 @@ def summary(played: list[Played]) -> dict[str, float]:
         "eval/return_min": min(returns),
         "eval/return_max": max(returns),
         "eval/length_mean": float(np.mean(lengths)),
+        **components("eval", returned),
+        **shortfall(returned, lengths, objective),
     } | ({"eval/success_rate": float(np.mean(told))} if told else {})
 
 
@@ -73,10 +77,10 @@ def play(
     """
     policy: Any = adapted(agent, addons, env) if isinstance(agent, MetaAgent) else agent
     watch()
-    num_envs = env.spec.num_envs
+    num_envs, objective = env.spec.num_envs, addons.spec(env.spec).objective
     owed = shares(episodes, num_envs)
     played: list[Played] = []
-    running_return, running_length = np.zeros(num_envs), np.zeros(num_envs, dtype=np.int64)
+    running_return, running_length = np.zeros((num_envs, env.spec.reward_dim)), np.zeros(num_envs, dtype=np.int64)
     obs = env.reset()
     carry: dict[str, Any] = {"first": torch.ones(num_envs, dtype=torch.bool, device=env.device)}
     while owed.any():
@@ -85,15 +89,15 @@ def play(
         action, extras = policy.act(addons.observe(obs, carry, False), carry, explore)
         step = env.step(action)
         weight = step.weight.cpu().numpy()
-        reward = step.reward.cpu().numpy().astype(np.float64)
-        running_return += weight * (reward if reward.ndim == 1 else reward.sum(1))
+        running_return += weight[:, None] * step.reward.cpu().numpy().astype(np.float64).reshape(num_envs, -1)
         running_length += weight.astype(np.int64)
         ended = step.terminated | step.truncated
         for i in np.flatnonzero(ended.cpu().numpy()):
             if owed[i] and weight[i]:  # else the episode was dropped, and is played again
                 owed[i] -= 1
                 success = step.info.get("success", {}).get(i)
-                played.append(Played(float(running_return[i]), int(running_length[i]), success))
+                returned = running_return[i].tolist() if objective else float(running_return[i, 0])
+                played.append(Played(score(returned, objective), int(running_length[i]), success, returned))
             running_return[i] = running_length[i] = 0
         obs, carry = step.obs, carried(extras, ended)
     return played

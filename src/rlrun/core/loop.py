@@ -9,7 +9,7 @@ from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
 from rlrun.core.measures import Measures, add
-from rlrun.types import Batch, Context, Metrics, Step, carried
+from rlrun.types import Batch, Context, Metrics, Return, Step, carried
 
 
 class Loop(nn.Module):
@@ -22,9 +22,10 @@ class Loop(nn.Module):
         super().__init__()
         self.agent, self.addons, self.env, self.buffer = agent, addons, env, buffer
         self.cfg, self.seed, self.horizon = cfg, seed, horizon
+        self.objective = addons.spec(env.spec).objective
         self.steps = self.updates = 0
         self.clock = Clock()
-        self.episodes: list[tuple[float, int]] = []  # (return, length) of those ended; whoever reads it empties it
+        self.episodes: list[tuple[Return, int]] = []  # (return, length) of those ended; whoever reads it empties it
         self.successes: list[bool] = []  # of ended episodes, where environments tell; likewise
         self.restarted: list[str] = []  # a line for each environment made anew; whoever reads them empties it
         self.measures: Measures = {}  # what the environments report beside rewards

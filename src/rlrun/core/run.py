@@ -100,9 +100,11 @@ def evaluate(
     finally:
         env.close()
     about = {"run": str(run_path), "snapshot": snapshot.name, "step": snapshot.step, "episodes": episodes}
-    about |= {key.removeprefix("eval/"): value for key, value in summary(played).items()}
-    returns, lengths, _ = zip(*played, strict=True)
-    return about | {"returns": [*returns], "lengths": [*lengths]}
+    objective = addons.spec(env.spec).objective
+    about |= {key.removeprefix("eval/"): value for key, value in summary(played, objective).items()}
+    returns, lengths, _, returned = zip(*played, strict=True)
+    parts = {f"returns_{i}": [*part] for i, part in enumerate(zip(*returned, strict=True))} if objective else {}
+    return about | {"returns": [*returns], "lengths": [*lengths]} | parts
 
 
 def open_store(config: RunConfig, run: RunDir) -> Store:

@@ -15,6 +15,7 @@ from rlrun.core.breakable import BrokenOffError
 from rlrun.core.evaluation import EvaluationInterruptedError
 from rlrun.core.loop import Loop
 from rlrun.core.measures import drain
+from rlrun.core.returns import components, score
 from rlrun.core.signals import Signals
 from rlrun.core.state import Optim
 from rlrun.errors import RunError, SnapshotError
@@ -34,6 +35,7 @@ class Progress:
 
     best_return: float | None = None
     best_step: int | None = None
+    best_shortfall: float = 0.0  # below the floors of a reward vector's components
     final_return: float | None = None
     episodes: int = 0
     returns: float = 0.0  # their sum
@@ -134,9 +136,15 @@ class Trainer:
         values |= self.train_values() | losses
         self.log.row({"step": loop.steps, "wall_s": self.elapsed()} | values)
         progress.settled = loop.steps
-        if with_evaluation and (progress.best_return is None or values["eval/return_mean"] > progress.best_return):
-            progress.best_return, progress.best_step = values["eval/return_mean"], loop.steps
+        if with_evaluation:
+            self.compare(values["eval/return_mean"], values.get("eval/shortfall", 0.0))
         self.last = (time.monotonic(), loop.steps, loop.updates)
+
+    def compare(self, returned: float, shortfall: float) -> None:
+        """Is this evaluation the best? One that meets the floors better is, whatever it returns."""
+        progress = self.progress
+        if progress.best_return is None or (-shortfall, returned) > (-progress.best_shortfall, progress.best_return):
+            progress.best_return, progress.best_step, progress.best_shortfall = returned, self.loop.steps, shortfall
 
     def train_values(self) -> dict[str, float]:
         """Episodes that ended since the last row, the mean return of all so far, and what the environments reported."""
@@ -144,11 +152,12 @@ class Trainer:
         self.progress.episodes += len(ended)
         values: dict[str, float] = {"train/episodes": self.progress.episodes}
         if ended:
-            returns = sum(episode_return for episode_return, _ in ended)
+            returns = sum(score(returned, self.loop.objective) for returned, _ in ended)
             self.progress.returns += returns
             values["train/return_mean"] = returns / len(ended)
             values["train/return_smooth"] = self.progress.returns / self.progress.episodes
             values["train/length_mean"] = sum(length for _, length in ended) / len(ended)
+            values |= components("train", [returned for returned, _ in ended])
         if successes:
             values["train/success_rate"] = sum(successes) / len(successes)
         self.loop.episodes, self.loop.successes = [], []

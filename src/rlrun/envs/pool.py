@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 from rlrun.envs.make import Recipe
+from rlrun.envs.rewards import reward_shape
 from rlrun.envs.slot import EnvError, Slot, check_spaces, fault
 
 
@@ -31,6 +32,7 @@ class Pool(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.spaces = (self.single_observation_space, self.single_action_space)
+        self.reward_shape = reward_shape(example)
         self.recording = False
         self.lost: dict[int, EnvError] = {}
         self.idle: Container[int] = ()  # rows that the next step leaves alone
@@ -53,19 +55,28 @@ class Pool(VectorEnv):
         return self.observations, {}
 
     def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        rewards = np.zeros(self.num_envs)
+        rewards = np.zeros((self.num_envs, *self.reward_shape))
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
         infos: dict[str, Any] = {}
         for index, answer in enumerate(self.each("advance", actions, idle=self.idle)):
             if answer is None:
                 truncated[index] = True
                 continue
-            rewards[index], terminated[index], truncated[index], final, success = answer
+            reward, terminated[index], truncated[index], final, success = answer
+            if self.reward_shape or type(reward) is np.ndarray:
+                self._check_reward(index, np.shape(reward))
+            rewards[index] = reward
             if final is not None:
                 infos.setdefault("final_obs", np.full(self.num_envs, None))[index] = final
             if success is not None:
                 infos.setdefault("success", np.full(self.num_envs, np.nan))[index] = success
         return self.observations, rewards, terminated, truncated, infos
+
+    def _check_reward(self, index: int, shape: tuple[int, ...]) -> None:
+        """Raises EnvError where a reward is another than the environment announced."""
+        if math.prod(shape) != math.prod(self.reward_shape):
+            says = f"its reward_space says {self.reward_shape}" if self.reward_shape else "it has no reward_space"
+            raise EnvError(index, f"its reward has shape {shape}, and {says}")
 
     def each(self, method: str, *columns: Sequence[Any] | np.ndarray, idle: Container[int] = ()) -> list[Any]:
         """`Slot.method` of all, each with its item of every column. None for rows that are lost or idle."""

@@ -137,26 +137,33 @@ class Endless(Probe):
 class Counter(gym.Env):
     """Counts: observation (episode, step), reward = step. Ends after `length` steps, terminated or truncated.
 
-    Rows that cross a reset, a lost or a doubled transition show in the numbers.
+    Rows that cross a reset, a lost or a doubled transition show in the numbers. `pays`: a reward vector instead, of the
+    step times each of these, in memory that is written again.
     """
 
     observation_space = Box(0.0, np.inf, (2,), np.float64)
     action_space = Discrete(2)
 
-    def __init__(self, length: int = 3, truncate: bool = False):
+    def __init__(self, length: int = 3, truncate: bool = False, pays: list[float] | None = None):
         self.length, self.truncate = length, truncate
         self.episode, self.t = -1, 0
+        self.pays = None if pays is None else np.array(pays)
+        self.reward_space = None if pays is None else Box(-np.inf, np.inf, (len(pays),))
+        self.paid = np.zeros_like(self.pays)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.episode, self.t = self.episode + 1, 0
         return np.array([self.episode, 0.0]), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         self.t += 1
         end = self.t >= self.length
         obs = np.array([self.episode, self.t], np.float64)
-        return obs, float(self.t), end and not self.truncate, end and self.truncate, {}
+        if self.pays is not None:
+            np.multiply(self.pays, self.t, out=self.paid)
+        reward = float(self.t) if self.pays is None else self.paid
+        return obs, reward, end and not self.truncate, end and self.truncate, {}
 
 
 class Hidden(gym.Env):

@@ -73,7 +73,7 @@ class Diary(gym.Wrapper):
         self.left, self.keep = episodes, keep
         self.seed: int | None = None
         self.observations: list[Any] = []
-        self.steps: list[tuple[Any, float, bool, bool]] = []
+        self.steps: list[tuple[Any, Any, bool, bool]] = []
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         answer = self.env.reset(seed=seed, options=options)
@@ -85,7 +85,7 @@ class Diary(gym.Wrapper):
         if self.left:
             obs, reward, terminated, truncated, _ = answer
             self.observations.append(_copy(obs))
-            self.steps.append((_copy(action), float(reward), bool(terminated), bool(truncated)))
+            self.steps.append((_copy(action), _reward(reward), bool(terminated), bool(truncated)))
             if terminated or truncated:
                 self.left -= 1
                 self._finish()
@@ -167,6 +167,11 @@ def _copy(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copy(item) for key, item in value.items()}
     return tuple(map(_copy, value)) if isinstance(value, tuple) else np.array(value)
+
+
+def _reward(reward: Any) -> Any:
+    """A number, or a copy of a vector."""
+    return np.array(reward) if np.ndim(reward) else float(reward)
 
 
 def _columns(items: Any) -> Any:

@@ -1,5 +1,6 @@
 """All environments of a run behind one batch-first contract: tensors in, tensors out, resets inside the step."""
 
+import math
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ from rlrun.envs.actions import Actions
 from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put, row
 from rlrun.envs.make import Recipe, explained, recipe
 from rlrun.envs.pool import Local, Pool
+from rlrun.envs.rewards import reward_shape
 from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY, Method, self_test
 from rlrun.envs.slot import LOST, EnvError
 from rlrun.envs.state import Tree
@@ -28,9 +30,9 @@ RESTARTS = 10  # of one environment without a finished step between them; one mo
 class Clock:
     """What a vector of environments counts. A plain object, for attributes of a module are slow to set."""
 
-    def __init__(self, num_envs: int, steps: int = 0):
+    def __init__(self, num_envs: int, reward_shape: tuple[int, ...] = (), steps: int = 0):
         self.steps = steps  # vector steps since the start of the run
-        self.returns = np.zeros(num_envs)  # of the episodes under way
+        self.returns = np.zeros((num_envs, *reward_shape))  # of the episodes under way
         self.begun = np.full(num_envs, steps)  # the `steps` at which they began
         self.obs: Any = None  # tensors to act on next; None before the first reset
         # environments whose state could not be restored, and why: the next row is no transition and ends their episodes
@@ -67,8 +69,10 @@ class VectorEnv(nn.Module):
         self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
         self.actions = Actions(venv.single_action_space)
         obs_space = _presented(venv.single_observation_space)
-        self.spec = Spec(obs_space, self.actions.space, venv.num_envs, frame_stack=frame_stack)
-        self.adapter, self.clock = adapter(venv), Clock(venv.num_envs)
+        self.reward_shape = self.pool.reward_shape if self.pool else reward_shape(venv)
+        rewards = math.prod(self.reward_shape)
+        self.spec = Spec(obs_space, self.actions.space, venv.num_envs, rewards, frame_stack=frame_stack)
+        self.adapter, self.clock = adapter(venv), Clock(venv.num_envs, self.reward_shape)
         self._ones = torch.ones(venv.num_envs, device=self.device)
         self._none = torch.zeros(venv.num_envs, dtype=torch.bool, device=self.device)
         self._method: Method | None = None if recipe else _own_method(venv)
@@ -112,7 +116,7 @@ class VectorEnv(nn.Module):
         if seed is not None:
             self.seeds = [child_seed(seed, index) for index in range(self.num_envs)]
         first = seed is not None or self.clock.obs is None
-        self.clock = Clock(self.num_envs, self.clock.steps)
+        self.clock = Clock(self.num_envs, self.reward_shape, self.clock.steps)
         self.clock.obs = self._tensors(self._reset(self.seeds if first else None), "observation")
         return self.clock.obs
 
@@ -218,7 +222,7 @@ class VectorEnv(nn.Module):
 
     def set_extra_state(self, tree: Tree) -> None:
         """Go on where `get_extra_state` was called. Episodes whose state could not be saved end with the next step."""
-        self.clock = clock = Clock(self.num_envs, tree["steps"])
+        self.clock = clock = Clock(self.num_envs, self.reward_shape, tree["steps"])
         self.seeds, self._refused = list(tree["seeds"]), {}
         if tree["obs"] is None:
             return
@@ -314,8 +318,9 @@ class VectorEnv(nn.Module):
         fresh = [child_seed(np.random.SeedSequence([seed, clock.steps]), 0) for seed in self.seeds]
         clock.obs, clock.cut = self._tensors(self._reset(fresh), "observation"), {}
         clock.returns[:], clock.begun[:] = 0.0, clock.steps
-        zeros = torch.zeros_like(self._ones)
-        return Step(clock.obs, zeros, self._none, ~self._none, before, self._tensor(actions), zeros, {"episodes": []})
+        weight = torch.zeros_like(self._ones)
+        reward = weight.new_zeros(self.num_envs, *self.reward_shape)
+        return Step(clock.obs, reward, self._none, ~self._none, before, self._tensor(actions), weight, {"episodes": []})
 
     def _reset(self, seeds: list[int] | None) -> Obs:
         try:

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 
 from rlrun.config.schema import NonNegativeInt, PositiveInt, config
+from rlrun.envs.rewards import reward_shape
 from rlrun.registry import register
 
 
@@ -122,3 +123,24 @@ class Discretize(gym.ObservationWrapper):
     def observation(self, observation: Any) -> int:
         share = (np.ravel(observation) - self.low) / (self.high - self.low)
         return int(np.clip((share * self.bins).astype(int), 0, self.bins - 1) @ self.place)
+
+
+@register("wrapper", "linear_reward")
+class LinearReward(gym.Wrapper):
+    """One reward of several, each times its weight: for algorithms that take one number."""
+
+    reward_space = None  # whatever is within
+
+    @config
+    class Config:
+        weights: list[float]
+
+    def __init__(self, cfg: Config, env: gym.Env):
+        super().__init__(env)
+        if reward_shape(env) != (len(cfg.weights),):
+            raise ValueError(f"linear_reward: {len(cfg.weights)} weights, rewards of shape {reward_shape(env)}")
+        self.weights = np.asarray(cfg.weights, np.float64)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, float(self.weights @ np.asarray(reward)), terminated, truncated, info

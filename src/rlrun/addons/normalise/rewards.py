@@ -1,4 +1,7 @@
-"""Rewards divided by the running deviation of the discounted return, so that critics see numbers near 1."""
+"""Rewards divided by the running deviation of the discounted return, so that critics see numbers near 1.
+
+Each component of a reward vector by its own.
+"""
 
 import torch
 from torch import Tensor
@@ -16,13 +19,14 @@ class NormaliseRewards(Addon):
     def __init__(self, spec: Spec, gamma: float):
         super().__init__()
         self.gamma = gamma
-        self.live, self.pending = RunningMoments(()), RunningMoments(())
-        self.returns = torch.zeros(spec.num_envs)  # discounted, of the running episodes
+        shape = (spec.reward_dim,) if spec.reward_dim > 1 else ()
+        self.live, self.pending = RunningMoments(shape), RunningMoments(shape)
+        self.returns = torch.zeros(spec.num_envs, *shape)  # discounted, of the running episodes
 
     def collect(self, step: Step) -> None:
         self.returns.mul_(self.gamma).add_(step.reward)
         self.pending.add(self.returns[step.weight > 0])
-        self.returns.mul_(~(step.terminated | step.truncated))
+        self.returns[step.terminated | step.truncated] = 0.0
 
     def relabel(self, batch: Batch) -> Batch:
         # before anything was seen the batch itself gives the scale

@@ -1,0 +1,189 @@
+"""Rewards of several components: every way from an environment to a step, counted by hand, and what is refused."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from rlrun.envs.recording import Diary
+from rlrun.envs.vector import VectorEnv
+from rlrun.errors import ConfigError, RunError
+
+Make = Callable[..., VectorEnv]
+PAYS = [1.0, -2.0, 0.5]
+IDLE = torch.zeros(2, dtype=torch.long)
+
+
+def paid(env: VectorEnv, steps: int) -> tuple[list[Any], list[Any], list[Any]]:
+    """Rewards [time, env, components], weights [time, env], and the episodes that ended."""
+    env.reset()
+    seen = [env.step(IDLE) for _ in range(steps)]
+    rewards, weights = ([getattr(step, name).tolist() for step in seen] for name in ("reward", "weight"))
+    return rewards, weights, [episode for step in seen for episode in step.info["episodes"]]
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_every_environment_is_paid_its_own_vector(backend: str, make: Make) -> None:
+    env = make("rlrun/Counter-v0", 2, backend=backend, kwargs={"length": 3, "pays": PAYS})
+    assert env.spec.reward_dim == env.spec.own_rewards == 3
+    rewards, _, episodes = paid(env, 7)
+    times = [1, 2, 3, 1, 2, 3, 1]
+    assert rewards == [[[t * part for part in PAYS]] * 2 for t in times], "copied, for the next step writes here again"
+    assert episodes == [([6.0, -12.0, 3.0], 3)] * 4
+
+
+class Simulator(gym.vector.VectorEnv):
+    """Two counters at once, of 2 and 3 steps, with reward vectors, in any of Gymnasium's modes."""
+
+    single_observation_space, single_action_space = spaces.Box(0, 9, (1,)), spaces.Discrete(2)
+    reward_space = spaces.Box(-np.inf, np.inf, (3,))
+    num_envs = 2
+
+    def __init__(self, mode: AutoresetMode):
+        self.metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": mode}
+        self.observation_space = batch_space(self.single_observation_space, 2)
+        self.action_space = batch_space(self.single_action_space, 2)
+        self.t = np.zeros(2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.t[(options or {}).get("reset_mask", slice(None))] = 0
+        return self._obs(), {}
+
+    def step(self, actions: Any) -> Any:
+        next_step = self.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+        resetting = (self.t >= [2, 3]) & next_step
+        self.t = np.where(resetting, 0, self.t + 1)
+        reward, ended = self.t[:, None] * PAYS, self.t >= [2, 3]
+        infos = {}
+        if self.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP and ended.any():
+            final = [obs if over else None for obs, over in zip(self._obs(), ended, strict=True)]
+            infos["final_obs"] = np.array([*final, None], object)[:2]
+            self.t[ended] = 0
+        return self._obs(), reward, ended, np.zeros(2, bool), infos
+
+    def _obs(self) -> np.ndarray:
+        return self.t[:, None].astype(np.float32)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_simulator_pays_vectors_in_every_reset_mode(mode: AutoresetMode) -> None:
+    env = VectorEnv(Simulator(mode), np.random.SeedSequence(0))
+    rewards, weights, episodes = paid(env, 6)
+    two, three = ([3.0, -6.0, 1.5], 2), ([6.0, -12.0, 3.0], 3)
+    if mode is AutoresetMode.NEXT_STEP:
+        assert [row[0][0] for row in rewards] == [1, 2, 0, 1, 2, 0] and [row[0] for row in weights] == [1, 1, 0] * 2
+        assert episodes == [two, three, two]
+    else:
+        assert [row[0] for row in rewards] == [[t * part for part in PAYS] for t in (1, 2) * 3]
+        assert episodes == [two, three, two, two, three]
+
+
+def test_rows_that_are_no_transition_pay_a_vector_of_nothing(make: Make) -> None:
+    env = make("rlrun/Counter-v0", 2, kwargs={"pays": PAYS})
+    env.reset()
+    env.step(IDLE)
+    saved = env.get_extra_state()
+    other = make("rlrun/Counter-v0", 2, kwargs={"pays": PAYS})
+    other.set_extra_state(saved | {"envs": None})  # as saved by environments whose state cannot be
+    step = other.step(IDLE)
+    assert step.reward.tolist() == [[0.0] * 3] * 2 and step.weight.tolist() == [0, 0]
+    simulator = VectorEnv(Simulator(AutoresetMode.SAME_STEP), np.random.SeedSequence(0))
+    simulator.set_extra_state({"steps": 3, "seeds": [0, 1], "obs": np.zeros((2, 1)), "envs": None,
+                               "returns": np.zeros((2, 3)), "begun": np.zeros(2, int)})  # fmt: skip
+    assert simulator.step(IDLE).reward.shape == (2, 3)
+
+
+def test_returns_under_way_go_on_after_a_restore(make: Make) -> None:
+    env, other = (make("rlrun/Counter-v0", 2, kwargs={"length": 3, "pays": PAYS}) for _ in range(2))
+    assert env.method == other.method == "native"
+    env.reset()
+    env.step(IDLE)
+    other.set_extra_state(env.get_extra_state())
+    other.step(IDLE)
+    assert other.step(IDLE).info["episodes"] == [([6.0, -12.0, 3.0], 3)] * 2
+
+
+class Wrong(gym.Env):
+    """Announces one reward and pays another."""
+
+    observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
+
+    def __init__(self, says: list[int] | None, pays: Any):
+        self.reward_space = None if says is None else spaces.Box(0, 1, says)
+        self.pays = pays
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros(1, np.float32), np.array(self.pays), False, False, {}
+
+
+gym.register("rlrun-tests/Wrong-v0", Wrong)
+
+
+@pytest.mark.parametrize("pays", [1.0, [1.0], [1.0, 2.0]])
+def test_another_reward_than_was_announced_is_a_fault_of_the_environment(pays: Any, make: Make) -> None:
+    env = make("rlrun-tests/Wrong-v0", 2, kwargs={"says": [3], "pays": pays})
+    env.reset()
+    with pytest.raises(RunError, match=r"#0, seed \d+, step 1: its reward has shape .*, and its reward_space says"):
+        env.step(IDLE)
+
+
+def test_a_vector_that_was_not_announced_is_a_fault_of_the_environment(make: Make) -> None:
+    env = make("rlrun-tests/Wrong-v0", 2, kwargs={"says": None, "pays": [1.0, 2.0]})
+    env.reset()
+    with pytest.raises(RunError, match=r"#0, .*its reward has shape \(2,\), and it has no reward_space"):
+        env.step(IDLE)
+
+
+@pytest.mark.parametrize("says", [[1], [2, 2]])
+def test_matrices_and_vectors_of_one_are_refused(says: list[int], make: Make) -> None:
+    with pytest.raises(ConfigError, match="a reward vector has two components or more"):
+        make("rlrun-tests/Wrong-v0", kwargs={"says": says, "pays": 0.0})
+
+
+def test_a_component_that_is_no_number_is_named(make: Make) -> None:
+    env = make("rlrun/Counter-v0", 2, kwargs={"pays": [1.0, float("nan")]})
+    env.reset()
+    with pytest.raises(RunError, match=r"#0, .*: reward\[1\] is nan"):
+        env.step(IDLE)
+
+
+def test_a_wrapper_makes_one_reward_of_several(make: Make) -> None:
+    env = make("rlrun/Counter-v0", 2, kwargs={"pays": PAYS}, wrappers={"linear_reward": {"weights": [1.0, 0.25, 2.0]}})
+    rewards, _, episodes = paid(env, 3)
+    assert env.spec.reward_dim == 1 and rewards == [[1.5 * t] * 2 for t in (1, 2, 3)]
+    assert episodes == [(9.0, 3)] * 2
+    with pytest.raises(ConfigError, match=r"linear_reward: 2 weights, rewards of shape \(3,\)"):
+        make("rlrun/Counter-v0", kwargs={"pays": PAYS}, wrappers={"linear_reward": {"weights": [1.0, 1.0]}})
+    with pytest.raises(ConfigError, match=r"linear_reward: 1 weights, rewards of shape \(\)"):
+        make("rlrun/Counter-v0", wrappers={"linear_reward": {"weights": [1.0]}})
+
+
+def test_a_diary_keeps_vectors(make: Make) -> None:
+    kept: list[dict[str, Any]] = []
+    env = Diary(gym.make("rlrun/Counter-v0", pays=[1.0, -2.0], disable_env_checker=True), 1, kept.append)
+    env.reset()
+    for _ in range(3):
+        env.step(0)
+    assert np.array(kept[0]["rewards"]).tolist() == [[1, -2], [2, -4], [3, -6]]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # of its spaces, and of its own
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_mo_gymnasium_is_understood(backend: str, make: Make) -> None:
+    pytest.importorskip("mo_gymnasium")
+    env = make("mo_gymnasium:deep-sea-treasure-v0", 2, backend=backend)
+    assert env.spec.reward_dim == 2
+    env.reset()
+    seen = [env.step(torch.tensor([1, 3])) for _ in range(2)]  # down is where the least treasure lies; right
+    assert seen[0].reward[0].tolist() == pytest.approx([0.7, -1.0])
+    assert seen[0].info["episodes"] == [([pytest.approx(0.7), -1.0], 1)]
+    assert seen[1].reward[1].tolist() == [0.0, -1.0]
