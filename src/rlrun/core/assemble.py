@@ -9,6 +9,7 @@ import torch
 from rlrun import registry
 from rlrun.addons.memory import Remember
 from rlrun.addons.normalise import normalisers
+from rlrun.addons.rewards import weighted
 from rlrun.buffers.replay import Targets
 from rlrun.config.schema import RunConfig, parse
 from rlrun.core.addon import Addons
@@ -21,7 +22,7 @@ from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 from rlrun.types import Spec
 
-AROUND = ("loop", "buffer", "intrinsic")  # sections of `algo` that are not the agent's
+AROUND = ("loop", "buffer", "intrinsic", "reward_weights")  # sections of `algo` that are not the agent's
 AGENTS_INSIDE = ("particle",)  # sections of `algo` that name an agent inside the agent
 EVAL_ENVS = 16  # evaluation environments stepped together, at most
 
@@ -51,6 +52,8 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
     with torch.random.fork_rng(devices=[]), device:
         torch.manual_seed(seed_for(config.seed, "weights"))
         addons = Addons(normalisers(config.env.normalize, spec, values.get("gamma")))
+        if weights := config.algo.get("reward_weights"):
+            addons += weighted(weights, spec)
         if intrinsic := config.algo.get("intrinsic"):
             own = Parts(config.seed, device, config.network, spec, "intrinsic")
             addons.append(registry.build("intrinsic", intrinsic, spec, own, path="algo.intrinsic"))

@@ -24,8 +24,11 @@ def standardise(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def ensemble_mse(q: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-    """Half the squared error, summed over members, averaged over the batch; q [members, batch], target [batch]."""
-    return 0.5 * weighted_mean((q - target) ** 2, weight) * q.shape[0]
+    """Half the squared error, summed over members, averaged over the batch and, where q has them, reward columns;
+    q [members, batch] or [members, batch, columns], target without members, weight [batch]."""
+    error = (q - target) ** 2
+    rows = error.mean(-1) if error.dim() > 1 + weight.dim() else error
+    return 0.5 * weighted_mean(rows, weight) * q.shape[0]
 
 
 class _ClippedSurrogate(torch.autograd.Function):

@@ -9,7 +9,8 @@ from typing import Any
 from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
-from rlrun.agents.actor_critic.sac import SAC, Join
+from rlrun.agents.actor_critic.columns import Join
+from rlrun.agents.actor_critic.sac import SAC
 from rlrun.core.agent import policy
 from rlrun.networks.heads import DiscretePolicy, Head
 from rlrun.registry import register
@@ -23,7 +24,7 @@ class DiscreteSAC(SAC):
 
     def networks(self, parts: Any) -> tuple[nn.Module, nn.Module, float]:
         actions, members = int(self.spec.action.n), self.cfg.members
-        critic = Head(parts.torso(members=members), actions, members)
+        critic = Head(parts.torso(members=members), actions * self.columns, members)
         return DiscretePolicy(parts.torso(), self.spec.action), critic, 0.98 * math.log(actions)
 
     @policy
@@ -32,10 +33,15 @@ class DiscreteSAC(SAC):
         return (dist.sample(dist.noise(self.act_noise)) if explore else dist.mode()), {}
 
     def q(self, batch: Batch) -> Tensor:
-        q = self.critic(batch["obs"])  # [members, batch, actions]
-        return q.take_along_dim(batch["action"][None, :, None], -1).squeeze(-1)
+        q = self.each(self.critic(batch["obs"]))
+        return q.take_along_dim(batch["action"].view(1, -1, 1, *[1] * (q.dim() - 3)), 2).squeeze(2)
+
+    def each(self, q: Tensor) -> Tensor:
+        """[members, batch, actions], or [members, batch, actions, columns]."""
+        return q if self.columns == 1 else q.unflatten(-1, (-1, self.columns))
 
     def evaluate(self, obs: Any, critic: nn.Module, noise: Tensor, over: Join) -> tuple[Tensor, Tensor]:
         dist = self.actor(obs)
-        probability = dist.logits.softmax(-1)
-        return (probability * over(critic(obs))).sum(-1), -dist.entropy()
+        value = over(self.each(critic(obs)))
+        probability = dist.logits.softmax(-1).view(*value.shape[:2], *[1] * (value.dim() - 2))
+        return (probability * value).sum(1), -dist.entropy()

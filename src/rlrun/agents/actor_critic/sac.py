@@ -2,15 +2,17 @@
 
 The target is the least of `members` critics, or of a random `target_members` of them as in REDQ (Chen et al. 2021,
 arXiv 2101.05982), whose actor follows the mean of all and is updated every `policy_delay` critic updates.
+
+Of a reward vector every component has a value of its own, and so has the entropy; the actor weighs them.
 """
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
+from rlrun.agents.actor_critic.columns import Join, columned, in_last, signed, total
 from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, PositiveInt, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
@@ -21,7 +23,6 @@ from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 
-Join = Callable[[Tensor], Tensor]  # of the members of an ensemble: [members, ...] -> [...]
 JOINS: dict[str, Join] = {"min": lambda q: q.amin(0), "mean": lambda q: q.mean(0)}
 
 
@@ -29,6 +30,7 @@ JOINS: dict[str, Join] = {"min": lambda q: q.amin(0), "mean": lambda q: q.mean(0
 class SAC(Agent):
     actions = Box
     needs_bounds = True
+    reward_vectors = True
 
     @config
     class Config:
@@ -51,6 +53,7 @@ class SAC(Agent):
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
+        self.columns = 1 if spec.reward_dim == 1 else spec.reward_dim + 1  # the last: of the entropy
         self.actor, self.critic, target_entropy = self.networks(parts)
         self.target_critic = Target(self.critic, cfg.tau)
         self.log_temperature = nn.Parameter(torch.tensor(cfg.temperature).log())
@@ -65,7 +68,7 @@ class SAC(Agent):
         """Actor, critics, and the target entropy where none is given."""
         actions, members = self.spec.action.shape[0], self.cfg.members
         actor = SquashedGaussianPolicy(parts.torso(), actions)
-        critic = Value(parts.torso(inputs=("obs", "action"), members=members), members)
+        critic = Value(parts.torso(inputs=("obs", "action"), members=members), members, columns=self.columns)
         return actor, critic, -float(actions)
 
     @policy
@@ -79,6 +82,7 @@ class SAC(Agent):
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         for optim in (self.actor_optim, self.critic_optim):
             optim.tick(ctx.progress)
+        batch = columned(batch, extra=1)
         next_noise, noise = self.update_noise.normal(2, *batch["action"].shape)
         subset = self.cfg.target_members and self.update_noise.permutation(self.cfg.members)[: self.cfg.target_members]
         metrics = self.update_critic(batch, next_noise, subset)
@@ -89,12 +93,13 @@ class SAC(Agent):
 
     @kernel
     def update_critic(self, batch: Batch, noise: Tensor, subset: Tensor | None = None) -> Metrics:
+        weights = batch.get("reward_weights")
         with torch.no_grad():
             asked = slice(None) if subset is None else subset
-            next_value, log_prob = self.evaluate(
-                batch["next_obs"], self.target_critic, noise, lambda q: q[asked].amin(0)
-            )
-            target = td_target(batch["reward"], batch["discount"], next_value - self.temperature * log_prob)
+            least = signed(lambda q: q[asked].amin(0), weights)
+            next_value, log_prob = self.evaluate(batch["next_obs"], self.target_critic, noise, least)
+            soft_value = next_value - in_last(self.temperature * log_prob, weights)
+            target = td_target(batch["reward"], batch["discount"], soft_value)
         q = self.q(batch)
         loss = ensemble_mse(q, target, batch["weight"])
         self.critic_optim.step(loss)
@@ -102,8 +107,9 @@ class SAC(Agent):
 
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
-        value, log_prob = self.evaluate(batch["obs"], self.critic, noise, JOINS[self.cfg.actor_value])
-        loss = weighted_mean(self.temperature * log_prob - value, batch["weight"])
+        weights = batch.get("reward_weights")
+        value, log_prob = self.evaluate(batch["obs"], self.critic, noise, signed(JOINS[self.cfg.actor_value], weights))
+        loss = weighted_mean(self.temperature * log_prob - total(value, weights), batch["weight"])
         self.actor_optim.step(loss)
         metrics = {"actor": loss.detach(), "entropy": -log_prob.detach().mean(), "temperature": self.temperature}
         if self.cfg.learn_temperature:
@@ -112,11 +118,12 @@ class SAC(Agent):
         return metrics
 
     def q(self, batch: Batch) -> Tensor:
-        """What every critic says of the actions that were taken: [members, batch]."""
+        """What every critic says of the actions that were taken: [members, batch], or [members, batch, columns]."""
         return self.critic(batch["obs"], batch["action"])
 
     def evaluate(self, obs: Any, critic: nn.Module, noise: Tensor, over: Join) -> tuple[Tensor, Tensor]:
-        """The value of what the policy would do, joined over the members, and its log-probability; [batch]."""
+        """The value of what the policy would do, joined over the members, [batch] or [batch, columns], and its
+        log-probability [batch]."""
         action, log_prob = self.actor(obs).sample(noise)
         return over(critic(obs, action)), log_prob
 

@@ -1,7 +1,7 @@
 """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477).
 
 One critic, no delay and no target noise make it DDPG (Lillicrap et al. 2015, arXiv 1509.02971), whose
-Ornstein-Uhlenbeck exploration is an option.
+Ornstein-Uhlenbeck exploration is an option. Of a reward vector every component has a value, and the actor weighs them.
 """
 
 from typing import Any, Literal
@@ -10,6 +10,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
+from rlrun.agents.actor_critic.columns import columned, signed, total
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
@@ -24,6 +25,7 @@ from rlrun.types import Batch, Context, Metrics
 class TD3(Agent):
     actions = Box
     needs_bounds = True
+    reward_vectors = True
 
     @config
     class Config:
@@ -44,7 +46,8 @@ class TD3(Agent):
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
         self.actor = DeterministicPolicy(parts.torso(), spec.action.shape[0])
-        self.critic = Value(parts.torso(inputs=("obs", "action"), members=cfg.members), cfg.members)
+        torso = parts.torso(inputs=("obs", "action"), members=cfg.members)
+        self.critic = Value(torso, cfg.members, columns=spec.reward_dim)
         self.target_actor, self.target_critic = Target(self.actor, cfg.tau), Target(self.critic, cfg.tau)
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
@@ -66,6 +69,7 @@ class TD3(Agent):
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         for optim in (self.actor_optim, self.critic_optim):
             optim.tick(ctx.progress)
+        batch = columned(batch)
         metrics = self.update_critic(batch, self.update_noise.normal(*batch["action"].shape))
         if (ctx.updates + 1) % self.cfg.policy_delay == 0:
             metrics |= self.update_actor(batch)
@@ -78,7 +82,8 @@ class TD3(Agent):
         with torch.no_grad():
             noise = (self.cfg.target_noise * noise).clamp(-self.cfg.target_noise_clip, self.cfg.target_noise_clip)
             next_action = (self.target_actor(batch["next_obs"]) + noise).clamp(-1, 1)
-            next_value = self.target_critic(batch["next_obs"], next_action).amin(0)
+            least = signed(lambda q: q.amin(0), batch.get("reward_weights"))
+            next_value = least(self.target_critic(batch["next_obs"], next_action))
             target = td_target(batch["reward"], batch["discount"], next_value)
         q = self.critic(batch["obs"], batch["action"])  # [members, batch]
         loss = ensemble_mse(q, target, batch["weight"])
@@ -88,6 +93,6 @@ class TD3(Agent):
     @kernel
     def update_actor(self, batch: Batch) -> Metrics:
         value = self.critic(batch["obs"], self.actor(batch["obs"]))[0]
-        loss = -weighted_mean(value, batch["weight"])
+        loss = -weighted_mean(total(value, batch.get("reward_weights")), batch["weight"])
         self.actor_optim.step(loss)
         return {"actor": loss.detach()}

@@ -28,6 +28,7 @@ from rlrun.types import Batch, Context, Metrics
 class A2C(Agent):
     actions = (Box, Discrete, MultiDiscrete, MultiBinary)
     remembers = True
+    reward_vectors = True
 
     @config
     class Config:
@@ -123,7 +124,7 @@ class A2C(Agent):
         advantage, target = zip(*(self.estimate(rollout, column) for column in found), strict=True)
         kept = {key: rollout[key] for key in ("obs", "action", "log_prob", "weight")}
         own = {"value": value, "return": torch.stack(target, -1).view_as(value)}
-        return kept | own | {"advantage": mixed(advantage, self.spec.bonuses)}
+        return kept | own | {"advantage": mixed(advantage, self.spec.bonuses, rollout.get("reward_weights"))}
 
     def estimate(self, rollout: Batch, column: Column) -> tuple[Tensor, Tensor]:
         """Advantages and the critic's returns of one reward, [time, env]."""

@@ -1,4 +1,7 @@
-"""Rewards of on-policy agents, one column each: the environment's, then intrinsic ones with returns of their own."""
+"""Rewards of on-policy agents, one column each: the environment's, then intrinsic ones with returns of their own.
+
+The environment's are weighed by `reward_weights` where they are several.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,7 +24,7 @@ class Column(NamedTuple):
 
 
 def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bonuses: Sequence[Bonus]) -> list[Column]:
-    """The columns of a rollout whose reward and values are [time, env], or [time, env, 1 + bonuses].
+    """The columns of a rollout whose reward and values are [time, env], or [time, env, own + bonuses].
 
     `done` also ends where the next row is no transition. A bonus that is not episodic knows no other end: what follows
     the last step of an episode is the first of the next (arXiv 1810.12894, sec. 2.3).
@@ -31,9 +34,10 @@ def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bon
     gap[:-1] = weight[1:] == 0
     done = terminated | rollout["truncated"] | gap
     parts = (x.view(*weight.shape, -1).unbind(-1) for x in (rollout["reward"], value, next_value))
-    (own, *rest) = zip(*parts, strict=True)
-    found = [Column(*own, terminated, done, gamma)]
-    for bonus, (reward, v_tm1, v_t) in zip(bonuses, rest, strict=True):
+    every = [*zip(*parts, strict=True)]
+    count = len(every) - len(bonuses)
+    found = [Column(*own, terminated, done, gamma) for own in every[:count]]
+    for bonus, (reward, v_tm1, v_t) in zip(bonuses, every[count:], strict=True):
         if bonus.episodic:
             found.append(Column(reward, v_tm1, v_t, terminated, done, bonus.gamma))
         else:
@@ -42,6 +46,9 @@ def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bon
     return found
 
 
-def mixed(advantages: Sequence[Tensor], bonuses: Sequence[Bonus]) -> Tensor:
-    """The environment's advantage plus those of the bonuses times their coefficients."""
-    return sum((bonus.coef * extra for bonus, extra in zip(bonuses, advantages[1:], strict=True)), start=advantages[0])
+def mixed(advantages: Sequence[Tensor], bonuses: Sequence[Bonus], weights: Tensor | None = None) -> Tensor:
+    """The environment's advantages, weighed, plus those of the bonuses times their coefficients. No weights: it has
+    one."""
+    count = len(advantages) - len(bonuses)
+    own = advantages[0] if weights is None else torch.stack([*advantages[:count]], -1) @ weights
+    return sum((bonus.coef * extra for bonus, extra in zip(bonuses, advantages[count:], strict=True)), start=own)

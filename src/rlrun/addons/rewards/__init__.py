@@ -1,0 +1,18 @@
+"""Weights of the components of a reward vector: fixed ones, or ones that are learned from limits."""
+
+from typing import Any
+
+from rlrun import registry
+from rlrun.core.addon import Addon
+from rlrun.errors import ConfigError
+from rlrun.types import Spec
+
+
+def weighted(values: dict[str, Any], spec: Spec) -> list[Addon]:
+    """The add-on that `algo.reward_weights` names; none where the reward is one number, which needs no weight."""
+    if spec.reward_dim > 1:
+        return [registry.build("reward_weights", values, spec, path="algo.reward_weights")]
+    if values != {"name": "fixed", "weights": None}:
+        needs = f"algo.reward_weights={values['name']} needs a reward vector"
+        raise ConfigError(f"{needs}; this environment pays one number, which is not supported")
+    return []

@@ -1,0 +1,166 @@
+"""Weights of reward vectors: fixed ones are what was said, learned ones go where the limits are met."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box
+
+from rlrun import registry
+from rlrun.addons.normalise import NormaliseRewards
+from rlrun.addons.rewards import weighted
+from rlrun.errors import ConfigError
+from rlrun.types import Context, Objective, Spec, Step
+
+BOX = Box(-1.0, 1.0, (1,), np.float32)
+SPEC = Spec(BOX, BOX, num_envs=2, reward_dim=2)
+CTX = Context(0, 0, 0.0)
+LAGRANGIAN = {
+    "name": "lagrangian", "thresholds": [None, -0.25], "initial_weights": None, "max_weight": None,
+    "normalize": False, "transform": "softplus", "learning_rate": 0.01,
+}  # fmt: skip
+
+
+def addon(spec: Spec = SPEC, **changes: Any) -> Any:
+    values = (LAGRANGIAN if changes.get("name") != "fixed" else {}) | changes
+    return registry.build("reward_weights", values, spec, path="algo.reward_weights")
+
+
+def paid(model: Any, *rewards: list[float], weight: float = 1.0) -> None:
+    """One vector step for each, the same in both environments."""
+    no = torch.zeros(2, dtype=torch.bool)
+    for reward in rewards:
+        rows = torch.tensor([reward, reward])
+        model.collect(Step(no, rows, no, no, no, no, torch.full((2,), weight), {}))
+
+
+def weights(model: Any) -> list[float]:
+    return model.relabel({})["reward_weights"].tolist()
+
+
+def test_fixed_weights_are_what_was_said_or_1_each() -> None:
+    assert weights(addon(name="fixed", weights=[2.0, -0.5])) == [2.0, -0.5]
+    assert weights(addon(name="fixed", weights=None)) == [1.0, 1.0]
+    assert addon(name="fixed", weights=[2.0, -0.5]).spec(SPEC).objective == Objective((2.0, -0.5), (None, None))
+
+
+@pytest.mark.parametrize("transform", ["softplus", "exp"])
+@pytest.mark.parametrize(("mean", "sign"), [(-0.1, -1), (-0.5, 1)])
+def test_a_weight_falls_above_its_threshold_and_rises_below_it(mean: float, sign: int, transform: str) -> None:
+    model = addon(transform=transform)
+    paid(model, [5.0, mean])
+    model.update({}, CTX)
+    free, limited = weights(model)
+    assert free == 1.0 and sign * (limited - 1.0) > 0
+
+
+def test_the_gradient_is_the_slope_of_the_weight_times_the_mean_surplus() -> None:
+    model = addon(initial_weights=[1.0, 2.0])
+    seen: list[Any] = []
+    model.optim.apply = seen.append
+    paid(model, [0.0, -1.0], [0.0, -2.0])
+    paid(model, [0.0, 100.0], weight=0.0)  # no transition
+    model.update({}, CTX)
+    slope = 1 - np.exp(-2.0)  # of softplus where it is 2: sigmoid(log(e^2 - 1))
+    torch.testing.assert_close(seen, [torch.tensor([0.0, slope * (-1.5 + 0.25)]).float()])
+
+
+def test_there_is_one_step_for_all_that_was_paid_since_the_last() -> None:
+    model, other = addon(), addon()
+    paid(model, [0.0, -1.0], [0.0, -3.0])
+    paid(other, [0.0, -2.0])
+    for one in (model, other):
+        for _ in range(3):  # several updates, one iteration
+            one.update({}, CTX)
+    assert weights(model) == weights(other) != [1.0, 1.0] and model.optim.steps == 1
+
+
+def test_a_copy_goes_on_from_the_state(tmp_path: Any) -> None:
+    model, other = addon(), addon()
+    paid(model, [0.0, -1.0])
+    model.update({}, CTX)
+    paid(model, [0.0, -2.0])
+    other.load_state_dict(model.state_dict())
+    for one in (model, other):
+        one.update({}, CTX)
+        paid(one, [0.0, 1.0])
+        one.update({}, CTX)
+    assert weights(model) == weights(other) and model.optim.steps == other.optim.steps == 3
+
+
+def test_a_ceiling_holds_and_is_left_at_once_when_there_is_room() -> None:
+    model = addon(max_weight=1.5, learning_rate=0.5, initial_weights=[9.0, 1.0])
+    for _ in range(50):
+        paid(model, [0.0, -2.0])
+        model.update({}, CTX)
+    assert weights(model) == pytest.approx([9.0, 1.5]), "those without threshold have none"
+    for _ in range(20):
+        paid(model, [0.0, 2.0])
+        model.update({}, CTX)
+    assert weights(model)[1] < 1.0, "nothing was wound up beyond it"
+
+
+def test_weights_are_divided_by_their_sum_when_read() -> None:
+    model = addon(normalize=True, initial_weights=[1.0, 3.0])
+    assert weights(model) == pytest.approx([0.25, 0.75])
+    paid(model, [0.0, -9.0])
+    told = model.update({}, CTX)
+    assert sum(weights(model)) == pytest.approx(1.0) and weights(model)[1] > 0.75
+    assert [float(told[f"reward_weight_{i}"]) for i in range(2)] == weights(model)
+
+
+def test_the_objective_is_what_has_no_threshold() -> None:
+    assert addon(initial_weights=[2.0, 5.0]).spec(SPEC).objective == Objective((2.0, 0.0), (None, -0.25))
+    every = addon(thresholds=[1.0, -0.25])
+    assert every.spec(SPEC).objective == Objective((1.0, 1.0), (1.0, -0.25))
+
+
+@pytest.mark.parametrize(("normalize", "transform"), [(False, "softplus"), (True, "softplus"), (False, "exp")])
+@pytest.mark.parametrize("start", [0.05, 20.0])
+def test_a_bandit_with_a_cost_limit_ends_at_the_constrained_optimum(
+    start: float, normalize: bool, transform: str
+) -> None:
+    """Pulling at x pays (x, -x^2). With at most 0.25 to spend x is 0.5 at best, and its price there 1."""
+    model = addon(initial_weights=[1.0, start], normalize=normalize, transform=transform, learning_rate=0.02)
+    for _ in range(3000):
+        free, price = weights(model)
+        x = min(free / (2 * price), 1.0)  # what is best at these weights
+        paid(model, [x, -x * x])
+        model.update({}, CTX)
+    assert x == pytest.approx(0.5, rel=1e-3) and price / free == pytest.approx(1.0, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"thresholds": [None, None]}, r"thresholds: none is given; algo\.reward_weights=fixed"),
+        ({"thresholds": []}, r"algo\.reward_weights\.thresholds=\[\]: this environment's rewards have 2 parts"),
+        ({"initial_weights": [1.0]}, r"initial_weights=\[1.0\]: this environment's rewards have 2 parts"),
+        ({"initial_weights": [1.0, -1.0]}, r"algo\.reward_weights\.initial_weights\.1=-1"),
+        ({"name": "fixed", "weights": [1.0, 1.0, 1.0]}, r"algo\.reward_weights\.weights=.* have 2 parts"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        addon(**changes)
+
+
+def test_one_number_needs_no_weight() -> None:
+    one = Spec(BOX, BOX, 2)
+    assert weighted({"name": "fixed", "weights": None}, one) == []
+    for values in ({"name": "fixed", "weights": [2.0]}, LAGRANGIAN):
+        with pytest.raises(ConfigError, match=rf"algo\.reward_weights={values['name']} needs a reward vector"):
+            weighted(values, one)
+
+
+def test_every_component_is_normalised_by_its_own_deviation() -> None:
+    both, alone = NormaliseRewards(SPEC, 0.9), [NormaliseRewards(Spec(BOX, BOX, 2), 0.9) for _ in range(2)]
+    rewards, done = torch.randn(40, 2, 2) * torch.tensor([5.0, 0.1]), torch.rand(40, 2) < 0.1
+    no = torch.zeros(2, dtype=torch.bool)
+    for reward, ended in zip(rewards, done, strict=True):
+        both.collect(Step(no, reward, ended, no, no, no, torch.ones(2), {}))
+        for part, one in enumerate(alone):
+            one.collect(Step(no, reward[:, part], ended, no, no, no, torch.ones(2), {}))
+    parts = [one.relabel({"reward": rewards[..., part]})["reward"] for part, one in enumerate(alone)]
+    torch.testing.assert_close(both.relabel({"reward": rewards})["reward"], torch.stack(parts, -1))

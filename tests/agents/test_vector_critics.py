@@ -1,0 +1,129 @@
+"""Critics of reward vectors: a value for every component, weighed where actions are chosen."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from toys import Values, put, toy, train
+
+from rlrun.agents.actor_critic.columns import columned, in_last, signed, total
+from rlrun.agents.policy.columns import columns, mixed
+from rlrun.core.loop import Loop
+from rlrun.types import Bonus
+
+Build = Callable[..., Loop]
+WEIGHTS = torch.tensor([2.0, -0.5])
+
+
+def on_point_run(algo: str, **changes: Any) -> Values:
+    return put(toy(algo), {"env.id": "rlrun/PointRun-v0", "algo.reward_weights.weights": WEIGHTS.tolist(), **changes})
+
+
+def batch(rows: int = 6, discrete: bool = False) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    action = torch.randint(3, (rows,)) if discrete else torch.rand(rows, 2) * 2 - 1
+    return {
+        "obs": torch.randn(rows, 3), "next_obs": torch.randn(rows, 3), "action": action,
+        "reward": torch.randn(rows, 2), "discount": torch.full((rows,), 0.9), "weight": torch.rand(rows),
+        "reward_weights": WEIGHTS,
+    }  # fmt: skip
+
+
+def test_the_worst_of_a_column_that_counts_negative_is_the_most() -> None:
+    q = torch.tensor([[[1.0, 5.0]], [[2.0, 7.0]]])  # [members, batch, columns]
+    assert signed(lambda q: q.amin(0), WEIGHTS)(q).tolist() == [[1.0, 7.0]]
+    assert signed(lambda q: q.mean(0), WEIGHTS)(q).tolist() == [[1.5, 6.0]]
+    assert signed(lambda q: q.amin(0), torch.tensor([1.0, 0.0]))(q).tolist() == [[1.0, 5.0]], "valued without a weight"
+    assert signed(lambda q: q.amin(0), None)(q[..., 0]).tolist() == [1.0]
+
+
+def test_the_total_weighs_and_what_the_agent_pays_itself_weighs_1() -> None:
+    assert total(torch.tensor([[3.0, 4.0]]), WEIGHTS).tolist() == [4.0]
+    wide = columned(batch(), extra=1)
+    assert wide["reward_weights"].tolist() == [2.0, -0.5, 1.0]
+    assert torch.equal(wide["reward"], torch.cat([batch()["reward"], torch.zeros(6, 1)], 1))
+    assert in_last(torch.tensor([7.0]), wide["reward_weights"]).tolist() == [[0.0, 0.0, 7.0]]
+    one = {"reward": torch.ones(3), "discount": torch.ones(3)}
+    assert columned(one, extra=1) is one
+
+
+def test_sac_values_every_component_and_the_entropy(build: Build) -> None:
+    agent: Any = build(on_point_run("sac", **{"algo.temperature": 0.2, "algo.members": 3})).agent
+    data, noise = batch(), torch.randn(6, 2)
+    with torch.no_grad():
+        action, log_prob = agent.dist(data["next_obs"], {}).sample(noise)
+        members = agent.target_critic(data["next_obs"], action)  # [members, batch, columns]
+        q = agent.critic(data["obs"], data["action"])
+        errors = []
+        for row in range(6):
+            first, second, entropy = members[:, row].unbind(-1)
+            target = [
+                data["reward"][row, 0] + 0.9 * first.min(),
+                data["reward"][row, 1] + 0.9 * second.max(),  # its weight is negative
+                0.9 * (entropy.min() - 0.2 * log_prob[row]),
+            ]
+            errors.append(data["weight"][row] * 0.5 * ((q[:, row] - torch.stack(target)) ** 2).mean(-1).sum())
+    loss = agent.update_critic(columned(data, extra=1), noise)["critic"]
+    torch.testing.assert_close(loss, torch.stack(errors).mean())
+
+
+def test_the_actor_of_sac_climbs_the_weighted_sum(build: Build) -> None:
+    agent: Any = build(on_point_run("sac", **{"algo.temperature": 0.2})).agent
+    data, noise = batch(), torch.randn(6, 2)
+    with torch.no_grad():
+        action, log_prob = agent.dist(data["obs"], {}).sample(noise)
+        first, second, entropy = agent.critic(data["obs"], action).unbind(-1)
+        value = 2.0 * first.amin(0) - 0.5 * second.amax(0) + entropy.amin(0)
+        expected = (data["weight"] * (0.2 * log_prob - value)).mean()
+    torch.testing.assert_close(agent.update_actor(columned(data, extra=1), noise)["actor"], expected)
+
+
+def test_td3_values_every_component(build: Build) -> None:
+    agent: Any = build(on_point_run("td3", **{"algo.target_noise": 0.0})).agent
+    data = batch()
+    with torch.no_grad():
+        first, second = agent.target_critic(data["next_obs"], agent.target_actor(data["next_obs"])).unbind(-1)
+        target = data["reward"] + 0.9 * torch.stack([first.amin(0), second.amax(0)], -1)
+        errors = ((agent.critic(data["obs"], data["action"]) - target) ** 2).mean(-1).sum(0)
+    loss = agent.update_critic(columned(data), torch.zeros(6, 2))["critic"]
+    torch.testing.assert_close(loss, (0.5 * data["weight"] * errors).mean())
+    value = agent.critic(data["obs"], agent.actor(data["obs"]))[0] @ WEIGHTS
+    torch.testing.assert_close(agent.update_actor(columned(data))["actor"], -(data["weight"] * value).mean().detach())
+
+
+def test_discrete_sac_values_every_action_of_every_component(build: Build) -> None:
+    values = {"env.id": "rlrun/Counter-v0", "env.kwargs": {"pays": [1.0, -2.0]}, "env.max_episode_steps": None}
+    agent: Any = build(put(toy("discrete_sac"), values)).agent
+    obs, action = torch.randn(6, 2), torch.randint(2, (6,))
+    every = agent.critic(obs).unflatten(-1, (2, 3))
+    assert torch.equal(agent.q({"obs": obs, "action": action}), every[:, torch.arange(6), action])
+    value, _ = agent.evaluate(obs, agent.critic, torch.zeros(0), lambda q: q.amin(0))
+    chances = agent.dist(obs, {}).logits.softmax(-1)
+    torch.testing.assert_close(value, sum(chances[:, [a]] * every[:, :, a].amin(0) for a in range(2)))
+
+
+def test_on_policy_advantages_are_weighed_before_the_bonuses() -> None:
+    one, two, bonus = torch.randn(3, 4)
+    found = mixed([one, two, bonus], (Bonus(0.9, True, 3.0),), WEIGHTS)
+    torch.testing.assert_close(found, 2.0 * one - 0.5 * two + 3.0 * bonus)
+
+
+def test_columns_of_the_environment_share_its_discount() -> None:
+    rollout = {
+        "reward": torch.arange(6.0).view(2, 1, 3), "terminated": torch.zeros(2, 1, dtype=torch.bool),
+        "truncated": torch.zeros(2, 1, dtype=torch.bool), "weight": torch.ones(2, 1),
+    }  # fmt: skip
+    value = torch.zeros(2, 1, 3)
+    found = columns(rollout, value, value, 0.9, (Bonus(0.5, True, 1.0),))
+    assert [column.gamma for column in found] == [0.9, 0.9, 0.5]
+    assert [column.reward.flatten().tolist() for column in found] == [[0, 3], [1, 4], [2, 5]]
+
+
+@pytest.mark.parametrize("algo", ["sac", "redq", "td3", "ddpg", "a2c", "ppo", "vpg", "vtrace", "ppo_critic_first"])
+def test_equal_weights_learn_otherwise_than_others(algo: str, build: Build) -> None:
+    one, other = (
+        train(build(on_point_run(algo, **{"algo.reward_weights.weights": given})), 4) for given in (None, [1.0, 5.0])
+    )
+    params = [[*loop.agent.parameters()] for loop in (one, other)]
+    assert any(not torch.equal(a, b) for a, b in zip(*params, strict=True))
