@@ -26,7 +26,9 @@ NEVER_LEARN = ("fixed_policy",)
 MULTI_ARMED = ("epsilon_greedy", "ucb", "thompson", "gaussian_thompson", "bayesian_ucb", "gradient_bandit")
 CONTEXTUAL = ("linear_posterior", "neural_greedy", "neural_linear", "bootstrap_bandit", "variational_bandit",
               "parameter_noise_bandit")  # fmt: skip
+LAGRANGIAN = ("sac_lagrangian", "ppo_lagrangian")
 OWN_ENVS = dict.fromkeys(MULTI_ARMED, "BernoulliBandit") | dict.fromkeys(CONTEXTUAL, "LinearBandit")
+OWN_ENVS |= dict.fromkeys(LAGRANGIAN, "PointRun")
 
 # Taken where an algorithm has the key. Learning is fast so that what differs shows after few updates.
 SMALL: Values = {
@@ -76,6 +78,8 @@ SMALL: Values = {
     "algo.intrinsic.learning_rate": 0.01,
     "algo.intrinsic.epochs": 2,
     "algo.intrinsic.minibatch_size": 8,
+    "algo.reward_weights.thresholds": [None, -0.1],
+    "algo.reward_weights.learning_rate": 0.01,
 }
 
 

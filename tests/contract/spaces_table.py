@@ -12,17 +12,18 @@ from toys import ALGOS, Values, toy, train
 
 from rlrun.config.schema import run_config
 from rlrun.core.assemble import build_loop
-from rlrun.envs.probe_spaces import ACTIONS, OBSERVATIONS
+from rlrun.envs.probe_spaces import ACTIONS, OBSERVATIONS, REWARDS
 from rlrun.errors import ConfigError
 
 PAGE = Path(__file__).parents[2] / "docs" / "spaces.md"
 MASKED = "masked discrete"
+KINDS = {"action": [*ACTIONS, MASKED], "observation": [*OBSERVATIONS], "reward": [*REWARDS]}
 
 INTRODUCTION = """\
 # Spaces
 
 What was found by trying, each algorithm with its own network (`python tests/contract/spaces_table.py`). An algorithm
-runs where it stands in both tables; everything else is refused in one line that says `not supported` and why.
+runs where it stands in all tables; everything else is refused in one line that says `not supported` and why.
 
 Observations may be nested: `Tuple` and `Dict` hold any of the others, every image in them gets an encoder of its own.
 `Text`, `Graph`, `Sequence` and `OneOf` are not supported: they have no fixed shape. `Tuple` and `Dict` actions are not
@@ -30,6 +31,9 @@ supported: an action is one tensor.
 
 Masked: the environment shows `info["action_mask"]`, or an entry `action_mask` of a Dict observation, in the form that
 Gymnasium's `Space.sample` takes. Forbidden actions have probability 0 and are never sent.
+
+A reward vector is an array, as MO-Gymnasium's environments pay it; `reward_space` of the environment says its shape.
+`algo.reward_weights` weighs its components. `env.wrappers.linear_reward={weights: [1, 0.5]}` makes one number of it.
 """
 
 
@@ -44,9 +48,9 @@ def cells(algo: str, kind: str, names: list[str]) -> Iterator[tuple[str, Values]
 
 @cache
 def home(algo: str) -> dict[str, str]:
-    """The first kinds of observation and action that an algorithm takes."""
-    for observation, action in product(["box", *OBSERVATIONS], ACTIONS):
-        given = {"observation": observation, "action": action}
+    """The first kinds of observation, action and reward that an algorithm takes."""
+    for reward, observation, action in product(REWARDS, ["box", *OBSERVATIONS], ACTIONS):
+        given = {"observation": observation, "action": action, "reward": reward}
         if refusal(probe(algo, given)) is None:
             return given
     raise AssertionError(f"algo={algo} takes none of the spaces")
@@ -71,8 +75,8 @@ def refusal(values: Values, updates: int = 0) -> str | None:
 
 
 def page() -> str:
-    tables = (("Actions", "action", [*ACTIONS, MASKED]), ("Observations", "observation", [*OBSERVATIONS]))
-    return INTRODUCTION + "".join(f"\n## {title}\n\n{table(kind, names)}" for title, kind, names in tables)
+    tables = "".join(f"\n## {kind.title()}s\n\n{table(kind, names)}" for kind, names in KINDS.items())
+    return INTRODUCTION + tables
 
 
 def table(kind: str, names: list[str]) -> str:

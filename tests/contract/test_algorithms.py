@@ -143,6 +143,10 @@ OTHER: Values = {
     "algo.intrinsic.gamma": 0.5,
     "algo.intrinsic.clip": 0.01,
     "algo.intrinsic.obs_clip": 0.1,
+    "algo.reward_weights.thresholds": [None, -9.0],
+    "algo.reward_weights.initial_weights": [1.0, 3.0],
+    "algo.reward_weights.max_weight": 0.5,
+    "algo.reward_weights.transform": ("exp", "softplus"),
 }
 
 # What else must be set for a key to matter.
@@ -179,9 +183,9 @@ GIVEN: dict[str, Values] = {
 
 NEVER_LEARN = {"nop"}
 
-# Keys that name files, which have tests of their own.
-FILES = ("algo.buffer.given", "algo.buffer.own", "algo.buffer.supplementary", "algo.buffer.save_to",
-         "algo.buffer.save_every", "algo.buffer.num_saved")  # fmt: skip
+# Keys that name files, and weights of reward vectors, which have tests of their own.
+ELSEWHERE = ("algo.buffer.given", "algo.buffer.own", "algo.buffer.supplementary", "algo.buffer.save_to",
+             "algo.buffer.save_every", "algo.buffer.num_saved", "algo.reward_weights.weights")  # fmt: skip
 
 # "<algo>: <key>" of keys that change neither weights nor what is seen next, and why.
 NOT_LIVE: dict[str, str] = {
@@ -248,7 +252,7 @@ def test_every_key_changes_what_is_learned(algo: str, build: Build) -> None:
     assert equal(plain, outcome({})), "this test needs runs that repeat"
     dead, known = set(), dict(leaves({"algo": toy(algo)["algo"]}))
     for key, value in known.items():
-        if key in FILES:
+        if key in ELSEWHERE:
             continue
         given = {needed: setting for needed, setting in GIVEN.get(key, {}).items() if needed in known}
         before = outcome(given) if given else plain

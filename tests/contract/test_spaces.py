@@ -1,15 +1,14 @@
 """Every cell of algorithm and space trains, or is refused in one line."""
 
 import pytest
-from spaces_table import ACTIONS, MASKED, OBSERVATIONS, PAGE, cells, page, refusal
+from spaces_table import KINDS, PAGE, cells, page, refusal
 from toys import ALGOS
 
 
 @pytest.mark.parametrize("algo", ALGOS)
-@pytest.mark.parametrize("kind", ["action", "observation"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_cell_trains_or_is_refused_in_one_line(algo: str, kind: str) -> None:
-    names = [*ACTIONS, MASKED] if kind == "action" else [*OBSERVATIONS]
-    reasons = {name: refusal(values, updates=1) for name, values in cells(algo, kind, names)}
+    reasons = {name: refusal(values, updates=1) for name, values in cells(algo, kind, KINDS[kind])}
     assert None in reasons.values()
     for name, reason in reasons.items():
         assert reason is None or ("not supported" in reason and "\n" not in reason), f"{name}: {reason}"

@@ -36,14 +36,21 @@ ACTIONS: dict[str, Space] = {
 }
 
 
+REWARDS: dict[str, Space | None] = {"number": None, "vector": Box(0.0, 1.0, (2,), np.float64)}
+
+
 class Spaces(gym.Env):
     """One step. Reward: the share of the action's parts that are right; of a Box, 1 less their distance from that.
 
     Right is the first choice of a part for bit 0 and the second for bit 1; of a Box -1 and 1, of integers 1 and 2.
     `masks`: where an action mask is shown, "info" or "obs"; it forbids some wrong actions, and the probe raises at one.
+    A reward vector has the reward and what is wanting of it.
     """
 
-    def __init__(self, observation: str = "box", action: str = "discrete", masks: str | None = None):
+    def __init__(
+        self, observation: str = "box", action: str = "discrete", masks: str | None = None, reward: str = "number"
+    ):
+        self.reward_space = REWARDS[reward]
         self.shown, self.action_space, self.masks = OBSERVATIONS[observation], ACTIONS[action], masks
         self.observation_space: Space = self.shown
         if masks == "obs":
@@ -55,10 +62,11 @@ class Spaces(gym.Env):
         super().reset(seed=seed)
         return self._begin()
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         if self.masks and not _allowed(self.action_space, action, self.mask):
             raise ValueError(f"action {action} is forbidden by {self.mask}")
-        reward = 1.0 - float(np.abs(self._right() - np.asarray(action)).clip(0, 1).mean())
+        wrong = float(np.abs(self._right() - np.asarray(action)).clip(0, 1).mean())
+        reward = 1.0 - wrong if self.reward_space is None else np.array([1.0 - wrong, wrong])
         obs, info = self._begin()
         return obs, reward, True, False, info
 
