@@ -18,7 +18,7 @@ SPEC = Spec(BOX, BOX, num_envs=2, reward_dim=2)
 CTX = Context(0, 0, 0.0)
 LAGRANGIAN = {
     "name": "lagrangian", "thresholds": [None, -0.25], "initial_weights": None, "max_weight": None,
-    "normalize": False, "transform": "softplus", "learning_rate": 0.01,
+    "measure": "rollout", "evaluation_rate": 1.0, "normalize": False, "transform": "softplus", "learning_rate": 0.01,
 }  # fmt: skip
 
 
@@ -110,6 +110,33 @@ def test_weights_are_divided_by_their_sum_when_read() -> None:
     assert [float(told[f"reward_weight_{i}"]) for i in range(2)] == weights(model)
 
 
+def found(mean: float, length: float = 4.0) -> dict[str, float]:
+    return {"eval/return_mean_0": 0.0, "eval/return_mean_1": mean * length, "eval/length_mean": length}
+
+
+def test_evaluations_are_limited_instead_once_there_is_one() -> None:
+    model = addon(measure="evaluation", evaluation_rate=0.5)
+    for mean, sign in ((None, 0), (-0.1, -1), (-1.0, 1)):  # of evaluations; that of the rollouts is far below
+        if mean is not None:
+            model.evaluated(found(mean))
+        before = weights(model)[1]
+        for _ in range(30):
+            paid(model, [0.0, -9.0])
+            model.update({}, CTX)
+        assert np.sign(weights(model)[1] - before) == sign
+    assert model.average.tolist() == pytest.approx([0.0, -0.55])
+    other = addon(measure="evaluation", evaluation_rate=0.5)
+    other.load_state_dict(model.state_dict())
+    for one in (model, other):
+        one.evaluated(found(-0.1))
+    assert torch.equal(model.average, other.average)
+
+
+def test_evaluations_that_are_not_made_cannot_be_limited() -> None:
+    with pytest.raises(ConfigError, match=r"algo\.reward_weights\.measure=evaluation: .* trainer\.eval_every=0"):
+        weighted(LAGRANGIAN | {"measure": "evaluation"}, SPEC, evaluates=False)
+
+
 def test_the_objective_is_what_has_no_threshold() -> None:
     assert addon(initial_weights=[2.0, 5.0]).spec(SPEC).objective == Objective((2.0, 0.0), (None, -0.25))
     every = addon(thresholds=[1.0, -0.25])
@@ -148,10 +175,10 @@ def test_what_does_not_fit_is_refused(changes: dict[str, Any], text: str) -> Non
 
 def test_one_number_needs_no_weight() -> None:
     one = Spec(BOX, BOX, 2)
-    assert weighted({"name": "fixed", "weights": None}, one) == []
+    assert weighted({"name": "fixed", "weights": None}, one, evaluates=True) == []
     for values in ({"name": "fixed", "weights": [2.0]}, LAGRANGIAN):
         with pytest.raises(ConfigError, match=rf"algo\.reward_weights={values['name']} needs a reward vector"):
-            weighted(values, one)
+            weighted(values, one, evaluates=True)
 
 
 def test_every_component_is_normalised_by_its_own_deviation() -> None:

@@ -147,6 +147,7 @@ OTHER: Values = {
     "algo.reward_weights.initial_weights": [1.0, 3.0],
     "algo.reward_weights.max_weight": 0.5,
     "algo.reward_weights.transform": ("exp", "softplus"),
+    "algo.reward_weights.measure": ("evaluation", "rollout"),
 }
 
 # What else must be set for a key to matter.
@@ -183,9 +184,10 @@ GIVEN: dict[str, Values] = {
 
 NEVER_LEARN = {"nop"}
 
-# Keys that name files, and weights of reward vectors, which have tests of their own.
+# Keys that name files, weights of reward vectors, and what evaluations do, which have tests of their own.
 ELSEWHERE = ("algo.buffer.given", "algo.buffer.own", "algo.buffer.supplementary", "algo.buffer.save_to",
-             "algo.buffer.save_every", "algo.buffer.num_saved", "algo.reward_weights.weights")  # fmt: skip
+             "algo.buffer.save_every", "algo.buffer.num_saved", "algo.reward_weights.weights",
+             "algo.reward_weights.evaluation_rate")  # fmt: skip
 
 # "<algo>: <key>" of keys that change neither weights nor what is seen next, and why.
 NOT_LIVE: dict[str, str] = {

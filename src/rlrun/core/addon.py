@@ -30,6 +30,9 @@ class Addon(nn.Module):
         """Learn, after the agent did."""
         return {}
 
+    def evaluated(self, values: dict[str, float]) -> None:
+        """What an evaluation in training found, as metrics.jsonl tells it."""
+
 
 class Addons(nn.ModuleList):
     """Add-ons in order, as one."""
@@ -61,3 +64,7 @@ class Addons(nn.ModuleList):
         for addon in self:
             metrics |= addon.update(batch, ctx)  # type: ignore[operator]
         return metrics
+
+    def evaluated(self, values: dict[str, float]) -> None:
+        for addon in self:
+            addon.evaluated(values)  # type: ignore[operator]

@@ -53,7 +53,7 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
         torch.manual_seed(seed_for(config.seed, "weights"))
         addons = Addons(normalisers(config.env.normalize, spec, values.get("gamma")))
         if weights := config.algo.get("reward_weights"):
-            addons += weighted(weights, spec)
+            addons += weighted(weights, spec, evaluates=config.trainer.eval_every > 0)
         if intrinsic := config.algo.get("intrinsic"):
             own = Parts(config.seed, device, config.network, spec, "intrinsic")
             addons.append(registry.build("intrinsic", intrinsic, spec, own, path="algo.intrinsic"))

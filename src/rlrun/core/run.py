@@ -197,9 +197,11 @@ def make_trainer(config: RunConfig, loop: Loop, store: Store, log: Telemetry, si
     def evaluate_at(step: int) -> dict[str, float]:
         env = eval_env(config, config.seed, f"eval.{step}", episodes, loop.env.device)
         try:
-            return run_episodes(loop.agent, loop.addons, env, episodes, interrupted=lambda: bool(signals.received))
+            found = run_episodes(loop.agent, loop.addons, env, episodes, interrupted=lambda: bool(signals.received))
         finally:
             env.close()
+        loop.addons.evaluated(found)
+        return found
 
     kept = rings(loop)
 

@@ -35,7 +35,7 @@ class PointRun(gym.Env):
     """A force in [-1, 1]^2 moves a point with friction; gusts push it across its lane, which lies along x.
 
     Rewards: progress, the speed along x less the squared distance from the lane; and energy, minus the squared force.
-    Linear, quadratic, Gaussian: what is best under a limit on energy is known (tests/envs/test_point_run.py).
+    Linear, quadratic, Gaussian: what is best under a limit on energy is known (tests/point_run.py).
     """
 
     observation_space = Box(-np.inf, np.inf, (3,), np.float32)  # distance from the lane, speed along and across it

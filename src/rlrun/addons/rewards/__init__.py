@@ -8,8 +8,12 @@ from rlrun.errors import ConfigError
 from rlrun.types import Spec
 
 
-def weighted(values: dict[str, Any], spec: Spec) -> list[Addon]:
-    """The add-on that `algo.reward_weights` names; none where the reward is one number, which needs no weight."""
+def weighted(values: dict[str, Any], spec: Spec, evaluates: bool) -> list[Addon]:
+    """The add-on that `algo.reward_weights` names; none where the reward is one number, which needs no weight.
+
+    evaluates: whether the run is evaluated before its end."""
+    if values.get("measure") == "evaluation" and not evaluates:
+        raise ConfigError("algo.reward_weights.measure=evaluation: nothing is evaluated with trainer.eval_every=0")
     if spec.reward_dim > 1:
         return [registry.build("reward_weights", values, spec, path="algo.reward_weights")]
     if values != {"name": "fixed", "weights": None}:

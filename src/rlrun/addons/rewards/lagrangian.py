@@ -3,7 +3,7 @@
 Gradient descent on sum_i w_i (E[r_i] - c_i) over theta, w_i = softplus(theta_i) or exp(theta_i): a weight falls while
 the mean reward is above its threshold, and rises while it is below (sec. 3 of arXiv 1805.11074 has the dual ascent;
 Stooke et al. 2020, arXiv 2007.03964, what it may overshoot). What is limited is the mean over all steps, of the rewards
-as the environment pays them, of the policy that explores.
+as the environment pays them: of the policy that explores, or of the one that is evaluated, by option.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlrun.addons.rewards.fixed import one_each
-from rlrun.config.schema import PositiveFloat, config
+from rlrun.config.schema import PositiveFloat, PositiveFraction, config
 from rlrun.core.addon import Addon
 from rlrun.core.agent import kernel
 from rlrun.core.state import Optim
@@ -33,13 +33,15 @@ TRANSFORMS: dict[str, tuple[Transform, Transform]] = {  # to weights, and back
 @register("reward_weights", "lagrangian")
 class LagrangianWeights(Addon):
     """Objective: the components without a threshold, by their initial weights. One step for every update that follows
-    a step of the environments, on the mean of all rewards since the last."""
+    a step of the environments, on the mean of all rewards since the last, or on a running mean of evaluations."""
 
     @config
     class Config:
         thresholds: list[float | None]
         initial_weights: list[PositiveFloat] | None
         max_weight: PositiveFloat | None
+        measure: Literal["rollout", "evaluation"]
+        evaluation_rate: PositiveFraction
         normalize: bool
         transform: Literal["softplus", "exp"]
         learning_rate: PositiveFloat
@@ -49,6 +51,7 @@ class LagrangianWeights(Addon):
     most: Tensor
     seen: Tensor
     rows: Tensor
+    average: Tensor
 
     def __init__(self, cfg: Any, spec: Spec):
         super().__init__()
@@ -69,6 +72,8 @@ class LagrangianWeights(Addon):
         self.register_buffer("seen", torch.zeros(spec.reward_dim))  # sum of the rewards since the last step
         self.register_buffer("rows", torch.zeros(()))
         self.fresh = False  # whether there are any
+        self.register_buffer("average", torch.zeros(spec.reward_dim))  # of evaluations, a step
+        self.evaluations = 0
         self.optim = Optim([self.theta], cfg.learning_rate)
 
     def spec(self, spec: Spec) -> Spec:
@@ -88,9 +93,17 @@ class LagrangianWeights(Addon):
         raw = self.positive(self.theta)
         return raw / raw.sum() if self.cfg.normalize else raw
 
+    def evaluated(self, values: dict[str, float]) -> None:
+        returned = self.average.new_tensor([values[f"eval/return_mean_{i}"] for i in range(len(self.average))])
+        self.average.lerp_(returned / values["eval/length_mean"], self.cfg.evaluation_rate if self.evaluations else 1.0)
+        self.evaluations += 1
+
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         if self.fresh:
-            self.descend(self.seen / self.rows.clamp(min=1))
+            if self.cfg.measure == "rollout":
+                self.descend(self.seen / self.rows.clamp(min=1))
+            elif self.evaluations:
+                self.descend(self.average)
             self.seen.zero_()
             self.rows.zero_()
             self.fresh = False
@@ -105,8 +118,8 @@ class LagrangianWeights(Addon):
             torch.minimum(self.theta, self.most, out=self.theta)
         return {}
 
-    def get_extra_state(self) -> bool:
-        return self.fresh
+    def get_extra_state(self) -> dict[str, int]:
+        return {"fresh": self.fresh, "evaluations": self.evaluations}
 
-    def set_extra_state(self, state: bool) -> None:
-        self.fresh = state
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.fresh, self.evaluations = bool(state["fresh"]), state["evaluations"]
