@@ -66,6 +66,30 @@ def test_every_row_comes_back_as_it_went_in_until_it_is_overwritten(
     assert batch["action"].dtype == torch.int64
 
 
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_every_component_of_a_reward_vector_is_summed_by_itself(n_step: int, make_env: Make) -> None:
+    pays = [1.0, -2.0, 0.5]
+    env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 4, "pays": pays})
+    one = make_env("rlrun/Counter-v0", 2, kwargs={"length": 4})
+    given = {"n_step": n_step, "reward_clip": 3.0, "reward_scale": 2.0}
+    batches = []
+    for kind, each in ((env, pays), (one, [1.0])):
+        buffer = replay(kind.spec, **given)
+        fill(buffer, kind, 17)
+        batches.append(buffer.all()["reward"].view(-1, len(each)))
+    vectors, numbers = batches
+    assert vectors.shape == (34, 3)
+    torch.testing.assert_close(vectors[:, :1], numbers)
+    slow = replay(env.spec, n_step=n_step)
+    fill(slow, env, 17)
+    torch.testing.assert_close(slow.all()["reward"], slow.all()["reward"][:, :1] * torch.tensor(pays))
+    alike = replay(env.spec, standardize_reward=True)
+    fill(alike, env, 16)
+    found = alike.all()["reward"]
+    torch.testing.assert_close(found.mean(0), torch.zeros(3), atol=1e-6, rtol=0)
+    torch.testing.assert_close(found.std(0, correction=0), torch.ones(3))
+
+
 @pytest.mark.parametrize("capacity", [1000, 24])
 @pytest.mark.parametrize("truncate", [False, True])
 def test_n_steps_are_summed_until_the_episode_or_the_data_ends(capacity: int, truncate: bool, make_env: Make) -> None:

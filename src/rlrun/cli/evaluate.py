@@ -122,14 +122,14 @@ class Watcher:
 
 
 def table(result: dict[str, Any]) -> list[str]:
-    """Returns and lengths, one row each."""
+    """Returns, also of every component of a reward vector, and lengths, one row each."""
     import numpy as np
 
     count = result["episodes"]
     lines = [f"{result['run']}, {result['snapshot']} (step {result['step']:,}), {count} episode{'s' * (count != 1)}"]
-    lines.append(f"{'':8}{'mean':>12}{'std':>12}{'median':>12}{'min':>12}{'max':>12}")
-    for name in ("returns", "lengths"):
+    lines.append(f"{'':9}{'mean':>12}{'std':>12}{'median':>12}{'min':>12}{'max':>12}")
+    for name in ("returns", *(key for key in result if key.startswith("returns_")), "lengths"):
         x = np.array(result[name], float)
         figures = (x.mean(), x.std(), np.median(x), x.min(), x.max())
-        lines.append(f"{name:8}" + "".join(f"{figure:>12,.2f}" for figure in figures))
+        lines.append(f"{name:9}" + "".join(f"{figure:>12,.2f}" for figure in figures))
     return lines

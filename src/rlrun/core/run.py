@@ -104,7 +104,7 @@ def evaluate(
     about |= {key.removeprefix("eval/"): value for key, value in summary(played, objective).items()}
     returns, lengths, _, returned = zip(*played, strict=True)
     parts = {f"returns_{i}": [*part] for i, part in enumerate(zip(*returned, strict=True))} if objective else {}
-    return about | {"returns": [*returns], "lengths": [*lengths]} | parts
+    return about | {"returns": [*returns]} | parts | {"lengths": [*lengths]}
 
 
 def open_store(config: RunConfig, run: RunDir) -> Store:
