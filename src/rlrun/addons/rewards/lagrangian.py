@@ -71,9 +71,8 @@ class LagrangianWeights(Addon):
         self.register_buffer("most", torch.where(limited, most, torch.inf), persistent=False)
         self.register_buffer("seen", torch.zeros(spec.reward_dim))  # sum of the rewards since the last step
         self.register_buffer("rows", torch.zeros(()))
-        self.fresh = False  # whether there are any
         self.register_buffer("average", torch.zeros(spec.reward_dim))  # of evaluations, a step
-        self.evaluations = 0
+        self.fresh, self.evaluations = False, 0  # whether there are rewards since the last step; evaluations so far
         self.optim = Optim([self.theta], cfg.learning_rate)
 
     def spec(self, spec: Spec) -> Spec:
