@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -24,6 +23,16 @@ PEERS = {
     "sbx": ["torch==2.13.0", "sbx-rl==0.28.0", "gymnasium[mujoco]==1.4.0"],
 }
 ADAPTER = Path(__file__).parent / "peers" / "sb3.py"
+# A process counts the greatest memory of what it was forked from as its own: so a small one starts what is measured.
+LAUNCHER = """
+import json, resource, subprocess, sys, time
+began = time.perf_counter()
+done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+took = time.perf_counter() - began
+print(json.dumps([took, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))
+sys.exit(done.stderr.strip()[-2000:] if done.returncode else 0)
+"""
 OWN: dict[str, tuple[str, ...]] = {  # ways to run rlrun
     "rlrun": (),
     "rlrun-compiled": ("trainer.engine=compile",),
@@ -66,16 +75,13 @@ def command(library: str, case: Case, steps: int, where: Path, run: Path) -> lis
 
 
 def once(library: str, case: Case, steps: int, where: Path) -> Run:
-    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "errors").open("w+") as errors:
-        line = command(library, case, steps, where, Path(folder) / "run")
+    with tempfile.TemporaryDirectory() as folder:
+        line = [sys.executable, "-c", LAUNCHER, *command(library, case, steps, where, Path(folder) / "run")]
         environment = os.environ | {"OMP_NUM_THREADS": library.partition("@")[2] or "1", "CUDA_VISIBLE_DEVICES": ""}
-        began = time.perf_counter()
-        process = subprocess.Popen(line, env=environment, cwd=folder, stdout=subprocess.DEVNULL, stderr=errors)
-        _, process.returncode, used = os.wait4(process.pid, 0)
-        if process.returncode:
-            errors.seek(0)
-            raise SystemExit(f"{library} failed: {errors.read().strip()[-2000:]}")
-        return Run(time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+        done = subprocess.run(line, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"{library} failed: {done.stderr}")
+        return Run(*json.loads(done.stdout))
 
 
 def both(library: str, case: Case, where: Path) -> dict[str, float]:

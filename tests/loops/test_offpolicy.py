@@ -9,6 +9,7 @@ import torch
 from gymnasium import spaces
 from toys import equal, toy, train, weights
 
+from rlrun.core.addon import Addons
 from rlrun.core.loop import Loop
 from rlrun.loops.offpolicy import OffPolicy
 from rlrun.types import Spec
@@ -145,7 +146,7 @@ SPACES = [
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_actions_of_the_warm_up_fill_their_space(space: spaces.Space) -> None:
-    loop = OffPolicy(None, torch.nn.Identity(), torch.nn.Identity(), Fixed(space), None, 0, 1)
+    loop = OffPolicy(None, torch.nn.Identity(), Addons(), Fixed(space), None, 0, 1)
     actions = torch.cat([loop.uniform_action() for _ in range(200)])
     assert actions.shape == (800, *space.shape)
     assert all(space.contains(action.numpy().astype(space.dtype)) for action in actions[:100])
@@ -159,6 +160,6 @@ def test_actions_of_the_warm_up_fill_their_space(space: spaces.Space) -> None:
 
 def test_unbounded_actions_of_the_warm_up_are_normal() -> None:
     space = spaces.Box(-float("inf"), float("inf"), (2,))
-    loop = OffPolicy(None, torch.nn.Identity(), torch.nn.Identity(), Fixed(space), None, 0, 1)
+    loop = OffPolicy(None, torch.nn.Identity(), Addons(), Fixed(space), None, 0, 1)
     actions = torch.cat([loop.uniform_action() for _ in range(500)])
     assert actions.mean().abs() < 0.1 and (actions.std() - 1).abs() < 0.1
