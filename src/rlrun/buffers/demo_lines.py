@@ -31,11 +31,16 @@ def beside(rollout: Batch, shown: list[Demo]) -> Batch:
     time, marked = len(rollout["weight"]), rollout | {"shown": torch.zeros_like(rollout["terminated"])}
     if not shown:
         return marked
-    rows = joined([transitions(demo) for demo in shown])
-    spare = -len(rows["reward"]) % time
-    padding = index(rows, torch.zeros(spare, dtype=torch.long))
+    steps = sum(len(demo["reward"]) for demo in shown)
+    return _beside(marked, lines(shown, -(-steps // time), time))
+
+
+def lines(demos: list[Demo], count: int, time: int) -> Batch:
+    """Their transitions one after the other in `count` time lines, [time, count, ...]; what is left over has weight 0."""
+    rows = joined([transitions(demo) for demo in demos])
+    padding = index(rows, torch.zeros(count * time - len(rows["reward"]), dtype=torch.long))
     rows = joined([rows, padding | {"weight": torch.zeros_like(padding["weight"])}])
-    return _beside(marked, _lines(rows, time))
+    return _lines(rows, time)
 
 
 def transitions(demo: Demo) -> Batch:

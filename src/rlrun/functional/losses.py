@@ -1,5 +1,7 @@
 """Losses as plain functions. Every loss is weighted per row: importance weights, and 0 for rows that are no step."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -29,6 +31,24 @@ def ensemble_mse(q: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     error = (q - target) ** 2
     rows = error.mean(-1) if error.dim() > 1 + weight.dim() else error
     return 0.5 * weighted_mean(rows, weight) * q.shape[0]
+
+
+def expectile_error(error: Tensor, expectile: float) -> Tensor:
+    """|expectile - 1{error < 0}| error^2 per row (arXiv 2110.06169, eq. 5). The constant v that makes the mean of it over
+    errors x - v least is the expectile of x: its mean for 0.5, towards its maximum for 1."""
+    return torch.where(error < 0, 1 - expectile, expectile) * error**2
+
+
+def advantage_weight(advantage: Tensor, temperature: float, limit: float) -> Tensor:
+    """min(exp(advantage / temperature), limit) per row, a constant: how much a policy clones an action that is so much
+    better than the rest (arXiv 1910.00177, eq. 10)."""
+    return (advantage.detach() / temperature).exp().clamp(max=limit)
+
+
+def cloning_error(policy: Any, action: Tensor) -> Tensor:
+    """-log p(action) of a distribution, or of a deterministic policy's actions [batch, actions] the squared error, summed
+    over the dimensions; [batch]."""
+    return ((policy - action) ** 2).sum(-1) if isinstance(policy, Tensor) else -policy.log_prob(action)
 
 
 class _ClippedSurrogate(torch.autograd.Function):

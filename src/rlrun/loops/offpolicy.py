@@ -29,6 +29,7 @@ class OffPolicy(Loop):
     def __init__(self, *parts: Any):
         super().__init__(*parts)
         self.random = Stream(self.seed, "warmup")
+        self.before = 0  # updates without a transition that come first, each counted as a step
         self.refill: Warmup | None = None  # what fills the buffer after a reset, if not the warm-up's policy
 
     def tick(self) -> Metrics:
@@ -47,15 +48,15 @@ class OffPolicy(Loop):
 
     def act(self) -> tuple[Tensor, Batch]:
         """What the agent does to explore, or what the warm-up does in its stead."""
-        policy = (self.refill or self.cfg.warmup_policy) if self.steps < self.cfg.warmup_steps else "agent"
+        policy = (self.refill or self.cfg.warmup_policy) if self.collected < self.cfg.warmup_steps else "agent"
         if policy == "agent":
             return self.agent.act(self.addons.observe(self.obs, self.carry, True), self.carry, explore=True)
         return self.uniform_action() if policy == "random" else self.zero_action(), {}
 
     def reset(self, refill: Warmup | None = None) -> None:
         """As every loop; the buffer is emptied, and filled again by another policy than at first if one is given."""
-        super().reset()
         self.buffer.clear()
+        super().reset()
         self.refill = refill
 
     def get_extra_state(self) -> dict[str, Any]:
@@ -75,9 +76,14 @@ class OffPolicy(Loop):
     def updates_due(self) -> int:
         """Updates still owed for the steps between the warm-up and the last burst that is due; none before there is
         anything to sample."""
-        steps = max(0, self.steps - self.cfg.warmup_steps) // self.cfg.update_every * self.cfg.update_every
-        owed = int(steps * self.cfg.updates_per_step) - self.updates
+        steps = max(0, self.collected - self.cfg.warmup_steps) // self.cfg.update_every * self.cfg.update_every
+        owed = int(steps * self.cfg.updates_per_step) - (self.updates - self.before)
         return owed if len(self.buffer) else 0
+
+    @property
+    def collected(self) -> int:
+        """Transitions so far."""
+        return self.steps - self.before
 
     def uniform_action(self) -> Tensor:
         """Actions of the warm-up: uniform over what is allowed, standard normal where there are no bounds."""

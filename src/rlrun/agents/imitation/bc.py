@@ -1,0 +1,66 @@
+"""Behaviour cloning (Pomerleau 1988, "ALVINN"): the policy under which what was shown is most likely.
+
+A deterministic policy, for continuous actions, comes as near to them as it can by squared error.
+"""
+
+from typing import Any, Literal
+
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from torch import Tensor
+
+from rlrun.config.schema import PositiveFloat, config
+from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.state import Optim
+from rlrun.errors import ConfigError
+from rlrun.functional.losses import cloning_error, weighted_mean
+from rlrun.networks.heads import DeterministicPolicy, Head, stochastic_policy
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics
+
+
+@register("algo", "bc")
+class BC(Agent):
+    actions = (Box, Discrete, MultiDiscrete, MultiBinary)
+
+    @config
+    class Config:
+        policy: Literal["stochastic", "deterministic"]
+        learning_rate: PositiveFloat
+        lr_schedule: dict[str, Any]
+        weight_decay: float
+        max_grad_norm: PositiveFloat | None
+
+    def __init__(self, cfg, spec, parts):
+        super().__init__(cfg, spec, parts)
+        self.actor: Head
+        if cfg.policy == "stochastic":
+            self.actor = stochastic_policy(parts.torso(), spec.action)
+        elif isinstance(spec.action, Box) and spec.action.is_bounded():
+            self.actor = DeterministicPolicy(parts.torso(), spec.action.shape[0])
+        else:
+            raise ConfigError("algo.policy=deterministic: is for Box actions with finite bounds")
+        self.optim = Optim(
+            self.actor.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay, max_grad_norm=cfg.max_grad_norm,
+            schedule=cfg.lr_schedule,
+        )  # fmt: skip
+        self.act_noise = parts.stream("act")
+
+    @policy
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        said = self.actor(obs)
+        if isinstance(said, Tensor):
+            return said, {}
+        return (said.sample(said.noise(self.act_noise)) if explore else said.mode()), {}
+
+    def dist(self, obs: Any, carry: Batch) -> Any:
+        return self.actor(obs)
+
+    def update(self, batch: Batch, ctx: Context) -> Metrics:
+        self.optim.tick(ctx.progress)
+        return self.update_actor(batch)
+
+    @kernel
+    def update_actor(self, batch: Batch) -> Metrics:
+        loss = weighted_mean(cloning_error(self.actor(batch["obs"]), batch["action"]), batch["weight"])
+        self.optim.step(loss)
+        return {"cloning": loss.detach()}
