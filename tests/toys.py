@@ -1,18 +1,25 @@
 """Runs small enough that every promise can be tried on every algorithm: tiny networks, batches and environments."""
 
+import atexit
 import copy
+import json
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlrun.buffers.demo_lines import episode
+from rlrun.buffers.rollout import Rollout, index
 from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.config.sources import CONF
 from rlrun.core.assemble import build_loop
+from rlrun.core.demonstrations import write
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim
@@ -29,6 +36,7 @@ CONTEXTUAL = ("linear_posterior", "neural_greedy", "neural_linear", "bootstrap_b
 LAGRANGIAN = ("sac_lagrangian", "ppo_lagrangian")
 OWN_ENVS = dict.fromkeys(MULTI_ARMED, "BernoulliBandit") | dict.fromkeys(CONTEXTUAL, "LinearBandit")
 OWN_ENVS |= dict.fromkeys(LAGRANGIAN, "PointRun")
+OWN_ENVS |= {"bc": "Pendulum"}
 
 # Taken where an algorithm has the key. Learning is fast so that what differs shows after few updates.
 SMALL: Values = {
@@ -43,6 +51,8 @@ SMALL: Values = {
     "algo.loop.batch_size": 8,
     "algo.loop.rollout_steps": 8,
     "algo.loop.min_steps": 16,
+    "algo.loop.data_steps": 8,
+    "algo.loop.online_after": 2,
     "algo.buffer.capacity": 8,
     "algo.learning_rate": 0.01,
     "algo.actor_learning_rate": 0.01,
@@ -100,7 +110,31 @@ def _toy(algo: str) -> Values:
 
 def toy(algo: str, **changes: Any) -> Values:
     """Composed values of a small run; dotted keys given as `**{"algo.gamma": 0.5}`."""
-    return put(_toy(algo), changes)
+    values = put(_toy(algo), changes)
+    if values["algo"]["loop"].get("data", "no such key") is None:
+        values["algo"]["loop"]["data"] = recorded(json.dumps(values))
+    return values
+
+
+@cache
+def recorded(text: str, steps: int = 24) -> str:
+    """A data set of random episodes in the environments of these values."""
+    loop: Any = build_loop(run_config(json.loads(text)))
+    Loop.begin(loop)
+    rollout = Rollout()
+    for _ in range(steps):
+        obs, first = loop.obs, loop.carry["first"]
+        step = loop.advance(loop.uniform_action(), {})
+        rollout.add(obs, step.action, step, {}, first)
+    rows = index(rollout.batch(), (slice(None), 0))
+    ends = {*((rows["terminated"] | rows["truncated"]).nonzero().flatten() + 1).tolist(), steps}
+    begins = sorted({0, *ends} - {steps})
+    demos = [episode(index(rows, slice(begin, end))) for begin, end in zip(begins, sorted(ends), strict=True)]
+    home = TemporaryDirectory()
+    atexit.register(home.cleanup)
+    write(Path(home.name) / "random-v0", demos, loop.env)
+    loop.env.close()
+    return f"{home.name}/random-v0"
 
 
 def put(values: Values, changes: Values) -> Values:

@@ -83,6 +83,10 @@ OTHER: Values = {
     "algo.noise_theta": 0.9,
     "algo.loop.warmup_policy": "zero",
     "algo.loop.update_every": 16,
+    "algo.loop.data_steps": 4,
+    "algo.policy": ("deterministic", "stochastic"),
+    "algo.expectile": 0.6,
+    "algo.max_weight": 0.5,
     "algo.covariance": ("separable", "full"),
     "algo.covariance_about": "previous",
     "algo.covariance_rate": 0.5,
@@ -185,8 +189,8 @@ GIVEN: dict[str, Values] = {
 NEVER_LEARN = {"nop"}
 
 # Keys that name files, weights of reward vectors, and what evaluations do, which have tests of their own.
-ELSEWHERE = ("algo.buffer.given", "algo.buffer.own", "algo.buffer.supplementary", "algo.buffer.save_to",
-             "algo.buffer.save_every", "algo.buffer.num_saved", "algo.reward_weights.weights",
+ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buffer.supplementary",
+             "algo.buffer.save_to", "algo.buffer.save_every", "algo.buffer.num_saved", "algo.reward_weights.weights",
              "algo.reward_weights.evaluation_rate")  # fmt: skip
 
 # "<algo>: <key>" of keys that change neither weights nor what is seen next, and why.
@@ -194,6 +198,10 @@ NOT_LIVE: dict[str, str] = {
     "vtrace: algo.value_lambda": "the critic learns the corrected returns, whose traces gae_lambda scales",
     "svpg: algo.particle.target_kl": "no particle moves while its gradients are collected",
     "cma_es: algo.report": "says which parameters are evaluated",
+    "bc: algo.buffer.capacity": "room for the data sets",
+    "iql: algo.buffer.capacity": "room for the data sets",
+} | {
+    f"bc: algo.buffer.{key}": "rewards are not looked at" for key in ("reward_clip", "reward_scale", "standardize_reward")
 }
 
 

@@ -109,13 +109,17 @@ class SAC(Agent):
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
         weights = batch.get("reward_weights")
         value, log_prob = self.evaluate(batch["obs"], self.critic, noise, signed(JOINS[self.cfg.actor_value], weights))
-        loss = weighted_mean(self.temperature * log_prob - total(value, weights), batch["weight"])
+        loss = weighted_mean(self.actor_loss(batch, total(value, weights), log_prob), batch["weight"])
         self.actor_optim.step(loss)
         metrics = {"actor": loss.detach(), "entropy": -log_prob.detach().mean(), "temperature": self.temperature}
         if self.cfg.learn_temperature:
             gap = weighted_mean(log_prob.detach() + self.target_entropy, batch["weight"])
             self.temperature_optim.step(-self.log_temperature * gap)
         return metrics
+
+    def actor_loss(self, batch: Batch, value: Tensor, log_prob: Tensor) -> Tensor:
+        """To be minimised, per row, from what `evaluate` says of it; [batch]."""
+        return self.temperature * log_prob - value
 
     def q(self, batch: Batch) -> Tensor:
         """What every critic says of the actions that were taken: [members, batch], or [members, batch, columns]."""

@@ -60,26 +60,35 @@ class IQL(Agent):
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         self.actor_optim.tick(ctx.progress)
-        metrics, priority = self.update_all(batch)
+        metrics, advantage = self.update_value(batch)
+        metrics |= self.update_actor(batch, advantage)
+        learned, priority = self.update_critic(batch)
         self.target_critic.track()
-        return metrics, priority
+        return metrics | learned, priority
 
     @kernel
-    def update_all(self, batch: Batch) -> tuple[Metrics, Tensor]:
-        """Three losses of the networks as they are, then a step along each."""
-        cfg, obs, action, weight = self.cfg, batch["obs"], batch["action"], batch["weight"]
+    def update_value(self, batch: Batch) -> tuple[Metrics, Tensor]:
+        """Beside the metrics the advantages of what was done, [batch]."""
         with torch.no_grad():
-            target_q = self.target_critic(obs, action).amin(0)
+            target_q = self.target_critic(batch["obs"], batch["action"]).amin(0)
+        advantage = target_q - self.value(batch["obs"])
+        loss = weighted_mean(expectile_error(advantage, self.cfg.expectile), batch["weight"])
+        self.value_optim.step(loss)
+        return {"value": loss.detach(), "advantage": advantage.detach().mean()}, advantage.detach()
+
+    @kernel
+    def update_actor(self, batch: Batch, advantage: Tensor) -> Metrics:
+        share = advantage_weight(advantage, self.cfg.temperature, self.cfg.max_weight)
+        loss = weighted_mean(share * cloning_error(self.actor(batch["obs"]), batch["action"]), batch["weight"])
+        self.actor_optim.step(loss)
+        return {"actor": loss.detach()}
+
+    @kernel
+    def update_critic(self, batch: Batch) -> tuple[Metrics, Tensor]:
+        """Beside the metrics the errors, [batch]: priorities."""
+        with torch.no_grad():
             target = td_target(batch["reward"], batch["discount"], self.value(batch["next_obs"]))
-        advantage = target_q - self.value(obs)
-        value_loss = weighted_mean(expectile_error(advantage, cfg.expectile), weight)
-        q = self.critic(obs, action)  # [members, batch]
-        critic_loss = ensemble_mse(q, target, weight)
-        share = advantage_weight(advantage, cfg.temperature, cfg.max_weight)
-        actor_loss = weighted_mean(share * cloning_error(self.actor(obs), action), weight)
-        self.value_optim.step(value_loss)
-        self.critic_optim.step(critic_loss)
-        self.actor_optim.step(actor_loss)
-        metrics = {"value": value_loss, "critic": critic_loss, "actor": actor_loss, "advantage": advantage.mean()}
-        metrics = {name: value.detach() for name, value in metrics.items()} | {"q": q.detach().mean()}
-        return metrics, (q.detach() - target).abs().mean(0)
+        q = self.critic(batch["obs"], batch["action"])  # [members, batch]
+        loss = ensemble_mse(q, target, batch["weight"])
+        self.critic_optim.step(loss)
+        return {"critic": loss.detach(), "q": q.detach().mean()}, (q.detach() - target).abs().mean(0)
