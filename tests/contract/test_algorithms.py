@@ -201,7 +201,8 @@ NOT_LIVE: dict[str, str] = {
     "bc: algo.buffer.capacity": "room for the data sets",
     "iql: algo.buffer.capacity": "room for the data sets",
 } | {
-    f"bc: algo.buffer.{key}": "rewards are not looked at" for key in ("reward_clip", "reward_scale", "standardize_reward")
+    f"bc: algo.buffer.{key}": "rewards are not looked at"
+    for key in ("reward_clip", "reward_scale", "standardize_reward")
 }
 
 

@@ -28,15 +28,17 @@ def read(folder: Path, env: VectorEnv) -> list[Demo]:
     from minari import MinariDataset
 
     found = []
-    for episode in MinariDataset(folder / "data").iterate_episodes():
-        reward = torch.from_numpy(np.asarray(episode.rewards, np.float32)).to(env.device)
-        try:
+    try:
+        for episode in MinariDataset(folder / "data").iterate_episodes():
+            reward = torch.from_numpy(np.asarray(episode.rewards, np.float32)).to(env.device)
             obs = tensors(episode.observations, env.spec.obs, env.device)
             action = torch.from_numpy(env.actions.from_native(np.asarray(episode.actions))).to(env.device)
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{folder}: does not fit this environment ({error})") from None
-        worth = {"terminated": bool(episode.terminations[-1]), "worth": float(reward.sum())}
-        found.append({"obs": obs, "action": action, "reward": reward, **worth})
+            worth = {"terminated": bool(episode.terminations[-1]), "worth": float(reward.sum())}
+            found.append({"obs": obs, "action": action, "reward": reward, **worth})
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{folder}: does not fit this environment ({error})") from None
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be read ({' '.join(str(error).split())})") from None
     return found
 
 

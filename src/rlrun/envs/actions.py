@@ -73,6 +73,8 @@ class Actions:
         """Back from the environment's units, [rows, ...]. ValueError where they are no actions of its space."""
         if actions.shape[1:] != self.native.shape:
             raise ValueError(f"actions of shape {actions.shape[1:]}, not {self.native.shape}")
+        if not isinstance(self.native, spaces.Box) and not all(map(self.native.contains, actions.astype(np.int64))):
+            raise ValueError(f"actions that are not in {self.native}")
         actions = actions.reshape(-1, *self.space.shape)
         if self.offset is not None:
             actions = actions - self.offset

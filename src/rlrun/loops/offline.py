@@ -23,6 +23,13 @@ from rlrun.types import Metrics, Step
 class Recorded(OffPolicy):
     """Off-policy, with data sets to learn from."""
 
+    def __init__(self, *parts: Any):
+        super().__init__(*parts)
+        if not isinstance(self.buffer, Replay):
+            raise ConfigError(
+                f"algo.loop={self.registered} is not supported by algo={self.agent.registered}, which has no replay buffer"
+            )
+
     def begin(self) -> None:
         super().begin()
         self.fill(self.buffer)
@@ -53,7 +60,7 @@ class Recorded(OffPolicy):
     def read(self) -> list[Demo]:
         """Every data set, of each the first `data_steps` transitions."""
         if not self.cfg.data:
-            raise ConfigError("algo.loop.data: missing; a data set to learn from (rlrun eval RUN record=demos-v0)")
+            raise ConfigError("algo.loop.data: missing; a data set, as rlrun eval RUN record=demos-v0 writes it")
         if self.agent.stores:
             raise ConfigError(
                 f"algo.loop={self.registered} is not supported by algo={self.agent.registered}, which learns from what "
