@@ -1,14 +1,20 @@
 """Losses against numbers worked out by hand."""
 
+import math
+
 import pytest
 import torch
 
+from rlrun.functional.distributions import Categorical, Normal
 from rlrun.functional.losses import (
+    advantage_weight,
     average,
     clip_fraction,
     clipped_surrogate,
     clipped_value_error,
+    cloning_error,
     ensemble_mse,
+    expectile_error,
     huber,
     kl_k1,
     kl_k3,
@@ -118,3 +124,36 @@ def test_both_estimates_of_the_divergence_have_its_mean_and_k3_the_smaller_sprea
     assert (old * first).sum().item() == pytest.approx(exact) and (old * third).sum().item() == pytest.approx(exact)
     assert (third >= 0).all() and (first < 0).any()
     assert (old * (third - exact) ** 2).sum() < (old * (first - exact) ** 2).sum()
+
+
+@pytest.mark.parametrize("expectile", [0.5, 0.8, 0.1])
+def test_expectile_regression_finds_the_expectile_of_the_uniform_distribution(expectile: float) -> None:
+    """Of U(0, 1) the expectile e has tau (1 - e)^2 = (1 - tau) e^2: e = 1 / (1 + sqrt((1 - tau) / tau))."""
+    x = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
+    v = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    for _ in range(200):
+        (grad,) = torch.autograd.grad(expectile_error(x - v, expectile).mean(), v)
+        v = (v - 0.5 * grad).detach().requires_grad_()
+    assert float(v.detach()) == pytest.approx(1 / (1 + ((1 - expectile) / expectile) ** 0.5), abs=1e-6)
+
+
+def test_expectile_errors_by_hand() -> None:
+    error = torch.tensor([2.0, -2.0, 0.0, -1.0])
+    torch.testing.assert_close(expectile_error(error, 0.75), torch.tensor([3.0, 1.0, 0.0, 0.25]))
+
+
+def test_actions_are_cloned_by_their_advantage_up_to_a_limit_and_no_gradient_asks_why() -> None:
+    advantage = torch.tensor([0.0, 2 * math.log(5.0), -2 * math.log(4.0), 1e4], requires_grad=True)
+    share = advantage_weight(advantage, temperature=2.0, limit=100.0)
+    torch.testing.assert_close(share, torch.tensor([1.0, 5.0, 0.25, 100.0]))
+    assert not share.requires_grad
+
+
+def test_cloning_is_by_likelihood_or_by_squared_error() -> None:
+    action = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+    torch.testing.assert_close(cloning_error(torch.zeros(2, 2), action), torch.tensor([1.0, 4.0]))
+    normal = Normal(torch.zeros(2, 2), torch.zeros(2, 2))
+    nll = 0.5 * torch.tensor([1.0, 4.0]) + math.log(2 * math.pi)
+    torch.testing.assert_close(cloning_error(normal, action), nll)
+    choice = Categorical(torch.tensor([[0.0, math.log(3.0)]]))
+    torch.testing.assert_close(cloning_error(choice, torch.tensor([1])), torch.tensor([math.log(4 / 3)]))

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from rlrun.buffers.demos import Demo
+from rlrun.buffers.demos import Demo, cut
 from rlrun.buffers.rollout import index
 from rlrun.types import Batch
 
@@ -36,11 +36,23 @@ def beside(rollout: Batch, shown: list[Demo]) -> Batch:
 
 
 def lines(demos: list[Demo], count: int, time: int) -> Batch:
-    """Their transitions one after the other in `count` time lines, [time, count, ...]; what is left over has weight 0."""
+    """Their transitions one after the other in `count` time lines, [time, count, ...]; what is left has weight 0."""
     rows = joined([transitions(demo) for demo in demos])
     padding = index(rows, torch.zeros(count * time - len(rows["reward"]), dtype=torch.long))
     rows = joined([rows, padding | {"weight": torch.zeros_like(padding["weight"])}])
     return _lines(rows, time)
+
+
+def shortened(demos: list[Demo], steps: int | None) -> list[Demo]:
+    """Their first `steps` transitions, the last episode cut; None: all."""
+    if steps is None:
+        return demos
+    kept: list[Demo] = []
+    for demo in demos:
+        length = min(steps, len(demo["reward"]))
+        kept += [cut(demo, length)] if length else []
+        steps -= length
+    return kept
 
 
 def transitions(demo: Demo) -> Batch:

@@ -13,9 +13,9 @@ from rlrun.types import Batch, Metrics, Step
 class Mixed(nn.Module):
     """Two buffers as one. New transitions go to the first; the second stays as it was filled.
 
-    Off-policy losses are means over a batch, times `weight`. So rows whose weight makes up for those beside them have as
-    their mean the sum of the means of both parts: one gradient, one step, whatever the algorithm. `shown` is 1 for what
-    was recorded, else 0.
+    An off-policy loss is a mean over rows, times `weight`. Weights that make up for the rows of the other part let it be
+    the sum of the losses of both: one gradient and one step, whatever the algorithm. `shown` is 1 for what was
+    recorded, else 0.
     """
 
     def __init__(self, collected: Replay, recorded: Replay):
@@ -50,3 +50,4 @@ class Mixed(nn.Module):
 
     def clear(self) -> None:
         self.collected.clear()
+        self.recorded.clear()

@@ -34,8 +34,10 @@ def ensemble_mse(q: Tensor, target: Tensor, weight: Tensor) -> Tensor:
 
 
 def expectile_error(error: Tensor, expectile: float) -> Tensor:
-    """|expectile - 1{error < 0}| error^2 per row (arXiv 2110.06169, eq. 5). The constant v that makes the mean of it over
-    errors x - v least is the expectile of x: its mean for 0.5, towards its maximum for 1."""
+    """|expectile - 1{error < 0}| error^2 per row (arXiv 2110.06169, eq. 5).
+
+    The v that makes its mean over errors x - v least is an expectile of x: its mean for 0.5, towards its maximum for 1.
+    """
     return torch.where(error < 0, 1 - expectile, expectile) * error**2
 
 
@@ -46,8 +48,8 @@ def advantage_weight(advantage: Tensor, temperature: float, limit: float) -> Ten
 
 
 def cloning_error(policy: Any, action: Tensor) -> Tensor:
-    """-log p(action) of a distribution, or of a deterministic policy's actions [batch, actions] the squared error, summed
-    over the dimensions; [batch]."""
+    """-log p(action) of a distribution; of a deterministic policy's actions [batch, actions] the squared error, summed
+    over their dimensions; [batch]."""
     return ((policy - action) ** 2).sum(-1) if isinstance(policy, Tensor) else -policy.log_prob(action)
 
 

@@ -83,7 +83,7 @@ class OffPolicy(Loop):
     @property
     def collected(self) -> int:
         """Transitions so far."""
-        return self.steps - self.before
+        return max(0, self.steps - self.before)
 
     def uniform_action(self) -> Tensor:
         """Actions of the warm-up: uniform over what is allowed, standard normal where there are no bounds."""

@@ -1,0 +1,48 @@
+"""Offline to online: learn from data sets first, then from them and from what is collected, both in one step."""
+
+from typing import Any
+
+from rlrun.buffers.mixed import Mixed
+from rlrun.buffers.replay import Replay
+from rlrun.config.schema import NonNegativeInt, PositiveInt, config
+from rlrun.core.random import seed_for
+from rlrun.errors import ConfigError
+from rlrun.loops.offline import Offline
+from rlrun.loops.offpolicy import OffPolicy
+from rlrun.registry import register
+from rlrun.types import Metrics
+
+
+@register("loop", "hybrid")
+class Hybrid(Offline):
+    """Any off-policy learner. Updates before the first transition are steps of the run, as transitions are after it."""
+
+    @config
+    class Config(OffPolicy.Config):
+        data: str | list[str] | None
+        data_steps: PositiveInt | None
+        online_after: NonNegativeInt
+        online_every: PositiveInt
+
+    def __init__(self, *parts: Any):
+        super().__init__(*parts)
+        own = self.buffer
+        if own.targets.sequence_length is not None:
+            raise ConfigError(
+                f"algo.loop=hybrid is not supported by algo={self.agent.registered}, which learns from sequences"
+            )
+        self.before = self.cfg.online_after
+        recorded = type(own)(own.cfg, own.spec, own.targets, seed_for(self.seed, "recorded"), self.env.device)
+        self.buffer = Mixed(own, recorded)
+
+    @property
+    def recorded(self) -> Replay:
+        return self.buffer.recorded
+
+    def tick(self) -> Metrics:
+        return super().tick() if self.updates < self.before else OffPolicy.tick(self)
+
+    def update(self) -> Metrics:
+        online = self.updates - self.before
+        self.buffer.online = online >= 0 and online % self.cfg.online_every == 0
+        return super().update()
