@@ -13,9 +13,8 @@ from rlrun.types import Batch, Metrics, Step
 class Mixed(nn.Module):
     """Two buffers as one. New transitions go to the first; the second stays as it was filled.
 
-    An off-policy loss is a mean over rows, times `weight`. Weights that make up for the rows of the other part let it be
-    the sum of the losses of both: one gradient and one step, whatever the algorithm. `shown` is 1 for what was
-    recorded, else 0.
+    An off-policy loss is a mean over rows, times `weight`. Weights that make up for the rows of the other part make it
+    the sum of both losses: one gradient and one step, whatever the algorithm. `shown` is 1 for what was recorded.
     """
 
     def __init__(self, collected: Replay, recorded: Replay):

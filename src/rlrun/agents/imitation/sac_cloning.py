@@ -1,8 +1,8 @@
 """SAC whose policy also clones what data sets show (Nair et al. 2018, arXiv 1709.10089, there for DDPG).
 
-By option only where the critics think more of the shown action than of the policy's own. The cloning error is counted in
-units of the mean absolute value, as in arXiv 2106.06860, so that its weight depends on no scale of rewards. Rows that
-were collected are not cloned.
+By option only where the critics think more of the shown action than of the policy's own. The error is counted in units
+of the mean absolute value, as in arXiv 2106.06860, so that its weight depends on no scale of rewards. Rows that were
+collected are not cloned.
 """
 
 from torch import Tensor
