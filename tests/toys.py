@@ -117,9 +117,12 @@ def toy(algo: str, **changes: Any) -> Values:
 
 
 @cache
-def recorded(text: str, steps: int = 24) -> str:
-    """A data set of random episodes in the environments of these values."""
-    loop: Any = build_loop(run_config(json.loads(text)))
+def recorded(text: str, steps: int = 24) -> str | None:
+    """A data set of random episodes in the environments of these values; None where they are refused anyway."""
+    try:
+        loop: Any = build_loop(run_config(json.loads(text)))
+    except ConfigError:
+        return None
     Loop.begin(loop)
     rollout = Rollout()
     for _ in range(steps):
