@@ -198,10 +198,12 @@ NOT_LIVE: dict[str, str] = {
     "vtrace: algo.value_lambda": "the critic learns the corrected returns, whose traces gae_lambda scales",
     "svpg: algo.particle.target_kl": "no particle moves while its gradients are collected",
     "cma_es: algo.report": "says which parameters are evaluated",
-    "bc: algo.buffer.capacity": "room for the data sets",
-    "iql: algo.buffer.capacity": "room for the data sets",
-} | {
-    f"bc: algo.buffer.{key}": "rewards are not looked at"
+}
+CLONES = ("bc", "causal_bc")
+NOT_LIVE |= {f"{algo}: algo.buffer.capacity": "room for the data sets" for algo in (*CLONES, "iql")}
+NOT_LIVE |= {
+    f"{algo}: algo.buffer.{key}": "rewards are not looked at"
+    for algo in CLONES
     for key in ("reward_clip", "reward_scale", "standardize_reward")
 }
 
