@@ -89,6 +89,14 @@ def test_an_impossible_pair_leaves_no_directory(workplace, capsys):
     assert list(workplace.glob("runs/*/*")) == []
 
 
+@pytest.mark.parametrize("words", [["algo=bc"], ["algo=bc", "algo.loop.data=nowhere-v0"]])
+def test_a_data_set_that_is_not_there_is_one_line_and_leaves_no_directory(workplace, capsys, words):
+    assert main(["train", *words, *SHORT]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said and said.startswith("error: ") and "data set" in said
+    assert not [*workplace.glob("runs/*/*")]
+
+
 def test_an_unexpected_failure_is_one_line_and_a_trace_in_the_run(workplace, capsys):
     assert main(["train", "algo=fragile", "plugins=[rlrun_example,fragile]", "seed=1", "run_dir=here", *SHORT]) == 1
     (line,) = capsys.readouterr().err.splitlines()

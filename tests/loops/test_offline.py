@@ -172,8 +172,10 @@ def test_what_cannot_be_learned_from_is_refused_in_one_line(
 
 
 def test_too_little_room_and_data_of_other_spaces_are_refused(build: Build, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"algo\.buffer\.capacity=4: the data sets hold 8 transitions"):
+    with pytest.raises(ConfigError, match=r"algo\.buffer\.capacity=4: no room for 8 recorded transitions"):
         build(toy("bc", **{"algo.buffer.capacity": 4}))
+    with pytest.raises(ConfigError, match="no room for 8"):  # two rows of three environments
+        build(toy("bc", **{"algo.buffer.capacity": 8, "env.num_envs": 3}))
     loop: Any = build(toy("bc"))
     demo = {"obs": torch.zeros(2, 3), "action": torch.zeros(1, 1), "reward": torch.zeros(1), "terminated": True}
     write(tmp_path / "made-v0", [demo], loop.env)

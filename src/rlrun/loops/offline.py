@@ -53,9 +53,9 @@ class Offline(OffPolicy):
         """What was recorded, as many transitions at a time as there are environments. Normalisers see it too."""
         demos, count = self.read(), self.env.spec.num_envs
         steps = sum(len(demo["reward"]) for demo in demos)
-        if steps > buffer.cfg.capacity:
-            raise ConfigError(f"algo.buffer.capacity={buffer.cfg.capacity}: the data sets hold {steps} transitions")
         time = -(-steps // count)
+        if time > buffer.ring.capacity:
+            raise ConfigError(f"algo.buffer.capacity={buffer.cfg.capacity}: no room for {steps} recorded transitions")
         batch = lines(demos, count, time)
         for t in range(time):
             row = index(batch, t)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
 
-from rlrun.config.schema import PositiveFloat, config
+from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
@@ -27,7 +27,7 @@ class BC(Agent):
         policy: Literal["stochastic", "deterministic"]
         learning_rate: PositiveFloat
         lr_schedule: dict[str, Any]
-        weight_decay: float
+        weight_decay: NonNegativeFloat
         max_grad_norm: PositiveFloat | None
 
     def __init__(self, cfg, spec, parts):

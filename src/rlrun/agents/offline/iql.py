@@ -4,14 +4,13 @@ V is an expectile of Q over the actions of the data, which comes near to the bes
 how much better they are (arXiv 1910.00177). It learns from data sets, from the environment, or from both.
 """
 
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from gymnasium.spaces import Box
-from pydantic import Field
 from torch import Tensor
 
-from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.config.schema import Fraction, OpenFraction, PositiveFloat, PositiveFraction, PositiveInt, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import advantage_weight, cloning_error, ensemble_mse, expectile_error, weighted_mean
@@ -31,7 +30,7 @@ class IQL(Agent):
         n_step: PositiveInt
         tau: PositiveFraction
         members: PositiveInt
-        expectile: Annotated[float, Field(gt=0, lt=1)]
+        expectile: OpenFraction
         temperature: PositiveFloat
         max_weight: PositiveFloat
         actor_learning_rate: PositiveFloat
