@@ -108,6 +108,15 @@ def test_priorities_go_back_to_where_their_rows_came_from(build: Build) -> None:
             assert float(part.tree.get(place)) == pytest.approx((error + part.cfg.epsilon) ** part.cfg.alpha)
 
 
+@pytest.mark.parametrize("algo", ["neural_linear", "discrete_sac", "redq", "rainbow", "ddpg"])
+def test_any_off_policy_learner_goes_on_from_data(algo: str, build: Build) -> None:
+    loop: Any = build(hybrid(algo, warmup_steps=0))
+    before, seen = weights(loop), watch(loop)
+    train(loop, 6)
+    assert [own for *_, own in seen] == [0, 0, 8, 8, 8, 8] and not equal(before, weights(loop))
+    assert len(loop.buffer.all()["reward"]) == len(loop.buffer) + 8
+
+
 def test_data_sets_are_read_in_order_each_up_to_its_length(build: Build, tmp_path: Path) -> None:
     loop: Any = build(toy("iql", **{"env.num_envs": 1}))
     demos = []

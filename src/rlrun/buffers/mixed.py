@@ -39,6 +39,11 @@ class Mixed(nn.Module):
         both: Batch = joined([batch, shown])
         return both | {"weight": 2 * both["weight"]}
 
+    def all(self) -> Batch:
+        """Every transition that is there, those that were collected first."""
+        batch: Batch = joined([self.collected.all(), self.recorded.all()])
+        return batch
+
     def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
         if not isinstance(out, tuple):
             return
