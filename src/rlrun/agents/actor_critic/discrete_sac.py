@@ -34,7 +34,8 @@ class DiscreteSAC(SAC):
 
     def q(self, batch: Batch) -> Tensor:
         q = self.each(self.critic(batch["obs"]))
-        return q.take_along_dim(batch["action"].view(1, -1, 1, *[1] * (q.dim() - 3)), 2).squeeze(2)
+        action = batch["action"][None, :, None]
+        return q.take_along_dim(action if self.columns == 1 else action.unsqueeze(-1), 2).squeeze(2)
 
     def each(self, q: Tensor) -> Tensor:
         """[members, batch, actions], or [members, batch, actions, columns]."""
@@ -42,6 +43,5 @@ class DiscreteSAC(SAC):
 
     def evaluate(self, obs: Any, critic: nn.Module, noise: Tensor, over: Join) -> tuple[Tensor, Tensor]:
         dist = self.actor(obs)
-        value = over(self.each(critic(obs)))
-        probability = dist.logits.softmax(-1).view(*value.shape[:2], *[1] * (value.dim() - 2))
-        return (probability * value).sum(1), -dist.entropy()
+        value, probability = over(self.each(critic(obs))), dist.logits.softmax(-1)
+        return (value * (probability if self.columns == 1 else probability.unsqueeze(-1))).sum(1), -dist.entropy()
