@@ -27,6 +27,7 @@ from rlrun.rundir import CONFIG, RunDir, read_config, typed_words
 from rlrun.snapshot import manifest
 from rlrun.snapshot.store import BEST, Snapshot, Store
 from rlrun.telemetry import Telemetry
+from rlrun.telemetry.hints import hint
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,8 @@ def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot
             close_store(store, log)
             summary = summarise(trainer, status)
             run.write_json("summary.json", summary)
+            if advice := hint(summary, log.times, config):
+                log.message(advice)
             log.close(summary)
     if line:
         print(f"error: {line}\n  trace: {run.path / 'error.log'}", file=sys.stderr)

@@ -25,6 +25,7 @@ class Telemetry:
             except (ImportError, OSError) as error:  # derived data: its loss is told, not fatal
                 self.message(f"TensorBoard is off: {error}")
         self._metrics.past.clear()
+        self.times: dict[str, Any] = {}  # the newest values of time/...
         self.progress = self._console.progress  # called every tick: no layer in between
         self.progress(from_step)
 
@@ -32,6 +33,7 @@ class Telemetry:
         """Record one step value. Needs `step` and `wall_s`; non-finite numbers are left out. Raises RunError."""
         row = ordered(values)
         self._metrics.append(row)
+        self.times |= {key: value for key, value in row.items() if key.startswith("time/")}
         if self._board:
             try:
                 self._board.write(row)

@@ -1,0 +1,42 @@
+"""The bottleneck of a run is named with something that was not tried yet, or not at all."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from rlrun.config.jobs import jobs
+from rlrun.config.schema import run_config
+from rlrun.telemetry.hints import hint
+
+
+@pytest.mark.parametrize(
+    ("words", "share", "speed", "cuda", "said"),
+    [
+        (["env.num_envs=1"], {"env": 0.61}, 10_000, False, "61% of the time: try env.num_envs=8"),
+        (["env.num_envs=1"], {"env": 0.6}, 600, False, "try env.num_envs=8 env.backend=async"),
+        (["env.num_envs=8"], {"env": 0.6}, 600, False, "try env.backend=async"),
+        (["env.num_envs=8", "env.backend=async"], {"env": 0.6}, 600, False, None),
+        (["env.num_envs=8"], {"env": 0.6}, 10_000, False, None),
+        ([], {"env": 0.3, "update": 0.45}, 100, False, None),
+        ([], {"env": 0.3, "update": 0.55}, 100, False, "updates took 55% of the time: try trainer.engine=compile"),
+        (["device=cpu"], {"env": 0.3, "update": 0.55}, 100, True, "try device=cuda"),
+        (["trainer.engine=compile", "trainer.threads=2"], {"update": 0.9}, 100, False, None),
+        ([], {}, 0, False, None),
+    ],
+)
+def test_a_hint(
+    words: list[str],
+    share: dict[str, float],
+    speed: float,
+    cuda: bool,
+    said: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    config = run_config(jobs(["algo=ppo", "env=CartPole", "preset=none", *words])[0].values)
+    times: dict[str, Any] = {f"time/share_{name}": value for name, value in share.items()}
+    line = hint({"status": "done", "wall_s": 100.0}, times | {"time/steps_per_s": speed}, config)
+    assert line is said if said is None else line is not None and line.endswith(said)
+    assert hint({"status": "stopped", "wall_s": 100.0}, times, config) is None
+    assert hint({"status": "done", "wall_s": 10.0}, times, config) is None
