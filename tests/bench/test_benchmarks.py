@@ -9,10 +9,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from bench import compare, measure, micro, table  # noqa: E402
+from bench import compare, table  # noqa: E402
 from bench.cases import CASES  # noqa: E402
-from bench.probe import Probe  # noqa: E402
 
+from rlrun.bench import measure, pieces  # noqa: E402
+from rlrun.bench.probe import Probe  # noqa: E402
 from rlrun.config.jobs import jobs  # noqa: E402
 from rlrun.config.schema import run_config  # noqa: E402
 
@@ -86,8 +87,8 @@ def test_every_case_is_a_run_that_rlrun_accepts(name: str) -> None:
 
 
 def test_every_piece_is_one_that_can_be_measured() -> None:
-    for words in micro.RUNS.values():
+    for words in pieces.RUNS.values():
         run_config(jobs(words)[0].values)
-    case, work = next(micro.update("dqn"))
+    case, work = next(pieces.update("dqn"))
     assert case.startswith("update dqn")
     work()

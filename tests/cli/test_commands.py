@@ -1,5 +1,6 @@
 """The commands as a user meets them, without training."""
 
+import json
 import os
 import subprocess
 import sys
@@ -173,6 +174,17 @@ def test_show_needs_neither_algorithm_nor_environment(capsys):
     assert code == 0
     assert "Gymnasium" in rows["env.id"]
     assert not any(key.startswith("algo") for key in rows)
+
+
+def test_bench_measures_a_piece_and_refuses_what_is_none(capsys, tmp_path):
+    results = tmp_path / "bench.jsonl"
+    code, out, _ = say(capsys, "bench", "update", "dqn", "repeats=1", "seconds=0.001", f"results={results}")
+    assert code == 0 and out[0].startswith("update dqn, batch ") and " us " in out[0]
+    assert json.loads(results.read_text())["unit"] == "us"
+    code, _, err = say(capsys, "bench", "updat")
+    assert code == 2 and "updat: unknown piece; did you mean update? (there are: update, act, " in str(err)
+    assert say(capsys, "bench", "act", "sac")[0] == 2
+    assert say(capsys, "bench", "seconds=0")[0] == 2
 
 
 def test_doctor_says_what_there_is_and_what_is_wrong(capsys, monkeypatch):

@@ -21,6 +21,7 @@ COMMANDS = {
     "board": "TensorBoard over runs, on this machine",
     "list": "what there is to choose: algo, network, env, trainer, preset, ...",
     "show": "every key of a composed config, what it means and where it comes from",
+    "bench": "how fast the pieces are on this machine",
     "doctor": "versions, devices, extras, and what is wrong",
 }
 MODULES = {"eval": "evaluate", "list": "catalogue", "show": "catalogue"}

@@ -1,12 +1,15 @@
 """Time and statistics: interleaved repeats, medians and their spread."""
 
+import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TypeVar
 
-from bench.probe import Probe
+from rlrun.bench.probe import Probe
 
 T = TypeVar("T")
 
@@ -70,3 +73,34 @@ def interleaved(works: Mapping[str, Callable[[], T]], repeats: int) -> dict[str,
             if round:
                 values[name].append(value)
     return values
+
+
+def measure(
+    kind: str, works: Mapping[str, Callable[[], Figures]], case: str, repeats: int, results: Path | None
+) -> None:
+    """Measure, print and keep. `case`: of whole runs, whose works are libraries; pieces are cases themselves."""
+    probes = [Probe.take()]
+    found = interleaved(works, repeats)
+    probes.append(Probe.take())
+    made = [
+        record(kind, case or name, name if case else "rlrun", unit, [each[unit] for each in rounds], versions(), probes)
+        for name, rounds in found.items()
+        for unit in rounds[0]
+    ]
+    for one in made:
+        spread = f"({one.low:.1f} to {one.high:.1f}){'  NOISY: no result' if one.noisy else ''}"
+        print(f"{one.case:45} {one.library:16} {one.median:10.1f} {one.unit:12} {spread}  {one.probe}", flush=True)
+    if results:
+        results.parent.mkdir(parents=True, exist_ok=True)
+        with results.open("a") as file:
+            file.writelines(json.dumps(one.as_json()) + "\n" for one in made)
+
+
+def versions() -> dict[str, str]:
+    known = {}
+    for name in ("rlrun", "torch", "gymnasium", "mujoco"):
+        try:
+            known[name] = version(name)
+        except PackageNotFoundError:
+            known[name] = "source"
+    return known

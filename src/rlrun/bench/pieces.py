@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from bench.measure import Figures, microseconds
+from rlrun.bench.measure import Figures, microseconds
 
 Work = Callable[[], object]
 

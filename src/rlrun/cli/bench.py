@@ -1,0 +1,48 @@
+"""`rlrun bench`: how fast the pieces of rlrun are on this machine."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlrun.cli import settings
+from rlrun.config import check
+from rlrun.errors import ConfigError
+
+RULES = {
+    "repeats": settings.COUNT,
+    "seconds": ("a number above 0", lambda value: isinstance(value, int | float) and 0 < value < float("inf")),
+    "results": settings.TEXT,
+}
+
+
+def bench(words: Sequence[str]) -> int:
+    from rlrun.bench import pieces
+    from rlrun.bench.measure import measure
+
+    if "--help" in words or "-h" in words:
+        print(HELP.format(parts=", ".join(pieces.PARTS)))
+        return 0
+    places, given = settings.read(words, RULES)
+    part, *names = places or [""]
+    if part and part not in pieces.PARTS:
+        raise ConfigError(
+            f"{part}: unknown piece{check.nearest(part, pieces.PARTS)} (there are: {', '.join(pieces.PARTS)})"
+        )
+    if names and (part != "update" or not set(names) <= set(pieces.RUNS)):
+        raise ConfigError(f"{' '.join(names)}: only update takes names, of {', '.join(pieces.RUNS)}")
+    results = Path(given["results"]) if "results" in given else None
+    for each in [part] if part else pieces.PARTS:
+        works = pieces.timers(each, names, given.get("seconds", 0.2))
+        measure("micro", works, "", repeats=given.get("repeats", 5), results=results)
+    return 0
+
+
+HELP = """\
+usage: rlrun bench [PART] [ALGO ...] [repeats=5] [seconds=0.2] [results=FILE]
+
+Microseconds per call of: {parts}; all of them unless one is named.
+Repeats are interleaved; the median and the range are shown, with what the machine gave meanwhile. A figure is no result
+where the machine did not hold still. `rlrun bench update sac ppo`: of some algorithms.
+
+  repeats=5     how often each is measured
+  seconds=0.2   how long each repeat lasts
+  results=FILE  add the figures to this file, one JSON object per line"""
