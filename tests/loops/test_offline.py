@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from toys import Values, equal, toy, train, weights
+from toys import Values, equal, optims, toy, train, weights
 
 from rlrun.core.demonstrations import read, write
 from rlrun.core.loop import Loop
@@ -74,6 +74,7 @@ def test_a_hundred_updates_offline_then_every_other_one_online_too(algo: str, bu
     train(loop, 106)
     assert [(shown, own) for _, shown, own in seen[100:]] == 3 * [(8, 8), (8, 0)]
     assert loop.steps == 100 + loop.collected and loop.collected == 12, "one update every other transition"
+    assert max(int(optim.steps) for _, optim in optims(loop)) == 106, "one step each"
 
 
 @pytest.mark.parametrize("algo", ["sac", "td3", "dqn", "iql"])
