@@ -13,6 +13,7 @@ from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.columns import Join, columned, in_last, signed, total
+from rlrun.agents.entropy.target import entropy_target
 from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, PositiveInt, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
@@ -50,6 +51,7 @@ class SAC(Agent):
         temperature: PositiveFloat
         learn_temperature: bool
         target_entropy: float | None
+        entropy_target: dict[str, Any] | None
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
@@ -58,6 +60,8 @@ class SAC(Agent):
         self.target_critic = Target(self.critic, cfg.tau)
         self.log_temperature = nn.Parameter(torch.tensor(cfg.temperature).log())
         self.target_entropy = target_entropy if cfg.target_entropy is None else cfg.target_entropy
+        fixed = None if cfg.learn_temperature else "algo.learn_temperature=false: must be true"
+        self.entropy_target = entropy_target(cfg.entropy_target, self.target_entropy, fixed)
         options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, **options)
@@ -112,7 +116,9 @@ class SAC(Agent):
         loss = weighted_mean(self.actor_loss(batch, total(value, weights), log_prob), batch["weight"])
         self.actor_optim.step(loss)
         metrics = {"actor": loss.detach(), "entropy": -log_prob.detach().mean(), "temperature": self.temperature}
-        if self.cfg.learn_temperature:
+        if self.entropy_target is not None:
+            metrics |= self.entropy_target.adjust(-weighted_mean(log_prob.detach(), batch["weight"]))
+        elif self.cfg.learn_temperature:
             gap = weighted_mean(log_prob.detach() + self.target_entropy, batch["weight"])
             self.temperature_optim.step(-self.log_temperature * gap)
         return metrics
@@ -134,4 +140,4 @@ class SAC(Agent):
     @property
     def temperature(self) -> Tensor:
         """The entropy coefficient alpha, detached."""
-        return self.log_temperature.detach().exp()
+        return self.log_temperature.detach().exp() if self.entropy_target is None else self.entropy_target.alpha

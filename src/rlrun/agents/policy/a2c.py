@@ -11,6 +11,7 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
 
+from rlrun.agents.entropy.target import default_target, entropy_target
 from rlrun.agents.policy.columns import Column, columns, mixed
 from rlrun.agents.policy.critic import FittedValue, value_loss
 from rlrun.buffers.rollout import flat, minibatches
@@ -41,6 +42,7 @@ class A2C(Agent):
         epochs: PositiveInt
         minibatch_size: PositiveInt | None
         ent_coef: NonNegativeFloat
+        entropy_target: dict[str, Any] | None
         value_coef: NonNegativeFloat
         clip_value: PositiveFloat | None
         max_grad_norm: PositiveFloat | None
@@ -66,6 +68,8 @@ class A2C(Agent):
         self.optim = Optim(
             params, cfg.learning_rate, eps=1e-5, max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule
         )
+        fixed = f"algo.ent_coef={cfg.ent_coef}: must be 0" if cfg.ent_coef else None
+        self.entropy_target = entropy_target(cfg.entropy_target, default_target(spec.action), fixed)
         if cfg.normalize_advantage == "running":
             self.moments = RunningMoments(())
         self.act_noise, self.shuffle = parts.stream("act"), parts.stream("shuffle")
@@ -83,9 +87,11 @@ class A2C(Agent):
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         cfg, metrics = self.cfg, {}
+        if self.entropy_target is not None:
+            metrics |= self.entropy_target.follow(self.policy, rollout)
         data = self.advantages(rollout)
         if cfg.critic == "first":
-            metrics = self.fit_critic(data, ctx.progress)
+            metrics |= self.fit_critic(data, ctx.progress)
             data = self.advantages(rollout) if cfg.advantage_after_fit else data
         data["advantage"] = self.normalised(data)
         for epoch in minibatches(data, cfg.epochs, cfg.minibatch_size, self.shuffle, self.memory.sequence_length):
@@ -154,7 +160,8 @@ class A2C(Agent):
         log_ratio = log_prob - batch["log_prob"]
         policy_loss, metrics = self.policy_loss(log_prob, log_ratio, advantage, weight)
         entropy = average(dist.entropy(), weight)
-        loss = policy_loss - self.cfg.ent_coef * entropy
+        alpha = self.cfg.ent_coef if self.entropy_target is None else self.entropy_target.alpha
+        loss = policy_loss - alpha * entropy
         if self.cfg.critic in ("joint", "shared"):
             error = value_loss(self.value, batch, self.cfg.clip_value)
             loss = loss + self.cfg.value_coef * error

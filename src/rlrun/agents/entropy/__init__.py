@@ -1,0 +1,1 @@
+"""What steers the coefficient of a policy's entropy, beside keeping it fixed."""

@@ -1,0 +1,95 @@
+"""Entropy kept from falling below a target, by rules in three stages, as the Agent Learning Framework (ALF) has it.
+
+*Init*: while the entropy is above a maximum, alpha drifts down slowly. *Free*: alpha stays until the entropy falls
+below the target. *Adjust*: alpha goes up where the entropy falls and down where it rises, by half as much on the side
+where that is not urgent: the direction counts, so that alpha does not overshoot.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlrun.agents.entropy.target import EntropyTarget, Window
+from rlrun.config.schema import PositiveFloat, PositiveInt, config
+from rlrun.errors import ConfigError
+from rlrun.registry import register
+from rlrun.types import Metrics
+
+INIT, FREE, ADJUST = 0, 1, 2
+LEAST = -100.0  # of log alpha
+
+
+@register("entropy_target", "staged")
+class Staged(EntropyTarget):
+    @config
+    class Config:
+        target_entropy: float | None
+        max_entropy: float | None
+        initial_alpha: PositiveFloat
+        min_alpha: float
+        skip_free_stage: bool
+        very_slow_rate: PositiveFloat
+        slow_rate: PositiveFloat
+        fast_rate: PositiveFloat
+        average_window: PositiveInt
+
+    log_alpha: Tensor
+    rate: Tensor
+    stage: Tensor
+    above: Tensor
+    max_entropy: Tensor
+
+    def __init__(self, cfg: Any, default: float):
+        super().__init__()
+        self.cfg, self.target = cfg, default if cfg.target_entropy is None else cfg.target_entropy
+        if cfg.max_entropy is not None and cfg.max_entropy < self.target:
+            raise ConfigError(f"algo.entropy_target.max_entropy={cfg.max_entropy}: is below the target, {self.target}")
+        self.least = math.log(cfg.min_alpha) if cfg.min_alpha > 0 else LEAST
+        self.urgent = self.target * (0.5 if self.target > 0 else 2.0)
+        self.average = Window(cfg.average_window)
+        self.register_buffer("log_alpha", torch.tensor(math.log(cfg.initial_alpha)))
+        self.register_buffer("rate", torch.tensor(cfg.fast_rate))
+        self.register_buffer("stage", torch.tensor(ADJUST if cfg.skip_free_stage else INIT))
+        self.register_buffer("above", torch.tensor(True))  # whether the entropy was above the target, while adjusting
+        self.register_buffer("max_entropy", torch.tensor(cfg.max_entropy or 0.0))
+
+    @property
+    def alpha(self) -> Tensor:
+        return self.log_alpha.exp()
+
+    @torch.no_grad()
+    def adjust(self, entropy: Tensor) -> Metrics:
+        first, filling = self.average.seen == 0, self.average.seen < self.cfg.average_window
+        before = torch.where(first, entropy, self.average.mean())
+        self.average.add(entropy)
+        average = self.average.mean()
+        falls = (average < before).float()
+        change = self.drift(average, falls, filling) + self.steer(average, falls)
+        self.log_alpha.add_(change).clamp_(min=self.least)
+        return {"entropy_target_alpha": self.alpha, "entropy_target_stage": self.stage.float()}
+
+    def drift(self, average: Tensor, falls: Tensor, filling: Tensor) -> Tensor:
+        """Init: the change of log alpha. The stage moves on where the entropy is below the maximum; if none is given,
+        it is found while the window fills."""
+        drifting = self.stage == INIT
+        if self.cfg.max_entropy is None:
+            guess = torch.minimum(0.8 * average, average / 0.8)
+            self.max_entropy.copy_(torch.where(filling & drifting, guess, self.max_entropy))
+            drifting = drifting & (self.average.seen == self.cfg.average_window)
+        self.stage.add_(drifting & (average < self.max_entropy))
+        return drifting * (1.5 * falls - 1) * self.cfg.very_slow_rate
+
+    def steer(self, average: Tensor, falls: Tensor) -> Tensor:
+        """Free and adjust: the change of log alpha. The rate is less after every crossing of the target."""
+        above = average > self.target
+        crossed = (self.stage == ADJUST) & (above != self.above)
+        self.stage.add_((self.stage == FREE) & (average < self.target))
+        adjusting = self.stage == ADJUST
+        rate = torch.where(crossed, 0.9 * self.rate, self.rate).clamp(min=self.cfg.slow_rate)
+        rate = torch.where(average < self.urgent, self.cfg.fast_rate, rate)
+        self.rate.copy_(torch.where(adjusting, rate, self.rate))
+        self.above.copy_(above)
+        up, down = torch.where(above, 0.5, 1.0), torch.where(above, 1.0, 0.5)
+        return adjusting * (up * falls - down * (1 - falls)) * self.rate

@@ -1,0 +1,162 @@
+"""Entropy targets: stages and coefficients traced by hand, the loop closed on bandits, and what agents do with them."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from toys import put, toy, train
+
+from rlrun import registry
+from rlrun.agents.entropy.staged import ADJUST, FREE, INIT
+from rlrun.agents.entropy.target import default_target
+from rlrun.config.jobs import jobs
+from rlrun.core.loop import Loop
+from rlrun.core.state import Optim
+from rlrun.errors import ConfigError
+from rlrun.functional.distributions import Categorical
+
+Build = Callable[..., Loop]
+RULES = {
+    "name": "staged", "target_entropy": 1.0, "max_entropy": 2.0, "initial_alpha": 1.0, "min_alpha": 1e-4,
+    "skip_free_stage": False, "very_slow_rate": 0.001, "slow_rate": 0.01, "fast_rate": 0.5, "average_window": 1,
+}  # fmt: skip
+OFF = {"vtrace": {"algo.ent_coef": 0.0}}
+SLOPE = {"name": "sgd", "target_entropy": 1.0, "initial_alpha": 1.0, "learning_rate": 0.1, "window": 1}
+
+
+def staged(**changes: Any) -> Any:
+    return registry.build("entropy_target", RULES | changes, 0.0)
+
+
+def trace(target: Any, series: list[float]) -> list[tuple[int, float, float]]:
+    """Stage, log alpha and rate after each entropy."""
+    found = []
+    for entropy in series:
+        target.adjust(torch.tensor(entropy))
+        found.append((int(target.stage), round(float(target.log_alpha), 6), round(float(target.rate), 6)))
+    return found
+
+
+def test_alpha_drifts_rests_and_is_adjusted() -> None:
+    series = [3.0, 2.5, 2.6, 1.9, 1.5, 0.9, 0.8, 0.9, 1.1, 1.2, 1.1, 0.9, 0.4]
+    assert trace(staged(), series) == [
+        (INIT, -0.001, 0.5),  # the first counts as rising: -1
+        (INIT, -0.0005, 0.5),  # falling: +0.5, so that it does not fall too fast
+        (INIT, -0.0015, 0.5),
+        (FREE, -0.001, 0.5),  # below the maximum; what it did there it still did drifting
+        (FREE, -0.001, 0.5),
+        (ADJUST, 0.499, 0.5),  # below the target and falling: +1
+        (ADJUST, 0.999, 0.5),
+        (ADJUST, 0.749, 0.5),  # below, but rising already: -0.5
+        (ADJUST, 0.299, 0.45),  # across the target: 0.9 of the rate; above and rising: -1
+        (ADJUST, -0.151, 0.45),
+        (ADJUST, 0.074, 0.45),  # above, but falling: +0.5
+        (ADJUST, 0.479, 0.405),  # across again
+        (ADJUST, 0.979, 0.5),  # below half the target: as fast as at first
+    ]
+
+
+def test_without_a_maximum_the_first_entropies_give_it() -> None:
+    target = staged(max_entropy=None, average_window=2)
+    assert trace(target, [2.0, 1.0])[-1][:2] == (INIT, 0.0005)  # nothing before the window is full, then falling
+    assert float(target.max_entropy) == pytest.approx(0.8 * 1.5)
+    assert trace(target, [1.3, 0.5])[-1][0] == ADJUST  # 1.15 lies below 1.2, and 0.9 below the target
+    below_zero = staged(max_entropy=None, target_entropy=-5.0)
+    trace(below_zero, [-1.0])
+    assert float(below_zero.max_entropy) == pytest.approx(-1 / 0.8)
+
+
+def test_the_stage_left_out_the_least_alpha_and_the_slowest_rate() -> None:
+    assert trace(staged(skip_free_stage=True), [1.5, 1.4]) == [(ADJUST, -0.5, 0.5), (ADJUST, -0.25, 0.5)]
+    low = staged(skip_free_stage=True, min_alpha=0.5, slow_rate=0.48)
+    crossing = trace(low, [1.5, 2.0, 3.0, 0.9])
+    assert [alpha for _, alpha, _ in crossing[1:]] == [round(math.log(0.5), 6)] * 2 + [round(math.log(0.5) + 0.48, 6)]
+    assert crossing[-1][2] == 0.48
+    assert staged(min_alpha=-1.0).least == -100
+
+
+def test_a_negative_target_is_urgent_at_twice_its_size() -> None:
+    target = staged(target_entropy=-1.0, skip_free_stage=True)
+    rates = [rate for *_, rate in trace(target, [0.0, -1.5, -1.9, -2.1])]
+    assert rates == [0.5, 0.45, 0.45, 0.5]
+
+
+def test_the_gradient_leads_alpha_by_the_sign_of_the_gap_and_rests_at_the_target() -> None:
+    for entropy, direction in ((2.0, -1), (0.5, 1), (1.0, 0)):
+        target: Any = registry.build("entropy_target", SLOPE, 0.0)
+        before = target.alpha
+        target.adjust(torch.tensor(entropy))
+        assert torch.sign(target.alpha - before) == direction
+    target = registry.build("entropy_target", SLOPE | {"window": 2}, 0.0)
+    target.adjust(torch.tensor(3.0))
+    assert target.adjust(torch.tensor(-1.0))["entropy_target_gap"] == 0  # the mean of both is the target
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        RULES | {"target_entropy": 0.5, "max_entropy": 1.0, "initial_alpha": 0.01, "slow_rate": 0.002},
+        SLOPE | {"target_entropy": 0.5, "learning_rate": 0.003},
+    ],
+    ids=["staged", "sgd"],
+)
+def test_a_bandit_settles_at_the_target(values: dict[str, Any]) -> None:
+    """Rewards 1, 0, 0 for three arms, exact gradients of reward + alpha H."""
+    target: Any = registry.build("entropy_target", values, 0.0)
+    logits = torch.nn.Parameter(torch.zeros(3))
+    optim, last = Optim([logits], 0.03), []
+    for _ in range(3000):
+        policy = Categorical(logits)
+        entropy = policy.entropy()
+        target.adjust(entropy.detach())
+        optim.step(-(logits.softmax(-1)[0] + target.alpha * entropy))
+        last.append(entropy.item())
+    assert sum(last[-500:]) / 500 == pytest.approx(0.5, abs=0.05)
+
+
+def test_targets_that_follow_from_the_actions() -> None:
+    assert default_target(Box(-1.0, 1.0, (3,))) == pytest.approx(3 * math.log(0.2))
+    spread = Categorical(torch.tensor([0.9, 0.05, 0.05]).log()).entropy().item()
+    assert default_target(Discrete(3)) == pytest.approx(spread)
+    assert default_target(MultiDiscrete([3, 3])) == pytest.approx(2 * spread)
+
+
+@pytest.mark.parametrize(
+    "values", [RULES | {"skip_free_stage": True, "max_entropy": None}, SLOPE], ids=["staged", "sgd"]
+)
+@pytest.mark.parametrize("algo", ["a2c", "ppo", "vtrace", "ppo_lstm", "sac", "discrete_sac"])
+def test_agents_learn_with_the_coefficient_that_the_target_sets(algo: str, values: Any, build: Build) -> None:
+    loop: Any = build(put(toy(algo), {"algo.entropy_target": values | {"target_entropy": 100.0}} | OFF.get(algo, {})))
+    before, rows = loop.agent.entropy_target.alpha, []
+    while loop.updates < 4:
+        rows.append(loop.tick())
+    assert loop.agent.entropy_target.alpha != before
+    assert "entropy_target_alpha" in rows[-1]
+    if "sac" in algo:
+        assert torch.equal(loop.agent.temperature, loop.agent.entropy_target.alpha)
+
+
+def test_more_alpha_means_more_of_the_entropys_gradient(build: Build) -> None:
+    """PPO with alpha held at 0.3 is PPO with ent_coef=0.3."""
+    still = RULES | {"initial_alpha": 0.3, "target_entropy": -1e9, "max_entropy": 1e9}  # free for ever
+    held = train(build(put(toy("ppo"), {"algo.entropy_target": still})), 2)
+    fixed = train(build(toy("ppo", **{"algo.ent_coef": 0.3})), 2)
+    for one, other in zip(held.agent.policy.parameters(), fixed.agent.policy.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["algo=ppo", "env=CartPole", "algo.ent_coef=0.01"], "algo.ent_coef=0.01"),
+        (["algo=sac", "env=Pendulum", "algo.learn_temperature=false"], "algo.learn_temperature=false"),
+        (["algo=sac", "env=Pendulum", "algo.entropy_target.max_entropy=-9"], "algo.entropy_target.max_entropy=-9"),
+    ],
+)
+def test_what_would_pull_against_it_is_refused(words: list[str], fault: str, build: Build) -> None:
+    values = jobs([*words, "preset=none", "algo.entropy_target=staged"])[0].values
+    with pytest.raises(ConfigError, match=fault):
+        build(values)
