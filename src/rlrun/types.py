@@ -19,6 +19,10 @@ MASK = "action_mask"
 """An entry of a Dict observation, [batch, choices of the action]: 0 where one is forbidden. No input of a network."""
 
 
+GOAL = "goal"
+"""An entry of a Dict observation: what to pursue, where an add-on says so."""
+
+
 Return = float | list[float]
 """Of an episode: the sum of its rewards; of a reward vector, of each component."""
 

@@ -1,6 +1,7 @@
 """Intrinsic rewards: a column of their own, its returns, its scale, and what two models find new."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ from gymnasium.spaces import Box, Discrete
 from toys import put, toy, train
 
 from rlrun import registry
+from rlrun.addons.exploration.bonus import SeparateBonus
+from rlrun.addons.exploration.intrinsic import Intrinsic
 from rlrun.addons.exploration.rnd import View
+from rlrun.addons.rewards.total import RewardSum
 from rlrun.agents.policy.columns import columns, mixed
 from rlrun.core.loop import Loop
 from rlrun.core.parts import Parts
@@ -22,9 +26,21 @@ CTX = Context(0, 0, 0.0)
 SPEC = Spec(Box(-np.inf, np.inf, (3,), np.float32), Discrete(2), num_envs=2)
 
 
-def addon(name: str, spec: Spec = SPEC, **changes: Any) -> Any:
+def model_of(name: str, spec: Spec = SPEC, **changes: Any) -> Any:
     values = toy(f"ppo_{name}")["algo"]["intrinsic"] | changes
     return registry.build("intrinsic", values, spec, Parts(0, torch.device("cpu"), {}, spec, "intrinsic"))
+
+
+class Said(Intrinsic):
+    """Its surprise is the next observation, a number, times a factor."""
+
+    def __init__(self, factor: float, **changes: Any):
+        values = toy("ppo_rnd")["algo"]["intrinsic"] | changes
+        super().__init__(SimpleNamespace(**values), SPEC, Parts(0, torch.device("cpu"), {}, SPEC, "intrinsic"))
+        self.factor = factor
+
+    def surprise(self, rows: Batch) -> torch.Tensor:
+        return self.factor * rows["next_obs"]
 
 
 def rollout(time: int = 6, envs: int = 2) -> Batch:
@@ -80,33 +96,37 @@ def test_whoever_learns_on_policy_takes_the_column(algo: str, build: Build) -> N
 
 def test_the_scale_of_surprise_does_not_matter() -> None:
     surprise, weight = torch.rand(5, 7, 2), torch.ones(7, 2)
-    one, thousand = addon("rnd"), addon("rnd")
+    one, thousand = SeparateBonus(Said(1)), SeparateBonus(Said(1000))
     for part in surprise:
-        torch.testing.assert_close(one.scaled(part, weight), thousand.scaled(1000 * part, weight))
+        batch = rollout(7) | {"next_obs": part, "weight": weight}
+        torch.testing.assert_close(one.relabel(batch)["reward"], thousand.relabel(batch)["reward"])
 
 
 def test_surprise_is_divided_by_the_deviation_of_all_discounted_sums() -> None:
-    model, sums = addon("rnd", gamma=0.5), []
+    model, sums = Said(1, gamma=0.5), []
     for _ in range(3):
         surprise, weight = torch.rand(4, 2), torch.ones(4, 2)
-        weight[3, 1] = 0
+        surprise[3, 1] = weight[3, 1] = 0
         total = torch.zeros(2)
         for t in reversed(range(4)):
             total = surprise[t] + 0.5 * total
             sums += [x for x, w in zip(total.tolist(), weight[t].tolist(), strict=True) if w]
-        torch.testing.assert_close(model.scaled(surprise, weight), surprise / np.std(sums))
-    assert addon("rnd", clip=0.1).scaled(surprise, weight).max() == pytest.approx(0.1)
+        batch = rollout(4) | {"next_obs": surprise, "weight": weight}
+        paid = SeparateBonus(model).relabel(batch)["reward"][..., 1]
+        torch.testing.assert_close(paid, surprise / np.std(sums))
+    assert SeparateBonus(Said(1, clip=0.1)).relabel(batch)["reward"][..., 1].max() == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("name", ["rnd", "icm"])
 def test_what_was_seen_often_is_new_no_more(name: str) -> None:
     torch.manual_seed(0)
-    model, known, novel = addon(name, hidden=[32], epochs=10), rollout(16), rollout(16)
-    seen = model.relabel(known)
+    model, known, novel = model_of(name, hidden=[32], epochs=10), rollout(16), rollout(16)
+    bonus = SeparateBonus(model)
+    seen = bonus.relabel(known)
     surprise = lambda batch: model.surprise(model.seen(batch)).mean().item()  # noqa: E731
     before = surprise(known)
     for _ in range(30):
-        model.update(seen, CTX)
+        bonus.update(seen, CTX)
     assert surprise(known) < 0.2 * before
     assert surprise(known) < 0.5 * surprise(novel)
 
@@ -114,12 +134,13 @@ def test_what_was_seen_often_is_new_no_more(name: str) -> None:
 def test_curiosity_forgets_what_no_action_changes() -> None:
     """The first number of the next observation is the action, the others are noise: features follow the first."""
     torch.manual_seed(0)
-    model = addon("icm", hidden=[32], epochs=1, minibatch_size=None)
+    model = model_of("icm", hidden=[32], epochs=1, minibatch_size=None)
+    bonus = SeparateBonus(model)
     for _ in range(400):
         batch = rollout(64, 4)
         batch["obs"] = torch.zeros_like(batch["obs"])
         batch["next_obs"][..., 0] = batch["action"].float()
-        model.update(model.relabel(batch), CTX)
+        bonus.update(bonus.relabel(batch), CTX)
     x = torch.randn(256, 3, requires_grad=True)
     # what tells the actions apart
     score = model.inverse_model(torch.cat([model.encoder(torch.zeros(256, 3)), model.encoder(x)], -1)).logits
@@ -140,11 +161,12 @@ def test_of_stacked_frames_the_newest_is_seen_standardised() -> None:
 
 
 def test_the_environments_reward_can_be_left_out() -> None:
-    assert not addon("rnd", reward_coef=0.0).relabel(rollout())["reward"][..., 0].any()
+    assert not RewardSum([], 0.0).relabel(rollout())["reward"].any()
 
 
 def test_the_random_network_stays() -> None:
-    model = addon("rnd")
+    model = model_of("rnd")
     target = [param.clone() for param in model.target.parameters()]
-    model.update(model.relabel(rollout()), CTX)
+    bonus = SeparateBonus(model)
+    bonus.update(bonus.relabel(rollout()), CTX)
     assert all(map(torch.equal, target, model.target.parameters()))

@@ -113,11 +113,26 @@ OTHER: Values = {
     "algo.search.considered": 1,
     "algo.search.c_visit": 0.0,
     "algo.search.c_scale": 0.01,
+    "algo.representation": {
+        "name": "predictive",
+        "latent": 2,
+        "unroll_steps": 1,
+        "decode": {"obs": 1.0},
+        "hidden": [],
+        "learning_rate": 0.01,
+        "epochs": 1,
+        "minibatch_size": None,
+    },
+    "algo.representation.hidden": [4],
+    "algo.goals": {"name": "categorical", "num_goals": 2},
+    "algo.goals.num_goals": 3,
     "algo.intrinsic": {
         "name": "rnd",
         "gamma": 0.9,
+        "separate": None,
         "episodic": True,
         "coef": 1.0,
+        "coef_end": None,
         "reward_coef": 1.0,
         "clip": None,
         "hidden": [8],
@@ -127,6 +142,8 @@ OTHER: Values = {
         "embedding": 4,
         "obs_clip": 5.0,
     },
+    "algo.intrinsic.separate": False,
+    "algo.intrinsic.coef_end": 0.0,
     "algo.entropy_target": {
         "name": "staged",
         "target_entropy": 9.0,
@@ -179,6 +196,7 @@ GIVEN: dict[str, Values] = {
     "algo.buffer.alpha": {"algo.buffer.reward_threshold": 1e9, "algo.buffer.phi": 0.9, "algo.buffer.rho": 0.0},
     "algo.buffer.capacity": {"algo.buffer.reward_threshold": 1e9, "algo.buffer.phi": 0.9, "algo.buffer.rho": 0.0},
     "algo.entropy_target": {"algo.ent_coef": 0.0},
+    "algo.intrinsic.coef_end": {"algo.intrinsic.separate": False},
     "algo.value_coef": {"algo.critic": "joint"},
     "algo.value_lambda": {"algo.critic": "joint"},
     "algo.clip_value": {"algo.critic": "joint", "algo.epochs": 2},
@@ -339,14 +357,13 @@ def test_acting_without_exploring_repeats_and_draws_nothing(algo: str, build: Bu
     carry = loop.carry
     before, state = streams(loop), copy.deepcopy(loop.agent.state_dict())
     torch_state = torch.get_rng_state()
-    obs = loop.addons.observe(loop.obs, carry, explore=False)
-    first, second = (loop.agent.act(obs, carry, explore=False) for _ in range(2))
+    first, second = (loop.addons.act(loop.agent, loop.obs, carry, explore=False) for _ in range(2))
     assert equal(first, second)
     assert len(first[0]) == loop.env.spec.num_envs
     assert not first[0].requires_grad
     assert equal(before, streams(loop)) and equal(state, loop.agent.state_dict())
     assert torch.equal(torch_state, torch.get_rng_state())
-    loop.agent.act(obs, carry, explore=True)
+    loop.addons.act(loop.agent, loop.obs, carry, explore=True)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch hides it from users itself

@@ -25,10 +25,11 @@ class Targets(NamedTuple):
     n_step: int = 1  # rewards summed before the successor
     sequence_length: int | None = None  # steps in a row, [time, batch, ...]; None: transitions [batch, ...]
     extras: Mapping[str, Space] = MappingProxyType({})  # of what the agent returned with its action, what is stored
+    ahead: int = 0  # steps in a row from each sampled one on that stand beside the batch
 
     @classmethod
-    def of(cls, cfg: Any, extras: Mapping[str, Space]) -> "Targets":
-        return cls(**{name: getattr(cfg, name) for name in cls._fields if hasattr(cfg, name)}, extras=extras)
+    def of(cls, cfg: Any, **given: Any) -> "Targets":
+        return cls(**{name: getattr(cfg, name) for name in cls._fields if hasattr(cfg, name)}, **given)
 
 
 @register("buffer", "replay")
@@ -50,8 +51,7 @@ class Replay(nn.Module):
         rows = cfg.capacity // spec.num_envs
         if rows < 1:
             raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: holds no step of env.num_envs={spec.num_envs}")
-        if max(targets.n_step, targets.sequence_length or 1) > rows:
-            length = targets.sequence_length or targets.n_step
+        if (length := max(targets.n_step, targets.sequence_length or 1, targets.ahead)) > rows:
             raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: {rows} rows, and the agent learns from {length}")
         self.cfg, self.spec, self.targets, self.device = cfg, spec, targets, device
         self.stream = Stream(seed, "replay", device)
@@ -105,7 +105,10 @@ class Replay(nn.Module):
 
     def read(self, index: Tensor) -> Batch:
         """What the agent learns from, at absolute numbers row * num_envs + env, [batch]."""
-        batch = self._transitions(index) if self.targets.sequence_length is None else self._sequences(index)
+        length = self.targets.sequence_length
+        batch = self._transitions(index) if length is None else self._sequences(index, length)
+        if self.targets.ahead:
+            batch["ahead"] = self._sequences(index, self.targets.ahead)
         if self.cfg.standardize_reward:
             batch["reward"] = standardized(batch["reward"], batch.get("mask", batch["weight"]))
         if self.cfg.reward_scale != 1:
@@ -114,14 +117,14 @@ class Replay(nn.Module):
         batch["age"] = self.ring.total - 1 - (index if self.spec.num_envs == 1 else index // self.spec.num_envs)
         return batch
 
-    def _sequences(self, index: Tensor) -> Batch:
+    def _sequences(self, index: Tensor, length: int) -> Batch:
         """Steps in a row [time, batch, ...] from each number on, while their episodes go on and are stored.
 
         `mask` [time, batch] is 1 there. Past the end, where it is 0, the last step is repeated: nothing of another
         episode is ever seen. `weight` is [batch]: that of the first step.
         """
         envs = self.spec.num_envs
-        ahead = torch.arange(self.targets.sequence_length, device=self.device).view(-1, 1)
+        ahead = torch.arange(length, device=self.device).view(-1, 1)
         mask = self._alive(index + envs * ahead).squeeze(-1)
         number = index + envs * torch.minimum(ahead, mask.sum(0).long() - 1)
         batch = self._unpack(number.flatten())

@@ -31,6 +31,23 @@ def flat(batch: Any) -> Any:
     return batch.flatten(0, 1)
 
 
+def ahead(rollout: Batch, start: Tensor, length: int) -> Batch:
+    """Steps in a row [length, batch, ...] from each of these on, numbers [batch] of row * num_envs + env.
+
+    `mask` is 1 while their episodes go on and are there. Past the end, where it is 0, the last step is repeated.
+    """
+    weight, ended = rollout["weight"], rollout["terminated"] | rollout["truncated"]
+    goes_on = torch.zeros_like(weight)
+    goes_on[:-1] = ~ended[:-1] & (weight[1:] > 0)
+    number, mask = [start], [(weight.flatten()[start] > 0).to(weight)]
+    for _ in range(length - 1):
+        on = goes_on.flatten()[number[-1]]
+        number.append(number[-1] + weight.shape[1] * on.long())
+        mask.append(mask[-1] * on)
+    rows: Batch = index(flat(rollout), torch.stack(number))
+    return rows | {"mask": torch.stack(mask)}
+
+
 class Rollout:
     """Collects vector steps; `batch()` is what an on-policy agent learns from. Emptied by the tick that filled it."""
 

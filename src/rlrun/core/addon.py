@@ -1,9 +1,12 @@
-"""Parts around an agent: normalisers, intrinsic rewards, representations. Agents and loops know none of them."""
+"""Parts around an agent: normalisers, representations, goals, intrinsic rewards. Agents and loops know none of them."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
 
-from torch import nn
+import torch
+from gymnasium import Space
+from torch import Tensor, nn
 
 from rlrun.types import Batch, Context, Metrics, Spec, Step
 
@@ -11,16 +14,32 @@ from rlrun.types import Batch, Context, Metrics, Spec, Step
 class Addon(nn.Module):
     """Sees what passes between environment, buffer and agent. Every method defaults to doing nothing."""
 
+    stores: Mapping[str, Space] = MappingProxyType({})  # of what it remembers, what replay keeps
+    pays: ClassVar[bool] = False  # whether it rewards every step, in a column of the reward of its own
+    ahead: int = 0  # steps in a row from each sampled one on that it learns from
+
     def spec(self, spec: Spec) -> Spec:
         """What the agent sees instead of the environment's spec."""
         return spec
 
+    def remember(self, carry: Batch, explore: bool) -> Batch:
+        """What stands beside the next action, stored with the step; what is named `carry.*` comes back a step later."""
+        return {}
+
     def observe(self, obs: Any, carry: Batch, explore: bool) -> Any:
-        """What the agent acts on."""
+        """What the agent acts on; `carry` holds also what was just remembered."""
         return obs
 
     def collect(self, step: Step) -> None:
         """Every training step once, as it happens: the place where statistics grow."""
+
+    def reward(self, batch: Batch) -> Tensor:
+        """What it pays for a step, [num_envs]: once, as it happens, of what the add-ons before this one make of it."""
+        raise NotImplementedError
+
+    def share(self, paid: Tensor) -> Tensor:
+        """What counts of that whenever it is learned from, of any shape."""
+        return paid
 
     def relabel(self, batch: Batch) -> Batch:
         """What the agent learns from."""
@@ -40,31 +59,79 @@ class Addons(nn.ModuleList):
     def __init__(self, addons: Iterable[Addon] = ()):
         super().__init__(addons)
 
+    def __iter__(self) -> Iterator[Addon]:  # type: ignore[override]
+        return super().__iter__()  # type: ignore[return-value]
+
+    @property
+    def stores(self) -> dict[str, Space]:
+        return {name: space for addon in self for name, space in addon.stores.items()}
+
+    @property
+    def ahead(self) -> int:
+        return max((addon.ahead for addon in self), default=0)
+
+    @property
+    def payers(self) -> list[Addon]:
+        return [addon for addon in self if addon.pays]
+
     def spec(self, spec: Spec) -> Spec:
         for addon in self:
-            spec = addon.spec(spec)  # type: ignore[operator]
+            spec = addon.spec(spec)
         return spec
+
+    def act(self, policy: Any, obs: Any, carry: Batch, explore: bool, *params: Tensor) -> tuple[Tensor, Batch]:
+        """What a policy does that sees through the add-ons. Its extras, and what they remember."""
+        own = self.remember(carry, explore)
+        action, extras = policy.act(self.observe(obs, carry | own, explore), carry, explore, *params)
+        return action, own | extras
+
+    def remember(self, carry: Batch, explore: bool) -> Batch:
+        return {name: value for addon in self for name, value in addon.remember(carry, explore).items()}
 
     def observe(self, obs: Any, carry: Batch, explore: bool) -> Any:
         for addon in self:
-            obs = addon.observe(obs, carry, explore)  # type: ignore[operator]
+            obs = addon.observe(obs, carry, explore)
         return obs
 
-    def collect(self, step: Step) -> None:
+    def collect(self, obs: Any, step: Step, extras: Batch) -> Step:
+        """The step as it is learned from: with what is paid for it as further columns of its reward."""
         for addon in self:
-            addon.collect(step)  # type: ignore[operator]
+            addon.collect(step)
+        if not (unpaid := len(self.payers)):
+            return step
+        batch: Batch = extras | step._asdict() | {"obs": obs, "next_obs": step.final_obs}
+        columns = [step.reward]
+        for addon in self:
+            if addon.pays:
+                columns.append(addon.reward(batch))
+                unpaid -= 1
+            if not unpaid:
+                break
+            batch = addon.relabel(batch)
+        return step._replace(reward=torch.stack(columns, -1))
 
     def relabel(self, batch: Batch) -> Batch:
+        """What is learned from. What was paid stands as `paid` [..., payers] beside the environment's reward. `ahead`,
+        steps in a row from those sampled on, is relabelled too, until an add-on takes it."""
+        batch = apart(batch) if self.payers else batch
         for addon in self:
-            batch = addon.relabel(batch)  # type: ignore[operator]
+            if "ahead" in batch and not addon.ahead:
+                batch = batch | {"ahead": addon.relabel(batch["ahead"])}
+            batch = addon.relabel(batch)
         return batch
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         metrics: Metrics = {}
         for addon in self:
-            metrics |= addon.update(batch, ctx)  # type: ignore[operator]
+            metrics |= addon.update(batch, ctx)
         return metrics
 
     def evaluated(self, values: dict[str, float]) -> None:
         for addon in self:
-            addon.evaluated(values)  # type: ignore[operator]
+            addon.evaluated(values)
+
+
+def apart(batch: Batch) -> Batch:
+    """The environment's reward, and beside it what was paid."""
+    own = {"reward": batch["reward"][..., 0], "paid": batch["reward"][..., 1:]}
+    return batch | own | ({"ahead": apart(batch["ahead"])} if "ahead" in batch else {})

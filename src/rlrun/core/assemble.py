@@ -10,6 +10,7 @@ from rlrun import registry
 from rlrun.addons.memory import Remember
 from rlrun.addons.normalise import normalisers
 from rlrun.addons.rewards import weighted
+from rlrun.addons.rewards.total import rewarding
 from rlrun.buffers.replay import Targets
 from rlrun.config.schema import RunConfig, parse
 from rlrun.core.addon import Addons
@@ -22,7 +23,8 @@ from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 from rlrun.types import Spec
 
-AROUND = ("loop", "buffer", "intrinsic", "reward_weights")  # sections of `algo` that are not the agent's
+BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order they see a step
+AROUND = ("loop", "buffer", "reward_weights", *BEFORE)  # sections of `algo` that are not the agent's
 AGENTS_INSIDE = ("particle",)  # sections of `algo` that name an agent inside the agent
 EVAL_ENVS = 16  # evaluation environments stepped together, at most
 
@@ -35,9 +37,10 @@ def build_loop(config: RunConfig) -> Loop:
     try:
         agent, addons = build_agent(config, env.spec, device)
         buffer_values, loop_values = config.algo.get("buffer"), config.algo["loop"]
-        targets = Targets.of(agent.cfg, agent.stores)
+        targets = Targets.of(agent.cfg, extras=agent.stores | addons.stores, ahead=addons.ahead)
+        stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.payers))
         buffer = buffer_values and registry.build(
-            "buffer", buffer_values, env.spec, targets, config.seed, device, path="algo.buffer"
+            "buffer", buffer_values, stored, targets, config.seed, device, path="algo.buffer"
         )
         parts = (agent, addons, env, buffer, config.seed, config.trainer.total_steps)
         loop: Loop = registry.build("loop", loop_values, *parts, path="algo.loop")
@@ -51,12 +54,7 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
     values = agent_values(config)
     with torch.random.fork_rng(devices=[]), device:
         torch.manual_seed(seed_for(config.seed, "weights"))
-        addons = Addons(normalisers(config.env.normalize, spec, values.get("gamma")))
-        if weights := config.algo.get("reward_weights"):
-            addons += weighted(weights, spec, evaluates=config.trainer.eval_every > 0)
-        if intrinsic := config.algo.get("intrinsic"):
-            own = Parts(config.seed, device, config.network, spec, "intrinsic")
-            addons.append(registry.build("intrinsic", intrinsic, spec, own, path="algo.intrinsic"))
+        addons = build_addons(config, spec, device)
         spec = addons.spec(spec)
         parts = Parts(config.seed, device, config.network, spec)
         agent = registry.build("algo", values, spec, parts, path="algo")
@@ -70,6 +68,29 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
     for part in (agent, addons):
         accelerate(part, config.trainer, device)
     return agent, addons
+
+
+def build_addons(config: RunConfig, spec: Spec, device: torch.device) -> Addons:
+    """Normalisers and reward weights, then the parts that `algo` names in the order of BEFORE, each over what those
+    before it make of the spec; and the sum of what they and the environment pay."""
+    addons = Addons(normalisers(config.env.normalize, spec, config.algo.get("gamma")))
+    if weights := config.algo.get("reward_weights"):
+        addons += weighted(weights, spec, evaluates=config.trainer.eval_every > 0)
+
+    def part(name: str) -> Any:
+        if not (values := config.algo.get(name)):
+            return None
+        seen = addons.spec(spec)
+        own = Parts(config.seed, device, config.network, seen, name)
+        return registry.build(name, values, seen, own, path=f"algo.{name}")
+
+    *seeing, intrinsic = BEFORE
+    for name in seeing:
+        if addon := part(name):
+            addons.append(addon)
+    replays = registry.lookup("loop", config.algo["loop"]["name"]).replays
+    n_step = config.algo.get("n_step", 1)
+    return addons.extend(rewarding(addons.payers, part(intrinsic), spec, replays, n_step))  # type: ignore
 
 
 def agent_values(config: RunConfig) -> dict[str, Any]:

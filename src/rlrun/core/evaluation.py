@@ -86,7 +86,7 @@ def play(
     while owed.any():
         if interrupted():
             raise EvaluationInterruptedError
-        action, extras = policy.act(addons.observe(obs, carry, False), carry, explore)
+        action, extras = addons.act(policy, obs, carry, explore)
         step = env.step(action)
         weight = step.weight.cpu().numpy()
         running_return += weight[:, None] * step.reward.cpu().numpy().astype(np.float64).reshape(num_envs, -1)

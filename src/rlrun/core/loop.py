@@ -1,6 +1,6 @@
 """How data flows between environments and agent: what every loop shares."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ class Loop(nn.Module):
 
     horizon: the number of steps over which schedules run, fixed for the life of the run.
     """
+
+    replays: ClassVar[bool] = False  # whether it learns from a buffer of steps, and from each more than once
 
     def __init__(self, cfg: Any, agent: Agent, addons: Addons, env: Any, buffer: Any, seed: int, horizon: int):
         super().__init__()
@@ -63,7 +65,7 @@ class Loop(nn.Module):
 
     def advance(self, action: Tensor, extras: Batch) -> Step:
         """One vector step: counts it, keeps the carry and the episodes that ended."""
-        step: Step = self.env.step(action)
+        step = self.addons.collect(self.obs, self.env.step(action), extras)
         self.obs = step.obs
         self.carry = carried(extras, step.terminated | step.truncated)
         self.steps += len(step.reward)
@@ -71,7 +73,6 @@ class Loop(nn.Module):
         self.successes.extend(step.info.get("success", {}).values())
         self.restarted.extend(step.info.get("restarted", ()))
         add(self.measures, step.info.get("measures", {}))
-        self.addons.collect(step)
         return step
 
     def get_extra_state(self) -> dict[str, Any]:

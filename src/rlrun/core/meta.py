@@ -38,7 +38,7 @@ def episodes(
     """
     rollout, carry, owed = Rollout(), {"first": first}, count * first.long()
     while owed.any():
-        action, extras = policy.act(addons.observe(obs, carry, True), carry, True)
+        action, extras = addons.act(policy, obs, carry, True)
         result = step(action)
         row = result._replace(weight=result.weight * (owed > 0))
         rollout.add(obs, action, row, extras, carry["first"])

@@ -13,6 +13,7 @@ from rlrun.buffers.demo_lines import beside, episode, joined
 from rlrun.buffers.demos import Demo
 from rlrun.buffers.rollout import index
 from rlrun.core.demonstrations import read, write
+from rlrun.errors import ConfigError
 from rlrun.loops.onpolicy import OnPolicy
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
@@ -22,6 +23,8 @@ from rlrun.types import Batch, Context, Metrics
 class Demonstrations(OnPolicy):
     def __init__(self, *parts: Any):
         super().__init__(*parts)
+        if self.addons.stores or self.addons.payers:
+            raise ConfigError("algo.loop=demonstrations: demonstrations come without goals, and without stored bonuses")
         self.open: list[list[Batch]] = [[] for _ in range(self.env.spec.num_envs)]  # parts of episodes under way
         self.read: list[str] = []  # supplementary data sets that were
 

@@ -90,7 +90,7 @@ class Episodes(OnPolicy):
         self.carry["first"] = first.index_fill(0, torch.tensor(list(seeds), device=first.device), True)
 
     def streams(self) -> list[Stream]:
-        return [module for module in self.agent.modules() if isinstance(module, Stream)]
+        return [module for module in (*self.agent.modules(), *self.addons.modules()) if isinstance(module, Stream)]
 
 
 def lines(batch: Batch, episodes: list[Episode]) -> Batch:

@@ -32,8 +32,8 @@ class Evolution(Loop):
         if self.params is None:
             self.start_generation()
         members = [max(job, 0) % len(self.params) for job in self.jobs]  # type: ignore[arg-type]
-        obs = self.addons.observe(self.obs, self.carry, True)
-        action, extras = self.agent.act(obs, self.carry, True, self.params[members])  # type: ignore[index]
+        params = self.params[members]  # type: ignore[index]
+        action, extras = self.addons.act(self.agent, self.obs, self.carry, True, params)
         self.clock.lap("act")
         step = self.advance(action, extras)
         self.clock.lap("env")

@@ -30,6 +30,8 @@ class Offline(OffPolicy):
         lacks = "" if isinstance(self.buffer, Replay) else "has no replay"
         if self.agent.stores:
             lacks = "learns from what it stored beside its actions, and data sets hold no such thing"
+        if self.addons.stores:
+            lacks = "pursues goals, and data sets hold none"
         if lacks:
             raise ConfigError(
                 f"algo.loop={self.registered} is not supported by algo={self.agent.registered}, which {lacks}"
@@ -61,8 +63,7 @@ class Offline(OffPolicy):
             row = index(batch, t)
             after, ends = row["next_obs"], (row["terminated"], row["truncated"])
             step = Step(after, row["reward"], *ends, after, row["action"], row["weight"], info={})
-            buffer.add(row["obs"], row["action"], step, {})
-            self.addons.collect(step)
+            buffer.add(row["obs"], row["action"], self.addons.collect(row["obs"], step, {}), {})
 
     def read(self) -> list[Demo]:
         """Every data set, of each the first `data_steps` transitions."""

@@ -18,6 +18,8 @@ Warmup = Literal["random", "zero", "agent"]
 
 @register("loop", "offpolicy")
 class OffPolicy(Loop):
+    replays = True
+
     @config
     class Config:
         warmup_steps: NonNegativeInt
@@ -50,8 +52,9 @@ class OffPolicy(Loop):
         """What the agent does to explore, or what the warm-up does in its stead."""
         policy = (self.refill or self.cfg.warmup_policy) if self.collected < self.cfg.warmup_steps else "agent"
         if policy == "agent":
-            return self.agent.act(self.addons.observe(self.obs, self.carry, True), self.carry, explore=True)
-        return self.uniform_action() if policy == "random" else self.zero_action(), {}
+            return self.addons.act(self.agent, self.obs, self.carry, True)
+        action = self.uniform_action() if policy == "random" else self.zero_action()
+        return action, self.addons.remember(self.carry, True)
 
     def reset(self, refill: Warmup | None = None) -> None:
         """As every loop; the buffer is emptied, and filled again by another policy than at first if one is given."""

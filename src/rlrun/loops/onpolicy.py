@@ -47,7 +47,7 @@ class OnPolicy(Loop):
     def act(self, rollout: Rollout) -> None:
         """One vector step, into the rollout."""
         obs, carry = self.obs, self.carry
-        action, extras = self.agent.act(self.addons.observe(obs, carry, True), carry, explore=True)
+        action, extras = self.addons.act(self.agent, obs, carry, True)
         self.clock.lap("act")
         step = self.advance(action, extras)
         self.clock.lap("env")

@@ -22,6 +22,8 @@ from rlrun.types import Batch, Metrics
 
 @register("intrinsic", "icm")
 class ICM(Intrinsic):
+    single_steps = True
+
     @config
     class Config(Intrinsic.Config):
         forward_coef: Fraction

@@ -1,31 +1,31 @@
-"""What intrinsic rewards share: a reward column of their own, its scale, and a model that learns what surprised it."""
+"""What intrinsic rewards share: their scale, and a model that learns what surprised it."""
 
-from dataclasses import replace
+from typing import ClassVar
 
-import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from rlrun.buffers.rollout import flat, minibatches
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, config
-from rlrun.core.addon import Addon
 from rlrun.core.parts import Parts
 from rlrun.core.state import RunningMoments
-from rlrun.functional.returns import reverse_recurrence
-from rlrun.types import Batch, Bonus, Context, Metrics, Spec
+from rlrun.types import Batch, Metrics, Spec
 
 
-class Intrinsic(Addon):
-    """One more reward column for on-policy agents. Subclasses say what surprises (`surprise`) and learn it (`fit`).
+class Intrinsic(nn.Module):
+    """Subclasses say what surprises (`surprise`) and learn it (`fit`). How it is paid for: bonus.py.
 
     The surprise is divided by the running deviation of its discounted sum, its mean is not taken away (arXiv
-    1810.12894, sec. 2.4). It is that of the model before it learns from the rollout.
+    1810.12894, sec. 2.4). It is that of the model before it learns from the step.
     """
+
+    single_steps: ClassVar[bool] = False  # whether it learns from an action and the very next observation
 
     @config
     class Config:
         gamma: Fraction
+        separate: bool | None
         episodic: bool
         coef: NonNegativeFloat
+        coef_end: NonNegativeFloat | None
         reward_coef: NonNegativeFloat
         clip: PositiveFloat | None
         hidden: list[PositiveInt]
@@ -40,34 +40,15 @@ class Intrinsic(Addon):
         self.moments = RunningMoments(())
         self.shuffle = parts.stream("shuffle")
 
-    def spec(self, spec: Spec) -> Spec:
-        bonus = Bonus(self.cfg.gamma, self.cfg.episodic, self.cfg.coef)
-        return replace(spec, reward_dim=spec.reward_dim + 1, bonuses=(*spec.bonuses, bonus))
-
-    @torch.no_grad()
-    def relabel(self, batch: Batch) -> Batch:
-        """Once for every rollout, for the scale grows here."""
-        weight = batch["weight"]
-        explored = self.seen({key: batch[key] for key in ("obs", "action", "next_obs", "weight")})
-        bonus = self.scaled(self.surprise(flat(explored)).view_as(weight) * weight, weight)
-        own = (batch["reward"] * self.cfg.reward_coef).view(*weight.shape, -1)
-        return batch | {"reward": torch.cat([own, bonus.unsqueeze(-1)], -1), "explored": explored}
-
-    def scaled(self, surprise: Tensor, weight: Tensor) -> Tensor:
-        sums = reverse_recurrence(surprise, torch.full_like(surprise, self.cfg.gamma))
-        self.moments.add(sums[weight > 0])
+    def scaled(self, surprise: Tensor) -> Tensor:
         scaled = surprise * (self.moments.var + 1e-16).rsqrt().to(surprise)
         return scaled if self.cfg.clip is None else scaled.clamp(max=self.cfg.clip)
 
-    def update(self, batch: Batch, ctx: Context) -> Metrics:
-        metrics = {"bonus": batch["reward"][..., -1].mean()}
-        for epoch in minibatches(batch["explored"], self.cfg.epochs, self.cfg.minibatch_size, self.shuffle):
-            for rows in epoch:
-                metrics |= self.fit(rows)
-        return metrics
+    def watch(self, rows: Batch) -> None:
+        """Statistics of what is collected, [..., env, ...]."""
 
     def seen(self, rows: Batch) -> Batch:
-        """The rollout as the model sees it, [time, env, ...]."""
+        """The same as the model sees it."""
         return rows
 
     def surprise(self, rows: Batch) -> Tensor:

@@ -37,8 +37,10 @@ class RND(Intrinsic):
     def embedding(self) -> nn.Module:
         return Head(registry.build("network", self.network, [self.view.space], None), self.cfg.embedding)
 
-    def seen(self, rows: Batch) -> Batch:
+    def watch(self, rows: Batch) -> None:
         self.view.add(rows["next_obs"], rows["weight"])
+
+    def seen(self, rows: Batch) -> Batch:
         return {"next_obs": self.view(rows["next_obs"]), "weight": rows["weight"]}
 
     def surprise(self, rows: Batch) -> Tensor:
@@ -67,12 +69,11 @@ class View(nn.Module):
             self.moments = RunningMoments(self.space.shape)
 
     def add(self, obs: Tensor, weight: Tensor) -> None:
-        """[time, env, ...]; rows of weight 0 do not count."""
+        """[..., env, ...]; rows of weight 0 do not count."""
         if self.standardises:
             self.moments.add(self.without_older(obs)[weight > 0])
 
     def forward(self, obs: Tensor) -> Tensor:
-        """[time, env, ...]"""
         if not self.standardises:
             return obs
         scale = (self.moments.var + 1e-8).rsqrt()
@@ -80,4 +81,4 @@ class View(nn.Module):
         return (centred.clamp(-self.clip, self.clip) * self.unit).to(torch.float32)
 
     def without_older(self, obs: Tensor) -> Tensor:
-        return obs if self.newest is None else obs[:, :, self.newest]
+        return obs if self.newest is None else obs[..., self.newest, :, :]

@@ -1,4 +1,4 @@
-"""Weights of the components of a reward vector: fixed ones, or ones that are learned from limits."""
+"""The reward that is learned from: what its components weigh, fixed or learned from limits, and what others pay."""
 
 from typing import Any
 

@@ -1,0 +1,1 @@
+"""What an agent is to pursue, beside what it observes."""

@@ -1,0 +1,108 @@
+"""Goals: uniform, the same through an episode, and in replay those that were acted with."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete
+from toys import equal, put, streams, toy, train
+
+from rlrun import registry
+from rlrun.core.loop import Loop
+from rlrun.core.parts import Parts
+from rlrun.errors import ConfigError
+from rlrun.types import Spec
+
+Build = Callable[..., Loop]
+VALUES = {"name": "categorical", "num_goals": 4}
+KEPT = "carry.goal"
+
+
+def goals(obs: Any = None) -> Any:
+    spec = Spec(obs or Box(-np.inf, np.inf, (3,), np.float32), Discrete(2), num_envs=1000)
+    return registry.build("goals", VALUES, spec, Parts(0, torch.device("cpu"), {}, spec, "goals"))
+
+
+def test_goals_are_drawn_uniformly_where_episodes_begin() -> None:
+    part, counts = goals(), torch.zeros(4)
+    for _ in range(20):
+        counts += part.remember({"first": torch.ones(1000, dtype=torch.bool)}, explore=True)[KEPT].bincount(minlength=4)
+    chi_square = ((counts - 5000) ** 2 / 5000).sum()
+    assert chi_square < 11.3  # 1 in 100 of three degrees of freedom
+    assert chi_square > 0.1  # and drawn at all: 1 in 100
+
+
+def test_a_goal_is_carried_until_an_episode_begins() -> None:
+    part, first = goals(), torch.arange(1000) < 500
+    carry = part.remember({"first": torch.ones(1000, dtype=torch.bool)}, explore=True)
+    after = part.remember(carry | {"first": first}, explore=True)[KEPT]
+    assert torch.equal(after[500:], carry[KEPT][500:])
+    assert not torch.equal(after[:500], carry[KEPT][:500])
+
+
+def test_in_evaluation_environments_take_turns_and_nothing_is_drawn() -> None:
+    part, every = goals(), torch.ones(3, dtype=torch.bool)
+    before = part.draw.generator.get_state()
+    carry, seen = {"first": every}, []
+    for _ in range(4):
+        kept = part.remember(carry, explore=False)
+        carry = kept | {"first": every}
+        seen += kept[KEPT].tolist()
+    assert seen == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]
+    assert torch.equal(before, part.draw.generator.get_state())
+
+
+def test_goals_stand_beside_what_is_observed() -> None:
+    spec = Spec(Dict({"x": Box(0, 1, (2,)), "action_mask": Box(0, 1, (2,), np.int8)}), Discrete(2), num_envs=2)
+    assert [*goals().spec(spec).obs] == ["action_mask", "goal", "x"]
+    with pytest.raises(ConfigError, match=r"algo\.goals: .* 'goal' already"):
+        goals(Dict({"goal": Discrete(2)}))
+
+
+@pytest.mark.parametrize("algo", ["dqn", "sac", "td3", "rainbow"])
+def test_goals_in_replay_are_those_acted_with(algo: str, build: Build) -> None:
+    loop: Any = build(put(toy(algo, **{"algo.buffer.capacity": 100}), {"algo.goals": VALUES}))
+    acted, begun = [], []
+    remember = loop.addons[0].remember
+
+    def watched(carry: Any, explore: bool) -> Any:
+        kept = remember(carry, explore)
+        acted.append(kept[KEPT])
+        begun.append(carry["first"])
+        return kept
+
+    loop.addons[0].remember = watched
+    asked = []
+    act = loop.agent.act
+    loop.agent.act = lambda obs, *rest: (asked.append(obs["goal"]), act(obs, *rest))[1]
+    while loop.steps < 90:  # in the warm-up too
+        loop.tick()
+    stored = loop.buffer.all()[KEPT].view(-1, 2)
+    assert torch.equal(stored, torch.stack(acted))
+    assert torch.equal(stored[-len(asked) :], torch.stack(asked))
+    changed = (stored[1:] != stored[:-1]) & ~torch.stack(begun)[1:]
+    assert not changed.any() and stored.unique().numel() > 1
+    batch = loop.batch
+    assert torch.equal(batch["obs"]["goal"], batch[KEPT]) and torch.equal(batch["next_obs"]["goal"], batch[KEPT])
+
+
+@pytest.mark.parametrize("algo", ["ppo", "ppo_lstm", "vpg", "svpg"])
+def test_goals_in_rollouts_stay_through_episodes(algo: str, build: Build) -> None:
+    loop: Any = train(build(put(toy(algo), {"algo.goals": VALUES})), 3)
+    goal, first, weight = (loop.batch[key] for key in (KEPT, "first", "weight"))
+    assert torch.equal(loop.batch["obs"]["goal"], goal)
+    assert not ((goal[1:] != goal[:-1]) & ~first[1:] & (weight[1:] > 0)).any()
+
+
+def test_goals_of_whole_episodes_are_the_same_for_any_number_of_environments(build: Build) -> None:
+    values = put(toy("vpg"), {"algo.goals": VALUES, "algo.loop.min_steps": 60})
+    one, three = (build(put(values, {"env.num_envs": count})).collect() for count in (1, 3))
+    assert equal(one[KEPT][0], three[KEPT][0]) and one[KEPT][0].unique().numel() > 1
+
+
+def test_goals_do_not_change_what_the_agent_draws(build: Build) -> None:
+    plain, with_goals = (train(build(put(toy("dqn"), changes)), 2) for changes in ({}, {"algo.goals": VALUES}))
+    before, after = streams(plain), streams(with_goals)
+    assert len(after) == len(before) + 1 and all(any(torch.equal(x, y) for y in after) for x in before)

@@ -1,0 +1,147 @@
+"""What is learned from is the sum of what everyone pays, whatever the loop, and follows the coefficients."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from toys import put, toy, train
+
+from rlrun.addons.exploration.intrinsic import Intrinsic
+from rlrun.addons.goals.categorical import CategoricalGoals
+from rlrun.config.schema import config
+from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
+from rlrun.registry import register
+from rlrun.types import Batch, Metrics
+
+Build = Callable[..., Loop]
+
+
+@register("intrinsic", "constant")
+class Constant(Intrinsic):
+    """Always as much surprised."""
+
+    @config
+    class Config(Intrinsic.Config):
+        surprise: float
+
+    def scaled(self, surprise: torch.Tensor) -> torch.Tensor:
+        return surprise
+
+    def surprise(self, rows: Batch) -> torch.Tensor:
+        return self.cfg.surprise * torch.ones_like(rows["weight"])
+
+    def fit(self, rows: Batch) -> Metrics:
+        return {}
+
+
+@register("goals", "paying")
+class PayingGoals(CategoricalGoals):
+    """Pays a quarter for every step."""
+
+    pays = True
+
+    def reward(self, batch: Batch) -> torch.Tensor:
+        return 0.25 * torch.ones_like(batch["weight"])
+
+
+GOALS = {"name": "paying", "num_goals": 3}
+BONUS = {
+    "name": "constant", "surprise": 2.0, "gamma": 0.9, "separate": None, "episodic": True, "coef": 0.5,
+    "coef_end": None, "reward_coef": 3.0, "clip": None, "hidden": [4], "learning_rate": 0.01, "epochs": 1,
+    "minibatch_size": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("parts", [(GOALS, BONUS), (None, BONUS), (GOALS, None)], ids=["both", "bonus", "goals"])
+@pytest.mark.parametrize("algo", ["sac", "td3", "dqn", "ppo", "a2c", "vtrace"])
+def test_the_training_reward_is_its_closed_form(algo: str, parts: Any, build: Build) -> None:
+    goals, bonus = parts
+    bonus = bonus and bonus | {"separate": False}
+    loop: Any = train(build(put(toy(algo), {"algo.goals": goals, "algo.intrinsic": bonus})), 2)
+    raw = (
+        loop.buffer.read(loop.batch["index"])["reward"][..., 0] if loop.buffer else torch.ones(8, 2)
+    )  # CartPole's is 1
+    expected = (3.0 if bonus else 1.0) * raw + (0.25 if goals else 0) + (0.5 * 2.0 if bonus else 0)
+    torch.testing.assert_close(loop.batch["reward"], expected)
+
+
+def test_of_a_bonus_with_returns_of_its_own_there_is_a_column(build: Build) -> None:
+    loop: Any = train(build(put(toy("ppo"), {"algo.goals": GOALS, "algo.intrinsic": BONUS})), 1)
+    torch.testing.assert_close(loop.batch["reward"], torch.tensor([3.25, 2.0]).expand(8, 2, 2))
+
+
+def test_rewards_over_several_steps_hold_the_bonus_of_each(build: Build) -> None:
+    """DQN on CartPole, 3 steps, gamma 0.5: 1.75 times (3 + 0.25 + 1), less where an episode ends before."""
+    values = put(toy("dqn", **{"algo.n_step": 3, "algo.gamma": 0.5}), {"algo.goals": GOALS, "algo.intrinsic": BONUS})
+    loop: Any = train(build(values), 4)
+    lengths = {4.25 * total for total in (1.0, 1.5, 1.75)}
+    assert {round(reward, 4) for reward in loop.batch["reward"].tolist()} <= lengths
+    assert 4.25 * 1.75 in loop.batch["reward"].tolist()
+
+
+@pytest.mark.parametrize("algo", ["sac", "ppo"])
+def test_what_is_stored_follows_a_coefficient_that_moves(algo: str, build: Build) -> None:
+    bonus = BONUS | {"separate": False, "coef": 1.0, "coef_end": 0.0, "reward_coef": 0.0}
+    loop: Any = build(put(toy(algo), {"algo.intrinsic": bonus}))
+    for updates in range(1, 5):
+        coef = loop.addons[0].coef.clone()
+        train(loop, updates)
+        assert (loop.batch["reward"] == 2 * coef).all()
+    assert 0 < loop.addons[0].coef < coef < 1
+
+
+def test_the_environments_own_rewards_are_normalised_and_bonuses_are_not(build: Build) -> None:
+    values = put(toy("sac", **{"env.normalize": "reward"}), {"algo.intrinsic": BONUS})
+    loop: Any = train(build(values), 2)
+    stored = loop.buffer.all()
+    own = loop.addons[0].relabel({"reward": stored["reward"][:, 0]})["reward"]
+    torch.testing.assert_close(loop.addons.relabel(stored)["reward"], 3 * own + 1.0)
+
+
+@pytest.mark.parametrize("part", ["icm", "rnd"])
+@pytest.mark.parametrize("algo", ["sac", "td3", "dqn"])
+def test_surprise_is_stored_as_it_came_and_scaled_when_it_is_learned_from(algo: str, part: str, build: Build) -> None:
+    loop: Any = build(put(toy(algo), {"algo.intrinsic": toy(f"ppo_{part}")["algo"]["intrinsic"]}))
+    bonus, paid = loop.addons[0], []
+    reward = bonus.reward
+    bonus.reward = lambda batch: paid.append(reward(batch)) or paid[-1]  # type: ignore
+    train(loop, 3)
+    stored = loop.buffer.all()["reward"]
+    torch.testing.assert_close(stored[:, 1].view(-1, 2), torch.stack(paid)[-len(stored) // 2 :])
+    assert (stored[:, 1] > 0).all()
+    deviation = bonus.model.moments.var.sqrt()
+    batch = loop.addons.relabel(loop.buffer.all())
+    expected = stored[:, 0] + 0.5 * stored[:, 1] / deviation
+    torch.testing.assert_close(batch["reward"].double(), expected.double(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("part", ["icm", "rnd"])
+def test_what_replay_holds_is_new_no_more(part: str, build: Build) -> None:
+    values = toy(f"ppo_{part}")["algo"]["intrinsic"] | {"learning_rate": 0.01, "hidden": [32]}
+    loop: Any = train(build(put(toy("dqn", **{"algo.buffer.capacity": 64}), {"algo.intrinsic": values})), 1)
+    bonus = loop.addons[0]
+    surprise = lambda: bonus.model.surprise(bonus.model.seen(loop.addons.relabel(loop.buffer.all()))).mean()  # noqa: E731
+    before = surprise()
+    for _ in range(300):
+        loop.addons.update(loop.addons.relabel(loop.buffer.sample(32)), loop.context())
+    assert surprise() < 0.3 * before
+
+
+@pytest.mark.parametrize(
+    ("algo", "changes", "fault"),
+    [
+        ("sac", {"separate": True}, "algo.intrinsic.separate=true: only on-policy"),
+        ("ppo", {"coef_end": 0.0}, "algo.intrinsic.coef_end: needs algo.intrinsic.separate=false"),
+        ("rainbow", {}, "algo.n_step=3: must be 1 with algo.intrinsic=icm"),
+    ],
+)
+def test_what_does_not_fit_is_refused(algo: str, changes: Any, fault: str, build: Build) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        build(put(toy(algo), {"algo.intrinsic": toy("ppo_icm")["algo"]["intrinsic"] | changes}))
+
+
+def test_demonstrations_come_without_goals(build: Build) -> None:
+    with pytest.raises(ConfigError, match=r"algo\.loop=demonstrations"):
+        build(put(toy("ppo_demos"), {"algo.goals": GOALS}))
