@@ -1,0 +1,1 @@
+"""What an agent sees in the place of raw observations."""

@@ -1,0 +1,72 @@
+"""Every combination of parts around a learner is built, learns, and goes on from disk bit for bit."""
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_algorithms import load, rows_until, save
+from toys import SMALL, Values, equal, optims, put, toy, train
+
+from rlrun.config.check import leaves
+from rlrun.config.jobs import jobs
+from rlrun.core.loop import Loop
+
+Build = Callable[..., Loop]
+
+PARTS = {
+    "representation": "predictive",
+    "goals": "categorical",
+    "intrinsic": "icm",
+    "entropy_target": "staged",
+}
+LEARNERS = {"ppo": "CartPole", "sac": "Pendulum"}
+SUBSETS = ["+".join(name for name, wanted in zip(PARTS, chosen, strict=True) if wanted) or "none"
+           for chosen in product([True, False], repeat=4)]  # fmt: skip
+QUICK = (SUBSETS[0], *PARTS)  # all of them, and each alone; the others under `slow`
+
+
+def composed(algo: str, subset: str) -> Values:
+    """The parts as a user names them on the command line."""
+    words = [f"algo.{part}={PARTS[part]}" for part in subset.split("+") if part != "none"]
+    values = jobs([f"algo={algo}", f"env={LEARNERS[algo]}", "preset=none", *words])[0].values
+    known = dict(leaves(values))
+    return put(values, {key: value for key, value in SMALL.items() if key in known})
+
+
+@pytest.mark.parametrize(
+    "subset", [pytest.param(subset, marks=[] if subset in QUICK else pytest.mark.slow) for subset in SUBSETS]
+)
+@pytest.mark.parametrize("algo", LEARNERS)
+def test_every_subset_of_parts_learns_and_resumes_bit_for_bit(
+    algo: str, subset: str, build: Build, tmp_path: Path
+) -> None:
+    values = composed(algo, subset)
+    loop = train(build(values), 3)
+    metrics = loop.tick() or loop.tick()
+    assert not any(optim.fault for _, optim in optims(loop))
+    logged = {"representation": "representation_obs", "intrinsic": "icm_forward", "goals": None}
+    expected = {logged.get(part) for part in subset.split("+")} - {None}
+    assert expected <= metrics.keys()
+    assert all(torch.isfinite(value) for value in metrics.values())
+    snapshot = save(loop, tmp_path / "run")
+    other = load(build(values, begin=False), snapshot)
+    target = loop.updates + 3
+    assert equal(rows_until(target, loop), rows_until(target, other))
+    assert save(loop, tmp_path / "run").digest == save(other, tmp_path / "copy").digest != snapshot.digest
+
+
+@pytest.mark.parametrize("algo", ["a2c", "vpg", "vtrace", "td3", "dqn", "rainbow", "discrete_sac", "ppo_lstm", "svpg"])
+def test_any_policy_learner_takes_the_parts(algo: str, build: Build) -> None:
+    """Rainbow's three steps suit no forward model of one, so RND is the part that looks for what is new."""
+    own: Values = {
+        "algo.representation": composed("ppo", "representation")["algo"]["representation"],
+        "algo.goals": {"name": "categorical", "num_goals": 3},
+        "algo.intrinsic": toy("ppo_rnd")["algo"]["intrinsic"],
+    }
+    loop: Any = train(build(put(toy(algo), own)), 3)
+    assert [name for name in loop.agent.spec.obs] == ["goal", "obs"]
+    assert not any(optim.fault for _, optim in optims(loop))
+    assert {"representation_obs", "rnd", "bonus"} <= rows_until(loop.updates + 1, loop)[-1].keys()
