@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Dict, Discrete
 from toys import put, toy, train
 
 from rlrun import registry
@@ -158,6 +158,17 @@ def test_of_stacked_frames_the_newest_is_seen_standardised() -> None:
     newest = obs[:, :, 3:].double()
     expected = (newest - newest.mean((0, 1))) / newest.std((0, 1), correction=0)
     torch.testing.assert_close(view(obs), (expected * 255 / 5).float(), rtol=1e-4, atol=1e-3)
+
+
+def test_the_parts_of_a_dict_are_standardised_each() -> None:
+    space = Dict({"obs": Box(-np.inf, np.inf, (3,), np.float32), "goal": Discrete(4), "action_mask": Box(0, 1, (2,))})
+    view = View(space, frame_stack=1, clip=5.0)
+    obs = {"obs": 3 + torch.randn(5, 2, 3), "goal": torch.zeros(5, 2), "action_mask": torch.ones(5, 2, 2)}
+    view.add(obs, torch.ones(5, 2))
+    seen = view(obs)
+    assert [*seen] == [*view.space] == ["goal", "obs"]
+    torch.testing.assert_close(seen["obs"].mean((0, 1)), torch.zeros(3), atol=1e-5, rtol=0)
+    assert torch.equal(seen["goal"], obs["goal"])
 
 
 def test_the_environments_reward_can_be_left_out() -> None:

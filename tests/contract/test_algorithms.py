@@ -14,7 +14,7 @@ import torch
 from toys import ALGOS, NEVER_LEARN, Values, equal, optims, streams, toy, train, weights
 
 from rlrun import registry
-from rlrun.config.check import leaves
+from rlrun.config.check import ABSENT, leaves, lookup
 from rlrun.core.assemble import AROUND, group_of
 from rlrun.core.loop import Loop
 from rlrun.core.run import rings
@@ -124,6 +124,9 @@ OTHER: Values = {
         "minibatch_size": None,
     },
     "algo.representation.hidden": [4],
+    "algo.entropy_target.target_entropy": 9.0,
+    "algo.entropy_target.max_entropy": 99.0,
+    "algo.entropy_target.min_alpha": 1.0,
     "algo.goals": {"name": "categorical", "num_goals": 2},
     "algo.goals.num_goals": 3,
     "algo.intrinsic": {
@@ -143,6 +146,7 @@ OTHER: Values = {
         "obs_clip": 5.0,
     },
     "algo.intrinsic.separate": False,
+    "algo.intrinsic.reward_coef": 3.0,
     "algo.intrinsic.coef_end": 0.0,
     "algo.entropy_target": {
         "name": "staged",
@@ -195,7 +199,18 @@ GIVEN: dict[str, Values] = {
     "algo.particle.value_learning_rate": {"algo.particle.critic": "first"},
     "algo.buffer.alpha": {"algo.buffer.reward_threshold": 1e9, "algo.buffer.phi": 0.9, "algo.buffer.rho": 0.0},
     "algo.buffer.capacity": {"algo.buffer.reward_threshold": 1e9, "algo.buffer.phi": 0.9, "algo.buffer.rho": 0.0},
-    "algo.entropy_target": {"algo.ent_coef": 0.0},
+    "algo.entropy_target": {"algo.ent_coef": 0.0, "algo.learn_temperature": True},
+    "algo.entropy_target.target_entropy": {"algo.entropy_target.skip_free_stage": True},
+    "algo.entropy_target.slow_rate": {
+        "algo.entropy_target.skip_free_stage": True,
+        "algo.entropy_target.fast_rate": 0.001,
+    },
+    "algo.entropy_target.fast_rate": {"algo.entropy_target.skip_free_stage": True},
+    "algo.ent_coef": {"algo.entropy_target": None},
+    "algo.temperature": {"algo.entropy_target": None},
+    "algo.temperature_learning_rate": {"algo.entropy_target": None, "algo.learn_temperature": True},
+    "algo.target_entropy": {"algo.entropy_target": None, "algo.learn_temperature": True},
+    "algo.learn_temperature": {"algo.entropy_target": None},
     "algo.intrinsic.coef_end": {"algo.intrinsic.separate": False},
     "algo.value_coef": {"algo.critic": "joint"},
     "algo.value_lambda": {"algo.critic": "joint"},
@@ -236,6 +251,33 @@ NOT_LIVE: dict[str, str] = {
     "vtrace: algo.value_lambda": "the critic learns the corrected returns, whose traces gae_lambda scales",
     "svpg: algo.particle.target_kl": "no particle moves while its gradients are collected",
     "cma_es: algo.report": "says which parameters are evaluated",
+    **{
+        f"{algo}: algo.{key}": "replay: one return, batches seen once"
+        for algo, keys in (
+            (
+                "sac_composite",
+                (
+                    "representation.epochs",
+                    "representation.minibatch_size",
+                    "intrinsic.separate",
+                    "intrinsic.episodic",
+                    "intrinsic.epochs",
+                    "intrinsic.minibatch_size",
+                ),
+            ),
+            (
+                "diayn",
+                (
+                    "intrinsic.separate",
+                    "intrinsic.episodic",
+                    "intrinsic.epochs",
+                    "intrinsic.minibatch_size",
+                    "intrinsic.gamma",
+                ),
+            ),
+        )
+        for key in keys
+    },
 }
 CLONES = ("bc", "causal_bc")
 NOT_LIVE |= {f"{algo}: algo.buffer.capacity": "room for the data sets" for algo in (*CLONES, "iql")}
@@ -305,7 +347,8 @@ def test_every_key_changes_what_is_learned(algo: str, build: Build) -> None:
     for key, value in known.items():
         if key in ELSEWHERE:
             continue
-        given = {needed: setting for needed, setting in GIVEN.get(key, {}).items() if needed in known}
+        given = GIVEN.get(key, {})
+        given = {needed: setting for needed, setting in given.items() if lookup(needed, toy(algo)) is not ABSENT}
         before = outcome(given) if given else plain
         if not key.endswith("name") and equal(before, outcome(given | {key: another(key, value)})):
             dead.add(f"{algo}: {key}")

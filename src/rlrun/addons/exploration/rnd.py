@@ -4,6 +4,8 @@ As in the paper, images are seen without their older frames, and boxes standardi
 with the first rollout, where the paper has a random agent play first.
 """
 
+from typing import Any
+
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -17,7 +19,7 @@ from rlrun.functional.losses import average
 from rlrun.networks.heads import Head
 from rlrun.networks.inputs import is_image
 from rlrun.registry import register
-from rlrun.types import Batch, Metrics
+from rlrun.types import MASK, Batch, Metrics
 
 
 @register("intrinsic", "rnd")
@@ -60,20 +62,28 @@ class View(nn.Module):
         super().__init__()
         self.space, self.clip = space, clip
         self.newest: slice | None = None  # of the frames; None: all there is
+        self.parts = nn.ModuleDict()  # of a Dict
         self.standardises = isinstance(space, spaces.Box)
+        if isinstance(space, spaces.Dict):
+            self.parts.update({key: View(part, frame_stack, clip) for key, part in space.items() if key != MASK})
+            self.space = spaces.Dict({key: part.space for key, part in self.parts.items()})
         if isinstance(space, spaces.Box):
-            if frame_stack > 1:
+            if frame_stack > 1 and is_image(space):
                 self.newest = slice(-(space.shape[0] // frame_stack), None)
                 self.space = spaces.Box(space.low[self.newest], space.high[self.newest], dtype=space.dtype.type)
             self.unit = 255 / clip if is_image(self.space) else 1.0  # networks divide the pixels of images by 255
             self.moments = RunningMoments(self.space.shape)
 
-    def add(self, obs: Tensor, weight: Tensor) -> None:
+    def add(self, obs: Any, weight: Tensor) -> None:
         """[..., env, ...]; rows of weight 0 do not count."""
+        for key, part in self.parts.items():
+            part.add(obs[key], weight)
         if self.standardises:
             self.moments.add(self.without_older(obs)[weight > 0])
 
-    def forward(self, obs: Tensor) -> Tensor:
+    def forward(self, obs: Any) -> Any:
+        if self.parts:
+            return {key: part(obs[key]) for key, part in self.parts.items()}
         if not self.standardises:
             return obs
         scale = (self.moments.var + 1e-8).rsqrt()

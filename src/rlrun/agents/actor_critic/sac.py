@@ -58,14 +58,16 @@ class SAC(Agent):
         self.columns = 1 if spec.reward_dim == 1 else spec.reward_dim + 1  # the last: of the entropy
         self.actor, self.critic, target_entropy = self.networks(parts)
         self.target_critic = Target(self.critic, cfg.tau)
-        self.log_temperature = nn.Parameter(torch.tensor(cfg.temperature).log())
         self.target_entropy = target_entropy if cfg.target_entropy is None else cfg.target_entropy
         fixed = None if cfg.learn_temperature else "algo.learn_temperature=false: must be true"
         self.entropy_target = entropy_target(cfg.entropy_target, self.target_entropy, fixed)
         options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, **options)
-        self.temperature_optim = Optim([self.log_temperature], cfg.temperature_learning_rate)
+        if self.entropy_target is None:
+            temperature = torch.tensor(cfg.temperature)
+            self.log_temperature = nn.Parameter(temperature.log(), requires_grad=cfg.learn_temperature)
+            self.temperature_optim = Optim([self.log_temperature], cfg.temperature_learning_rate)
         self.act_noise, self.update_noise = parts.stream("act"), parts.stream("update")
 
     def networks(self, parts: Any) -> tuple[nn.Module, nn.Module, float]:
