@@ -61,7 +61,7 @@ class SharedBonus(Addon):
         super().__init__()
         self.model = model
         self.register_buffer("coef", torch.tensor(model.cfg.coef))
-        self.register_buffer("sums", torch.zeros(num_envs))  # discounted, of all that was paid so far
+        self.sums = torch.zeros(num_envs)  # discounted, of all that was paid so far
 
     @torch.no_grad()
     def reward(self, batch: Batch) -> Tensor:
@@ -85,6 +85,12 @@ class SharedBonus(Addon):
         if "index" not in batch:  # a rollout, seen once
             return learn(self.model, explored)
         return self.model.fit(explored if explored["weight"].dim() == 1 else flat(explored))
+
+    def get_extra_state(self) -> Tensor:
+        return self.sums
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.sums = state.to(self.sums.device, copy=True)  # changed in place from here on
 
 
 def learn(model: Intrinsic, explored: Batch) -> Metrics:
