@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from test_algorithms import load, rows_until, save
 from toys import SMALL, Values, equal, optims, put, toy, train
 
 from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
+from rlrun.core import postmortem
 from rlrun.core.loop import Loop
+from rlrun.rundir import RunDir
 
 Build = Callable[..., Loop]
 
@@ -70,3 +73,12 @@ def test_any_policy_learner_takes_the_parts(algo: str, build: Build) -> None:
     assert [name for name in loop.agent.spec.obs] == ["goal", "obs"]
     assert not any(optim.fault for _, optim in optims(loop))
     assert {"representation_obs", "rnd", "bonus"} <= rows_until(loop.updates + 1, loop)[-1].keys()
+
+
+@pytest.mark.parametrize("algo", LEARNERS)
+def test_the_batch_of_a_broken_run_can_be_read_with_all_parts(algo: str, build: Build, tmp_path: Path) -> None:
+    loop = train(build(composed(algo, SUBSETS[0])), 1)
+    folder = postmortem.write(RunDir(tmp_path), loop, "asked for")
+    kept = safetensors.torch.load_file(folder / "batch.safetensors")
+    assert loop.batch is not None and equal(kept["batch.obs.goal"], loop.batch["obs"]["goal"].contiguous())
+    assert any(name.startswith("batch.lesson.") for name in kept)

@@ -21,7 +21,8 @@ def write(run: RunDir, loop: Loop, reason: str) -> Path:
     folder = run.path / FOLDER
     folder.mkdir(exist_ok=True)
     batch = {name: value for name, value in flatten("batch", loop.batch or {}).items() if isinstance(value, Tensor)}
-    tensors = {name: value.detach().cpu().contiguous() for name, value in batch.items()}
+    # parts may share their memory, a goal with the observation it stands in
+    tensors = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in batch.items()}
     safetensors.torch.save_file(tensors, folder / "batch.safetensors")
     broken = [name for name, value in tensors.items() if not torch.isfinite(value).all()]
     optims = {name: module for name, module in loop.named_modules() if isinstance(module, Optim)}
