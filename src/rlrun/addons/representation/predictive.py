@@ -59,9 +59,8 @@ class Predictive(Addon):
         self.plain = Flatten(spec.obs)
         self.encoder = self.head([spec.obs], cfg.latent)
         self.dynamics = self.head([latent, spec.action], cfg.latent) if cfg.unroll_steps else None
-        self.decoders = nn.ModuleDict(
-            {name: self.head([latent], self.plain.size if name == "obs" else 1) for name in told}
-        )
+        sizes = {"obs": self.plain.size, "reward": spec.reward_dim, "terminated": 1}
+        self.decoders = nn.ModuleDict({name: self.head([latent], sizes[name]) for name in told})
         self.optim = Optim(self.parameters(), cfg.learning_rate)
         self.shuffle = parts.stream("shuffle")
 
@@ -128,7 +127,7 @@ class Predictive(Addon):
         a step and so did not before the first."""
         mask = rows["mask"]
         if name != "obs":
-            return rows[name].unsqueeze(-1).float(), mask
+            return rows[name].float().view(*mask.shape, -1), mask
         first = self.plain(index(rows["obs"], slice(0, 1)))
         if self.dynamics is None:
             return first, mask[:1]
