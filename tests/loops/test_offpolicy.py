@@ -84,7 +84,7 @@ def test_a_reset_keeps_the_weights_and_fills_the_buffer_again(refill: Any, algo:
     loop: Any = build(toy(algo, **{"algo.buffer.capacity": 100}))
     train(loop, 6)
     before, stored = weights(loop), loop.buffer.ring.total
-    loop.reset(refill)
+    loop.reset(refill=refill)
     assert equal(before, weights(loop))
     assert (loop.steps, loop.updates, len(loop.buffer), loop.episodes) == (0, 0, 0, [])
     asked: list[int] = []
@@ -102,8 +102,24 @@ def test_a_reset_explores_as_at_the_start(build: Build) -> None:
     loop: Any = build(toy("dqn", **{"algo.epsilon.start": 0.9, "algo.epsilon.end": 0.1}))
     train(loop, 6)
     assert loop.agent.epsilon < 0.9
-    loop.reset("agent")
+    loop.reset(refill="agent")
     assert loop.agent.epsilon == pytest.approx(0.9)
+
+
+def test_a_reset_with_a_seed_goes_on_as_a_run_with_that_seed_and_these_weights(build: Build) -> None:
+    """Off-policy, its target counted from zero again: what is seen, drawn and learned depends on nothing before."""
+    given = {"algo.target_every": 3, "algo.buffer.capacity": 100}
+    first, second = (build(toy("dqn", seed=seed, **given)) for seed in (1, 2))
+    train(first, 5)
+    train(second, 2)
+    second.agent.load_state_dict(first.agent.state_dict())
+    for loop in (first, second):
+        loop.reset(seed=7)
+    assert equal(first.obs, second.obs)
+    train(first, 4)
+    train(second, 4)
+    assert equal(weights(first), weights(second)) and equal(first.obs, second.obs)
+    assert first.agent.target_q.periods == second.agent.target_q.periods > 0
 
 
 def test_what_is_stored_is_what_was_seen_done_and_got(build: Build) -> None:

@@ -9,6 +9,7 @@ from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
 from rlrun.core.measures import Measures, add
+from rlrun.core.random import Stream, sequence
 from rlrun.types import Batch, Context, Metrics, Return, Step, carried
 
 
@@ -54,13 +55,20 @@ class Loop(nn.Module):
         self.obs = self.env.reset()
         self.carry = {"first": torch.ones(self.env.spec.num_envs, dtype=torch.bool, device=self.env.device)}
 
-    def reset(self) -> None:
-        """Start over with what was learned: counters, schedules and episodes anew, the weights as they are."""
+    def reset(self, seed: int | None = None) -> None:
+        """Start over with what was learned: counters, schedules and episodes anew, the weights as they are.
+
+        With a seed, environments and random streams are those of a run with that seed; without, they go on."""
         self.steps = self.updates = 0
         self.episodes, self.successes = [], []
         for module in self.modules():
             if hasattr(module, "rewind"):  # schedules, and what agents have of that kind
                 module.rewind()  # type: ignore[operator]
+            if seed is not None and isinstance(module, Stream):
+                module.reseed(seed)
+        if seed is not None:
+            self.seed = seed
+            self.env.reset(sequence(seed, "env"))
         self.begin()
 
     def advance(self, action: Tensor, extras: Batch) -> Step:

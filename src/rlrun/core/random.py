@@ -25,13 +25,18 @@ class Stream(nn.Module):
 
     def __init__(self, seed: int, name: str, device: torch.device | str = "cpu"):
         super().__init__()
-        self.seed, self.name = seed, name
-        self.generator = torch.Generator(device).manual_seed(seed_for(seed, name))
+        self.name, self.generator = name, torch.Generator(device)
+        self.reseed(seed)
         self.rows: dict[int, torch.Generator] = {}
 
     @property
     def device(self) -> torch.device:
         return self.generator.device
+
+    def reseed(self, seed: int) -> None:
+        """Start over as the stream of this name in a run with another seed."""
+        self.seed = seed
+        self.generator.manual_seed(seed_for(seed, self.name))
 
     def normal(self, *shape: int) -> Tensor:
         return self._draw(torch.randn, shape)

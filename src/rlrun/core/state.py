@@ -103,6 +103,10 @@ class Target(nn.Module):
             self.periods = count // period
             self.track()
 
+    def rewind(self) -> None:
+        """The count starts over."""
+        self.periods = 0
+
     def get_extra_state(self) -> int:
         return self.periods
 

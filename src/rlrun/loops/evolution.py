@@ -81,8 +81,8 @@ class Evolution(Loop):
         self.clock.lap("update")
         return metrics
 
-    def reset(self) -> None:
-        super().reset()
+    def reset(self, seed: int | None = None) -> None:
+        super().reset(seed)
         self.params, self.jobs = None, []
 
     def get_extra_state(self) -> dict[str, Any]:

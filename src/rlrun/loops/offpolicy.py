@@ -56,10 +56,10 @@ class OffPolicy(Loop):
         action = self.uniform_action() if policy == "random" else self.zero_action()
         return action, self.addons.remember(self.carry, True)
 
-    def reset(self, refill: Warmup | None = None) -> None:
+    def reset(self, seed: int | None = None, refill: Warmup | None = None) -> None:
         """As every loop; the buffer is emptied, and filled again by another policy than at first if one is given."""
         self.buffer.clear()
-        super().reset()
+        super().reset(seed)
         self.refill = refill
 
     def get_extra_state(self) -> dict[str, Any]:

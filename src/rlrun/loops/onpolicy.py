@@ -53,8 +53,8 @@ class OnPolicy(Loop):
         self.clock.lap("env")
         rollout.add(obs, action, step, extras, carry["first"])
 
-    def reset(self) -> None:
-        super().reset()
+    def reset(self, seed: int | None = None) -> None:
+        super().reset(seed)
         self.waiting = []
 
     def get_extra_state(self) -> dict[str, Any]:
