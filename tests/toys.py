@@ -125,8 +125,10 @@ def toy(algo: str, **changes: Any) -> Values:
 @cache
 def recorded(text: str, steps: int = 24) -> str | None:
     """A data set of random episodes in the environments of these values; None where they are refused anyway."""
+    values = json.loads(text)
+    values["algo"].pop("intrinsic", None)  # data sets hold what the environment pays
     try:
-        loop: Any = build_loop(run_config(json.loads(text)))
+        loop: Any = build_loop(run_config(values))
     except ConfigError:
         return None
     Loop.begin(loop)

@@ -290,7 +290,12 @@ NOT_LIVE |= {
 
 
 # "<algo>: <key>" of keys that cannot be set, and why.
-REFUSED: dict[str, str] = {"ppo_demos: algo.goals": "demonstrations come without goals"}
+REFUSED: dict[str, str] = {
+    "ppo_demos: algo.goals": "demonstrations come without goals",
+    "sac_from_data: algo.goals": "and so do data sets",
+    "sac_from_data: algo.representation": "data sets are sampled beside what is collected, step by step",
+    "sac_lagrangian: algo.intrinsic": "a bonus is added to one number",
+}
 
 
 def save(loop: Loop, folder: Path) -> Snapshot:
