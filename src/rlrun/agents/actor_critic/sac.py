@@ -18,7 +18,7 @@ from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, Posit
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
 from rlrun.functional.distributions import SquashedNormal
-from rlrun.functional.losses import ensemble_mse, weighted_mean
+from rlrun.functional.losses import average, ensemble_mse, weighted_mean
 from rlrun.functional.returns import td_target
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.registry import register
@@ -119,7 +119,7 @@ class SAC(Agent):
         self.actor_optim.step(loss)
         metrics = {"actor": loss.detach(), "entropy": -log_prob.detach().mean(), "temperature": self.temperature}
         if self.entropy_target is not None:
-            metrics |= self.entropy_target.adjust(-weighted_mean(log_prob.detach(), batch["weight"]))
+            metrics |= self.entropy_target.adjust(average(-log_prob.detach(), batch["weight"]))
         elif self.cfg.learn_temperature:
             gap = weighted_mean(log_prob.detach() + self.target_entropy, batch["weight"])
             self.temperature_optim.step(-self.log_temperature * gap)
