@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from toys import Values, equal, optims, toy, train, weights
+from toys import Values, equal, optims, put, toy, train, weights
 
 from rlrun.core.demonstrations import read, write
 from rlrun.core.loop import Loop
@@ -195,3 +195,24 @@ def test_too_little_room_and_data_of_other_spaces_are_refused(build: Build, tmp_
     about.write_text(about.read_text().replace('"rlrun_env"', '"elsewhere"'))
     with pytest.raises(ConfigError, match="does not fit this environment"):
         build(toy("dqn", **{"algo.loop": hybrid("dqn")["algo"]["loop"] | {"data": str(tmp_path / "made-v0")}}))
+
+
+@pytest.mark.parametrize("algo", ["sac", "td3", "sac_from_data"])
+def test_recorded_reward_vectors_are_learned_from(algo: str, build: Build, tmp_path: Path) -> None:
+    run = {"env.id": "rlrun/PointRun-v0", "algo.reward_weights.weights": [1.0, 2.0]}
+    demo = {"obs": torch.randn(10, 3), "action": torch.rand(9, 2), "reward": torch.randn(9, 2), "terminated": False}
+    made: Any = build(put(toy("sac"), run))
+    write(tmp_path / "run-v0", [demo], made.env)
+    wanted = {"algo.cloning_filter": True} if algo == "sac_from_data" else {}
+    loop: Any = build(put(hybrid(algo, data=str(tmp_path / "run-v0")), run | wanted))
+    recorded = loop.buffer.recorded.all()
+    lines = demo["reward"][:8].view(2, 4, 2).transpose(0, 1).flatten(0, 1)  # one after the other in two environments
+    assert torch.equal(recorded["reward"], lines) and recorded["weight"].tolist() == [1.0] * 8
+    before = weights(loop)
+    assert not equal(before, weights(train(loop, 4)))
+    one = put(hybrid("sac", data=str(tmp_path / "run-v0")), run | {"algo.reward_weights.weights": None})
+    one["env"]["wrappers"] = {"linear_reward": {"weights": [1.0, 2.0]}}
+    about = tmp_path / "run-v0" / "data" / "metadata.json"
+    about.write_text(about.read_text().replace('"rlrun_env"', '"elsewhere"'))
+    with pytest.raises(ConfigError, match=r"rewards of shape \(2,\), not \(\)"):
+        build(one)

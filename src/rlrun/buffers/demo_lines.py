@@ -58,13 +58,14 @@ def shortened(demos: list[Demo], steps: int | None) -> list[Demo]:
 def transitions(demo: Demo) -> Batch:
     """[steps, ...]; where it ends without the task, what follows is the critic's to say."""
     reward = demo["reward"]
-    first, last = torch.zeros_like(reward, dtype=torch.bool), torch.zeros_like(reward, dtype=torch.bool)
+    weight = reward.new_ones(len(reward))
+    first, last = torch.zeros_like(weight, dtype=torch.bool), torch.zeros_like(weight, dtype=torch.bool)
     first[0] = last[-1] = True
     ended = torch.full_like(last, demo["terminated"])
     return {
         "obs": index(demo["obs"], slice(None, -1)), "next_obs": index(demo["obs"], slice(1, None)),
         "action": demo["action"], "reward": reward, "terminated": last & ended, "truncated": last & ~ended,
-        "weight": torch.ones_like(reward), "first": first, "log_prob": torch.zeros_like(reward),
+        "weight": weight, "first": first, "log_prob": torch.zeros_like(weight),
         "shown": torch.ones_like(last),
     }  # fmt: skip
 

@@ -31,6 +31,8 @@ def read(folder: Path, env: VectorEnv) -> list[Demo]:
     try:
         for episode in MinariDataset(folder / "data").iterate_episodes():
             reward = torch.from_numpy(np.asarray(episode.rewards, np.float32)).to(env.device)
+            if reward.shape[1:] != env.reward_shape:
+                raise ValueError(f"rewards of shape {tuple(reward.shape[1:])}, not {env.reward_shape}")
             obs = tensors(episode.observations, env.spec.obs, env.device)
             action = torch.from_numpy(env.actions.from_native(np.asarray(episode.actions))).to(env.device)
             worth = {"terminated": bool(episode.terminations[-1]), "worth": float(reward.sum())}
@@ -60,7 +62,7 @@ def write(folder: Path, demos: list[Demo], env: VectorEnv) -> None:
         before = [False] * (len(demo["reward"]) - 1)
         columns = {
             "observations": arrays(demo["obs"]), "actions": [*env.actions.to_native(demo["action"].cpu().numpy())],
-            "rewards": demo["reward"].tolist(), "terminations": [*before, demo["terminated"]],
+            "rewards": arrays(demo["reward"]), "terminations": [*before, demo["terminated"]],
             "truncations": [*before, not demo["terminated"]], "infos": {}, "seed": number,
         }  # fmt: skip
         storage.update_episodes([EpisodeBuffer(**columns)])

@@ -7,6 +7,7 @@ collected are not cloned.
 
 from torch import Tensor
 
+from rlrun.agents.actor_critic.columns import signed, total
 from rlrun.agents.actor_critic.sac import JOINS, SAC
 from rlrun.config.schema import NonNegativeFloat, config
 from rlrun.functional.losses import cloning_error
@@ -24,7 +25,9 @@ class SACCloning(SAC):
     def actor_loss(self, batch: Batch, value: Tensor, log_prob: Tensor) -> Tensor:
         wanted = batch.get("shown", batch["weight"].new_ones(()))  # from data sets alone, every row is
         if self.cfg.cloning_filter:
-            wanted = wanted * (JOINS["min"](self.q(batch)) > value).detach()
+            weights = batch.get("reward_weights")
+            least = total(signed(JOINS["min"], weights)(self.q(batch)), weights)
+            wanted = wanted * (least > value).detach()
         error = cloning_error(self.actor(batch["obs"]).mode(), batch["action"])
         coef = self.cfg.cloning_coef * value.detach().abs().mean()
         return super().actor_loss(batch, value, log_prob) + coef * wanted * error
