@@ -46,6 +46,9 @@ def test_presets_hold_what_environments_need(name):
         ("CartPole-v1", {"wrappers": {"frame_stack": {"stack": 0}}}, "env.wrappers.frame_stack.stack=0: must be"),
         ("CartPole-v1", {"wrappers": {"frame_stack": {}}}, "env.wrappers.frame_stack.stack: missing"),
         ("FrozenLake-v1", {"wrappers": {"frame_stack": {"stack": 2}}}, "frame_stack needs Box observations"),
+        ("CartPole-v1", {"wrappers": {"hide": {"entries": [4]}}}, "hide: entries=[4] of 4, counted from 0"),
+        ("CartPole-v1", {"wrappers": {"hide": {"entries": [0, 1, 2, 3]}}}, "one must stay"),
+        ("FrozenLake-v1", {"wrappers": {"hide": {"entries": [0]}}}, "hide needs Box observations of one dimension"),
     ],
 )
 def test_a_wrong_config_gets_one_line(config, id, values, text):
@@ -82,6 +85,14 @@ def test_kwargs_wrappers_and_time_limit_are_applied(config):
     nxt, *_ = env.step(2)
     assert (nxt[0] == obs[1]).all()
     assert [env.step(0)[3] for _ in range(2)] == [False, True]
+
+
+def test_hidden_entries_are_gone_and_the_others_as_they_were(config):
+    whole, masked = make(config("CartPole-v1")), make(config("CartPole-v1", wrappers={"hide": {"entries": [1, 3]}}))
+    assert masked.observation_space.shape == (2,)
+    assert (masked.observation_space.high == whole.observation_space.high[[0, 2]]).all()
+    assert (masked.reset(seed=0)[0] == whole.reset(seed=0)[0][[0, 2]]).all()
+    assert (masked.step(1)[0] == whole.step(1)[0][[0, 2]]).all()
 
 
 def test_mujoco_keeps_quiet_and_writes_no_log(config, tmp_path, monkeypatch, capfd):

@@ -90,6 +90,29 @@ class Flatten(gym.wrappers.FlattenObservation):
         super().__init__(env)
 
 
+@register("wrapper", "hide")
+class Hide(gym.ObservationWrapper):
+    """Vector observations without some of their `entries`, counted from 0: what is hidden must be remembered."""
+
+    @config
+    class Config:
+        entries: list[NonNegativeInt]
+
+    def __init__(self, cfg: Config, env: gym.Env):
+        super().__init__(env)
+        space = env.observation_space
+        if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+            raise ValueError(f"hide needs Box observations of one dimension, got {space}")
+        missing = [entry for entry in cfg.entries if entry >= space.shape[0]]
+        self.shown = [entry for entry in range(space.shape[0]) if entry not in cfg.entries]
+        if missing or not self.shown:
+            raise ValueError(f"hide: entries={cfg.entries} of {space.shape[0]}, counted from 0; one must stay")
+        self.observation_space = gym.spaces.Box(space.low[self.shown], space.high[self.shown], dtype=space.dtype)
+
+    def observation(self, observation: Any) -> Any:
+        return observation[self.shown]
+
+
 @register("wrapper", "discretize")
 class Discretize(gym.ObservationWrapper):
     """Box observations as one number: each dimension cut into `bins` equal parts between its bounds.
