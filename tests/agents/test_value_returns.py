@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rlrun.agents.value.returns import Categorical, Mean, Quantile
+from rlrun.agents.value.returns import Categorical, Mean, Quantile, Rescaled
 from rlrun.errors import ConfigError
 
 REWARD, DISCOUNT = torch.tensor([1.0, 1.0]), torch.tensor([0.5, 0.0])  # the second row terminates
@@ -17,6 +17,17 @@ def test_the_mean_has_hubers_loss_and_its_error_as_priority() -> None:
     )
     assert priority.tolist() == [2.0, -0.5]
     assert loss.tolist() == [1.5, 0.125]
+
+
+def test_a_rescaled_return_is_squashed_after_the_target_and_before_the_error() -> None:
+    returns = Rescaled(Rescaled.Config(huber_delta=None))
+    squashed = lambda x: math.sqrt(x + 1) - 1 + 0.001 * x  # noqa: E731  # of positive numbers
+    z, next_z = torch.tensor([[0.5], [0.5]]), torch.tensor([[squashed(14.0)], [squashed(3.0)]])
+    assert returns.value(next_z).tolist() == pytest.approx([14.0, 3.0], rel=1e-4)
+    loss, priority = returns.loss(z, next_z, REWARD, DISCOUNT)
+    error = [0.5 - squashed(1 + 0.5 * 14), 0.5 - squashed(1.0)]
+    assert priority.tolist() == pytest.approx(error, abs=1e-5)
+    assert loss.tolist() == pytest.approx([0.5 * x * x for x in error], abs=1e-5)
 
 
 def test_a_categorical_return_learns_the_projected_one() -> None:

@@ -15,6 +15,7 @@ from rlrun.errors import ConfigError
 from rlrun.functional.distributional import project
 from rlrun.functional.losses import huber, quantile_huber
 from rlrun.functional.returns import td_target
+from rlrun.functional.scalars import squash, unsquash
 from rlrun.registry import register
 
 
@@ -47,6 +48,18 @@ class Mean(Returns):
 
     def loss(self, z: Tensor, next_z: Tensor, reward: Tensor, discount: Tensor) -> tuple[Tensor, Tensor]:
         error = self.value(z) - td_target(reward, discount, self.value(next_z))
+        return huber(error, self.delta), error
+
+
+@register("returns", "rescaled")
+class Rescaled(Mean):
+    """The expected return, of which the network gives the squashed value (arXiv 1805.11593; R2D2, sec. 2.3)."""
+
+    def value(self, z: Tensor) -> Tensor:
+        return unsquash(z.squeeze(-1))
+
+    def loss(self, z: Tensor, next_z: Tensor, reward: Tensor, discount: Tensor) -> tuple[Tensor, Tensor]:
+        error = z.squeeze(-1) - squash(td_target(reward, discount, self.value(next_z)))
         return huber(error, self.delta), error
 
 
