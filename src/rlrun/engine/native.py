@@ -27,6 +27,8 @@ def machine_code(function: Callable[..., Any]) -> Any:
 class Native(Script):
     """A script for the compiler: pure operations on whole memories, of which its constants are views."""
 
+    closed = (torch.ops.aten.mkldnn_rnn_layer.default,)  # LSTMs on a CPU run as written
+
     def compile(self) -> Callable[..., Any]:
         lines = [self._line(call, None) for call in self.calls]
         memories: dict[int, tuple[str, Tensor]] = {}

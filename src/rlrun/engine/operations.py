@@ -44,6 +44,10 @@ def call_of(call: Any) -> Callable[..., Any]:
         return op
     if name in ("mm", "bmm") and call.given[0].shape[-1] == 1:  # nothing is summed
         return torch.mul
+    if (
+        op is aten.mkldnn_rnn_layer.default and call.out[3] is not None
+    ):  # kept for its backward, if gradients are wanted
+        return torch.enable_grad()(op)
     if name in FUNCTIONS:
         return getattr(torch, name)
     return getattr(torch.Tensor, name) if name in METHODS else op

@@ -5,8 +5,8 @@ pointwise results go where an argument lay that is needed no more. Matrix produc
 begins can change a bit.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Container
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -48,6 +48,8 @@ def fills(tensor: Tensor) -> bool:
 
 class Script:
     """Inputs are named x0, x1, ...; results v0, v1, ...; constants, which are tensors no call made, c0, c1, ..."""
+
+    closed: ClassVar[Container[Any]] = ()  # operations that it cannot call
 
     def __init__(self, calls: list[Call], inputs: list[Tensor], out: Any):
         self.recorded, self.out = calls, out  # tensors are told apart by identity: all stay alive until it is written

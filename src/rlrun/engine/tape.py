@@ -7,7 +7,7 @@ state in tensors that are changed in place. A kernel that is seen to break a pro
 """
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import torch
@@ -79,7 +79,7 @@ class Taped:
     def _record(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
         with Recorder() as recorder:
             out = self.method(*args, **kwargs)
-        reason = fault(recorder.calls, inputs, out)
+        reason = fault(recorder.calls, inputs, out, self.script.closed)
         if reason is None:
             self.tapes[key] = self.script(recorder.calls, inputs, out).compile()
         else:
@@ -105,9 +105,11 @@ def flatten(value: Any, shapes: list[Any], tensors: list[Tensor]) -> None:
         shapes.append((type(value), value))
 
 
-def fault(calls: list[Call], inputs: list[Tensor], out: Any) -> str | None:
+def fault(calls: list[Call], inputs: list[Tensor], out: Any, closed: Container[Any]) -> str | None:
     """Why these calls cannot be replayed; None where they can."""
     for call in calls:
+        if call.op in closed:
+            return f"it calls {call.op}, which the compiler does not know"
         if any(tag in call.op.tags for tag in REFUSED) and not repeatable(call):
             return f"it calls {call.op}, whose result depends on more than shapes"
     if any(tensor.requires_grad for tensor in (*inputs, *leaves(out))):
