@@ -37,6 +37,7 @@ OTHER: Values = {
     "algo.value_learning_rate": 0.1,
     "algo.normalize_advantage": ("rollout", "running"),
     "algo.lr_schedule": {"linear": {}},
+    "algo.optimizer": "rmsprop",
     "algo.critic": ("split", "joint"),
     "algo.loop.lag": (1, 2),
     "algo.loop.min_rollouts": 5,
@@ -170,6 +171,7 @@ OTHER: Values = {
     "algo.particle.gae_lambda": 0.5,
     "algo.particle.value_lambda": 0.5,
     "algo.particle.normalize_advantage": ("running", "rollout"),
+    "algo.particle.optimizer": "rmsprop",
     "algo.particle.lr_schedule": {"linear": {}},
     "algo.particle.ent_coef": 0.1,
     "algo.particle.entropy_target": {

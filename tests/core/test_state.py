@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rlrun.core.state import Optim, RunningMoments, Target
+from rlrun.core.state import OPTIMIZERS, Optim, RMSprop, RunningMoments, Target
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,27 @@ def test_optim_takes_the_steps_of_torch(weight_decay: float, max_grad_norm: floa
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
 
 
-def test_a_gradient_that_is_not_finite_moves_nothing_then_or_later() -> None:
+@pytest.mark.parametrize("max_grad_norm", [None, 0.5])
+def test_rmsprop_takes_the_steps_of_torch(max_grad_norm: float | None) -> None:
+    ours, theirs = nets()
+    optim = RMSprop(ours.parameters(), 0.01, eps=1e-5, max_grad_norm=max_grad_norm)
+    reference = torch.optim.RMSprop(theirs.parameters(), 0.01, alpha=0.99, eps=1e-5)
+    for _ in range(20):
+        x = torch.randn(5, 3)
+        optim.step(loss_of(ours, x))
+        reference.zero_grad()
+        loss_of(theirs, x).backward()
+        nn.utils.clip_grad_norm_(theirs.parameters(), max_grad_norm or float("inf"))
+        reference.step()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS.values())
+def test_a_gradient_that_is_not_finite_moves_nothing_then_or_later(kind: type[Optim]) -> None:
     for bad in (float("nan"), float("inf"), float("-inf")):
         net, _ = nets()
-        optim = Optim(net.parameters(), 0.01)
+        optim = kind(net.parameters(), 0.01)
         optim.step(loss_of(net, torch.randn(5, 3)))
         before = {name: value.clone() for name, value in (net.state_dict() | optim.state_dict()).items()}
         grads = torch.ones_like(optim.flat)

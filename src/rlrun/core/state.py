@@ -66,17 +66,37 @@ class Optim(nn.Module):
         clipped = None if self.max_grad_norm is None else ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0)
         self.fault.logical_or_(norm - norm)  # 0 where it is finite, else NaN
         self.steps.add_(1 - self.fault)
+        self.move(grads, clipped)
+        return norm
+
+    def move(self, grads: Tensor, scale: Tensor | None) -> None:
+        """Change the parameters along gradients over `scale`, unless there is a fault."""
         adam = torch._fused_adamw_ if self.weight_decay else torch._fused_adam_
         adam(
             [self.flat], [grads], [self.exp_avg], [self.exp_avg_sq], [], [self.steps],
             lr=self.learning_rate, beta1=self.betas[0], beta2=self.betas[1], weight_decay=self.weight_decay,
-            eps=self.eps, amsgrad=False, maximize=False, grad_scale=clipped, found_inf=self.fault,
+            eps=self.eps, amsgrad=False, maximize=False, grad_scale=scale, found_inf=self.fault,
         )  # fmt: skip
-        return norm
 
     def step(self, loss: Tensor) -> Tensor:
         """One step down the loss. Returns the norm of the gradients."""
         return self.apply(self.grads(loss))
+
+
+class RMSprop(Optim):
+    """Steps over the root of the running mean of squared gradients (Tieleman and Hinton 2012), without momentum."""
+
+    DECAY = 0.99
+
+    def move(self, grads: Tensor, scale: Tensor | None) -> None:
+        grads = grads if scale is None else grads / scale
+        square = self.exp_avg_sq.lerp(grads.square(), 1 - self.DECAY)
+        moved = self.flat - self.learning_rate * grads / (square.sqrt() + self.eps)
+        for old, new in ((self.exp_avg_sq, square), (self.flat, moved)):
+            old.copy_(torch.where(self.fault == 0, new, old))
+
+
+OPTIMIZERS: dict[str, type[Optim]] = {"adam": Optim, "rmsprop": RMSprop}
 
 
 class Target(nn.Module):

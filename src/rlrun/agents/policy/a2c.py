@@ -17,7 +17,7 @@ from rlrun.agents.policy.critic import FittedValue, value_loss
 from rlrun.buffers.rollout import flat, minibatches
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, config
 from rlrun.core.agent import Agent, kernel, policy
-from rlrun.core.state import Optim, RunningMoments
+from rlrun.core.state import OPTIMIZERS, RunningMoments
 from rlrun.functional.losses import average, kl_k1, kl_k3, standardise
 from rlrun.functional.returns import gae, td_lambda
 from rlrun.networks.heads import Value, stochastic_policy
@@ -37,6 +37,7 @@ class A2C(Agent):
         gae_lambda: Fraction
         value_lambda: Fraction | None
         normalize_advantage: Literal["none", "minibatch", "rollout", "running"]
+        optimizer: Literal["adam", "rmsprop"]
         learning_rate: PositiveFloat
         lr_schedule: dict[str, Any]
         epochs: PositiveInt
@@ -65,7 +66,7 @@ class A2C(Agent):
             params = [*self.parameters()]  # of a shared torso only once
         elif cfg.critic != "none":
             self.value = FittedValue(parts.torso(), cfg, columns=spec.reward_dim)
-        self.optim = Optim(
+        self.optim = OPTIMIZERS[cfg.optimizer](
             params, cfg.learning_rate, eps=1e-5, max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule
         )
         fixed = f"algo.ent_coef={cfg.ent_coef}: must be 0" if cfg.ent_coef else None

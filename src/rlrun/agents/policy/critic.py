@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from rlrun.core.agent import kernel
-from rlrun.core.state import Optim
+from rlrun.core.state import OPTIMIZERS
 from rlrun.functional.losses import average, clipped_value_error
 from rlrun.networks.heads import Value
 from rlrun.types import Batch, Metrics
@@ -27,7 +27,9 @@ class FittedValue(Value):
         super().__init__(torso, gain=1.0, columns=columns)
         self.cfg = cfg
         rate = cfg.learning_rate if cfg.value_learning_rate is None else cfg.value_learning_rate
-        self.optim = Optim(self.parameters(), rate, eps=1e-5, max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule)
+        self.optim = OPTIMIZERS[cfg.optimizer](
+            self.parameters(), rate, eps=1e-5, max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule
+        )
 
     @kernel
     def fit(self, batch: Batch) -> Metrics:
