@@ -1,5 +1,6 @@
 """A stop signal is answered while a kernel is being compiled, and nothing that was saved is lost."""
 
+import json
 import os
 import signal
 import threading
@@ -58,3 +59,18 @@ def test_a_compiler_that_is_asked_after_the_signal_does_not_begin() -> None:
     compiling.interrupt()
     with pytest.raises(BrokenOffError):
         compiling.begin()
+
+
+@pytest.mark.slow
+def test_a_resumed_run_goes_on_with_the_bits_of_compiled_kernels(tmp_path: Path) -> None:
+    """With the machine's own compiler; the first update after the resume is a compiled one, as it was without."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main(["train", *WORDS, "trainer.total_steps=60", f"run_dir={whole}"]) == 0
+    assert main(["train", *WORDS, "trainer.total_steps=20", f"run_dir={parts}"]) == 0
+    assert main(["resume", str(parts), "trainer.total_steps=60"]) == 0
+    first, second = (
+        [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in (whole, parts)
+    )
+    losses = [{key: value for key, value in row.items() if key.startswith("loss/")} for row in first]
+    assert losses == [{key: value for key, value in row.items() if key.startswith("loss/")} for row in second]
+    assert len(losses) == 6 and all(losses)
