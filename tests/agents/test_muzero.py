@@ -102,12 +102,29 @@ def test_a_fresh_search_by_the_same_network_finds_what_was_stored(build: Build) 
     obs = batch["obs"][: K + 1]
     carry = {"first": torch.ones(obs[0].shape[0], dtype=torch.bool)}
     stored = torch.stack([agent.act(step, carry, explore=False)[1]["policy"] for step in obs])
-    torch.testing.assert_close(agent.reanalyzed(batch), stored)
+    fresh, value = agent.reanalyzed(batch)
+    torch.testing.assert_close(fresh, stored)
+    expected = torch.stack([agent.search.best(*agent.root(agent.model, step)).value for step in obs])
+    torch.testing.assert_close(value, expected * batch["mask"][: K + 1])
+    assert (batch["mask"][: K + 1] == 0).any(), "past its end an episode is worth nothing"
     agent.cfg = type(agent.cfg)(**vars(agent.cfg) | {"reanalyze_ratio": 0.5})
     half = round(0.5 * len(batch["weight"]))
-    mixed = agent.reanalyzed(batch)
+    mixed, some = agent.reanalyzed(batch)
     torch.testing.assert_close(mixed[:, :half], stored[:, :half])
     assert torch.equal(mixed[:, half:], batch["policy"][: K + 1, half:])
+    torch.testing.assert_close(some, value[:, :half])
+
+
+def test_values_of_fresh_searches_take_the_place_of_returns(build: Build) -> None:
+    """What is learned from: the error of the first value tells its target."""
+    agent = (loop := train(build(short()), 60)).agent
+    batch = batch_of(loop)
+    policy, (returns, _, _) = batch["policy"][: K + 1], agent.targets(batch)
+    before, share = agent.model(batch["obs"][0]), 3
+    value = torch.arange(1.0, share + 1).expand(K + 1, share)
+    _, error = agent.update_model(batch, policy, value)
+    expected = torch.cat([value[0], returns[0, share:]])
+    torch.testing.assert_close(before.detach() - error, expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("algo", ["muzero", "gumbel_muzero"])

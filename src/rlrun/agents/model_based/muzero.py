@@ -1,7 +1,8 @@
 """MuZero (Schrittwieser et al. 2020, arXiv 1911.08265): acts by tree search in a model learned for that search alone.
 
 By option: the Gumbel search of Danihelka et al. (ICLR 2022), TD(lambda) targets, Reanalyze (appendix H): old positions
-get the policy of a fresh search. Values are bootstrapped with the target network, as there, never with stored ones.
+get the policy of a fresh search, and here its value too. Other values are bootstrapped with the target network, as
+there, never with stored ones.
 """
 
 from functools import partial
@@ -74,11 +75,8 @@ class MuZero(Agent):
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         model, root = self.root(self.model, obs)
         moves = torch.where(carry["first"], 0, carry.get("carry.moves", 0) + 1)
-        if explore:
-            action, policy = self.search.explore(model, root, moves, self.noise)
-        else:
-            action, policy = self.search.best(model, root)
-        return action, {"policy": policy, "carry.moves": moves}
+        found = self.search.explore(model, root, moves, self.noise) if explore else self.search.best(model, root)
+        return found.action, {"policy": found.policy, "carry.moves": moves}
 
     def root(self, model: LatentModel, obs: Any) -> tuple[Model, Node]:
         """(what the search asks, where it starts)."""
@@ -98,23 +96,27 @@ class MuZero(Agent):
         cfg = self.cfg
         self.search.anneal(ctx.progress)
         self.optim.tick(ctx.progress)
-        metrics, error = self.update_model(batch, self.reanalyzed(batch))
+        metrics, error = self.update_model(batch, *self.reanalyzed(batch))
         self.target.track_every(cfg.target_every, ctx.updates + 1)
         return metrics, error
 
     @torch.no_grad()
-    def reanalyzed(self, batch: Batch) -> Tensor:
-        """Policies to learn [unroll + 1, batch, actions]: as stored, or for a share of the batch searched anew."""
+    def reanalyzed(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Policies to learn [unroll + 1, batch, actions], as stored, or for a share of the batch searched anew; and the
+        values that these searches found [unroll + 1, share]."""
         policy = batch["policy"][: self.cfg.unroll_steps + 1]
         share = round(self.cfg.reanalyze_ratio * policy.shape[1])
         if not share:
-            return policy
-        _, fresh = self.search.best(*self.root(self.target.module, merged(batch["obs"], len(policy), share)))
-        return torch.cat([fresh.view(-1, share, policy.shape[-1]), policy[:, share:]], 1)
+            return policy, policy.new_zeros(len(policy), 0)
+        found = self.search.best(*self.root(self.target.module, merged(batch["obs"], len(policy), share)))
+        value = found.value.view(-1, share) * batch["mask"][: len(policy), :share]
+        return torch.cat([found.policy.view(-1, share, policy.shape[-1]), policy[:, share:]], 1), value
 
     @kernel
-    def update_model(self, batch: Batch, policy: Tensor) -> tuple[Metrics, Tensor]:
-        value_loss, reward_loss, policy_loss, error = self.unroll(batch, policy, *self.targets(batch))
+    def update_model(self, batch: Batch, policy: Tensor, value: Tensor) -> tuple[Metrics, Tensor]:
+        returns, rewards, known = self.targets(batch)
+        returns = torch.cat([value, returns[: len(value), value.shape[1] :]], 1)
+        value_loss, reward_loss, policy_loss, error = self.unroll(batch, policy, returns, rewards, known)
         each = self.cfg.value_coef * value_loss + policy_loss
         later = each[1:].sum(0) + self.cfg.reward_coef * reward_loss.sum(0)
         each = (each[0] + later / self.cfg.unroll_steps) * batch["weight"]

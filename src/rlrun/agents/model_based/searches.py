@@ -1,6 +1,6 @@
 """How MuZero chooses from a tree: what it plays, what it learns, and where chance comes in."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from pydantic import Field
@@ -13,7 +13,12 @@ from rlrun.functional.search import Gumbel, Model, Node, Puct, disturbed, search
 from rlrun.registry import register
 
 Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
-Choice = tuple[Tensor, Tensor]  # action [batch], policy to learn [batch, actions]
+
+
+class Choice(NamedTuple):
+    action: Tensor  # [batch]
+    policy: Tensor  # [batch, actions], to learn
+    value: Tensor  # [batch], of the root, as the tree has it
 
 
 @register("search", "puct")
@@ -46,15 +51,16 @@ class PuctSearch(nn.Module):
     def best(self, model: Model, root: Node) -> Choice:
         """Without chance."""
         tree = search(model, root, self.rule, self.cfg.num_simulations)
-        return self.rule.best(tree), self.rule.policy(tree)
+        return Choice(self.rule.best(tree), self.rule.policy(tree), tree.root_value)
 
     def explore(self, model: Model, root: Node, moves: Tensor, stream: Stream) -> Choice:
         """moves [batch]: how many this episode has seen."""
         noise = stream.gamma(torch.full_like(root.logits, self.cfg.dirichlet_alpha))
         root = root._replace(logits=disturbed(root.logits, noise, self.cfg.dirichlet_fraction))
-        best, policy = self.best(model, root)
-        drawn = (policy.log() / self.temperature + stream.gumbel(*policy.shape)).argmax(-1)
-        return torch.where(moves < (self.cfg.sampled_moves or torch.inf), drawn, best), policy
+        found = self.best(model, root)
+        drawn = (found.policy.log() / self.temperature + stream.gumbel(*found.policy.shape)).argmax(-1)
+        sampled = moves < (self.cfg.sampled_moves or torch.inf)
+        return found._replace(action=torch.where(sampled, drawn, found.action))
 
 
 @register("search", "gumbel")
@@ -86,4 +92,4 @@ class GumbelSearch(nn.Module):
         cfg = self.cfg
         rule = Gumbel(noise, cfg.num_simulations, cfg.considered, cfg.c_visit, cfg.c_scale, cfg.value_bounds)
         tree = search(model, root, rule, cfg.num_simulations)
-        return rule.best(tree), rule.policy(tree)
+        return Choice(rule.best(tree), rule.policy(tree), tree.root_value)
