@@ -2,7 +2,7 @@
 
 By option: the Gumbel search of Danihelka et al. (ICLR 2022), TD(lambda) targets, Reanalyze (appendix H): old positions
 get the policy of a fresh search, and here its value too. Other values are bootstrapped with the target network, as
-there, never with stored ones.
+there, never with stored ones. Past the end of an episode the model learns that no action changes anything.
 """
 
 from functools import partial
@@ -68,7 +68,7 @@ class MuZero(Agent):
         # of what comes next, for the one who moved: the other player's gain is a loss
         self.discount = -cfg.gamma if cfg.two_player else cfg.gamma
         self.search = registry.build("search", cfg.search, path="algo.search")
-        self.noise = parts.stream("act")
+        self.noise, self.beyond = parts.stream("act"), parts.stream("beyond")
         self.stores = {"policy": Box(0.0, 1.0, (int(spec.action.n),), np.float32)}
 
     @torch.no_grad()
@@ -96,9 +96,14 @@ class MuZero(Agent):
         cfg = self.cfg
         self.search.anneal(ctx.progress)
         self.optim.tick(ctx.progress)
-        metrics, error = self.update_model(batch, *self.reanalyzed(batch))
+        metrics, error = self.update_model(batch | {"action": self.onward(batch)}, *self.reanalyzed(batch))
         self.target.track_every(cfg.target_every, ctx.updates + 1)
         return metrics, error
+
+    def onward(self, batch: Batch) -> Tensor:
+        """Actions [time, batch]: those taken, then at random."""
+        anything = self.beyond.integers(self.model.actions, *batch["action"].shape)
+        return torch.where(batch["mask"] > 0, batch["action"], anything)
 
     @torch.no_grad()
     def reanalyzed(self, batch: Batch) -> tuple[Tensor, Tensor]:
