@@ -60,6 +60,13 @@ def act() -> Iterator[tuple[str, Work]]:
         yield f"{how}, greedy", partial(run.agent.act, run.obs, run.carry, explore=False)
 
 
+def search() -> Iterator[tuple[str, Work]]:
+    for name in ("muzero", "gumbel_muzero"):
+        run = loop([f"algo={name}", "env=TicTacToe", "preset=none", "env.num_envs=256"])
+        how = f"search {name}, {run.env.num_envs} roots, {run.agent.search.cfg.num_simulations} simulations"
+        yield how, partial(run.agent.act, run.obs, run.carry, explore=False)
+
+
 def replay() -> Iterator[tuple[str, Work]]:
     uniform = loop([*RUNS["sac"], "algo.loop.warmup_steps=100000"]).buffer
     uniform.ring.total = uniform.ring.capacity  # as if it were full
@@ -99,7 +106,7 @@ def startup() -> Iterator[tuple[str, Work]]:
 
 
 PARTS: dict[str, Callable[..., Iterator[tuple[str, Work]]]] = {
-    "update": update, "act": act, "replay": replay, "env": env, "tick": tick, "startup": startup,
+    "update": update, "act": act, "search": search, "replay": replay, "env": env, "tick": tick, "startup": startup,
 }  # fmt: skip
 
 
