@@ -1,6 +1,7 @@
 """What the defaults and presets promise, trained in full."""
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -33,15 +34,36 @@ PROMISES = {
     "cma_es CartPole": (100_000, 475.0),
     "openai_es CartPole": (500_000, 475.0),
     "muzero CartPole": (16_000, 450.0),
+    "muzero TicTacToe": (250_000, 0.0),
 }
+SELF_PLAY = "muzero TicTacToe"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pair", PROMISES)
-def test_an_algorithm_learns_what_its_preset_promises(pair: str, tmp_path: Path) -> None:
+def learn(pair: str, run: Path) -> Path:
+    """Train in full, by the preset."""
     algo, env = pair.split()
     total, least = PROMISES[pair]
     words = [f"algo={algo}", f"env={env}", f"trainer.total_steps={total}", "trainer.eval_episodes=20"]
-    assert main(["train", *words, "logger.tensorboard=false", f"run_dir={tmp_path / 'run'}"]) == 0
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert main(["train", *words, "logger.tensorboard=false", f"run_dir={run}"]) == 0
+    summary = json.loads((run / "summary.json").read_text())
     assert summary["step"] >= total and summary["final_return"] >= least
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pair", [pair for pair in PROMISES if pair != SELF_PLAY])
+def test_an_algorithm_learns_what_its_preset_promises(pair: str, tmp_path: Path) -> None:
+    learn(pair, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_who_learned_tic_tac_toe_by_itself_never_loses_to_a_player_who_never_errs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshots = learn(SELF_PLAY, tmp_path / "run") / "snapshots"
+    last = snapshots / (snapshots / "LATEST").read_text().strip()
+    for first in ("true", "false"):
+        assert main(["eval", str(last), "episodes=200", f"env.kwargs.first={first}"]) == 0
+        results = Counter(json.loads(capsys.readouterr().out.splitlines()[-1])["returns"])
+        print(f"first={first}: {results[1.0]} won, {results[0.0]} drawn, {results[-1.0]} lost of {results.total()}")
+        assert results.total() == 200 and results[-1.0] == 0
