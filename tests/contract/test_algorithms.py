@@ -76,6 +76,7 @@ OTHER: Values = {
     "algo.beta": 20.0,
     "algo.prior_mean": 5.0,
     "algo.prior_std": 0.01,
+    "algo.buffer.beta": 0.2,
     "algo.buffer.beta_final": 0.5,
     "algo.buffer.epsilon": 10.0,
     "algo.target_members": (1, 2),

@@ -12,7 +12,7 @@ from rlrun import registry
 from rlrun.buffers.rollout import flat, minibatches
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
-from rlrun.networks.recurrent import Memory, Recurrent
+from rlrun.networks.recurrent import Memory
 
 Build = Callable[..., Loop]
 
@@ -22,7 +22,8 @@ NESTED = spaces.Dict({"x": VECTOR, "n": spaces.Discrete(2)})
 
 
 def torso(name: str, space: Space = VECTOR) -> Any:
-    values = {"name": name, "hidden": [4], "activation": "tanh", "init": "uniform", "features": 5, "sequence_length": 3}
+    values = {"name": name, "hidden": [4], "activation": "tanh", "init": "uniform", "features": 5, "sequence_length": 3,
+              "burn_in": 0, "start": "stored"}  # fmt: skip
     registry.load()
     return registry.build("network", values, [space], None, path="network")
 
@@ -108,13 +109,8 @@ def test_every_on_policy_algorithm_learns_with_memory_masked_actions_too(algo: s
     assert all(name.endswith("weight_hh") for name in still), "there is nothing to remember in episodes of one step"
 
 
-@pytest.mark.parametrize("algo", ["sac", "dqn", "cem", "discrete_sac"])
+@pytest.mark.parametrize("algo", ["cem", "muzero", "maml", "svpg", "neural_greedy", "ppo_demos"])
 def test_who_learns_from_single_steps_refuses_memory(algo: str, build: Build) -> None:
     network = toy("ppo_lstm")["network"]
     with pytest.raises(ConfigError, match="network=lstm is not supported"):
         build(toy(algo, network=network))
-
-
-def test_members_of_an_ensemble_cannot_remember() -> None:
-    with pytest.raises(ConfigError, match="not supported"):
-        Recurrent(None, [VECTOR], 2)

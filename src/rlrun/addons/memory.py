@@ -5,17 +5,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlrun.buffers.rollout import flat, index
 from rlrun.core.addon import Addon
-from rlrun.types import Batch
+from rlrun.networks.recurrent import Memory
+from rlrun.types import MASK, Batch
 
 
 class Remember(Addon):
     """The agent gives its memory back with every action (`carry.memory`); the next observation brings it, 0 in a new
     episode. Rows of a rollout have the memory they were acted on with, successors the one after it."""
 
-    def __init__(self, size: int):
+    def __init__(self, memory: Memory):
         super().__init__()
-        self.size = size
+        self.size, self.length, self.burn_in = memory.size, memory.sequence_length, memory.burn_in
+        self.stores = memory.stores
 
     def observe(self, obs: Any, carry: Batch, explore: bool) -> Any:
         first = carry["first"]
@@ -23,8 +26,47 @@ class Remember(Addon):
         return beside(obs, memory=memory * ~first.unsqueeze(-1))
 
     def relabel(self, batch: Batch) -> Batch:
+        if "span" in batch:
+            return self.rows(batch)
         obs = beside(batch["obs"], memory=batch["memory"], first=batch["first"])
         return batch | {"obs": obs, "next_obs": beside(batch["next_obs"], memory=batch["carry.memory"])}
+
+    def rows(self, batch: Batch) -> Batch:
+        """Sequences [time, batch, ...] as rows [length * batch, ...] that know what their episode showed before.
+
+        They start from the state stored with their first step, else from 0 (R2D2; Kapturowski et al. 2019). The steps
+        of the burn-in refresh it; they are no rows and take no gradients. Successors go on from their rows.
+        """
+        burn_in, mask = self.burn_in, batch["mask"]
+        memory = batch["memory"][0] if "memory" in batch else mask.new_zeros(mask.shape[1], self.size)
+        past = {
+            "memory": memory, "start": mask[: burn_in + 1].cumsum(0) == 1,  # the first steps that are there
+            "before": index(batch["obs"], slice(burn_in)),
+            "seen": followed(index(batch["obs"], burn_in), index(batch["next_obs"], slice(burn_in, None))),
+        }  # fmt: skip
+        learned = slice(burn_in, burn_in + self.length)
+        own = {key: flat(batch[key][learned]) for key in ("action", "reward", "discount", "mask", "span")}
+        rows = torch.arange(len(own["mask"]), device=mask.device)
+        whole = {key: batch[key] for key in ("index", "age", "reward_weights") if key in batch}
+        return whole | {
+            "obs": shown(past, rows), "next_obs": shown(past, rows + mask.shape[1] * own["span"]),
+            "action": own["action"], "reward": own["reward"], "discount": own["discount"],
+            "weight": own["mask"] * batch["weight"].repeat(self.length),
+        }  # fmt: skip
+
+
+def followed(first: Any, later: Any) -> Any:
+    """What is seen first [batch, ...] and in later steps [time, batch, ...], as one: [1 + time, batch, ...]."""
+    if isinstance(later, dict):
+        return {key: followed(first[key], value) for key, value in later.items()}
+    return torch.cat([first.unsqueeze(0), later])
+
+
+def shown(past: Batch, rows: Tensor) -> Batch:
+    """Observations of these rows; the actions that are allowed there lie open."""
+    seen = past["seen"]
+    masks = {MASK: flat(seen[MASK])[rows]} if isinstance(seen, dict) and MASK in seen else {}
+    return past | {"rows": rows} | masks
 
 
 def beside(obs: Any, **more: Tensor) -> Batch:

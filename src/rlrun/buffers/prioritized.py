@@ -10,6 +10,8 @@ from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, confi
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics, Step
 
+LARGEST = 0.9  # share of a sequence's largest error in its priority; the rest is their mean (R2D2, sec. 2.3)
+
 
 @register("buffer", "prioritized")
 class Prioritized(Replay):
@@ -51,7 +53,10 @@ class Prioritized(Replay):
     def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, torch.Tensor]) -> None:
         if not isinstance(out, tuple):
             return
-        priority = (out[1].abs().to(torch.float64) + self.cfg.epsilon) ** self.cfg.alpha
+        error = out[1].abs().to(torch.float64)
+        if len(error) > len(batch["index"]):
+            error = of_sequences(error.view(-1, len(batch["index"])), batch["weight"].view(-1, len(batch["index"])))
+        priority = (error + self.cfg.epsilon) ** self.cfg.alpha
         self.tree.set(batch["index"] % (self.ring.capacity * self.spec.num_envs), priority)
         self.highest.copy_(torch.maximum(self.highest, priority.max()))
 
@@ -75,3 +80,11 @@ class Prioritized(Replay):
     def read_weight(self, row: int) -> torch.Tensor:
         """Of all environments of one row: 0 where it is no transition."""
         return self.ring.memory["rows"][row % self.ring.capacity][:, self.packing.slices["weight"].start]
+
+
+def of_sequences(error: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """One error for each sequence, of steps that count; both [time, batch] -> [batch]."""
+    there = (weight > 0).to(error.dtype)
+    error = error * there
+    mean = error.sum(0) / there.sum(0).clamp(min=1)
+    return LARGEST * error.amax(0) + (1 - LARGEST) * mean

@@ -24,12 +24,17 @@ class Targets(NamedTuple):
     gamma: float = 1.0
     n_step: int = 1  # rewards summed before the successor
     sequence_length: int | None = None  # steps in a row, [time, batch, ...]; None: transitions [batch, ...]
+    burn_in: int = 0  # steps before them, as far as their episode has any
     extras: Mapping[str, Space] = MappingProxyType({})  # of what the agent returned with its action, what is stored
     ahead: int = 0  # steps in a row from each sampled one on that stand beside the batch
 
     @classmethod
-    def of(cls, cfg: Any, **given: Any) -> "Targets":
-        return cls(**{name: getattr(cfg, name) for name in cls._fields if hasattr(cfg, name)}, **given)
+    def of(cls, agent: Any, **given: Any) -> "Targets":
+        """Who remembers gets sequences, with the steps after them that their last rewards sum."""
+        own = cls(**{name: getattr(agent.cfg, name) for name in cls._fields if hasattr(agent.cfg, name)}, **given)
+        if not (memory := agent.memory).size:
+            return own
+        return own._replace(sequence_length=memory.sequence_length + own.n_step - 1, burn_in=memory.burn_in)
 
 
 @register("buffer", "replay")
@@ -51,7 +56,8 @@ class Replay(nn.Module):
         rows = cfg.capacity // spec.num_envs
         if rows < 1:
             raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: holds no step of env.num_envs={spec.num_envs}")
-        if (length := max(targets.n_step, targets.sequence_length or 1, targets.ahead)) > rows:
+        length = targets.burn_in + max(targets.n_step, targets.sequence_length or 1, targets.ahead)
+        if length > rows:
             raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: {rows} rows, and the agent learns from {length}")
         self.cfg, self.spec, self.targets, self.device = cfg, spec, targets, device
         self.stream = Stream(seed, "replay", device)
@@ -105,8 +111,10 @@ class Replay(nn.Module):
 
     def read(self, index: Tensor) -> Batch:
         """What the agent learns from, at absolute numbers row * num_envs + env, [batch]."""
-        length = self.targets.sequence_length
-        batch = self._transitions(index) if length is None else self._sequences(index, length)
+        if self.targets.sequence_length is None:
+            batch = self._transitions(index)
+        else:
+            batch = self._sequences(index, self.targets.sequence_length, self.targets.n_step, self.targets.burn_in)
         if self.targets.ahead:
             batch["ahead"] = self._sequences(index, self.targets.ahead)
         if self.cfg.standardize_reward:
@@ -117,35 +125,43 @@ class Replay(nn.Module):
         batch["age"] = self.ring.total - 1 - (index if self.spec.num_envs == 1 else index // self.spec.num_envs)
         return batch
 
-    def _sequences(self, index: Tensor, length: int) -> Batch:
-        """Steps in a row [time, batch, ...] from each number on, while their episodes go on and are stored.
+    def _sequences(self, index: Tensor, length: int, n_step: int = 1, burn_in: int = 0) -> Batch:
+        """Steps in a row [time, batch, ...] from each number on, and `burn_in` before, as far as their episodes go and
+        are stored.
 
-        `mask` [time, batch] is 1 there. Past the end, where it is 0, the last step is repeated: nothing of another
-        episode is ever seen. `weight` is [batch]: that of the first step.
+        `mask` [time, batch] is 1 there. Beyond, where it is 0, the nearest step is repeated: nothing of another episode
+        is ever seen. `weight` is [batch]: that of the step at the number; `span` [time, batch]: how many steps each
+        reward sums.
         """
         envs = self.spec.num_envs
-        ahead = torch.arange(length, device=self.device).view(-1, 1)
-        mask = self._alive(index + envs * ahead).squeeze(-1)
-        number = index + envs * torch.minimum(ahead, mask.sum(0).long() - 1)
-        batch = self._unpack(number.flatten())
+        ahead = torch.arange(-burn_in, length, device=self.device).view(-1, 1)
+        first = -self._before(index, burn_in)
+        last = self._alive(index + envs * ahead[burn_in:]).sum(0).long().squeeze(-1) - 1
+        mask = ((first <= ahead) & (ahead <= last)).float()
+        number = index + envs * torch.minimum(torch.maximum(ahead, first), last)
+        batch, last, _ = self._returns(number.flatten(), n_step)
         batch |= self._observations(number.flatten(), number.flatten(), batch, batch)
-        batch = unflattened(batch, number.shape)
-        batch["discount"] = self.targets.gamma * (1 - batch["terminated"])
-        batch["weight"] = batch["weight"][0]
+        batch = unflattened(batch | {"span": (last - number.flatten()) // envs + 1}, number.shape)
+        batch["weight"] = batch["weight"][burn_in]
         batch["mask"] = mask * (batch["weight"] > 0)
         return batch
 
     def _transitions(self, index: Tensor) -> Batch:
         """[batch, ...], each n_step long where its episode is."""
+        batch, last, end = self._returns(index, self.targets.n_step)
+        return batch | self._observations(index, last, batch, end)
+
+    def _returns(self, index: Tensor, n_step: int) -> tuple[Batch, Tensor, Batch]:
+        """Rows with the n-step rewards and discounts from them on, where each of these ends, and the rows there."""
         batch, gamma = self._unpack(index), self.targets.gamma
-        if self.targets.n_step > 1:
+        if n_step > 1:
             batch["reward"], last, discount = self._sums(index)
             end = self._unpack(last)
             batch["discount"] = discount * (1 - end["terminated"])
         else:
             last, end = index, batch
             batch["discount"] = torch.rsub(end["terminated"], gamma, alpha=gamma)
-        return batch | self._observations(index, last, batch, end)
+        return batch, last, end
 
     def _unpack(self, index: Tensor) -> Batch:
         batch = self.packing.unpack(self.rows.index_select(0, self._place(index)))
@@ -173,12 +189,24 @@ class Replay(nn.Module):
 
     def _alive(self, number: Tensor) -> Tensor:
         """[time, batch, 1]: 1 at numbers [time, batch] that lie in the episode of the first of their column."""
-        seen = {name: self.rows[:, self.packing.slices[name]] for name in ("terminated", "truncated", "weight")}
-        place, stored = self._stored(number), self.ring.total - (self.frames is not None)
-        ended, weight = seen["terminated"][place] + seen["truncated"][place], seen["weight"][place]
+        ended, weight = self._ends(self._stored(number))
+        stored = self.ring.total - (self.frames is not None)
         there = (number[1:] < stored * self.spec.num_envs).unsqueeze(-1)
         goes_on = (ended[:-1] == 0) & there & (weight[1:] > 0)  # else it was lost
         return torch.cat([torch.ones_like(ended[:1]), goes_on.to(ended.dtype).cumprod(0)])
+
+    def _before(self, index: Tensor, burn_in: int) -> Tensor:
+        """How many steps of the burn-in each episode had before these numbers: [batch]."""
+        envs, oldest = self.spec.num_envs, self.first * self.spec.num_envs
+        number = index - envs * torch.arange(1, burn_in + 1, device=self.device).view(-1, 1)
+        ended, weight = self._ends(self._place(number.clamp(min=oldest)))
+        there = (number >= oldest).unsqueeze(-1)
+        return ((ended == 0) & there & (weight > 0)).long().cumprod(0).sum(0).squeeze(-1)
+
+    def _ends(self, place: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether episodes end at rows of the memory, and the rows' weights: [..., 1]."""
+        seen = {name: self.rows[:, self.packing.slices[name]] for name in ("terminated", "truncated", "weight")}
+        return seen["terminated"][place] + seen["truncated"][place], seen["weight"][place]
 
     def _stored(self, number: Tensor) -> Tensor:
         """Where numbers lie in the memory; those to come are taken for the newest."""

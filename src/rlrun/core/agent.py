@@ -38,7 +38,7 @@ class Agent(nn.Module):
     registered: ClassVar[str] = "?"  # the name in configs, set by @register
     actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Space  # action spaces the algorithm is defined for
     observations: ClassVar[type[Space]] = Space  # and the observation space
-    remembers: ClassVar[bool] = False  # whether it takes recurrent networks: it returns and learns with `parts.memory`
+    remembers: ClassVar[bool] = False  # whether it takes recurrent networks: `act` returns `memory.extras` too
     needs_bounds: ClassVar[bool] = False  # whether its continuous actions always lie in [-1, 1]
     reward_vectors: ClassVar[bool] = False  # whether it takes them, with `batch["reward_weights"]` [reward_dim]
 
@@ -47,7 +47,8 @@ class Agent(nn.Module):
         for needed, given in self.lacks(spec):
             why = " ".join(f"this environment has {given}, which is not supported".split())  # arrays take several lines
             raise ConfigError(f"algo={self.registered} needs {needed}; {why}")
-        self.cfg, self.spec, self.stores = cfg, spec, dict[str, Space]()  # stores: extras of `act` that replay keeps
+        self.cfg, self.spec, self.memory = cfg, spec, parts.memory
+        self.stores = dict[str, Space]()  # extras of `act` that replay keeps
 
     @classmethod
     def lacks(cls, spec: Spec) -> Iterator[tuple[str, object]]:

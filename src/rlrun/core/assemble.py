@@ -21,6 +21,7 @@ from rlrun.core.random import seed_for, sequence
 from rlrun.engine import accelerate, prepare
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
+from rlrun.networks.recurrent import Recurrent
 from rlrun.types import Spec
 
 BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order they see a step
@@ -37,7 +38,7 @@ def build_loop(config: RunConfig) -> Loop:
     try:
         agent, addons = build_agent(config, env.spec, device)
         buffer_values, loop_values = config.algo.get("buffer"), config.algo["loop"]
-        targets = Targets.of(agent.cfg, extras=agent.stores | addons.stores, ahead=addons.ahead)
+        targets = Targets.of(agent, extras=agent.stores | addons.stores, ahead=addons.ahead)
         stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.payers))
         buffer = buffer_values and registry.build(
             "buffer", buffer_values, stored, targets, config.seed, device, path="algo.buffer"
@@ -52,6 +53,7 @@ def build_loop(config: RunConfig) -> Loop:
 
 def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Agent, Addons]:
     values = agent_values(config)
+    check_memory(config)
     with torch.random.fork_rng(devices=[]), device:
         torch.manual_seed(seed_for(config.seed, "weights"))
         addons = build_addons(config, spec, device)
@@ -59,12 +61,7 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
         parts = Parts(config.seed, device, config.network, spec)
         agent = registry.build("algo", values, spec, parts, path="algo")
     if parts.memory.size:
-        if not agent.remembers:
-            raise ConfigError(
-                f"network={config.network['name']} is not supported by algo={values['name']}, "
-                "which learns from single steps: what came before them is lost"
-            )
-        addons.append(Remember(parts.memory.size))
+        addons.append(Remember(parts.memory))
     for part in (agent, addons):
         accelerate(part, config.trainer, device)
     return agent, addons
@@ -91,6 +88,27 @@ def build_addons(config: RunConfig, spec: Spec, device: torch.device) -> Addons:
     replays = registry.lookup("loop", config.algo["loop"]["name"]).replays
     n_step = config.algo.get("n_step", 1)
     return addons.extend(rewarding(addons.payers, part(intrinsic), spec, replays, n_step))  # type: ignore
+
+
+def check_memory(config: RunConfig) -> None:
+    """Whether a recurrent network is of use to the algorithm, as it is set."""
+    network, algo, values = config.network["name"], config.algo["name"], config.network
+    torso = registry.lookup("network", network)
+    if not isinstance(torso, type) or not issubclass(torso, Recurrent):
+        return
+    if not registry.lookup("algo", algo).remembers:
+        raise ConfigError(
+            f"network={network} is not supported by algo={algo}, which learns from single steps: "
+            "what came before them is lost"
+        )
+    beside = [part for part in BEFORE if config.algo.get(part)]
+    if beside and "buffer" in config.algo:
+        raise ConfigError(f"network={network} is not supported beside algo.{beside[0]}: out of replay it sees sequences")
+    if "buffer" not in config.algo and (values["burn_in"] or values["start"] == "zero"):
+        raise ConfigError(
+            f"network.burn_in={values['burn_in']}, network.start={values['start']}: algo={algo} learns from rollouts, "
+            "where every state is fresh; take burn_in=0 and start=stored"
+        )
 
 
 def agent_values(config: RunConfig) -> dict[str, Any]:

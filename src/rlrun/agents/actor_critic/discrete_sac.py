@@ -30,7 +30,7 @@ class DiscreteSAC(SAC):
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.actor(obs)
-        return (dist.sample(dist.noise(self.act_noise)) if explore else dist.mode()), {}
+        return (dist.sample(dist.noise(self.act_noise)) if explore else dist.mode()), self.memory.extras(obs)
 
     def q(self, batch: Batch) -> Tensor:
         q = self.each(self.critic(batch["obs"]))

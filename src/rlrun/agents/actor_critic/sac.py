@@ -32,6 +32,7 @@ class SAC(Agent):
     actions = Box
     needs_bounds = True
     reward_vectors = True
+    remembers = True
 
     @config
     class Config:
@@ -80,7 +81,7 @@ class SAC(Agent):
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.actor(obs)
-        return (dist.sample(dist.noise(self.act_noise))[0] if explore else dist.mode()), {}
+        return (dist.sample(dist.noise(self.act_noise))[0] if explore else dist.mode()), self.memory.extras(obs)
 
     def dist(self, obs: Any, carry: Batch) -> SquashedNormal:
         return self.actor(obs)

@@ -26,6 +26,7 @@ class TD3(Agent):
     actions = Box
     needs_bounds = True
     reward_vectors = True
+    remembers = True
 
     @config
     class Config:
@@ -55,16 +56,16 @@ class TD3(Agent):
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        action = self.actor(obs)
+        action, extras = self.actor(obs), self.memory.extras(obs)
         if not explore:
-            return action, {}
+            return action, extras
         noise = self.cfg.noise_std * self.act_noise.normal(*action.shape)
         if self.cfg.noise == "gaussian":
-            return (action + noise).clamp(-1, 1), {}
+            return (action + noise).clamp(-1, 1), extras
         # a mean-reverting walk that starts at 0 with every episode
         walk = carry.get("carry.noise", torch.zeros_like(action)) * ~carry["first"].unsqueeze(-1)
         walk = walk - self.cfg.noise_theta * walk + noise
-        return (action + walk).clamp(-1, 1), {"carry.noise": walk}
+        return (action + walk).clamp(-1, 1), extras | {"carry.noise": walk}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         for optim in (self.actor_optim, self.critic_optim):

@@ -55,7 +55,6 @@ class A2C(Agent):
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
-        self.memory = parts.memory
         torso = parts.torso()
         self.policy = stochastic_policy(torso, spec.action, gain=0.01)
         params = [*self.policy.parameters()]

@@ -28,6 +28,7 @@ from rlrun.types import Batch, Context, Metrics
 @register("algo", "dqn")
 class DQN(Agent):
     actions = Discrete
+    remembers = True
 
     @config
     class Config:
@@ -71,12 +72,13 @@ class DQN(Agent):
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        extras = self.memory.extras(obs)
         if not explore:
-            return self.values(obs).argmax(-1), {}
+            return self.values(obs).argmax(-1), extras
         values = self.values(obs, *self.noise(self.act_noise))
         uniform = Categorical(legal(torch.zeros_like(values), obs))
         random = uniform.sample(uniform.noise(self.act_noise))
-        return torch.where(self.act_noise.uniform(len(values)) < self.epsilon, random, values.argmax(-1)), {}
+        return torch.where(self.act_noise.uniform(len(values)) < self.epsilon, random, values.argmax(-1)), extras
 
     def values(self, obs: Any, *noise: Tensor) -> Tensor:
         """Of every action, -inf where it is forbidden: [batch, actions]."""

@@ -1,0 +1,264 @@
+"""Rows out of replay that know their past: what they show is what was shown when their steps were acted on."""
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+from toys import put, toy, train
+
+from rlrun import registry
+from rlrun.addons.memory import Remember
+from rlrun.agents.value.dqn import DQN
+from rlrun.buffers.prioritized import of_sequences
+from rlrun.buffers.replay import Replay, Targets
+from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
+from rlrun.networks.heads import Head
+from rlrun.networks.recurrent import Lstm, Memory
+from rlrun.types import MASK, Spec, Step
+
+Build = Callable[..., Loop]
+ENVS, LENGTH, BURN_IN, STEPS, GAMMA = 3, 4, 3, 50, 0.9
+VECTOR = spaces.Box(-1, 1, (2,), np.float32)
+NESTED = spaces.Dict({"x": VECTOR, MASK: spaces.MultiBinary(2)})
+
+
+def lstm(space: spaces.Space, start: str) -> tuple[Any, Memory]:
+    values = {"name": "lstm", "hidden": [4], "activation": "tanh", "init": "uniform", "features": 5}
+    values |= {"sequence_length": LENGTH, "burn_in": BURN_IN, "start": start}
+    registry.load()
+    net, memory = registry.build("network", values, [space], None, path="network"), Memory()
+    memory.add(net)
+    return net, memory
+
+
+def played(net: Any, space: spaces.Space, seed: int) -> list[dict[str, Any]]:
+    """Vector steps as a slow list keeps them, with the memory before and after each; some steps end episodes, cut
+    them, or are none."""
+    draw, rows = np.random.default_rng(seed), []
+    seen, state = torch.as_tensor(draw.normal(size=(ENVS, 2))).float(), torch.zeros(ENVS, net.size)
+    for _ in range(STEPS):
+        kind = draw.choice(["", "terminated", "truncated", "lost"], ENVS, p=[0.85, 0.05, 0.05, 0.05])
+        after, new = (torch.as_tensor(draw.normal(size=(ENVS, 2))).float() for _ in range(2))
+        next_state = net.after(observed(space, seen) | {"memory": state}).detach()
+        end = torch.as_tensor(kind != "")
+        rows.append(
+            {
+                "x": seen, "final": after, "memory": state, "reward": torch.as_tensor(draw.normal(size=ENVS)).float(),
+                "terminated": torch.as_tensor(kind == "terminated"), "lost": torch.as_tensor(kind == "lost"),
+                "end": end, "after": next_state,
+            }
+        )  # fmt: skip
+        seen, state = torch.where(end[:, None], new, after), next_state * ~end[:, None]
+    return rows
+
+
+def observed(space: spaces.Space, x: Tensor) -> dict[str, Tensor]:
+    return {"x": x, MASK: (x > 0).float()} if space is NESTED else {"obs": x}
+
+
+def stored(rows: list[dict[str, Any]], space: spaces.Space, memory: Memory, n_step: int, capacity: int) -> Replay:
+    spec = Spec(space, spaces.Discrete(4), ENVS)
+    targets = Targets(GAMMA, n_step, LENGTH + n_step - 1, BURN_IN, memory.stores)
+    cfg = Replay.Config(capacity=capacity * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False)
+    buffer = Replay(cfg, spec, targets, 0, torch.device("cpu"))
+    for row in rows:
+        obs, final = (observed(space, row[key]) for key in ("x", "final"))
+        obs, final = (value.get("obs", value) for value in (obs, final))
+        step = Step(
+            obs, row["reward"], row["terminated"], row["end"] & ~row["terminated"], final,
+            torch.zeros(ENVS, dtype=torch.int64), (~row["lost"]).float(), {},
+        )  # fmt: skip
+        buffer.add(obs, step.action, step, {"memory": row["memory"], "carry.memory": row["after"]})
+    return buffer
+
+
+@pytest.mark.parametrize("start", ["stored", "zero"])
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("space", [VECTOR, NESTED], ids=["vector", "masked dict"])
+@pytest.mark.parametrize("capacity", [STEPS, 20], ids=["kept", "overwritten"])
+def test_rows_show_what_a_slow_unroll_shows(start: str, n_step: int, space: spaces.Space, capacity: int) -> None:
+    net, memory = lstm(space, start)
+    rows = played(net, space, seed=n_step)
+    buffer = stored(rows, space, memory, n_step, capacity)
+    batch = Remember(memory).relabel(buffer.all())
+    numbers = batch["index"].tolist()
+    shown, next_shown = (net(batch[key]).view(LENGTH, len(numbers), -1) for key in ("obs", "next_obs"))
+    weight, reward, discount = (batch[key].view(LENGTH, -1) for key in ("weight", "reward", "discount"))
+    seen = set()
+    for column, number in enumerate(numbers):
+        row, env = divmod(number, ENVS)
+        first = row
+        while first > max(row - BURN_IN, STEPS - capacity) and not rows[first - 1]["end"][env]:
+            first -= 1
+        state = rows[first]["memory"][env] if start == "stored" else torch.zeros(net.size)
+        states = {}  # before every row
+        for t in range(first, STEPS + 1):
+            states[t] = state
+            if t == STEPS or rows[t]["lost"][env]:
+                break
+            here = {key: value[env : env + 1] for key, value in observed(space, rows[t]["x"]).items()}
+            state = net.after(here | {"memory": state[None]})[0]
+            if rows[t]["end"][env]:
+                states[t + 1] = state
+                break
+        last = max(states) - 1  # of the steps that go on from this one
+        for t in range(LENGTH):
+            assert weight[t, column] == (row + t <= last), (number, t)
+            if row + t > last:
+                continue
+            steps = min(n_step, last - row - t + 1)
+            end = rows[row + t + steps - 1]
+            rewards = [rows[row + t + i]["reward"][env].item() * GAMMA**i for i in range(steps)]
+            assert reward[t, column].item() == pytest.approx(sum(rewards), abs=1e-5)
+            assert discount[t, column].item() == pytest.approx(GAMMA**steps * (not end["terminated"][env]))
+            for found, key, x, before in (
+                (shown, "obs", rows[row + t]["x"], states[row + t]),
+                (next_shown, "next_obs", end["final"], states[row + t + steps]),
+            ):
+                here = {name: value[env : env + 1] for name, value in observed(space, x).items()}
+                expected = net(here | {"memory": before[None]})[0]
+                torch.testing.assert_close(found[t, column], expected, rtol=0, atol=1e-5)
+                if space is NESTED:
+                    mask = batch[key][MASK].view(LENGTH, len(numbers), -1)[t, column]
+                    assert torch.equal(mask.float(), here[MASK][0])
+            seen.add((row - first, steps, bool(end["terminated"][env])))
+    assert {before for before, *_ in seen} == {*range(BURN_IN + 1)} and len({steps for _, steps, _ in seen}) == n_step
+
+
+def test_the_burn_in_has_no_gradient_and_rows_have_it_to_the_first() -> None:
+    net, memory = lstm(VECTOR, "stored")
+    buffer = stored(played(net, VECTOR, 0), VECTOR, memory, 1, STEPS)
+    batch = Remember(memory).relabel(buffer.all())
+    obs = batch["obs"]
+    for key in ("before", "seen", "memory"):
+        obs[key] = obs[key].clone().requires_grad_()
+    last = net(obs).view(LENGTH, len(batch["index"]), -1)[-1]
+    before, seen, start = torch.autograd.grad(
+        last.sum(), [obs["before"], obs["seen"], obs["memory"]], allow_unused=True
+    )
+    assert before is None and start is None
+    assert (seen[:LENGTH].abs().sum(-1) > 0).all() and (seen[LENGTH:] == 0).all()
+
+
+def recurrent(algo: str, **changes: Any) -> Any:
+    network = put(toy("recurrent_sac")["network"], {"burn_in": 2, "sequence_length": LENGTH})
+    return toy(algo, network=network, **{"algo.buffer.capacity": 200} | changes)
+
+
+def outputs(agent: Any, obs: Any, action: Tensor) -> Tensor:
+    """Of the actor and of every critic, or of the action values, side by side: [rows, outputs]."""
+    if isinstance(agent, DQN):
+        return agent.q(obs).flatten(1)
+    critic = Head.forward(agent.critic, obs, *[action] * (agent.actions is spaces.Box))  # [members, rows, ...]
+    return torch.cat([Head.forward(agent.actor, obs), *critic], -1)
+
+
+@pytest.mark.parametrize("algo", ["recurrent_sac", "redq", "discrete_sac", "td3", "ddpg", "dqn", "r2d2", "qr_dqn"])
+def test_before_an_update_training_says_what_acting_said(algo: str, build: Build) -> None:
+    """Stored states: all networks, each with its part of the memory."""
+    loop = build(recurrent(algo, **{"algo.loop.warmup_policy": "agent"}))
+    agent, act, said, checked = loop.agent, loop.agent.act, [], set()
+
+    def watched(obs: Any, carry: Any, explore: bool) -> Any:
+        action, extras = act(obs, carry, explore)
+        said.append(outputs(agent, obs, action))
+        return action, extras
+
+    def update(batch: Any, ctx: Any) -> Any:
+        found = outputs(agent, batch["obs"], batch["action"]).unflatten(0, (LENGTH, -1))
+        then = torch.cat(said)
+        for t, column in batch["weight"].view(LENGTH, -1).nonzero().tolist():
+            number = batch["index"][column] + t * loop.env.spec.num_envs
+            torch.testing.assert_close(found[t, column], then[number], rtol=0, atol=1e-5)
+            checked.add(t)
+        return {}
+
+    object.__setattr__(agent, "act", watched)
+    object.__setattr__(agent, "update", update)
+    train(loop, 12)
+    assert checked == {*range(LENGTH)}
+
+
+@pytest.mark.parametrize("network", ["lstm", "gru"])
+@pytest.mark.parametrize(
+    "algo",
+    ["sac", "redq", "discrete_sac", "td3", "ddpg", "dqn", "double_dqn", "dueling_dqn", "noisy_dqn", "prioritized_dqn",
+     "c51", "qr_dqn", "rainbow", "r2d2"],
+)  # fmt: skip
+def test_every_weight_learns_whatever_the_loss(algo: str, network: str, build: Build) -> None:
+    discrete = algo not in ("sac", "redq", "td3", "ddpg")
+    env = (
+        {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"observation": "tuple", "masks": "info"}} if discrete else {}
+    )
+    loop = build(recurrent(algo, **{"network.name": network} | env))
+    before = {name: param.clone() for name, param in loop.agent.named_parameters()}
+    train(loop, 8)
+    still = {name for name, param in loop.agent.named_parameters() if torch.equal(param, before[name])}
+    assert all(discrete and name.endswith("weight_hh") for name in still), "episodes of one step leave no memory"
+
+
+@pytest.mark.parametrize("algo", ["recurrent_sac", "discrete_sac", "td3", "r2d2"])
+def test_who_forgets_learns_from_sequences_what_it_learns_from_single_steps(
+    algo: str, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same losses, priorities and weights, to the last step of an episode."""
+
+    def steps(self: Any, x: Tensor, state: Tensor) -> Tensor:
+        used = sum(0 * param.sum() for param in self.cell.parameters())  # every weight is asked for its gradient
+        return x @ self.cell.weight_ih[:4].T + used
+
+    monkeypatch.setattr(Lstm, "steps", steps)
+    monkeypatch.setattr(Lstm, "step", lambda self, x, state: torch.cat([self.steps(x, state), state[..., 4:]], -1))
+    loop = train(build(recurrent(algo, **{"network.features": 4})), 5)
+    batch = loop.addons.relabel(loop.buffer.sample(32))
+    assert 0 < (batch["weight"] == 0).sum() < 32
+
+    def single(obs: Any) -> Any:
+        x = obs["seen"].flatten(0, 1)[obs["rows"]]
+        return {"obs": x, "memory": torch.randn(len(x), loop.agent.memory.size)}
+
+    flat = batch | {key: single(batch[key]) for key in ("obs", "next_obs")}
+    results = []
+    for given in (batch, flat):
+        agent = copy.deepcopy(loop.agent)
+        out = agent.update(given, loop.context())
+        results.append([out, [*agent.parameters()]])
+    torch.testing.assert_close(*results)
+
+
+def test_a_sequence_counts_by_its_largest_error_and_their_mean() -> None:
+    error = torch.tensor([[4.0, 1.0], [2.0, 9.0]])
+    assert of_sequences(error, torch.ones(2, 2)).tolist() == pytest.approx([0.9 * 4 + 0.1 * 3, 0.9 * 9 + 0.1 * 5])
+    assert of_sequences(error, torch.tensor([[1.0, 0.5], [1.0, 0.0]]))[1] == 1.0, "what is no step counts nowhere"
+
+
+def test_priorities_of_sequences_go_to_the_steps_they_were_drawn_by(build: Build) -> None:
+    loop = train(build(recurrent("r2d2")), 1)
+    batch = loop.addons.relabel(loop.buffer.sample(2))
+    number = batch["index"]
+    error = torch.arange(1.0, 2 * LENGTH + 1) * batch["weight"].sign()
+    loop.buffer.feedback(batch, ({}, error))
+    expected = (of_sequences(error.view(LENGTH, 2), batch["weight"].view(LENGTH, 2)).double() + 1e-5) ** 0.9
+    torch.testing.assert_close(loop.buffer.tree.get(number % 200), expected)
+
+
+@pytest.mark.parametrize(
+    ("algo", "changes", "says"),
+    [
+        ("sac", {"network.sequence_length": 1, "network.start": "zero", "network.burn_in": 0}, "nothing is remembered"),
+        ("ppo", {"network.burn_in": 2}, "learns from rollouts"),
+        ("ppo", {"network.burn_in": 0, "network.start": "zero"}, "learns from rollouts"),
+        ("dqn", {"algo.buffer.capacity": 8}, "4 rows, and the agent learns from 6"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(algo: str, changes: Any, says: str, build: Build) -> None:
+    values = toy(algo, network=recurrent("sac")["network"])
+    with pytest.raises(ConfigError, match=says) as refused:
+        build(put(values, changes))
+    assert len(refused.value.faults) == 1 and "\n" not in str(refused.value)
