@@ -46,7 +46,7 @@ SMALL: Values = {
     "trainer.total_steps": 64,
     "network.hidden": [8],
     "network.features": 4,
-    "network.sequence_length": 2,
+    "network.sequence_length": 4,
     "algo.loop.warmup_steps": 8,
     "algo.loop.updates_per_step": 0.5,
     "algo.loop.batch_size": 8,
@@ -54,7 +54,7 @@ SMALL: Values = {
     "algo.loop.min_steps": 16,
     "algo.loop.data_steps": 8,
     "algo.loop.online_after": 2,
-    "algo.buffer.capacity": 16,
+    "algo.buffer.capacity": 8,
     "algo.learning_rate": 0.01,
     "algo.actor_learning_rate": 0.01,
     "algo.critic_learning_rate": 0.01,
@@ -98,7 +98,8 @@ SMALL: Values = {
     "algo.reward_weights.learning_rate": 0.01,
 }
 
-OUT_OF_REPLAY: Values = {"network.burn_in": 1}
+# Where sequences come out of replay.
+SEQUENCES: Values = {"network.sequence_length": 2, "network.burn_in": 1, "algo.buffer.capacity": 16}
 
 
 @cache
@@ -108,7 +109,7 @@ def _toy(algo: str) -> Values:
         try:
             values = jobs([f"algo={algo}", f"env={env}", "preset=none"])[0].values
             known = dict(leaves(values))
-            small = SMALL | (OUT_OF_REPLAY if "buffer" in values["algo"] else {})
+            small = SMALL | (SEQUENCES if known.keys() >= SEQUENCES.keys() else {})
             values = put(values, {key: value for key, value in small.items() if key in known})
             build_loop(run_config(values)).env.close()
             return values
