@@ -254,6 +254,7 @@ def test_priorities_of_sequences_go_to_the_steps_they_were_drawn_by(build: Build
         ("sac", {"network.sequence_length": 1, "network.start": "zero", "network.burn_in": 0}, "nothing is remembered"),
         ("ppo", {"network.burn_in": 2}, "learns from rollouts"),
         ("ppo", {"network.burn_in": 0, "network.start": "zero"}, "learns from rollouts"),
+        ("sac_composite", {}, "not supported beside algo"),
         ("dqn", {"algo.buffer.capacity": 8}, "4 rows, and the agent learns from 6"),
     ],
 )

@@ -26,7 +26,7 @@ PROMISES = {
     "rainbow CartPole": (50_000, 475.0),
     "discrete_sac CartPole": (50_000, 475.0),
     "sac Pendulum": (20_000, -220.0),
-    "recurrent_sac MaskedPendulum": (15_000, -250.0),
+    "recurrent_sac MaskedPendulum": (20_000, -250.0),
     "r2d2 MaskedCartPole": (40_000, 475.0),
     "td3 Pendulum": (10_000, -200.0),
     "ddpg Pendulum": (10_000, -200.0),

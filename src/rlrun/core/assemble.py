@@ -103,7 +103,7 @@ def check_memory(config: RunConfig) -> None:
         )
     beside = [part for part in BEFORE if config.algo.get(part)]
     if beside and "buffer" in config.algo:
-        raise ConfigError(f"network={network} is not supported beside algo.{beside[0]}: out of replay it sees sequences")
+        raise ConfigError(f"network={network} is not supported beside algo.{beside[0]}, which knows no sequences")
     if "buffer" not in config.algo and (values["burn_in"] or values["start"] == "zero"):
         raise ConfigError(
             f"network.burn_in={values['burn_in']}, network.start={values['start']}: algo={algo} learns from rollouts, "
