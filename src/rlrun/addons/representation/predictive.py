@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlrun import registry
-from rlrun.buffers.rollout import ahead, index, minibatches
+from rlrun.buffers.rollout import ahead, flat, index, minibatches
 from rlrun.config.schema import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, config
 from rlrun.core.addon import Addon
 from rlrun.core.agent import kernel, policy
@@ -25,7 +25,6 @@ from rlrun.errors import ConfigError
 from rlrun.functional.losses import average
 from rlrun.networks.heads import Head
 from rlrun.networks.inputs import Flatten
-from rlrun.networks.recurrent import flat
 from rlrun.registry import register
 from rlrun.types import MASK, Batch, Context, Metrics, Spec
 
@@ -81,9 +80,13 @@ class Predictive(Addon):
         """Latent states [batch, latent]."""
         return self.encoder(obs)
 
+    def latents(self, obs: Any, lead: torch.Size) -> Tensor:
+        """The same of rows [batch, ...] or [time, batch, ...]."""
+        return self.encode(obs) if len(lead) == 1 else self.encode(flat(obs)).unflatten(0, lead)
+
     def relabel(self, batch: Batch) -> Batch:
         lead = batch["terminated"].shape
-        seen = {name: self.encode(flat(batch[name], len(lead))).unflatten(0, lead) for name in ("obs", "next_obs")}
+        seen = {name: self.latents(batch[name], lead) for name in ("obs", "next_obs")}
         rows = batch.get("ahead", batch)  # of replay, or the whole rollout
         lesson = {name: rows[name] for name in (*LESSON, "mask") if name in rows}
         own = {name: masked(latent, batch[name]) for name, latent in seen.items()} | {"lesson": lesson}
