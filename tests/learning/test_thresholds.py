@@ -67,5 +67,6 @@ def test_who_learned_tic_tac_toe_by_itself_never_loses_to_a_player_who_never_err
     for first in ("true", "false"):
         assert main(["eval", str(last), "episodes=200", f"env.kwargs.first={first}"]) == 0
         results = Counter(json.loads(capsys.readouterr().out.splitlines()[-1])["returns"])
-        print(f"first={first}: {results[1.0]} won, {results[0.0]} drawn, {results[-1.0]} lost of {results.total()}")
+        with capsys.disabled():
+            print(f"first={first}: {results[1.0]} won, {results[0.0]} drawn, {results[-1.0]} lost of {results.total()}")
         assert results.total() == 200 and results[-1.0] == 0
