@@ -30,7 +30,8 @@ HEAD = """\
 Written by `./scripts/learning` from the evaluations in [learning/](learning); `./scripts/learning RUNS...` adds runs to
 them. Final: the interquartile mean of the last evaluations of all seeds, with a 95 % bootstrap interval over seeds. The
 threshold is what `tests/learning` demands of a run of so many steps, with how many seeds reached it. Time is that
-of the median run, on whatever machine it ran.
+of the median run, on whatever machine it ran. Returns under limits leave out what is limited, and the best broke them:
+[limits.md](limits.md).
 
 | algorithm | environment | steps | settings | seeds | final | 95 % interval | best | threshold | time |
 |---|---|---:|---|---:|---:|---|---:|---|---:|
