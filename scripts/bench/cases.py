@@ -21,8 +21,8 @@ MLP256: dict[str, object] = {"policy_kwargs": {"net_arch": [256, 256]}}
 RATES = ("algo.actor_learning_rate=3e-4", "algo.critic_learning_rate=3e-4", "algo.loop.warmup_steps=1000")
 
 CASES = {
-    "sac-HalfCheetah": Case("sac", "HalfCheetah-v5", 2000, 6000, RATES, OFF_POLICY | MLP256),
-    "td3-HalfCheetah": Case("td3", "HalfCheetah-v5", 2000, 6000, RATES, OFF_POLICY | MLP256),
+    "sac-HalfCheetah": Case("sac", "HalfCheetah-v5", 1500, 4000, RATES, OFF_POLICY | MLP256),
+    "td3-HalfCheetah": Case("td3", "HalfCheetah-v5", 1500, 4000, RATES, OFF_POLICY | MLP256),
     "ppo-HalfCheetah": Case(
         "ppo", "HalfCheetah-v5", 4096, 24576,
         ("env.num_envs=8", "algo.loop.rollout_steps=256", "env.normalize=both"),
