@@ -299,6 +299,11 @@ REFUSED: dict[str, str] = {
     "sac_from_data: algo.representation": "data sets are sampled beside what is collected, step by step",
     "sac_lagrangian: algo.intrinsic": "a bonus is added to one number",
 }
+REFUSED |= {
+    f"{algo}: algo.{part}": "parts that know no sequences"
+    for algo in ("recurrent_sac", "r2d2")
+    for part in ("representation", "goals", "intrinsic")
+}
 
 
 def save(loop: Loop, folder: Path) -> Snapshot:
