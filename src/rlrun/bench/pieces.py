@@ -69,16 +69,22 @@ def search() -> Iterator[tuple[str, Work]]:
 
 def replay() -> Iterator[tuple[str, Work]]:
     uniform = loop([*RUNS["sac"], "algo.loop.warmup_steps=100000"]).buffer
-    uniform.ring.total = uniform.ring.capacity  # as if it were full
+    fill(uniform.ring)
     yield "replay sample 256 of 1M", partial(uniform.sample, 256)
     prioritized = loop(
         ["algo=prioritized_dqn", "env=CartPole", "preset=none", "algo.buffer.capacity=1000000",
          "algo.loop.warmup_steps=100000"]
     ).buffer  # fmt: skip
-    prioritized.ring.total = prioritized.ring.capacity
+    fill(prioritized.ring)
     prioritized.tree.leaves.fill_(1.0)
     prioritized.tree.nodes.fill_(prioritized.tree.leaves.shape[1])
     yield "replay prioritized sample 256 of 1M and update", partial(sample_and_update, prioritized)
+
+
+def fill(ring: Any) -> None:
+    """As if it were full, every page of its memory written."""
+    ring.total = ring.capacity
+    ring.memory["rows"].fill_(1.0)
 
 
 def sample_and_update(buffer: Any) -> None:

@@ -3,6 +3,7 @@
 import os
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,9 +22,7 @@ class Ring(nn.Module):
         self.capacity, self.total = capacity, 0
         row = sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype in fields.values())
         _check_room(row * capacity, device)
-        self.memory = {
-            name: torch.zeros(capacity, *shape, dtype=dtype, device=device) for name, (shape, dtype) in fields.items()
-        }
+        self.memory = {name: _zeros((capacity, *shape), dtype, device) for name, (shape, dtype) in fields.items()}
 
     @property
     def first(self) -> int:
@@ -53,6 +52,13 @@ class Ring(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         self.total = state["total"]
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    # torch writes its zeros; NumPy takes pages from the system that are zero until they are filled
+    return torch.from_numpy(np.zeros(shape, torch.empty(0, dtype=dtype).numpy().dtype))
 
 
 def _check_room(wanted: int, device: torch.device) -> None:
