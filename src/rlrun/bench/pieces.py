@@ -106,7 +106,7 @@ def tick() -> Iterator[tuple[str, Work]]:
 
 
 def startup() -> Iterator[tuple[str, Work]]:
-    for words in (["--help"], ["train", "algo=sac", "env=HalfCheetah", "--cfg"]):
+    for words in (["--help"], ["train", "algo=sac", "env=HalfCheetah", "--cfg", "job"]):
         command = [sys.executable, "-m", "rlrun", *words]
         yield f"rlrun {' '.join(words)}", partial(subprocess.run, command, capture_output=True, check=False)
 
