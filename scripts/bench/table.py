@@ -52,4 +52,5 @@ def text(records: list[dict[str, Any]]) -> str:
 
 
 def write(results: Path, page: Path) -> None:
-    page.write_text(text(latest(results.read_text().splitlines())))
+    goals = (Path(__file__).parent / "goals.md").read_text()
+    page.write_text(text(latest(results.read_text().splitlines())) + "\n" + goals)
