@@ -64,7 +64,7 @@ def returns(folder: Path, *words: str) -> list[float]:
     """The final return of every seed."""
     found = []
     for seed in SEEDS:
-        run = folder / f"{len(words)}-{words[0]}-{seed}"
+        run = folder / f"{words[0].partition('=')[2]}-{seed}"
         assert (
             main(["train", *words, "env=Pendulum", f"seed={seed}", "trainer.eval_episodes=20", f"run_dir={run}"]) == 0
         )
