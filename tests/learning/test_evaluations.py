@@ -41,7 +41,8 @@ def test_cma_es_needs_no_more_than_half_as_many_again_as_the_package(
 def test_cem_needs_no_more_than_half_as_many_again_as_the_package(
     task: tuple[str, int, int], build: Callable[..., Loop]
 ) -> None:
-    """With its presets, but for the size of the valley. No step size to steer: the ellipsoid is beyond it."""
+    """With its presets, but for the size of the valley; on Rosenbrock from a deviation of 0.3, where the figure of the
+    package is from 1.0 (from 0.3 it needs 1,672). No step size to steer: the ellipsoid is beyond it."""
     env, dim, _ = task
     fewer = ["algo.population=12", "algo.covariance_rate=0.2", "env.num_envs=12"] if env == "Rosenbrock" else []
     values = jobs(["algo=cem", f"env={env}", *fewer])[0].values
