@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from rlrun.snapshot import manifest, tensors
-from rlrun.snapshot.store import Snapshot, Store, step_name
+from rlrun.snapshot.loaded import Snapshot
+from rlrun.snapshot.store import Store, step_name
 
 CAPACITY = 100
 

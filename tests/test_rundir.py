@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rlrun import rundir
+from rlrun import lock, rundir
+from rlrun.core import provenance
 from rlrun.errors import ConfigError
 from rlrun.rundir import RunDir
 
@@ -70,13 +71,13 @@ def test_run_dir_is_used_as_it_is_and_only_once():
 
 
 def test_a_run_that_came_and_went_while_we_waited_for_the_lock_is_seen(monkeypatch):
-    real = rundir._lock
+    real = lock.take
 
     def late(path):
         (path / "config.yaml").touch()
         return real(path)
 
-    monkeypatch.setattr(rundir, "_lock", late)
+    monkeypatch.setattr(lock, "take", late)
     with pytest.raises(ConfigError, match="already holds a run"):
         RunDir.create({"run_dir": "r"})
     RunDir.open("r").release()
@@ -200,7 +201,7 @@ def test_discard_leaves_nothing():
 
 
 def test_provenance_names_versions_and_the_commit(monkeypatch):
-    facts = rundir.provenance()
+    facts = provenance.provenance()
     assert facts["pid"] == os.getpid()
     assert facts["versions"]["torch"]
     assert facts["git"] is None
@@ -208,12 +209,12 @@ def test_provenance_names_versions_and_the_commit(monkeypatch):
     Path("file").touch()
     for command in (["init", "-q"], ["add", "file"], ["commit", "-qm", "x"]):
         subprocess.run([*git, *command], check=True)
-    assert re.fullmatch(r"[0-9a-f]{40}", rundir.git_state(Path.cwd()))
+    assert re.fullmatch(r"[0-9a-f]{40}", provenance.git_state(Path.cwd()))
     Path("file").write_text("x")
     Path("below").mkdir()
-    assert rundir.git_state(Path("below").resolve()).endswith("-dirty")
+    assert provenance.git_state(Path("below").resolve()).endswith("-dirty")
     monkeypatch.setenv("PATH", "")
-    assert rundir.git_state(Path.cwd()) is None
+    assert provenance.git_state(Path.cwd()) is None
 
 
 def test_claiming_a_run_does_not_load_torch():
@@ -237,9 +238,9 @@ def test_a_refused_start_takes_nothing_of_the_user_away(tmp_path):
 def test_a_look_at_the_holder_keeps_no_run_from_starting():
     run = start(RunDir.create(NAMED))
     path = run.path
-    assert f"pid {os.getpid()}" in rundir.holder(path)
+    assert f"pid {os.getpid()}" in lock.holder(path)
     run.release()
-    assert rundir.holder(path) is None and rundir.holder(path / "nowhere") is None
+    assert lock.holder(path) is None and lock.holder(path / "nowhere") is None
     with (path / rundir.LOCK).open() as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
         let_go = threading.Timer(0.02, lambda: fcntl.flock(looking, fcntl.LOCK_UN))

@@ -1,27 +1,21 @@
 """A run's directory: its name, lock and small files. Free of torch, so that a run is claimed before torch loads."""
 
 import contextlib
-import fcntl
 import json
 import os
-import platform
 import shutil
-import socket
 import time
 from pathlib import Path
 from typing import Any
 
-from rlrun import __version__
+from rlrun import lock
+from rlrun.config.stored import read_config, to_yaml
 from rlrun.errors import ConfigError
+from rlrun.lock import LOCK
 from rlrun.snapshot.atomic import TEMPORARY, replace_text
 
 RUNS = Path("runs")
-CONFIG, OVERRIDES, LOCK = "config.yaml", "overrides.yaml", ".lock"
-CONFIG_LIMIT = 128 << 10  # bytes; a config has a few thousand
-PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "ale-py", "hydra-core", "pydantic", "safetensors")
-
-# Descriptors. A forked child gives its copies up, else it would hold the lock after its parent's death.
-_locks: set[int] = set()
+CONFIG, OVERRIDES = "config.yaml", "overrides.yaml"
 
 
 class RunDir:
@@ -31,7 +25,7 @@ class RunDir:
         """Take the lock of an existing directory. ConfigError where another process has it."""
         self.path = path
         self.is_ours = False  # made by this process, so that it may take it away
-        self._lock = _lock(path)
+        self._lock = lock.take(path)
 
     @classmethod
     def create(cls, config: dict[str, Any]) -> "RunDir":
@@ -95,8 +89,8 @@ class RunDir:
 
     def write_start(self, config: dict[str, Any], overrides: list[str]) -> None:
         """config.yaml as resolved, overrides.yaml as typed. From then on the directory holds a run."""
-        replace_text(self.path / OVERRIDES, _yaml_text(overrides))
-        replace_text(self.path / CONFIG, _yaml_text(config))
+        replace_text(self.path / OVERRIDES, to_yaml(overrides))
+        replace_text(self.path / CONFIG, to_yaml(config))
 
     def change(self, config: dict[str, Any], words: list[str]) -> None:
         """Record what a resume changed."""
@@ -147,25 +141,7 @@ class RunDir:
 
     def release(self) -> None:
         """Give the lock back."""
-        if self._lock in _locks:
-            _locks.remove(self._lock)
-            os.close(self._lock)
-
-
-def holder(path: Path) -> str | None:
-    """Who holds a run's lock, as text; None where nobody does. Takes nothing away from a process that wants it."""
-    try:
-        descriptor = os.open(path / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
-    else:
-        return None
-    finally:
-        os.close(descriptor)
+        lock.release(self._lock)
 
 
 def runs_of(config: dict[str, Any]) -> list[Path]:
@@ -181,130 +157,6 @@ def _folder(name: str) -> str:
     return str(name).replace("/", "_").replace(":", "_")
 
 
-def typed_words(run: Path) -> list[str]:
-    """What a run's overrides.yaml lists, read as text, as a stranger's; nothing where there is none."""
-    try:
-        with open(run / OVERRIDES, encoding="utf-8", errors="replace") as file:
-            lines = file.read(CONFIG_LIMIT).splitlines()
-    except OSError:
-        return []
-    return [line.removeprefix("- ").strip("'\"") for line in lines if line.startswith("- ")]
-
-
-def read_config(path: Path) -> dict[str, Any]:
-    """A stored config. It names registered parts and never code: ConfigError for `_target_`, environment variables,
-    YAML aliases (a bomb needs them, we never write them), more than CONFIG_LIMIT bytes, or anything but a mapping."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                raise ConfigError(f"{path}: aliases are not allowed")
-            return super().compose_node(parent, index)
-
-    try:
-        with open(path, "rb") as file:
-            text = file.read(CONFIG_LIMIT + 1)
-        if len(text) > CONFIG_LIMIT:
-            raise ConfigError(f"{path}: larger than {CONFIG_LIMIT} bytes")
-        values = yaml.load(text, Loader)
-    except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"{path.parent}: not a run (it has no {path.name})") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(f"{path}: not a config ({' '.join(str(error).split())[:200]})") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: not a config (no mapping)")
-    faults = [f"{path}: {fault}" for fault in _forbidden(values, "")]
-    if faults:
-        raise ConfigError(*faults)
-    return values
-
-
-def provenance() -> dict[str, Any]:
-    """What made this run, for meta.json: versions, host, process and the state of the project's git."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    versions = {"python": platform.python_version(), "rlrun": __version__}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return {"versions": versions, "host": socket.gethostname(), "pid": os.getpid(), "git": git_state(Path.cwd())}
-
-
-def git_state(folder: Path) -> str | None:
-    """`<commit>` or `<commit>-dirty` of the repository around `folder`; None where there is none or git is slow."""
-    import subprocess
-
-    if not any((place / ".git").exists() for place in (folder, *folder.parents)):
-        return None
-    describe = ["git", "-c", "core.fsmonitor=false", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        done = subprocess.run(describe, cwd=folder, capture_output=True, text=True, timeout=1, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
 def _refuse_run(path: Path) -> None:
     if (path / CONFIG).exists():
         raise ConfigError(f"run_dir={path} already holds a run; go on with it: rlrun resume {path}")
-
-
-def _lock(path: Path) -> int:
-    """Hold RUN/.lock with flock, which the kernel frees however the process ends. Its text says who holds it."""
-    try:
-        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.05)  # `holder` may be looking just now
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-        os.close(descriptor)
-        if isinstance(error, BlockingIOError):
-            raise ConfigError(f"{path} is in use by {holder or 'another process'}") from None
-        raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
-    _locks.add(descriptor)
-    now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    with contextlib.suppress(OSError):  # a full disk: the lock holds, its text only informs
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()} since {now}\n".encode(), 0)
-    return descriptor
-
-
-def _forget_locks() -> None:
-    while _locks:
-        os.close(_locks.pop())
-
-
-os.register_at_fork(after_in_child=_forget_locks)
-
-
-def _yaml_text(values: Any) -> str:
-    import yaml
-
-    class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
-
-    return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True)
-
-
-def _forbidden(values: Any, path: str) -> list[str]:
-    """Faults of a config that would reach outside: one line each."""
-    if isinstance(values, dict):
-        faults = [f"{path}{key}: not allowed in a stored config" for key in values if key == "_target_"]
-        return faults + [fault for key, value in values.items() for fault in _forbidden(value, f"{path}{key}.")]
-    if isinstance(values, list):
-        return [fault for index, value in enumerate(values) for fault in _forbidden(value, f"{path}{index}.")]
-    if isinstance(values, str) and "${oc.env" in values.replace(" ", ""):
-        return [f"{path.rstrip('.')}: environment variables are not allowed in a stored config"]
-    return []

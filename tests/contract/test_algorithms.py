@@ -21,7 +21,8 @@ from rlrun.core.run import rings
 from rlrun.engine import native
 from rlrun.engine.accelerate import kernels
 from rlrun.errors import ConfigError
-from rlrun.snapshot.store import Snapshot, Store, step_name
+from rlrun.snapshot.loaded import Snapshot
+from rlrun.snapshot.store import Store, step_name
 
 LEARNERS = [algo for algo in ALGOS if algo not in NEVER_LEARN]
 Build = Callable[..., Loop]

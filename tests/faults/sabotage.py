@@ -80,9 +80,9 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def no_lock(patch: pytest.MonkeyPatch) -> None:
-    from rlrun import rundir
+    from rlrun import lock
 
-    patch.setattr(rundir.fcntl, "flock", lambda descriptor, operation: None)
+    patch.setattr(lock.fcntl, "flock", lambda descriptor, operation: None)
 
 
 def no_rng(patch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from made_runs import make_run
 
+from rlrun.lock import holder
 from rlrun.report.runs import read
-from rlrun.rundir import RunDir, holder
+from rlrun.rundir import RunDir
 
 
 def test_a_run_as_it_was_written(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from rlrun.errors import ConfigError
 if TYPE_CHECKING:
     from rlrun.config.schema import RunConfig
     from rlrun.envs.vector import VectorEnv
-    from rlrun.snapshot.store import Snapshot
+    from rlrun.snapshot.loaded import Snapshot
 
 USAGE = "rlrun eval RUN [episodes=10] [seed=N] [explore=true] [video=true] [record=DIR] [env.kwargs.<key>=...]"
 HELP = f"""\

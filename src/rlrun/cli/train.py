@@ -87,10 +87,11 @@ def run(job: "Job") -> int:
 def earlier(values: dict[str, Any]) -> "Path | None":
     """The latest run of this name (or in this run_dir) whose config differs in nothing that was learned from."""
     from rlrun.config.resumable import completed, same_run
-    from rlrun.rundir import CONFIG, read_config, runs_of, typed_words
+    from rlrun.config.stored import read_config, typed_words
+    from rlrun.rundir import CONFIG, OVERRIDES, runs_of
 
     for path in runs_of(values):
-        if same_run(completed(read_config(path / CONFIG), typed_words(path)), values):
+        if same_run(completed(read_config(path / CONFIG), typed_words(path / OVERRIDES)), values):
             return path
     return None
 

@@ -6,8 +6,8 @@ import torch
 
 from rlrun.config.schema import RunConfig
 from rlrun.core.loop import Loop
+from rlrun.core.provenance import provenance
 from rlrun.engine import products
-from rlrun.rundir import provenance
 
 DECISIVE = ("device", "gpu", "threads", "engine", "precision", "products", "cpu")  # of meta.json, beside all versions
 

@@ -13,6 +13,7 @@ from rlrun import registry
 from rlrun.buffers.ring import Ring
 from rlrun.config.resumable import changed, completed
 from rlrun.config.schema import RunConfig, run_config
+from rlrun.config.stored import read_config, typed_words
 from rlrun.core import exactness, postmortem
 from rlrun.core.assemble import build_agent, build_loop, eval_env, prepare_device
 from rlrun.core.evaluation import evaluate as run_episodes
@@ -23,9 +24,10 @@ from rlrun.core.trainer import Trainer
 from rlrun.core.weights import load_part, locate, warm_start
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError
-from rlrun.rundir import CONFIG, RunDir, read_config, typed_words
+from rlrun.rundir import CONFIG, OVERRIDES, RunDir
 from rlrun.snapshot import manifest
-from rlrun.snapshot.store import BEST, Snapshot, Store
+from rlrun.snapshot.loaded import Snapshot
+from rlrun.snapshot.store import BEST, Store
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.hints import hint
 
@@ -120,7 +122,7 @@ def check(config: RunConfig) -> None:
 
 def stored_config(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
     """A run's config. It is data: plug-ins that it names are loaded only if the user names them again."""
-    config = run_config(changed(completed(read_config(path / CONFIG), typed_words(path)), changes or {}))
+    config = run_config(changed(completed(read_config(path / CONFIG), typed_words(path / OVERRIDES)), changes or {}))
     missing = [name for name in config.plugins if name not in sys.modules]
     if missing:
         raise ConfigError(f"{path}: was trained with plug-ins; to run their code, add plugins=[{','.join(missing)}]")

@@ -8,8 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rlrun.config.stored import read_config
 from rlrun.errors import ConfigError
-from rlrun.rundir import CONFIG, LOCK, OVERRIDES, holder, read_config
+from rlrun.lock import LOCK, holder
+from rlrun.rundir import CONFIG, OVERRIDES
 from rlrun.telemetry.metrics import Row, read_rows
 
 METRICS = "metrics.jsonl"

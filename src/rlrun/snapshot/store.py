@@ -5,22 +5,19 @@ folders and needs nothing from the run any more. It runs on the store's one writ
 sealed before it, while training goes on.
 """
 
-import hashlib
 import json
 import re
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
 from rlrun.errors import SnapshotError
 from rlrun.snapshot import atomic, manifest, tensors, tree
-from rlrun.snapshot.segments import Block, Ring, Segment, SegmentLog, Table, describe, filename, pack, unpack
+from rlrun.snapshot.folder import Copy, RingCopy, write_folder
+from rlrun.snapshot.loaded import Snapshot
+from rlrun.snapshot.segments import Ring, Segment, SegmentLog, pack
 
 LATEST, BEST = "LATEST", "best"
 STEP = re.compile(r"step_([0-9]{9,18})")
@@ -29,84 +26,6 @@ STAGING = atomic.TEMPORARY + "segments"  # full segments between two snapshots
 
 def step_name(step: int) -> str:
     return f"step_{step:09d}"
-
-
-@dataclass
-class Snapshot:
-    """A snapshot that was verified byte for byte. `faults` says which newer ones were passed over, and why."""
-
-    name: str
-    path: Path
-    header: dict[str, Any]
-    clocks: dict[str, Any]
-    digest: str
-    state: dict[str, Any]  # as saved; tensors on CPU, in memory of their own
-    faults: list[str] = field(default_factory=list)
-    _rings: dict[str, Table] = field(default_factory=dict, repr=False)
-    _files: dict[str, manifest.File] = field(default_factory=dict, repr=False)
-    _logs: dict[str, SegmentLog] = field(default_factory=dict, repr=False)
-
-    @property
-    def step(self) -> int:
-        """Of the run when it was saved. SnapshotError where a stranger's header does not say."""
-        step = self.header.get("step")
-        if type(step) is not int or step < 0:
-            raise SnapshotError(f"{self.name}: {manifest.MANIFEST}: header.step: not a number of steps")
-        return step
-
-    def restore_ring(self, name: str, ring: Ring) -> None:
-        """Put all living rows back into an equally shaped ring. SnapshotError where it is not."""
-        table = self._rings.get(name)
-        if table is None:
-            raise SnapshotError(f"{self.name}: {name}: not in this snapshot")
-        self._check_fit(name, table, describe(ring))
-        segments = {}
-        for block in table.blocks():
-            part = f"{name}/{filename(block.number)}"
-            known = self._files[part]
-            try:
-                content = bytearray((self.path / part).read_bytes())  # it was verified, but a while ago
-                manifest.check_hash(hashlib.sha256(content).hexdigest(), known.sha256)
-                ring.write(block.lo, unpack(content, table, block))
-            except (OSError, ValueError) as error:
-                raise SnapshotError(f"{self.name}: {part}: {manifest.line(error)}") from None
-            if table.full(block):
-                segments[block.number] = Segment(self.path / part, atomic.Written(known.size, known.sha256))
-        if ring.total != table.total:
-            raise SnapshotError(f"{self.name}: {name}: restored to {ring.total} rows, {table.total} were saved")
-        if name in self._logs:
-            self._logs[name].restored(table, segments)
-
-    def _check_fit(self, name: str, saved: Table, live: Table) -> None:
-        if saved.capacity != live.capacity:
-            raise SnapshotError(f"{self.name}: {name}: capacity is {saved.capacity}, this run's is {live.capacity}")
-        for column in sorted({*saved.fields, *live.fields}):
-            if saved.fields.get(column) != live.fields.get(column):
-                there, here = saved.fields.get(column), live.fields.get(column)
-                raise SnapshotError(f"{self.name}: {name}/{column}: is {there}, this run's is {here}")
-
-
-@dataclass(frozen=True)
-class _RingCopy:
-    table: Table
-    segments: dict[int, "Future[Segment]"]  # full blocks, by number: on disk before this copy is written
-    partial: dict[Block, list[memoryview]]  # the oldest and the newest block: bytes in memory
-
-
-@dataclass(frozen=True)
-class _Copy:
-    names: tuple[str, ...]
-    header: dict[str, Any]
-    clocks: dict[str, Any]
-    skeleton: bytes
-    tensors: dict[str, Tensor]
-    rings: dict[str, _RingCopy]
-
-    @property
-    def size(self) -> int:
-        """Bytes that a folder of it takes, nearly."""
-        partial = [part for ring in self.rings.values() for parts in ring.partial.values() for part in parts]
-        return len(self.skeleton) + sum(t.nbytes for t in self.tensors.values()) + sum(map(len, partial))
 
 
 class _UnderWay(NamedTuple):
@@ -160,9 +79,9 @@ class Store:
         if not (self.keep and names and all(STEP.fullmatch(name) or name == BEST for name in names)):
             raise ValueError(f"cannot save {names} in a store that keeps {self.keep}")
         self.wait()
-        copy = self._copy(names, state, rings, header, clocks)
+        copy = self._copy(state, rings, header, clocks)
         segments = {name: ring.segments for name, ring in copy.rings.items()}
-        self._under_way = _UnderWay(names[-1], segments, self._writer.submit(self._write, copy, first))
+        self._under_way = _UnderWay(names[-1], segments, self._writer.submit(self._write, copy, names, first))
 
     def seal(self, rings: Mapping[str, Ring]) -> None:
         """Have the segments written that have filled, so that a snapshot need not. Meant for every tick: mostly idle.
@@ -258,7 +177,7 @@ class Store:
 
     # --- the caller's half -------------------------------------------------------------------------------------------
 
-    def _copy(self, names: tuple[str, ...], state: Any, rings: Mapping[str, Ring], header: Any, clocks: Any) -> _Copy:
+    def _copy(self, state: Any, rings: Mapping[str, Ring], header: Any, clocks: Any) -> Copy:
         skeleton, arrays = tree.encode(state)
         text = json.dumps(skeleton).encode()
         manifest.check_nodes(text)
@@ -270,21 +189,21 @@ class Store:
             table = log.seal(ring, all_of_it=True)
             partial = [block for block in table.blocks() if not table.full(block)]
             rows = {block: pack(ring.read(block.lo, block.hi), table, block) for block in partial}
-            copies[name] = _RingCopy(table, dict(log.segments), rows)
-        return _Copy(names, _plain(header), _plain(clocks), text, arrays, copies)
+            copies[name] = RingCopy(table, dict(log.segments), rows)
+        return Copy(_plain(header), _plain(clocks), text, arrays, copies)
 
     # --- the writer's half -------------------------------------------------------------------------------------------
 
-    def _write(self, copy: _Copy, first: Callable[[], object] | None) -> SnapshotError | None:
+    def _write(self, copy: Copy, names: tuple[str, ...], first: Callable[[], object] | None) -> SnapshotError | None:
         """Raises SnapshotError where it is not written, returns one where it is, but older ones do not go."""
-        name = copy.names[-1]
+        name = names[-1]
         try:
             if first:
                 first()
-            atomic.check_space(self.folder, copy.size * len(copy.names))
-            for name in copy.names:
-                self._write_folder(copy, name)
-            for name in copy.names:
+            atomic.check_space(self.folder, copy.size * len(names))
+            for name in names:
+                write_folder(copy, self.folder / name)
+            for name in names:
                 if name != BEST:
                     atomic.replace_text(self.folder / LATEST, name + "\n")
         except OSError as error:
@@ -292,63 +211,10 @@ class Store:
         for ring, part in copy.rings.items():
             self._logs[ring].discard(part.segments)
         try:
-            self._retain([name for name in copy.names if name != BEST])
+            self._retain([name for name in names if name != BEST])
         except OSError as error:
             return _fault(f"{name}: is written, but older ones cannot be removed", error)
         return None
-
-    def _write_folder(self, copy: _Copy, name: str) -> None:
-        folder = self.folder / f"{atomic.TEMPORARY}{name}"
-        atomic.remove(folder)
-        folder.mkdir()
-        try:
-            files = self._write_state(copy, folder)
-            blocks = {name: self._write_ring(ring, folder / name) for name, ring in copy.rings.items()}
-            self._write_manifest(copy, name, folder, files, blocks)
-            atomic.replace_folder(folder, self.folder / name)
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-
-    def _write_state(self, copy: _Copy, folder: Path) -> dict[str, atomic.Written]:
-        agent = {place: tensor for place, tensor in copy.tensors.items() if place.startswith("agent.")}
-        rest = {place: tensor for place, tensor in copy.tensors.items() if place not in agent}
-        contents = {
-            manifest.AGENT: tensors.dump(agent),
-            manifest.REST: tensors.dump(rest),
-            manifest.SKELETON: [memoryview(copy.skeleton)],
-        }
-        return {name: atomic.write_new(folder / name, content) for name, content in contents.items()}
-
-    def _write_ring(self, ring: _RingCopy, folder: Path) -> dict[str, atomic.Written]:
-        written = {}
-        folder.mkdir()
-        for block in ring.table.blocks():
-            path = folder / filename(block.number)
-            if block in ring.partial:
-                written[path.name] = atomic.write_new(path, ring.partial[block])
-            else:
-                segment = ring.segments[block.number].result()
-                atomic.link(segment.path, path)
-                written[path.name] = segment.written
-        atomic.sync_folder(folder)
-        return written
-
-    def _write_manifest(
-        self, copy: _Copy, name: str, folder: Path, files: dict[str, Any], blocks: dict[str, Any]
-    ) -> None:
-        tables = {ring: part.table for ring, part in copy.rings.items()}
-        hashes = {ring: (tables[ring], [w.sha256 for w in written.values()]) for ring, written in blocks.items()}
-        text = manifest.dump(
-            name=name,
-            digest=manifest.digest(json.loads(copy.skeleton), copy.tensors, hashes),
-            header=copy.header,
-            clocks=copy.clocks,
-            rings=tables,
-            files={**files, **{f"{ring}/{part}": w for ring, parts in blocks.items() for part, w in parts.items()}},
-        )
-        atomic.write_new(folder / manifest.MANIFEST, [text.encode()])
-        atomic.sync_folder(folder)
 
     def _retain(self, written: list[str]) -> None:
         """Take away what is not to be kept. Steps beyond the newest are of a future that this run has left."""

@@ -1,0 +1,65 @@
+"""A snapshot as it was read: verified byte for byte, so that whatever runs can be put back from it."""
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlrun.errors import SnapshotError
+from rlrun.snapshot import atomic, manifest
+from rlrun.snapshot.segments import Ring, Segment, SegmentLog, Table, describe, filename, unpack
+
+
+@dataclass
+class Snapshot:
+    """A snapshot that was verified byte for byte. `faults` says which newer ones were passed over, and why."""
+
+    name: str
+    path: Path
+    header: dict[str, Any]
+    clocks: dict[str, Any]
+    digest: str
+    state: dict[str, Any]  # as saved; tensors on CPU, in memory of their own
+    faults: list[str] = field(default_factory=list)
+    _rings: dict[str, Table] = field(default_factory=dict, repr=False)
+    _files: dict[str, manifest.File] = field(default_factory=dict, repr=False)
+    _logs: dict[str, SegmentLog] = field(default_factory=dict, repr=False)
+
+    @property
+    def step(self) -> int:
+        """Of the run when it was saved. SnapshotError where a stranger's header does not say."""
+        step = self.header.get("step")
+        if type(step) is not int or step < 0:
+            raise SnapshotError(f"{self.name}: {manifest.MANIFEST}: header.step: not a number of steps")
+        return step
+
+    def restore_ring(self, name: str, ring: Ring) -> None:
+        """Put all living rows back into an equally shaped ring. SnapshotError where it is not."""
+        table = self._rings.get(name)
+        if table is None:
+            raise SnapshotError(f"{self.name}: {name}: not in this snapshot")
+        self._check_fit(name, table, describe(ring))
+        segments = {}
+        for block in table.blocks():
+            part = f"{name}/{filename(block.number)}"
+            known = self._files[part]
+            try:
+                content = bytearray((self.path / part).read_bytes())  # it was verified, but a while ago
+                manifest.check_hash(hashlib.sha256(content).hexdigest(), known.sha256)
+                ring.write(block.lo, unpack(content, table, block))
+            except (OSError, ValueError) as error:
+                raise SnapshotError(f"{self.name}: {part}: {manifest.line(error)}") from None
+            if table.full(block):
+                segments[block.number] = Segment(self.path / part, atomic.Written(known.size, known.sha256))
+        if ring.total != table.total:
+            raise SnapshotError(f"{self.name}: {name}: restored to {ring.total} rows, {table.total} were saved")
+        if name in self._logs:
+            self._logs[name].restored(table, segments)
+
+    def _check_fit(self, name: str, saved: Table, live: Table) -> None:
+        if saved.capacity != live.capacity:
+            raise SnapshotError(f"{self.name}: {name}: capacity is {saved.capacity}, this run's is {live.capacity}")
+        for column in sorted({*saved.fields, *live.fields}):
+            if saved.fields.get(column) != live.fields.get(column):
+                there, here = saved.fields.get(column), live.fields.get(column)
+                raise SnapshotError(f"{self.name}: {name}/{column}: is {there}, this run's is {here}")
