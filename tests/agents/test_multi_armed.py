@@ -118,3 +118,16 @@ def test_regret_stays_small(algo, tmp_path):
     assert rows[-1]["train/regret_total"] < REGRET[algo] * (0.9 if algo == "ucb" else 1)
     assert rows[-1]["train/regret"] < rows[0]["train/regret"] < 0.4
     assert rows[-1]["train/best_arm"] > 0.9 and rows[-1]["eval/return_mean"] > 0.85
+
+
+def test_normal_rewards_lose_no_more_than_twice_what_they_must(tmp_path):
+    """Lai and Robbins: 2 ln t / gap, summed over the arms that are not best. Uniform play loses 4,000."""
+    pulls, gaps = 2000, [1, 2, 3, 4]
+    words = ["algo=gaussian_thompson", "env=GaussianBandit", "env.kwargs.reward_means=[-2,-1,0,1,2]", "env.num_envs=20"]
+    words += ["env.kwargs.bandits=20", "env.kwargs.contexts=own", "logger.tensorboard=false", "logger.console=false"]
+    words += [f"trainer.total_steps={20 * pulls}", "trainer.log_every=20000", f"run_dir={tmp_path / 'run'}"]
+    assert main(["train", *words]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["train/regret_total"] < 2 * sum(2 * math.log(pulls) / gap for gap in gaps)
+    assert rows[-1]["train/regret"] < rows[0]["train/regret"]
+    assert rows[-1]["train/best_arm"] > 0.95

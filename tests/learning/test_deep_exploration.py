@@ -39,8 +39,10 @@ def finds(loop: Any) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize(("algo", "least", "most"), [("ppo_rnd", 0.8, 1.0), ("ppo", 0.0, 0.05)])
-def test_rnd_finds_the_treasure_and_ppo_does_not(algo: str, least: float, most: float, seed: int, build: Build) -> None:
+@pytest.mark.parametrize(("algo", "least", "most"), [("ppo_rnd", 0.8, 1.0), ("ppo_icm", 0.8, 1.0), ("ppo", 0.0, 0.05)])
+def test_the_curious_find_the_treasure_and_ppo_does_not(
+    algo: str, least: float, most: float, seed: int, build: Build
+) -> None:
     assert least <= finds(deep_sea(build, algo, seed=seed)) <= most
 
 
