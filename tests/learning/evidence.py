@@ -36,6 +36,13 @@ of the median run, on whatever machine it ran. Returns under limits leave out wh
 | algorithm | environment | steps | settings | seeds | final | 95 % interval | best | threshold | time |
 |---|---|---:|---|---:|---:|---|---:|---|---:|
 """
+TESTS = """
+Tests that say what a name learns of which no such run is promised, and that fail where the name it is made of stands in
+its place; in `tests/`:
+
+| algorithm | learns | told apart |
+|---|---|---|
+"""
 
 
 def keep(run: Run, folder: Path) -> Path:
@@ -55,8 +62,13 @@ def keep(run: Run, folder: Path) -> Path:
     return path
 
 
+def page(folder: Path, promises: dict[str, tuple[int, float]], learns: dict[str, str], apart: dict[str, str]) -> str:
+    """docs/learning.md. `promises`: "algo env" -> (steps, least final return of every seed); others: algo -> test."""
+    rows = ((algo, learns.get(algo, "above"), apart.get(algo, "")) for algo in sorted(learns | apart))
+    return table(folder, promises) + TESTS + "".join(f"| `{algo}` | {one} | {other} |\n" for algo, one, other in rows)
+
+
 def table(folder: Path, promises: dict[str, tuple[int, float]]) -> str:
-    """docs/learning.md. `promises`: "algo env" -> (steps, least final return of every seed)."""
     rows = []
     for path in sorted(folder.glob("*.json")):
         kept = json.loads(path.read_text())
@@ -115,6 +127,7 @@ def _key(line: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def main(places: Iterable[str], docs: Path = DOCS) -> int:
+    from catalogue import APART, ELSEWHERE
     from test_thresholds import PROMISES
 
     runs, skipped = read(map(Path, places))
@@ -124,7 +137,7 @@ def main(places: Iterable[str], docs: Path = DOCS) -> int:
             keep(run, docs / "learning")
         except ValueError as error:
             faults.append(f"{run.path}: {error}")
-    (docs / "learning.md").write_text(table(docs / "learning", PROMISES))
+    (docs / "learning.md").write_text(page(docs / "learning", PROMISES, ELSEWHERE, APART))
     for fault in faults:
         print(f"skipped {fault}", file=sys.stderr)
     print(f"{docs / 'learning.md'}: {len(runs)} runs added" if runs else f"{docs / 'learning.md'} written")

@@ -20,8 +20,9 @@ def run(folder: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, Any]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_q_learning_crosses_slippery_ice(seed: int, tmp_path: Path) -> None:
-    words = ["algo=q_learning", "env=FrozenLake", "trainer.eval_every=0", "trainer.eval_episodes=1000", f"seed={seed}"]
+@pytest.mark.parametrize("algo", ["q_learning", "double_q_learning"])
+def test_q_learning_crosses_slippery_ice(algo: str, seed: int, tmp_path: Path) -> None:
+    words = [f"algo={algo}", "env=FrozenLake", "trainer.eval_every=0", "trainer.eval_episodes=1000", f"seed={seed}"]
     assert run(tmp_path / "run", *words)[1]["final_return"] >= 0.70
 
 

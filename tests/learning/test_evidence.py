@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from evidence import DOCS, keep, main, table
+from catalogue import APART, ELSEWHERE
+from evidence import DOCS, keep, main, page, table
 from made_runs import make_run
 from test_thresholds import PROMISES
 
@@ -15,8 +16,8 @@ def run(path: Path) -> Run:
     return read([path])[0][0]
 
 
-def test_the_table_in_docs_is_what_the_kept_runs_give() -> None:
-    assert (DOCS / "learning.md").read_text() == table(DOCS / "learning", PROMISES)
+def test_the_page_in_docs_is_what_the_kept_runs_give() -> None:
+    assert (DOCS / "learning.md").read_text() == page(DOCS / "learning", PROMISES, ELSEWHERE, APART)
 
 
 def test_a_row_by_hand(tmp_path: Path) -> None:

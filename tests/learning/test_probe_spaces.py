@@ -29,7 +29,16 @@ LEARNERS: dict[str, tuple[Values, int]] = {
         },
         100,
     ),
+    "sac_composite": (
+        {
+            "algo.actor_learning_rate": 0.01, "algo.critic_learning_rate": 0.01, "algo.tau": 0.1,
+            "algo.loop.warmup_steps": 64, "algo.loop.updates_per_step": 1.0, "algo.loop.batch_size": 32,
+            "env.num_envs": 2, "trainer.total_steps": 800,
+        },
+        500,
+    ),
 }  # fmt: skip
+LEARNERS["ppo_composite"] = LEARNERS["ppo"]
 
 # Random actions return 0.33 for Discrete, less than 0.5 on the way to the others.
 ENOUGH = {"box": 0.8, "unbounded_box": 0.8}
@@ -44,9 +53,14 @@ def learned(build: Build, algo: str, **spaces: str) -> float:
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)
-@pytest.mark.parametrize("algo", LEARNERS)
+@pytest.mark.parametrize("algo", ["ppo", "dqn"])
 def test_every_observation_is_understood(algo: str, observation: str, build: Build) -> None:
     assert learned(build, algo, observation=observation) >= 0.95
+
+
+@pytest.mark.parametrize(("algo", "action"), [("ppo_composite", "discrete"), ("sac_composite", "box")])
+def test_parts_that_go_together_do_not_stand_in_the_way(algo: str, action: str, build: Build) -> None:
+    assert learned(build, algo, action=action) >= ENOUGH.get(action, 0.95)
 
 
 @pytest.mark.parametrize("action", ACTIONS)

@@ -1,0 +1,66 @@
+"""Where every name of the catalogue is held to what it learns, and told apart from the name it is made of."""
+
+FLAVOURS = "agents/test_policy_flavours.py"
+
+# Names of the catalogue of which no run by a preset is promised, and the test that says what they learn.
+ELSEWHERE = {
+    "ppo_lstm": "learning/test_memory.py::test_what_was_seen_ten_steps_ago_is_recalled",
+    "ppo_demos": "learning/test_deep_exploration.py::test_one_demonstration_is_enough",
+    "ppo_lagrangian": "learning/test_limits.py::test_an_agent_spends_what_it_may_and_runs_as_far_as_that_takes_it",
+    "sac_lagrangian": "learning/test_limits.py::test_an_agent_spends_what_it_may_and_runs_as_far_as_that_takes_it",
+    "ppo_composite": "learning/test_probe_spaces.py::test_parts_that_go_together_do_not_stand_in_the_way",
+    "sac_composite": "learning/test_probe_spaces.py::test_parts_that_go_together_do_not_stand_in_the_way",
+    "gumbel_muzero": "learning/test_probe_values.py::test_policies_find_the_best_actions",
+    "maml": "learning/test_adaptation.py::test_maml_finds_goals_that_no_fixed_policy_can_know",
+    "diayn": "learning/test_skills.py::test_four_skills_are_told_apart_and_end_apart",
+    "bc": "learning/test_data_sets.py::test_a_clone_of_a_controller_balances_the_pole",
+    "iql": "learning/test_data_sets.py::test_iql_makes_more_of_a_mixture_than_cloning",
+    "sac_from_data": "learning/test_data_sets.py::test_a_data_set_gives_sac_a_head_start",
+    "causal_bc": "agents/test_causal_bc.py::test_a_gain_is_recovered_that_plain_cloning_gets_wrong",
+    "q_learning": "learning/test_classic.py::test_q_learning_crosses_slippery_ice",
+    "double_q_learning": "learning/test_classic.py::test_q_learning_crosses_slippery_ice",
+    "sarsa": "learning/test_classic.py::test_q_learning_takes_the_edge_of_the_cliff_and_sarsa_the_safe_path",
+    "dyna_q": "learning/test_classic.py::test_planning_saves_real_steps",
+    "epsilon_greedy": "agents/test_multi_armed.py::test_regret_stays_small",
+    "ucb": "agents/test_multi_armed.py::test_regret_stays_small",
+    "bayesian_ucb": "agents/test_multi_armed.py::test_regret_stays_small",
+    "thompson": "agents/test_multi_armed.py::test_regret_stays_small",
+    "gaussian_thompson": "agents/test_multi_armed.py::test_normal_rewards_lose_no_more_than_twice_what_they_must",
+    "gradient_bandit": "agents/test_multi_armed.py::test_regret_stays_small",
+    "linear_posterior": "learning/test_classic.py::test_contextual_agents_beat_uniform_play",
+    "neural_greedy": "learning/test_classic.py::test_contextual_agents_beat_uniform_play",
+    "neural_linear": "learning/test_classic.py::test_contextual_agents_beat_uniform_play",
+    "bootstrap_bandit": "learning/test_classic.py::test_contextual_agents_beat_uniform_play",
+    "variational_bandit": "learning/test_classic.py::test_contextual_agents_beat_uniform_play",
+    "parameter_noise_bandit": "learning/test_classic.py::test_contextual_agents_beat_uniform_play",
+}
+NEVER_LEARN = {"nop", "fixed_policy"}
+
+# Names that are another's YAML with changes, and the test that fails where the other stands in their place.
+APART = dict.fromkeys(
+    (
+        "double_dqn", "dueling_dqn", "noisy_dqn", "prioritized_dqn", "c51", "qr_dqn", "rainbow", "ddpg", "redq",
+        "discrete_sac", "ppo_rnd", "ppo_icm", "ppo_demos",
+    ),
+    "agents/test_distinct.py::test_a_name_does_what_its_parent_does_not",
+) | {
+    "ppo": f"{FLAVOURS}::test_ppo_learns_nothing_where_the_policy_has_gone_far_enough",
+    "ppo1": f"{FLAVOURS}::test_ppo1_makes_one_pass",
+    "ppo2": f"{FLAVOURS}::test_ppo2_takes_the_worse_of_a_value_and_of_one_that_stayed_near",
+    "ppo_critic_first": f"{FLAVOURS}::test_ppo_critic_first_fits_its_critic_before_the_policy_moves",
+    "vtrace": f"{FLAVOURS}::test_vtrace_values_the_policy_it_has_become_on_rollouts_of_the_one_it_was",
+    "ppo_lstm": "learning/test_memory.py::test_what_was_seen_ten_steps_ago_is_recalled",
+    "r2d2": "learning/test_memory.py::test_what_was_seen_ten_steps_ago_is_recalled_out_of_replay",
+    "recurrent_sac": "learning/test_memory.py::test_without_memory_a_pendulum_of_unknown_velocity_stays_down",
+    "ppo_lagrangian": "learning/test_limits.py::test_an_agent_spends_what_it_may_and_runs_as_far_as_that_takes_it",
+    "sac_lagrangian": "learning/test_limits.py::test_an_agent_spends_what_it_may_and_runs_as_far_as_that_takes_it",
+    "sac_from_data": "learning/test_data_sets.py::test_a_data_set_gives_sac_a_head_start",
+    "diayn": "learning/test_skills.py::test_four_skills_are_told_apart_and_end_apart",
+    "sarsa": "learning/test_classic.py::test_q_learning_takes_the_edge_of_the_cliff_and_sarsa_the_safe_path",
+    "dyna_q": "learning/test_classic.py::test_planning_saves_real_steps",
+    "double_q_learning": "agents/test_tabular.py::test_double_q_learning_values_with_the_other_table",
+    "expected_sarsa": "agents/test_tabular.py::test_expected_sarsa_takes_the_mean_over_the_policy",
+    "bayesian_ucb": "agents/test_multi_armed.py::test_beta_posterior_and_its_bound",
+    "gaussian_thompson": "agents/test_multi_armed.py::test_normal_posterior_weighs_prior_and_data_by_their_precision",
+}  # fmt: skip
+OF_TESTED_PARTS = {"ppo_composite", "sac_composite", "gumbel_muzero"}
