@@ -14,6 +14,14 @@ from rlrun.envs.vector import VectorEnv
 Values = dict[str, Any]
 
 
+@pytest.fixture(autouse=True, scope="session")
+def nothing_measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What somebody measured on this machine is no part of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 @pytest.fixture
 def build() -> Iterator[Callable[[Values], Loop]]:
     """A loop from composed values, its first episodes begun unless begin=False."""

@@ -34,22 +34,21 @@ def loop(words: list[str]) -> Any:
 
 
 def update(*names: str) -> Iterator[tuple[str, Work]]:
-    for name in names or RUNS:
-        if name == "ppo":
-            yield from minibatch()
-            continue
-        run = loop([*RUNS[name], f"algo.loop.warmup_steps={WARMUP - 20}"])
-        batch, ctx = run.buffer.sample(run.cfg.batch_size), run.context(run.buffer)
-        yield f"update {name}, batch {run.cfg.batch_size}", partial(run.agent.update, batch, ctx)
+    yield from (one_update(name) for name in names or RUNS)
 
 
-def minibatch() -> Iterator[tuple[str, Work]]:
+def one_update(name: str, *words: str) -> tuple[str, Work]:
+    """`words`: beside those of RUNS."""
     from rlrun.buffers.rollout import minibatches
 
-    run = loop(RUNS["ppo"])
-    rollout = run.agent.advantages(run.batch)
-    batch = next(minibatches(rollout, 1, 64, run.agent.shuffle))[0]
-    yield "update ppo, minibatch 64", partial(run.agent.update_minibatch, batch)
+    if name == "ppo":
+        run = loop([*RUNS[name], *words])
+        rollout = run.agent.advantages(run.batch)
+        batch = next(minibatches(rollout, 1, 64, run.agent.shuffle))[0]
+        return "update ppo, minibatch 64", partial(run.agent.update_minibatch, batch)
+    run = loop([*RUNS[name], f"algo.loop.warmup_steps={WARMUP - 20}", *words])
+    batch, ctx = run.buffer.sample(run.cfg.batch_size), run.context(run.buffer)
+    return f"update {name}, batch {run.cfg.batch_size}", partial(run.agent.update, batch, ctx)
 
 
 def act() -> Iterator[tuple[str, Work]]:

@@ -11,10 +11,15 @@ from rlrun import __version__
 from rlrun.config import sources
 
 HELP = """\
-usage: rlrun doctor
+usage: rlrun doctor [--probe]
 
-Prints versions, devices, threads, the path of matrix products, and extras; then what is wrong.
-Exit code 1 when something is."""
+Prints versions, devices, threads, the path of matrix products, what trainer.engine=auto will do, and extras; then what
+is wrong. Exit code 1 when something is.
+
+  --probe  measure this machine first, a minute or two: which engine, product path and number of threads are fastest.
+           trainer.engine=auto follows what is found in runs that begin on this machine; their last bits may then differ
+           from those of others. It is kept in rlrun/machine.json under XDG_CONFIG_HOME, else ~/.config: delete it, and
+           all is as before."""
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "hydra-core", "omegaconf", "pydantic", "safetensors")
 EXTRAS = {  # what each brings
@@ -26,9 +31,11 @@ EXTRAS = {  # what each brings
 
 
 def doctor(words: Sequence[str]) -> int:
-    if words:
+    if list(words) not in ([], ["--probe"]):
         print(HELP)
         return 0 if words[0] in ("--help", "-h") else 2
+    if words:
+        _probe()
     problems = [*_unmet("rlrun"), *_unmet("hydra-core"), *_configs()]
     rows = [("rlrun", __version__), ("python", f"{platform.python_version()} ({sys.executable})")]
     rows += [(name, _version(name) or "missing") for name in PACKAGES]
@@ -48,16 +55,29 @@ def doctor(words: Sequence[str]) -> int:
 def _hardware() -> Iterator[tuple[str, str]]:
     import torch
 
-    from rlrun.engine import products
+    from rlrun.engine import machine, products
 
-    yield "cpu", f"{_cpu_name()}, {torch.backends.cpu.get_cpu_capability()}"
+    yield "cpu", f"{machine.cpu_name()}, {torch.backends.cpu.get_cpu_capability()}"
     yield "threads", f"1 unless trainer.threads says more; {len(os.sched_getaffinity(0))} CPUs may be used"
     yield "products", products.choose()
+    known = machine.read()
+    yield "auto", known.summary() if known else "replays kernels; rlrun doctor --probe measures whether to compile them"
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)
         yield f"cuda:{index}", f"{card.name}, {card.total_memory / 2**30:.0f} GiB"
     if not torch.cuda.is_available():
         yield "cuda", "none"
+
+
+def _probe() -> None:
+    """Measures, shows and keeps."""
+    from rlrun.bench.machine import probe
+
+    print("measuring, a minute or two; whatever else runs here should rest meanwhile", flush=True)
+    found = probe()
+    for name, value in found.measured.items():
+        print(f"{name:32} {value:12,.1f}")
+    print(f"kept in {found.save()}\n")
 
 
 def _unmet(package: str) -> Iterator[str]:
@@ -92,11 +112,3 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def _cpu_name() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.machine()

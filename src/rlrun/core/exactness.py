@@ -7,7 +7,7 @@ import torch
 from rlrun.config.schema import RunConfig
 from rlrun.core.loop import Loop
 from rlrun.core.provenance import provenance
-from rlrun.engine import products
+from rlrun.engine import machine, products
 
 DECISIVE = ("device", "gpu", "threads", "engine", "precision", "products", "cpu")  # of meta.json, beside all versions
 
@@ -24,6 +24,12 @@ def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
         "products": products.choose(),
         "env_state": loop.env.method,
     }
+
+
+def decided(config: RunConfig, before: dict[str, Any]) -> RunConfig:
+    """A run that goes on, with what `trainer.engine=auto` stood for when it began."""
+    compiled = config.trainer.engine == "auto" and before.get("engine") == "compile"
+    return machine.with_engine(config, "compile") if compiled else config
 
 
 def verdict(before: dict[str, Any], now: dict[str, Any], env: str) -> str:

@@ -22,6 +22,7 @@ from rlrun.core.loop import Loop
 from rlrun.core.signals import Signals
 from rlrun.core.trainer import Trainer
 from rlrun.core.weights import load_part, locate, warm_start
+from rlrun.engine import machine
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError
 from rlrun.rundir import CONFIG, OVERRIDES, RunDir
@@ -58,6 +59,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
     if ended and snapshot.step >= config.trainer.total_steps:
         print(f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps")
         return Result("done", 0, summary)
+    config = exactness.decided(config, run.read_json("meta.json"))
     loop = build_loop(config)
     if changes:  # the next resume goes on to the same end
         run.change(changed(run.config(), changes), [f"{key}={value}" for key, value in changes.items()])
@@ -72,6 +74,7 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     run.write_start(changed(read_config(source_path / CONFIG), changes or {}), [f"branched from {source}"])
     for file in ("metrics.jsonl", "meta.json"):  # rows after the snapshot are cut
         shutil.copyfile(source_path / file, run.path / file)
+    config = exactness.decided(config, run.read_json("meta.json"))
     return supervise(config, run, build_loop(config), open_store(config, run), snapshot)
 
 
@@ -131,6 +134,7 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None) -> RunCo
 
 def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
     """Train from step 0."""
+    config = machine.follow(config, prepare_device(config))
     loop = build_loop(config)
     try:
         if config.init_from:
