@@ -4,12 +4,11 @@ import argparse
 from pathlib import Path
 
 from bench import compare, table
-from bench.cases import CASES
+from bench.cases import CASES, drawn
 from rlrun.bench import pieces
 from rlrun.bench.measure import measure
 
 ROOT = Path(__file__).parents[2]
-LIBRARIES = "rlrun,rlrun-compiled,sb3,sbx"
 
 
 def options() -> argparse.Namespace:
@@ -21,17 +20,27 @@ def options() -> argparse.Namespace:
     peers = commands.add_parser("setup", help="install the peers")
     peers.add_argument("names", nargs="*", choices=[*compare.PEERS, []])
     whole = commands.add_parser("compare", help="whole runs beside the peers")
-    whole.add_argument("cases", nargs="*", help=", ".join(CASES))
-    whole.add_argument("--libraries", default=LIBRARIES, help="NAME@2: on two threads")
+    whole.add_argument("cases", nargs="*", choices=[*CASES, "drawn", []], help="drawn: SAC with sizes drawn anew")
+    whole.add_argument("--seed", type=int, default=0, help="of what is drawn")
+    whole.add_argument("--libraries", default="", help="instead of the case's own; NAME@2: on two threads")
+    commands.add_parser("pieces", help="rlrun's pieces, and SB3's where it has the same")
     commands.add_parser("table", help="docs/benchmarks.md from the records")
     commands.add_parser("all", help="the pieces, whole runs of every case, and the table")
     return parser.parse_args()
 
 
-def compared(given: argparse.Namespace, cases: list[str], libraries: str) -> None:
-    for name in cases or CASES:
-        works = compare.timers(name, libraries.split(","), given.cache)
-        measure("end_to_end", works, name, given.repeats, given.results)
+def compared(given: argparse.Namespace, names: list[str], libraries: str = "", seed: int = 0) -> None:
+    for asked in names or CASES:
+        name, case = drawn(seed) if asked == "drawn" else (asked, CASES[asked])
+        print(name, flush=True)
+        works = compare.timers(case, libraries.split(",") if libraries else case.libraries, given.cache)
+        measure("end_to_end", works, name, given.repeats, given.results, warm_up=False)
+
+
+def pieces_measured(given: argparse.Namespace) -> None:
+    for part in pieces.PARTS:
+        measure("micro", pieces.timers(part, [], 0.2), "", given.repeats, given.results)
+    measure("micro", compare.pieces(given.cache), "", given.repeats, given.results, library="sb3")
 
 
 def main() -> None:
@@ -41,13 +50,14 @@ def main() -> None:
         case "setup":
             compare.setup(given.names, given.cache)
         case "compare":
-            compared(given, given.cases, given.libraries)
+            compared(given, given.cases, given.libraries, given.seed)
+        case "pieces":
+            pieces_measured(given)
         case "table":
             table.write(given.results, page)
         case "all":
-            for part in pieces.PARTS:
-                measure("micro", pieces.timers(part, [], 0.2), "", given.repeats, given.results)
-            compared(given, [], LIBRARIES)
+            compared(given, [])
+            pieces_measured(given)
             table.write(given.results, page)
 
 

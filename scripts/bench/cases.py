@@ -1,6 +1,9 @@
 """What is compared end to end: the same task, networks and hyper-parameters for every library."""
 
+import random
 from dataclasses import dataclass
+
+OWN = ("rlrun", "rlrun-compiled")
 
 
 @dataclass(frozen=True)
@@ -10,34 +13,67 @@ class Case:
     short: int  # steps of the run that holds start-up, warm-up and compiling
     long: int  # steps of the run that holds more of the same
     rlrun: tuple[str, ...]
-    peer: dict[str, object]  # arguments of SB3's and SBX's class, beside num_envs
+    # arguments of SB3's class, which every peer reads, beside num_envs, normalize (observations and rewards), frames
+    # (Atari, so many stacked), hidden (units per layer, after the convolutions if there are frames), critics
+    peer: dict[str, object]
+    libraries: tuple[str, ...]  # those that are compared unless others are asked for
 
 
-OFF_POLICY: dict[str, object] = {
-    "learning_rate": 3e-4, "buffer_size": 1_000_000, "learning_starts": 1000, "batch_size": 256, "tau": 0.005,
-    "gamma": 0.99, "train_freq": 1, "gradient_steps": 1,
-}  # fmt: skip
-MLP256: dict[str, object] = {"policy_kwargs": {"net_arch": [256, 256]}}
-RATES = ("algo.actor_learning_rate=3e-4", "algo.critic_learning_rate=3e-4", "algo.loop.warmup_steps=1000")
+def off_policy(
+    algo: str, env: str, libraries: tuple[str, ...], width: int = 256, batch: int = 256, critics: int = 2
+) -> Case:
+    words = ("algo.actor_learning_rate=3e-4", "algo.critic_learning_rate=3e-4", "algo.loop.warmup_steps=1000")
+    words += (f"network.hidden=[{width},{width}]", f"algo.loop.batch_size={batch}", f"algo.members={critics}")
+    peer: dict[str, object] = {
+        "learning_rate": 3e-4, "buffer_size": 1_000_000, "learning_starts": 1000, "batch_size": batch, "tau": 0.005,
+        "gamma": 0.99, "train_freq": 1, "gradient_steps": 1, "hidden": [width, width], "critics": critics,
+    }  # fmt: skip
+    return Case(algo, env, 1100, 1900, words, peer, libraries)
 
-CASES = {
-    "sac-HalfCheetah": Case("sac", "HalfCheetah-v5", 1500, 4000, RATES, OFF_POLICY | MLP256),
-    "td3-HalfCheetah": Case("td3", "HalfCheetah-v5", 1500, 4000, RATES, OFF_POLICY | MLP256),
-    "ppo-HalfCheetah": Case(
-        "ppo", "HalfCheetah-v5", 4096, 24576,
-        ("env.num_envs=8", "algo.loop.rollout_steps=256", "env.normalize=both"),
-        {"num_envs": 8, "n_steps": 256, "batch_size": 64, "n_epochs": 10, "learning_rate": 3e-4, "normalize": True},
-    ),
-    "ppo-CartPole": Case(
-        "ppo", "CartPole-v1", 1024, 24576,
-        ("env.num_envs=8", "algo.loop.rollout_steps=32", "algo.epochs=20", "algo.minibatch_size=256"),
-        {"num_envs": 8, "n_steps": 32, "batch_size": 256, "n_epochs": 20, "learning_rate": 3e-4},
-    ),
-    "dqn-CartPole": Case(
-        "dqn", "CartPole-v1", 3000, 15000,
-        ("algo.buffer.capacity=100000", "algo.loop.batch_size=32", "network.hidden=[64,64]",
-         "algo.loop.updates_per_step=0.25", "algo.loop.warmup_steps=1000"),
-        {"learning_rate": 1e-4, "buffer_size": 100_000, "learning_starts": 1000, "batch_size": 32, "train_freq": 4,
-         "gradient_steps": 1, "target_update_interval": 2500},
-    ),
-}  # fmt: skip
+
+def ppo(
+    env: str, short: int, long: int, rollout: int, minibatch: int, epochs: int, normalize: bool,
+    libraries: tuple[str, ...],
+) -> Case:  # fmt: skip
+    words = ("env.num_envs=8", f"algo.loop.rollout_steps={rollout}", f"algo.epochs={epochs}")
+    words += (f"algo.minibatch_size={minibatch}", f"env.normalize={'both' if normalize else 'none'}")
+    peer: dict[str, object] = {
+        "num_envs": 8, "n_steps": rollout, "batch_size": minibatch, "n_epochs": epochs, "learning_rate": 3e-4,
+        "gamma": 0.99, "gae_lambda": 0.95, "clip_range": 0.2, "max_grad_norm": 0.5, "vf_coef": 0.5,
+        "hidden": [64, 64], "normalize": normalize,
+    }  # fmt: skip
+    return Case("ppo", env, short, long, words, peer, libraries)
+
+
+def dqn(
+    env: str, short: int, long: int, hidden: list[int], capacity: int, frames: int, libraries: tuple[str, ...]
+) -> Case:
+    words = (f"algo.buffer.capacity={capacity}", "algo.loop.batch_size=32", "algo.loop.updates_per_step=0.25")
+    words += ("algo.target_unit=steps", "algo.loop.warmup_steps=1000", f"network.hidden={hidden}".replace(" ", ""))
+    words += ("network=cnn", "algo.buffer.reward_clip=1.0") if frames else ()
+    peer: dict[str, object] = {
+        "learning_rate": 1e-4, "buffer_size": capacity, "learning_starts": 1000, "batch_size": 32, "train_freq": 4,
+        "gradient_steps": 1, "gamma": 0.99, "target_update_interval": 2500, "hidden": hidden, "frames": frames,
+    }  # fmt: skip
+    return Case("dqn", env, short, long, words, peer, libraries)
+
+
+TORCH = ("cleanrl", "tianshou", "torchrl", "skrl")
+CASES = {  # the most important first
+    "sac-HalfCheetah": off_policy("sac", "HalfCheetah-v5", (*OWN, "rlrun-bf16", "sb3", "sbx", *TORCH)),
+    "td3-HalfCheetah": off_policy("td3", "HalfCheetah-v5", (*OWN, "sb3", "sbx", "cleanrl")),
+    "ppo-HalfCheetah": ppo("HalfCheetah-v5", 4096, 16384, 256, 64, 10, True, (*OWN, "sb3", "sbx", *TORCH)),
+    "ppo-HalfCheetah-16k": ppo("HalfCheetah-v5", 16384, 49152, 2048, 512, 10, True, (*OWN, "sb3", "sbx")),
+    "ppo-CartPole": ppo("CartPole-v1", 1024, 24576, 32, 256, 20, False, (*OWN, "sb3", "sbx", "cleanrl")),
+    "dqn-Pong": dqn("ALE/Pong-v5", 1200, 2200, [512], 10_000, 4, (*OWN, "sb3", "sbx", "cleanrl")),
+    "dqn-CartPole": dqn("CartPole-v1", 3000, 12000, [64, 64], 100_000, 0, (*OWN, "sb3", "sbx", "cleanrl")),
+}
+
+
+def drawn(seed: int) -> tuple[str, Case]:
+    """SAC with sizes that nobody chose, and a name that tells them: whether a path was made for the cases above."""
+    dice = random.Random(seed)
+    env, width = dice.choice(("Hopper", "Walker2d", "Ant", "Swimmer")), dice.randrange(128, 449, 32)
+    batch, critics = dice.randrange(96, 385, 32), dice.choice((2, 3, 4))
+    name = f"drawn {seed}: sac-{env}, width {width}, batch {batch}, {critics} critics"
+    return name, off_policy("sac", f"{env}-v5", (*OWN, "sb3", "sbx"), width, batch, critics)

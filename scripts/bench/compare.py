@@ -10,19 +10,25 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.cases import CASES, Case
+from bench.cases import Case
 
-PEERS = {
-    "sb3": ["torch==2.13.0", "stable-baselines3==2.9.2", "gymnasium[mujoco]==1.4.0"],
-    "sbx": ["torch==2.13.0", "sbx-rl==0.28.0", "gymnasium[mujoco]==1.4.0"],
+TORCH, MUJOCO = "torch==2.13.0", "gymnasium[mujoco]==1.4.0"
+ATARI = ("ale-py==0.12.1", "opencv-python-headless==5.0.0.93")
+PEERS: dict[str, tuple[str, ...]] = {  # what is installed for each
+    "sb3": (TORCH, MUJOCO, *ATARI, "stable-baselines3==2.9.2"),
+    "sbx": (TORCH, MUJOCO, *ATARI, "sbx-rl==0.28.0"),
+    "cleanrl": (TORCH, MUJOCO, *ATARI),
+    "tianshou": (TORCH, MUJOCO, "tianshou==2.0.1"),
+    "torchrl": (TORCH, MUJOCO, "torchrl==0.14.1", "tensordict==0.14.3"),
+    "skrl": (TORCH, MUJOCO, "skrl==2.1.1"),
 }
-ADAPTER = Path(__file__).parent / "peers" / "sb3.py"
+SCRIPTS = Path(__file__).parent / "peers"  # one for each, named like it; SBX has SB3's interface
 # A process counts the greatest memory of what it was forked from as its own: so a small one starts what is measured.
 LAUNCHER = """
 import json, resource, subprocess, sys, time
@@ -71,13 +77,16 @@ def command(library: str, case: Case, steps: int, where: Path, run: Path) -> lis
         words += [*OWN[name], f"trainer.threads={threads or 1}"]
         return [sys.executable, "-m", "rlrun", "train", *words]
     python = str(where / name / "bin" / "python")
-    return [python, str(ADAPTER), name, str(steps), threads or "1", json.dumps(asdict(case))]
+    script = SCRIPTS / f"{'sb3' if name == 'sbx' else name}.py"
+    # -P: the script's own folder, where it stands beside namesakes of libraries, is not imported from
+    return [python, "-P", str(script), name, str(steps), threads or "1", json.dumps(asdict(case))]
 
 
 def once(library: str, case: Case, steps: int, where: Path) -> Run:
     with tempfile.TemporaryDirectory() as folder:
         line = [sys.executable, "-c", LAUNCHER, *command(library, case, steps, where, Path(folder) / "run")]
         environment = os.environ | {"OMP_NUM_THREADS": library.partition("@")[2] or "1", "CUDA_VISIBLE_DEVICES": ""}
+        environment["XDG_CONFIG_HOME"] = folder  # rlrun as it comes, without what `doctor --probe` found here
         done = subprocess.run(line, env=environment, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"{library} failed: {done.stderr}")
@@ -92,6 +101,25 @@ def both(library: str, case: Case, where: Path) -> dict[str, float]:
     return {"steps/s": steps / max(wall, 1e-9), "steps/cpu-s": steps / max(cpu, 1e-9), "MiB": long.peak_mib}
 
 
-def timers(case: str, libraries: list[str], where: Path) -> dict[str, Callable[[], dict[str, float]]]:
-    """For every library, what runs it once."""
-    return {library: partial(both, library, CASES[case], where) for library in libraries}
+def timers(case: Case, libraries: Sequence[str], where: Path) -> dict[str, Callable[[], dict[str, float]]]:
+    """For every library, what runs it once. Compilers that keep what they made have made it before."""
+    for library in libraries:
+        if OWN.get(library.partition("@")[0]):
+            once(library, case, case.short, where)
+    return {library: partial(both, library, case, where) for library in libraries}
+
+
+def pieces(where: Path) -> dict[str, Callable[[], dict[str, float]]]:
+    """SB3's pieces by the names of rlrun's, measured by a process that waits between them."""
+    command = [str(where / "sb3" / "bin" / "python"), "-P", str(SCRIPTS / "sb3_pieces.py")]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert process.stdin and process.stdout
+    asked, told = process.stdin, process.stdout
+
+    def ask(name: str) -> dict[str, float]:
+        print(name, file=asked, flush=True)
+        return {"us": float(told.readline())}
+
+    return {name: partial(ask, name) for name in json.loads(told.readline())}

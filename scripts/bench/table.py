@@ -5,6 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from bench.cases import CASES
+from bench.compare import PEERS
+
 HEAD = """\
 # Benchmarks
 
@@ -30,25 +33,45 @@ def figure(record: dict[str, Any]) -> str:
 def text(records: list[dict[str, Any]]) -> str:
     """The page."""
     parts = [HEAD]
-    micro = [record for record in records if record["kind"] == "micro"]
-    if micro:
-        parts.append("## Pieces\n\n| what | us |\n|---|---|\n")
-        parts[-1] += "".join(f"| {record['case']} | {figure(record)} |\n" for record in micro)
-    whole = [record for record in records if record["kind"] == "end_to_end" and record["unit"] == "steps/s"]
-    if whole:
-        peaks = {(r["case"], r["library"]): f"{r['median']:,.0f}" for r in records if r["unit"] == "MiB"}
-        parts.append("## Whole runs\n\n| case | library | steps/s | times as fast as | MiB |\n|---|---|---|---|---|\n")
-        for record in sorted(whole, key=lambda record: record["case"]):
-            case, library = record["case"], record["library"]
-            peers = [r for r in whole if r["case"] == case and not r["library"].startswith("rlrun")]
-            ratios = [f"{r['library']} {record['median'] / r['median']:.2f}" for r in peers]
-            said = ", ".join(ratios) if library.startswith("rlrun") else ""
-            parts[-1] += f"| {case} | {library} | {figure(record)} | {said} | {peaks.get((case, library), '')} |\n"
+    if micro := [record for record in records if record["kind"] == "micro"]:
+        parts.append(pieces(micro))
+    if whole := [record for record in records if record["kind"] == "end_to_end"]:
+        parts.append(runs(whole))
     if records:
         probes = sorted({json.dumps(record["probe"]) for record in records})
         versions = sorted({f"{name} {number}" for record in records for name, number in record["versions"].items()})
-        parts.append(f"## The machine\n\nVersions: {', '.join(versions)}.\n\n" + "".join(f"- {p}\n" for p in probes))
+        pinned = sorted({word for words in PEERS.values() for word in words})
+        parts.append(f"## The machine\n\nVersions: {', '.join(versions)}. Peers: {', '.join(pinned)}.\n\n")
+        parts[-1] += "".join(f"- {probe}\n" for probe in probes)
     return "\n".join(parts)
+
+
+def pieces(micro: list[dict[str, Any]]) -> str:
+    peers = {record["case"]: record for record in micro if record["library"] != "rlrun"}
+    page = "## Pieces\n\n| what | us | SB3 | times as fast |\n|---|---|---|---|\n"
+    for record in micro:
+        if record["library"] == "rlrun":
+            peer = peers.get(record["case"])
+            beside = f"{figure(peer)} | {peer['median'] / record['median']:.1f}" if peer else " | "
+            page += f"| {record['case']} | {figure(record)} | {beside} |\n"
+    return page
+
+
+def runs(whole: list[dict[str, Any]]) -> str:
+    """One row for every case and library; those that nobody measured say so."""
+    speeds = {(r["case"], r["library"]): r for r in whole if r["unit"] == "steps/s"}
+    peaks = {(r["case"], r["library"]): f"{r['median']:,.0f}" for r in whole if r["unit"] == "MiB"}
+    rows = [(name, library) for name, case in CASES.items() for library in case.libraries]
+    page = "## Whole runs\n\n| case | library | steps/s | times as fast as | MiB |\n|---|---|---|---|---|\n"
+    for case, library in [*rows, *(row for row in speeds if row not in rows)]:
+        record = speeds.get((case, library))
+        said = ""
+        if record and library.startswith("rlrun"):
+            peers = [(name, r) for (of, name), r in speeds.items() if of == case and not name.startswith("rlrun")]
+            said = ", ".join(f"{name} {record['median'] / r['median']:.2f}" for name, r in peers)
+        speed = figure(record) if record else "not measured"
+        page += f"| {case} | {library} | {speed} | {said} | {peaks.get((case, library), '')} |\n"
+    return page
 
 
 def write(results: Path, page: Path) -> None:

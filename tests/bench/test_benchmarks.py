@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from bench import compare, table  # noqa: E402
-from bench.cases import CASES  # noqa: E402
+from bench.cases import CASES, drawn  # noqa: E402
 
 from rlrun.bench import measure, pieces  # noqa: E402
 from rlrun.bench.probe import Probe  # noqa: E402
@@ -38,6 +38,7 @@ def test_repeats_are_interleaved_and_the_first_round_warms_up() -> None:
     works = {name: (lambda name=name: (order.append(name), float(len(order)))[1]) for name in "ab"}
     assert measure.interleaved(works, 2) == {"a": [3.0, 5.0], "b": [4.0, 6.0]}
     assert order == ["a", "b"] * 3
+    assert measure.interleaved(works, 1, warm_up=False) == {"a": [7.0], "b": [8.0]}
 
 
 def test_a_call_is_timed_by_the_given_clock() -> None:
@@ -65,12 +66,16 @@ def test_the_table_takes_the_latest_steady_records() -> None:
     lines = [
         one(median=100.0), one(median=50.0, library="sb3"), one(median=200.0), one(median=999.0, noisy=True),
         one(kind="micro", case="act", unit="us", median=7.0), one(unit="MiB", median=512.0),
+        one(kind="micro", case="tick", unit="us", median=8.0),
+        one(kind="micro", case="act", library="sb3", unit="us", median=28.0),
     ]  # fmt: skip
     page = table.text(table.latest(map(json.dumps, lines)))
     assert "| sac-X | rlrun | 200.0 (1.0 to 3.0) | sb3 4.00 | 512 |" in page
     assert "| sac-X | sb3 | 50.0 (1.0 to 3.0) |  |  |" in page
-    assert "| act | 7.0 (1.0 to 3.0) |" in page
+    assert "| act | 7.0 (1.0 to 3.0) | 28.0 (1.0 to 3.0) | 4.0 |" in page
+    assert "| tick | 8.0 (1.0 to 3.0) |  |  |" in page
     assert "999" not in page
+    assert "| dqn-Pong | cleanrl | not measured |  |  |" in page, "what nobody measured is not passed over"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -84,6 +89,27 @@ def test_every_case_is_a_run_that_rlrun_accepts(name: str) -> None:
     words = compare.command("rlrun-bf16@2", case, 10, Path("peers"), Path("run"))[4:]
     trainer = run_config(jobs(words)[0].values).trainer
     assert (trainer.engine, trainer.precision, trainer.threads) == ("compile", "bf16", 2)
+
+
+def test_every_library_of_a_case_can_be_set_up_and_has_a_script() -> None:
+    for case in CASES.values():
+        for library in case.libraries:
+            assert library in compare.OWN or library in compare.PEERS
+            words = compare.command(library, case, 10, Path("peers"), Path("run"))
+            assert library in compare.OWN or Path(words[2]).is_file()
+
+
+def test_a_drawn_case_is_told_by_its_seed() -> None:
+    name, case = drawn(7)
+    assert drawn(7) == (name, case)
+    assert len({drawn(seed)[0] for seed in range(20)}) == 20
+    words = compare.command("rlrun", case, 10, Path("peers"), Path("run"))[4:]
+    config = run_config(jobs(words)[0].values)
+    width, critics = config.network["hidden"][0], config.algo["members"]
+    assert (
+        name == f"drawn 7: sac-{config.env.id[:-3]}, width {width}, batch {case.peer['batch_size']}, {critics} critics"
+    )
+    assert (case.peer["hidden"], case.peer["critics"]) == ([width, width], critics)
 
 
 def test_every_piece_is_one_that_can_be_measured() -> None:

@@ -64,26 +64,29 @@ def microseconds(work: Callable[[], object], seconds: float, clock: Callable[[],
     return (clock() - began) / count * 1e6
 
 
-def interleaved(works: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
-    """Each measured in turn, again and again, so that a slow minute hits all of them; a first round only warms up."""
+def interleaved(works: Mapping[str, Callable[[], T]], repeats: int, warm_up: bool = True) -> dict[str, list[T]]:
+    """Each measured in turn, again and again, so that a slow minute hits all of them. `warm_up`: after a round that
+    counts nothing."""
     values: dict[str, list[T]] = {name: [] for name in works}
-    for round in range(repeats + 1):
+    for round in range(repeats + warm_up):
         for name, work in works.items():
             value = work()
-            if round:
+            if round >= warm_up:
                 values[name].append(value)
     return values
 
 
 def measure(
-    kind: str, works: Mapping[str, Callable[[], Figures]], case: str, repeats: int, results: Path | None
-) -> None:
-    """Measure, print and keep. `case`: of whole runs, whose works are libraries; pieces are cases themselves."""
+    kind: str, works: Mapping[str, Callable[[], Figures]], case: str, repeats: int, results: Path | None,
+    library: str = "rlrun", warm_up: bool = True,
+) -> None:  # fmt: skip
+    """Measure, print and keep. `case`: of whole runs, whose works are libraries; pieces are cases themselves, of one
+    library."""
     probes = [Probe.take()]
-    found = interleaved(works, repeats)
+    found = interleaved(works, repeats, warm_up)
     probes.append(Probe.take())
     made = [
-        record(kind, case or name, name if case else "rlrun", unit, [each[unit] for each in rounds], versions(), probes)
+        record(kind, case or name, name if case else library, unit, [each[unit] for each in rounds], versions(), probes)
         for name, rounds in found.items()
         for unit in rounds[0]
     ]
