@@ -37,7 +37,6 @@ LAGRANGIAN = ("sac_lagrangian", "ppo_lagrangian")
 OWN_ENVS = dict.fromkeys(MULTI_ARMED, "BernoulliBandit") | dict.fromkeys(CONTEXTUAL, "LinearBandit")
 OWN_ENVS |= dict.fromkeys(LAGRANGIAN, "PointRun")
 OWN_ENVS |= {"bc": "Pendulum"}
-OWN_ENVS["bc"] = "Pendulum"
 
 # Taken where an algorithm has the key. Learning is fast so that what differs shows after few updates.
 SMALL: Values = {

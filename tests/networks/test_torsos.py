@@ -8,6 +8,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from rlrun import registry
 from rlrun.errors import ConfigError
@@ -178,3 +179,18 @@ def test_the_deviation_of_a_squashed_gaussian_is_kept_in_bounds() -> None:
         assert policy(torch.zeros(1, 3)).log_std.item() == 2
         policy.output.bias.copy_(torch.tensor([0.0, -50.0]))
         assert policy(torch.zeros(1, 3)).log_std.item() == -20
+
+
+@pytest.mark.parametrize(("name", "obs"), [("mlp", VECTOR), ("cnn", IMAGE)])
+@pytest.mark.parametrize("asked", [slice(1), slice(1, 3), torch.tensor([2, 0])])
+def test_some_members_say_what_they_say_among_all(name: str, obs: Space, asked: slice | Tensor) -> None:
+    """Convolutions cannot be taken apart, so that all of them answer."""
+    head = Value(torso(name, [obs, ACTION], members=3), 3)
+    inputs = [torch.as_tensor(np.stack([space.sample() for _ in range(5)])) for space in (obs, ACTION)]
+    theirs = head(*inputs)[asked]
+    with FlopCounterMode(display=False) as counted:
+        torch.testing.assert_close(head.ask(asked, *inputs), theirs)
+    with FlopCounterMode(display=False) as all_of_them:
+        head(*inputs)
+    share = len(theirs) / 3 if name == "mlp" else 1
+    assert counted.get_total_flops() == share * all_of_them.get_total_flops()

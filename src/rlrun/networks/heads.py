@@ -24,6 +24,13 @@ class Head(nn.Module):
     def forward(self, *inputs: Any) -> Tensor:
         return self.output(self.torso(*inputs))
 
+    def ask(self, members: Tensor | slice, *inputs: Any) -> Tensor:
+        """What these of the members say. The others are not computed, but where members share a part."""
+        if any(param.dim() != 3 for param in self.parameters()):  # convolutions or a memory, not [members, in, out]
+            return self(*inputs)[members]
+        theirs = {name: param[members] for name, param in self.named_parameters()}
+        return torch.func.functional_call(self, theirs, inputs)
+
 
 class ActionValues(Head):
     """`size` numbers about the return of every action: [batch, actions, size]."""

@@ -4,6 +4,7 @@ SAC whose critics have a value for every action, so that expectations over the p
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from gymnasium.spaces import Discrete
@@ -41,7 +42,7 @@ class DiscreteSAC(SAC):
         """[members, batch, actions], or [members, batch, actions, columns]."""
         return q if self.columns == 1 else q.unflatten(-1, (-1, self.columns))
 
-    def evaluate(self, obs: Any, critic: nn.Module, noise: Tensor, over: Join) -> tuple[Tensor, Tensor]:
+    def evaluate(self, obs: Any, critic: Callable[..., Tensor], noise: Tensor, over: Join) -> tuple[Tensor, Tensor]:
         dist = self.actor(obs)
         value, probability = over(self.each(critic(obs))), dist.logits.softmax(-1)
         return (value * (probability if self.columns == 1 else probability.unsqueeze(-1))).sum(1), -dist.entropy()

@@ -6,6 +6,8 @@ arXiv 2101.05982), whose actor follows the mean of all and is updated every `pol
 Of a reward vector every component has a value of its own, and so has the entropy; the actor weighs them.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -102,9 +104,8 @@ class SAC(Agent):
     def update_critic(self, batch: Batch, noise: Tensor, subset: Tensor | None = None) -> Metrics:
         weights = batch.get("reward_weights")
         with torch.no_grad():
-            asked = slice(None) if subset is None else subset
-            least = signed(lambda q: q[asked].amin(0), weights)
-            next_value, log_prob = self.evaluate(batch["next_obs"], self.target_critic, noise, least)
+            asked = self.target_critic if subset is None else partial(self.target_critic.module.ask, subset)
+            next_value, log_prob = self.evaluate(batch["next_obs"], asked, noise, signed(JOINS["min"], weights))
             soft_value = next_value - in_last(self.temperature * log_prob, weights)
             target = td_target(batch["reward"], batch["discount"], soft_value)
         q = self.q(batch)
@@ -134,7 +135,7 @@ class SAC(Agent):
         """What every critic says of the actions that were taken: [members, batch], or [members, batch, columns]."""
         return self.critic(batch["obs"], batch["action"])
 
-    def evaluate(self, obs: Any, critic: nn.Module, noise: Tensor, over: Join) -> tuple[Tensor, Tensor]:
+    def evaluate(self, obs: Any, critic: Callable[..., Tensor], noise: Tensor, over: Join) -> tuple[Tensor, Tensor]:
         """The value of what the policy would do, joined over the members, [batch] or [batch, columns], and its
         log-probability [batch]."""
         action, log_prob = self.actor(obs).sample(noise)

@@ -93,7 +93,7 @@ class TD3(Agent):
 
     @kernel
     def update_actor(self, batch: Batch) -> Metrics:
-        value = self.critic(batch["obs"], self.actor(batch["obs"]))[0]
+        value = self.critic.ask(slice(1), batch["obs"], self.actor(batch["obs"]))[0]
         loss = -weighted_mean(total(value, batch.get("reward_weights")), batch["weight"])
         self.actor_optim.step(loss)
         return {"actor": loss.detach()}
