@@ -10,7 +10,7 @@ import torch
 from toys import toy
 
 from rlrun.agents.evolution.openai_es import shaped
-from rlrun.agents.evolution.policy import directions
+from rlrun.agents.evolution.policy import at_right_angles, directions
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
@@ -217,11 +217,40 @@ def test_shaping() -> None:
 
 @pytest.mark.parametrize("population", [4, 5])
 def test_antithetic_directions_come_in_pairs(population: int) -> None:
-    drawn = directions(Stream(0, "x"), population, 3, antithetic=True)
+    drawn = directions(Stream(0, "x"), population, 3, antithetic=True, orthogonal=False)
     assert drawn.shape == (population, 3)
     pairs = population // 2
     assert torch.equal(drawn[:pairs], -drawn[(population + 1) // 2 :][:pairs])
-    assert len(directions(Stream(0, "x"), population, 3, antithetic=False).unique(dim=0)) == population
+    alone = directions(Stream(0, "x"), population, 3, antithetic=False, orthogonal=False)
+    assert len(alone.unique(dim=0)) == population
+
+
+def test_directions_turn_to_right_angles_and_keep_their_lengths() -> None:
+    """(5, 0) less its part along (3, 4) is (16, -12) / 5; as long as before: (4, -3)."""
+    turned = at_right_angles(torch.tensor([[3.0, 4.0], [5.0, 0.0]]))
+    torch.testing.assert_close(turned, torch.tensor([[3.0, 4.0], [4.0, -3.0]]))
+    torch.testing.assert_close(at_right_angles(torch.tensor([[-2.0]])), torch.tensor([[-2.0]]))
+
+
+def test_orthogonal_directions_are_so_as_many_as_there_are_parameters() -> None:
+    free = directions(Stream(0, "x"), 7, 3, antithetic=False, orthogonal=False)
+    drawn = directions(Stream(0, "x"), 7, 3, antithetic=False, orthogonal=True)
+    torch.testing.assert_close(drawn.norm(dim=1), free.norm(dim=1))
+    angles = drawn @ drawn.T
+    for rows in (slice(0, 3), slice(3, 6)):
+        torch.testing.assert_close(angles[rows, rows], angles.diagonal()[rows].diag())
+    assert angles[0, 3].abs() > 1e-3, "the next ones are drawn anew"
+    both = directions(Stream(0, "x"), 14, 3, antithetic=True, orthogonal=True)
+    assert torch.equal(both, torch.cat([drawn, -drawn]))
+
+
+def test_each_orthogonal_direction_by_itself_is_standard_normal() -> None:
+    stream = Stream(0, "x")
+    drawn = torch.stack([directions(stream, 3, 3, antithetic=False, orthogonal=True) for _ in range(10_000)])
+    for row in drawn.unbind(1):
+        torch.testing.assert_close(row.mean(0), torch.zeros(3), rtol=0, atol=0.04)
+        torch.testing.assert_close(row.T.cov(), torch.eye(3), rtol=0, atol=0.06)
+        assert row.pow(4).mean().item() == pytest.approx(3.0, abs=0.15)
 
 
 def test_nop_plays_at_random(build: Build) -> None:

@@ -14,6 +14,10 @@ from rlrun.core.loop import Loop
 # start and step size.
 CMAES = {("Sphere", 10, 10): 1490, ("Rosenbrock", 5, 8): 1860, ("Ellipsoid", 10, 10): 4170}
 
+# Function, its dimension, step size -> the median of thirty runs of the package with its usual population (8 in 5
+# dimensions, 10 in 10). On Rosenbrock from 1.0 six of the thirty end in the function's other minimum.
+USUAL = {("Sphere", 10, 1.0): 1475, ("Rosenbrock", 5, 0.3): 1736, ("Rosenbrock", 5, 1.0): 1796}
+
 
 def evaluations(build: Callable[..., Loop], values: dict[str, Any], dim: int, **more: Any) -> int:
     loop = build(put(values, {"env.kwargs": {"dim": dim}, **more}))
@@ -37,15 +41,15 @@ def test_cma_es_needs_no_more_than_half_as_many_again_as_the_package(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", [task for task in CMAES if task[0] != "Ellipsoid"])
+@pytest.mark.parametrize("task", USUAL)
 def test_cem_needs_no_more_than_half_as_many_again_as_the_package(
-    task: tuple[str, int, int], build: Callable[..., Loop]
+    task: tuple[str, int, float], build: Callable[..., Loop]
 ) -> None:
-    """With its presets, but for the size of the valley; on Rosenbrock from a deviation of 0.3, where the figure of the
-    package is from 1.0 (from 0.3 it needs 1,672). No step size to steer: the ellipsoid is beyond it."""
-    env, dim, _ = task
-    fewer = ["algo.population=12", "algo.covariance_rate=0.2", "env.num_envs=12"] if env == "Rosenbrock" else []
-    values = jobs(["algo=cem", f"env={env}", *fewer])[0].values
-    ours = [evaluations(build, values, dim, seed=seed) for seed in range(9)]
-    print(env, ours)
-    assert statistics.median(ours) <= 1.5 * CMAES[task]
+    """With its presets, but for the size of the valley. No step size to steer: the ellipsoid is beyond it."""
+    env, dim, init_std = task
+    fewer = ["algo.population=10", "algo.covariance_rate=0.2", "env.num_envs=10"] if env == "Rosenbrock" else []
+    values = jobs(["algo=cem", f"env={env}", f"algo.init_std={init_std}", *fewer])[0].values
+    ours = [evaluations(build, values, dim, seed=seed) for seed in range(1000, 1015)]
+    print(task, ours)
+    assert statistics.median(ours) <= 1.5 * USUAL[task]
+    assert max(ours) < 20_000, "each of them ends"

@@ -37,6 +37,7 @@ class CEM(Agent):
         extra_std: NonNegativeFloat
         extra_decay_time: PositiveInt
         antithetic: bool
+        orthogonal: bool
 
     mean: Tensor
     weights: Tensor
@@ -63,7 +64,8 @@ class CEM(Agent):
 
     def ask(self) -> Tensor:
         """Parameter vectors to try, [population, P]."""
-        noise = directions(self.noise, self.cfg.population, self.policy.size, self.cfg.antithetic)
+        cfg = self.cfg
+        noise = directions(self.noise, cfg.population, self.policy.size, cfg.antithetic, cfg.orthogonal)
         return self.mean + self.covariance.spread(noise, self.extra_var)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:

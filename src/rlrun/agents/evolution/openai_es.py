@@ -29,6 +29,7 @@ class OpenAIES(Agent):
         learning_rate: PositiveFloat
         weight_decay: NonNegativeFloat
         antithetic: bool
+        orthogonal: bool
         shaping: Literal["ranks", "standardise", "none"]
 
     def __init__(self, cfg, spec, parts):
@@ -45,8 +46,9 @@ class OpenAIES(Agent):
     @torch.no_grad()
     def ask(self) -> Tensor:
         """Parameter vectors to try, [population, P]."""
-        noise = directions(self.noise, self.cfg.population, self.policy.size, self.cfg.antithetic)
-        return self.mean + self.cfg.std * noise
+        cfg = self.cfg
+        noise = directions(self.noise, cfg.population, self.policy.size, cfg.antithetic, cfg.orthogonal)
+        return self.mean + cfg.std * noise
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         """params [population, P] and their fitness [population]."""

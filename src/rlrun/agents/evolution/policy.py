@@ -32,9 +32,19 @@ class StackedPolicy(Stacked):
         return torch.tanh(out) if self.bounded else out
 
 
-def directions(stream: Stream, population: int, size: int, antithetic: bool) -> Tensor:
-    """Standard normal [population, size]; antithetic: the second half is the first one mirrored."""
-    if not antithetic:
-        return stream.normal(population, size)
-    drawn = stream.normal((population + 1) // 2, size)
-    return torch.cat([drawn, -drawn])[:population]
+def directions(stream: Stream, population: int, size: int, antithetic: bool, orthogonal: bool) -> Tensor:
+    """Standard normal [population, size], each row by itself.
+
+    Orthogonal: as many rows as there are columns at right angles to each other, then the next (arXiv 1804.02395).
+    Antithetic: the second half is the first one mirrored.
+    """
+    drawn = stream.normal((population + 1) // 2 if antithetic else population, size)
+    if orthogonal:
+        drawn = torch.cat([at_right_angles(rows) for rows in drawn.split(size)])
+    return torch.cat([drawn, -drawn])[:population] if antithetic else drawn
+
+
+def at_right_angles(rows: Tensor) -> Tensor:
+    """Rows [n, P], n <= P: each turns away from those before it and keeps its length, the first stays."""
+    q, r = torch.linalg.qr(rows.T)
+    return (q * r.diagonal().sign() * torch.linalg.vector_norm(rows, dim=1)).T
