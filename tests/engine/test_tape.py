@@ -121,6 +121,28 @@ def test_a_view_that_is_written_to_later_is_not_overwritten_early() -> None:
         assert same(flat(replayed(x)), flat(kernel(x)))
 
 
+def test_what_was_computed_before_is_not_computed_again() -> None:
+    state = torch.zeros(3)
+
+    def kernel(x: Tensor) -> list[Tensor]:
+        once, again = x.exp().sum(), x.exp().sum()
+        first, second = torch.zeros(3), torch.zeros(3)  # two memories, for one of them is written to
+        before = state * 2
+        state.add_(x)
+        first.add_(x)
+        return [once + again, first, second, before, state * 2]
+
+    replayed = Taped(kernel)
+    for _ in range(4):
+        x, kept = torch.randn(3), state.clone()
+        wanted = flat(kernel(x))
+        state.copy_(kept)
+        assert same(flat(replayed(x)), wanted)
+    (script,) = replayed.tapes.values()
+    functions = [value for name, value in script.__globals__.items() if name[0] == "f"]
+    assert (functions.count(torch.exp), functions.count(torch.mul)) == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("kernel", "reason"),
     [

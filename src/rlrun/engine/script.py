@@ -1,6 +1,7 @@
 """Recorded operations, written out as one Python function that makes the same calls with less around them.
 
-What falls away: tensors that are only renamed, views of memory that never moves, results nobody reads. What is saved:
+What falls away: tensors that are only renamed, views of memory that never moves, results nobody reads, and what an
+earlier call computed of the same numbers. What is saved:
 pointwise results go where an argument lay that is needed no more. Matrix products are left alone: where their memory
 begins can change a bit.
 """
@@ -21,6 +22,9 @@ class Call:
         self.op, self.args, self.kwargs, self.out = op, args, kwargs, out
         self.given, self.results = leaves((args, kwargs)), leaves(out)
         self.changes: bool = op._schema.is_mutable
+        named = zip((argument.name for argument in op._schema.arguments), args, strict=False)
+        values = dict(named) | kwargs
+        self.changed = leaves([values.get(argument.name) for argument in op._schema.arguments if argument.is_write])
 
     @property
     def renames(self) -> bool:
@@ -56,6 +60,8 @@ class Script:
         self.parameters = [f"x{index}" for index in range(len(inputs))]
         self.names = {id(tensor): name for tensor, name in zip(inputs, self.parameters, strict=True)}
         self.space: dict[str, Any] = {"no_grad": torch.no_grad}
+        self.changed = {memory(tensor) for call in calls for tensor in call.changed}
+        self.known: dict[Any, Call] = {}  # by what they compute
         self.calls = self._needed(self._own())
 
     def compile(self) -> Callable[..., Any]:
@@ -95,11 +101,29 @@ class Script:
             elif call.op.is_view and all(map(self._is_constant, call.given)):
                 for result, value in zip(new, leaves(call.op(*self._values(call.args), **call.kwargs)), strict=True):
                     self._constant(result, value)
+            elif earlier := self._earlier(call):
+                for result, same in zip(call.results, earlier.results, strict=True):
+                    self.names[id(result)] = self.names[id(same)]
             else:
                 for result in new:
                     self.names[id(result)], index = f"v{index}", index + 1
                 own.append(call)
         return own
+
+    def _earlier(self, call: Call) -> Call | None:
+        """A call before this one that computed the same, where none of their memory ever changes."""
+
+        def spelled(tree: Any) -> Any:
+            if isinstance(tree, Tensor):
+                return self.names[id(tree)]
+            return tuple(map(spelled, tree)) if isinstance(tree, tuple | list) else repr(tree)
+
+        drawn = torch.Tag.nondeterministic_seeded in call.op.tags
+        if drawn or not self.changed.isdisjoint(map(memory, (*call.given, *call.results))):
+            return None
+        key = call.op, spelled(call.args), *((name, spelled(value)) for name, value in call.kwargs.items())
+        earlier = self.known.setdefault(key, call)
+        return None if earlier is call else earlier
 
     def _values(self, tree: Any) -> Any:
         """Arguments with the constants that tensors stand for."""
