@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor
@@ -57,8 +58,11 @@ class Packing:
 
     def pack(self, values: Batch, out: Tensor) -> None:
         """Write fields [n, *shape] into rows out [n, width]."""
-        parts = (values[name] for name in self.fields)
-        torch.cat([part if part.dim() == 2 else part.reshape(len(out), -1) for part in parts], 1, out=out)
+        if out.device.type == "cpu":  # NumPy takes half of torch's time for so few numbers
+            parts = [values[name].numpy().reshape(len(out), -1) for name in self.fields]
+            np.concatenate(parts, 1, out=out.numpy(), casting="unsafe")
+        else:
+            torch.cat([values[name].reshape(len(out), -1) for name in self.fields], 1, out=out)
 
     def unpack(self, rows: Tensor) -> Batch:
         """Rows [batch, width] to fields [batch, *shape]; float vectors are views."""
