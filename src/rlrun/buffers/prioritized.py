@@ -57,7 +57,7 @@ class Prioritized(Replay):
         if len(error) > len(batch["index"]):
             error = of_sequences(error.view(-1, len(batch["index"])), batch["weight"].view(-1, len(batch["index"])))
         priority = (error + self.cfg.epsilon) ** self.cfg.alpha
-        self.tree.set(batch["index"] % (self.ring.capacity * self.spec.num_envs), priority)
+        self.tree.set(self._place(batch["index"]), priority)
         self.highest.copy_(torch.maximum(self.highest, priority.max()))
 
     def clear(self) -> None:
@@ -68,11 +68,13 @@ class Prioritized(Replay):
 
     def places(self, row: int) -> torch.Tensor:
         """Leaves of all environments of one absolute row."""
-        envs = self.spec.num_envs
-        return (row % self.ring.capacity) * envs + torch.arange(envs, device=self.device)
+        first = (row % self.ring.capacity) * self.spec.num_envs
+        return torch.arange(first, first + self.spec.num_envs, device=self.device)
 
     def number(self, place: torch.Tensor) -> torch.Tensor:
         """The absolute number, row * num_envs + env, of what lies at a place now."""
+        if self.ring.first == 0:
+            return place
         size = self.ring.capacity * self.spec.num_envs
         newest = self.ring.total * self.spec.num_envs  # one past
         return newest - 1 - (newest - 1 - place) % size
