@@ -14,10 +14,10 @@ from toys import put, toy, train
 from rlrun import registry
 from rlrun.addons.memory import Remember
 from rlrun.agents.value.dqn import DQN
-from rlrun.buffers.prioritized import of_sequences
 from rlrun.buffers.replay import Replay, Targets
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
+from rlrun.functional.priorities import of_sequences
 from rlrun.networks.heads import Head
 from rlrun.networks.recurrent import Lstm, Memory
 from rlrun.types import MASK, Spec, Step

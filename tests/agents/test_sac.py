@@ -8,6 +8,7 @@ import torch
 from toys import toy, train
 
 from rlrun.core.loop import Loop
+from rlrun.types import Context
 
 Build = Callable[..., Loop]
 
@@ -57,3 +58,29 @@ def test_targets_move_every_so_many_updates(build: Build) -> None:
         before = target.clone()
         train(loop, updates)
         assert torch.equal(before, target) == (updates % 3 != 0)
+
+
+def taught_to_rest(build: Build, **changes: Any) -> Any:
+    """What 600 updates make of one state where action a earns -a^2 / 2 and nothing follows."""
+    rates = {f"algo.{name}_learning_rate": 3e-3 for name in ("actor", "critic")}
+    fast = {"network.hidden": [32], "algo.temperature": 0.04, "algo.temperature_learning_rate": 0.01}
+    agent: Any = build(toy("sac", **rates | fast | changes)).agent
+    draw, obs = torch.Generator().manual_seed(0), torch.zeros(128, 3)
+    for i in range(600):
+        action = 2 * torch.rand(128, 1, generator=draw) - 1
+        batch = {"obs": obs, "next_obs": obs, "action": action, "reward": -0.5 * action[:, 0] ** 2}
+        agent.update(batch | {"discount": torch.zeros(128), "weight": torch.ones(128)}, Context(i, i, 0.0))
+    return agent
+
+
+def test_the_policy_is_as_wide_as_the_temperature_makes_it_worth(build: Build) -> None:
+    """exp(-a^2 / 2 alpha) is normal with deviation sqrt(alpha); tanh hardly bends it there."""
+    dist = taught_to_rest(build, **{"algo.learn_temperature": False}).dist(torch.zeros(1, 3), {})
+    assert dist.log_std.exp().item() == pytest.approx(0.2, rel=0.1)
+    assert abs(dist.mean.item()) < 0.05
+
+
+def test_a_learned_temperature_holds_the_entropy_at_its_target(build: Build) -> None:
+    dist = taught_to_rest(build, **{"algo.target_entropy": -0.5}).dist(torch.zeros(4000, 3), {})
+    _, log_prob = dist.sample(torch.randn(4000, 1))
+    assert -log_prob.mean().item() == pytest.approx(-0.5, abs=0.1)

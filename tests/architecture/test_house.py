@@ -21,7 +21,9 @@ YAML = sorted((HOUSE / "conf").glob("**/*.yaml"))
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "functional": ("functional",),
     "networks": ("networks", "functional", "config.schema", "registry", "types", "errors"),
-    "buffers": ("buffers", "core.random", "networks.inputs", "config.schema", "registry", "types", "errors"),
+    "buffers": (
+        "buffers", "core.random", "functional", "networks.inputs", "config.schema", "registry", "types", "errors",
+    ),
     "agents": (
         "agents", "core.agent", "core.state", "core.schedule", "core.random", "functional", "networks",
         "buffers.rollout", "config.schema", "registry", "types", "errors",

@@ -63,9 +63,12 @@ def test_gae_does_not_bootstrap_past_a_termination_but_does_past_a_cut() -> None
     assert cut.tolist() == [6 + 0.5 * 6, 6, 6]
 
 
+SHAPES = pytest.mark.parametrize(("time", "envs"), [(1, 1), (1, 4), (2, 3), (23, 1), (37, 5)])
+
+
+@SHAPES
 @pytest.mark.parametrize("gae_lambda", [0.0, 0.95, 1.0])
-def test_gae_equals_the_slow_loop_over_many_episodes(gae_lambda: float) -> None:
-    time, envs = 37, 5
+def test_gae_equals_the_slow_loop_over_many_episodes(time: int, envs: int, gae_lambda: float) -> None:
     r, v, v_next = torch.randn(3, time, envs)
     terminated = torch.rand(time, envs) < 0.15
     done = terminated | (torch.rand(time, envs) < 0.15)
@@ -87,9 +90,6 @@ def episodes(time: int, envs: int) -> tuple[Tensor, ...]:
     done = terminated | (torch.rand(time, envs) < 0.15)
     v_t[:-1] = torch.where(done[:-1], v_t[:-1], v_tm1[1:])
     return r, v_tm1, v_t, terminated, done
-
-
-SHAPES = pytest.mark.parametrize(("time", "envs"), [(1, 1), (1, 4), (2, 3), (23, 1), (37, 5)])
 
 
 def slow_n_step(r: Tensor, v: Tensor, terminated: Tensor, done: Tensor, gamma: float, n: int) -> Tensor:

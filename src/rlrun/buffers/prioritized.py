@@ -7,10 +7,9 @@ import torch
 from rlrun.buffers.replay import Replay
 from rlrun.buffers.sum_tree import SumTree
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, config
+from rlrun.functional.priorities import importance_weight, of_sequences, priority
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics, Step
-
-LARGEST = 0.9  # share of a sequence's largest error in its priority; the rest is their mean (R2D2, sec. 2.3)
 
 
 @register("buffer", "prioritized")
@@ -45,9 +44,9 @@ class Prioritized(Replay):
         place = self.tree.sample(self.stream.uniform(size))
         probability = self.tree.get(place) / self.tree.total
         beta = self.cfg.beta + (self.cfg.beta_final - self.cfg.beta) * progress
-        correction = (len(self) * probability) ** -beta
+        correction = importance_weight(probability, len(self), beta)
         batch = self.read(self.number(place))
-        batch["weight"] = batch["weight"] * (correction / correction.max()).to(batch["weight"].dtype)
+        batch["weight"] = batch["weight"] * correction.to(batch["weight"].dtype)
         return batch
 
     def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, torch.Tensor]) -> None:
@@ -56,9 +55,9 @@ class Prioritized(Replay):
         error = out[1].abs().to(torch.float64)
         if len(error) > len(batch["index"]):
             error = of_sequences(error.view(-1, len(batch["index"])), batch["weight"].view(-1, len(batch["index"])))
-        priority = (error + self.cfg.epsilon) ** self.cfg.alpha
-        self.tree.set(self._place(batch["index"]), priority)
-        self.highest.copy_(torch.maximum(self.highest, priority.max()))
+        found = priority(error, self.cfg.alpha, self.cfg.epsilon)
+        self.tree.set(self._place(batch["index"]), found)
+        self.highest.copy_(torch.maximum(self.highest, found.max()))
 
     def clear(self) -> None:
         super().clear()
@@ -82,11 +81,3 @@ class Prioritized(Replay):
     def read_weight(self, row: int) -> torch.Tensor:
         """Of all environments of one row: 0 where it is no transition."""
         return self.ring.memory["rows"][row % self.ring.capacity][:, self.packing.slices["weight"].start]
-
-
-def of_sequences(error: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """One error for each sequence, of steps that count; both [time, batch] -> [batch]."""
-    there = (weight > 0).to(error.dtype)
-    error = error * there
-    mean = error.sum(0) / there.sum(0).clamp(min=1)
-    return LARGEST * error.amax(0) + (1 - LARGEST) * mean

@@ -21,7 +21,7 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
 from rlrun.functional.distributions import SquashedNormal
 from rlrun.functional.losses import average, ensemble_mse, weighted_mean
-from rlrun.functional.returns import td_target
+from rlrun.functional.targets import soft_td_target
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
@@ -106,8 +106,8 @@ class SAC(Agent):
         with torch.no_grad():
             asked = self.target_critic if subset is None else partial(self.target_critic.module.ask, subset)
             next_value, log_prob = self.evaluate(batch["next_obs"], asked, noise, signed(JOINS["min"], weights))
-            soft_value = next_value - in_last(self.temperature * log_prob, weights)
-            target = td_target(batch["reward"], batch["discount"], soft_value)
+            log_prob = in_last(log_prob, weights)
+            target = soft_td_target(batch["reward"], batch["discount"], next_value, log_prob, self.temperature)
         q = self.q(batch)
         loss = ensemble_mse(q, target, batch["weight"])
         self.critic_optim.step(loss)

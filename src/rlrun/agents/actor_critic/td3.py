@@ -16,6 +16,7 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import ensemble_mse, weighted_mean
 from rlrun.functional.returns import td_target
+from rlrun.functional.targets import smoothed
 from rlrun.networks.heads import DeterministicPolicy, Value
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
@@ -81,8 +82,8 @@ class TD3(Agent):
     @kernel
     def update_critic(self, batch: Batch, noise: Tensor) -> Metrics:
         with torch.no_grad():
-            noise = (self.cfg.target_noise * noise).clamp(-self.cfg.target_noise_clip, self.cfg.target_noise_clip)
-            next_action = (self.target_actor(batch["next_obs"]) + noise).clamp(-1, 1)
+            next_action = self.target_actor(batch["next_obs"])
+            next_action = smoothed(next_action, noise, self.cfg.target_noise, self.cfg.target_noise_clip)
             least = signed(lambda q: q.amin(0), batch.get("reward_weights"))
             next_value = least(self.target_critic(batch["next_obs"], next_action))
             target = td_target(batch["reward"], batch["discount"], next_value)
