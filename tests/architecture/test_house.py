@@ -5,6 +5,7 @@ import io
 import subprocess
 import sys
 import tokenize
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,6 +140,29 @@ def test_files_keep_to_their_budget(limit: tuple[str, int]) -> None:
     room, most = limit
     longer = {str(short) for short, path in files(room).items() if len(path.read_text().splitlines()) > most}
     assert longer == {name for name in LONGER_FILES if name.startswith(room)}
+
+
+def code(path: Path) -> list[str]:
+    """Its lines without imports, docstrings, comments and indentation."""
+    tree = ast.parse(path.read_text())
+    away = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    away += [node.body[0] for node in ast.walk(tree) if isinstance(node, documented) and ast.get_docstring(node)]
+    skipped = {number for node in away for number in range(node.lineno, (node.end_lineno or 0) + 1)}
+    lines = enumerate(map(str.strip, path.read_text().splitlines()), 1)
+    return [line for number, line in lines if line and number not in skipped and not line.startswith("#")]
+
+
+def test_agents_do_not_repeat_each_other() -> None:
+    """Less than a tenth of their lines are among three in a row that another file has too."""
+    texts = {path: code(path) for path in files("agents/").values()}
+    threes = {path: [*zip(text, text[1:], text[2:], strict=False)] for path, text in texts.items()}
+    homes = Counter(three for own in threes.values() for three in set(own))
+    repeated = sum(
+        len({place + i for place, three in enumerate(own) if homes[three] > 1 for i in range(3)})
+        for own in threes.values()
+    )
+    assert 0 < repeated < 0.1 * sum(map(len, texts.values()))
 
 
 def test_functions_keep_to_their_budget() -> None:
