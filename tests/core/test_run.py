@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from toys import equal, toy, train, weights
+from safetensors.torch import save_file
+from toys import equal, put, toy, train, weights
 
 from rlrun.config.schema import run_config
 from rlrun.core.assemble import build_loop
@@ -60,6 +61,56 @@ def test_a_run_may_start_from_some_modules_of_another(build: Build, tmp_path: Pa
     for part in ("acter", "actor_optim"):
         with pytest.raises(ConfigError, match=rf"the agent has no {part} \(it has: actor, critic, target_critic\)"):
             warm_start(path, fresh, [part])
+
+
+def test_weights_may_come_from_a_file_by_their_names(build: Build, tmp_path: Path) -> None:
+    """Of a snapshot, or written by anyone."""
+    trained = train(build(toy("sac")), 2)
+    path = saved(trained, tmp_path / "run") / "snapshots" / step_name(trained.steps) / "agent.safetensors"
+    fresh = build(toy("sac", seed=9))
+    warm_start(path, fresh)
+    assert equal(weights(fresh), weights(trained))
+    own = {name: torch.full_like(param, 0.5) for name, param in fresh.agent.actor.named_parameters()}
+    save_file({f"agent.actor.{name}": value for name, value in own.items()}, tmp_path / "own.safetensors")
+    warm_start(tmp_path / "own.safetensors", fresh, ["actor"])
+    assert equal(dict(fresh.agent.actor.named_parameters()), own)
+    assert equal(dict(fresh.agent.critic.named_parameters()), dict(trained.agent.critic.named_parameters()))
+
+
+def test_a_part_may_start_as_one_of_another_name(build: Build, tmp_path: Path) -> None:
+    """Particles from a learner of their kind, a learner from a particle, and a policy alone."""
+    like = {f"algo.{key}": value for key, value in toy("svpg")["algo"]["particle"].items()}
+    plain, swarm = train(build(put(toy("a2c"), like)), 2), train(build(toy("svpg", seed=5)), 2)
+    source, sources = saved(plain, tmp_path / "plain"), saved(swarm, tmp_path / "swarm")
+    fresh = build(toy("svpg", seed=6))
+    second = [*fresh.agent.particles[1].policy.parameters()]
+    before = [param.clone() for param in second]
+    warm_start(source, fresh, ["particles.0:"])
+    assert equal([*fresh.agent.particles[0].parameters()], [*plain.agent.parameters()])
+    assert equal([*fresh.agent.particles[1].policy.parameters()], before)
+    assert not fresh.agent.particles[0].optim.optim.steps, "optimisers start fresh"
+    warm_start(sources, fresh, ["particles.1.policy:particles.0.policy"])
+    assert equal(second, [*swarm.agent.particles[0].policy.parameters()])
+    alone = build(put(toy("a2c", seed=7), like))
+    warm_start(sources, alone, [":particles.1"])
+    assert equal([*alone.agent.parameters()], [*swarm.agent.particles[1].parameters()])
+
+
+def test_what_no_weights_can_come_from_is_refused_in_one_line(build: Build, tmp_path: Path) -> None:
+    fresh = build(toy("sac"))
+    before = weights(fresh)
+    (tmp_path / "torn.safetensors").write_bytes(b"no tensors")
+    for path, says in (
+        ("torn.safetensors", "cannot be read"),
+        ("gone.safetensors", "cannot be read"),
+        ("gone", "not a"),
+    ):
+        with pytest.raises(ConfigError, match=rf"^init_from=\S*{path}: {says}"):
+            warm_start(tmp_path / path, fresh)
+    path = saved(train(build(toy("sac")), 1), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"does not fit this config: it lacks"):
+        warm_start(path, fresh, ["actor:critics"])
+    assert equal(before, weights(fresh)), "nothing is drawn in place of what is missing"
 
 
 def test_a_snapshot_that_does_not_fit_is_refused_with_its_reason(build: Build, tmp_path: Path) -> None:

@@ -97,6 +97,12 @@ def test_rows_evaluations_and_snapshots_come_at_their_periods() -> None:
     assert [name for name in run.saved if name != "best"] == ["step_000000016", "step_000000032", "step_000000040"]
 
 
+def test_a_run_may_keep_nothing_not_even_the_best() -> None:
+    run = Run(stride=4, total_steps=40, eval_every=12, snapshot_every=None)
+    assert run.run() == "done" and run.trainer.progress.best_return is not None
+    assert run.saved == []
+
+
 def test_evaluation_and_log_due_together_make_one_row() -> None:
     run = Run(stride=4, total_steps=8, eval_every=8, log_every=8)
     run.run()

@@ -59,7 +59,7 @@ class TrainerConfig:
     eval_episodes: PositiveInt
     eval_max_steps: PositiveInt
     log_every: PositiveInt
-    snapshot_every: NonNegativeInt
+    snapshot_every: NonNegativeInt | None
     snapshot_keep: PositiveInt
     snapshot_archive_every: NonNegativeInt
     snapshot_on_failure: Literal["continue", "stop"]

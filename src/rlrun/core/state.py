@@ -23,6 +23,7 @@ class Optim(nn.Module):
     steps: Tensor
     learning_rate: Tensor
     fault: Tensor
+    starts_fresh = True  # in a run that takes over only the weights of another
 
     def __init__(
         self,

@@ -42,8 +42,8 @@ class Progress:
     settled: int = 0  # steps up to which rows and evaluations are done
 
 
-def nothing() -> None:
-    """What there is to do where nothing is sealed or waited for."""
+def nothing(*_: object) -> None:
+    """What there is to do where nothing is saved, sealed or waited for."""
 
 
 class Trainer:
@@ -61,8 +61,8 @@ class Trainer:
         seal: Callable[[], object] = nothing,
         wait: Callable[[], object] = nothing,
     ):
-        self.cfg, self.loop, self.log, self.evaluate, self.save = cfg, loop, log, evaluate, save
-        self.seal, self.wait = seal, wait
+        self.cfg, self.loop, self.log, self.evaluate, self.wait = cfg, loop, log, evaluate, wait
+        self.save, self.seal = (nothing, nothing) if cfg.snapshot_every is None else (save, seal)
         self.optims = [(name, module) for name, module in loop.named_modules() if isinstance(module, Optim)]
         self.progress = Progress()
         self.metrics: Metrics = {}  # of the last update
@@ -97,7 +97,7 @@ class Trainer:
                 return "stopped"
             done, stop = loop.steps >= cfg.total_steps, signals.received  # read once: it may come at any instant
             names = [BEST] if progress.best_step == loop.steps else []
-            if done or stop or due(cfg.snapshot_every, before, loop.steps):
+            if done or stop or due(cfg.snapshot_every or 0, before, loop.steps):
                 names.append(step_name(loop.steps))
             self.snapshot(names)
             if stop and not done:

@@ -1,13 +1,13 @@
 """Weights from elsewhere: a run's snapshot as the start of another, or for evaluation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file
 from torch import nn
 
 from rlrun.core.loop import Loop
-from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.snapshot.manifest import line
 from rlrun.snapshot.store import Store
@@ -19,39 +19,67 @@ def locate(path: Path) -> tuple[Path, str | None]:
 
 
 def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
-    """Weights of another run's snapshot; optimisers and random streams start fresh.
+    """Weights of a run, of one of its snapshots, or of a safetensors file; optimisers and random streams start fresh.
 
-    With `modules`, only those parts of the agent (`actor`); without, all of it and the normalisers' statistics.
+    With `modules`, only those parts of the agent: `actor`, or `particles.0.policy:policy` where it has another name
+    there; an empty name is the whole agent. Without, all of it and the normalisers' statistics.
     """
+    weights = {key: value for key, value in stored(path).items() if "_extra_state" not in key}
+    fresh = tuple(f"{place}." for place, module in loop.named_modules() if getattr(module, "starts_fresh", False))
+    for entry in modules:
+        name, _, there = entry.partition(":")
+        place, source = place_of(name), place_of(there if ":" in entry else name)
+        renamed = {place + key.removeprefix(source): weights[key] for key in weights if key.startswith(f"{source}.")}
+        load_part(part_of(loop.agent, name), without(renamed, fresh), place, optional=fresh)
+    if not modules:
+        load_part(loop.agent, without(weights, fresh), "agent", optional=fresh)
+        load_part(loop.addons, without(weights, fresh), "addons", optional=fresh)
+
+
+def stored(path: Path) -> Mapping[str, Any]:
+    """What is kept there, by its place in a run: `agent.actor.output.bias`."""
+    if path.suffix == ".safetensors":
+        try:
+            return load_file(path)
+        except Exception as error:  # a stranger's file may hold anything
+            raise ConfigError(f"init_from={path}: cannot be read ({line(error)})") from None
     run_path, name = locate(path)
     store = Store(run_path)
     if not store.names():
-        raise ConfigError(f"init_from={path}: not a run with a snapshot, nor a snapshot of one")
-    state = store.load(name).state
-    fresh = tuple(f"{place}." for place, module in loop.named_modules() if isinstance(module, Optim)) or ("\0",)
-    weights = {key: value for key, value in state.items() if not key.endswith("_extra_state")}
-    weights = {key: value for key, value in weights.items() if not key.startswith(fresh)}
-    children = {name: part for name, part in loop.agent.named_children() if any(True for _ in part.parameters())}
-    unknown = [part for part in modules if part not in children]
-    if unknown:
-        raise ConfigError(f"init_modules: the agent has no {', '.join(unknown)} (it has: {', '.join(children)})")
-    for part in modules:
-        load_part(children[part], weights, f"agent.{part}", optional=fresh)
-    if not modules:
-        load_part(loop.agent, weights, "agent", optional=fresh)
-        load_part(loop.addons, weights, "addons", optional=fresh)
+        raise ConfigError(f"init_from={path}: not a run with a snapshot, nor a snapshot of one, nor a safetensors file")
+    return store.load(name).state
 
 
-def load_part(module: nn.Module, state: dict[str, Any], prefix: str, optional: tuple[str, ...] = ()) -> None:
+def place_of(name: str) -> str:
+    """Of a part of the agent, in the state of a run."""
+    return f"agent.{name}" if name else "agent"
+
+
+def part_of(agent: nn.Module, name: str) -> nn.Module:
+    """A part of the agent that has weights. ConfigError where there is none of this name."""
+    parts = {name: part for name, part in agent.named_modules() if any(True for _ in part.parameters())}
+    if name not in parts:
+        children = ", ".join(child for child, _ in agent.named_children() if child in parts)
+        raise ConfigError(f"init_modules: the agent has no {name} (it has: {children})")
+    return parts[name]
+
+
+def without(state: dict[str, Any], places: tuple[str, ...]) -> dict[str, Any]:
+    return {key: value for key, value in state.items() if not key.startswith(places)}
+
+
+def load_part(
+    module: nn.Module, state: Mapping[str, Any], prefix: str, optional: tuple[str, ...] | None = None
+) -> None:
     """The entries under `prefix` into a module. ConfigError where names or shapes do not fit; entries that begin with
-    one of `optional`, and where there are any also extra state, may be missing."""
+    one of `optional`, and where it is given also extra state, may be missing."""
     own = {key.removeprefix(f"{prefix}."): value for key, value in state.items() if key.startswith(f"{prefix}.")}
     try:
         missing, unknown = module.load_state_dict(own, strict=False)
     except Exception as error:  # a stranger's snapshot may hold anything
         reason = line(error).removeprefix(f"Error(s) in loading state_dict for {type(module).__name__}: ")
         raise ConfigError(f"the snapshot's {prefix} does not fit this config: {reason}") from None
-    if optional:
+    if optional is not None:
         needed = (key for key in missing if not key.endswith("_extra_state"))
         missing = [key for key in needed if not f"{prefix}.{key}".startswith(optional)]
     if missing or unknown:

@@ -26,6 +26,7 @@ class Gradients(nn.Module):
 
     total: Tensor
     count: Tensor
+    starts_fresh = True
 
     def __init__(self, optim: Optim):
         super().__init__()
