@@ -10,8 +10,8 @@ OWN = ("rlrun", "rlrun-compiled")
 class Case:
     algo: str
     env: str  # Gymnasium's id
-    short: int  # steps of the run that holds start-up, warm-up and compiling
-    long: int  # steps of the run that holds more of the same
+    first: int  # steps until which start-up, warm-up and compiling are over
+    last: int  # steps until which is measured
     rlrun: tuple[str, ...]
     # arguments of SB3's class, which every peer reads, beside num_envs, normalize (observations and rewards), frames
     # (Atari, so many stacked), hidden (units per layer, after the convolutions if there are frames), critics
@@ -32,7 +32,7 @@ def off_policy(
 
 
 def ppo(
-    env: str, short: int, long: int, rollout: int, minibatch: int, epochs: int, normalize: bool,
+    env: str, first: int, last: int, rollout: int, minibatch: int, epochs: int, normalize: bool,
     libraries: tuple[str, ...],
 ) -> Case:  # fmt: skip
     words = ("env.num_envs=8", f"algo.loop.rollout_steps={rollout}", f"algo.epochs={epochs}")
@@ -42,11 +42,11 @@ def ppo(
         "gamma": 0.99, "gae_lambda": 0.95, "clip_range": 0.2, "max_grad_norm": 0.5, "vf_coef": 0.5,
         "hidden": [64, 64], "normalize": normalize,
     }  # fmt: skip
-    return Case("ppo", env, short, long, words, peer, libraries)
+    return Case("ppo", env, first, last, words, peer, libraries)
 
 
 def dqn(
-    env: str, short: int, long: int, hidden: list[int], capacity: int, frames: int, libraries: tuple[str, ...]
+    env: str, first: int, last: int, hidden: list[int], capacity: int, frames: int, libraries: tuple[str, ...]
 ) -> Case:
     words = (f"algo.buffer.capacity={capacity}", "algo.loop.batch_size=32", "algo.loop.updates_per_step=0.25")
     words += ("algo.target_unit=steps", "algo.loop.warmup_steps=1000", f"network.hidden={hidden}".replace(" ", ""))
@@ -55,7 +55,7 @@ def dqn(
         "learning_rate": 1e-4, "buffer_size": capacity, "learning_starts": 1000, "batch_size": 32, "train_freq": 4,
         "gradient_steps": 1, "gamma": 0.99, "target_update_interval": 2500, "hidden": hidden, "frames": frames,
     }  # fmt: skip
-    return Case("dqn", env, short, long, words, peer, libraries)
+    return Case("dqn", env, first, last, words, peer, libraries)
 
 
 TORCH = ("cleanrl", "tianshou", "torchrl", "skrl")

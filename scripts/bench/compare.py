@@ -1,8 +1,7 @@
-"""Whole training runs, rlrun beside its peers, timed from outside.
+"""Whole training runs, rlrun beside its peers, by one clock in the process of each (clocked.py).
 
-Every repeat runs each library twice, short and long; the steps between over the seconds between are its speed, so that
-imports, warm-up and compiling fall out. rlrun runs as `rlrun train` does, with metrics, guards and snapshots on.
-`NAME@2` is a library on two threads.
+What counts is the time between two environment steps, so that imports, warm-up and compiling fall out. rlrun runs as
+`rlrun train` does, with metrics and guards on. `NAME@2` is a library on two threads.
 """
 
 import json
@@ -14,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from bench.cases import Case
 
@@ -28,15 +26,13 @@ PEERS: dict[str, tuple[str, ...]] = {  # what is installed for each
     "torchrl": (TORCH, MUJOCO, "torchrl==0.14.1", "tensordict==0.14.3"),
     "skrl": (TORCH, MUJOCO, "skrl==2.1.1"),
 }
+CLOCK = Path(__file__).parent / "clocked.py"
 SCRIPTS = Path(__file__).parent / "peers"  # one for each, named like it; SBX has SB3's interface
 # A process counts the greatest memory of what it was forked from as its own: so a small one starts what is measured.
 LAUNCHER = """
-import json, resource, subprocess, sys, time
-began = time.perf_counter()
+import resource, subprocess, sys
 done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-took = time.perf_counter() - began
-print(json.dumps([took, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
 sys.exit(done.stderr.strip()[-2000:] if done.returncode else 0)
 """
 OWN: dict[str, tuple[str, ...]] = {  # ways to run rlrun
@@ -44,14 +40,6 @@ OWN: dict[str, tuple[str, ...]] = {  # ways to run rlrun
     "rlrun-compiled": ("trainer.engine=compile",),
     "rlrun-bf16": ("trainer.engine=compile", "trainer.precision=bf16"),
 }
-
-
-class Run(NamedTuple):
-    """What one process took."""
-
-    wall_s: float
-    cpu_s: float
-    peak_mib: float
 
 
 def cache() -> Path:
@@ -70,6 +58,7 @@ def setup(names: list[str], where: Path) -> None:
 
 
 def command(library: str, case: Case, steps: int, where: Path, run: Path) -> list[str]:
+    """The interpreter, and the program with its arguments."""
     name, _, threads = library.partition("@")
     if name in OWN:
         words = [f"algo={case.algo}", f"env={case.env}", "preset=none", *case.rlrun, f"trainer.total_steps={steps}"]
@@ -78,35 +67,31 @@ def command(library: str, case: Case, steps: int, where: Path, run: Path) -> lis
         return [sys.executable, "-m", "rlrun", "train", *words]
     python = str(where / name / "bin" / "python")
     script = SCRIPTS / f"{'sb3' if name == 'sbx' else name}.py"
-    # -P: the script's own folder, where it stands beside namesakes of libraries, is not imported from
-    return [python, "-P", str(script), name, str(steps), threads or "1", json.dumps(asdict(case))]
+    return [python, str(script), name, str(steps), threads or "1", json.dumps(asdict(case))]
 
 
-def once(library: str, case: Case, steps: int, where: Path) -> Run:
+def once(library: str, case: Case, where: Path) -> dict[str, float]:
+    """Steps per second of wall time and of CPU time, seconds until the steps that count, greatest memory."""
+    frames = 4 if case.peer.get("frames") else 1  # of the emulator, which is what is counted, per step
     with tempfile.TemporaryDirectory() as folder:
-        line = [sys.executable, "-c", LAUNCHER, *command(library, case, steps, where, Path(folder) / "run")]
+        python, *program = command(library, case, 2 * case.last, where, Path(folder) / "run")
+        clock, marks = Path(folder) / "clock", [str(frames * case.first), str(frames * case.last)]
+        # -P: no script's own folder is imported from, where it may stand beside namesakes of libraries
+        clocked = [python, "-P", str(CLOCK), str(clock), *marks, *program]
         environment = os.environ | {"OMP_NUM_THREADS": library.partition("@")[2] or "1", "CUDA_VISIBLE_DEVICES": ""}
         environment["XDG_CONFIG_HOME"] = folder  # rlrun as it comes, without what `doctor --probe` found here
+        line = [sys.executable, "-c", LAUNCHER, *clocked]
         done = subprocess.run(line, env=environment, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{library} failed: {done.stderr}")
-        return Run(*json.loads(done.stdout))
-
-
-def both(library: str, case: Case, where: Path) -> dict[str, float]:
-    """Steps per second of wall time and of CPU time, and the longer run's greatest memory."""
-    short, long = (once(library, case, steps, where) for steps in (case.short, case.long))
-    steps = case.long - case.short
-    wall, cpu = long.wall_s - short.wall_s, long.cpu_s - short.cpu_s
-    return {"steps/s": steps / max(wall, 1e-9), "steps/cpu-s": steps / max(cpu, 1e-9), "MiB": long.peak_mib}
+        if done.returncode or not clock.exists():
+            raise SystemExit(f"{library} failed: {done.stderr or 'it ended before its last step'}")
+        wall, cpu, start = json.loads(clock.read_text())
+    steps = case.last - case.first
+    return {"steps/s": steps / wall, "steps/cpu-s": steps / cpu, "start s": start, "MiB": float(done.stdout)}
 
 
 def timers(case: Case, libraries: Sequence[str], where: Path) -> dict[str, Callable[[], dict[str, float]]]:
-    """For every library, what runs it once. Compilers that keep what they made have made it before."""
-    for library in libraries:
-        if OWN.get(library.partition("@")[0]):
-            once(library, case, case.short, where)
-    return {library: partial(both, library, case, where) for library in libraries}
+    """For every library, what runs it once."""
+    return {library: partial(once, library, case, where) for library in libraries}
 
 
 def pieces(where: Path) -> dict[str, Callable[[], dict[str, float]]]:

@@ -13,7 +13,8 @@ HEAD = """\
 
 Written by `./scripts/bench/run table` from measured records; not edited by hand. Micro figures are microseconds of CPU
 time on one thread, end-to-end figures are environment steps per second of wall time beside other libraries on the same
-machine, all interleaved: median (lowest to highest) of the repeats. `scripts/bench/README.md` says how to repeat them.
+machine, all interleaved: median (lowest to highest) of the repeats. "start s" is what passes before the steps that
+count: imports, warm-up, first updates, compiling. `scripts/bench/README.md` says how to repeat them.
 """
 
 
@@ -60,9 +61,10 @@ def pieces(micro: list[dict[str, Any]]) -> str:
 def runs(whole: list[dict[str, Any]]) -> str:
     """One row for every case and library; those that nobody measured say so."""
     speeds = {(r["case"], r["library"]): r for r in whole if r["unit"] == "steps/s"}
-    peaks = {(r["case"], r["library"]): f"{r['median']:,.0f}" for r in whole if r["unit"] == "MiB"}
+    beside = {(r["case"], r["library"], r["unit"]): f"{r['median']:,.0f}" for r in whole}
     rows = [(name, library) for name, case in CASES.items() for library in case.libraries]
-    page = "## Whole runs\n\n| case | library | steps/s | times as fast as | MiB |\n|---|---|---|---|---|\n"
+    page = "## Whole runs\n\n| case | library | steps/s | times as fast as | start s | MiB |\n"
+    page += "|---|---|---|---|---|---|\n"
     for case, library in [*rows, *(row for row in speeds if row not in rows)]:
         record = speeds.get((case, library))
         said = ""
@@ -70,7 +72,8 @@ def runs(whole: list[dict[str, Any]]) -> str:
             peers = [(name, r) for (of, name), r in speeds.items() if of == case and not name.startswith("rlrun")]
             said = ", ".join(f"{name} {record['median'] / r['median']:.2f}" for name, r in peers)
         speed = figure(record) if record else "not measured"
-        page += f"| {case} | {library} | {speed} | {said} | {peaks.get((case, library), '')} |\n"
+        start, peak = (beside.get((case, library, unit), "") for unit in ("start s", "MiB"))
+        page += f"| {case} | {library} | {speed} | {said} | {start} | {peak} |\n"
     return page
 
 

@@ -1,6 +1,7 @@
 """The benchmarks themselves: statistics, records, what counts as noise, the table. Nothing here is timed."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -70,12 +71,12 @@ def test_the_table_takes_the_latest_steady_records() -> None:
         one(kind="micro", case="act", library="sb3", unit="us", median=28.0),
     ]  # fmt: skip
     page = table.text(table.latest(map(json.dumps, lines)))
-    assert "| sac-X | rlrun | 200.0 (1.0 to 3.0) | sb3 4.00 | 512 |" in page
-    assert "| sac-X | sb3 | 50.0 (1.0 to 3.0) |  |  |" in page
+    assert "| sac-X | rlrun | 200.0 (1.0 to 3.0) | sb3 4.00 |  | 512 |" in page
+    assert "| sac-X | sb3 | 50.0 (1.0 to 3.0) |  |  |  |" in page
     assert "| act | 7.0 (1.0 to 3.0) | 28.0 (1.0 to 3.0) | 4.0 |" in page
     assert "| tick | 8.0 (1.0 to 3.0) |  |  |" in page
     assert "999" not in page
-    assert "| dqn-Pong | cleanrl | not measured |  |  |" in page, "what nobody measured is not passed over"
+    assert "| dqn-Pong | cleanrl | not measured |  |  |  |" in page, "what nobody measured is not passed over"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -84,7 +85,7 @@ def test_every_case_is_a_run_that_rlrun_accepts(name: str) -> None:
     words = compare.command("rlrun", case, 10, Path("peers"), Path("run"))[4:]
     config = run_config(jobs(words)[0].values)
     assert config.trainer.total_steps == 10
-    assert case.short < case.long
+    assert 0 < case.first < case.last
     assert compare.command("sb3@2", case, 10, Path("peers"), Path("run"))[0] == "peers/sb3/bin/python"
     words = compare.command("rlrun-bf16@2", case, 10, Path("peers"), Path("run"))[4:]
     trainer = run_config(jobs(words)[0].values).trainer
@@ -96,7 +97,27 @@ def test_every_library_of_a_case_can_be_set_up_and_has_a_script() -> None:
         for library in case.libraries:
             assert library in compare.OWN or library in compare.PEERS
             words = compare.command(library, case, 10, Path("peers"), Path("run"))
-            assert library in compare.OWN or Path(words[2]).is_file()
+            assert library in compare.OWN or Path(words[1]).is_file()
+
+
+def test_the_clock_runs_from_one_step_to_another(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import gymnasium, sys\n"
+        "env = gymnasium.make('CartPole-v1')\n"
+        "for step in range(int(sys.argv[1])):\n"
+        "    env.reset()\n"
+        "    env.step(0)\n"
+        "    print(step, flush=True)\n"
+    )
+    file = tmp_path / "clock"
+    for steps, printed in (("5", 5), ("9", 6)):
+        words = [sys.executable, "-P", str(compare.CLOCK), str(file), "3", "6", str(program), steps]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        assert len(done.stdout.splitlines()) == printed, "it is stopped where the seventh step would begin"
+        assert file.exists() == (printed == 6)
+    wall, cpu, start = json.loads(file.read_text())
+    assert wall > 0 and cpu >= 0 and start > 0
 
 
 def test_a_drawn_case_is_told_by_its_seed() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
 import torch
+from torch import nn
 
 from rlrun.bench.measure import interleaved, microseconds
 from rlrun.bench.pieces import Work, one_update
@@ -47,22 +48,22 @@ def engines() -> Measured:
     found: Measured = {}
     for algo in LOOPS.values():
         works = {"replayed": built(algo, "auto")[0]}
-        compiled, seconds = built(algo, "compile")
-        if is_compiled(compiled):
+        compiled, agent, seconds = built(algo, "compile")
+        if is_compiled(agent):
             works["compiled"] = compiled
             found[f"{algo} compiling s"] = round(seconds, 1)
         found |= {f"{algo} {how} us": value for how, value in medians(works, time.process_time).items()}
     return found
 
 
-def built(algo: str, engine: str) -> tuple[Work, float]:
-    """An update that was done before, and the seconds until then."""
+def built(algo: str, engine: str) -> tuple[Work, nn.Module, float]:
+    """An update that was done before, its agent, and the seconds until then."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as fresh, patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=fresh):
-        work = one_update(algo, f"trainer.engine={engine}")[1]
+        _, work, agent = one_update(algo, f"trainer.engine={engine}")
         for _ in range(4):
             work()
-    return work, time.perf_counter() - began
+    return work, agent, time.perf_counter() - began
 
 
 def threads() -> Measured:
@@ -112,9 +113,8 @@ def medians(works: dict[str, Work], clock: Callable[[], float], seconds: float =
     return {name: round(statistics.median(each), 1) for name, each in interleaved(timed, REPEATS).items()}
 
 
-def is_compiled(work: Work) -> bool:
-    """Whether an update's kernels are, and none was given up."""
-    agent = work.func.__self__  # type: ignore[attr-defined]
+def is_compiled(agent: nn.Module) -> bool:
+    """Whether its kernels are, and none was given up."""
     made = [one for part in agent.modules() for one in vars(part).values()]
     found = [one for each in made for one in (each, getattr(each, "method", None)) if isinstance(one, Compiled)]
     return bool(found) and not any(kernel.refused for kernel in found)

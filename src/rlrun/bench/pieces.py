@@ -34,21 +34,23 @@ def loop(words: list[str]) -> Any:
 
 
 def update(*names: str) -> Iterator[tuple[str, Work]]:
-    yield from (one_update(name) for name in names or RUNS)
+    for name in names or RUNS:
+        how, work, _ = one_update(name)
+        yield how, work
 
 
-def one_update(name: str, *words: str) -> tuple[str, Work]:
-    """`words`: beside those of RUNS."""
+def one_update(name: str, *words: str) -> tuple[str, Work, Any]:
+    """What it is, the update itself, and the agent. `words`: beside those of RUNS."""
     from rlrun.buffers.rollout import minibatches
 
     if name == "ppo":
         run = loop([*RUNS[name], *words])
         rollout = run.agent.advantages(run.batch)
         batch = next(minibatches(rollout, 1, 64, run.agent.shuffle))[0]
-        return "update ppo, minibatch 64", partial(run.agent.update_minibatch, batch)
+        return "update ppo, minibatch 64", partial(run.agent.update_minibatch, batch), run.agent
     run = loop([*RUNS[name], f"algo.loop.warmup_steps={WARMUP - 20}", *words])
     batch, ctx = run.buffer.sample(run.cfg.batch_size), run.context(run.buffer)
-    return f"update {name}, batch {run.cfg.batch_size}", partial(run.agent.update, batch, ctx)
+    return f"update {name}, batch {run.cfg.batch_size}", partial(run.agent.update, batch, ctx), run.agent
 
 
 def act() -> Iterator[tuple[str, Work]]:
