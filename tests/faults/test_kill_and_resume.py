@@ -37,6 +37,9 @@ QUICK = {
 }
 SLOW = {
     "dqn": words(10000, "algo=dqn", "env=CartPole", *OFF_POLICY, "algo.buffer.capacity=3000"),
+    "ppo-native": words(
+        8000, "algo=ppo", "env=CartPole", "env.backend=native", "algo.epochs=4", "algo.loop.rollout_steps=16"
+    ),
     "cem": words(60000, "algo=cem", "env=CartPole"),
     "ppo-normalised": words(20000, "algo=ppo", "env=HalfCheetah", "env.normalize=both", "env.num_envs=2"),
     "sac-workers": words(4000, "algo=sac", "env=Hopper", *OFF_POLICY, "env.backend=async", "env.num_envs=2"),

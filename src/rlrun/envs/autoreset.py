@@ -10,6 +10,8 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
+from rlrun.envs.state import Tree
+
 Obs = Any  # array [num_envs, ...], or a dict of them
 
 
@@ -34,6 +36,13 @@ class SameStep:
 
     def restarted(self) -> None:
         """All environments were reset from outside."""
+
+    def save(self) -> Tree:
+        """How it all goes on, where the simulator knows its state."""
+        return self.venv.get_extra_state()  # type: ignore[attr-defined]
+
+    def load(self, tree: Tree) -> None:
+        self.venv.set_extra_state(tree)  # type: ignore[attr-defined]
 
     def step(self, actions: Any) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
@@ -67,6 +76,13 @@ class NextStep(SameStep):
 
     def restarted(self) -> None:
         self.resetting = np.zeros(self.venv.num_envs, bool)
+
+    def save(self) -> Tree:
+        return {"simulator": super().save(), "resetting": self.resetting.copy()}
+
+    def load(self, tree: Tree) -> None:
+        super().load(tree["simulator"])
+        self.resetting = tree["resetting"].copy()
 
     def step(self, actions: Any) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)

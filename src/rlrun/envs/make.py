@@ -67,15 +67,18 @@ class Recipe:
 
     @property
     def vectorised(self) -> bool:
-        """Whether the environment is a simulator that steps all at once and nothing else."""
+        """Whether its id has a simulator that steps all at once and nothing else."""
         return self.spec.entry_point is None
 
     def all(self, num_envs: int) -> gym.vector.VectorEnv:
-        """The simulator, for environments that are `vectorised`; it keeps its own time and takes no wrappers."""
+        """The simulator of an id that has one; it keeps its own time and takes no wrappers."""
         if any(wrapper is not TimeLimit for wrapper, _ in self.wrappers):  # evaluation adds one
             raise ValueError("it steps all its environments at once and takes no wrappers")
-        make: Any = load_env_creator(str(self.spec.vector_entry_point))
-        return make(num_envs=num_envs, **(self.spec.kwargs | self.kwargs))
+        make: Any = self.spec.vector_entry_point
+        make = load_env_creator(make) if isinstance(make, str) else make
+        limit = self.max_episode_steps or self.spec.max_episode_steps
+        time = {} if limit is None else {"max_episode_steps": limit}
+        return make(num_envs=num_envs, **(time | self.spec.kwargs | self.kwargs))
 
     def at(self, index: int, **task: Any) -> "Recipe":
         """For one environment, with arguments of its own."""

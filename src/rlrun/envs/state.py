@@ -40,7 +40,7 @@ def layers(env: gym.Env) -> Iterator[gym.Env]:
 def save(env: gym.Env) -> dict[str, Tree]:
     """Everything that decides how `env` goes on: attributes of all layers and the native state of the engine."""
     native = _native(env.unwrapped)
-    return {"layers": [_attributes(layer) for layer in layers(env)], "native": native.save() if native else None}
+    return {"layers": [attributes(layer) for layer in layers(env)], "native": native.save() if native else None}
 
 
 def save_before_reset(env: gym.Env) -> dict[str, Tree]:
@@ -50,7 +50,7 @@ def save_before_reset(env: gym.Env) -> dict[str, Tree]:
     other attributes may name things (bodies, clients) that the new one does not have.
     """
     *wrappers, core = layers(env)
-    return {"layers": [*(_attributes(wrapper) for wrapper in wrappers), _attributes(core, DRAWS)], "native": None}
+    return {"layers": [*(attributes(wrapper) for wrapper in wrappers), attributes(core, DRAWS)], "native": None}
 
 
 def restore(env: gym.Env, tree: dict[str, Tree]) -> None:
@@ -66,13 +66,12 @@ def restore(env: gym.Env, tree: dict[str, Tree]) -> None:
     native = _native(env.unwrapped)
     if native and tree["native"] is not None:
         native.restore(tree["native"])
-    for layer, attributes in zip(chain, tree["layers"], strict=True):
-        here = vars(layer)
-        for name, value in attributes.items():
-            here[name] = decode(value, here.get(name))
+    for layer, saved in zip(chain, tree["layers"], strict=True):
+        assign(layer, saved)
 
 
-def _attributes(layer: gym.Env, kinds: type | tuple[type, ...] = object) -> dict[str, Tree]:
+def attributes(layer: Any, kinds: type | tuple[type, ...] = object) -> dict[str, Tree]:
+    """Those of one layer that a tree can hold."""
     found = {}
     for name, value in vars(layer).items():
         if name not in CONSTANT and isinstance(value, kinds):
@@ -81,6 +80,13 @@ def _attributes(layer: gym.Env, kinds: type | tuple[type, ...] = object) -> dict
             except NotSavableError:  # models, windows, functions; if it was state after all, the self-test says so
                 continue
     return found
+
+
+def assign(layer: Any, saved: dict[str, Tree]) -> None:
+    """Attributes as `attributes` found them."""
+    here = vars(layer)
+    for name, value in saved.items():
+        here[name] = decode(value, here.get(name))
 
 
 def encode(value: Any, depth: int = 0) -> Tree:

@@ -14,6 +14,7 @@ from rlrun.config.schema import EnvConfig
 from rlrun.envs.actions import Actions
 from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put, row
 from rlrun.envs.make import Recipe, explained, recipe
+from rlrun.envs.native import own_method, simulator
 from rlrun.envs.pool import Local, Pool
 from rlrun.envs.rewards import reward_shape
 from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY, Method, self_test
@@ -75,20 +76,15 @@ class VectorEnv(nn.Module):
         self.adapter, self.clock = adapter(venv), Clock(venv.num_envs, self.reward_shape)
         self._ones = torch.ones(venv.num_envs, device=self.device)
         self._none = torch.zeros(venv.num_envs, dtype=torch.bool, device=self.device)
-        self._method: Method | None = None if recipe else _own_method(venv)
+        self._method: Method | None = None
         self._refused: dict[int, str] = {}  # as Clock.cut, for as long as this object lives
 
     @classmethod
     def make(cls, cfg: EnvConfig, seed: np.random.SeedSequence, device: torch.device | str = "cpu") -> "VectorEnv":
         """Environments as configured. Raises ConfigError where they cannot be made, RunError where a worker fails."""
         one = recipe(cfg)
-        if one.vectorised:
-            if cfg.task_kwargs:
-                raise ConfigError(
-                    f"env.task_kwargs: {cfg.id} steps all its environments at once, with one set of kwargs"
-                )
-            with explained(one, cfg.id):
-                return cls(one.all(cfg.num_envs), seed, device, name=cfg.id)
+        if one.vectorised or cfg.backend == "native":
+            return cls(simulator(one, cfg), seed, device, name=cfg.id)
         tasks = seed if cfg.instance_seed is None else np.random.SeedSequence(cfg.instance_seed)
         recipes = [one.at(index, **draw(cfg.task_kwargs, tasks, index)) for index in range(cfg.num_envs)]
         stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
@@ -188,9 +184,8 @@ class VectorEnv(nn.Module):
         Ask before the first step: "replay" needs episodes that were recorded from their beginning.
         """
         if self._method is None:
-            assert self.recipe is not None and self.pool is not None
-            self._method = self_test(self.recipe)
-            if self._method.name == REPLAY:
+            self._method = self_test(self.recipe) if self.recipe else own_method(self.venv)
+            if self._method.name == REPLAY and self.pool is not None:
                 self.pool.record()
         return self._method.name
 
@@ -216,7 +211,7 @@ class VectorEnv(nn.Module):
             reasons = clock.cut | {index: error.reason for index, error in self.lost.items()}
             envs = [{LOST: reasons[index]} if index in reasons else tree for index, tree in enumerate(envs)]
         elif self.pool is None and self.method == NATIVE:
-            envs = [self.venv.get_extra_state()]
+            envs = [self.adapter.save()]
         counts = {"steps": clock.steps, "returns": clock.returns.copy(), "begun": clock.begun.copy()}
         return {**counts, "obs": obs, "envs": envs, "seeds": list(self.seeds)}
 
@@ -233,7 +228,7 @@ class VectorEnv(nn.Module):
     def _restore(self, trees: list[Tree] | None) -> dict[int, str]:
         """Put every environment back; returns those that could not be, each with the reason."""
         if self.pool is None and trees is not None and self.method == NATIVE:
-            self.venv.set_extra_state(trees[0])
+            self.adapter.load(trees[0])
             return {}
         if self.pool is None or trees is None:
             return dict.fromkeys(range(self.num_envs), "it was saved without its state")
@@ -371,13 +366,6 @@ class VectorEnv(nn.Module):
     def _kill(self) -> None:
         if self.pool is not None:
             self.pool.close(terminate=True)
-
-
-def _own_method(venv: GymVectorEnv) -> Method:
-    """How a simulator that steps all its environments at once is saved."""
-    if hasattr(venv, "get_extra_state") and hasattr(venv, "set_extra_state"):
-        return Method(NATIVE, "")
-    return Method(EPISODE_END, "it is a simulator of its own")
 
 
 def finite(values: np.ndarray) -> bool:

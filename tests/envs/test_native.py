@@ -1,0 +1,146 @@
+"""Simulators that Gymnasium names beside an environment: the same task, seeded, saved and restored as every other."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from toys import equal
+
+from rlrun.envs.selftest import EPISODE_END, NATIVE
+from rlrun.errors import ConfigError
+
+LIMIT = 25  # within which some episodes of random actions fall and others do not
+
+
+def actions(env, steps, seed=0):
+    return list(torch.randint(2, (steps, env.num_envs), generator=torch.Generator().manual_seed(seed)))
+
+
+def test_every_row_is_a_transition_of_the_environment_or_weighs_nothing(make):
+    env, one = make("CartPole-v1", 6, backend="native", max_episode_steps=LIMIT), CartPoleEnv()
+    assert isinstance(env.venv.unwrapped, CartPoleVectorEnv)
+    one.reset(seed=0)
+    env.reset()
+    time, ended, seen = np.zeros(6, int), np.zeros(6, bool), {"fell": 0, "late": 0, "reset": 0}
+    for action in actions(env, 120):
+        before = env.venv.unwrapped.state.T.copy()
+        step = env.step(action)
+        for i in range(6):
+            if ended[i]:
+                seen["reset"] += 1
+                assert step.weight[i] == 0 and step.truncated[i] and step.obs[i].abs().max() <= 0.05
+                time[i], ended[i] = 0, False
+                continue
+            one.state, one.steps_beyond_terminated = before[i], None
+            obs, reward, terminated, _, _ = one.step(int(action[i]))
+            time[i] += 1
+            assert step.weight[i] == 1 and step.reward[i] == reward == 1
+            np.testing.assert_allclose(step.final_obs[i].numpy(), obs, rtol=1e-6)
+            assert step.terminated[i] == terminated and step.truncated[i] == (time[i] == LIMIT and not terminated)
+            ended[i] = terminated or time[i] == LIMIT
+            seen["fell"] += terminated
+            seen["late"] += bool(step.truncated[i])
+    assert min(seen.values()) > 3
+
+
+def test_lengths_of_episodes_do_not_count_resets(make):
+    env = make("CartPole-v1", 6, backend="native", max_episode_steps=LIMIT)
+    env.reset()
+    episodes = [episode for action in actions(env, 200) for episode in env.step(action).info["episodes"]]
+    assert len(episodes) > 20 and all(total == length for total, length in episodes)  # one for each step
+    assert max(length for _, length in episodes) == LIMIT
+
+
+def test_equal_seeds_equal_rows_other_seeds_other_rows(make):
+    one, two, other = (make("CartPole-v1", 3, seed, backend="native") for seed in (1, 1, 2))
+    first = one.reset()
+    assert torch.equal(first, two.reset()) and not torch.equal(first, other.reset())
+    assert len(first.unique(dim=0)) == 3  # no two environments alike
+    assert all(equal(one.step(action), two.step(action)) for action in actions(one, 60))
+    assert repr(one.get_extra_state()) == repr(two.get_extra_state())  # nor does anything else differ
+    assert not torch.equal(one.reset(), first) and torch.equal(one.reset(np.random.SeedSequence(1)), first)
+
+
+def test_restored_at_any_moment_it_goes_on_bit_for_bit(make):
+    env = make("CartPole-v1", 3, backend="native", max_episode_steps=LIMIT)
+    assert env.method == NATIVE and env.exactness == "exact"
+    env.reset()
+    taken = actions(env, 90)
+    trees, steps = [], []
+    for action in taken:
+        trees.append(env.get_extra_state())
+        steps.append(env.step(action))
+    moments = [0, *(t + 1 for t, step in enumerate(steps[:60]) if step.terminated.any() or step.truncated.any())]
+    assert len(moments) > 6  # between an end and its reset, among others
+    for moment in moments:
+        other = make("CartPole-v1", 3, seed=9, backend="native", max_episode_steps=LIMIT)
+        other.set_extra_state(trees[moment])
+        assert all(equal(other.step(a), s) for a, s in zip(taken[moment:], steps[moment:], strict=True))
+
+
+def test_saving_changes_nothing(make):
+    one, two = make("CartPole-v1", 3, backend="native"), make("CartPole-v1", 3, backend="native")
+    one.reset(), two.reset()
+    for action in actions(one, 60):
+        one.get_extra_state()
+        assert equal(one.step(action), two.step(action))
+
+
+class Opaque(gym.vector.VectorEnv):
+    """Shows what it drew from a generator that it does not own."""
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+    generator = np.random.default_rng(0)
+
+    def __init__(self, num_envs):
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(self, *, seed=None, options=None):
+        return self.generator.random((self.num_envs, 1), np.float32), {}
+
+    def step(self, actions):
+        no = np.zeros(self.num_envs, bool)
+        return self.generator.random((self.num_envs, 1), np.float32), np.ones(self.num_envs), no, no, {}
+
+
+def test_what_cannot_be_saved_ends_its_episodes_and_says_so(make):
+    gym.registry.pop("test/Opaque-v0", None)
+    gym.register("test/Opaque-v0", vector_entry_point=Opaque)
+    env, other = make("test/Opaque-v0", 2), make("test/Opaque-v0", 2)
+    assert env.method == EPISODE_END
+    assert env.exactness.endswith("end at a restore: it holds state that cannot be saved")
+    env.reset()
+    last = env.step(torch.zeros(2, dtype=torch.long)).obs
+    other.set_extra_state(env.get_extra_state())
+    cut = other.step(torch.zeros(2, dtype=torch.long))
+    assert cut.weight.tolist() == [0, 0] and cut.truncated.all() and torch.equal(cut.final_obs, last)
+
+
+@pytest.mark.parametrize(
+    ("id", "given", "line"),
+    [
+        ("Hopper-v5", {}, "env.backend=native: Hopper-v5 has no simulator that steps all its environments at once"),
+        ("CartPole-v1", {"wrappers": {"flatten": {}}}, "env.wrappers: not for CartPole-v1 where one simulator"),
+        ("CartPole-v1", {"instance_seed": 0}, "env.instance_seed: not for CartPole-v1"),
+        ("CartPole-v1", {"on_failure": "restart"}, "env.on_failure=restart: not for CartPole-v1"),
+        ("CartPole-v1", {"task_kwargs": {"length": [0.5, 1.0]}}, "env.task_kwargs: not for CartPole-v1"),
+        ("CartPole-v1", {"kwargs": {"gravity": 1.0}}, "CartPole-v1 cannot be made (CartPoleVectorEnv.__init__() got"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(id, given, line, make):
+    with pytest.raises(ConfigError) as refused:
+        make(id, 2, backend="native", **given)
+    assert line in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_simulator_of_another_task_is_refused(make):
+    gym.registry.pop("test/Other-v0", None)
+    gym.register("test/Other-v0", CartPoleEnv, vector_entry_point=Opaque)
+    with pytest.raises(ConfigError, match=r"observations of test/Other-v0 are Box\(0.0, 1.0, \(1,\), float32\) there"):
+        make("test/Other-v0", 2, backend="native")
