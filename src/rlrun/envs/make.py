@@ -71,13 +71,13 @@ class Recipe:
         return self.spec.entry_point is None
 
     def all(self, num_envs: int) -> gym.vector.VectorEnv:
-        """The simulator of an id that has one; it keeps its own time and takes no wrappers."""
+        """The simulator of an id that has one. It takes no wrappers; alone, it keeps its own time."""
         if any(wrapper is not TimeLimit for wrapper, _ in self.wrappers):  # evaluation adds one
             raise ValueError("it steps all its environments at once and takes no wrappers")
         make: Any = self.spec.vector_entry_point
         make = load_env_creator(make) if isinstance(make, str) else make
         limit = self.max_episode_steps or self.spec.max_episode_steps
-        time = {} if limit is None else {"max_episode_steps": limit}
+        time = {} if limit is None or self.vectorised else {"max_episode_steps": limit}
         return make(num_envs=num_envs, **(time | self.spec.kwargs | self.kwargs))
 
     def at(self, index: int, **task: Any) -> "Recipe":
