@@ -2,9 +2,10 @@
 
     clocked.py FILE FIRST LAST script.py|-m module [argument ...]
 
-Every library makes its environments with gymnasium.make and steps them here, so that all have the same clock. When step
-LAST is done, and what is learned from it, FILE gets wall and CPU seconds since step FIRST, and those from the start
-until then, as JSON; the program is not let end.
+Every library makes its environments with gymnasium.make and steps them here, so that all have the same clock. Steps are
+those of one environment: of the first that takes so many, for some libraries try environments before they train. When
+step LAST is done, and what is learned from it, FILE gets wall and CPU seconds since step FIRST, and those from the
+start until then, as JSON; the program is not let end.
 """
 
 import json
@@ -20,21 +21,20 @@ BEGAN = time.perf_counter() - time.process_time()  # of the process, near enough
 
 
 def watch(file: Path, first: int, last: int) -> None:
-    steps, begun = 0, (0.0, 0.0)
+    begun: list[float] = []
     plain = OrderEnforcing.step
 
     def counted(self: OrderEnforcing, action: object) -> object:
-        nonlocal steps, begun
-        steps += 1
-        if steps == first + 1:
-            begun = time.perf_counter(), time.process_time()
-        elif steps == last + 1:
+        self.taken += 1
+        if self.taken == first + 1 and not begun:
+            begun.extend((time.perf_counter(), time.process_time()))
+        elif self.taken == last + 1:
             wall, cpu = time.perf_counter() - begun[0], time.process_time() - begun[1]
             file.write_text(json.dumps([wall, cpu, begun[0] - BEGAN]))
             os._exit(0)
         return plain(self, action)
 
-    OrderEnforcing.step = counted
+    OrderEnforcing.taken, OrderEnforcing.step = 0, counted
 
 
 if __name__ == "__main__":

@@ -29,11 +29,14 @@ PEERS: dict[str, tuple[str, ...]] = {  # what is installed for each
 CLOCK = Path(__file__).parent / "clocked.py"
 SCRIPTS = Path(__file__).parent / "peers"  # one for each, named like it; SBX has SB3's interface
 # A process counts the greatest memory of what it was forked from as its own: so a small one starts what is measured.
+# Errors go to a file, for a compiler's helpers may outlive their parent a while, and would hold a pipe open.
 LAUNCHER = """
 import resource, subprocess, sys
-done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
-sys.exit(done.stderr.strip()[-2000:] if done.returncode else 0)
+with open("errors", "w+") as errors:
+    code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=errors).returncode
+    print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+    errors.seek(0)
+    sys.exit(errors.read().strip()[-2000:] or str(code) if code else 0)
 """
 OWN: dict[str, tuple[str, ...]] = {  # ways to run rlrun
     "rlrun": (),
@@ -72,10 +75,11 @@ def command(library: str, case: Case, steps: int, where: Path, run: Path) -> lis
 
 def once(library: str, case: Case, where: Path) -> dict[str, float]:
     """Steps per second of wall time and of CPU time, seconds until the steps that count, greatest memory."""
-    frames = 4 if case.peer.get("frames") else 1  # of the emulator, which is what is counted, per step
+    # what is counted are steps of one environment, or an emulator's frames, four to a step
+    one = (4 if case.peer.get("frames") else 1) / int(str(case.peer.get("num_envs", 1)))
     with tempfile.TemporaryDirectory() as folder:
         python, *program = command(library, case, 2 * case.last, where, Path(folder) / "run")
-        clock, marks = Path(folder) / "clock", [str(frames * case.first), str(frames * case.last)]
+        clock, marks = Path(folder) / "clock", [str(round(one * steps)) for steps in (case.first, case.last)]
         # -P: no script's own folder is imported from, where it may stand beside namesakes of libraries
         clocked = [python, "-P", str(CLOCK), str(clock), *marks, *program]
         environment = os.environ | {"OMP_NUM_THREADS": library.partition("@")[2] or "1", "CUDA_VISIBLE_DEVICES": ""}

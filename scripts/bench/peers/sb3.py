@@ -17,7 +17,12 @@ from stable_baselines3.common.env_util import make_atari_env, make_vec_env  # no
 from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize  # noqa: E402
 
 package = importlib.import_module({"sb3": "stable_baselines3", "sbx": "sbx"}[library])
-if frames:  # its own wrappers; frames are skipped there, the emulator's sticky actions stay
+if frames:
+    import ale_py
+    import gymnasium
+
+    gymnasium.register_envs(ale_py)
+    # its own wrappers; frames are skipped there, the emulator's sticky actions stay
     kwargs = {"frameskip": 1, "repeat_action_probability": 0.25}
     env = VecFrameStack(make_atari_env(case["env"], n_envs=1, seed=0, env_kwargs=kwargs), frames)
 else:  # CnnPolicy has these 512 units by itself
