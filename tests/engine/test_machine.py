@@ -11,6 +11,7 @@ import torch
 from torch._dynamo.exc import TorchDynamoException
 
 from rlrun.bench import machine as probes
+from rlrun.bench.probe import Probe
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import RunConfig, run_config
@@ -158,9 +159,13 @@ def test_doctor_measures_keeps_and_says_what_auto_does(
 
     found = Machine.of({"onpolicy": 40_000, "offpolicy": None}, {"ppo replayed us": 2.0})
     monkeypatch.setattr(probes, "probe", lambda: found)
-    main(["doctor"])
-    assert "replays kernels; rlrun doctor --probe" in auto()
-    main(["doctor", "--probe"])
+    monkeypatch.setattr(Probe, "take", lambda: None)
+    for noisy in (True, False):
+        assert machine.read() is None
+        main(["doctor"])
+        assert "replays kernels; rlrun doctor --probe" in auto()
+        monkeypatch.setattr(Probe, "unsteady", lambda probes, noisy=noisy: noisy)
+        main(["doctor", "--probe"])
     assert "compiles onpolicy runs of 40,000 steps or more, else replays" in auto()
     assert machine.read() == found
     assert main(["doctor", "--prob"]) == 2

@@ -70,14 +70,19 @@ def _hardware() -> Iterator[tuple[str, str]]:
 
 
 def _probe() -> None:
-    """Measures, shows and keeps."""
-    from rlrun.bench.machine import probe
+    """Measures and shows; keeps what a quiet machine gave."""
+    from rlrun.bench import machine
+    from rlrun.bench.probe import Probe
 
     print("measuring, a minute or two; whatever else runs here should rest meanwhile", flush=True)
-    found = probe()
+    before = Probe.take()
+    found = machine.probe()
     for name, value in found.measured.items():
         print(f"{name:32} {value:12,.1f}")
-    print(f"kept in {found.save()}\n")
+    if Probe.unsteady([before, Probe.take()]):
+        print("not kept: the machine did not hold still; measure again when nothing else runs\n")
+    else:
+        print(f"kept in {found.save()}\n")
 
 
 def _unmet(package: str) -> Iterator[str]:
