@@ -102,8 +102,9 @@ def pieces(where: Path) -> dict[str, Callable[[], dict[str, float]]]:
     """SB3's pieces by the names of rlrun's, measured by a process that waits between them."""
     command = [str(where / "sb3" / "bin" / "python"), "-P", str(SCRIPTS / "sb3_pieces.py")]
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        cwd=tempfile.gettempdir(),  # where MuJoCo may leave its log
+    )  # fmt: skip
     assert process.stdin and process.stdout
     asked, told = process.stdin, process.stdout
 
