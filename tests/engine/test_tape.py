@@ -1,6 +1,8 @@
 """Tapes: the same bits as the kernels they were recorded from, and no replay where that cannot be promised."""
 
 import copy
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -226,3 +228,16 @@ def test_a_copy_has_memory_and_tapes_of_its_own() -> None:
         twin.update(batch)
     assert same(before, flat(learner.state_dict()))
     assert not same(before, flat(twin.state_dict()))
+
+
+def test_recording_does_not_load_the_compiler() -> None:
+    program = """
+import sys, torch
+from rlrun.engine.tape import Taped
+sine = Taped(torch.sin)
+for _ in range(3):
+    sine(torch.ones(2))
+print(len(sine.tapes), "torch._dynamo" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "False"]

@@ -28,6 +28,11 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.calls: list[Call] = []
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch's compiler never meets a recorder, and need not be imported to pass it by: it takes 80 MiB."""
+        return False
+
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = op(*args, **(kwargs or {}))
         self.calls.append(Call(op, args, kwargs or {}, out))
