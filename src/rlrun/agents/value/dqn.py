@@ -16,7 +16,6 @@ from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, Posit
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim, Target
-from rlrun.functional.distributions import Categorical
 from rlrun.functional.losses import weighted_mean
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import ActionValues, Dueling
@@ -76,8 +75,7 @@ class DQN(Agent):
         if not explore:
             return self.values(obs).argmax(-1), extras
         values = self.values(obs, *self.noise(self.act_noise))
-        uniform = Categorical(legal(torch.zeros_like(values), obs))
-        random = uniform.sample(uniform.noise(self.act_noise))
+        random = legal(self.act_noise.uniform(*values.shape), obs).argmax(-1)  # any legal action, all alike
         return torch.where(self.act_noise.uniform(len(values)) < self.epsilon, random, values.argmax(-1)), extras
 
     def values(self, obs: Any, *noise: Tensor) -> Tensor:
@@ -111,4 +109,4 @@ class DQN(Agent):
 
 def of_action(z: Tensor, action: Tensor) -> Tensor:
     """What is said of one action per row: z [batch, actions, size], action [batch] -> [batch, size]."""
-    return z.take_along_dim(action[:, None, None], 1).squeeze(1)
+    return z.gather(1, action.view(-1, 1, 1).expand(-1, 1, z.shape[2])).squeeze(1)
