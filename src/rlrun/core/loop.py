@@ -37,11 +37,11 @@ class Loop(nn.Module):
         self.batch: Batch | None = None  # of the last update, for a post-mortem
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """A loop sets several plain values per step, and nn.Module asks of each whether it is a parameter."""
+        """A loop sets several plain values per step, and nn.Module asks of each whether it is a parameter. And it looks
+        at its parts many times per step, which are found at once here, while nn.Module searches for them."""
         if isinstance(value, nn.Module):
             super().__setattr__(name, value)
-        else:
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, name, value)
 
     def tick(self) -> Metrics:
         """At most one vector step plus its updates, or one rollout plus its update. Metrics of the last update."""
