@@ -34,6 +34,7 @@ PROMISES = {
     "redq Pendulum": (3_000, -200.0),
     "ppo Pendulum": (200_000, -250.0),
     "ppo Acrobot": (200_000, -100.0),
+    "ppo LunarLander": (1_000_000, 200.0),
     "ppo MountainCarContinuous": (100_000, 90.0),
     "ppo_rnd DeepSea": (60_000, 0.9),
     "ppo_icm DeepSea": (60_000, 0.9),
