@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from rlrun.config.schema import TrainerConfig
 from rlrun.core.random import Stream
-from rlrun.core.state import Optim
 from rlrun.engine import products
+from rlrun.engine.graphs import Graphed
 from rlrun.engine.tape import Taped
 from rlrun.errors import ConfigError
 
@@ -31,7 +31,7 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
     """Wrap all kernels as `trainer.engine` and `trainer.precision` say."""
     if cfg.engine == "cudagraph" and device.type != "cuda":
         raise ConfigError(f"trainer.engine=cudagraph: needs device=cuda; this run is on {device}")
-    wrap = wrapper(cfg.engine, agent, device)
+    wrap = wrapper(cfg.engine, device)
     for module, name in kernels(agent):
         method = getattr(module, name)
         if cfg.precision == "bf16":
@@ -46,21 +46,18 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
             object.__setattr__(module, name, Taped(getattr(module, name), streams))
 
 
-def wrapper(engine: str, agent: nn.Module, device: torch.device) -> Callable[[Kernel, nn.Module], Kernel]:
+def wrapper(engine: str, device: torch.device) -> Callable[[Kernel, nn.Module], Kernel]:
     """What makes a faster kernel of one and its module."""
     if engine == "auto" and device.type == "cpu":
         return lambda method, module: Taped(method)
     if engine in ("auto", "eager"):
         return lambda method, module: method
+    if engine == "cudagraph":
+        return lambda method, module: Graphed(method)
     from rlrun.engine import native  # torch's compiler takes a second to import
 
     native.watch_compiler()
-    if engine == "compile":
-        return native.Compiled
-    for optim in (module for module in agent.modules() if isinstance(module, Optim)):
-        # torch cannot trace its own fused Adam with a learning rate in a tensor: it is called as it is
-        object.__setattr__(optim, "apply", torch.compiler.disable(optim.apply))
-    return lambda method, module: torch.compile(method, mode="reduce-overhead")
+    return native.Compiled
 
 
 def autocast(method: Kernel, device: torch.device) -> Kernel:

@@ -86,10 +86,14 @@ class Taped:
             out = self.method(*args, **kwargs)
         reason = fault(recorder.calls, inputs, out, self.script.closed)
         if reason is None:
-            self.tapes[key] = self.script(recorder.calls, inputs, out).compile()
+            self.tapes[key] = self._tape(recorder.calls, inputs, out, args, kwargs)
         else:
             self.refused[key] = reason
         return out
+
+    def _tape(self, calls: list[Call], inputs: list[Tensor], out: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
+        """What runs in the method's stead: the tensors among its arguments in, what it returns out."""
+        return self.script(calls, inputs, out).compile()
 
 
 def flatten(value: Any, shapes: list[Any], tensors: list[Tensor]) -> None:
