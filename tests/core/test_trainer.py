@@ -60,6 +60,8 @@ class Run(nn.Module):
         self.episodes.append((float(self.steps), self.stride))
         return {"critic": torch.tensor(float(self.steps))} if self.updates % 2 else {}
 
+    def hear(self) -> None: ...
+
     def evaluate(self, step: int) -> dict[str, float]:
         self.evaluated.append(step)
         return {"eval/return_mean": next(self.scores)}

@@ -11,6 +11,8 @@ def fault(env_id: str, presets: Iterable[str]) -> str | None:
     if colon:
         known = find_spec(module.partition(".")[0]) is not None
         return None if known else f"env={env_id}: cannot find a package named {module!r}"
+    if env_id.startswith("playground/"):  # its names are looked up when one is made, for it takes long to import
+        return None if find_spec("mujoco_playground") else f"env={env_id}: needs an extra: pip install 'rlrun[jax]'"
     registered = _registered()
     if env_id in registered:
         return None

@@ -83,7 +83,12 @@ class Loop(nn.Module):
         add(self.measures, step.info.get("measures", {}))
         return step
 
+    def hear(self) -> None:
+        """Take in the episodes that a simulator on an accelerator has not told, for telling would make it wait."""
+        self.episodes.extend(self.env.untold())
+
     def get_extra_state(self) -> dict[str, Any]:
+        self.hear()
         return {
             "steps": self.steps, "updates": self.updates, "horizon": self.horizon,
             "episodes": self.episodes, "successes": self.successes, "obs": self.obs, "carry": self.carry,

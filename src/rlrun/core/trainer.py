@@ -148,6 +148,7 @@ class Trainer:
 
     def train_values(self) -> dict[str, float]:
         """Episodes that ended since the last row, the mean return of all so far, and what the environments reported."""
+        self.loop.hear()
         ended, successes = self.loop.episodes, self.loop.successes
         self.progress.episodes += len(ended)
         values: dict[str, float] = {"train/episodes": self.progress.episodes}

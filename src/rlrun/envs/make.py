@@ -32,6 +32,7 @@ from rlrun.envs.wrappers import TimeLimit
 from rlrun.errors import ConfigError
 
 ATARI = "ALE/"
+PLAYGROUND = "playground/"
 
 
 @dataclass(frozen=True)
@@ -70,14 +71,19 @@ class Recipe:
         """Whether its id has a simulator that steps all at once and nothing else."""
         return self.spec.entry_point is None
 
-    def all(self, num_envs: int) -> gym.vector.VectorEnv:
-        """The simulator of an id that has one. It takes no wrappers; alone, it keeps its own time."""
-        if any(wrapper is not TimeLimit for wrapper, _ in self.wrappers):  # evaluation adds one
+    def all(self, num_envs: int) -> Any:
+        """The simulator of an id that has one: a vector as Gymnasium knows it, or a Simulator of `accelerated`.
+
+        It keeps its own time, where its episodes have a limit, and takes no wrappers but evaluation's time limit.
+        """
+        limits = [config.max_steps for wrapper, config in self.wrappers if wrapper is TimeLimit]
+        if len(limits) < len(self.wrappers):
             raise ValueError("it steps all its environments at once and takes no wrappers")
         make: Any = self.spec.vector_entry_point
         make = load_env_creator(make) if isinstance(make, str) else make
-        limit = self.max_episode_steps or self.spec.max_episode_steps
-        time = {} if limit is None or self.vectorised else {"max_episode_steps": limit}
+        time = {}
+        if own := self.spec.max_episode_steps:  # a bandit's episodes have none
+            time["max_episode_steps"] = min([self.max_episode_steps or own, *limits])
         return make(num_envs=num_envs, **(time | self.spec.kwargs | self.kwargs))
 
     def at(self, index: int, **task: Any) -> "Recipe":
@@ -89,7 +95,7 @@ def recipe(cfg: EnvConfig) -> Recipe:
     """Resolve a config. Raises ConfigError for unknown ids, wrappers and settings, and missing extras."""
     from rlrun.registry import lookup  # a worker makes environments without loading every part of rlrun
 
-    spec = find(cfg.id)
+    spec = _in_jax(cfg.id) if cfg.backend == "jax" else find(cfg.id)
     wrappers = []
     for name, settings in cfg.wrappers.items():
         wrapper = lookup("wrapper", name)
@@ -114,6 +120,8 @@ def find(id: str) -> EnvSpec:
     """The specification behind an id: `Name-v1`, `namespace/Name-v1`, or `module:Name-v1`, which imports the module."""
     if id.startswith(ATARI):
         _register_atari(id)
+    if id.startswith(PLAYGROUND):
+        return _in_jax(id)
     module, _, name = id.rpartition(":")
     try:
         if module:
@@ -174,6 +182,17 @@ def _register_atari(id: str) -> None:
     if importlib.util.find_spec("ale_py") is None:
         raise ConfigError(f"env.id={id!r}: Atari is not installed; pip install rlrun[atari]")
     importlib.import_module("ale_py")  # registers its ids
+
+
+def _in_jax(id: str) -> EnvSpec:
+    try:
+        from rlrun.simulators import tasks
+
+        return tasks.specification(id)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"env.id={id!r}: {error.name} is not installed; pip install rlrun[jax]") from error
+    except gym.error.Error as error:
+        raise ConfigError(f"env.id={id!r}: {_line(error)}") from error
 
 
 def _extra(spec: EnvSpec) -> str | None:

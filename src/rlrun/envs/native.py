@@ -17,6 +17,7 @@ from gymnasium.vector import VectorWrapper
 
 from rlrun.config.schema import EnvConfig
 from rlrun.envs import state
+from rlrun.envs.accelerated import Simulator
 from rlrun.envs.make import Recipe, explained
 from rlrun.envs.selftest import EPISODE_END, NATIVE, Method, simulator_self_test
 from rlrun.envs.state import Tree
@@ -46,7 +47,7 @@ class Native(VectorWrapper):
         state.assign(self.env, tree)
 
 
-def simulator(recipe: Recipe, cfg: EnvConfig) -> GymVectorEnv:
+def simulator(recipe: Recipe, cfg: EnvConfig) -> GymVectorEnv | Simulator:
     """All environments of a config. Raises ConfigError where its id has no simulator, or one of something else."""
     if recipe.spec.vector_entry_point is None:
         raise ConfigError(f"env.backend=native: {cfg.id} has no simulator that steps all its environments at once")

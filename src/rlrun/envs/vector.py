@@ -11,6 +11,7 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 from torch import Tensor, nn
 
 from rlrun.config.schema import EnvConfig
+from rlrun.envs.accelerated import Accelerated
 from rlrun.envs.actions import Actions
 from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put, row
 from rlrun.envs.make import Recipe, explained, recipe
@@ -23,7 +24,7 @@ from rlrun.envs.state import Tree
 from rlrun.envs.tasks import draw
 from rlrun.envs.workers import Workers
 from rlrun.errors import ConfigError, RunError
-from rlrun.types import Spec, Step
+from rlrun.types import Return, Spec, Step
 
 RESTARTS = 10  # of one environment without a finished step between them; one more ends the run
 
@@ -84,7 +85,9 @@ class VectorEnv(nn.Module):
         """Environments as configured. Raises ConfigError where they cannot be made, RunError where a worker fails."""
         one = recipe(cfg)
         if one.vectorised or cfg.backend == "native":
-            return cls(simulator(one, cfg), seed, device, name=cfg.id)
+            venv = simulator(one, cfg)
+            kind: Any = cls if isinstance(venv, GymVectorEnv) else Accelerated
+            return kind(venv, seed, device, name=cfg.id)
         tasks = seed if cfg.instance_seed is None else np.random.SeedSequence(cfg.instance_seed)
         recipes = [one.at(index, **draw(cfg.task_kwargs, tasks, index)) for index in range(cfg.num_envs)]
         stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
@@ -169,6 +172,10 @@ class VectorEnv(nn.Module):
             weight=self._ones if raw.weight is None else self._tensor(raw.weight),
             info=self._info(info, raw.measures),
         )
+
+    def untold(self) -> list[tuple[Return, int]]:
+        """Episodes that ended and that no step has told: none here."""
+        return []
 
     def close(self) -> None:
         """End all environments and their processes. May be called twice."""

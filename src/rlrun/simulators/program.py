@@ -1,0 +1,101 @@
+"""Environments written in JAX: thousands of them in one compiled call, resets included.
+
+A task is two pure functions of one environment, `reset(key) -> state` and `step(state, action) -> state`, with its
+spaces beside them; a state has `obs`, `reward` and `done` among whatever else. The wrappers that Brax has for such, and
+MuJoCo Playground after it, begin every episode in the state of the first and do not tell a time limit from an end, so
+resets and limits are made here.
+"""
+
+import os
+from typing import Any, NamedTuple
+
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes the GPU's memory before torch can
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from torch import Tensor
+
+from rlrun.envs.state import Tree
+
+
+class Memory(NamedTuple):
+    """Everything that decides how the environments go on. Leading dimension: environments."""
+
+    state: Any
+    fresh: Any  # the states in which the next episodes begin
+    used: jax.Array  # whether that was done already
+    steps: jax.Array  # of the episodes under way
+    key: jax.Array
+
+
+class Program:
+    """A task, compiled for as many environments as it is asked for. `limit`: steps after which episodes are cut."""
+
+    def __init__(self, task: Any, limit: int | None):
+        self.task, self.limit = task, limit
+        self.begin: Any = jax.jit(self._begin, static_argnums=1)
+        self.advance: Any = jax.jit(self._advance)
+
+    def _draw(self, key: jax.Array, count: int) -> tuple[jax.Array, Any]:
+        """Beginnings of episodes. All numbers get the type they have, or a step would be compiled twice."""
+        key, own = jax.random.split(key)
+        states = jax.vmap(self.task.reset)(jax.random.split(own, count))
+        return key, jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), states)
+
+    def _begin(self, key: jax.Array, count: int) -> Memory:
+        key, state = self._draw(key, count)
+        key, fresh = self._draw(key, count)
+        return Memory(state, fresh, jnp.zeros(count, bool), jnp.zeros(count, jnp.int32), key)
+
+    def _advance(self, memory: Memory, action: jax.Array) -> tuple[Memory, tuple[Any, ...]]:
+        """One step. Beginnings are drawn for all at once, and only when one that was used is needed again."""
+        after, steps = jax.vmap(self.task.step)(memory.state, action), memory.steps + 1
+        terminated = after.done.astype(bool)
+        truncated = jnp.zeros_like(terminated) if self.limit is None else ~terminated & (steps >= self.limit)
+        ended = terminated | truncated
+        again = (ended & memory.used).any()
+        key, fresh = jax.lax.cond(again, lambda: self._draw(memory.key, len(steps)), lambda: (memory.key, memory.fresh))
+        used = ended | (memory.used & ~again)
+
+        def choose(new: jax.Array, old: jax.Array) -> jax.Array:
+            rows = ended.reshape(-1, *[1] * (new.ndim - 1))
+            return jnp.where(rows, new, old.astype(new.dtype))
+
+        state = jax.tree.map(choose, fresh, after)
+        seen = (state.obs, after.reward.astype(jnp.float32), terminated, truncated, after.obs)
+        return Memory(state, fresh, used, jnp.where(ended, 0, steps), key), seen
+
+
+class JaxEnv:
+    """The Simulator that `accelerated` describes."""
+
+    def __init__(self, program: Program, num_envs: int):
+        self.program, self.num_envs = program, num_envs
+        self.single_observation_space = program.task.observation_space
+        self.single_action_space = program.task.action_space
+        self.device = jax.devices()[0]  # an accelerator where JAX knows one
+        self.memory: Any = None
+
+    def reset(self, seed: int | None) -> Any:
+        key = self.memory.key if seed is None else self._here(jax.random.PRNGKey(seed))
+        self.memory = self.program.begin(key, self.num_envs)
+        return self.memory.state.obs
+
+    def step(self, actions: Tensor) -> Any:
+        self.memory, seen = self.program.advance(self.memory, self._here(jnp.from_dlpack(actions)))
+        return seen
+
+    def close(self) -> None:
+        self.memory = None
+
+    def get_extra_state(self) -> Tree:
+        return {"arrays": [np.array(leaf) for leaf in jax.tree.leaves(self.memory)]}
+
+    def set_extra_state(self, tree: Tree) -> None:
+        like = jax.eval_shape(lambda key: self.program.begin(key, self.num_envs), jax.random.PRNGKey(0))
+        self.memory = jax.tree.unflatten(jax.tree.structure(like), map(self._here, map(jnp.array, tree["arrays"])))
+
+    def _here(self, array: jax.Array) -> jax.Array:
+        """All arrays are bound to the device from the first on, or the second step would be compiled anew."""
+        return jax.device_put(array, self.device)
