@@ -6,7 +6,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from rlrun.envs.vector import child_seed
+from rlrun.envs.vector import VectorEnv, child_seed
 from rlrun.errors import RunError
 from rlrun.types import Spec
 
@@ -172,3 +172,16 @@ def test_single_environments_start_anew_and_the_others_never_notice(make_env) ->
     assert torch.equal(started[1], make_env("CartPole-v1", 2).start({0: 5, 1: 77})[1]), "the seed decides"
     assert torch.equal(env.step(right).obs[[0, 2]], other.step(right).obs[[0, 2]])
     assert env.clock.returns.tolist() == [2, 1, 2]
+
+
+def test_what_goes_to_another_device_goes_through_pinned_memory(config, monkeypatch):
+    """On a device that only has shapes, so nothing in a step can read what was sent there."""
+    pinned = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
+    env = VectorEnv.make(config("CartPole-v1", 2), np.random.SeedSequence(0), "meta")
+    assert env.reset().is_meta and len(pinned) == 1
+    for _ in range(30):  # until poles have fallen
+        step = env.step(torch.zeros(2, dtype=torch.int64))
+        assert all(tensor.is_meta for tensor in step[:-1])
+    assert len(pinned) > 3 * 30 and all(not tensor.is_meta for tensor in pinned)
+    env.close()

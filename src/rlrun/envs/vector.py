@@ -348,7 +348,10 @@ class VectorEnv(nn.Module):
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(array)
-        return tensor if self.device.type == "cpu" else tensor.to(self.device)
+        if self.device.type == "cpu":
+            return tensor
+        # from pinned memory, which is not used again before it was read, so that the copy need not be waited for
+        return tensor.pin_memory().to(self.device, non_blocking=True)
 
     def _not_finite(self, what: str, values: np.ndarray, actions: np.ndarray | None) -> RunError:
         index, *place = np.argwhere(~np.isfinite(values))[0].tolist()
