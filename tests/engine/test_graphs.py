@@ -146,7 +146,7 @@ class Graph(TorchDispatchMode):
             results = leaves(call_of(call)(*call.args, **call.kwargs))
             for place, result in zip(leaves(call.out), results, strict=True):
                 if memory(place) not in given:
-                    place.copy_(result)
+                    place.copy_(result.reshape(place.shape))  # a later squeeze_ may have renamed its axes
 
 
 def capture(run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:

@@ -163,6 +163,7 @@ def eval_env(config: RunConfig, seed: int, name: str, episodes: int, device: tor
     wrappers = config.env.wrappers | {"time_limit": {"max_steps": min(own, config.trainer.eval_max_steps)}}
     num_envs = min(episodes, EVAL_ENVS)
     kwargs = config.env.kwargs | config.env.eval_kwargs
-    backend = "jax" if config.env.backend == "jax" else "sync"
-    env = dataclasses.replace(config.env, num_envs=num_envs, backend=backend, wrappers=wrappers, kwargs=kwargs)
+    env = dataclasses.replace(config.env, num_envs=num_envs, wrappers=wrappers, kwargs=kwargs)
+    if env.backend != "jax":  # whose environments exist nowhere else
+        env = dataclasses.replace(env, backend="sync")
     return VectorEnv.make(env, sequence(seed, name), device)
