@@ -32,6 +32,8 @@ PROMISES = {
     "td3 Pendulum": (10_000, -200.0),
     "ddpg Pendulum": (10_000, -200.0),
     "redq Pendulum": (3_000, -200.0),
+    "sac HalfCheetah": (300_000, 7300.0),
+    "td3 HalfCheetah": (300_000, 6500.0),
     "ppo Pendulum": (200_000, -250.0),
     "ppo Acrobot": (200_000, -100.0),
     "ppo LunarLander": (1_000_000, 200.0),
