@@ -113,7 +113,12 @@ def shuffled(data: Batch, size: int | None, stream: Stream | None, dim: int) -> 
     count = weight.shape[dim]
     many = max(1, count if size is None else size if dim == 0 else size // len(weight))
     order = torch.arange(count, device=weight.device) if stream is None else stream.permutation(count)
-    lead = (slice(None),) * dim
-    rows = index(data, (*lead, order))
     for i in range(0, count, many):
-        yield index(rows, (*lead, slice(i, i + many)))
+        yield selected(data, order[i : i + many], dim)
+
+
+def selected(batch: Any, where: Tensor, dim: int) -> Any:
+    """The same rows, by number, of every tensor in a nested batch, along a dimension."""
+    if isinstance(batch, dict):
+        return {key: selected(value, where, dim) for key, value in batch.items()}
+    return batch.index_select(dim, where)

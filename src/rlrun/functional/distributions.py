@@ -122,8 +122,7 @@ class Categorical:
 
     def sample(self, noise: Tensor) -> Tensor:
         """By the Gumbel trick."""
-        gumbel = -torch.log(-torch.log(noise.clamp(min=1e-20)))
-        return (self.logits + gumbel).argmax(-1)
+        return (self.logits - torch.log(-torch.log(noise.clamp(min=1e-20)))).argmax(-1)
 
     def mode(self) -> Tensor:
         return self.logits.argmax(-1)
