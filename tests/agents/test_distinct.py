@@ -5,22 +5,28 @@ Agents are built from their YAML with small networks, and learn from transitions
 
 import copy
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from toys import put, toy, train
+import yaml
+from policy_proofs import PROOFS as OF_POLICIES
+from policy_proofs import Proof
+from toys import ALGOS, put, toy, train
 
+from rlrun import registry
 from rlrun.config.jobs import jobs
+from rlrun.config.sources import CONF
 from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.types import Batch, Context
 
 Build = Callable[..., Loop]
-Proof = Callable[[Build, str], bool]
 
 ROWS = 64
+FAMILIES = tuple(f"rlrun.agents.{name}." for name in ("policy", "value", "actor_critic"))
 
 
 def agent_of(build: Build, algo: str, env: str = "CartPole", **changes: Any) -> Any:
@@ -235,6 +241,7 @@ def rollout(loop: Any) -> Batch:
 
 
 PROOFS: list[tuple[str, str, Proof]] = [
+    *OF_POLICIES,
     ("ppo_rnd", "ppo", pays_for_what_is_new),
     ("ppo_icm", "ppo", pays_for_what_is_new),
     ("ppo_icm", "ppo_rnd", is_told_apart_by_actions),
@@ -247,6 +254,7 @@ PROOFS: list[tuple[str, str, Proof]] = [
     ("c51", "dqn", tells_bad_luck_from_good),
     ("qr_dqn", "dqn", knows_quantiles),
     ("qr_dqn", "c51", knows_quantiles),
+    ("r2d2", "dqn", looks_several_steps_ahead),
     ("rainbow", "c51", one_action_teaches_the_others),
     ("rainbow", "c51", crosses_a_blind_cliff),
     ("rainbow", "c51", returns_to_the_rare_row),
@@ -263,3 +271,29 @@ PROOFS: list[tuple[str, str, Proof]] = [
 def test_a_name_does_what_its_parent_does_not(algo: str, parent: str, proof: Proof, build: Build) -> None:
     assert proof(build, algo)
     assert not proof(build, parent)
+
+
+def parents(algo: str) -> set[str]:
+    """The names of the catalogue that a YAML is written upon."""
+    defaults = yaml.safe_load((CONF / "algo" / f"{algo}.yaml").read_text()).get("defaults", [])
+    return {entry for entry in defaults if entry in ALGOS}
+
+
+@cache
+def home(root: str) -> str:
+    """The module of an agent."""
+    name = jobs([f"algo={root}", "env=CartPole", "preset=none"])[0].values["algo"]["name"]
+    return registry.lookup("algo", name).__module__
+
+
+def roots(algo: str) -> set[str]:
+    """The names without a parent that a YAML is written upon in the end."""
+    return {root for parent in parents(algo) for root in roots(parent)} or {algo}
+
+
+def test_every_name_of_the_deep_families_that_has_a_parent_has_a_proof() -> None:
+    derived = [algo for algo in ALGOS if parents(algo)]
+    deep = [algo for algo in derived for root in roots(algo) if home(root).startswith(FAMILIES)]
+    names = {(algo, parent) for algo in deep for parent in parents(algo)}
+    assert {("redq", "sac"), ("ppo", "a2c"), ("rainbow", "dqn")} <= names
+    assert not names - {(algo, parent) for algo, parent, _ in PROOFS}

@@ -1,0 +1,209 @@
+"""Proofs that pass for one name of the catalogue and fail for its parent: policies, and the parts around agents.
+
+Small runs from each name's YAML, which learn from rollouts written down here.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from toys import toy, train
+
+from rlrun.core.agent import Agent
+from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
+from rlrun.types import Batch, Context
+
+Build = Callable[..., Loop]
+Proof = Callable[[Build, str], bool]
+
+
+def agent_of(build: Build, algo: str, **changes: Any) -> Any:
+    return build(toy(algo, **{"algo.normalize_advantage": "none"} | changes)).agent
+
+
+def rollout(action: torch.Tensor, reward: torch.Tensor, probability: float = 0.5) -> Batch:
+    """One-step episodes [rows, 1] that all look alike; `probability` of the actions when they were taken."""
+    yes, obs = torch.ones(len(action), 1, dtype=torch.bool), torch.ones(len(action), 1, 4)
+    return {
+        "obs": obs, "next_obs": obs, "action": action.view(-1, 1), "reward": reward.float().view(-1, 1),
+        "log_prob": torch.full((len(action), 1), probability).log(), "weight": torch.ones(len(action), 1),
+        "terminated": yes, "truncated": ~yes, "first": yes,
+    }  # fmt: skip
+
+
+def learn(agent: Agent, batch: Batch, updates: int = 1) -> None:
+    for i in range(updates):
+        agent.update(batch, Context(i, i, 0.0))
+
+
+def prefers(agent: Any, action: int = 1, obs: torch.Tensor | None = None) -> float:
+    """The probability of an action."""
+    with torch.no_grad():
+        seen = torch.ones(1, 4) if obs is None else obs
+        return float(agent.policy(seen).log_prob(torch.tensor([action])).exp())
+
+
+def stays_near_where_it_collected(build: Build, algo: str) -> bool:
+    """However often a rollout is gone through: the better action is not certain after one."""
+    agent = agent_of(build, algo, **{"algo.epochs": 200, "algo.learning_rate": 0.003, "algo.value_coef": 0.0})
+    action = torch.arange(8) % 2
+    learn(agent, rollout(action, 2 * action - 1))
+    return 0.55 < prefers(agent) < 0.75
+
+
+def clips_policy_and_critic_apart(build: Build, algo: str) -> bool:
+    """The policy's optimiser does not see how wrong the critic is."""
+    norms = []
+    for reward in (0.0, 1e4):
+        agent, taken = agent_of(build, algo, **{"algo.gae_lambda": 1.0, "algo.epochs": 1}), []
+        agent.optim.apply = taken.append
+        batch = rollout(torch.arange(8) % 2, torch.full((8,), reward))
+        agent.normalised = lambda data: torch.zeros_like(data["advantage"])
+        learn(agent, batch)
+        norms.append(taken[0].norm())
+    return bool(norms[0] == norms[1])
+
+
+def goes_through_a_rollout_once(build: Build, algo: str) -> bool:
+    """As it is composed; the runs of these tests make two passes to be quick."""
+    from rlrun.config.jobs import jobs
+
+    return bool(jobs([f"algo={algo}", "env=CartPole", "preset=none"])[0].values["algo"]["epochs"] == 1)
+
+
+def keeps_its_choices_open(build: Build, algo: str) -> bool:
+    """Where nothing is to be earned, a policy that prefers an action unlearns it."""
+    agent = agent_of(build, algo)
+    with torch.no_grad():
+        agent.policy.output.bias.copy_(torch.tensor([0.0, 2.0]))
+    before = prefers(agent)
+    agent.normalised = lambda data: torch.zeros_like(data["advantage"])
+    learn(agent, rollout(torch.arange(8) % 2, torch.zeros(8)), 20)
+    return prefers(agent) < before - 0.01
+
+
+def values_take_small_steps(build: Build, algo: str) -> bool:
+    """Returns of 10 where the critic says less than 1: a rollout moves it by no more than it may, but for momentum."""
+    agent = agent_of(build, algo, **{"algo.epochs": 200, "algo.learning_rate": 0.003, "algo.max_grad_norm": None})
+    value = lambda: agent.value(torch.ones(1, 4)).item()  # noqa: E731
+    before = value()
+    learn(agent, rollout(torch.arange(8) % 2, torch.full((8,), 10.0)))
+    return 0.05 < value() - before < 1.0
+
+
+def asks_a_critic_that_has_seen_the_rollout(build: Build, algo: str) -> bool:
+    """All actions earned 5: who knows that finds none better than expected, and does not move."""
+    agent = agent_of(build, algo, **{"algo.value_epochs": 300, "algo.value_learning_rate": 0.03, "algo.epochs": 20})
+    before = prefers(agent)
+    learn(agent, rollout(torch.ones(8, dtype=torch.int64), torch.full((8,), 5.0)))
+    return abs(prefers(agent) - before) < 0.03
+
+
+def waits_for_the_end_of_episodes(build: Build, algo: str) -> bool:
+    """Every time line of what is learned from ends as an episode does."""
+    loop: Any = train(build(toy(algo)), 1)
+    batch = loop.batch
+    over = (batch["terminated"] | batch["truncated"]) & (batch["weight"] > 0)
+    return bool(over.any(0).all()) and not any("value" in name for name, _ in loop.agent.named_children())
+
+
+def learns_from_rollouts_that_are_old(build: Build, algo: str) -> bool:
+    """Left ends with 0.4. Right leads on to where right ends with 1, which who collected seldom did: the way there
+    looks worse than left until the values are those of the policy that has learned the rest of it."""
+    settings = {"algo.gamma": 1.0, "algo.ent_coef": 0.02, "algo.epochs": 1, "algo.minibatch_size": None}
+    agent = agent_of(build, algo, **settings)
+    draw = torch.Generator().manual_seed(0)
+    rows, start, there = 256, torch.tensor([1.0, 0, 0, 0]), torch.tensor([0, 1.0, 0, 0])
+    first = torch.rand(rows, generator=draw) < 0.5
+    second = torch.rand(rows, generator=draw) < 1 / 8
+    yes = torch.ones(rows, dtype=torch.bool)
+    seen = torch.stack([start.expand(rows, 4), there.expand(rows, 4)])
+    batch = {
+        "obs": seen, "next_obs": there.expand(2, rows, 4), "action": torch.stack([first, second]).long(),
+        "reward": torch.stack([0.4 * ~first, second.float()]),
+        "log_prob": torch.stack([torch.full((rows,), 0.5), torch.where(second, 1 / 8, 7 / 8)]).log(),
+        "weight": torch.stack([yes, first]).float(), "terminated": torch.stack([~first, yes]),
+        "truncated": torch.zeros(2, rows, dtype=torch.bool), "first": torch.stack([yes, ~yes]),
+    }  # fmt: skip
+    learn(agent, batch, 1500)
+    return prefers(agent, obs=start.view(1, 4)) > 0.9
+
+
+def recalls_what_it_saw(build: Build, algo: str) -> bool:
+    """What it thinks of one observation depends on the one before."""
+    loop: Any = build(toy(algo))
+    agent, addons, said = loop.agent, loop.addons, []
+    now = loop.obs
+    for before in (now + 1.0, now - 1.0):
+        first = torch.ones(len(now), dtype=torch.bool)
+        _, extras = addons.act(agent, before, {"first": first}, False)
+        carry = {"first": ~first} | {key: value for key, value in extras.items() if key.startswith("carry.")}
+        obs = addons.observe(now, carry, False)
+        action = torch.zeros(len(now), *loop.env.spec.action.shape)
+        said.append(agent.values(obs) if hasattr(agent, "values") else agent.dist(obs, carry).log_prob(action))
+    return not torch.allclose(*said)
+
+
+def acts_on_a_learned_state_towards_a_goal(build: Build, algo: str) -> bool:
+    """Neither observations nor rewards reach the agent as they are."""
+    loop: Any = build(toy(algo))
+    remembered = loop.addons.remember(loop.carry, True)
+    seen = loop.addons.observe(loop.obs, loop.carry | remembered, True)
+    return "carry.goal" in remembered and isinstance(seen, dict) and not torch.equal(seen.get("obs"), loop.obs)
+
+
+def weighs_a_broken_limit_more(build: Build, algo: str) -> bool:
+    """What is below its threshold in every step counts for more and more."""
+    try:
+        loop: Any = build(toy(algo))
+    except ConfigError:
+        return False
+    addon = next((addon for addon in loop.addons if hasattr(addon, "theta")), None)
+    if addon is None:
+        return False
+    before = addon.theta.detach().clone()
+    with torch.no_grad():
+        addon.floors.copy_(torch.where(addon.limited, 1e3, 0.0))
+    train(loop, 5)
+    return bool((addon.theta > before)[addon.limited].all())
+
+
+def learns_before_the_first_transition(build: Build, algo: str) -> bool:
+    """From a data set; nothing was collected yet."""
+    loop: Any = build(toy(algo))
+    loop.tick()
+    return bool(loop.updates == 1 and loop.collected == 0)
+
+
+def earns_nothing_from_the_environment(build: Build, algo: str) -> bool:
+    """What is learned from is the same, whatever the environment pays."""
+    loop: Any = train(build(toy(algo)), 1)
+    batch, learned = loop.buffer.sample(8), []
+    for more in (0.0, 9.0):
+        reward = batch["reward"].clone()
+        reward.view(8, -1)[:, 0] += more
+        learned.append(loop.addons.relabel(batch | {"reward": reward})["reward"])
+    return torch.equal(*learned)
+
+
+PROOFS: list[tuple[str, str, Proof]] = [
+    ("ppo", "a2c", stays_near_where_it_collected),
+    ("ppo1", "ppo", goes_through_a_rollout_once),
+    ("ppo1", "ppo", clips_policy_and_critic_apart),
+    ("ppo1", "ppo", keeps_its_choices_open),
+    ("ppo2", "ppo", clips_policy_and_critic_apart),
+    ("ppo2", "ppo", values_take_small_steps),
+    ("ppo_critic_first", "ppo", asks_a_critic_that_has_seen_the_rollout),
+    ("ppo_lstm", "ppo", recalls_what_it_saw),
+    ("recurrent_sac", "sac", recalls_what_it_saw),
+    ("r2d2", "dqn", recalls_what_it_saw),
+    ("vpg", "a2c", waits_for_the_end_of_episodes),
+    ("vtrace", "a2c", learns_from_rollouts_that_are_old),
+    ("ppo_composite", "ppo", acts_on_a_learned_state_towards_a_goal),
+    ("sac_composite", "sac", acts_on_a_learned_state_towards_a_goal),
+    ("ppo_lagrangian", "ppo", weighs_a_broken_limit_more),
+    ("sac_lagrangian", "sac", weighs_a_broken_limit_more),
+    ("diayn", "sac", earns_nothing_from_the_environment),
+    ("sac_from_data", "sac", learns_before_the_first_transition),
+]
