@@ -1,17 +1,44 @@
 """Heads of value networks: shapes, and what dueling takes apart."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box
 
+from rlrun.core.random import Stream
 from rlrun.networks.heads import ActionValues, Dueling
-from rlrun.networks.torsos import LinearTorso
+from rlrun.networks.noisy import Noisy
+from rlrun.networks.torsos import Cnn, Impala, LinearTorso, Mlp
+
+SEEN = {Mlp: Box(-1, 1, (4,)), Cnn: Box(0, 255, (3, 36, 36), np.uint8), Impala: Box(0, 255, (16, 16, 4), np.uint8)}
+CFG = SimpleNamespace(hidden=[8], activation="relu", init="uniform")
 
 
 @pytest.mark.parametrize("kind", [ActionValues, Dueling])
 @pytest.mark.parametrize("size", [1, 7])
 def test_every_action_has_its_numbers(kind: type[ActionValues], size: int) -> None:
     assert kind(LinearTorso(None, [Box(-1, 1, (4,))], None), 3, size)(torch.randn(5, 4)).shape == (5, 3, size)
+
+
+@pytest.mark.parametrize("torso", SEEN)
+@pytest.mark.parametrize("kind", [ActionValues, Dueling])
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("size", [1, 51])
+def test_torsos_dueling_noise_and_distributions_go_together(torso: type, kind: type, noisy: bool, size: int) -> None:
+    """Every parameter of each combination takes part in what it says."""
+    network = kind(torso(CFG, [SEEN[torso]], None), 3, size)
+    obs = torch.from_numpy(np.stack([SEEN[torso].sample() for _ in range(5)]))
+    if noisy:
+        network = Noisy(network, 0.5)
+        said = network(obs, network.noise(Stream(0, "noise")))
+        assert not torch.allclose(said, network(obs)), "without noise it says something else"
+    else:
+        said = network(obs)
+    assert said.shape == (5, 3, size)
+    (said * torch.randn_like(said)).sum().backward()
+    assert all(param.grad is not None for param in network.parameters())
 
 
 def test_only_differences_of_advantages_count_and_rows_stand_alone() -> None:

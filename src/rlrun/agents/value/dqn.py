@@ -34,6 +34,7 @@ class DQN(Agent):
         gamma: Fraction
         n_step: PositiveInt
         learning_rate: PositiveFloat
+        optimizer_eps: PositiveFloat
         lr_schedule: dict[str, Any]
         double: bool
         dueling: bool
@@ -58,9 +59,8 @@ class DQN(Agent):
         if cfg.noisy_std is not None:
             self.q = Noisy(self.q, cfg.noisy_std)
         self.target_q = Target(self.q, cfg.target_tau)
-        self.optim = Optim(
-            self.q.parameters(), cfg.learning_rate, max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule
-        )
+        options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm, "schedule": cfg.lr_schedule}
+        self.optim = Optim(self.q.parameters(), cfg.learning_rate, **options)
         self.register_buffer("epsilon", torch.zeros(()))
         self.rewind()
         self.act_noise, self.update_noise = parts.stream("act"), parts.stream("update")
