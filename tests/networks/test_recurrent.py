@@ -69,10 +69,22 @@ def test_torsos_of_one_agent_have_parts_of_their_own() -> None:
     memory.add(other)
     assert (memory.size, memory.sequence_length) == (15, 3)
     obs = {"obs": torch.randn(ENVS, 2), "memory": torch.randn(ENVS, 15)}
-    after = memory.extras(obs)["carry.memory"]
+    after = memory.advanced(obs)[1]["carry.memory"]
     torch.testing.assert_close(after[:, :10], one.after(obs))
     torch.testing.assert_close(after[:, 10:], other.after(obs))
-    assert Memory().extras(torch.zeros(1)) == {}
+    plain = torch.zeros(1)
+    assert Memory().advanced(plain) == (plain, {})
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_who_acts_runs_every_cell_once_and_says_the_same(name: str) -> None:
+    memory, net = Memory(), torso(name)
+    memory.add(net)
+    obs = {"obs": torch.randn(ENVS, 2), "memory": torch.randn(ENVS, net.size)}
+    plain, steps, step = net(obs), [], net.step
+    net.step = lambda x, state: (steps.append(1), step(x, state))[1]
+    seen, _ = memory.advanced(obs)
+    assert torch.equal(net(seen), plain) and len(steps) == 1
 
 
 def test_sequences_of_a_rollout_say_what_was_said_when_it_was_collected(build: Build) -> None:

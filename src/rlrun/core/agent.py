@@ -38,7 +38,7 @@ class Agent(nn.Module):
     registered: ClassVar[str] = "?"  # the name in configs, set by @register
     actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Space  # action spaces the algorithm is defined for
     observations: ClassVar[type[Space]] = Space  # and the observation space
-    remembers: ClassVar[bool] = False  # whether it takes recurrent networks: `act` returns `memory.extras` too
+    remembers: ClassVar[bool] = False  # whether it takes recurrent networks: `act` returns extras of `memory.advanced`
     needs_bounds: ClassVar[bool] = False  # whether its continuous actions always lie in [-1, 1]
     reward_vectors: ClassVar[bool] = False  # whether it takes them, with `batch["reward_weights"]` [reward_dim]
 

@@ -1,8 +1,9 @@
 """Torsos that remember (Hochreiter and Schmidhuber 1997; Cho et al. 2014, arXiv 1406.1078).
 
 What they remember travels with the observation: `memory` [batch, size] is the state before it, 0 where an episode
-starts, and every torso of an agent has its own part of it. Only observations are remembered; a critic's action joins
-what it remembers, so that one memory values any action, and the members of an ensemble share it.
+starts, `memory_after` the one after it, where that is known already; every torso of an agent has its own part of them.
+Only observations are remembered; a critic's action joins what it remembers, so that one memory values any action, and
+the members of an ensemble share it.
 
 Observations of several steps are unrolled over time. Those of a rollout, [time, batch, ...], bring `first`
 [time, batch]: they start with the first row's memory, which is forgotten wherever an episode starts inside. Those out
@@ -65,6 +66,8 @@ class Recurrent(nn.Module):
 
     def after(self, obs: Batch) -> Tensor:
         """The states after every observation: [..., size]."""
+        if "memory_after" in obs:
+            return self.own(obs["memory_after"])
         memory = self.own(obs["memory"])
         seen = obs if self.nested else obs["obs"]
         first = obs.get("first")
@@ -145,11 +148,13 @@ class Memory:
             if torso.cfg.start == "stored":
                 self.stores = {"memory": spaces.Box(-np.inf, np.inf, (self.size,), np.float32)}
 
-    def extras(self, obs: Any) -> Batch:
-        """To be stored with a step: the memory before the observation, and after it, which comes back with the next."""
+    def advanced(self, obs: Any) -> tuple[Any, Batch]:
+        """The observation with the memory after it beside it, so that no cell runs twice; and what is to be stored with
+        the step: the memory before it, and after it, which comes back with the next."""
         if not self.torsos:
-            return {}
-        return {"memory": obs["memory"], "carry.memory": torch.cat([torso.after(obs) for torso in self.torsos], -1)}
+            return obs, {}
+        after = torch.cat([torso.after(obs) for torso in self.torsos], -1)
+        return obs | {"memory_after": after}, {"memory": obs["memory"], "carry.memory": after}
 
 
 def flat(obs: Any) -> Any:

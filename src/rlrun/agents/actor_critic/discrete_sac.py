@@ -30,8 +30,9 @@ class DiscreteSAC(SAC):
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        obs, extras = self.memory.advanced(obs)
         dist = self.actor(obs)
-        return (dist.sample(dist.noise(self.act_noise)) if explore else dist.mode()), self.memory.extras(obs)
+        return (dist.sample(dist.noise(self.act_noise)) if explore else dist.mode()), extras
 
     def q(self, batch: Batch) -> Tensor:
         q = self.each(self.critic(batch["obs"]))

@@ -82,8 +82,9 @@ class SAC(Agent):
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        obs, extras = self.memory.advanced(obs)
         dist = self.actor(obs)
-        return (dist.sample(dist.noise(self.act_noise))[0] if explore else dist.mode()), self.memory.extras(obs)
+        return (dist.sample(dist.noise(self.act_noise))[0] if explore else dist.mode()), extras
 
     def dist(self, obs: Any, carry: Batch) -> SquashedNormal:
         return self.actor(obs)

@@ -57,7 +57,8 @@ class TD3(Agent):
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        action, extras = self.actor(obs), self.memory.extras(obs)
+        obs, extras = self.memory.advanced(obs)
+        action = self.actor(obs)
         if not explore:
             return action, extras
         noise = self.cfg.noise_std * self.act_noise.normal(*action.shape)

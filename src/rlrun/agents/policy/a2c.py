@@ -76,7 +76,8 @@ class A2C(Agent):
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        dist, extras = self.policy(obs), self.memory.extras(obs)
+        obs, extras = self.memory.advanced(obs)
+        dist = self.policy(obs)
         if not explore:
             return dist.mode(), extras
         action = dist.sample(dist.noise(self.act_noise))

@@ -71,10 +71,10 @@ class DQN(Agent):
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        extras = self.memory.extras(obs)
+        seen, extras = self.memory.advanced(obs)
         if not explore:
-            return self.values(obs).argmax(-1), extras
-        values = self.values(obs, *self.noise(self.act_noise))
+            return self.values(seen).argmax(-1), extras
+        values = self.values(obs, *self.noise(self.act_noise))  # anew, for noise is in front of the memory too
         random = legal(self.act_noise.uniform(*values.shape), obs).argmax(-1)  # any legal action, all alike
         return torch.where(self.act_noise.uniform(len(values)) < self.epsilon, random, values.argmax(-1)), extras
 
