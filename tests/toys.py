@@ -61,6 +61,7 @@ SMALL: Values = {
     "algo.epochs": 2,
     "algo.minibatch_size": 8,
     "algo.value_epochs": 2,
+    "algo.value_minibatch_size": 8,
     "algo.target_every": 4,
     "algo.returns.num_atoms": 11,
     "algo.returns.num_quantiles": 5,

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from toys import equal, toy, train, weights
+from toys import equal, put, toy, train, weights
 
 from rlrun.buffers.rollout import flat
+from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.types import Batch
 
@@ -183,3 +184,75 @@ def test_a_shared_critic_teaches_the_policys_torso(build: Build) -> None:
     moved = [not torch.equal(*pair) for pair in zip(before, agent.policy.parameters(), strict=True)]
     names = [name for name, _ in agent.policy.named_parameters()]
     assert dict(zip(names, moved, strict=True)) == {name: name.startswith("torso") for name in names}
+
+
+def test_noise_beside_the_policy_is_in_what_is_done_and_in_its_log_probability(build: Build) -> None:
+    """0.3 of the policy's own and 0.4 beside it are 0.5 together."""
+    agent: Any = build(put_on_pendulum("algo.initial_std", 0.3, "algo.noise_std", 0.4)).agent
+    obs = torch.zeros(4000, 3)
+    carry = {"first": torch.ones(4000, dtype=torch.bool)}
+    action, extras = agent.act(obs, carry, explore=True)
+    mean = agent.act(obs, carry, explore=False)[0]
+    assert (action - mean).std().item() == pytest.approx(0.5, rel=0.03)
+    exact = torch.distributions.Normal(mean, 0.5).log_prob(action).sum(-1)
+    torch.testing.assert_close(extras["log_prob"], exact)
+    torch.testing.assert_close(agent.dist(obs, carry).log_std.exp(), torch.full((4000, 1), 0.3))
+
+
+def test_a_reset_restores_the_deviation_and_no_other_weight(build: Build) -> None:
+    loop: Any = train(build(put_on_pendulum("algo.initial_std", 0.3)), 3)
+    before = {name: param.clone() for name, param in loop.agent.named_parameters()}
+    loop.reset()
+    after = dict(loop.agent.named_parameters())
+    assert after.pop("policy.log_std").exp().tolist() == pytest.approx([0.3])
+    assert before.pop("policy.log_std").exp().tolist() != pytest.approx([0.3])
+    assert equal(before, after)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_minibatches_come_in_the_order_stored_unless_they_are_shuffled(shuffle: bool, build: Build) -> None:
+    loop: Any = build(toy("a2c", **{"algo.shuffle": shuffle, "algo.minibatch_size": 4}))
+    agent, seen, rollout = loop.agent, [], made(8, 2)
+    update = agent.update_minibatch
+    object.__setattr__(agent, "update_minibatch", lambda batch: (seen.append(batch["obs"]), update(batch))[1])
+    agent.update(rollout, loop.context())
+    in_order = torch.cat([flat(rollout["obs"])] * 2)
+    assert torch.equal(torch.cat(seen), in_order) != shuffle
+    assert torch.equal(torch.cat(seen).sort(0).values, in_order.sort(0).values)
+
+
+def test_a_critic_fitted_first_has_minibatches_of_its_own(build: Build) -> None:
+    loop: Any = build(toy("ppo_critic_first", **{"algo.value_minibatch_size": 2, "algo.minibatch_size": 8}))
+    loop.agent.update(made(8, 2), loop.context())
+    assert loop.agent.value.optim.steps == 2 * 8 and loop.agent.optim.steps == 2 * 2
+
+
+def test_the_metrics_say_how_much_of_the_returns_the_critic_knew(build: Build) -> None:
+    loop: Any = build(toy("a2c", **{"algo.gamma": 0.5}))
+    rollout = made(4, 2)
+    data = loop.agent.advantages(rollout)
+    errors = data["return"] - data["value"]
+    expected = 1 - errors.var(correction=0) / data["return"].var(correction=0)
+    metrics = loop.agent.update(rollout, loop.context())
+    torch.testing.assert_close(metrics["explained_variance"], expected)
+    assert metrics["grad_norm"] > 0
+
+
+def test_a_gaussian_policy_finds_the_action_that_earns_most(build: Build) -> None:
+    """-(a - 0.7)^2, in one-step episodes."""
+    loop: Any = build(put_on_pendulum("algo.learning_rate", 0.01))
+    obs, yes = torch.zeros(512, 3), torch.ones(1, 512, dtype=torch.bool)
+    for _ in range(200):
+        action, extras = loop.agent.act(obs, {"first": yes[0]}, explore=True)
+        rows = {"obs": obs, "next_obs": obs, "action": action, "log_prob": extras["log_prob"]}
+        batch = {key: value.unsqueeze(0) for key, value in rows.items()}
+        batch |= {"reward": -((action[:, 0] - 0.7) ** 2).unsqueeze(0), "weight": torch.ones(1, 512)}
+        loop.agent.update(batch | {"terminated": yes, "truncated": ~yes, "first": yes}, loop.context())
+    assert loop.agent.act(obs, {"first": yes[0]}, explore=False)[0][0].item() == pytest.approx(0.7, abs=0.05)
+
+
+def put_on_pendulum(*given: Any) -> Any:
+    """A2C on a Box of actions, with these keys and values."""
+    words = ["algo=a2c", "env=Pendulum", "preset=none"]
+    small = {"env.num_envs": 2, "network.hidden": [8], "algo.loop.rollout_steps": 8, "algo.learning_rate": 0.01}
+    return put(jobs(words)[0].values, small | dict(zip(given[::2], given[1::2], strict=True)))

@@ -123,3 +123,19 @@ def test_ppo_critic_first_fits_its_critic_before_the_policy_moves(build: Build) 
     object.__setattr__(agent, "update_minibatch", lambda batch: (order.append("policy"), move(batch))[1])
     train(loop, 1)
     assert order == ["critic"] * 4 + ["policy"] * 4
+
+
+def test_without_a_clip_one_step_of_ppo2_is_one_of_a2c(build: Build) -> None:
+    """On the whole rollout, where every ratio is 1: what is clipped is all that sets them apart."""
+    same = {
+        "algo.epochs": 1, "algo.minibatch_size": None, "algo.clip_value": None, "algo.value_lambda": 1.0,
+        "algo.normalize_advantage": "rollout", "algo.ent_coef": 0.01, "algo.critic": "split", "algo.gae_lambda": 0.9,
+    }  # fmt: skip
+    stepped, rollout = [], old_bandit()
+    for algo, own in (("a2c", {}), ("ppo2", {"algo.clip_range": 1e6})):
+        loop: Any = build(toy(algo, **same | own))
+        dist = loop.agent.dist(rollout["obs"][:, 0], {})
+        rollout["log_prob"] = dist.log_prob(rollout["action"][:, 0]).detach().unsqueeze(-1)
+        loop.agent.update(rollout, loop.context())
+        stepped.append([*loop.agent.parameters()])
+    torch.testing.assert_close(*stepped)

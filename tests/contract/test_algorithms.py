@@ -39,6 +39,7 @@ OTHER: Values = {
     "algo.normalize_advantage": ("rollout", "running"),
     "algo.lr_schedule": {"linear": {}},
     "algo.optimizer": "rmsprop",
+    "algo.optimizer_eps": 0.1,
     "algo.critic": ("split", "joint"),
     "algo.loop.lag": (1, 2),
     "algo.loop.min_rollouts": 5,
@@ -174,6 +175,7 @@ OTHER: Values = {
     "algo.particle.value_lambda": 0.5,
     "algo.particle.normalize_advantage": ("running", "rollout"),
     "algo.particle.optimizer": "rmsprop",
+    "algo.particle.optimizer_eps": 0.1,
     "algo.particle.lr_schedule": {"linear": {}},
     "algo.particle.ent_coef": 0.1,
     "algo.particle.entropy_target": {
@@ -189,6 +191,7 @@ OTHER: Values = {
     "algo.particle.target_kl": 1e-9,
     "algo.particle.critic": ("split", "first"),
     "algo.particle.value_learning_rate": 0.1,
+    "algo.particle.value_minibatch_size": 4,
     "algo.intrinsic.gamma": 0.5,
     "algo.intrinsic.clip": 0.01,
     "algo.intrinsic.obs_clip": 0.1,
@@ -222,6 +225,7 @@ GIVEN: dict[str, Values] = {
     "algo.clip_value": {"algo.critic": "joint", "algo.epochs": 2},
     "algo.value_learning_rate": {"algo.critic": "first"},
     "algo.value_epochs": {"algo.critic": "first"},
+    "algo.value_minibatch_size": {"algo.critic": "first"},
     "algo.advantage_after_fit": {"algo.critic": "first"},
     "algo.target_kl": {"algo.epochs": 2},
     "algo.clip_range": {"algo.epochs": 2},
@@ -290,6 +294,16 @@ NOT_LIVE |= {
     f"{algo}: algo.buffer.{key}": "rewards are not looked at"
     for algo in CLONES
     for key in ("reward_clip", "reward_scale", "standardize_reward")
+}
+ON_POLICY = ("a2c", "vpg", "vtrace", "ppo", "ppo1", "ppo2", "ppo_critic_first", "ppo_lstm", "ppo_demos", "ppo_rnd",
+             "ppo_icm", "ppo_composite")  # fmt: skip
+NOT_LIVE |= {
+    f"{algo}: algo.{key}": "of Box actions, where ppo_lagrangian's toy has them"
+    for algo, keys in (
+        *((algo, ("initial_std", "noise_std")) for algo in ON_POLICY),
+        ("svpg", ("particle.initial_std", "particle.noise_std")),
+    )
+    for key in keys
 }
 
 

@@ -31,6 +31,12 @@ def test_normal_samples_by_the_noise_it_is_given() -> None:
     assert dist.sample(torch.tensor([[0.5, 0.5]])).tolist() == [[1.5, 0.0]]
 
 
+def test_independent_noise_adds_its_variance() -> None:
+    wide = Normal(torch.tensor([1.0, -2.0]), torch.tensor([0.3, 1.2]).log()).widened(0.4)
+    assert wide.mean.tolist() == [1.0, -2.0]
+    assert wide.log_std.exp().tolist() == pytest.approx([0.5, 1.6**0.5])
+
+
 def test_squashed_normal_equals_torch_distributions_where_those_are_exact() -> None:
     mean, log_std = torch.randn(5, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64) * 0.3 - 1
     dist = SquashedNormal(mean, log_std)

@@ -15,6 +15,7 @@ from rlrun.functional.losses import (
     cloning_error,
     ensemble_mse,
     expectile_error,
+    explained_variance,
     huber,
     kl_k1,
     kl_k3,
@@ -110,6 +111,15 @@ def test_the_surrogate_has_no_gradient_beyond_the_clip_where_it_would_gain(
     x = torch.tensor([ratio], requires_grad=True)
     clipped_surrogate(x, torch.tensor([advantage]), 0.2).sum().backward()
     assert x.grad is not None and x.grad.item() == gradient
+
+
+def test_explained_variance_is_1_of_who_knows_and_0_of_who_says_a_constant() -> None:
+    target, weight = torch.tensor([1.0, 2.0, 6.0, 1e6]), torch.tensor([1.0, 1.0, 1.0, 0.0])  # variance 14 / 3
+    assert explained_variance(target, target, weight) == 1
+    assert explained_variance(torch.full((4,), 9.0), target, weight) == 0
+    half = torch.tensor([0.0, 2.0, 4.0, 0.0])  # errors 1, 0, 2: variance 2 / 3
+    assert explained_variance(half, target, weight).item() == pytest.approx(1 - 2 / 14)
+    assert explained_variance(half, torch.ones(4), weight) == 0
 
 
 def test_the_clip_fraction_counts_ratios_outside() -> None:

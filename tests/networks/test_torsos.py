@@ -167,8 +167,8 @@ def test_heads_have_the_shapes_of_their_roles() -> None:
     assert Value(torso("mlp", [VECTOR, ACTION], members=3), members=3)(x, a).shape == (3, 4)
     squashed = SquashedGaussianPolicy(torso("mlp", [VECTOR]), 2)(x)
     assert squashed.mean.shape == squashed.log_std.shape == (4, 2)
-    gaussian = GaussianPolicy(torso("mlp", [VECTOR]), 2, log_std=-0.5)(x)
-    assert (gaussian.log_std == -0.5).all() and gaussian.log_std.shape == (4, 2)
+    gaussian = GaussianPolicy(torso("mlp", [VECTOR]), 2, std=0.5)(x)
+    assert gaussian.log_std.exp().eq(0.5).all() and gaussian.log_std.shape == (4, 2)
     assert DiscretePolicy(torso("mlp", [VECTOR]), spaces.Discrete(5))(x).logits.shape == (4, 5)
 
 

@@ -71,6 +71,10 @@ class Normal:
     mean: Tensor
     log_std: Tensor
 
+    def widened(self, std: float) -> "Normal":
+        """Of a sample plus independent noise of mean 0 and this deviation: the variances add up."""
+        return Normal(self.mean, 0.5 * torch.log(torch.exp(2 * self.log_std) + std**2))
+
     def noise(self, source: Source) -> Tensor:
         return source.normal(*self.mean.shape)
 

@@ -53,6 +53,17 @@ def cloning_error(policy: Any, action: Tensor) -> Tensor:
     return ((policy - action) ** 2).sum(-1) if isinstance(policy, Tensor) else -policy.log_prob(action)
 
 
+def explained_variance(value: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """1 - var(target - value) / var(target) over the rows that count, all of one shape: 1 of a perfect critic, 0 of one
+    that says a constant, less of one that is worse. 0 where the target does not vary."""
+
+    def variance(x: Tensor) -> Tensor:
+        return average((x - average(x, weight)) ** 2, weight)
+
+    of_target = variance(target)
+    return torch.where(of_target > 0, 1 - variance(target - value) / of_target, 0.0)
+
+
 class _ClippedSurrogate(torch.autograd.Function):
     """min(r A, clip(r) A); its gradient is A wherever the first is the least, which autograd takes 20 steps to find."""
 

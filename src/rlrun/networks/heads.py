@@ -1,5 +1,6 @@
 """Heads: a torso with outputs, as the roles that algorithms need."""
 
+import math
 from typing import Any
 
 import torch
@@ -90,9 +91,9 @@ class SquashedGaussianPolicy(Head):
 class GaussianPolicy(Head):
     """Mean from the observation, one learned deviation per action dimension."""
 
-    def __init__(self, torso: nn.Module, actions: int, gain: float | None = None, log_std: float = 0.0):
+    def __init__(self, torso: nn.Module, actions: int, gain: float | None = None, std: float = 1.0):
         super().__init__(torso, actions, gain=gain)
-        self.log_std = nn.Parameter(torch.full((actions,), log_std))
+        self.log_std = nn.Parameter(torch.full((actions,), math.log(std)))
 
     def forward(self, *inputs: Any) -> Normal:  # type: ignore[override]
         mean = super().forward(*inputs)
@@ -110,8 +111,8 @@ class DiscretePolicy(Head):
         return distribution(self.space, super().forward(obs), obs)
 
 
-def stochastic_policy(torso: nn.Module, space: Space, gain: float | None = None) -> Head:
-    """The policy head for an action space, as on-policy algorithms sample from it."""
+def stochastic_policy(torso: nn.Module, space: Space, gain: float | None = None, std: float = 1.0) -> Head:
+    """The policy head for an action space, as on-policy algorithms sample from it; `std` at the start, of a Box."""
     if isinstance(space, spaces.Box):
-        return GaussianPolicy(torso, space.shape[0], gain=gain)
+        return GaussianPolicy(torso, space.shape[0], gain, std)
     return DiscretePolicy(torso, space, gain)

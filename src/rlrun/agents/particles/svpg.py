@@ -37,10 +37,12 @@ class Gradients(nn.Module):
     def tick(self, progress: float) -> None:
         self.optim.tick(progress)
 
-    def step(self, loss: Tensor) -> None:
+    def step(self, loss: Tensor) -> Tensor:
+        """Returns the norm of the gradients, as an optimiser does."""
         grads = self.optim.grads(loss)
         self.total.add_(grads)
         self.count.add_(1)
+        return torch.linalg.vector_norm(grads)
 
     def take(self) -> Tensor:
         """The mean of what was collected, [P]."""

@@ -5,6 +5,7 @@ optimiser (joint) and, by option, its torso (shared), steps beside it with its o
 or is not there: REINFORCE (Williams 1992, doi 10.1007/BF00992696).
 """
 
+import math
 from typing import Any, Literal
 
 import torch
@@ -13,14 +14,14 @@ from torch import Tensor
 
 from rlrun.agents.entropy.target import default_target, entropy_target
 from rlrun.agents.policy.columns import Column, columns, mixed
-from rlrun.agents.policy.critic import FittedValue, value_loss
+from rlrun.agents.policy.critic import critic, explained, value_loss
 from rlrun.buffers.rollout import flat, minibatches
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import OPTIMIZERS, RunningMoments
 from rlrun.functional.losses import average, kl_k1, kl_k3, standardise
 from rlrun.functional.returns import gae, td_lambda
-from rlrun.networks.heads import Value, stochastic_policy
+from rlrun.networks.heads import stochastic_policy
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 
@@ -38,10 +39,14 @@ class A2C(Agent):
         value_lambda: Fraction | None
         normalize_advantage: Literal["none", "minibatch", "rollout", "running"]
         optimizer: Literal["adam", "rmsprop"]
+        optimizer_eps: PositiveFloat
         learning_rate: PositiveFloat
         lr_schedule: dict[str, Any]
         epochs: PositiveInt
         minibatch_size: PositiveInt | None
+        shuffle: bool
+        initial_std: PositiveFloat
+        noise_std: NonNegativeFloat
         ent_coef: NonNegativeFloat
         entropy_target: dict[str, Any] | None
         value_coef: NonNegativeFloat
@@ -51,28 +56,29 @@ class A2C(Agent):
         critic: Literal["joint", "shared", "split", "first", "none"]
         value_learning_rate: PositiveFloat | None
         value_epochs: PositiveInt
+        value_minibatch_size: PositiveInt | None
         advantage_after_fit: bool
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
         torso = parts.torso()
-        self.policy = stochastic_policy(torso, spec.action, gain=0.01)
-        params = [*self.policy.parameters()]
-        self.value = None
-        if cfg.critic in ("joint", "shared"):
-            own = torso if cfg.critic == "shared" else parts.torso()
-            self.value = Value(own, gain=1.0, columns=spec.reward_dim)
-            params = [*self.parameters()]  # of a shared torso only once
-        elif cfg.critic != "none":
-            self.value = FittedValue(parts.torso(), cfg, columns=spec.reward_dim)
-        self.optim = OPTIMIZERS[cfg.optimizer](
-            params, cfg.learning_rate, eps=1e-5, max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule
-        )
+        self.policy = stochastic_policy(torso, spec.action, gain=0.01, std=cfg.initial_std)
+        self.value = critic(cfg, parts, torso, columns=spec.reward_dim)
+        together = cfg.critic in ("joint", "shared")
+        params = [*(self if together else self.policy).parameters()]  # of a shared torso only once
+        options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm, "schedule": cfg.lr_schedule}
+        self.optim = OPTIMIZERS[cfg.optimizer](params, cfg.learning_rate, **options)
         fixed = f"algo.ent_coef={cfg.ent_coef}: must be 0" if cfg.ent_coef else None
         self.entropy_target = entropy_target(cfg.entropy_target, default_target(spec.action), fixed)
         if cfg.normalize_advantage == "running":
             self.moments = RunningMoments(())
-        self.act_noise, self.shuffle = parts.stream("act"), parts.stream("shuffle")
+        self.act_noise, self.shuffle = parts.stream("act"), parts.stream("shuffle") if cfg.shuffle else None
+
+    @torch.no_grad()
+    def rewind(self) -> None:
+        """Exploration starts over, with the run."""
+        if isinstance(self.spec.action, Box):
+            self.policy.log_std.fill_(math.log(self.cfg.initial_std))
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -80,6 +86,8 @@ class A2C(Agent):
         dist = self.policy(obs)
         if not explore:
             return dist.mode(), extras
+        if self.cfg.noise_std and isinstance(self.spec.action, Box):
+            dist = dist.widened(self.cfg.noise_std)
         action = dist.sample(dist.noise(self.act_noise))
         return action, extras | {"log_prob": dist.log_prob(action)}
 
@@ -91,8 +99,11 @@ class A2C(Agent):
         if self.entropy_target is not None:
             metrics |= self.entropy_target.follow(self.policy, rollout)
         data = self.advantages(rollout)
+        metrics |= {} if self.value is None else explained(data)
         if cfg.critic == "first":
-            metrics |= self.fit_critic(data, ctx.progress)
+            size = cfg.value_minibatch_size or cfg.minibatch_size
+            epochs = minibatches(data, cfg.value_epochs, size, self.shuffle, self.memory.sequence_length)
+            metrics |= self.value.fit_all(epochs, ctx.progress)
             data = self.advantages(rollout) if cfg.advantage_after_fit else data
         data["advantage"] = self.normalised(data)
         for epoch in minibatches(data, cfg.epochs, cfg.minibatch_size, self.shuffle, self.memory.sequence_length):
@@ -110,16 +121,6 @@ class A2C(Agent):
         self.optim.tick(progress)
         if self.cfg.critic == "split":
             self.value.optim.tick(progress)
-
-    def fit_critic(self, data: Batch, progress: float) -> Metrics:
-        metrics: Metrics = {}
-        for epoch in minibatches(
-            data, self.cfg.value_epochs, self.cfg.minibatch_size, self.shuffle, self.memory.sequence_length
-        ):
-            self.value.optim.tick(progress)
-            for batch in epoch:
-                metrics = self.value.fit(batch)
-        return metrics
 
     @torch.no_grad()
     def advantages(self, rollout: Batch) -> Batch:
@@ -167,7 +168,7 @@ class A2C(Agent):
             error = value_loss(self.value, batch, self.cfg.clip_value)
             loss = loss + self.cfg.value_coef * error
             metrics |= {"value": error.detach()}
-        self.optim.step(loss)
+        metrics["grad_norm"] = self.optim.step(loss)
         log_ratio = log_ratio.detach()
         metrics |= {"kl": average(kl_k3(log_ratio), weight), "kl_k1": average(kl_k1(log_ratio), weight)}
         return metrics | {"policy": policy_loss.detach(), "entropy": entropy.detach()}
