@@ -20,8 +20,8 @@ from rlrun.engine.tape import MOST, Taped
 
 
 def machine_code(function: Callable[..., Any]) -> Any:
-    """With inductor's wrapper in C++, or each of its loops would cost a call from Python; without its guards, for a tape
-    is only ever given the shapes and types it was recorded for."""
+    """With inductor's wrapper in C++, or each of its loops would cost a call from Python; without its guards, for a
+    tape is only ever given the shapes and types it was recorded for."""
     options = {"cpp_wrapper": True, "guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
     return torch.compile(function, fullgraph=True, dynamic=False, options=options)
 
