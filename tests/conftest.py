@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from rlrun.config.schema import EnvConfig, run_config
 from rlrun.core.assemble import build_loop
@@ -20,6 +21,13 @@ def nothing_measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def the_same_draws() -> None:
+    """A test that draws without a seed of its own passes always or never."""
+    torch.manual_seed(0)
+    np.random.seed(0)
 
 
 @pytest.fixture
