@@ -145,6 +145,25 @@ def test_what_was_computed_before_is_not_computed_again() -> None:
     assert (functions.count(torch.exp), functions.count(torch.mul)) == (1, 2)
 
 
+def test_what_follows_from_shapes_is_computed_once() -> None:
+    def kernel(x: Tensor) -> list[Tensor]:
+        share = torch.ones_like(x).expand(2, 3) / 6
+        counts = torch.zeros_like(x)
+        counts.add_(x)  # written to: made anew each time
+        return [x * share + torch.arange(3), counts, torch.zeros_like(x)]
+
+    replayed = Taped(kernel)
+    for _ in range(4):
+        x = torch.randn(3)
+        out = replayed(x)
+        assert same(flat(out), flat(kernel(x)))
+        out[2].fill_(7.0)  # what is returned belongs to the caller
+    (script,) = replayed.tapes.values()
+    functions = [value for name, value in script.__globals__.items() if name[0] == "f"]
+    assert (functions.count(torch.div), functions.count(torch.zeros_like)) == (0, 2)
+    assert torch.ops.aten.arange.default not in functions
+
+
 @pytest.mark.parametrize(
     ("kernel", "reason"),
     [

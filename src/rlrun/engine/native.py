@@ -30,6 +30,7 @@ class Native(Script):
     """A script for the compiler: pure operations on whole memories, of which its constants are views."""
 
     closed = (torch.ops.aten.mkldnn_rnn_layer.default,)  # LSTMs on a CPU run as written
+    shaped = ()  # the compiler fuses them
 
     def compile(self) -> Callable[..., Any]:
         lines = [self._line(call, None) for call in self.calls]

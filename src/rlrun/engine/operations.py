@@ -13,6 +13,13 @@ IDENTITIES = {
     aten.expand.default,
 }  # fmt: skip
 
+# operations that look at no number of a tensor
+SHAPED = {
+    aten.zeros.default, aten.ones.default, aten.full.default, aten.arange.default, aten.scalar_tensor.default,
+    aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.new_zeros.default,
+    aten.new_ones.default,
+}  # fmt: skip
+
 FUNCTIONS = {
     "abs", "add", "addmm", "amax", "amin", "argmax", "baddbmm", "bitwise_not", "bmm", "cat", "clamp", "cumsum",
     "div", "eq", "exp", "expm1", "gather", "ge", "gt", "index_select", "le", "log", "log1p", "logsumexp", "lt",

@@ -1,7 +1,7 @@
 """Recorded operations, written out as one Python function that makes the same calls with less around them.
 
-What falls away: tensors that are only renamed, views of memory that never moves, results nobody reads, and what an
-earlier call computed of the same numbers. What is saved:
+What falls away: tensors that are only renamed, views of memory that never moves, results nobody reads, what follows
+from shapes alone, and what an earlier call computed of the same numbers. What is saved:
 pointwise results go where an argument lay that is needed no more. Matrix products are left alone: where their memory
 begins can change a bit.
 """
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rlrun.engine.operations import IDENTITIES, call_of, in_place, scalar_constant
+from rlrun.engine.operations import IDENTITIES, SHAPED, call_of, in_place, scalar_constant
 
 
 class Call:
@@ -22,6 +22,7 @@ class Call:
         self.op, self.args, self.kwargs, self.out = op, args, kwargs, out
         self.given, self.results = leaves((args, kwargs)), leaves(out)
         self.changes: bool = op._schema.is_mutable
+        self.repeats = not self.changes and torch.Tag.nondeterministic_seeded not in op.tags
         named = zip((argument.name for argument in op._schema.arguments), args, strict=False)
         values = dict(named) | kwargs
         self.changed = leaves([values.get(argument.name) for argument in op._schema.arguments if argument.is_write])
@@ -54,6 +55,7 @@ class Script:
     """Inputs are named x0, x1, ...; results v0, v1, ...; constants, which are tensors no call made, c0, c1, ..."""
 
     closed: ClassVar[Container[Any]] = ()  # operations that it cannot call
+    shaped: ClassVar[Container[Any]] = SHAPED  # those whose results are kept
 
     def __init__(self, calls: list[Call], inputs: list[Tensor], out: Any):
         self.recorded, self.out = calls, out  # tensors are told apart by identity: all stay alive until it is written
@@ -62,6 +64,8 @@ class Script:
         self.space: dict[str, Any] = {"no_grad": torch.no_grad}
         self.changed = {memory(tensor) for call in calls for tensor in call.changed}
         self.known: dict[Any, Call] = {}  # by what they compute
+        self.returned = set(map(memory, leaves(out)))
+        self.fixed: set[str] = set()  # names of what follows from shapes
         self.calls = self._needed(self._own())
 
     def compile(self) -> Callable[..., Any]:
@@ -101,6 +105,12 @@ class Script:
             elif call.op.is_view and all(map(self._is_constant, call.given)):
                 for result, value in zip(new, leaves(call.op(*self._values(call.args), **call.kwargs)), strict=True):
                     self._constant(result, value)
+                    if self._of_fixed(call):
+                        self.fixed.add(self.names[id(result)])
+            elif self._is_fixed(call):
+                for result in new:
+                    self._constant(result)
+                    self.fixed.add(self.names[id(result)])
             elif earlier := self._earlier(call):
                 for result, same in zip(call.results, earlier.results, strict=True):
                     self.names[id(result)] = self.names[id(same)]
@@ -110,6 +120,14 @@ class Script:
                 own.append(call)
         return own
 
+    def _is_fixed(self, call: Call) -> bool:
+        """Whether its results are the same numbers in every replay, and nobody changes them."""
+        kept = (self.changed | self.returned).isdisjoint(map(memory, call.results))
+        return kept and call.repeats and (call.op in self.shaped or self._of_fixed(call))
+
+    def _of_fixed(self, call: Call) -> bool:
+        return bool(call.given) and all(self.names[id(tensor)] in self.fixed for tensor in call.given)
+
     def _earlier(self, call: Call) -> Call | None:
         """A call before this one that computed the same, where none of their memory ever changes."""
 
@@ -118,8 +136,7 @@ class Script:
                 return self.names[id(tree)]
             return tuple(map(spelled, tree)) if isinstance(tree, tuple | list) else repr(tree)
 
-        drawn = torch.Tag.nondeterministic_seeded in call.op.tags
-        if drawn or not self.changed.isdisjoint(map(memory, (*call.given, *call.results))):
+        if not call.repeats or not self.changed.isdisjoint(map(memory, (*call.given, *call.results))):
             return None
         key = call.op, spelled(call.args), *((name, spelled(value)) for name, value in call.kwargs.items())
         earlier = self.known.setdefault(key, call)
