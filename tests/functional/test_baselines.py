@@ -6,6 +6,7 @@ from rlrun.functional.baselines import linear_baseline
 
 
 def test_what_is_linear_in_the_features_is_found_in_every_environment() -> None:
+    torch.manual_seed(0)
     obs = torch.randn(40, 2, 1)
     first = torch.zeros(40, 2, dtype=torch.bool)
     first[[0, 20], 0] = first[[0, 10], 1] = True
@@ -16,6 +17,7 @@ def test_what_is_linear_in_the_features_is_found_in_every_environment() -> None:
 
 
 def test_rows_that_do_not_count_are_not_fitted() -> None:
+    torch.manual_seed(0)
     obs, first = torch.randn(30, 1, 2), torch.zeros(30, 1, dtype=torch.bool)
     first[0] = True
     returns, weight = obs.sum(-1), torch.ones(30, 1)
