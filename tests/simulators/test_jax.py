@@ -1,7 +1,9 @@
 """Environments written in JAX behave as their like, begin every episode anew, and are saved exactly."""
 
+import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import torch
 from toys import equal, toy, train
 
+from rlrun.cli import main
 from rlrun.core.loop import Loop
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
@@ -131,3 +134,10 @@ class TestWithJax:
     def test_what_is_not_written_in_jax_is_refused(self, id: str, line: str, make: Make) -> None:
         with pytest.raises(ConfigError, match=line):
             make(id=id)
+
+    @pytest.mark.slow
+    def test_ppo_learns_to_balance(self, tmp_path: Path) -> None:
+        words = ["algo=ppo", f"env={CARTPOLE}", "env.backend=jax", "preset=ppo-CartPole", "trainer.total_steps=100000"]
+        words += ["trainer.eval_every=0", "trainer.eval_episodes=20", "logger.tensorboard=false"]
+        assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
+        assert json.loads((tmp_path / "run" / "summary.json").read_text())["final_return"] >= 475

@@ -77,6 +77,8 @@ class Accelerated(nn.Module):
     def reset(self, seed: np.random.SeedSequence | None = None) -> Any:
         """New episodes everywhere. The first reset is seeded, later ones when `seed` is."""
         drawn, self.seed = seed or self.seed, None
+        if self.device.type == "cuda":  # a step waits for what made its actions; here nothing does
+            torch.cuda.synchronize(self.device)
         self.obs = self._tensors(self.simulator.reset(drawn and int(drawn.generate_state(1, np.uint32)[0])))
         self.returns, self.lengths = torch.zeros_like(self.returns), torch.zeros_like(self.lengths)
         return self.obs
@@ -89,9 +91,8 @@ class Accelerated(nn.Module):
         """One step of every environment. `action` [num_envs, ...] in the units of `spec.action`, on any device."""
         self.steps += 1
         action = self.units.clip(action.to(self.device, non_blocking=True))
-        obs, reward, terminated, truncated, final_obs = map(
-            self._tensors, self.simulator.step(self.units.to_native(action))
-        )
+        native = self.units.to_native(action)  # kept until what comes of it is here: the simulator may read it late
+        obs, reward, terminated, truncated, final_obs = map(self._tensors, self.simulator.step(native))
         truncated = truncated & ~terminated
         self._count(reward, terminated | truncated, final_obs)
         self.obs = obs
