@@ -141,3 +141,19 @@ class TestWithJax:
         words += ["trainer.eval_every=0", "trainer.eval_episodes=20", "logger.tensorboard=false"]
         assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
         assert json.loads((tmp_path / "run" / "summary.json").read_text())["final_return"] >= 475
+
+    @pytest.mark.slow
+    def test_a_playground_s_robot_is_cut_begun_anew_and_saved(self, make_env: Make) -> None:
+        pytest.importorskip("mujoco_playground")
+        with pytest.raises(ConfigError, match="unknown; did you mean playground/CartpoleBalance"):
+            make_env("playground/CartpoleBalanced")
+        env = make_env("playground/CartpoleBalance", 4, kwargs={"impl": "jax"}, max_episode_steps=3)
+        begun, push = env.reset(), torch.full((4, 1), 0.5)
+        for _ in range(2):
+            assert not env.step(push).truncated.any()
+        saved = env.get_extra_state()
+        steps = [env.step(push) for _ in range(4)]
+        assert steps[0].truncated.all() and not steps[0].terminated.any() and steps[3].truncated.all()
+        assert not torch.equal(steps[0].obs, begun) and not torch.equal(steps[0].obs, steps[0].final_obs)
+        env.set_extra_state(saved)
+        assert all(torch.equal(env.step(push).obs, step.obs) for step in steps)
