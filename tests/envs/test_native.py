@@ -122,14 +122,17 @@ def test_what_cannot_be_saved_ends_its_episodes_and_says_so(make):
     assert cut.weight.tolist() == [0, 0] and cut.truncated.all() and torch.equal(cut.final_obs, last)
 
 
+TOGETHER = "CartPole-v1 steps all its environments at once, and takes no"
+
+
 @pytest.mark.parametrize(
     ("id", "given", "line"),
     [
         ("Hopper-v5", {}, "env.backend=native: Hopper-v5 has no simulator that steps all its environments at once"),
-        ("CartPole-v1", {"wrappers": {"flatten": {}}}, "env.wrappers: not for CartPole-v1 where one simulator"),
-        ("CartPole-v1", {"instance_seed": 0}, "env.instance_seed: not for CartPole-v1"),
-        ("CartPole-v1", {"on_failure": "restart"}, "env.on_failure=restart: not for CartPole-v1"),
-        ("CartPole-v1", {"task_kwargs": {"length": [0.5, 1.0]}}, "env.task_kwargs: not for CartPole-v1"),
+        ("CartPole-v1", {"wrappers": {"flatten": {}}}, f"env.wrappers: {TOGETHER} wrappers"),
+        ("CartPole-v1", {"instance_seed": 0}, f"env.instance_seed: {TOGETHER} instance_seed"),
+        ("CartPole-v1", {"on_failure": "restart"}, f"env.on_failure=restart: {TOGETHER} on_failure=restart"),
+        ("CartPole-v1", {"task_kwargs": {"length": [0.5, 1.0]}}, f"env.task_kwargs: {TOGETHER} task_kwargs"),
         ("CartPole-v1", {"kwargs": {"gravity": 1.0}}, "CartPole-v1 cannot be made (CartPoleVectorEnv.__init__() got"),
     ],
 )
@@ -142,5 +145,5 @@ def test_what_it_cannot_do_is_refused(id, given, line, make):
 def test_a_simulator_of_another_task_is_refused(make):
     gym.registry.pop("test/Other-v0", None)
     gym.register("test/Other-v0", CartPoleEnv, vector_entry_point=Opaque)
-    with pytest.raises(ConfigError, match=r"observations of test/Other-v0 are Box\(0.0, 1.0, \(1,\), float32\) there"):
+    with pytest.raises(ConfigError, match=r"observations of test/Other-v0 are Box\(1,\) of float32 there"):
         make("test/Other-v0", 2, backend="native")

@@ -24,6 +24,7 @@ is wrong. Exit code 1 when something is.
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "hydra-core", "omegaconf", "pydantic", "safetensors")
 EXTRAS = {  # what each brings
     "atari": ("ale_py", "cv2"),
+    "envpool": ("envpool",),
     "box2d": ("Box2D",),
     "video": ("imageio_ffmpeg",),
     "data": ("minari", "h5py"),

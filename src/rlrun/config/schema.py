@@ -39,7 +39,7 @@ PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 class EnvConfig:
     id: str
     num_envs: PositiveInt
-    backend: Literal["sync", "async", "native", "jax"]
+    backend: Literal["sync", "async", "native", "envpool", "jax"]
     kwargs: dict[str, Any]
     task_kwargs: dict[str, Range]  # of each environment its own, drawn from [low, high]
     eval_kwargs: dict[str, Any]  # these instead, in evaluation

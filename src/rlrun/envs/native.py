@@ -1,8 +1,8 @@
-"""Simulators that step all their environments at once: an id's `vector_entry_point`.
+"""Simulators that step all their environments at once: an id's `vector_entry_point`, and EnvPool.
 
-Where that is all an id has, it is what runs; where an id has single environments too, `env.backend=native` asks for it.
-Which of both steps the environments is a matter of the config alone. They draw from one generator, so that episodes are
-others than those of single environments, and a simulator may spend a step of its own on a reset (`autoreset.NextStep`).
+Where an entry point is all that an id has, it is what runs; where it has single environments too, `env.backend` asks:
+which of them steps is a matter of the config alone. Numbers and episodes are not those of single environments, and a
+simulator may spend a step of its own on a reset (`autoreset.NextStep`). Evaluation plays single environments.
 """
 
 from collections.abc import Callable
@@ -11,14 +11,17 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from gymnasium import Space
+from gymnasium import Space, spaces
 from gymnasium.vector import VectorEnv as GymVectorEnv
 from gymnasium.vector import VectorWrapper
 
 from rlrun.config.schema import EnvConfig
 from rlrun.envs import state
 from rlrun.envs.accelerated import Simulator
+from rlrun.envs.actions import Actions
+from rlrun.envs.envpool import PREPARED, EnvPool, preparing
 from rlrun.envs.make import Recipe, explained
+from rlrun.envs.presented import as_tensors
 from rlrun.envs.selftest import EPISODE_END, NATIVE, Method, simulator_self_test
 from rlrun.envs.state import Tree
 from rlrun.errors import ConfigError
@@ -49,20 +52,34 @@ class Native(VectorWrapper):
 
 def simulator(recipe: Recipe, cfg: EnvConfig) -> GymVectorEnv | Simulator:
     """All environments of a config. Raises ConfigError where its id has no simulator, or one of something else."""
-    if recipe.spec.vector_entry_point is None:
+    envpool = cfg.backend == "envpool"
+    if recipe.spec.vector_entry_point is None and not envpool:
         raise ConfigError(f"env.backend=native: {cfg.id} has no simulator that steps all its environments at once")
-    refused = {"task_kwargs": bool(cfg.task_kwargs)}
-    if not recipe.vectorised:  # what single environments would obey
-        refused |= {"wrappers": bool(cfg.wrappers), "instance_seed": recipe.instance_seed is not None}
-        refused |= {"on_failure=restart": cfg.on_failure == "restart"}
-    for key in (key for key, given in refused.items() if given):
-        raise ConfigError(f"env.{key}: not for {cfg.id} where one simulator steps all its environments")
+    _check_keys(recipe, cfg, set(cfg.wrappers) - (PREPARED if envpool else set()))
+    make = partial(_envpool, recipe, cfg) if envpool else partial(recipe.all, cfg.num_envs)
     with explained(recipe, cfg.id):
-        make = partial(recipe.all, cfg.num_envs)
         venv = make()
         if not recipe.vectorised:
-            _check_spaces(recipe, venv, cfg.id)
-    return venv if hasattr(venv, "get_extra_state") else Native(make, venv)
+            _check_spaces(recipe, venv, cfg)
+    return venv if hasattr(venv, "get_extra_state") or isinstance(venv, EnvPool) else Native(make, venv)
+
+
+def _envpool(recipe: Recipe, cfg: EnvConfig) -> GymVectorEnv:
+    prepared = preparing(cfg.wrappers)
+    given = {key: value for key, value in recipe.kwargs.items() if not (prepared and key == "frameskip")}
+    limit = recipe.max_episode_steps or recipe.spec.max_episode_steps
+    time = {} if limit is None else {"max_episode_steps": limit}
+    return EnvPool(recipe.spec.id, cfg.num_envs, **(time | given | prepared))
+
+
+def _check_keys(recipe: Recipe, cfg: EnvConfig, wrappers: set[str]) -> None:
+    """Raises ConfigError for a key that only single environments obey."""
+    refused = {"task_kwargs": bool(cfg.task_kwargs), "wrappers": bool(wrappers - {"time_limit"})}
+    if not recipe.vectorised:
+        refused |= {"wrappers": bool(wrappers), "instance_seed": recipe.instance_seed is not None}
+        refused |= {"on_failure=restart": cfg.on_failure == "restart"}
+    for key in (key for key, given in refused.items() if given):
+        raise ConfigError(f"env.{key}: {cfg.id} steps all its environments at once, and takes no {key}")
 
 
 def own_method(venv: GymVectorEnv) -> Method:
@@ -71,16 +88,26 @@ def own_method(venv: GymVectorEnv) -> Method:
         return simulator_self_test(partial(Native, venv.make))
     if hasattr(venv, "get_extra_state") and hasattr(venv, "set_extra_state"):
         return Method(NATIVE, "")
-    return Method(EPISODE_END, "it is a simulator of its own")
+    return Method(EPISODE_END, "its simulator gives no state")
 
 
-def _check_spaces(recipe: Recipe, venv: GymVectorEnv, id: str) -> None:
-    """Evaluation and single environments must see what the simulator shows. Raises ConfigError."""
+def _check_spaces(recipe: Recipe, venv: GymVectorEnv, cfg: EnvConfig) -> None:
+    """Single environments, and so evaluation, must show what the simulator shows. Raises ConfigError."""
     with closing(recipe.make()) as one:
         pairs = {
-            "observations": (one.observation_space, venv.single_observation_space),
-            "actions": (one.action_space, venv.single_action_space),
+            "observations": (_form(one.observation_space), _form(venv.single_observation_space)),
+            "actions": (str(Actions(one.action_space).space), str(Actions(venv.single_action_space).space)),
         }
     for what, (alone, together) in pairs.items():
         if alone != together:
-            raise ConfigError(f"env.backend=native: {what} of {id} are {together} there, {alone} in one environment")
+            raise ConfigError(
+                f"env.backend={cfg.backend}: {what} of {cfg.id} are {together} there, {alone} in one environment"
+            )
+
+
+def _form(space: Space) -> str:
+    """Shape and kind of observations, as tensors hold them; their bounds do not matter."""
+    space = as_tensors(space)
+    if isinstance(space, spaces.Dict):
+        return str({key: _form(part) for key, part in space.items()})
+    return f"Box{space.shape} of {space.dtype}" if isinstance(space, spaces.Box) else str(space)

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from rlrun.errors import ConfigError
 from rlrun.types import MASK
 
 
@@ -58,6 +59,19 @@ def presented(env: gym.Env, masked: bool) -> gym.Env:
     space = env.observation_space
     has_mask = isinstance(space, spaces.Dict) and MASK in space.spaces
     return Presented(env, masked) if masked or has_mask or _has_tuple(space) else env
+
+
+def as_tensors(space: gym.Space) -> gym.Space:
+    """An observation space as tensors show it: boxes in float32, but for those of bytes. Raises ConfigError."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: as_tensors(part) for key, part in space.items()})
+    if isinstance(space, spaces.Box) and space.dtype not in (np.float32, np.uint8):
+        with np.errstate(over="ignore"):  # wider than float32: unbounded
+            return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+    if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        kind = type(space).__name__
+        raise ConfigError(f"env: {kind} observations are not supported: they have no fixed shape")
+    return space
 
 
 def shows_masks(env: gym.Env) -> bool:

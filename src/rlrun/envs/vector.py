@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -17,6 +16,7 @@ from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put, row
 from rlrun.envs.make import Recipe, explained, recipe
 from rlrun.envs.native import own_method, simulator
 from rlrun.envs.pool import Local, Pool
+from rlrun.envs.presented import as_tensors
 from rlrun.envs.rewards import reward_shape
 from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY, Method, self_test
 from rlrun.envs.slot import LOST, EnvError
@@ -70,7 +70,7 @@ class VectorEnv(nn.Module):
         self.device = torch.device(device)
         self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
         self.actions = Actions(venv.single_action_space)
-        obs_space = _presented(venv.single_observation_space)
+        obs_space = as_tensors(venv.single_observation_space)
         self.reward_shape = self.pool.reward_shape if self.pool else reward_shape(venv)
         rewards = math.prod(self.reward_shape)
         self.spec = Spec(obs_space, self.actions.space, venv.num_envs, rewards, frame_stack=frame_stack)
@@ -84,13 +84,14 @@ class VectorEnv(nn.Module):
     def make(cls, cfg: EnvConfig, seed: np.random.SeedSequence, device: torch.device | str = "cpu") -> "VectorEnv":
         """Environments as configured. Raises ConfigError where they cannot be made, RunError where a worker fails."""
         one = recipe(cfg)
-        if one.vectorised or cfg.backend == "native":
+        stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
+        if one.vectorised or cfg.backend in ("native", "envpool"):
             venv = simulator(one, cfg)
-            kind: Any = cls if isinstance(venv, GymVectorEnv) else Accelerated
-            return kind(venv, seed, device, name=cfg.id)
+            if not isinstance(venv, GymVectorEnv):
+                return Accelerated(venv, seed, device, name=cfg.id)  # type: ignore[return-value]
+            return cls(venv, seed, device, name=cfg.id, frame_stack=stack)
         tasks = seed if cfg.instance_seed is None else np.random.SeedSequence(cfg.instance_seed)
         recipes = [one.at(index, **draw(cfg.task_kwargs, tasks, index)) for index in range(cfg.num_envs)]
-        stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
         try:
             with explained(one, cfg.id):  # both make one in this process first
                 pool = Workers(recipes, cfg.timeout_s) if cfg.backend == "async" else Local(recipes)
@@ -386,19 +387,6 @@ def child_seed(seed: np.random.SeedSequence, index: int) -> int:
     """The seed of one environment: 31 bits, for some simulators take no more."""
     child = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, index))
     return int(child.generate_state(1, np.uint32)[0] >> 1)
-
-
-def _presented(space: gym.Space) -> gym.Space:
-    """The observation space as tensors show it: boxes in float32, but for those of bytes."""
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: _presented(part) for key, part in space.items()})
-    if isinstance(space, spaces.Box) and space.dtype not in (np.float32, np.uint8):
-        with np.errstate(over="ignore"):  # wider than float32: unbounded
-            return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
-    if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        kind = type(space).__name__
-        raise ConfigError(f"env: {kind} observations are not supported: they have no fixed shape")
-    return space
 
 
 def _numpy(obs: Any) -> Obs:
