@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from toys import equal
 
 from rlrun.envs.slot import EnvError
 from rlrun.envs.vector import RESTARTS
@@ -102,6 +103,23 @@ def test_an_environment_that_goes_wrong_is_replaced(make, kind, backend, reason)
     assert [step.truncated.tolist() for step in steps] == [[not weight for weight in row] for row in dropped]
     assert [len(step.info.get("restarted", [])) for step in steps] == [0, 0, 2, 0, 0, 2, 0]
     assert all(f"#{row}" in line and reason in line for row, line in enumerate(steps[2].info["restarted"]))
+
+
+@pytest.mark.parametrize("kind", ["raise", "none"])
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_a_step_begun_early_is_the_same_step(make, kind, backend):
+    given = {"kwargs": {"kind": kind, "at": 3}} if kind != "none" else {}
+    id = "rlrun/Faulty-v0" if given else "CartPole-v1"
+    one, other = make(id, 2, backend=backend, **given, **RESTART), make(id, 2, **given, **RESTART)
+    for env in (one, other):
+        env.reset()
+    for t in range(40):
+        one.begin(zeros(one))
+        step, same = one.step(zeros(one)), other.step(zeros(other))
+        assert equal(step[:7], same[:7]) and step.info["episodes"] == same.info["episodes"]
+        if t == 20:  # saved between two steps, where nothing is under way
+            one.set_extra_state(one.get_extra_state())
+            other.set_extra_state(other.get_extra_state())
 
 
 def test_a_new_environment_gets_the_seed_it_says_and_the_others_do_not_notice(make):

@@ -43,6 +43,9 @@ SLOW = {
     "cem": words(60000, "algo=cem", "env=CartPole"),
     "ppo-normalised": words(20000, "algo=ppo", "env=HalfCheetah", "env.normalize=both", "env.num_envs=2"),
     "sac-workers": words(4000, "algo=sac", "env=Hopper", *OFF_POLICY, "env.backend=async", "env.num_envs=2"),
+    "sac-lag": words(
+        2000, "algo=sac", "env=Hopper", *OFF_POLICY, "env.backend=async", "env.num_envs=2", "algo.loop.lag=1"
+    ),
 }
 RUNS = QUICK | SLOW
 

@@ -42,6 +42,36 @@ def test_updates_may_come_in_bursts(build: Build) -> None:
     assert done == 14 * [0] + 10 * [20] + 6 * [40]
 
 
+def test_with_lag_updates_are_made_while_the_step_is_under_way_and_without_it(build: Build) -> None:
+    loop = build(toy("dqn", **{"algo.loop.lag": 1, "algo.loop.warmup_steps": 4, "algo.loop.updates_per_step": 0.5}))
+    events: list[tuple[str, int]] = []
+
+    def told(part: Any, name: str, count: Callable[[], int]) -> None:
+        call = getattr(part, name)
+        setattr(part, name, lambda *given: events.append((name, count())) or call(*given))
+
+    told(loop.env.pool, "begin", lambda: loop.steps)
+    told(loop.env.pool, "step", lambda: loop.steps)
+    told(loop.agent, "update", lambda: len(loop.buffer))
+    for _ in range(4):  # of 2 steps each, of which the first 4 owe nothing
+        loop.tick()
+    assert events == [
+        ("begin", 0), ("step", 0), ("begin", 2), ("step", 2), ("begin", 4), ("step", 4),
+        ("begin", 6), ("update", 6), ("step", 6),
+    ]  # fmt: skip
+    assert loop.steps == len(loop.buffer) == 8
+
+
+@pytest.mark.parametrize("algo", ["sac", "prioritized_dqn"])
+def test_with_lag_workers_change_no_bit(algo: str, build: Build) -> None:
+    here, there, without = (
+        train(build(toy(algo, **{"env.backend": backend, "algo.loop.lag": lag})), 20)
+        for backend, lag in (("sync", 1), ("async", 1), ("sync", 0))
+    )
+    assert equal(weights(here), weights(there)) and here.steps == there.steps
+    assert not equal(weights(here), weights(without))
+
+
 def test_what_is_owed_waits_until_something_can_be_sampled(build: Build) -> None:
     loop = build(toy("dqn", **{"algo.loop.warmup_steps": 0, "algo.loop.updates_per_step": 1.0}))
     can_sample = False

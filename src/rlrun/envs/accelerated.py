@@ -86,6 +86,9 @@ class Accelerated(nn.Module):
     def start(self, seeds: dict[int, int]) -> Any:
         raise ConfigError(f"env {self.name}: a simulator of its own cannot start single environments")
 
+    def begin(self, action: Tensor) -> None:
+        """Nothing: `step` does not wait for the device anyway."""
+
     @torch.no_grad()
     def step(self, action: Tensor) -> Step:
         """One step of every environment. `action` [num_envs, ...] in the units of `spec.action`, on any device."""

@@ -36,6 +36,7 @@ class Pool(VectorEnv):
         self.recording = False
         self.lost: dict[int, EnvError] = {}
         self.idle: Container[int] = ()  # rows that the next step leaves alone
+        self.begun: list[int] | None = None  # rows that are at their next step already
 
     def ask(self, index: int, method: str, *given: Any) -> None:
         """Begin to call `Slot.method(*given)`. Raises EnvError."""
@@ -54,11 +55,19 @@ class Pool(VectorEnv):
         self.each("start", seed or [None] * self.num_envs, [options] * self.num_envs)
         return self.observations, {}
 
+    def begin(self, actions: np.ndarray) -> None:
+        """Let every environment do its next step; `step` has the answers, whatever happens in between."""
+        self.begun = self._ask("advance", actions, idle=self.idle)
+
     def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """A step, or the end of the one that was begun."""
+        if self.begun is None:
+            self.begin(actions)
+        begun, self.begun = self.begun, None
         rewards = np.zeros((self.num_envs, *self.reward_shape))
         terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
         infos: dict[str, Any] = {}
-        for index, answer in enumerate(self.each("advance", actions, idle=self.idle)):
+        for index, answer in enumerate(self._answers(begun or [])):
             if answer is None:
                 truncated[index] = True
                 continue
@@ -80,12 +89,19 @@ class Pool(VectorEnv):
 
     def each(self, method: str, *columns: Sequence[Any] | np.ndarray, idle: Container[int] = ()) -> list[Any]:
         """`Slot.method` of all, each with its item of every column. None for rows that are lost or idle."""
+        return self._answers(self._ask(method, *columns, idle=idle))
+
+    def _ask(self, method: str, *columns: Sequence[Any] | np.ndarray, idle: Container[int]) -> list[int]:
+        """Returns the rows that will answer, unless they are lost by then."""
         asked = [index for index in range(self.num_envs) if index not in self.lost and index not in idle]
         for index in asked:
             try:
                 self.ask(index, method, *(column[index] for column in columns))
             except EnvError as error:
                 self.lost[index] = error
+        return asked
+
+    def _answers(self, asked: list[int]) -> list[Any]:
         answers: list[Any] = [None] * self.num_envs
         for index in asked:
             try:

@@ -134,6 +134,15 @@ class VectorEnv(nn.Module):
         clock.obs = self._tensors(self.pool.observations, "observation")
         return clock.obs
 
+    def begin(self, action: Tensor) -> None:
+        """Begin the step that `step` with the same action ends, so that workers are at it while something else runs.
+
+        What comes out is the same. Without workers environments are stepped here, and simulators by `step`.
+        """
+        if self.pool is not None:
+            self.pool.idle = self.clock.cut
+            self.pool.begin(self.actions.to_native(self._executed(action)))
+
     def step(self, action: Tensor) -> Step:
         """One step of every environment. `action` [num_envs, ...] in the units of `spec.action`, on any device.
 
@@ -145,7 +154,7 @@ class VectorEnv(nn.Module):
         clock = self.clock
         clock.steps += 1
         # numpy from here: a torch operation on a cold cache costs as much as a tenth of a physics step
-        actions = self.actions.clip(action.numpy() if action.device.type == "cpu" else action.cpu().numpy())
+        actions = self._executed(action)
         if clock.cut:
             if self.pool is None:
                 return self._cut(actions)
@@ -291,6 +300,9 @@ class VectorEnv(nn.Module):
             error = self.lost.get(index)
             if error is None:
                 return
+
+    def _executed(self, action: Tensor) -> np.ndarray:
+        return self.actions.clip(action.numpy() if action.device.type == "cpu" else action.cpu().numpy())
 
     def _info(self, info: dict[str, Any], measures: dict[str, np.ndarray] | None) -> dict[str, Any]:
         if measures:

@@ -1,4 +1,5 @@
-"""Off-policy: store every step, learn from what was stored."""
+"""Off-policy: store every step, learn from what was stored. With `lag` 1 that is done while workers take the next step:
+equal seeds give equal runs wherever environments live, and between two ticks nothing is under way."""
 
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ class OffPolicy(Loop):
         updates_per_step: PositiveFloat
         update_every: PositiveInt
         batch_size: PositiveInt
+        lag: Literal[0, 1]
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
@@ -39,14 +41,20 @@ class OffPolicy(Loop):
         obs = self.obs
         action, extras = self.act()
         self.clock.lap("act")
+        if self.cfg.lag:
+            self.env.begin(action)
+            self.clock.lap("env")
+        metrics = self.learn() if self.cfg.lag else {}
         step = self.advance(action, extras)
         self.clock.lap("env")
         self.buffer.add(obs, step.action, step, extras)
         self.clock.lap("sample")
-        metrics: Metrics = {}
-        for _ in range(self.updates_due()):
-            metrics = self.update()
-        return metrics
+        return metrics if self.cfg.lag else self.learn()
+
+    def learn(self) -> Metrics:
+        """All updates that are due; metrics of the last."""
+        done = [self.update() for _ in range(self.updates_due())]
+        return done[-1] if done else {}
 
     def act(self) -> tuple[Tensor, Batch]:
         """What the agent does to explore, or what the warm-up does in its stead."""
@@ -77,8 +85,7 @@ class OffPolicy(Loop):
         return metrics
 
     def updates_due(self) -> int:
-        """Updates still owed for the steps between the warm-up and the last burst that is due; none before there is
-        anything to sample."""
+        """Updates owed for steps from the warm-up to the last burst that is due; none while the buffer is empty."""
         steps = max(0, self.collected - self.cfg.warmup_steps) // self.cfg.update_every * self.cfg.update_every
         owed = int(steps * self.cfg.updates_per_step) - (self.updates - self.before)
         return owed if len(self.buffer) else 0
