@@ -77,8 +77,9 @@ def replay() -> Iterator[tuple[str, Work]]:
          "algo.loop.warmup_steps=100000"]
     ).buffer  # fmt: skip
     fill(prioritized.ring)
-    prioritized.tree.leaves.fill_(1.0)
-    prioritized.tree.nodes.fill_(prioritized.tree.leaves.shape[1])
+    tree = prioritized.tree
+    tree.leaves.view(-1)[: prioritized.ring.capacity] = 1.0  # its last leaves stand for no row
+    tree.nodes.copy_(tree.leaves.sum(1))
     yield "replay prioritized sample 256 of 1M and update", partial(sample_and_update, prioritized)
 
 
