@@ -25,6 +25,7 @@ PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "hydra-core", "omegaconf", 
 EXTRAS = {  # what each brings
     "atari": ("ale_py", "cv2"),
     "envpool": ("envpool",),
+    "jax": ("jax", "mujoco_playground"),
     "box2d": ("Box2D",),
     "video": ("imageio_ffmpeg",),
     "data": ("minari", "h5py"),

@@ -190,7 +190,7 @@ def _in_jax(id: str) -> EnvSpec:
 
         return tasks.specification(id)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"env.id={id!r}: {error.name} is not installed; pip install rlrun[jax]") from error
+        raise ConfigError(f"env: {id} in JAX: {error.name} is not installed; pip install rlrun[jax]") from error
     except gym.error.Error as error:
         raise ConfigError(f"env.id={id!r}: {_line(error)}") from error
 
