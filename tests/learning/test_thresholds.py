@@ -36,6 +36,7 @@ PROMISES = {
     "td3 HalfCheetah": (300_000, 6500.0),
     "ppo Pendulum": (200_000, -250.0),
     "ppo Acrobot": (200_000, -100.0),
+    "dqn Acrobot": (100_000, -100.0),
     "ppo LunarLander": (1_000_000, 200.0),
     "ppo MountainCarContinuous": (100_000, 90.0),
     "ppo_rnd DeepSea": (60_000, 0.9),
