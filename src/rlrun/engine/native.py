@@ -52,7 +52,7 @@ class Native(Script):
         return lambda *inputs: fast(*inputs, *whole_memories)
 
     def _function(self, call: Call, over: Tensor | None) -> Callable[..., Any]:
-        return ADAM.get(call.op, call.op)
+        return MEANT.get(call.op, call.op)
 
     def _argument(self, call: Call, value: Any) -> Any:
         return value
@@ -103,6 +103,11 @@ def watch_compiler() -> None:
         callback_handler.register_end_callback(compiling.end)
 
 
+def once(number: Tensor) -> Tensor:
+    """A number that the compiler keeps; else it would compute it again for every element that needs it."""
+    return number.as_strided(number.shape, number.stride())
+
+
 def _adam(decoupled: bool) -> Callable[..., None]:
     """Adam over one flat buffer as operations that fuse; torch's own is closed to its compiler."""
 
@@ -113,19 +118,25 @@ def _adam(decoupled: bool) -> Callable[..., None]:
     ) -> None:  # fmt: skip
         (param,), (grad,), (first,), (second,), (count,) = params, grads, first, second, steps
         grad = grad if grad_scale is None else grad / grad_scale
-        grad = grad if decoupled else grad + weight_decay * param
+        grad = grad + weight_decay * param if weight_decay and not decoupled else grad
         mean = first + (1 - beta1) * (grad - first)
         square = beta2 * second + (1 - beta2) * grad * grad
-        size = lr / (1 - beta1**count)
-        kept = param * (1 - lr * weight_decay) if decoupled else param
-        moved = kept - size * mean / ((square / (1 - beta2**count)).sqrt() + eps)
+        size, root = once(lr / (1 - beta1**count)), once((1 - beta2**count).rsqrt())
+        kept = param * (1 - lr * weight_decay) if weight_decay and decoupled else param
+        moved = kept - size * mean / (square.sqrt() * root + eps)
         for old, new in ((param, moved), (first, mean), (second, square)):
             old.copy_(torch.where(found_inf == 0, new, old))
 
     return step
 
 
-ADAM: dict[Any, Callable[..., None]] = {
+def _baddbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """A bias that is added while the result is read anyway, or else it is first written wherever the result will be."""
+    return beta * bias + alpha * torch.bmm(left, right)
+
+
+MEANT: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.baddbmm.default: _baddbmm,
     torch.ops.aten._fused_adam_.tensor_lr: _adam(decoupled=False),
     torch.ops.aten._fused_adamw_.tensor_lr: _adam(decoupled=True),
 }
