@@ -8,9 +8,12 @@ import textwrap
 import time
 from dataclasses import asdict
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 
+from rlrun.envs.slot import EnvError, Slot
 from rlrun.errors import RunError
 
 
@@ -42,6 +45,30 @@ def test_a_fault_names_environment_seed_and_step(make, backend, kind, text):
     if kind == "raise":
         assert "in step" in str(caught.value.__cause__)  # the trace, for error.log
     assert not any(worker.is_alive() for worker in workers)
+
+
+class Misleading(gym.Env):
+    """Shows something else than its space says."""
+
+    action_space, observation_space = gym.spaces.Discrete(2), gym.spaces.Box(0, 255, (3,), np.uint8)
+
+    def __init__(self, shown):
+        self.shown = shown
+
+    def reset(self, **_):
+        return self.shown, {}
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        (np.zeros(1, np.uint8), r"it shows uint8 \(1,\), and its space says uint8 \(3,\)"),
+        (np.zeros(3, np.float32), r"it shows float32 \(3,\), and its space says uint8 \(3,\)"),
+    ],
+)
+def test_an_observation_that_is_not_in_its_space_is_refused(shown, text):
+    with pytest.raises(EnvError, match=text):
+        Slot(lambda: Misleading(shown), 0).reset()
 
 
 def test_a_final_observation_that_is_nan_is_found(make):

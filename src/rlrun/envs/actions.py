@@ -63,11 +63,10 @@ class Actions:
             actions = np.clip(actions * self.scale + self.offset, self.native.low.ravel(), self.native.high.ravel())
         elif self.offset is not None:
             actions = actions + self.offset
-        if actions.dtype.kind == "f" and self.native.dtype.kind != "f":
-            actions = np.rint(actions)
-        if actions.ndim != len(self.native.shape) + 1:
-            actions = actions.reshape(-1, *self.native.shape)
-        return actions if actions.dtype == self.native.dtype else actions.astype(self.native.dtype)
+        if actions.dtype != self.native.dtype:
+            whole = actions.dtype.kind == "f" and self.native.dtype.kind != "f"
+            actions = (np.rint(actions) if whole else actions).astype(self.native.dtype)
+        return actions if actions.ndim == len(self.native.shape) + 1 else actions.reshape(-1, *self.native.shape)
 
     def from_native(self, actions: np.ndarray) -> np.ndarray:
         """Back from the environment's units, [rows, ...]. ValueError where they are no actions of its space."""

@@ -46,6 +46,8 @@ class SameStep:
 
     def step(self, actions: Any) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
+        if not infos:
+            return Raw(obs, reward, terminated, truncated, None, None)
         final = infos.get("final_obs")
         final = None if final is None else _placed(obs, final)
         return Raw(obs, reward, terminated, truncated, final, None, infos.get("measures"), success(infos))
@@ -130,8 +132,8 @@ def _placed(obs: Obs, final: np.ndarray) -> Obs:
 
 def put(out: Obs, index: int, row: Any) -> None:
     if isinstance(out, dict):
-        for key, value in row.items():
-            put(out[key], index, value)
+        for key, part in out.items():
+            put(part, index, row[key])
     else:
         out[index] = row
 

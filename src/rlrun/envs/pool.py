@@ -8,8 +8,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+from gymnasium.vector.utils import batch_space, create_empty_array
 
+from rlrun.envs.autoreset import put
 from rlrun.envs.make import Recipe
 from rlrun.envs.rewards import reward_shape
 from rlrun.envs.slot import EnvError, Slot, check_spaces, fault
@@ -96,7 +97,7 @@ class Pool(VectorEnv):
         asked = [index for index in range(self.num_envs) if index not in self.lost and index not in idle]
         for index in asked:
             try:
-                self.ask(index, method, *(column[index] for column in columns))
+                self.ask(index, method, *[column[index] for column in columns])
             except EnvError as error:
                 self.lost[index] = error
         return asked
@@ -136,23 +137,19 @@ class Local(Pool):
         for index, slot in enumerate(self.slots):
             check_spaces(slot, index, self.spaces)
         self.answers: list[Any] = [None] * self.num_envs
-        self.memory: Any = create_empty_array(self.single_observation_space, self.num_envs)
-        self.rows = list(iterate(self.observation_space, self.memory))
-
-    @property
-    def observations(self) -> Any:
-        return concatenate(self.single_observation_space, self.rows, self.memory)
+        self.observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
 
     def ask(self, index: int, method: str, *given: Any) -> None:
         slot = self.slots[index]
         try:
             answer = getattr(slot, method)(*given)
+            if method in Slot.SHOWS:
+                obs, answer = answer
+                put(self.observations, index, obs)
         except EnvError:
             raise
         except Exception as error:
             raise fault(index, error) from error
-        if method in Slot.SHOWS:
-            self.rows[index], answer = answer
         self.answers[index] = answer
 
     def answer(self, index: int) -> Any:

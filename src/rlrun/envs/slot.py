@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
 
 from rlrun.envs import replay, state
 from rlrun.envs.replay import Episode
@@ -133,6 +135,7 @@ class Slot(gym.Wrapper):
             options = {**(options or {}), **self.options}
         try:
             obs, _ = self.env.reset(seed=seed, options=options)
+            check_shown(self.observation_space, obs)
         except Exception as error:
             raise fault(self.index, error) from error
         return obs
@@ -143,10 +146,19 @@ def fault(index: int, error: Exception) -> EnvError:
     return error if isinstance(error, EnvError) else EnvError(index, _line(error), traceback.format_exc())
 
 
-def check_spaces(env: gym.Env, index: int, spaces: tuple[gym.Space, gym.Space]) -> None:
+def check_spaces(env: gym.Env, index: int, announced: tuple[gym.Space, gym.Space]) -> None:
     """Environments of one batch must agree in (observation, action) space. Raises EnvError."""
-    if (env.observation_space, env.action_space) != spaces:
+    if (env.observation_space, env.action_space) != announced:
         raise EnvError(index, "its observation or action space is not that of the first environment")
+
+
+def check_shown(space: gym.Space, obs: Any) -> None:
+    """What a reset shows must fit its space, for steps are copied over it unseen. Raises ValueError."""
+    if isinstance(space, spaces.Dict):
+        for key, part in space.items():
+            check_shown(part, obs[key])
+    elif (shown := np.asarray(obs)).shape != space.shape or not np.can_cast(shown.dtype, space.dtype, "same_kind"):
+        raise ValueError(f"it shows {shown.dtype} {shown.shape}, and its space says {space.dtype} {space.shape}")
 
 
 def _line(error: Exception) -> str:

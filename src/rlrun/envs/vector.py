@@ -75,6 +75,7 @@ class VectorEnv(nn.Module):
         rewards = math.prod(self.reward_shape)
         self.spec = Spec(obs_space, self.actions.space, venv.num_envs, rewards, frame_stack=frame_stack)
         self.adapter, self.clock = adapter(venv), Clock(venv.num_envs, self.reward_shape)
+        self._tensor = torch.from_numpy if self.device.type == "cpu" else self._sent
         self._ones = torch.ones(venv.num_envs, device=self.device)
         self._none = torch.zeros(venv.num_envs, dtype=torch.bool, device=self.device)
         self._method: Method | None = None
@@ -170,8 +171,7 @@ class VectorEnv(nn.Module):
             raise self._not_finite("reward", reward, actions)
         final = None if raw.final_obs is None else self._tensors(raw.final_obs, "final observation", actions)
         clock.obs = obs = self._tensors(raw.obs, "observation", actions)
-        ended = raw.terminated | raw.truncated
-        terminated, truncated, info = self._count(raw, ended)
+        terminated, truncated, info = self._count(raw)
         return Step(
             obs=obs,
             reward=self._tensor(reward),
@@ -180,7 +180,7 @@ class VectorEnv(nn.Module):
             final_obs=obs if final is None else final,
             action=self._tensor(actions),
             weight=self._ones if raw.weight is None else self._tensor(raw.weight),
-            info=self._info(info, raw.measures),
+            info=info,
         )
 
     def untold(self) -> list[tuple[Return, int]]:
@@ -304,22 +304,21 @@ class VectorEnv(nn.Module):
     def _executed(self, action: Tensor) -> np.ndarray:
         return self.actions.clip(action.numpy() if action.device.type == "cpu" else action.cpu().numpy())
 
-    def _info(self, info: dict[str, Any], measures: dict[str, np.ndarray] | None) -> dict[str, Any]:
-        if measures:
-            info["measures"] = measures
-        if self.clock.lines:
-            info["restarted"], self.clock.lines = self.clock.lines, []
-        return info
-
-    def _count(self, raw: Raw, ended: np.ndarray) -> tuple[Tensor, Tensor, dict[str, Any]]:
-        """Returns terminated, truncated (cleared where both are true), and what `Step.info` says of ended episodes."""
+    def _count(self, raw: Raw) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        """Returns terminated, truncated (cleared where both are true), and `Step.info`."""
         clock = self.clock
+        info: dict[str, Any] = {"episodes": []}
         clock.returns += raw.reward
+        if raw.measures:
+            info["measures"] = raw.measures
+        if clock.lines:
+            info["restarted"], clock.lines = clock.lines, []
+        ended = raw.terminated | raw.truncated
         if not np.count_nonzero(ended):  # ten times faster than any()
-            return self._none, self._none, {"episodes": []}
+            return self._none, self._none, info
         real = ended if raw.weight is None else ended & (raw.weight > 0)
         lengths = clock.steps - clock.begun[real]
-        info: dict[str, Any] = {"episodes": list(zip(clock.returns[real].tolist(), lengths.tolist(), strict=True))}
+        info["episodes"] = list(zip(clock.returns[real].tolist(), lengths.tolist(), strict=True))
         clock.returns[ended], clock.begun[ended] = 0.0, clock.steps
         if raw.success is not None:
             told = np.flatnonzero(real & ~np.isnan(raw.success))
@@ -352,19 +351,16 @@ class VectorEnv(nn.Module):
         space = self.spec.obs if space is None else space
         if isinstance(space, spaces.Dict):
             return {key: self._tensors(obs[key], f"{what} {key!r}", actions, part) for key, part in space.items()}
-        if space.dtype == np.float32:
+        if space.dtype.kind == "f":
             obs = obs.astype(np.float32)  # copies, as it must: the simulator writes here again
             if not finite(obs):
                 raise self._not_finite(what, obs, actions)
             return self._tensor(obs)
         return self._tensor(obs.copy())
 
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(array)
-        if self.device.type == "cpu":
-            return tensor
+    def _sent(self, array: np.ndarray) -> Tensor:
         # from pinned memory, which is not used again before it was read, so that the copy need not be waited for
-        return tensor.pin_memory().to(self.device, non_blocking=True)
+        return torch.from_numpy(array).pin_memory().to(self.device, non_blocking=True)
 
     def _not_finite(self, what: str, values: np.ndarray, actions: np.ndarray | None) -> RunError:
         index, *place = np.argwhere(~np.isfinite(values))[0].tolist()
