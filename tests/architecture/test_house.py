@@ -23,7 +23,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "functional": ("functional",),
     "networks": ("networks", "functional", "config.schema", "registry", "types", "errors"),
     "buffers": (
-        "buffers", "core.random", "functional", "networks.inputs", "config.schema", "registry", "types", "errors",
+        "buffers", "core.holder", "core.random", "functional", "networks.inputs", "config.schema", "registry", "types",
+        "errors",
     ),
     "agents": (
         "agents", "core.agent", "core.state", "core.schedule", "core.random", "functional", "networks",

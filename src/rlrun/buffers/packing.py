@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor
@@ -50,28 +49,32 @@ class Packing:
     torch twice the time."""
 
     def __init__(self, fields: Layout):
-        self.fields, self.slices, self.width = fields, {}, 0
+        self.fields, self.width = fields, 0
+        self.slices: dict[str, slice] = {}
+        self.columns: dict[str, slice | int] = {}  # one number for what is one
         for name, (shape, _) in fields.items():
             size = torch.Size(shape).numel()
             self.slices[name] = slice(self.width, self.width + size)
+            self.columns[name] = self.slices[name] if shape else self.width
             self.width += size
 
-    def pack(self, values: Batch, out: Tensor) -> None:
-        """Write fields [n, *shape] into rows out [n, width]."""
-        count = len(out)
-        if out.device.type == "cpu":
-            parts = [values[name].numpy().reshape(count, -1) for name in self.fields]
-            np.concatenate(parts, 1, out=out.numpy(), casting="unsafe")
+    def pack(self, values: Batch, memory: Tensor, row: int) -> None:
+        """Write fields [n, *shape] into one row of a memory [rows, n, width]."""
+        if memory.device.type == "cpu":
+            table = memory.numpy()[row]
+            for name, column in self.columns.items():
+                part = values[name].numpy()
+                table[:, column] = part if part.ndim < 3 else part.reshape(len(part), -1)
         else:
-            torch.cat([values[name].reshape(count, -1) for name in self.fields], 1, out=out)
+            parts = [values[name].reshape(memory.shape[1], -1) for name in self.fields]
+            torch.cat(parts, 1, out=memory[row])
 
     def unpack(self, rows: Tensor) -> Batch:
         """Rows [batch, width] to fields [batch, *shape]; float vectors are views."""
         on_cpu, batch = rows.device.type == "cpu", {}
         table: Any = rows.numpy() if on_cpu else rows
         for name, (shape, dtype) in self.fields.items():
-            place = self.slices[name]
-            part = table[:, place if shape else place.start]
+            part = table[:, self.columns[name]]
             part = torch.from_numpy(part) if on_cpu else part
             part = part.reshape(-1, *shape) if len(shape) > 1 else part
             batch[name] = part if dtype == torch.float32 else part.to(dtype)

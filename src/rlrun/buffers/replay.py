@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from rlrun.buffers.packing import Packing, flatten, layout, nest
 from rlrun.buffers.ring import Ring
 from rlrun.config.schema import PositiveFloat, PositiveInt, config
+from rlrun.core.holder import Holder
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.networks.inputs import is_image, leaves
@@ -38,7 +39,7 @@ class Targets(NamedTuple):
 
 
 @register("buffer", "replay")
-class Replay(nn.Module):
+class Replay(Holder):
     """Uniform replay. Vector observations: observation and successor lie in the same row, so that sampling is one
     gather. Stacks of frames: the newest frame is stored, stacks and successors are formed when sampled. Rewards are
     stored as they came, and clipped, scaled and standardised as they are read.
@@ -97,7 +98,7 @@ class Replay(nn.Module):
         if self.frames:
             self.frames.add(values, step, self.ring.total)
         place = self.ring.append()
-        self.packing.pack(values, self.ring.memory["rows"][place])
+        self.packing.pack(values, self.ring.memory["rows"], place)
 
     def sample(self, size: int, progress: float = 0.0) -> Batch:
         """A batch of transitions, drawn uniformly with replacement; progress, 0 to 1, is for schedules."""

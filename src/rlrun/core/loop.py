@@ -3,17 +3,18 @@
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
+from rlrun.core.holder import Holder
 from rlrun.core.measures import Measures, add
 from rlrun.core.random import Stream, sequence
 from rlrun.types import Batch, Context, Metrics, Return, Step, carried
 
 
-class Loop(nn.Module):
+class Loop(Holder):
     """Owns everything that a run is made of, so that its state dict is the run's state.
 
     horizon: the number of steps over which schedules run, fixed for the life of the run.
@@ -35,13 +36,6 @@ class Loop(nn.Module):
         self.obs: Any = None  # to act on next
         self.carry: Batch = {}
         self.batch: Batch | None = None  # of the last update, for a post-mortem
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """A loop sets several plain values per step, and nn.Module asks of each whether it is a parameter. And it looks
-        at its parts many times per step, which are found at once here, while nn.Module searches for them."""
-        if isinstance(value, nn.Module):
-            super().__setattr__(name, value)
-        object.__setattr__(self, name, value)
 
     def tick(self) -> Metrics:
         """At most one vector step plus its updates, or one rollout plus its update. Metrics of the last update."""
@@ -76,11 +70,13 @@ class Loop(nn.Module):
         step = self.addons.collect(self.obs, self.env.step(action), extras)
         self.obs = step.obs
         self.carry = carried(extras, step.terminated | step.truncated)
-        self.steps += len(step.reward)
-        self.episodes.extend(step.info["episodes"])
-        self.successes.extend(step.info.get("success", {}).values())
-        self.restarted.extend(step.info.get("restarted", ()))
-        add(self.measures, step.info.get("measures", {}))
+        self.steps += self.env.spec.num_envs
+        info = step.info
+        self.episodes.extend(info["episodes"])
+        if len(info) > 1:
+            self.successes.extend(info.get("success", {}).values())
+            self.restarted.extend(info.get("restarted", ()))
+            add(self.measures, info.get("measures", {}))
         return step
 
     def hear(self) -> None:
