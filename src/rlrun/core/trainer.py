@@ -87,8 +87,10 @@ class Trainer:
         while min(loop.steps, progress.settled) < cfg.total_steps:
             before = progress.settled
             if loop.steps == before:  # else a resumed run still owes the row of its last tick
-                self.metrics = loop.tick() or self.metrics
-                self.tell_restarts()
+                if metrics := loop.tick():
+                    self.updated(metrics)
+                if loop.restarted:
+                    self.tell_restarts()
                 self.attempt(self.seal)
             try:
                 self.settle()
@@ -105,6 +107,12 @@ class Trainer:
             self.log.progress(loop.steps)
         return "done"
 
+    def updated(self, metrics: Metrics) -> None:
+        """The agent has learned."""
+        self.metrics = metrics
+        if self.loop.env.device.type == "cpu":  # elsewhere reading the flag would wait for the device at every tick
+            self.check_faults()
+
     def tell_restarts(self) -> None:
         """Before anything is saved, so that no snapshot need hold what was not told yet."""
         for line in self.loop.restarted:
@@ -112,10 +120,8 @@ class Trainer:
         self.loop.restarted = []
 
     def settle(self) -> None:
-        """Check, evaluate and log what the last tick made due. All or nothing: an interrupted one is done again."""
+        """Evaluate and log what the last tick made due. All or nothing: an interrupted one is done again."""
         loop, cfg, before = self.loop, self.cfg, self.progress.settled
-        if loop.env.device.type == "cpu":  # elsewhere reading the flag would wait for the device at every tick
-            self.check_faults()
         evaluation_due = loop.steps >= cfg.total_steps or due(cfg.eval_every, before, loop.steps)
         if evaluation_due or due(cfg.log_every, before, loop.steps):
             self.write_row(evaluation_due)

@@ -88,7 +88,7 @@ class OffPolicy(Loop):
         """Updates owed for steps from the warm-up to the last burst that is due; none while the buffer is empty."""
         steps = max(0, self.collected - self.cfg.warmup_steps) // self.cfg.update_every * self.cfg.update_every
         owed = int(steps * self.cfg.updates_per_step) - (self.updates - self.before)
-        return owed if len(self.buffer) else 0
+        return owed if owed > 0 and len(self.buffer) else 0
 
     @property
     def collected(self) -> int:
