@@ -14,6 +14,17 @@ from torch import Tensor
 
 from rlrun.engine.operations import IDENTITIES, SHAPED, call_of, in_place, scalar_constant
 
+# no_grad as torch writes it makes an object each time, and takes a tenth of a short tape
+REPLAY = """
+def replay({parameters}):
+    before = enabled()
+    enable(False)
+    try:
+        {body}
+    finally:
+        enable(before)
+"""
+
 
 class Call:
     """One operation: `op(*args, **kwargs)` gave `out`."""
@@ -61,7 +72,7 @@ class Script:
         self.recorded, self.out = calls, out  # tensors are told apart by identity: all stay alive until it is written
         self.parameters = [f"x{index}" for index in range(len(inputs))]
         self.names = {id(tensor): name for tensor, name in zip(inputs, self.parameters, strict=True)}
-        self.space: dict[str, Any] = {"no_grad": torch.no_grad}
+        self.space: dict[str, Any] = {"enabled": torch.is_grad_enabled, "enable": torch._C._set_grad_enabled}
         self.changed = {memory(tensor) for call in calls for tensor in call.changed}
         self.known: dict[Any, Call] = {}  # by what they compute
         self.returned = set(map(memory, leaves(out)))
@@ -77,7 +88,7 @@ class Script:
             gone = sorted({self.names[id(tensor)] for tensor in (*call.given, *call.results)})
             lines += [f"{name} = None" for name in gone if name[0] == "v" and last.get(name, position) == position]
         body = "\n        ".join([*lines, f"return {self._text(self.out)}"])
-        source = f"def replay({', '.join(self.parameters)}):\n    with no_grad():\n        {body}\n"
+        source = REPLAY.format(parameters=", ".join(self.parameters), body=body)
         exec(source, self.space)  # our own text: names of operations, numbers, and the names given above
         return self.space["replay"]
 

@@ -52,8 +52,9 @@ class Taped:
         self.refused: dict[Any, str] = {}  # why it runs as written
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if any(stream.rows for stream in self.streams):
-            return self.method(*args, **kwargs)
+        for stream in self.streams:
+            if stream.rows:
+                return self.method(*args, **kwargs)
         shapes: list[Any] = []
         inputs: list[Tensor] = []
         flatten((args, kwargs) if kwargs else args, shapes, inputs)
