@@ -319,7 +319,8 @@ class Frames(nn.Module):
         return obs[:, -1] if self.stack > 1 else obs
 
     def _gather(self, name: str, rows: Tensor, env: Tensor) -> Tensor:
-        return self._memory(name)[rows % self.ring.capacity, env[:, None]].view(-1, *self.images[name])
+        place = (rows % self.ring.capacity * len(self.steps) + env[:, None]).flatten()
+        return self._memory(name).flatten(0, 1).index_select(0, place).view(-1, *self.images[name])
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"steps": self.steps, "finals": self.finals}
