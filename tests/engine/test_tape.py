@@ -123,6 +123,21 @@ def test_a_view_that_is_written_to_later_is_not_overwritten_early() -> None:
         assert same(flat(replayed(x)), flat(kernel(x)))
 
 
+def test_images_are_written_over_only_by_what_lies_as_they_do() -> None:
+    conv = nn.Conv2d(3, 3, 1).requires_grad_(False)
+
+    def kernel(x: Tensor) -> dict[str, Tensor]:
+        last = conv(x.contiguous(memory_format=torch.channels_last)).relu()
+        return {"alike": (last / 2).exp(), "mixed": x.neg().exp() + (last * 3).neg()}
+
+    replayed = Taped(kernel)
+    for _ in range(4):
+        x = torch.randn(2, 3, 5, 5)
+        expected, found = kernel(x), replayed(x)
+        assert same(flat(expected), flat(found))
+        assert [value.stride() for value in expected.values()] == [value.stride() for value in found.values()]
+
+
 def test_what_was_computed_before_is_not_computed_again() -> None:
     state = torch.zeros(3)
 

@@ -58,8 +58,9 @@ def memory(tensor: Tensor) -> int:
 
 
 def fills(tensor: Tensor) -> bool:
-    """Whether a tensor is all there is in its memory, in order."""
-    return tensor.is_contiguous() and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize
+    """Whether a tensor is all there is in its memory, in whatever order."""
+    dense = tensor.is_contiguous() or tensor.is_contiguous(memory_format=torch.channels_last)
+    return dense and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize
 
 
 class Script:
@@ -188,7 +189,7 @@ class Script:
                 continue
             result = call.results[0]
             for tensor in leaves(call.args):
-                alike = tensor.shape == result.shape and tensor.dtype == result.dtype
+                alike = (tensor.shape, tensor.stride(), tensor.dtype) == (result.shape, result.stride(), result.dtype)
                 if (
                     alike
                     and fills(tensor)
