@@ -122,3 +122,28 @@ def test_policies_find_the_best_actions(
     carry = {"first": torch.ones(len(states), dtype=torch.bool)}
     actions, _ = agent.act(states, carry, explore=False)
     assert actions.flatten().tolist() == pytest.approx([*best.values()], abs=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_ddpg_finds_the_gain_of_riccatis_equation(seed: int, build: Build) -> None:
+    """A critic of straight pieces is best at its kinks, up to 10 % off; this one is smooth, and leads the actor."""
+    changes: Values = {
+        "algo.gamma": 0.9, "algo.tau": 0.05, "algo.actor_learning_rate": 1e-3, "algo.critic_learning_rate": 1e-2,
+        "algo.lr_schedule": {"linear": {}}, "algo.loop.warmup_steps": 200, "algo.loop.batch_size": 64,
+        "network.hidden": [64, 64], "network.activation": "silu", "env.num_envs": 2,
+        "env.kwargs": {"continuous": True}, "trainer.total_steps": 5200, "seed": seed,
+    }  # fmt: skip
+    values = jobs(["algo=ddpg", "env=rlrun/ProbeRegulator-v0", "preset=none"])[0].values
+    agent: Any = train(build(put(values, changes)), 5000).agent
+    cost = 1.0  # of s = 1, discounted, for ever
+    for _ in range(200):
+        gain = 0.9 * cost / (1 + 0.9 * cost)
+        cost = 1 + gain**2 + 0.9 * cost * (1 - gain) ** 2
+    state = torch.linspace(-1, 1, 41).unsqueeze(1)
+    with torch.no_grad():
+        action = agent.actor(state)
+    found = -float((state * action).sum() / (state * state).sum())
+    print(f"{found:.4f} of {gain:.4f}")
+    assert found == pytest.approx(gain, rel=0.05)
+    assert action.flatten().tolist() == pytest.approx((-gain * state).flatten().tolist(), abs=0.05)

@@ -1,7 +1,8 @@
 """Environments so small that every value is known: what an agent gets wrong in them tells where its error is.
 
-Five probes in the order in which parts of an agent are tried, two traps at the end of episodes, and four that test
-what stands around an agent. All are Gymnasium ids under `rlrun/`, made for tests and for users who debug an agent.
+Five probes in the order in which parts of an agent are tried, a regulator, a memory, two traps at the end of episodes,
+and four that test what stands around an agent. All are Gymnasium ids under `rlrun/`, made for tests and for users who
+debug an agent.
 """
 
 import itertools
@@ -89,6 +90,18 @@ class ObservationAction(Probe):
         if self.continuous:
             return self.state, 1.0 - (action - self.state / 2) ** 2, True, False
         return self.state, 1.0 if (action > 0.5) == (self.state > 0) else -1.0, True, False
+
+
+class Regulator(Probe):
+    """s becomes s + a, for -(s^2 + a^2); cut after ten steps. Best is a = -k s with k of Riccati's equation."""
+
+    observation_space = Box(-np.inf, np.inf, (1,), np.float32)
+
+    def start(self) -> float:
+        return float(self.np_random.uniform(-1.0, 1.0))
+
+    def move(self, action: float) -> tuple[float, float, bool, bool]:
+        return self.state + action, -(self.state**2) - action**2, False, self.t == 10
 
 
 class Recall(Probe):
@@ -211,6 +224,7 @@ PROBES = {
     "ProbeDiscount": Discount,
     "ProbeAction": Action,
     "ProbeObservationAction": ObservationAction,
+    "ProbeRegulator": Regulator,
     "ProbeRecall": Recall,
     "TerminationTrap": TerminationTrap,
     "TruncationTrap": TruncationTrap,
