@@ -96,6 +96,19 @@ def test_a_part_may_start_as_one_of_another_name(build: Build, tmp_path: Path) -
     assert equal([*alone.agent.parameters()], [*swarm.agent.particles[1].parameters()])
 
 
+def test_trained_weights_may_fill_the_buffer_of_the_run_that_starts_from_them(build: Build, tmp_path: Path) -> None:
+    trained = train(build(toy("td3")), 4)
+    path = saved(trained, tmp_path / "run")
+    changes = {"algo.loop.warmup_policy": "agent", "algo.noise_std": 0.0, "algo.buffer.capacity": 100}
+    fresh = build(toy("td3", seed=9, **changes))
+    warm_start(path, fresh)
+    while fresh.steps < fresh.cfg.warmup_steps:
+        fresh.tick()
+    rows = fresh.buffer.read(torch.arange(fresh.steps))
+    with torch.no_grad():
+        assert torch.allclose(rows["action"], trained.agent.actor(rows["obs"]), atol=1e-6)
+
+
 def test_what_no_weights_can_come_from_is_refused_in_one_line(build: Build, tmp_path: Path) -> None:
     fresh = build(toy("sac"))
     before = weights(fresh)
