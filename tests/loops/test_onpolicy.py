@@ -1,10 +1,11 @@
 """On-policy: what a rollout holds, and what a tick leaves behind."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from toys import toy
+from toys import toy, train
 
 from rlrun.core.loop import Loop
 from rlrun.types import Batch
@@ -69,6 +70,23 @@ def test_a_lagging_learner_is_given_each_rollout_so_many_updates_later(build: Bu
         assert late.batch is None and late.updates == 0
     assert all(torch.equal(x, batch["obs"]) for x, batch in zip(first, given_of(late, 3), strict=True))
     assert (late.updates, late.steps) == (3, 5 * 16)
+
+
+def test_a_late_rollout_keeps_the_probabilities_of_the_policy_that_acted(build: Build) -> None:
+    loop: Any = build(toy("vtrace", **{"algo.loop.lag": 2}))
+    policies, collect = [], loop.collect
+
+    def collected() -> Batch:
+        policies.append(copy.deepcopy(loop.agent.policy))
+        return collect()
+
+    loop.collect = collected
+    for acted in range(4):
+        train(loop, acted + 1)
+        obs, action, kept = (loop.batch[key] for key in ("obs", "action", "log_prob"))
+        with torch.no_grad():
+            moved = [(policy(obs).log_prob(action) - kept).abs().max().item() for policy in policies[acted:]]
+        assert moved[0] == 0.0 and (acted == 0 or moved[-1] > 1e-3), "not of the one that learns"
 
 
 def given_of(loop: Loop, ticks: int) -> list[Batch]:
