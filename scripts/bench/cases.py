@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass
 
 OWN = ("rlrun", "rlrun-compiled")
+TWO = ("rlrun-compiled@2", "sb3@2")  # on two threads, where products are large enough to share
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ def dqn(
 
 TORCH = ("cleanrl", "tianshou", "torchrl", "skrl")
 CASES = {  # the most important first
-    "sac-HalfCheetah": off_policy("sac", "HalfCheetah-v5", (*OWN, "rlrun-bf16", "sb3", "sbx", *TORCH)),
-    "td3-HalfCheetah": off_policy("td3", "HalfCheetah-v5", (*OWN, "sb3", "sbx", "cleanrl")),
+    "sac-HalfCheetah": off_policy("sac", "HalfCheetah-v5", (*OWN, "rlrun-bf16", *TWO, "sb3", "sbx", *TORCH)),
+    "td3-HalfCheetah": off_policy("td3", "HalfCheetah-v5", (*OWN, *TWO, "sb3", "sbx", "cleanrl")),
     "ppo-HalfCheetah": ppo("HalfCheetah-v5", 4096, 16384, 256, 64, 10, True, (*OWN, "sb3", "sbx", *TORCH)),
     "ppo-HalfCheetah-16k": ppo("HalfCheetah-v5", 16384, 49152, 2048, 512, 10, True, (*OWN, "sb3", "sbx")),
     "ppo-CartPole": ppo("CartPole-v1", 1024, 24576, 32, 256, 20, False, (*OWN, "sb3", "sbx", "cleanrl")),
