@@ -160,6 +160,23 @@ def test_what_was_computed_before_is_not_computed_again() -> None:
     assert (functions.count(torch.exp), functions.count(torch.mul)) == (1, 2)
 
 
+def test_a_shape_that_is_given_to_a_shape_is_given_at_once() -> None:
+    def kernel(x: Tensor) -> list[Tensor]:
+        back = (x * 2).view(2, 3, 1).squeeze(-1)  # what it was
+        back += 1
+        rows = x.exp().sum(0, keepdim=True).view(3)
+        return [back, rows, x[:, 0].unsqueeze(-1).unsqueeze(0), x.neg().sum((0, 1), keepdim=True).view(1)]
+
+    replayed = Taped(kernel)
+    for _ in range(4):
+        x = torch.randn(3, 2).t()  # whose numbers do not lie in order
+        assert same(flat(replayed(x)), flat(kernel(x)))
+    (script,) = replayed.tapes.values()
+    functions = [value for name, value in script.__globals__.items() if name[0] == "f"]
+    assert (functions.count(torch.Tensor.view), functions.count(torch.sum)) == (2, 2)
+    assert not {torch.squeeze, torch.unsqueeze}.intersection(functions)
+
+
 def test_what_follows_from_shapes_is_computed_once() -> None:
     def kernel(x: Tensor) -> list[Tensor]:
         share = torch.ones_like(x).expand(2, 3) / 6

@@ -13,6 +13,12 @@ IDENTITIES = {
     aten.expand.default,
 }  # fmt: skip
 
+# operations that give the same numbers, in the same order, another shape
+RESHAPES = {
+    aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim,
+    aten.squeeze.dims,
+}  # fmt: skip
+
 # operations that look at no number of a tensor
 SHAPED = {
     aten.zeros.default, aten.ones.default, aten.full.default, aten.arange.default, aten.scalar_tensor.default,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rlrun.engine.operations import IDENTITIES, SHAPED, call_of, in_place, scalar_constant
+from rlrun.engine.operations import IDENTITIES, RESHAPES, SHAPED, call_of, in_place, scalar_constant
 
 # no_grad as torch writes it makes an object each time, and takes a tenth of a short tape
 REPLAY = """
@@ -24,6 +24,9 @@ def replay({parameters}):
     finally:
         enable(before)
 """
+
+
+SUM, VIEW = torch.ops.aten.sum.dim_IntList, torch.ops.aten.view.default
 
 
 class Call:
@@ -78,6 +81,7 @@ class Script:
         self.known: dict[Any, Call] = {}  # by what they compute
         self.returned = set(map(memory, leaves(out)))
         self.fixed: set[str] = set()  # names of what follows from shapes
+        self.makers = {id(result): call for call in calls for result in call.results}
         self.calls = self._needed(self._own())
 
     def compile(self) -> Callable[..., Any]:
@@ -112,6 +116,7 @@ class Script:
             new = [result for result in call.results if id(result) not in self.names]
             if call.op.is_view and not new:  # a number made a tensor, as in x[-1] = 0, is its own result
                 continue
+            call = self._straight(call)
             if call.renames and new:
                 self.names[id(new[0])] = self.names[id(call.given[0])]
             elif call.op.is_view and all(map(self._is_constant, call.given)):
@@ -131,6 +136,19 @@ class Script:
                     self.names[id(result)], index = f"v{index}", index + 1
                 own.append(call)
         return own
+
+    def _straight(self, call: Call) -> Call:
+        """A shape that is given to what was given another shape is given at once, and sums keep no dimension for it."""
+        if call.op not in RESHAPES:
+            return call
+        result, root = call.results[0], call.given[0]
+        while (maker := self.makers.get(id(root))) and maker.op in RESHAPES:
+            root = maker.given[0]
+        if maker and maker.op is SUM and maker.args[2:] == (True,):
+            summed, dims = maker.args[0], [dim % maker.args[0].dim() for dim in maker.args[1]]
+            if result.shape == torch.Size(size for dim, size in enumerate(summed.shape) if dim not in dims):
+                return Call(SUM, (summed, dims), maker.kwargs, result)
+        return call if root is call.given[0] else Call(VIEW, (root, list(result.shape)), {}, result)
 
     def _is_fixed(self, call: Call) -> bool:
         """Whether its results are the same numbers in every replay, and nobody changes them."""
