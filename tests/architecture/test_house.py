@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "functional": ("functional",),
     "networks": ("networks", "functional", "config.schema", "registry", "types", "errors"),
     "buffers": (
-        "buffers", "core.holder", "core.random", "functional", "networks.inputs", "config.schema", "registry", "types",
+        "buffers", "core.random", "functional", "networks.inputs", "config.schema", "registry", "module", "types",
         "errors",
     ),
     "agents": (

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import torch
 from gymnasium import Space
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlrun.buffers.packing import Packing, flatten, layout, nest
 from rlrun.buffers.ring import Ring
 from rlrun.config.schema import PositiveFloat, PositiveInt, config
-from rlrun.core.holder import Holder
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
+from rlrun.module import Module
 from rlrun.networks.inputs import is_image, leaves
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics, Spec, Step
@@ -39,7 +39,7 @@ class Targets(NamedTuple):
 
 
 @register("buffer", "replay")
-class Replay(Holder):
+class Replay(Module):
     """Uniform replay. Vector observations: observation and successor lie in the same row, so that sampling is one
     gather. Stacks of frames: the newest frame is stored, stacks and successors are formed when sampled. Rewards are
     stored as they came, and clipped, scaled and standardised as they are read.
@@ -62,6 +62,7 @@ class Replay(Holder):
             raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: {rows} rows, and the agent learns from {length}")
         self.cfg, self.spec, self.targets, self.device = cfg, spec, targets, device
         self.stream = Stream(seed, "replay", device)
+        self.gamma = torch.tensor(targets.gamma, device=device)
         self.cleared = 0  # rows before this one are gone, though the ring still holds some
         images = {".".join(path): leaf.shape or () for path, leaf in leaves(spec.obs) if is_image(leaf)}
         self.frames = Frames(spec, images, rows, device) if images else None
@@ -123,7 +124,7 @@ class Replay(Holder):
         if self.cfg.reward_scale != 1:
             batch["reward"] = self.cfg.reward_scale * batch["reward"]
         batch["index"] = index
-        batch["age"] = self.ring.total - 1 - (index if self.spec.num_envs == 1 else index // self.spec.num_envs)
+        batch["age"] = torch.sub(self.ring.total - 1, index if self.spec.num_envs == 1 else index // self.spec.num_envs)
         return batch
 
     def _sequences(self, index: Tensor, length: int, n_step: int = 1, burn_in: int = 0) -> Batch:
@@ -154,14 +155,14 @@ class Replay(Holder):
 
     def _returns(self, index: Tensor, n_step: int) -> tuple[Batch, Tensor, Batch]:
         """Rows with the n-step rewards and discounts from them on, where each of these ends, and the rows there."""
-        batch, gamma = self._unpack(index), self.targets.gamma
+        batch = self._unpack(index)
         if n_step > 1:
             batch["reward"], last, discount = self._sums(index)
             end = self._unpack(last)
             batch["discount"] = discount * (1 - end["terminated"])
         else:
             last, end = index, batch
-            batch["discount"] = torch.rsub(end["terminated"], gamma, alpha=gamma)
+            batch["discount"] = torch.sub(self.gamma, end["terminated"], alpha=self.targets.gamma)
         return batch, last, end
 
     def _unpack(self, index: Tensor) -> Batch:
@@ -255,7 +256,7 @@ def standardized(x: Tensor, weight: Tensor) -> Tensor:
     return ((x - mean) / (deviation + 1e-8)).view(shape)
 
 
-class Frames(nn.Module):
+class Frames(Module):
     """The newest frame of every image, with how many steps its episode is old, so that stacks can be rebuilt.
 
     `images`: shapes by dotted key; "" where the observation is one image and nothing else.

@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlrun.errors import ConfigError
+from rlrun.module import Module
 
 
-class Ring(nn.Module):
+class Ring(Module):
     """Named fields of `capacity` rows. Row numbers are absolute: row i lies at i modulo capacity.
 
     The rows themselves are no part of the state dict: the snapshot store moves them in segments, so that its cost

@@ -8,13 +8,13 @@ from torch import Tensor
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
-from rlrun.core.holder import Holder
 from rlrun.core.measures import Measures, add
 from rlrun.core.random import Stream, sequence
+from rlrun.module import Module
 from rlrun.types import Batch, Context, Metrics, Return, Step, carried
 
 
-class Loop(Holder):
+class Loop(Module):
     """Owns everything that a run is made of, so that its state dict is the run's state.
 
     horizon: the number of steps over which schedules run, fixed for the life of the run.
