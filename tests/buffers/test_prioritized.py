@@ -8,7 +8,7 @@ import torch
 
 from rlrun.buffers.prioritized import Prioritized
 from rlrun.buffers.replay import Targets
-from rlrun.buffers.sum_tree import WIDTH, SumTree
+from rlrun.buffers.sum_tree import TOP, WIDTH, SumTree
 from rlrun.envs.vector import VectorEnv
 from rlrun.types import Spec
 
@@ -31,25 +31,44 @@ def fill(buffer: Prioritized, env: VectorEnv, steps: int) -> None:
         obs = step.obs
 
 
-@pytest.mark.parametrize("size", [5, WIDTH, 3 * WIDTH + 7])
-def test_the_tree_draws_each_leaf_for_its_share_of_the_numbers(size: int) -> None:
-    tree = SumTree(size, CPU)
+@pytest.mark.parametrize("size", [5, 3 * WIDTH + 7, TOP * WIDTH + 5])
+def test_the_tree_goes_down_by_the_sums_of_what_lies_under_every_node(size: int) -> None:
+    """Against a loop over leaves."""
+    tree, generator = SumTree(size, CPU), torch.Generator().manual_seed(0)
     priority = torch.arange(size, dtype=torch.float64) % 4  # every fourth must never come
     tree.set(torch.arange(size), priority)
-    bounds = priority.cumsum(0) / priority.sum()
-    uniform = torch.rand(2000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    slow = torch.tensor([int((bounds <= u).sum()) for u in uniform])
-    assert torch.equal(tree.sample(uniform), slow)
-    assert (tree.get(tree.sample(torch.tensor([0.0, 1 - 1e-16], dtype=torch.float64))) > 0).all()
+    uniform = torch.rand(len(tree.levels), 300, generator=generator)
+    uniform[:, :2] = torch.tensor([0.0, 1 - 2**-24])  # the least and the greatest there are
+    found = tree.sample(uniform)
+    for index, shares in zip(found.tolist(), uniform.T.tolist(), strict=True):
+        lo, under = 0, WIDTH ** (len(tree.levels) - 1)  # leaves under a node of the top
+        part = priority
+        for share in shares:
+            sums = torch.stack([piece.sum() for piece in part.split(under)]).cumsum(0)
+            node = int((sums <= share * sums[-1]).sum())
+            lo, part, under = lo + node * under, part.split(under)[node], under // WIDTH
+        assert index == lo
+    assert (tree.get(found) > 0).all()
+
+
+def test_the_tree_draws_each_leaf_for_its_share_of_the_numbers() -> None:
+    tree, count = SumTree(3 * WIDTH, CPU), 200_000
+    priority = 1.0 + torch.arange(3 * WIDTH) % 7
+    tree.set(torch.arange(3 * WIDTH), priority)
+    found = tree.sample(torch.rand(len(tree.levels), count, generator=torch.Generator().manual_seed(0)))
+    share = priority / priority.sum()
+    deviation = (share * (1 - share) / count).sqrt()
+    assert ((found.bincount(minlength=len(share)) / count - share).abs() < 5 * deviation).all()
 
 
 def test_the_tree_follows_changes_also_of_one_leaf_twice() -> None:
-    tree = SumTree(3000, CPU)
-    tree.set(torch.tensor([7, 2500]), torch.tensor([1.0, 3.0]))
+    size = 2 * TOP * WIDTH  # of three levels
+    tree = SumTree(size, CPU)
+    tree.set(torch.tensor([7, size - 1]), torch.tensor([1.0, 3.0]))
     tree.set(torch.tensor([7, 7]), torch.tensor([5.0, 5.0]))
     assert tree.total == 8
     tree.set(torch.tensor([7]), 0.0)
-    assert set(tree.sample(torch.linspace(0, 0.999, 50)).tolist()) == {2500}
+    assert set(tree.sample(torch.linspace(0, 0.999, 50).expand(3, 50)).tolist()) == {size - 1}
 
 
 def test_rows_come_by_their_last_error_and_weights_undo_it(make_env: Make) -> None:

@@ -69,6 +69,8 @@ def search() -> Iterator[tuple[str, Work]]:
 
 
 def replay() -> Iterator[tuple[str, Work]]:
+    import torch
+
     uniform = loop([*RUNS["sac"], "algo.loop.warmup_steps=100000"]).buffer
     fill(uniform.ring)
     yield "replay sample 256 of 1M", partial(uniform.sample, 256)
@@ -77,9 +79,7 @@ def replay() -> Iterator[tuple[str, Work]]:
          "algo.loop.warmup_steps=100000"]
     ).buffer  # fmt: skip
     fill(prioritized.ring)
-    tree = prioritized.tree
-    tree.leaves.view(-1)[: prioritized.ring.capacity] = 1.0  # its last leaves stand for no row
-    tree.nodes.copy_(tree.leaves.sum(1))
+    prioritized.tree.set(torch.arange(prioritized.ring.capacity), 1.0)
     yield "replay prioritized sample 256 of 1M and update", partial(sample_and_update, prioritized)
 
 

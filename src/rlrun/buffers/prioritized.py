@@ -30,7 +30,7 @@ class Prioritized(Replay):
 
     def add(self, obs: Any, action: Any, step: Step, extras: Batch) -> None:
         super().add(obs, action, step, extras)
-        envs, newest = self.spec.num_envs, self.ring.total - 1
+        newest = self.ring.total - 1
         ready = newest - (self.frames is not None)  # the latest row that can be sampled
         if ready >= self.first:
             weight = self.read_weight(ready)
@@ -38,10 +38,10 @@ class Prioritized(Replay):
         if self.first > self.ring.first:  # frames of these rows are needed, but their own stacks are gone
             self.tree.set(self.places(self.first - 1), 0.0)
         if ready < newest:
-            self.tree.set(self.places(newest), torch.zeros(envs, device=self.device))
+            self.tree.set(self.places(newest), 0.0)
 
     def sample(self, size: int, progress: float = 0.0) -> Batch:
-        place = self.tree.sample(self.stream.uniform(size))
+        place = self.tree.sample(self.stream.uniform(len(self.tree.levels), size))
         probability = self.tree.get(place) / self.tree.total
         beta = self.cfg.beta + (self.cfg.beta_final - self.cfg.beta) * progress
         correction = importance_weight(probability, len(self), beta)
@@ -61,8 +61,7 @@ class Prioritized(Replay):
 
     def clear(self) -> None:
         super().clear()
-        self.tree.leaves.zero_()
-        self.tree.nodes.zero_()
+        self.tree.clear()
         self.highest.fill_(1.0)
 
     def places(self, row: int) -> torch.Tensor:
