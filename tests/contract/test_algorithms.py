@@ -4,13 +4,13 @@ import copy
 import random
 from collections.abc import Callable
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.backends.debugging import aot_eager
 from toys import ALGOS, NEVER_LEARN, Values, equal, optims, streams, toy, train, weights
 
 from rlrun import registry
@@ -451,8 +451,7 @@ def test_acting_without_exploring_repeats_and_draws_nothing(algo: str, build: Bu
 def test_kernels_draw_nothing_and_agree_with_compiled_ones(
     algo: str, build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole = partial(torch.compile, backend="aot_eager", fullgraph=True)
-    monkeypatch.setattr(native, "machine_code", whole)
+    monkeypatch.setattr(native, "inductor", aot_eager)
     loop = build(toy(algo, **{"trainer.engine": "compile"}))
     learners = torch.nn.ModuleDict({"agent": loop.agent, "addons": loop.addons})
     paths = {module: path for path, module in learners.named_modules()}

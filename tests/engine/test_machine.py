@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +95,7 @@ def test_another_machines_file_is_ignored_with_a_line(
 
 
 def compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "machine_code", partial(torch.compile, backend="eager"))
+    monkeypatch.setattr(native, "inductor", lambda graph, inputs: graph.forward)
 
 
 def resumed(path: Path) -> dict[str, Any]:
@@ -144,7 +143,7 @@ def test_a_missing_compiler_is_no_error(compiles: bool, monkeypatch: pytest.Monk
 
     compiler(monkeypatch)
     if not compiles:
-        monkeypatch.setattr(native, "machine_code", lambda function: none)
+        monkeypatch.setattr(native, "inductor", none)
     monkeypatch.setattr(probes, "LOOPS", {"offpolicy": "dqn"})
     monkeypatch.setattr(probes, "medians", lambda works, clock: dict.fromkeys(works, 1.0))
     names = {"dqn replayed us", "dqn compiled us", "dqn compiling s"}

@@ -56,7 +56,6 @@ def wrapper(engine: str, device: torch.device) -> Callable[[Kernel, nn.Module], 
         return lambda method, module: Graphed(method)
     from rlrun.engine import native  # torch's compiler takes a second to import
 
-    native.watch_compiler()
     return native.Compiled
 
 

@@ -13,17 +13,33 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._dynamo.exc import TorchDynamoException
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
+from torch.fx import GraphModule, symbolic_trace
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from rlrun.core.breakable import compiling
-from rlrun.engine.script import Call, Script
+from rlrun.engine.script import Call, Script, leaves
 from rlrun.engine.tape import MOST, Taped
 
 
-def machine_code(function: Callable[..., Any]) -> Any:
-    """With inductor's wrapper in C++, or each of its loops would cost a call from Python; without its guards, for a
-    tape is only ever given the shapes and types it was recorded for."""
-    options = {"cpp_wrapper": True, "guard_filter_fn": torch.compiler.skip_all_guards_unsafe}
-    return torch.compile(function, fullgraph=True, dynamic=False, options=options)
+def machine_code(function: Callable[..., Any], inputs: list[Tensor]) -> Callable[..., Any]:
+    """Tensors in, a sequence of tensors out. A stop signal need not wait for it."""
+    try:
+        compiling.begin()
+        return inductor(symbolic_trace(function), inputs)
+    finally:
+        compiling.end()
+
+
+def inductor(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+    """torch's compiler without its tracer and its guards, whose Python would run before every call: a tape is straight,
+    and only ever given the shapes and types it was recorded for. The context is what the compiler's cache asks for;
+    with a wrapper in Python each of its loops would cost a call."""
+    from torch._inductor.compile_fx import compile_fx  # takes a second
+
+    with torch.no_grad(), tracing(TracingContext(FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True))):
+        return compile_fx(graph, inputs, config_patches={"cpp_wrapper": True})
 
 
 class Native(Script):
@@ -45,11 +61,13 @@ class Native(Script):
                     f"{name} = {place}.as_strided({(*value.shape,)}, {value.stride()}, {value.storage_offset()})"
                 )
         parameters = ", ".join([*self.parameters, *(place for place, _ in memories.values())])
-        body = "\n    ".join([*views, *lines, f"return {self._text(self.out)}"])
-        exec(f"def replay({parameters}):\n    {body}\n", self.space)  # as in Script: our own text
-        fast = machine_code(self.space["replay"])
+        results = "".join(f"{name}, " for name in dict.fromkeys(self.names[id(tensor)] for tensor in leaves(self.out)))
+        body = "\n    ".join([*views, *lines, f"return ({results})"])
+        source = f"def replay({parameters}):\n    {body}\ndef shaped({results}):\n    return {self._text(self.out)}\n"
+        exec(source, self.space)  # as in Script: our own text
         whole_memories = [memory for _, memory in memories.values()]
-        return lambda *inputs: fast(*inputs, *whole_memories)
+        fast, shaped = machine_code(self.space["replay"], [*self.inputs, *whole_memories]), self.space["shaped"]
+        return lambda *inputs: shaped(*fast(*inputs, *whole_memories))
 
     def _function(self, call: Call, over: Tensor | None) -> Callable[..., Any]:
         return MEANT.get(call.op, call.op)
@@ -72,13 +90,13 @@ class Compiled(Taped):
             return self.method(*args, **kwargs)
         with unchanged(self.module):
             self.method(*args, **kwargs)  # as written: it may create state
-            self._record(key, inputs, args, kwargs)
-        try:
-            return self(*args, **kwargs)
-        except TorchDynamoException as error:
-            self.refused[key] = f"the compiler failed ({str(error).splitlines()[0]})"
-            logging.getLogger(__name__).warning("%s runs as written: %s", self.method.__qualname__, self.refused[key])
-            return self.method(*args, **kwargs)
+            try:
+                self._record(key, inputs, args, kwargs)
+            except TorchDynamoException as error:
+                self.refused[key] = f"the compiler failed ({str(error).splitlines()[0]})"
+                line = "%s runs as written: %s"
+                logging.getLogger(__name__).warning(line, self.method.__qualname__, self.refused[key])
+        return self(*args, **kwargs)
 
 
 @contextmanager
@@ -92,15 +110,6 @@ def unchanged(module: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for tensor, value in zip(tensors, before, strict=True):
                 tensor.copy_(value)
-
-
-def watch_compiler() -> None:
-    """Have torch tell when it compiles, so that a stop signal need not wait for it."""
-    from torch._dynamo.callback import callback_handler
-
-    if compiling.begin not in callback_handler.start_callbacks:
-        callback_handler.register_start_callback(compiling.begin)
-        callback_handler.register_end_callback(compiling.end)
 
 
 def once(number: Tensor) -> Tensor:

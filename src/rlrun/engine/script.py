@@ -73,7 +73,8 @@ class Script:
     shaped: ClassVar[Container[Any]] = SHAPED  # those whose results are kept
 
     def __init__(self, calls: list[Call], inputs: list[Tensor], out: Any):
-        self.recorded, self.out = calls, out  # tensors are told apart by identity: all stay alive until it is written
+        # tensors are told apart by identity: all stay alive until it is written
+        self.recorded, self.inputs, self.out = calls, inputs, out
         self.parameters = [f"x{index}" for index in range(len(inputs))]
         self.names = {id(tensor): name for tensor, name in zip(inputs, self.parameters, strict=True)}
         self.space: dict[str, Any] = {"enabled": torch.is_grad_enabled, "enable": torch._C._set_grad_enabled}
