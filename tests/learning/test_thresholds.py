@@ -38,6 +38,7 @@ PROMISES = {
     "ppo Acrobot": (200_000, -100.0),
     "dqn Acrobot": (100_000, -100.0),
     "ppo LunarLander": (1_000_000, 200.0),
+    "dqn LunarLander": (150_000, 190.0),
     "ppo MountainCarContinuous": (100_000, 90.0),
     "ppo_rnd DeepSea": (60_000, 0.9),
     "ppo_icm DeepSea": (60_000, 0.9),
