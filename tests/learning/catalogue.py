@@ -4,7 +4,6 @@ FLAVOURS = "agents/test_policy_flavours.py"
 
 # Names of the catalogue of which no run by a preset is promised, and the test that says what they learn.
 ELSEWHERE = {
-    "ppo_lstm": "learning/test_memory.py::test_what_was_seen_ten_steps_ago_is_recalled",
     "ppo_demos": "learning/test_deep_exploration.py::test_one_demonstration_is_enough",
     "ppo_lagrangian": "learning/test_limits.py::test_an_agent_spends_what_it_may_and_runs_as_far_as_that_takes_it",
     "sac_lagrangian": "learning/test_limits.py::test_an_agent_spends_what_it_may_and_runs_as_far_as_that_takes_it",

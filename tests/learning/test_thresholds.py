@@ -28,6 +28,7 @@ PROMISES = {
     "discrete_sac CartPole": (50_000, 475.0),
     "sac Pendulum": (20_000, -220.0),
     "recurrent_sac MaskedPendulum": (20_000, -250.0),
+    "ppo_lstm Recall": (60_000, 0.95),
     "r2d2 MaskedCartPole": (40_000, 475.0),
     "td3 Pendulum": (10_000, -200.0),
     "ddpg Pendulum": (10_000, -200.0),
