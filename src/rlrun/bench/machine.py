@@ -1,5 +1,6 @@
 """What `rlrun doctor --probe` measures, once for a machine: engines, product paths, threads."""
 
+import math
 import os
 import statistics
 import tempfile
@@ -98,7 +99,7 @@ def products_timed() -> Iterator[tuple[str, float, float]]:
             "fp32": lambda a=first, b=second: torch.mm(a, b),
             "bf16": lambda a=half[0], b=half[1]: torch.mm(a, b),
         }
-        if products.choose() == "onednn":
+        if products.onednn_from() < math.inf:
             works["fp32 onednn"] = lambda a=first, b=second: through_onednn(a, b)
         for path, us in medians(works, time.process_time, 0.02).items():
             yield f"{rows}x{inputs}x{outputs} {path} gflops", 2.0 * rows * inputs * outputs, us

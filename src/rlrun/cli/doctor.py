@@ -61,7 +61,7 @@ def _hardware() -> Iterator[tuple[str, str]]:
 
     yield "cpu", f"{machine.cpu_name()}, {torch.backends.cpu.get_cpu_capability()}"
     yield "threads", f"1 unless trainer.threads says more; {len(os.sched_getaffinity(0))} CPUs may be used"
-    yield "products", products.choose()
+    yield "products", products.rule()
     known = machine.read()
     yield "auto", known.summary() if known else "replays kernels; rlrun doctor --probe measures whether to compile them"
     for index in range(torch.cuda.device_count()):

@@ -21,7 +21,7 @@ def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "engine": config.trainer.engine,
         "precision": config.trainer.precision,
-        "products": products.choose(),
+        "products": products.rule(),
         "env_state": loop.env.method,
     }
 

@@ -1,6 +1,5 @@
 """Replaces an agent's kernels, on the instance, by faster ones. Parameter names and agent files never change."""
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -37,7 +36,7 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
         if cfg.precision == "bf16":
             method = autocast(method, device)
         method = wrap(method, module)
-        if cfg.precision != "bf16" and device.type == "cpu" and products.choose() == "onednn":
+        if cfg.precision != "bf16" and device.type == "cpu":
             method = Products(method, module)
         object.__setattr__(module, name, method)
     if cfg.engine in ("auto", "compile") and device.type == "cpu":
@@ -74,14 +73,15 @@ class Products:
         self.method = method
         # the last two dimensions of a weight make one product; a leading one stacks members
         self.largest = max((p.shape[-1] * p.shape[-2] for p in module.parameters() if p.dim() in (2, 3)), default=0)
-        self.context: Callable[[], Any] | None = None
+        self.large: bool | None = None
 
     def __call__(self, *args: Any) -> Any:
-        if self.context is None:
+        if self.large is None:
             rows = max((len(tensor) for tensor in _tensors(args) if tensor.dim()), default=0)
-            large = 2 * rows * self.largest >= products.LARGE
-            self.context = products.onednn if large else contextlib.nullcontext
-        with self.context():
+            self.large = 2 * rows * self.largest >= products.onednn_from()
+        if not self.large:
+            return self.method(*args)
+        with products.onednn():
             return self.method(*args)
 
 
