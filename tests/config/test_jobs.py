@@ -1,5 +1,8 @@
 """What the words after `rlrun train` become, and every line that says what is wrong with them."""
 
+import subprocess
+import sys
+
 import pytest
 
 from rlrun.config.jobs import jobs
@@ -169,12 +172,23 @@ def test_one_line_says_what_is_wrong(word, line):
         ("halfcheetah", "env=halfcheetah: unknown environment; did you mean HalfCheetah? (rlrun list env)"),
         ("Pendulum-v0", "env=Pendulum-v0: unknown environment; did you mean Pendulum-v1? (rlrun list env)"),
         ("Blackjack", "env=Blackjack: unknown environment; did you mean Blackjack-v1? (rlrun list env)"),
+        (
+            "rlrun/ProbeRecal-v0",
+            "env=rlrun/ProbeRecal-v0: unknown environment; did you mean rlrun/ProbeRecall-v0? (rlrun list env)",
+        ),
         ("qqqqq", "env=qqqqq: unknown environment (rlrun list env)"),
         ("no_such_package:My-v0", "env=no_such_package:My-v0: cannot find a package named 'no_such_package'"),
     ],
 )
 def test_unknown_environments_are_named(env, line):
     assert faults("algo=sac", f"env={env}") == [line]
+
+
+def test_probes_are_known_before_any_was_made():
+    words = ["train", "algo=dqn", "env=rlrun/ProbeDiscount-v0", "--cfg", "job"]
+    done = subprocess.run([sys.executable, "-m", "rlrun", *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "id: rlrun/ProbeDiscount-v0" in done.stdout
 
 
 def test_bases_are_no_choices():

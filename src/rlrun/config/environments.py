@@ -13,6 +13,8 @@ def fault(env_id: str, presets: Iterable[str]) -> str | None:
         return None if known else f"env={env_id}: cannot find a package named {module!r}"
     if env_id.startswith("playground/"):  # its names are looked up when one is made, for it takes long to import
         return None if find_spec("mujoco_playground") else f"env={env_id}: needs an extra: pip install 'rlrun[jax]'"
+    if env_id.startswith("rlrun/"):
+        import rlrun.envs.make  # noqa: F401 (registers them; takes torch's second)
     registered = _registered()
     if env_id in registered:
         return None
