@@ -38,8 +38,10 @@ def inductor(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
     with a wrapper in Python each of its loops would cost a call."""
     from torch._inductor.compile_fx import compile_fx  # takes a second
 
-    with torch.no_grad(), tracing(TracingContext(FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True))):
-        return compile_fx(graph, inputs, config_patches={"cpp_wrapper": True})
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    shapes = [mode.from_tensor(tensor, static_shapes=True) for tensor in inputs]  # else they are taken for variable
+    with torch.no_grad(), tracing(TracingContext(mode)):
+        return compile_fx(graph, shapes, config_patches={"cpp_wrapper": True})
 
 
 class Native(Script):
