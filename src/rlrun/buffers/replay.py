@@ -79,8 +79,16 @@ class Replay(Module):
         self.rows = self.ring.memory["rows"].view(-1, self.packing.width)  # as one list, by row * num_envs + env
 
     def __len__(self) -> int:
-        """Transitions that can be sampled. A stored frame must wait for its successor."""
-        return max(0, self.ring.total - (self.frames is not None) - self.first) * self.spec.num_envs
+        """Transitions that can be sampled."""
+        first, last = self.span
+        return last - first
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The numbers row * num_envs + env that can be sampled, the second not included. A stored frame must wait for
+        its successor."""
+        first, envs = self.first, self.spec.num_envs
+        return first * envs, max(first, self.ring.total - (self.frames is not None)) * envs
 
     @property
     def first(self) -> int:
@@ -103,13 +111,12 @@ class Replay(Module):
 
     def sample(self, size: int, progress: float = 0.0) -> Batch:
         """A batch of transitions, drawn uniformly with replacement; progress, 0 to 1, is for schedules."""
-        index, first = self.stream.integers(len(self), size), self.first
-        return self.read(index + first * self.spec.num_envs if first else index)
+        first, last = self.span
+        return self.read(self.stream.integers(last, size, low=first))
 
     def all(self) -> Batch:
         """Every transition that is there, oldest first."""
-        first = self.first * self.spec.num_envs
-        return self.read(torch.arange(first, first + len(self), device=self.device))
+        return self.read(torch.arange(*self.span, device=self.device))
 
     def read(self, index: Tensor) -> Batch:
         """What the agent learns from, at absolute numbers row * num_envs + env, [batch]."""
@@ -166,7 +173,7 @@ class Replay(Module):
         return batch, last, end
 
     def _unpack(self, index: Tensor) -> Batch:
-        batch = self.packing.unpack(self.rows.index_select(0, self._place(index)))
+        batch = self.packing.take(self.rows, self._place(index))
         batch["reward"] = self._clipped(batch["reward"])
         return batch
 

@@ -49,9 +49,9 @@ class Stream(nn.Module):
         """One draw of Gamma(shape, rate 1) for each entry."""
         return torch._standard_gamma(shape, generator=self.generator)
 
-    def integers(self, high: int, *shape: int) -> Tensor:
-        """In [0, high)."""
-        return self._draw(partial(torch.randint, high), shape)
+    def integers(self, high: int, *shape: int, low: int = 0) -> Tensor:
+        """In [low, high)."""
+        return self._draw(partial(torch.randint, low, high), shape)
 
     def gumbel(self, *shape: int) -> Tensor:
         """Gumbel(0, 1): added to logits, the greatest is a draw from them."""
