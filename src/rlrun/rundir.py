@@ -32,6 +32,8 @@ class RunDir:
         """A new directory: `run_dir` as it is, else runs/<name>/<UTC time>-s<seed>-<4 hex>."""
         if config.get("run_dir") is None:
             return cls._create_named(config["name"], config["seed"])
+        if not config["run_dir"]:
+            raise ConfigError("run_dir=: must name a folder; left out, runs/<name>/ has one made")
         path = Path(config["run_dir"])
         try:
             _refuse_run(path)

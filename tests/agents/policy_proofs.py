@@ -65,6 +65,17 @@ def clips_policy_and_critic_apart(build: Build, algo: str) -> bool:
     return bool(norms[0] == norms[1])
 
 
+def stops_where_there_is_no_gradient(build: Build, algo: str) -> bool:
+    """Momentum would carry the policy on."""
+    agent = agent_of(build, algo, **{"algo.ent_coef": 0.0})
+    action = torch.arange(8) % 2
+    learn(agent, rollout(action, 2 * action - 1))
+    before = prefers(agent)
+    agent.normalised = lambda data: torch.zeros_like(data["advantage"])
+    learn(agent, rollout(action, torch.zeros(8)))
+    return before > 0.5 and prefers(agent) == before
+
+
 def goes_through_a_rollout_once(build: Build, algo: str) -> bool:
     """As it is composed; the runs of these tests make two passes to be quick."""
     from rlrun.config.jobs import jobs
@@ -189,6 +200,9 @@ def earns_nothing_from_the_environment(build: Build, algo: str) -> bool:
 
 PROOFS: list[tuple[str, str, Proof]] = [
     ("ppo", "a2c", stays_near_where_it_collected),
+    ("a2c_split", "a2c", clips_policy_and_critic_apart),
+    ("a2c_split", "a2c", keeps_its_choices_open),
+    ("a2c_minibatch", "a2c", stops_where_there_is_no_gradient),
     ("ppo1", "ppo", goes_through_a_rollout_once),
     ("ppo1", "ppo", clips_policy_and_critic_apart),
     ("ppo1", "ppo", keeps_its_choices_open),

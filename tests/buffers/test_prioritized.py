@@ -3,14 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
 
 from rlrun.buffers.prioritized import Prioritized
 from rlrun.buffers.replay import Targets
 from rlrun.buffers.sum_tree import TOP, WIDTH, SumTree
 from rlrun.envs.vector import VectorEnv
-from rlrun.types import Spec
+from rlrun.types import Spec, Step
 
 CPU = torch.device("cpu")
 Make = Callable[..., VectorEnv]
@@ -20,6 +22,16 @@ def prioritized(spec: Spec, capacity: int, alpha: float = 1.0, beta: float = 1.0
     rewards: Any = {"reward_clip": None, "reward_scale": 1.0, "standardize_reward": False}
     cfg = Prioritized.Config(capacity=capacity, alpha=alpha, beta=beta, beta_final=1.0, epsilon=1e-6, **rewards)
     return Prioritized(cfg, spec, Targets(0.9), 0, CPU)
+
+
+def test_a_stack_whose_frames_are_being_overwritten_is_not_drawn() -> None:
+    spec = Spec(Box(0, 255, (3, 16, 16), np.uint8), Discrete(2), 1, frame_stack=3)
+    buffer = prioritized(spec, 9)
+    obs, zero, no = torch.zeros(1, 3, 16, 16, dtype=torch.uint8), torch.zeros(1), torch.zeros(1, dtype=torch.bool)
+    for _ in range(25):
+        buffer.add(obs, zero.long(), Step(obs, zero, no, no, obs, zero.long(), torch.ones(1), {}), {})
+        drawn = buffer.number(buffer.tree.get(torch.arange(9)).nonzero().flatten()).tolist()
+        assert sorted(drawn) == [*range(*buffer.span)]
 
 
 def fill(buffer: Prioritized, env: VectorEnv, steps: int) -> None:

@@ -68,6 +68,12 @@ def test_every_command_has_help(command, capsys):
         (["eval", "nowhere"], "error: nowhere: no such folder"),
         (["eval", "x", "episodes=0"], "error: episodes=0: must be a whole number, at least 1"),
         (["eval", "x", "explore=3"], "error: explore=3: must be true or false"),
+        (["doctor", "--now"], "error: --now: rlrun doctor knows --probe alone"),
+        (
+            ["train", "-m", "algo=ppo", "env=CartPole", "seed=range(0)"],
+            "error: algo=ppo env=CartPole seed=range(0): ma",
+        ),
+        (["train", "algo=ppo", "env=CartPole", "run_dir="], "error: run_dir=: must name a folder"),
         (["eval", "x", "--fast"], "error: unknown option --fast"),
     ],
 )

@@ -89,6 +89,35 @@ def test_an_impossible_pair_leaves_no_directory(workplace, capsys):
     assert list(workplace.glob("runs/*/*")) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["algo=dqn", "algo.loop=onpolicy", "algo.loop.rollout_steps=8"], "algo.loop=onpolicy is not supported by al"),
+        (["algo=ppo", "algo.loop=offline"], "algo.loop=offline is not supported by algo=ppo, which has no replay"),
+        (["algo=ppo", "init_modules=[policy]"], "init_modules=[policy]: needs init_from=RUN"),
+        (["algo=ppo_demos", "algo.target_kl=0.1"], "algo.target_kl=0.1: is not supported by ppo_demos"),
+    ],
+)
+def test_what_does_not_go_together_leaves_no_directory(workplace, capsys, words, line):
+    assert main(["train", *SHORT, *words]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"error: {line}")
+    assert list(workplace.glob("runs/*/*")) == []
+
+
+def test_a_run_is_not_resumed_to_an_end_that_it_has_passed(workplace, capsys):
+    assert main(["train", "algo=ppo", *SHORT, "run_dir=r"]) == 0
+    stored = (workplace / "r" / "config.yaml").read_text()
+    summary = json.loads((workplace / "r" / "summary.json").read_text())
+    (workplace / "r" / "summary.json").write_text(json.dumps(summary | {"status": "resumable"}))
+    for words in (["total_steps=200"], ["total_steps=300", "into=s"]):
+        capsys.readouterr()
+        assert main(["resume", "r", *words]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "ask for more" in line and line.startswith(f"error: {words[0]}: step_")
+    assert (workplace / "r" / "config.yaml").read_text() == stored and not (workplace / "s").exists()
+
+
 @pytest.mark.parametrize("words", [["algo=bc"], ["algo=bc", "algo.loop.data=nowhere-v0"]])
 def test_a_data_set_that_is_not_there_is_one_line_and_leaves_no_directory(workplace, capsys, words):
     assert main(["train", *words, *SHORT]) == 2

@@ -44,6 +44,12 @@ def test_every_scheduler_of_torch_moves_the_rate_as_it_does_there(name: str) -> 
             reference.step()
 
 
+def test_where_a_scheduler_of_torch_ends_its_last_rate_stays() -> None:
+    schedule = Schedule(0.5, {"OneCycleLR": {"max_lr": 1.0, "total_steps": 5}})
+    rates = [schedule(0.0) for _ in range(8)]
+    assert rates[4:] == [4e-6] * 4 and rates[3] > 0.1
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_schedule_goes_on_from_its_state(name: str) -> None:
     values = {name: SETTINGS[name]}
@@ -59,7 +65,7 @@ def test_a_schedule_goes_on_from_its_state(name: str) -> None:
     [
         ({"ExponentalLR": {"gamma": 0.9}}, "did you mean 'ExponentialLR'"),
         ({"linear": {}, "StepLR": {}}, "one schedule at a time"),
-        ({"LambdaLR": {}}, "no such schedule"),
+        ({"LambdaLR": {}}, "not supported, for it takes more than numbers"),
         ({"StepLR": {}}, "step_size"),
         ({"linear": {"gamma": 0.9}}, "takes no gamma"),
     ],

@@ -44,6 +44,8 @@ APART = dict.fromkeys(
     "agents/test_distinct.py::test_a_name_does_what_its_parent_does_not",
 ) | {
     "ppo": f"{FLAVOURS}::test_ppo_learns_nothing_where_the_policy_has_gone_far_enough",
+    "a2c_split": "agents/policy_proofs.py::clips_policy_and_critic_apart",
+    "a2c_minibatch": "agents/policy_proofs.py::stops_where_there_is_no_gradient",
     "ppo1": f"{FLAVOURS}::test_ppo1_makes_one_pass",
     "ppo2": f"{FLAVOURS}::test_ppo2_takes_the_worse_of_a_value_and_of_one_that_stayed_near",
     "ppo_critic_first": f"{FLAVOURS}::test_ppo_critic_first_fits_its_critic_before_the_policy_moves",

@@ -136,9 +136,12 @@ def test_the_best_are_saved_and_what_others_put_there_joins_once(build: Build, t
     train(loop, 1)
     assert not loop.buffer.reward_demos and not (tmp_path / "best-v0").exists()
     write(tmp_path / "others" / "more-v0", [dive(first)], first.env)
+    for name in (".half-v0.new", "notes", "broken-v0"):  # half written, something else, and of no use
+        (tmp_path / "others" / name / "data").mkdir(parents=True)
+    (tmp_path / "others" / "broken-v0" / "data" / "metadata.json").write_text('{"rlrun_env": "Elsewhere"}')
     train(loop, 2)
     assert len(loop.buffer.reward_demos) == 1
     train(loop, 4)
     given = [demo for demo in loop.buffer.reward_demos if equal(demo["action"], dive(first)["action"])]
-    assert len(given) >= 1 and loop.read == ["more-v0"]
+    assert len(given) >= 1 and loop.read == ["broken-v0", "more-v0"]
     assert read(tmp_path / "best-v0", loop.env)[0]["worth"] == pytest.approx(0.99)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.buffers.replay import Targets
+from rlrun.buffers.rollout import on
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveInt, config
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
@@ -43,7 +44,7 @@ class Demos(nn.Module):
         super().__init__()
         if cfg.rho + cfg.phi >= 1:
             raise ConfigError(f"algo.buffer.rho + algo.buffer.phi = {cfg.rho + cfg.phi:g}: must be less than 1")
-        self.cfg = cfg
+        self.cfg, self.device = cfg, device
         self.stream = Stream(seed, "demos")
         self.reward_demos: list[Demo] = []
         self.value_demos: list[Demo] = []
@@ -125,7 +126,7 @@ class Demos(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         for name in self.STATE:
-            setattr(self, name, state[name])
+            setattr(self, name, on(self.device, state[name]))
 
 
 def pick(demos: list[Demo], weight: Tensor, uniform: float) -> Demo | None:

@@ -29,14 +29,15 @@ class Prioritized(Replay):
         self.register_buffer("highest", torch.ones((), dtype=torch.float64, device=self.device))
 
     def add(self, obs: Any, action: Any, step: Step, extras: Batch) -> None:
+        oldest = self.first
         super().add(obs, action, step, extras)
         newest = self.ring.total - 1
         ready = newest - (self.frames is not None)  # the latest row that can be sampled
         if ready >= self.first:
             weight = self.read_weight(ready)
             self.tree.set(self.places(ready), self.highest * (weight > 0))
-        if self.first > self.ring.first:  # frames of these rows are needed, but their own stacks are gone
-            self.tree.set(self.places(self.first - 1), 0.0)
+        for row in range(max(oldest, self.ring.first), self.first):  # frames are needed, but their own stacks are gone
+            self.tree.set(self.places(row), 0.0)
         if ready < newest:
             self.tree.set(self.places(newest), 0.0)
 

@@ -24,6 +24,15 @@ def index(batch: Any, where: Any) -> Any:
     return batch[where]
 
 
+def on(device: torch.device, tree: Any) -> Any:
+    """The same tree with its tensors on the device."""
+    if isinstance(tree, dict):
+        return {key: on(device, value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [on(device, value) for value in tree]
+    return tree.to(device) if isinstance(tree, Tensor) else tree
+
+
 def flat(batch: Any) -> Any:
     """[time, env, ...] to [time * env, ...]."""
     if isinstance(batch, dict):

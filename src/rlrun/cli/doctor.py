@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 from rlrun import __version__
 from rlrun.config import sources
+from rlrun.errors import ConfigError
 
 HELP = """\
 usage: rlrun doctor [--probe]
@@ -33,9 +34,11 @@ EXTRAS = {  # what each brings
 
 
 def doctor(words: Sequence[str]) -> int:
-    if list(words) not in ([], ["--probe"]):
+    if words and words[0] in ("--help", "-h"):
         print(HELP)
-        return 0 if words[0] in ("--help", "-h") else 2
+        return 0
+    if list(words) not in ([], ["--probe"]):
+        raise ConfigError(f"{' '.join(words)}: rlrun doctor knows --probe alone")
     if words:
         _probe()
     problems = [*_unmet("rlrun"), *_unmet("hydra-core"), *_configs()]

@@ -36,6 +36,8 @@ def jobs(words: Sequence[str], multirun: bool = False, config_dirs: Iterable[str
         faults += error.faults
     if faults:
         raise ConfigError(*faults)
+    if not found:
+        raise ConfigError(f"{' '.join(words)}: makes no job at all")
     return found
 
 

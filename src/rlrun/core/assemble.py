@@ -11,7 +11,7 @@ from rlrun.addons.memory import Remember
 from rlrun.addons.normalise import normalisers
 from rlrun.addons.rewards import weighted
 from rlrun.addons.rewards.total import rewarding
-from rlrun.buffers.replay import Targets
+from rlrun.buffers.replay import Replay, Targets
 from rlrun.config.schema import RunConfig, parse
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
@@ -33,6 +33,7 @@ EVAL_ENVS = 16  # evaluation environments stepped together, at most
 def build_loop(config: RunConfig) -> Loop:
     """Environments, agent, add-ons, buffer and loop of a run, weights drawn from the seed."""
     check_ranges(config)
+    check_loop(config)
     device = prepare_device(config)
     env = VectorEnv.make(config.env, sequence(config.seed, "env"), device)
     try:
@@ -88,6 +89,16 @@ def build_addons(config: RunConfig, spec: Spec, device: torch.device) -> Addons:
     replays = registry.lookup("loop", config.algo["loop"]["name"]).replays
     n_step = config.algo.get("n_step", 1)
     return addons.extend(rewarding(addons.payers, part(intrinsic), spec, replays, n_step))  # type: ignore
+
+
+def check_loop(config: RunConfig) -> None:
+    """Whether the loop gives the algorithm what it learns from."""
+    loop, buffer = config.algo["loop"]["name"], config.algo.get("buffer")
+    keeps = buffer is not None and issubclass(registry.lookup("buffer", buffer["name"]), Replay)
+    if registry.lookup("loop", loop).replays == keeps:
+        return
+    why = "which learns from replay" if keeps else "which has no replay"
+    raise ConfigError(f"algo.loop={loop} is not supported by algo={config.algo['name']}, {why}")
 
 
 def check_memory(config: RunConfig) -> None:

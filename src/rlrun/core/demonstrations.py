@@ -15,14 +15,20 @@ from rlrun.buffers.demos import Demo
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 
+ABOUT = Path("data") / "metadata.json"
+
+
+def holds_demonstrations(folder: Path) -> bool:
+    """Whether a folder is a data set, and not one that is still written."""
+    return not folder.name.startswith(".") and (folder / ABOUT).is_file()
+
 
 def read(folder: Path, env: VectorEnv) -> list[Demo]:
     """All episodes of a data set, in the units of `env`. Raises ConfigError where it was recorded in another."""
-    about = folder / "data" / "metadata.json"
-    if not about.is_file():
+    if not holds_demonstrations(folder):
         raise ConfigError(f"{folder}: holds no data set of demonstrations")
     require_minari(folder)
-    recorded = json.loads(about.read_text()).get("rlrun_env")  # data sets from elsewhere do not say
+    recorded = json.loads((folder / ABOUT).read_text()).get("rlrun_env")  # data sets from elsewhere do not say
     if recorded not in (None, env.origin):
         raise ConfigError(f"{folder}: was recorded in {recorded}, which is not this environment, {env.origin}")
     from minari import MinariDataset

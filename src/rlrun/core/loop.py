@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from rlrun.buffers.rollout import on
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
@@ -94,12 +95,3 @@ class Loop(Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, on(self.env.device, value))
-
-
-def on(device: torch.device, tree: Any) -> Any:
-    """The same tree with its tensors on the device."""
-    if isinstance(tree, dict):
-        return {key: on(device, value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [on(device, value) for value in tree]
-    return tree.to(device) if isinstance(tree, Tensor) else tree

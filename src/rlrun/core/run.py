@@ -59,6 +59,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
     if ended and snapshot.step >= config.trainer.total_steps:
         print(f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps")
         return Result("done", 0, summary)
+    check_goal(config, snapshot, changes)
     config = exactness.decided(config, run.read_json("meta.json"))
     loop = build_loop(config)
     if changes:  # the next resume goes on to the same end
@@ -71,11 +72,19 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     source_path, name = locate(source)
     config = stored_config(source_path, changes)
     snapshot = Store(source_path).load(name)
+    check_goal(config, snapshot, changes)
     run.write_start(changed(read_config(source_path / CONFIG), changes or {}), [f"branched from {source}"])
     for file in ("metrics.jsonl", "meta.json"):  # rows after the snapshot are cut
         shutil.copyfile(source_path / file, run.path / file)
     config = exactness.decided(config, run.read_json("meta.json"))
     return supervise(config, run, build_loop(config), open_store(config, run), snapshot)
+
+
+def check_goal(config: RunConfig, snapshot: Snapshot, changes: Mapping[str, Any] | None) -> None:
+    """ConfigError where the steps that were asked for are behind the snapshot: nothing would be left to do."""
+    total = config.trainer.total_steps
+    if "trainer.total_steps" in (changes or {}) and total <= snapshot.step:
+        raise ConfigError(f"total_steps={total}: {snapshot.name} is at step {snapshot.step:,}; ask for more")
 
 
 def evaluate(
@@ -134,10 +143,12 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None) -> RunCo
 
 def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
     """Train from step 0."""
+    if config.init_modules and config.init_from is None:
+        raise ConfigError(f"init_modules=[{','.join(config.init_modules)}]: needs init_from=RUN to take them from")
     config = machine.follow(config, prepare_device(config))
     loop = build_loop(config)
     try:
-        if config.init_from:
+        if config.init_from is not None:
             warm_start(Path(config.init_from), loop, config.init_modules)
         loop.begin()
     except BaseException:

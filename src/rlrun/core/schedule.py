@@ -1,6 +1,7 @@
 """Learning rates over time: linear over the run, or any scheduler of torch.optim.lr_scheduler, by name."""
 
 import difflib
+import math
 from typing import Any
 
 import torch
@@ -29,7 +30,8 @@ class Schedule(nn.Module):
         if name not in NAMES:
             near = difflib.get_close_matches(str(name), NAMES, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"algo.lr_schedule.{name}: no such schedule{hint} (known: {', '.join(NAMES)})")
+            what = "not supported, for it takes more than numbers" if name in UNFIT else f"no such schedule{hint}"
+            raise ConfigError(f"algo.lr_schedule.{name}: {what} (known: {', '.join(NAMES)})")
         self.start, self.name, self.settings = learning_rate, name, settings
         try:
             self.rewind()
@@ -52,7 +54,8 @@ class Schedule(nn.Module):
             return linear(self.start, 0.0, progress)
         rate = float(self.holder.param_groups[0]["lr"])
         self.holder.step()
-        self.scheduler.step()
+        if self.scheduler.last_epoch + 1 < getattr(self.scheduler, "total_steps", math.inf):  # then the last rate stays
+            self.scheduler.step()
         return rate
 
     def get_extra_state(self) -> dict[str, Any]:

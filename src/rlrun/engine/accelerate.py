@@ -10,6 +10,7 @@ from rlrun.config.schema import TrainerConfig
 from rlrun.core.random import Stream
 from rlrun.engine import products
 from rlrun.engine.graphs import Graphed
+from rlrun.engine.script import leaves
 from rlrun.engine.tape import Taped
 from rlrun.errors import ConfigError
 
@@ -67,26 +68,28 @@ def autocast(method: Kernel, device: torch.device) -> Kernel:
 
 
 class Products:
-    """Takes the path that suits a kernel's largest product: decided once, by shapes alone."""
+    """Takes the path that suits a kernel's largest product: decided by shapes alone, once for each number of rows."""
 
     def __init__(self, method: Kernel, module: nn.Module):
         self.method = method
         # the last two dimensions of a weight make one product; a leading one stacks members
         self.largest = max((p.shape[-1] * p.shape[-2] for p in module.parameters() if p.dim() in (2, 3)), default=0)
-        self.large: bool | None = None
+        self.large: dict[int | None, bool] = {}
 
     def __call__(self, *args: Any) -> Any:
-        if self.large is None:
-            rows = max((len(tensor) for tensor in _tensors(args) if tensor.dim()), default=0)
-            self.large = 2 * rows * self.largest >= products.onednn_from()
-        if not self.large:
+        large = self.large.get(first := _rows(args))
+        if large is None:
+            rows = max((len(tensor) for tensor in leaves(args) if tensor.dim()), default=0)
+            large = self.large[first] = 2 * rows * self.largest >= products.onednn_from()
+        if not large:
             return self.method(*args)
         with products.onednn():
             return self.method(*args)
 
 
-def _tensors(args: Any) -> list[Tensor]:
+def _rows(args: Any) -> int | None:
+    """Of the first tensor that has any."""
     if isinstance(args, Tensor):
-        return [args]
+        return len(args) if args.dim() else None
     parts = args.values() if isinstance(args, dict) else args if isinstance(args, tuple | list) else ()
-    return [tensor for part in parts for tensor in _tensors(part)]
+    return next((rows for part in parts if (rows := _rows(part)) is not None), None)

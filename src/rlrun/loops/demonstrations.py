@@ -4,6 +4,7 @@ The paper lets an environment wait meanwhile. Here none waits: what would be rep
 further time lines, so that steps of environments and of demonstrations are counted apart.
 """
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from rlrun.buffers.demo_lines import beside, episode, joined
 from rlrun.buffers.demos import Demo
 from rlrun.buffers.rollout import index
-from rlrun.core.demonstrations import read, write
+from rlrun.core.demonstrations import holds_demonstrations, read, write
 from rlrun.errors import ConfigError
 from rlrun.loops.onpolicy import OnPolicy
 from rlrun.registry import register
@@ -88,10 +89,13 @@ class Demonstrations(OnPolicy):
         if cfg.save_to and best:
             write(Path(cfg.save_to), best, self.env)
         places = sorted(Path(cfg.supplementary).iterdir()) if cfg.supplementary else []
-        for place in (place for place in places if place.is_dir() and place.name not in self.read):
+        for place in (place for place in places if holds_demonstrations(place) and place.name not in self.read):
             self.read.append(place.name)
-            for found in read(place, self.env):
-                self.buffer.add_success(found | {"kind": "own"})
+            try:
+                for found in read(place, self.env):
+                    self.buffer.add_success(found | {"kind": "own"})
+            except ConfigError as error:  # what somebody else has put there ends no run
+                logging.getLogger(__name__).warning("left out: %s", error)
             self.buffer.evict()
 
     def get_extra_state(self) -> dict[str, Any]:

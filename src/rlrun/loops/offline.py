@@ -27,7 +27,7 @@ class Offline(OffPolicy):
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
-        lacks = "" if isinstance(self.buffer, Replay) else "has no replay"
+        lacks = None
         if self.agent.stores:
             lacks = "learns from what it stored beside its actions, and data sets hold no such thing"
         if self.addons.stores:

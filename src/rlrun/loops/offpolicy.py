@@ -100,7 +100,7 @@ class OffPolicy(Loop):
         space, num_envs = self.env.spec.action, self.env.spec.num_envs
         if not isinstance(space, spaces.Box):
             uniform = self.uniform()
-            return uniform.sample(uniform.noise(self.random))
+            return uniform.sample(uniform.noise(self.random).to(self.env.device))
         if not space.is_bounded():
             return self.random.normal(num_envs, *space.shape)
         low, high = torch.as_tensor(space.low), torch.as_tensor(space.high)

@@ -28,6 +28,9 @@ class PPODemos(Agent):
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
+        if cfg.target_kl is not None:
+            why = "a demonstrator is no older policy to stay near to"
+            raise ConfigError(f"algo.target_kl={cfg.target_kl}: is not supported by ppo_demos: {why}")
         self.learner = PPO(cfg, spec, parts)
         if self.learner.value is None:
             raise ConfigError("algo.critic=none: ppo_demos ranks failures by what a critic says of them")
