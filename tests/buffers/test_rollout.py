@@ -81,14 +81,16 @@ def test_a_rollout_is_its_steps_stacked_in_time() -> None:
     assert batch["log_prob"][:, 1].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("size", [None, 7])
-def test_rows_of_weight_0_are_in_no_minibatch(size: int | None) -> None:
+@pytest.mark.parametrize("size", [None, 7, 20])
+def test_rows_of_weight_0_only_fill_the_last_minibatch_up(size: int | None) -> None:
     rollout = numbered()
     rollout["weight"][2] = 0
     rollout["weight"][5, 3] = 0
     counted = rollout["n"][rollout["weight"] > 0].tolist()
     for epoch in minibatches(rollout, 2, size, Stream(0, "test")):
-        assert torch.cat([batch["n"] for batch in epoch]).sort().values.tolist() == counted
+        numbers, weights = (torch.cat([batch[name] for batch in epoch]) for name in ("n", "weight"))
+        assert numbers[weights > 0].sort().values.tolist() == counted
+        assert {len(batch["n"]) for batch in epoch} == {size or len(counted)}
         assert len(epoch) == (1 if size is None else -(-len(counted) // size))
 
 

@@ -50,9 +50,9 @@ def ahead(rollout: Batch, start: Tensor, length: int) -> Batch:
     goes_on[:-1] = ~ended[:-1] & (weight[1:] > 0)
     number, mask = [start], [(weight.flatten()[start] > 0).to(weight)]
     for _ in range(length - 1):
-        on = goes_on.flatten()[number[-1]]
-        number.append(number[-1] + weight.shape[1] * on.long())
-        mask.append(mask[-1] * on)
+        more = goes_on.flatten()[number[-1]]
+        number.append(number[-1] + weight.shape[1] * more.long())
+        mask.append(mask[-1] * more)
     rows: Batch = index(flat(rollout), torch.stack(number))
     return rows | {"mask": torch.stack(mask)}
 
@@ -86,18 +86,28 @@ def minibatches(
     length 1: single steps [size, ...], those of weight 0 left out. Longer, for recurrent agents: [length,
     size / length, ...], sequences cut from every time line, one after the other; rows of weight 0 stay, and where a
     time line is no multiple of the length, minibatches of its last rows are shorter. length None: whole time lines.
-    The last minibatch is smaller where the size does not divide the rows; size None: all in one. No stream: in the
-    order stored.
+    The last minibatch is smaller where the size does not divide the rows, unless rows of weight 0 can fill it up: who
+    compiles for shapes should not meet others in every rollout. size None: all in one. No stream: in the order stored.
     """
-    blocks = [steps(rollout)] if length == 1 else [*sequences(rollout, length)]
+    blocks = [flat(rollout)] if length == 1 else [*sequences(rollout, length)]
+    dim = int(length != 1)
+    chosen = [used_and_filling(block["weight"], size, dim) for block in blocks]
     for _ in range(epochs):
-        yield [batch for block in blocks for batch in shuffled(block, size, stream, dim=int(length != 1))]
+        yield [
+            batch
+            for block, (used, filling) in zip(blocks, chosen, strict=True)
+            for batch in shuffled(block, used, filling, size, stream, dim)
+        ]
 
 
-def steps(rollout: Batch) -> Batch:
-    """Single steps [steps, ...], those of weight 0 left out."""
-    rows: Batch = flat(rollout)
-    return index(rows, rows["weight"].nonzero().squeeze(-1))
+def used_and_filling(weight: Tensor, size: int | None, dim: int) -> tuple[Tensor, Tensor]:
+    """Numbers of the rows to learn from along a dimension, and of those that make the last minibatch a whole one."""
+    if dim:
+        return torch.arange(weight.shape[dim], device=weight.device), weight.new_empty(0, dtype=torch.long)
+    used, rest = ((weight > 0) == wanted for wanted in (True, False))
+    used, rest = used.nonzero().squeeze(-1), rest.nonzero().squeeze(-1)
+    short = -len(used) % size if size is not None and len(rest) else 0
+    return used, rest.repeat(-(-short // max(len(rest), 1)))[:short]
 
 
 def sequences(rollout: Batch, length: int | None) -> Iterator[Batch]:
@@ -116,13 +126,14 @@ def sequences(rollout: Batch, length: int | None) -> Iterator[Batch]:
         yield index(rollout, slice(whole, time))
 
 
-def shuffled(data: Batch, size: int | None, stream: Stream | None, dim: int) -> Iterator[Batch]:
+def shuffled(
+    data: Batch, used: Tensor, filling: Tensor, size: int | None, stream: Stream | None, dim: int
+) -> Iterator[Batch]:
     """Parts of `size` rows, split along a dimension."""
-    weight = data["weight"]
-    count = weight.shape[dim]
-    many = max(1, count if size is None else size if dim == 0 else size // len(weight))
-    order = torch.arange(count, device=weight.device) if stream is None else stream.permutation(count)
-    for i in range(0, count, many):
+    many = max(1, len(used) if size is None else size if dim == 0 else size // len(data["weight"]))
+    order = used if stream is None else used[stream.permutation(len(used))]
+    order = torch.cat([order, filling])
+    for i in range(0, len(order), many):
         yield selected(data, order[i : i + many], dim)
 
 

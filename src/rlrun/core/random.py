@@ -92,12 +92,11 @@ class Stream(nn.Module):
 def aside(module: nn.Module, name: str) -> Iterator[None]:
     """What the streams of a module give meanwhile is drawn elsewhere, always the same; afterwards they go on."""
     streams = [part for part in module.modules() if isinstance(part, Stream)]
-    kept = [stream.generator for stream in streams]
+    kept = [stream.generator.get_state() for stream in streams]  # not the generators: recorded kernels hold on to them
     try:
         for stream in streams:
-            seed = seed_for(stream.seed, f"{stream.name} {name}")
-            stream.generator = torch.Generator(stream.device).manual_seed(seed)
+            stream.generator.manual_seed(seed_for(stream.seed, f"{stream.name} {name}"))
         yield
     finally:
-        for stream, generator in zip(streams, kept, strict=True):
-            stream.generator = generator
+        for stream, state in zip(streams, kept, strict=True):
+            stream.generator.set_state(state)

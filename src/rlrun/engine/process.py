@@ -27,3 +27,4 @@ def prepare(cfg: TrainerConfig) -> None:
     if torch.cuda.is_available():
         torch.backends.cuda.matmul.allow_tf32 = cfg.precision == "tf32"
         torch.backends.cudnn.allow_tf32 = cfg.precision == "tf32"
+        torch.backends.cudnn.deterministic = True  # equal seeds give equal bits there too
