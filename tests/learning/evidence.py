@@ -115,7 +115,8 @@ def _settings(run: Run) -> list[str]:
     """What was typed beside names, seed, and how often to look."""
     own = {"algo", "env", "seed", "trainer"}
     words = [f"{key}={value}" for key, value in run.typed.items() if key not in own]
-    return sorted(word for word in words if not word.startswith((*PLACES, "trainer.")))
+    told = [word for word in words if not word.startswith("trainer.") or word.startswith("trainer.precision=")]
+    return sorted(word for word in told if not word.startswith(PLACES))
 
 
 def _env(run: Run) -> str:
