@@ -69,7 +69,9 @@ def runs(whole: list[dict[str, Any]]) -> str:
         record = speeds.get((case, library))
         said = ""
         if record and library.startswith("rlrun"):
-            peers = [(name, r) for (of, name), r in speeds.items() if of == case and not name.startswith("rlrun")]
+            # a ratio is told of what was measured in one run
+            beside_it = [one for one in speeds.values() if one["case"] == case and one["began"] == record["began"]]
+            peers = [(one["library"], one) for one in beside_it if not one["library"].startswith("rlrun")]
             said = ", ".join(f"{name} {record['median'] / r['median']:.2f}" for name, r in peers)
         speed = figure(record) if record else "not measured"
         start, peak = (beside.get((case, library, unit), "") for unit in ("start s", "MiB"))

@@ -22,7 +22,9 @@ QUIET = Probe(100.0, 10.0, 0.0)
 
 
 def one(**changes: object) -> dict[str, object]:
-    found = measure.record("end_to_end", "sac-X", "rlrun", "steps/s", [3.0, 1.0, 2.0], {"torch": "2"}, [QUIET, QUIET])
+    found = measure.record(
+        "end_to_end", "sac-X", "rlrun", "steps/s", [3.0, 1.0, 2.0], {"torch": "2"}, [QUIET, QUIET], "now"
+    )
     return found.as_json() | changes
 
 
@@ -68,7 +70,7 @@ def test_the_table_takes_the_latest_steady_records() -> None:
         one(median=100.0), one(median=50.0, library="sb3"), one(median=200.0), one(median=999.0, noisy=True),
         one(kind="micro", case="act", unit="us", median=7.0), one(unit="MiB", median=512.0),
         one(kind="micro", case="tick", unit="us", median=8.0),
-        one(kind="micro", case="act", library="sb3", unit="us", median=28.0),
+        one(kind="micro", case="act", library="sb3", unit="us", median=28.0), one(library="sbx", began="earlier"),
     ]  # fmt: skip
     page = table.text(table.latest(map(json.dumps, lines)))
     assert "| sac-X | rlrun | 200.0 (1.0 to 3.0) | sb3 4.00 |  | 512 |" in page

@@ -32,6 +32,7 @@ class Record:
     versions: dict[str, str]
     probe: dict[str, float]  # of the machine while this was measured, see probe.py
     noisy: bool  # the machine did not hold still: no result
+    began: str  # when; equal for what was measured together, and only that is compared
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)
@@ -45,11 +46,18 @@ def summary(values: list[float]) -> dict[str, float | int]:
 
 
 def record(
-    kind: str, case: str, library: str, unit: str, values: list[float], versions: dict[str, str], probes: list[Probe]
+    kind: str,
+    case: str,
+    library: str,
+    unit: str,
+    values: list[float],
+    versions: dict[str, str],
+    probes: list[Probe],
+    began: str,
 ) -> Record:
     return Record(
         kind=kind, case=case, library=library, unit=unit, **summary(values), versions=versions,  # type: ignore[arg-type]
-        probe=probes[-1].as_json(), noisy=Probe.unsteady(probes),
+        probe=probes[-1].as_json(), noisy=Probe.unsteady(probes), began=began,
     )  # fmt: skip
 
 
@@ -82,11 +90,13 @@ def measure(
 ) -> None:  # fmt: skip
     """Measure, print and keep. `case`: of whole runs, whose works are libraries; pieces are cases themselves, of one
     library."""
+    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     probes = [Probe.take()]
     found = interleaved(works, repeats, warm_up)
     probes.append(Probe.take())
+    about = versions(), probes, began
     made = [
-        record(kind, case or name, name if case else library, unit, [each[unit] for each in rounds], versions(), probes)
+        record(kind, case or name, name if case else library, unit, [each[unit] for each in rounds], *about)
         for name, rounds in found.items()
         for unit in rounds[0]
     ]
