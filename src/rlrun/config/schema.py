@@ -38,7 +38,7 @@ PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 @config
 class EnvConfig:
     id: str
-    num_envs: PositiveInt
+    num_envs: Annotated[PositiveInt, Field(le=2**20)]  # more than any machine steps
     backend: Literal["sync", "async", "native", "envpool", "jax"]
     kwargs: dict[str, Any]
     task_kwargs: dict[str, Range]  # of each environment its own, drawn from [low, high]
@@ -78,7 +78,7 @@ class LoggerConfig:
 class RunConfig:
     """A whole run, as composed. `algo` and `network` stay plain values until the registry builds them."""
 
-    seed: NonNegativeInt
+    seed: Annotated[NonNegativeInt, Field(lt=2**63)]
     device: str
     name: str
     run_dir: str | None
