@@ -109,8 +109,7 @@ def check_memory(config: RunConfig) -> None:
         return
     if not registry.lookup("algo", algo).remembers:
         raise ConfigError(
-            f"network={network} is not supported by algo={algo}, which learns from single steps: "
-            "what came before them is lost"
+            f"network={network} is not supported by algo={algo}, which carries no memory from one step to the next"
         )
     beside = [part for part in BEFORE if config.algo.get(part)]
     if beside and "buffer" in config.algo:

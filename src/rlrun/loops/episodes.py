@@ -2,8 +2,8 @@
 
 Every episode has a number, and a seed for its environment and for the noise of its actions that follows from the number
 alone. Those with the lowest numbers are learned from, so what a rollout holds depends neither on how many environments
-share the work nor on which of them is done first; a longer episode is not less likely to be in it. What is counted as it
-happens, steps of the run and statistics of normalisers, counts the episodes left out too.
+share the work nor on which of them is done first; a longer episode is not less likely to be in it. What is counted as
+it happens, steps of the run and statistics of normalisers, counts the episodes left out too.
 """
 
 from collections.abc import Iterable

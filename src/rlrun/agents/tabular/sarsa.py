@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.tabular.q_learning import QLearning
+from rlrun.buffers.rollout import on
 from rlrun.config.schema import Fraction, config
 from rlrun.core.agent import kernel
 from rlrun.functional.returns import td_target
@@ -54,4 +55,4 @@ class SARSA(QLearning):
         return {"last": self.last, "traces": self.traces}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.last, self.traces = state["last"], state["traces"].to(self.q, copy=True)
+        self.last, self.traces = on(self.q.device, state["last"]), state["traces"].to(self.q, copy=True)

@@ -1,0 +1,149 @@
+"""A device that is not there. Tensors that say they are on it hold CPU memory, and what CUDA refuses is refused: two
+devices in one operation, and NumPy arrays of what lies there. So a CPU can tell whether a run keeps to its device.
+
+torch's `meta` stands for the device, for it may be named without being there.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+HERE, THERE = torch.device("cpu"), torch.device("meta")
+aten = torch.ops.aten
+INDEXING = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default)  # numbers may come from the CPU
+ANYWHERE = (aten._to_copy.default, aten.copy_.default, aten._local_scalar_dense.default)
+
+
+class Away(Tensor):
+    """A tensor on the device; `held` is its memory."""
+
+    held: Tensor
+
+    @staticmethod
+    def __new__(cls, held: Tensor) -> "Away":
+        made = Tensor._make_wrapper_subclass(
+            cls, held.shape, strides=held.stride(), dtype=held.dtype, device=THERE, requires_grad=False
+        )
+        made.held = held
+        return made
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name == "numpy":
+            raise TypeError("can't convert a tensor of the device to NumPy")
+        if name == "tolist":
+            return args[0].held.tolist()
+        if name == "new_tensor":
+            return torch.tensor(args[1], dtype=(kwargs or {}).get("dtype") or args[0].dtype, device=THERE)
+        with torch._C.DisableTorchFunctionSubclass():
+            out = func(*args, **(kwargs or {}))
+        if func is Tensor.data.__set__:
+            args[0].held = args[1].held
+        return out
+
+    @classmethod
+    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return call(op, args, kwargs or {})
+
+
+class Dispatch(TorchDispatchMode):
+    """For operations that make tensors."""
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return call(op, args, kwargs or {})
+
+
+def call(op: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """An operation on the memory underneath; its result is where the device would have put it."""
+    given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    check(op, args, given)
+    named = kwargs.get("device")
+    away = torch.device(named) == THERE if named is not None else any(isinstance(tensor, Away) for tensor in given)
+    if op is aten.copy_.default:
+        away = isinstance(args[0], Away)
+    plain = {name: value for name, value in kwargs.items() if name not in ("pin_memory", "non_blocking")}
+    plain |= {} if named is None else {"device": HERE}
+    held = [tensor.held if isinstance(tensor, Away) else tensor for tensor in given]
+    inner, named_inner = tree_map(lambda leaf: leaf.held if isinstance(leaf, Away) else leaf, (args, plain))
+    out = op(*inner, **named_inner)
+    if op is aten._to_copy.default and out is inner[0]:
+        out = out.clone()
+    if not away:
+        return out
+    same = {id(inside): outside for inside, outside in zip(held, given, strict=True)} if op._schema.is_mutable else {}
+    return tree_map(lambda leaf: same.get(id(leaf), Away(leaf)) if isinstance(leaf, Tensor) else leaf, out)
+
+
+def check(op: Any, args: Any, given: list[Tensor]) -> None:
+    """RuntimeError where CUDA would refuse tensors of the CPU beside its own: all but numbers, and indices."""
+    strangers = [tensor for tensor in given if not isinstance(tensor, Away)]
+    if not strangers or len(strangers) == len(given) or op in ANYWHERE:
+        return
+    if op in INDEXING and isinstance(args[0], Away):
+        return
+    if op in INDEXING or any(tensor.dim() for tensor in strangers):
+        raise RuntimeError(f"{op}: tensors on the device and on the CPU, {[tuple(tensor.shape) for tensor in given]}")
+
+
+class Generator(torch.Generator):
+    """Draws on the CPU and says where it was made for."""
+
+    where = HERE
+
+    @property
+    def device(self) -> torch.device:
+        return self.where
+
+
+class Generators(type):
+    """What stands for torch.Generator: its instances are torch's."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Generator.__base__)
+
+    def __call__(cls, device: Any = "cpu") -> Any:
+        made = Generator("cpu")
+        made.where = torch.device(device)
+        return made
+
+
+class AnyGenerator(metaclass=Generators):
+    pass
+
+
+def default_device() -> torch.device:
+    modes = [mode.device for mode in _get_current_function_mode_stack() if hasattr(mode, "device")]
+    return torch.device(modes[-1]) if modes else HERE
+
+
+def placed(make: Any) -> Any:
+    """torch.tensor or torch.as_tensor, which no dispatch sees: made on the CPU, then moved."""
+
+    def placing(data: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
+        if isinstance(data, Tensor):
+            return data.to(device=device or data.device, dtype=dtype or data.dtype)
+        made: Tensor = make(data, dtype=dtype, device="cpu", **options)
+        where = default_device() if device is None else torch.device(device)
+        return made.to(where) if where == THERE else made
+
+    return placing
+
+
+@contextmanager
+def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    """Within, the device is there."""
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "tensor", placed(torch.tensor))
+        patch.setattr(torch, "as_tensor", placed(torch.as_tensor))
+        patch.setattr(torch, "Generator", AnyGenerator)
+        patch.setattr(Tensor, "pin_memory", lambda tensor: tensor)
+        with Dispatch():
+            yield THERE
