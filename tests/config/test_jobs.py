@@ -199,7 +199,7 @@ def test_bases_are_no_choices():
 def test_missing_choices_are_asked_for():
     algo, env = faults()
     assert algo.startswith("algo: missing; choose one with algo=... (")
-    assert "dqn" in algo
+    assert "ddpg" in algo
     assert env.startswith("env: missing; choose one with env=... (")
 
 

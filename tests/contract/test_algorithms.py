@@ -38,7 +38,7 @@ OTHER: Values = {
     "algo.value_learning_rate": 0.1,
     "algo.normalize_advantage": ("rollout", "running"),
     "algo.lr_schedule": {"linear": {}},
-    "algo.optimizer": "rmsprop",
+    "algo.optimizer": ("rmsprop", "adam"),
     "algo.optimizer_eps": 0.1,
     "algo.critic": ("split", "joint"),
     "algo.loop.lag": (1, 2),
@@ -259,6 +259,7 @@ ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buf
 NOT_LIVE: dict[str, str] = {
     "vtrace: algo.value_lambda": "the critic learns the corrected returns, whose traces gae_lambda scales",
     "svpg: algo.particle.target_kl": "no particle moves while its gradients are collected",
+    "a2c_minibatch: algo.critic": "without a bound on gradients one optimiser steps as two do",
     "cma_es: algo.report": "says which parameters are evaluated",
     **{
         f"{algo}: algo.{key}": "replay: one return, batches seen once"
@@ -295,8 +296,8 @@ NOT_LIVE |= {
     for algo in CLONES
     for key in ("reward_clip", "reward_scale", "standardize_reward")
 }
-ON_POLICY = ("a2c", "vpg", "vtrace", "ppo", "ppo1", "ppo2", "ppo_critic_first", "ppo_lstm", "ppo_demos", "ppo_rnd",
-             "ppo_icm", "ppo_composite")  # fmt: skip
+ON_POLICY = ("a2c", "a2c_split", "a2c_minibatch", "vpg", "vtrace", "ppo", "ppo1", "ppo2", "ppo_critic_first",
+             "ppo_lstm", "ppo_demos", "ppo_rnd", "ppo_icm", "ppo_composite")  # fmt: skip
 NOT_LIVE |= {
     f"{algo}: algo.{key}": "of Box actions, where ppo_lagrangian's toy has them"
     for algo, keys in (
@@ -310,6 +311,7 @@ NOT_LIVE |= {
 # "<algo>: <key>" of keys that cannot be set, and why.
 REFUSED: dict[str, str] = {
     "ppo_demos: algo.goals": "demonstrations come without goals",
+    "ppo_demos: algo.target_kl": "a demonstrator is no older policy",
     "sac_from_data: algo.goals": "and so do data sets",
     "sac_from_data: algo.representation": "data sets are sampled beside what is collected, step by step",
     "sac_lagrangian: algo.intrinsic": "a bonus is added to one number",

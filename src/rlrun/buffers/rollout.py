@@ -24,8 +24,9 @@ def index(batch: Any, where: Any) -> Any:
     return batch[where]
 
 
-def on(device: torch.device, tree: Any) -> Any:
-    """The same tree with its tensors on the device."""
+def on(place: torch.device | Tensor, tree: Any) -> Any:
+    """The same tree with its tensors on a device, or where a tensor is."""
+    device = place.device if isinstance(place, Tensor) else place
     if isinstance(tree, dict):
         return {key: on(device, value) for key, value in tree.items()}
     if isinstance(tree, list):

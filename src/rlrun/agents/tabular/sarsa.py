@@ -55,4 +55,4 @@ class SARSA(QLearning):
         return {"last": self.last, "traces": self.traces}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.last, self.traces = on(self.q.device, state["last"]), state["traces"].to(self.q, copy=True)
+        self.last, self.traces = on(self.q, state["last"]), state["traces"].to(self.q, copy=True)
