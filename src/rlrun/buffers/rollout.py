@@ -105,8 +105,7 @@ def used_and_filling(weight: Tensor, size: int | None, dim: int) -> tuple[Tensor
     """Numbers of the rows to learn from along a dimension, and of those that make the last minibatch a whole one."""
     if dim:
         return torch.arange(weight.shape[dim], device=weight.device), weight.new_empty(0, dtype=torch.long)
-    used, rest = ((weight > 0) == wanted for wanted in (True, False))
-    used, rest = used.nonzero().squeeze(-1), rest.nonzero().squeeze(-1)
+    used, rest = (weight > 0).nonzero().squeeze(-1), (weight <= 0).nonzero().squeeze(-1)
     short = -len(used) % size if size is not None and len(rest) else 0
     return used, rest.repeat(-(-short // max(len(rest), 1)))[:short]
 
