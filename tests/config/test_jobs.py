@@ -75,6 +75,10 @@ def test_values_are_plain_and_fitted_to_the_yaml():
     assert "hydra" not in found
 
 
+def test_no_number_is_cut_to_fit():
+    assert values("network=cnn", "network.convolutions=[[16,8.5,4.0]]")["network"]["convolutions"] == [[16, 8.5, 4]]
+
+
 def test_open_sections_take_any_key_without_a_plus_and_give_keys_back():
     env = values("env.kwargs.box=true", "env.kwargs.deep.er=[1,2]", "+env.wrappers.mine.size=3")["env"]
     assert env["kwargs"] == {"box": True, "deep": {"er": [1, 2]}}

@@ -1,5 +1,6 @@
 """Torsos and what is built of them: alone, in ensembles, and with parameters from outside."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,13 @@ from rlrun.networks.torsos import Cnn, Convolutions, Mlp, ResidualSections
 VECTOR, ACTION = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
 IMAGE = spaces.Box(0, 255, (2, 36, 36), np.uint8)
 HIDDEN = {"hidden": [8, 5], "activation": "tanh", "init": "uniform"}
+NATURE = {"convolutions": [[32, 8, 4], [64, 4, 2], [64, 3, 1]]}
+OWN = {"linear": {}, "mlp": HIDDEN, "cnn": HIDDEN | NATURE, "auto": HIDDEN | NATURE}
+OWN["impala"] = HIDDEN | {"sections": [16, 32, 32]}
 
 
 def torso(name: str, inputs: list[Space], members: int | None = None, **changes: Any) -> nn.Module:
-    values = {"name": name} | ({} if name == "linear" else HIDDEN | changes)
+    values = {"name": name} | OWN[name] | changes
     registry.load()
     return registry.build("network", values, inputs, members, path="network")
 
@@ -89,13 +93,31 @@ def test_cnn_refuses_what_is_no_image_and_says_what_takes_it(space: Space) -> No
 
 
 def test_convolutions_see_bytes_as_numbers_from_0_to_1() -> None:
-    net = Convolutions(IMAGE, "orthogonal")
+    net = Convolutions(IMAGE, SimpleNamespace(init="orthogonal", **NATURE))
     x = torch.full((1, 2, 36, 36), 255, dtype=torch.uint8)
     expected = torch.ones(1, 2, 36, 36)
     for layer in net.layers:
         expected = layer(expected).relu()
     torch.testing.assert_close(net(x), expected.flatten(1))
     assert net.features == 64
+
+
+def test_convolutions_are_as_many_and_as_large_as_asked_for() -> None:
+    net = torso("cnn", [IMAGE], convolutions=[[4, 5, 3], [6, 2, 1]]).convolutions[0][0]
+    assert [tuple(layer.weight.shape) for layer in net.layers] == [(4, 2, 5, 5), (6, 4, 2, 2)]
+    assert net.features == 6 * 10 * 10  # 36 pixels become 11, then 10
+
+
+@pytest.mark.parametrize(("convolutions", "side"), [([[4, 17, 1]], 17), ([[4, 3, 2], [4, 9, 1]], 19), ([], 16)])
+def test_an_image_may_be_as_small_as_its_convolutions_take(convolutions: list[list[int]], side: int) -> None:
+    assert torso("cnn", [spaces.Box(0, 255, (2, side, side), np.uint8)], convolutions=convolutions)
+    with pytest.raises(ConfigError, match=f"{side} a side or more"):
+        torso("cnn", [spaces.Box(0, 255, (2, side - 1, side), np.uint8)], convolutions=convolutions)
+
+
+def test_impala_has_as_many_sections_as_asked_for() -> None:
+    net = torso("impala", [IMAGE], sections=[3, 7]).convolutions[0][0]
+    assert net.features == 7 * 9 * 9  # 36 pixels become 18, then 9
 
 
 def test_every_image_has_an_encoder_of_its_own_and_the_rest_stands_beside_them() -> None:
@@ -120,7 +142,8 @@ def test_auto_sees_an_image_wherever_it_lies() -> None:
 
 def test_impala_is_three_sections_of_convolution_pooling_and_two_residual_blocks() -> None:
     """Against the formula, with torch's functions; 36 pixels become 18, 9 and 5."""
-    net, x = ResidualSections(IMAGE, "orthogonal"), torch.randint(256, (2, 2, 36, 36), dtype=torch.uint8)
+    cfg = SimpleNamespace(init="orthogonal", sections=[16, 32, 32])
+    net, x = ResidualSections(IMAGE, cfg), torch.randint(256, (2, 2, 36, 36), dtype=torch.uint8)
     assert net.features == 32 * 5 * 5
     y, params = (x / 255).contiguous(memory_format=torch.channels_last), iter(net.parameters())
 

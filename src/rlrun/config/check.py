@@ -65,7 +65,7 @@ def fitted(value: Any, known: Any) -> Any:
     if isinstance(value, list) and isinstance(known, list) and known:
         return [fitted(item, known[0]) for item in value]
     kinds = {_kind(value), _kind(known)}
-    return type(known)(value) if kinds == {int, float} else value
+    return type(known)(value) if kinds == {int, float} and type(known)(value) == value else value
 
 
 def refused(tree: Any, key: str = "") -> Iterator[str]:

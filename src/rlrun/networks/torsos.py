@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from gymnasium import Space
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -18,6 +20,7 @@ from rlrun.registry import register
 
 Activation = Literal["relu", "tanh", "elu", "gelu", "silu"]
 Init = Literal["uniform", "orthogonal"]
+Convolution = Annotated[list[PositiveInt], Field(min_length=3, max_length=3)]  # channels, kernel, stride
 ACTIVATIONS = {"relu": F.relu, "tanh": torch.tanh, "elu": F.elu, "gelu": F.gelu, "silu": F.silu}
 
 
@@ -87,17 +90,22 @@ def orthogonal(layers: Iterable[nn.Module]) -> None:
 class Pixels(nn.Module):
     """Convolutional layers on bytes [batch, C, H, W] or [batch, H, W, C], seen from 0 to 1 -> [batch, features]."""
 
-    def __init__(self, space: Space, init: Init):
+    def __init__(self, space: Space, cfg: Any):
         super().__init__()
         shape: Any = space.shape
         self.permute = channels_last(space)
-        self.layers = self.build(shape[2] if self.permute else shape[0])
-        if init == "orthogonal":
+        self.layers = self.build(shape[2] if self.permute else shape[0], cfg)
+        if cfg.init == "orthogonal":
             orthogonal(self.modules())
         with torch.no_grad():
             self.features = self(torch.zeros(1, *shape, dtype=torch.uint8)).shape[1]
 
-    def build(self, channels: int) -> nn.ModuleList:
+    def build(self, channels: int, cfg: Any) -> nn.ModuleList:
+        raise NotImplementedError
+
+    @staticmethod
+    def smallest(cfg: Any) -> int:
+        """Pixels a side that the layers need."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
@@ -111,11 +119,19 @@ class Pixels(nn.Module):
 
 
 class Convolutions(Pixels):
-    """The three convolutions of Nature DQN (doi 10.1038/nature14236)."""
+    """Convolutions without padding, as in Nature DQN (doi 10.1038/nature14236)."""
 
-    def build(self, channels: int) -> nn.ModuleList:
-        sizes = ((channels, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1))
-        return nn.ModuleList(nn.Conv2d(i, o, kernel, stride) for i, o, kernel, stride in sizes)
+    def build(self, channels: int, cfg: Any) -> nn.ModuleList:
+        inputs = [channels, *(outputs for outputs, _, _ in cfg.convolutions)]
+        sizes = zip(inputs, cfg.convolutions, strict=False)
+        return nn.ModuleList(nn.Conv2d(i, o, kernel, stride) for i, (o, kernel, stride) in sizes)
+
+    @staticmethod
+    def smallest(cfg: Any) -> int:
+        side = 1
+        for _, kernel, stride in reversed(cfg.convolutions):
+            side = (side - 1) * stride + kernel
+        return side
 
 
 class Residual(nn.Module):
@@ -133,14 +149,17 @@ class Residual(nn.Module):
 
 
 class ResidualSections(Pixels):
-    """Three sections of convolution, pooling and two residual blocks (IMPALA's deep network)."""
+    """Sections of convolution, pooling and two residual blocks (IMPALA's deep network)."""
 
-    def build(self, channels: int) -> nn.ModuleList:
-        widths = (channels, 16, 32, 32)
+    def build(self, channels: int, cfg: Any) -> nn.ModuleList:
         return nn.ModuleList(
             nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.MaxPool2d(3, 2, padding=1), Residual(o), Residual(o))
-            for i, o in pairwise(widths)
+            for i, o in pairwise([channels, *cfg.sections])
         )
+
+    @staticmethod
+    def smallest(cfg: Any) -> int:
+        return 1  # they pad
 
 
 @register("network", "cnn")
@@ -148,37 +167,38 @@ class Cnn(nn.Module):
     """An encoder of its own for every image among the inputs, everything else beside them, then linear layers."""
 
     encoder: ClassVar[type[Pixels]] = Convolutions
-    smallest = 36  # pixels a side
 
     @config
     class Config:
         hidden: list[PositiveInt]
         activation: Activation
         init: Init
+        convolutions: list[Convolution]
 
     def __init__(self, cfg: Any, spaces: list[Space], members: int | None):
         super().__init__()
-        images = [(i, path, leaf) for i, space in enumerate(spaces) for path, leaf in leaves(space) if self.sees(leaf)]
+        sees = partial(self.sees, cfg)
+        images = [(i, path, leaf) for i, space in enumerate(spaces) for path, leaf in leaves(space) if sees(leaf)]
         if not images:
-            name = type(self).__name__.lower()
+            name, smallest = type(self).__name__.lower(), max(16, self.encoder.smallest(cfg))
             raise ConfigError(
-                f"network={name} needs images of bytes [channels, height, width], {self.smallest} a side or more; "
+                f"network={name} needs images of bytes [channels, height, width], {smallest} a side or more; "
                 f"this environment has {spaces[0]}, which is not supported; network=mlp reads anything"
             )
         self.places = [(i, path) for i, path, _ in images]
         self.convolutions = nn.ModuleList(
-            nn.ModuleList(self.encoder(leaf, cfg.init) for _ in range(members or 1)) for _, _, leaf in images
+            nn.ModuleList(self.encoder(leaf, cfg) for _ in range(members or 1)) for _, _, leaf in images
         )
-        self.others = nn.ModuleList(Flatten(space, skip=self.sees) for space in spaces)
+        self.others = nn.ModuleList(Flatten(space, skip=sees) for space in spaces)
         features = sum(encoders[0].features for encoders in self.convolutions) + sum(o.size for o in self.others)
         self.members = members
         self.stack = Stack(features, cfg.hidden, cfg.activation, cfg.init, members)
         self.features = self.stack.features
 
     @classmethod
-    def sees(cls, space: Space) -> bool:
+    def sees(cls, cfg: Any, space: Space) -> bool:
         """Whether a space is an image, large enough."""
-        return is_image(space) and sorted(space.shape)[1] >= cls.smallest  # type: ignore[type-var]
+        return is_image(space) and sorted(space.shape)[1] >= cls.encoder.smallest(cfg)  # type: ignore[type-var]
 
     def forward(self, *inputs: Any) -> Tensor:
         parts = []
@@ -195,14 +215,20 @@ class Impala(Cnn):
     """IMPALA's residual network (Espeholt et al. 2018, arXiv 1802.01561, figure 3), without its recurrent layer."""
 
     encoder = ResidualSections
-    smallest = 16
+
+    @config
+    class Config:
+        hidden: list[PositiveInt]
+        activation: Activation
+        init: Init
+        sections: list[PositiveInt]
 
 
 @register("network", "auto")
 def auto(cfg: Any, spaces: list[Space], members: int | None) -> nn.Module:
     """`cnn` where there are images, `mlp` for everything else."""
-    images = any(Cnn.sees(leaf) for space in spaces for _, leaf in leaves(space))
+    images = any(Cnn.sees(cfg, leaf) for space in spaces for _, leaf in leaves(space))
     return (Cnn if images else Mlp)(cfg, spaces, members)
 
 
-auto.Config = Mlp.Config
+auto.Config = Cnn.Config
