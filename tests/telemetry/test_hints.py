@@ -7,7 +7,7 @@ import torch
 
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
-from rlrun.telemetry.hints import hint
+from rlrun.telemetry.hints import hint, settings
 
 
 @pytest.mark.parametrize(
@@ -34,9 +34,28 @@ def test_a_hint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr("rlrun.telemetry.hints.idle_cores", lambda: 1.0)
     config = run_config(jobs(["algo=ppo", "env=CartPole", "preset=none", *words])[0].values)
     times: dict[str, Any] = {f"time/share_{name}": value for name, value in share.items()}
     line = hint({"status": "done", "wall_s": 100.0}, times | {"time/steps_per_s": speed}, config)
     assert line is said if said is None else line is not None and line.endswith(said)
     assert hint({"status": "stopped", "wall_s": 100.0}, times, config) is None
     assert hint({"status": "done", "wall_s": 10.0}, times, config) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "load", "said"),
+    [
+        (["trainer.engine=compile"], 1.0, ["trainer.threads=2"]),
+        (["trainer.engine=compile"], 1.9, []),
+        (["trainer.threads=2"], 2.1, ["trainer.engine=compile"]),
+        (["trainer.threads=2"], 3.0, ["trainer.threads=1"]),
+    ],
+)
+def test_threads_are_advised_by_what_else_wants_the_cores(
+    words: list[str], load: float, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr("os.getloadavg", lambda: (9.0, load, 9.0))
+    config = run_config(jobs(["algo=sac", "env=Pendulum", "preset=none", "device=cpu", *words])[0].values)
+    assert settings("update", 1.0, config) == said

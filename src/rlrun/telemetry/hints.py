@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 WORTH_IT_S = 60.0  # a shorter run needs no advice
 MOST = 0.5  # share of the wall time from which a phase is the bottleneck
+CROWD = 0.5  # cores; so much of one is wanted by something on any machine
 SLOW_S = 2e-4  # of an environment's step: below, handing it to another process costs more than the step
 
 
@@ -34,6 +35,14 @@ def settings(phase: str, seconds: float, config: "RunConfig") -> list[str]:
         return [*more, "env.backend=async"] if env.backend == "sync" and seconds > SLOW_S else more
     if config.device == "cpu" and torch.cuda.is_available():
         return ["device=cuda"]
+    idle = idle_cores()
+    if (trainer.threads or 1) > 1 and idle < -CROWD:  # threads that wait for one another are slower than one alone
+        return ["trainer.threads=1"]
     if trainer.engine == "auto":
         return ["trainer.engine=compile"]
-    return ["trainer.threads=2"] if trainer.threads is None and (os.cpu_count() or 1) > 1 else []
+    return ["trainer.threads=2"] if trainer.threads is None and idle > CROWD else []
+
+
+def idle_cores() -> float:
+    """How many nobody wanted in the last five minutes; negative where more was wanted than there is."""
+    return (os.cpu_count() or 1) - os.getloadavg()[1]
