@@ -15,13 +15,12 @@ from rlrun import registry
 from rlrun.errors import ConfigError
 from rlrun.networks.heads import DiscretePolicy, GaussianPolicy, Head, SquashedGaussianPolicy, Value
 from rlrun.networks.stacked import Stacked
-from rlrun.networks.torsos import Cnn, Convolutions, Mlp, ResidualSections
+from rlrun.networks.torsos import NATURE, Cnn, Convolutions, Mlp, ResidualSections
 
 VECTOR, ACTION = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
 IMAGE = spaces.Box(0, 255, (2, 36, 36), np.uint8)
 HIDDEN = {"hidden": [8, 5], "activation": "tanh", "init": "uniform"}
-NATURE = {"convolutions": [[32, 8, 4], [64, 4, 2], [64, 3, 1]]}
-OWN = {"linear": {}, "mlp": HIDDEN, "cnn": HIDDEN | NATURE, "auto": HIDDEN | NATURE}
+OWN = {"linear": {}, "mlp": HIDDEN, "auto": HIDDEN, "cnn": HIDDEN | {"convolutions": NATURE}}
 OWN["impala"] = HIDDEN | {"sections": [16, 32, 32]}
 
 
@@ -81,7 +80,10 @@ def test_a_linear_torso_joins_its_inputs_and_has_no_weights() -> None:
 
 
 def test_auto_sees_images_with_convolutions_and_everything_else_without() -> None:
-    assert isinstance(torso("auto", [IMAGE]), Cnn)
+    torch.manual_seed(0)
+    seeing, seen = torso("auto", [IMAGE]), torch.randint(256, (2, 2, 36, 36), dtype=torch.uint8)
+    torch.manual_seed(0)
+    assert isinstance(seeing, Cnn) and torch.equal(seeing(seen), torso("cnn", [IMAGE])(seen))
     assert isinstance(torso("auto", [VECTOR, ACTION]), Mlp)
     assert isinstance(torso("auto", [spaces.Discrete(4)]), Mlp)
 
@@ -93,7 +95,7 @@ def test_cnn_refuses_what_is_no_image_and_says_what_takes_it(space: Space) -> No
 
 
 def test_convolutions_see_bytes_as_numbers_from_0_to_1() -> None:
-    net = Convolutions(IMAGE, SimpleNamespace(init="orthogonal", **NATURE))
+    net = Convolutions(IMAGE, SimpleNamespace(init="orthogonal", convolutions=NATURE))
     x = torch.full((1, 2, 36, 36), 255, dtype=torch.uint8)
     expected = torch.ones(1, 2, 36, 36)
     for layer in net.layers:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from rlrun.config.schema import NonNegativeInt, PositiveInt, config
 from rlrun.errors import ConfigError
-from rlrun.networks.torsos import Activation, Convolution, Init, Mlp, auto
+from rlrun.networks.torsos import Activation, Init, Mlp, auto
 from rlrun.registry import register
 from rlrun.types import Batch
 
@@ -39,7 +39,6 @@ class Recurrent(nn.Module):
         hidden: list[PositiveInt]
         activation: Activation
         init: Init
-        convolutions: list[Convolution]
         features: PositiveInt
         sequence_length: PositiveInt
         burn_in: NonNegativeInt

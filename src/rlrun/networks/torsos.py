@@ -21,6 +21,7 @@ from rlrun.registry import register
 Activation = Literal["relu", "tanh", "elu", "gelu", "silu"]
 Init = Literal["uniform", "orthogonal"]
 Convolution = Annotated[list[PositiveInt], Field(min_length=3, max_length=3)]  # channels, kernel, stride
+NATURE = [[32, 8, 4], [64, 4, 2], [64, 3, 1]]  # doi 10.1038/nature14236
 ACTIVATIONS = {"relu": F.relu, "tanh": torch.tanh, "elu": F.elu, "gelu": F.gelu, "silu": F.silu}
 
 
@@ -119,7 +120,7 @@ class Pixels(nn.Module):
 
 
 class Convolutions(Pixels):
-    """Convolutions without padding, as in Nature DQN (doi 10.1038/nature14236)."""
+    """Convolutions without padding."""
 
     def build(self, channels: int, cfg: Any) -> nn.ModuleList:
         inputs = [channels, *(outputs for outputs, _, _ in cfg.convolutions)]
@@ -226,9 +227,10 @@ class Impala(Cnn):
 
 @register("network", "auto")
 def auto(cfg: Any, spaces: list[Space], members: int | None) -> nn.Module:
-    """`cnn` where there are images, `mlp` for everything else."""
-    images = any(Cnn.sees(cfg, leaf) for space in spaces for _, leaf in leaves(space))
-    return (Cnn if images else Mlp)(cfg, spaces, members)
+    """`cnn` with Nature DQN's convolutions where there are images, `mlp` for everything else."""
+    cnn = Cnn.Config(hidden=cfg.hidden, activation=cfg.activation, init=cfg.init, convolutions=NATURE)
+    images = any(Cnn.sees(cnn, leaf) for space in spaces for _, leaf in leaves(space))
+    return Cnn(cnn, spaces, members) if images else Mlp(cfg, spaces, members)
 
 
-auto.Config = Cnn.Config
+auto.Config = Mlp.Config
