@@ -8,6 +8,7 @@ import pytest
 import torch
 from toys import equal, put, toy, train
 
+from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
@@ -28,13 +29,16 @@ def like(learner: Any, particle: Any) -> None:
                              for key, value in state.items() if key not in ("optim.total", "optim.count")})  # fmt: skip
 
 
-@pytest.mark.parametrize("critic", ["first", "split", "none"])
-def test_one_particle_is_the_plain_learner(critic: str, build: Build) -> None:
-    own = {"algo.num_particles": 1, "algo.temperature": 1.0, "algo.particle.critic": critic}
-    swarm: Any = build(toy("svpg", **own, **{"algo.particle.minibatch_size": None}))
+@pytest.mark.parametrize(
+    ("kind", "critic"), [("a2c", "first"), ("a2c", "split"), ("a2c", "none"), ("ppo", "first"), ("vtrace", "split")]
+)
+def test_one_particle_is_the_plain_learner(kind: str, critic: str, build: Build) -> None:
+    words = ["algo=svpg", f"algo.particle={kind}", "env=CartPole", "preset=none"]
+    section = jobs(words)[0].values["algo"]["particle"] | {"critic": critic, "minibatch_size": None}
+    own = {"algo.num_particles": 1, "algo.temperature": 1.0, "algo.particle": section}
+    swarm: Any = build(toy("svpg", **own))
     particle = swarm.agent.particles[0]
-    section = {f"algo.{key}": value for key, value in toy("svpg")["algo"]["particle"].items()}
-    plain: Any = build(put(toy("a2c"), section | {"algo.critic": critic, "algo.minibatch_size": None}))
+    plain: Any = build(put(toy(kind), {f"algo.{key}": value for key, value in section.items()}))
     like(plain.agent, particle)
     for _ in range(3):
         rollout = collect(swarm)
@@ -116,8 +120,6 @@ def peaks_held(build: Build, repel: bool) -> set[int]:
         "algo.particle.minibatch_size": None, "algo.particle.normalize_advantage": "none",
         "algo.particle.critic": "none",
     }  # fmt: skip
-    from rlrun.config.jobs import jobs
-
     words = ["algo=svpg", "env=BernoulliBandit", "preset=none", "env.kwargs.bandits=1", "env.kwargs.arms=4"]
     values = jobs([*words, "env.kwargs.reward_probs=[1.0,0.0,0.0,1.0]"])[0].values
     loop: Any = build(put(values, settings))

@@ -1,4 +1,4 @@
-"""Every preset, as `rlrun train algo=... env=...` finds it, makes a run that begins: numbers allowed, parts that fit."""
+"""Every preset, as `rlrun train algo=... env=...` finds it, makes a run that begins: its numbers are allowed."""
 
 from pathlib import Path
 
