@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -137,6 +137,15 @@ def placed(make: Any) -> Any:
     return placing
 
 
+def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """torch.nn.init's, which leaves tensors on `meta` as it finds them."""
+    with torch.no_grad():
+        return tensor.copy_(orthogonal_on_cpu(torch.empty(tensor.shape, device=HERE), gain))
+
+
+orthogonal_on_cpu = nn.init.orthogonal_
+
+
 @contextmanager
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     """Within, the device is there."""
@@ -144,6 +153,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
         patch.setattr(torch, "tensor", placed(torch.tensor))
         patch.setattr(torch, "as_tensor", placed(torch.as_tensor))
         patch.setattr(torch, "Generator", AnyGenerator)
+        patch.setattr(nn.init, "orthogonal_", orthogonal_)
         patch.setattr(Tensor, "pin_memory", lambda tensor: tensor)
         with Dispatch():
             yield THERE
