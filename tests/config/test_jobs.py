@@ -76,7 +76,8 @@ def test_values_are_plain_and_fitted_to_the_yaml():
 
 
 def test_no_number_is_cut_to_fit():
-    assert values("network=cnn", "network.convolutions=[[16,8.5,4.0]]")["network"]["convolutions"] == [[16, 8.5, 4]]
+    found = values("network=cnn", "network.convolutions=[[16,8.5,4.0],[inf,1,1]]")["network"]["convolutions"]
+    assert found == [[16, 8.5, 4], [float("inf"), 1, 1]]
 
 
 def test_open_sections_take_any_key_without_a_plus_and_give_keys_back():

@@ -64,8 +64,10 @@ def fitted(value: Any, known: Any) -> Any:
         return {name: fitted(item, known.get(name)) for name, item in value.items()}
     if isinstance(value, list) and isinstance(known, list) and known:
         return [fitted(item, known[0]) for item in value]
-    kinds = {_kind(value), _kind(known)}
-    return type(known)(value) if kinds == {int, float} and type(known)(value) == value else value
+    if _kind(known) is float and _kind(value) is int:
+        return float(value)
+    whole = _kind(known) is int and _kind(value) is float and value.is_integer()
+    return int(value) if whole else value
 
 
 def refused(tree: Any, key: str = "") -> Iterator[str]:
