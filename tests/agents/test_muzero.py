@@ -148,7 +148,7 @@ def test_only_legal_moves_are_played_and_learned(build: Build, algo: str) -> Non
         results += [total for total, _ in loop.episodes]
         loop.episodes.clear()
         newest = (loop.buffer.ring.total - 1) % loop.buffer.ring.capacity
-        row = loop.buffer.packing.take(loop.buffer.rows, 2 * newest + torch.arange(2))
+        row = loop.buffer.packing.take(2 * newest + torch.arange(2))
         assert not row["policy"][obs["action_mask"] == 0].any()
         torch.testing.assert_close(row["policy"].sum(-1), torch.ones(2))
     assert len(results) > 10 and min(results) >= 0.0, "an illegal move costs the mover -1"

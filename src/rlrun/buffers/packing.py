@@ -1,5 +1,6 @@
 """Many small tensors as one float row, so that a batch is one gather instead of one per field."""
 
+import math
 from typing import Any
 
 import torch
@@ -47,37 +48,48 @@ def nest(batch: Batch, name: str, space: Space) -> Any:
 class Packing:
     """Where each field lies in a row of float32. A CPU packs and picks with NumPy: torch takes longer for so little."""
 
+    memory: Tensor  # [rows, n, width]
+    rows: Tensor  # [rows * n, width], the same
+    table: Any  # the same for NumPy, on a CPU
+
     def __init__(self, fields: Layout):
         self.fields, self.width = fields, 0
         self.slices: dict[str, slice] = {}
-        self.columns: dict[str, slice | int] = {}  # one number for what is one
         for name, (shape, _) in fields.items():
-            size = torch.Size(shape).numel()
+            size = math.prod(shape)
             self.slices[name] = slice(self.width, self.width + size)
-            self.columns[name] = self.slices[name] if shape else self.width
             self.width += size
+        # one number for what is one
+        self.columns = [
+            (name, self.slices[name] if shape else self.slices[name].start) for name, (shape, _) in fields.items()
+        ]
         self.shapes = {name: shape for name, (shape, _) in fields.items() if len(shape) > 1}
         self.types = {name: dtype for name, (_, dtype) in fields.items() if dtype != torch.float32}
 
-    def pack(self, values: Batch, memory: Tensor, row: int) -> None:
-        """Write fields [n, *shape] into one row of a memory [rows, n, width]."""
-        if memory.device.type == "cpu":
-            table = memory.numpy()[row]
-            for name, column in self.columns.items():
-                part = values[name].numpy()
-                table[:, column] = part if part.ndim < 3 else part.reshape(len(part), -1)
-        else:
-            parts = [values[name].reshape(memory.shape[1], -1) for name in self.fields]
-            torch.cat(parts, 1, out=memory[row])
+    def hold(self, memory: Tensor) -> None:
+        """Write to and pick from a memory [rows, n, width] from now on."""
+        self.memory, self.rows = memory, memory.view(-1, self.width)
+        self.table = self.rows.numpy() if memory.device.type == "cpu" else None
 
-    def take(self, memory: Tensor, index: Tensor) -> Batch:
-        """Rows [batch] of a memory [n, width] as fields [batch, *shape]; those of floats share their memory."""
-        if memory.device.type == "cpu":
-            table = memory.numpy().take(index.numpy(), 0)
-            batch = {name: torch.from_numpy(table[:, column]) for name, column in self.columns.items()}
+    def pack(self, values: Batch, row: int) -> None:
+        """Write fields [n, *shape] into one row."""
+        n = self.memory.shape[1]
+        if self.table is None:
+            torch.cat([values[name].reshape(n, -1) for name in self.fields], 1, out=self.memory[row])
+            return
+        table = self.table[row * n : row * n + n]
+        for name, column in self.columns:
+            part = values[name].numpy()
+            table[:, column] = part if part.ndim < 3 else part.reshape(n, -1)
+
+    def take(self, index: Tensor) -> Batch:
+        """Fields [batch, *shape] of rows among [rows * n]; those of floats share their memory."""
+        if self.table is None:
+            rows = self.rows.index_select(0, index)
+            batch = {name: rows[:, column] for name, column in self.columns}
         else:
-            rows = memory.index_select(0, index)
-            batch = {name: rows[:, column] for name, column in self.columns.items()}
+            table = self.table.take(index.numpy(), 0)
+            batch = {name: torch.from_numpy(table[:, column]) for name, column in self.columns}
         for name, shape in self.shapes.items():
             batch[name] = batch[name].unflatten(1, shape)
         for name, dtype in self.types.items():

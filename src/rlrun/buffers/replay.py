@@ -76,7 +76,7 @@ class Replay(Module):
         extras = {field: kind for name, space in targets.extras.items() for field, kind in layout(name, space).items()}
         self.packing = Packing(layout("action", spec.action) | step | seen | extras)
         self.ring = Ring(rows, {"rows": ((spec.num_envs, self.packing.width), torch.float32)}, device)
-        self.rows = self.ring.memory["rows"].view(-1, self.packing.width)  # as one list, by row * num_envs + env
+        self.packing.hold(self.ring.memory["rows"])
 
     def __len__(self) -> int:
         """Transitions that can be sampled."""
@@ -106,8 +106,7 @@ class Replay(Module):
             values[name] = extras[name] if name in extras else step.reward.new_zeros(len(action), *space.shape)
         if self.frames:
             self.frames.add(values, step, self.ring.total)
-        place = self.ring.append()
-        self.packing.pack(values, self.ring.memory["rows"], place)
+        self.packing.pack(values, self.ring.append())
 
     def sample(self, size: int, progress: float = 0.0) -> Batch:
         """A batch of transitions, drawn uniformly with replacement; progress, 0 to 1, is for schedules."""
@@ -158,7 +157,8 @@ class Replay(Module):
     def _transitions(self, index: Tensor) -> Batch:
         """[batch, ...], each n_step long where its episode is."""
         batch, last, end = self._returns(index, self.targets.n_step)
-        return batch | self._observations(index, last, batch, end)
+        batch.update(self._observations(index, last, batch, end))
+        return batch
 
     def _returns(self, index: Tensor, n_step: int) -> tuple[Batch, Tensor, Batch]:
         """Rows with the n-step rewards and discounts from them on, where each of these ends, and the rows there."""
@@ -173,7 +173,7 @@ class Replay(Module):
         return batch, last, end
 
     def _unpack(self, index: Tensor) -> Batch:
-        batch = self.packing.take(self.rows, self._place(index))
+        batch = self.packing.take(self._place(index))
         batch["reward"] = self._clipped(batch["reward"])
         return batch
 
@@ -189,7 +189,7 @@ class Replay(Module):
         """Discounted sums of up to n_step rewards from each number on, the last number of each, gamma^length."""
         envs = self.spec.num_envs
         number = index + envs * torch.arange(self.targets.n_step, device=self.device).view(-1, 1)  # [n_step, batch]
-        alive, rewards = self._alive(number), self.rows[:, self.packing.slices["reward"]]
+        alive, rewards = self._alive(number), self.packing.rows[:, self.packing.slices["reward"]]
         gamma = self.targets.gamma ** torch.arange(self.targets.n_step, device=self.device).view(-1, 1, 1)
         reward = (gamma * alive * self._clipped(rewards[self._stored(number)])).sum(0)
         length = alive.sum(0).squeeze(-1)
@@ -214,7 +214,7 @@ class Replay(Module):
 
     def _ends(self, place: Tensor) -> tuple[Tensor, Tensor]:
         """Whether episodes end at rows of the memory, and the rows' weights: [..., 1]."""
-        seen = {name: self.rows[:, self.packing.slices[name]] for name in ("terminated", "truncated", "weight")}
+        seen = {name: self.packing.rows[:, self.packing.slices[name]] for name in ("terminated", "truncated", "weight")}
         return seen["terminated"][place] + seen["truncated"][place], seen["weight"][place]
 
     def _stored(self, number: Tensor) -> Tensor:

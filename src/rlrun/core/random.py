@@ -3,7 +3,6 @@
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import numpy as np
 import torch
@@ -26,12 +25,9 @@ class Stream(nn.Module):
     def __init__(self, seed: int, name: str, device: torch.device | str = "cpu"):
         super().__init__()
         self.name, self.generator = name, torch.Generator(device)
+        self.device = self.generator.device
         self.reseed(seed)
         self.rows: dict[int, torch.Generator] = {}
-
-    @property
-    def device(self) -> torch.device:
-        return self.generator.device
 
     def reseed(self, seed: int) -> None:
         """Start over as the stream of this name in a run with another seed."""
@@ -51,7 +47,7 @@ class Stream(nn.Module):
 
     def integers(self, high: int, *shape: int, low: int = 0) -> Tensor:
         """In [low, high)."""
-        return self._draw(partial(torch.randint, low, high), shape)
+        return self._draw(torch.randint, shape, low, high)
 
     def gumbel(self, *shape: int) -> Tensor:
         """Gumbel(0, 1): added to logits, the greatest is a draw from them."""
@@ -71,10 +67,10 @@ class Stream(nn.Module):
     def join(self) -> None:
         self.rows = {}
 
-    def _draw(self, draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
+    def _draw(self, draw: Callable[..., Tensor], shape: tuple[int, ...], *bounds: int) -> Tensor:
         if not self.rows:
-            return draw(shape, generator=self.generator, device=self.device)
-        rows = [draw(shape[1:], generator=self.rows[row], device=self.device) for row in range(shape[0])]
+            return draw(*bounds, shape, generator=self.generator, device=self.device)
+        rows = [draw(*bounds, shape[1:], generator=self.rows[row], device=self.device) for row in range(shape[0])]
         return torch.stack(rows)
 
     def get_extra_state(self) -> dict[str, object]:
