@@ -147,7 +147,7 @@ def test_impala_is_three_sections_of_convolution_pooling_and_two_residual_blocks
     cfg = SimpleNamespace(init="orthogonal", sections=[16, 32, 32])
     net, x = ResidualSections(IMAGE, cfg), torch.randint(256, (2, 2, 36, 36), dtype=torch.uint8)
     assert net.features == 32 * 5 * 5
-    y, params = (x / 255).contiguous(memory_format=torch.channels_last), iter(net.parameters())
+    y, params = (x * (1 / 255)).contiguous(memory_format=torch.channels_last), iter(net.parameters())
 
     def conv(y: Tensor) -> Tensor:
         return F.conv2d(y, next(params), next(params), padding=1)

@@ -17,6 +17,7 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 from rlrun.errors import ConfigError
 
 PREPARED = {"atari", "frame_stack"}  # wrappers whose work EnvPool does
+FRAMES = {"frameskip", "obs_type"}  # arguments of single environments that are for these wrappers
 
 
 class EnvPool(GymVectorEnv):

@@ -19,7 +19,7 @@ from rlrun.config.schema import EnvConfig
 from rlrun.envs import state
 from rlrun.envs.accelerated import Simulator
 from rlrun.envs.actions import Actions
-from rlrun.envs.envpool import PREPARED, EnvPool, preparing
+from rlrun.envs.envpool import FRAMES, PREPARED, EnvPool, preparing
 from rlrun.envs.make import Recipe, explained
 from rlrun.envs.presented import as_tensors
 from rlrun.envs.selftest import EPISODE_END, NATIVE, Method, simulator_self_test
@@ -66,7 +66,7 @@ def simulator(recipe: Recipe, cfg: EnvConfig) -> GymVectorEnv | Simulator:
 
 def _envpool(recipe: Recipe, cfg: EnvConfig) -> GymVectorEnv:
     prepared = preparing(cfg.wrappers)
-    given = {key: value for key, value in recipe.kwargs.items() if not (prepared and key == "frameskip")}
+    given = {key: value for key, value in recipe.kwargs.items() if not (prepared and key in FRAMES)}
     limit = recipe.max_episode_steps or recipe.spec.max_episode_steps
     time = {} if limit is None else {"max_episode_steps": limit}
     return EnvPool(recipe.spec.id, cfg.num_envs, **(time | given | prepared))

@@ -110,10 +110,13 @@ class Pixels(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.permute(0, 3, 1, 2) if self.permute else x
-        if torch.is_grad_enabled():  # so that the first layer's gradient takes a CPU less than half the time
-            x = x.contiguous(memory_format=torch.channels_last)
-        x = x.float() / 255
+        last = self.permute
+        if not last and torch.is_grad_enabled():
+            # so that the first layer's gradient takes a CPU less than half the time. A stack of channels does what
+            # contiguous(memory_format=torch.channels_last) does, in half of its time
+            x, last = torch.stack(x.unbind(1), -1), True
+        x = x.permute(0, 3, 1, 2) if last else x
+        x = x.float() * (1 / 255)
         for layer in self.layers:
             x = F.relu(layer(x))
         return x.flatten(1)
