@@ -4,10 +4,11 @@
 
 Every library makes its environments with gymnasium.make and steps them here, so that all have the same clock. Steps are
 those of one environment: of the first that takes so many, for some libraries try environments before they train. When
-step LAST is done, and what is learned from it, FILE gets wall and CPU seconds since step FIRST, and those from the
-start until then, as JSON; the program is not let end.
+step LAST is done, and what is learned from it, FILE gets wall and CPU seconds since step FIRST, those from the start
+until then, and the updates between, as JSON; the program is not let end.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -20,6 +21,21 @@ from gymnasium.wrappers import OrderEnforcing
 BEGAN = time.perf_counter() - time.process_time()  # of the process, near enough
 
 
+def updates() -> int:
+    """How often the busiest optimiser in this process has moved its parameters, be it torch's, Optax's or rlrun's: its
+    own count."""
+    counts = [0]
+    for thing in gc.get_objects():
+        kinds = {kind.__name__ for kind in type(thing).__mro__}
+        if "ScaleByAdamState" in kinds:
+            counts.append(int(thing.count))
+        elif "Optim" in kinds:
+            counts.append(int(thing.steps))
+        elif "Optimizer" in kinds and hasattr(thing, "param_groups"):
+            counts += [int(state["step"]) for state in thing.state.values()]
+    return max(counts)
+
+
 def watch(file: Path, first: int, last: int) -> None:
     begun: list[float] = []
     plain = OrderEnforcing.step
@@ -27,10 +43,12 @@ def watch(file: Path, first: int, last: int) -> None:
     def counted(self: OrderEnforcing, action: object) -> object:
         self.taken += 1
         if self.taken == first + 1 and not begun:
+            begun.append(updates())
             begun.extend((time.perf_counter(), time.process_time()))
         elif self.taken == last + 1:
-            wall, cpu = time.perf_counter() - begun[0], time.process_time() - begun[1]
-            file.write_text(json.dumps([wall, cpu, begun[0] - BEGAN]))
+            updated, wall, cpu = begun
+            now, spent = time.perf_counter(), time.process_time()
+            file.write_text(json.dumps([now - wall, spent - cpu, wall - BEGAN, updates() - updated]))
             os._exit(0)
         return plain(self, action)
 

@@ -74,7 +74,7 @@ def command(library: str, case: Case, steps: int, where: Path, run: Path) -> lis
 
 
 def once(library: str, case: Case, where: Path) -> dict[str, float]:
-    """Steps per second of wall time and of CPU time, seconds until the steps that count, greatest memory."""
+    """Steps per second of wall time and of CPU time, updates a step, seconds until these steps, greatest memory."""
     # what is counted are steps of one environment, or an emulator's frames, four to a step
     one = (4 if case.peer.get("frames") else 1) / int(str(case.peer.get("num_envs", 1)))
     with tempfile.TemporaryDirectory() as folder:
@@ -88,9 +88,10 @@ def once(library: str, case: Case, where: Path) -> dict[str, float]:
         done = subprocess.run(line, env=environment, cwd=folder, capture_output=True, text=True, check=False)
         if done.returncode or not clock.exists():
             raise SystemExit(f"{library} failed: {done.stderr or 'it ended before its last step'}")
-        wall, cpu, start = json.loads(clock.read_text())
+        wall, cpu, start, updates = json.loads(clock.read_text())
     steps = case.last - case.first
-    return {"steps/s": steps / wall, "steps/cpu-s": steps / cpu, "start s": start, "MiB": float(done.stdout)}
+    figures = {"steps/s": steps / wall, "steps/cpu-s": steps / cpu, "updates/step": updates / steps, "start s": start}
+    return figures | {"MiB": float(done.stdout)}
 
 
 def timers(case: Case, libraries: Sequence[str], where: Path) -> dict[str, Callable[[], dict[str, float]]]:

@@ -13,8 +13,9 @@ HEAD = """\
 
 Written by `./scripts/bench/run table` from measured records; not edited by hand. Micro figures are microseconds of CPU
 time on one thread, end-to-end figures are environment steps per second of wall time beside other libraries on the same
-machine, all interleaved: median (lowest to highest) of the repeats. "start s" is what passes before the steps that
-count: imports, warm-up, first updates, compiling. `scripts/bench/README.md` says how to repeat them.
+machine, all interleaved: median (lowest to highest) of the repeats. "updates/step" is counted: how often a library's
+busiest optimiser moved its parameters in the steps that count. "start s" is what passes before these: imports, warm-up,
+first updates, compiling. `scripts/bench/README.md` says how to repeat them.
 """
 
 
@@ -61,10 +62,11 @@ def pieces(micro: list[dict[str, Any]]) -> str:
 def runs(whole: list[dict[str, Any]]) -> str:
     """One row for every case and library; those that nobody measured say so."""
     speeds = {(r["case"], r["library"]): r for r in whole if r["unit"] == "steps/s"}
-    beside = {(r["case"], r["library"], r["unit"]): f"{r['median']:,.0f}" for r in whole}
+    beside = {(r["case"], r["library"], r["unit"]): r["median"] for r in whole}
     rows = [(name, library) for name, case in CASES.items() for library in case.libraries]
-    page = "## Whole runs\n\n| case | library | steps/s | times as fast as | start s | MiB |\n"
-    page += "|---|---|---|---|---|---|\n"
+    columns = {"updates/step": ".3f", "start s": ".0f", "MiB": ".0f"}
+    page = f"## Whole runs\n\n| case | library | steps/s | times as fast as | {' | '.join(columns)} |\n"
+    page += "|---" * (4 + len(columns)) + "|\n"
     for case, library in [*rows, *(row for row in speeds if row not in rows)]:
         record = speeds.get((case, library))
         said = ""
@@ -74,8 +76,9 @@ def runs(whole: list[dict[str, Any]]) -> str:
             peers = [(one["library"], one) for one in beside_it if not one["library"].startswith("rlrun")]
             said = ", ".join(f"{name} {record['median'] / r['median']:.2f}" for name, r in peers)
         speed = figure(record) if record else "not measured"
-        start, peak = (beside.get((case, library, unit), "") for unit in ("start s", "MiB"))
-        page += f"| {case} | {library} | {speed} | {said} | {start} | {peak} |\n"
+        told = [(beside.get((case, library, unit)), how) for unit, how in columns.items()]
+        rest = " | ".join("" if value is None else f"{value:{how}}" for value, how in told)
+        page += f"| {case} | {library} | {speed} | {said} | {rest} |\n"
     return page
 
 

@@ -69,16 +69,17 @@ def test_the_table_takes_the_latest_steady_records() -> None:
     lines = [
         one(median=100.0), one(median=50.0, library="sb3"), one(median=200.0), one(median=999.0, noisy=True),
         one(kind="micro", case="act", unit="us", median=7.0), one(unit="MiB", median=512.0),
+        one(unit="updates/step", median=0.25),
         one(kind="micro", case="tick", unit="us", median=8.0),
         one(kind="micro", case="act", library="sb3", unit="us", median=28.0), one(library="sbx", began="earlier"),
     ]  # fmt: skip
     page = table.text(table.latest(map(json.dumps, lines)))
-    assert "| sac-X | rlrun | 200.0 (1.0 to 3.0) | sb3 4.00 |  | 512 |" in page
-    assert "| sac-X | sb3 | 50.0 (1.0 to 3.0) |  |  |  |" in page
+    assert "| sac-X | rlrun | 200.0 (1.0 to 3.0) | sb3 4.00 | 0.250 |  | 512 |" in page
+    assert "| sac-X | sb3 | 50.0 (1.0 to 3.0) |  |  |  |  |" in page
     assert "| act | 7.0 (1.0 to 3.0) | 28.0 (1.0 to 3.0) | 4.0 |" in page
     assert "| tick | 8.0 (1.0 to 3.0) |  |  |" in page
     assert "999" not in page
-    assert "| dqn-Pong | cleanrl | not measured |  |  |  |" in page, "what nobody measured is not passed over"
+    assert "| dqn-Pong | cleanrl | not measured |  |  |  |  |" in page, "what nobody measured is not passed over"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -106,23 +107,30 @@ def test_every_library_of_a_case_can_be_set_up_and_has_a_script() -> None:
 def test_the_clock_runs_from_one_step_to_another(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "import gymnasium, sys\n"
+        "import gymnasium, sys, torch\n"
+        "from rlrun.core.state import Optim\n"
+        "param, other = torch.nn.Parameter(torch.ones(1)), torch.nn.Parameter(torch.ones(1))\n"
+        "theirs, ours = torch.optim.Adam([param]), Optim([other], 1e-3)\n"
+        "param.grad = torch.ones(1)\n"
         "tried, env = gymnasium.make('CartPole-v1'), gymnasium.make('CartPole-v1')\n"
         "tried.reset()\n"
         "tried.step(0)\n"
         "for step in range(int(sys.argv[1])):\n"
         "    env.reset()\n"
         "    env.step(0)\n"
+        "    [optim() for optim in [theirs.step] * int(sys.argv[2]) + [lambda: ours.step(other.sum())]]\n"
         "    print(step, flush=True)\n"
     )
     file = tmp_path / "clock"
-    for steps, printed in (("5", 5), ("9", 6)):
-        words = [sys.executable, "-P", str(compare.CLOCK), str(file), "3", "6", str(program), steps]
+    for steps, printed, theirs in (("5", 5, "0"), ("9", 6, "0"), ("9", 6, "3")):
+        words = [sys.executable, "-P", str(compare.CLOCK), str(file), "3", "6", str(program), steps, theirs]
         done = subprocess.run(words, capture_output=True, text=True, check=True)
         assert len(done.stdout.splitlines()) == printed, "it is stopped where the seventh step would begin"
         assert file.exists() == (printed == 6)
-    wall, cpu, start = json.loads(file.read_text())
-    assert wall > 0 and cpu >= 0 and start > 0
+        if file.exists():
+            wall, cpu, start, updates = json.loads(file.read_text())
+            assert wall > 0 and cpu >= 0 and start > 0
+            assert updates == 3 * max(1, int(theirs)), "of the busiest optimiser, whoever made it"
 
 
 def test_a_drawn_case_is_told_by_its_seed() -> None:
