@@ -13,7 +13,9 @@ ROOT = Path(__file__).parents[2]
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("--results", type=Path, default=ROOT / "runs" / "bench.jsonl", help="records are added here")
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / "docs" / "benchmarks.jsonl", help="records are added here"
+    )
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cache", type=Path, default=compare.cache(), help="where the peers live; RLRUN_BENCH_CACHE")
     commands = parser.add_subparsers(dest="command", required=True)

@@ -66,7 +66,9 @@ CASES = {  # the most important first
     "ppo-HalfCheetah": ppo("HalfCheetah-v5", 4096, 16384, 256, 64, 10, True, (*OWN, "sb3", "sbx", *TORCH)),
     "ppo-HalfCheetah-16k": ppo("HalfCheetah-v5", 16384, 49152, 2048, 512, 10, True, (*OWN, "sb3", "sbx")),
     "ppo-CartPole": ppo("CartPole-v1", 1024, 24576, 32, 256, 20, False, (*OWN, "sb3", "sbx", "cleanrl")),
-    "dqn-Pong": dqn("ALE/Pong-v5", 1200, 2200, [512], 10_000, 4, (*OWN, "rlrun@2", "sb3@2", "sb3", "sbx", "cleanrl")),
+    "dqn-Pong": dqn(
+        "ALE/Pong-v5", 1200, 2200, [512], 10_000, 4, (*OWN, "rlrun-bf16", "rlrun@2", "sb3@2", "sb3", "sbx", "cleanrl")
+    ),
     "dqn-CartPole": dqn("CartPole-v1", 3000, 12000, [64, 64], 100_000, 0, (*OWN, "sb3", "sbx", "cleanrl")),
 }
 
