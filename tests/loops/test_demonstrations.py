@@ -44,7 +44,7 @@ def test_what_is_saved_is_read_back_bit_for_bit(words: list[str], build: Build, 
     demos = [*loop.buffer.value_demos, *loop.buffer.reward_demos]
     assert demos
     write(tmp_path / "made-v0", demos, loop.env)
-    again = read(tmp_path / "made-v0", loop.env)
+    again = read("data", tmp_path / "made-v0", loop.env)
     for one, other in zip(demos, again, strict=True):
         assert equal(one["obs"], other["obs"]) and equal(one["reward"], other["reward"])
         executed = one["action"].clamp(-1, 1) if one["action"].is_floating_point() else one["action"]
@@ -57,9 +57,9 @@ def test_demonstrations_of_another_environment_are_refused(build: Build, tmp_pat
     write(tmp_path / "made-v0", [dive(loop)], loop.env)
     other: Any = build(toy("ppo_demos", **{"env.wrappers": {"frame_stack": {"stack": 2}}}), begin=False)
     with pytest.raises(ConfigError, match="which is not this environment"):
-        read(tmp_path / "made-v0", other.env)
+        read("data", tmp_path / "made-v0", other.env)
     with pytest.raises(ConfigError, match="holds no data set"):
-        read(tmp_path, loop.env)
+        read("data", tmp_path, loop.env)
 
 
 def test_given_demonstrations_are_replayed_and_counted_apart(build: Build, tmp_path: Path) -> None:
@@ -144,4 +144,4 @@ def test_the_best_are_saved_and_what_others_put_there_joins_once(build: Build, t
     train(loop, 4)
     given = [demo for demo in loop.buffer.reward_demos if equal(demo["action"], dive(first)["action"])]
     assert len(given) >= 1 and loop.read == ["broken-v0", "more-v0"]
-    assert read(tmp_path / "best-v0", loop.env)[0]["worth"] == pytest.approx(0.99)
+    assert read("data", tmp_path / "best-v0", loop.env)[0]["worth"] == pytest.approx(0.99)

@@ -146,7 +146,7 @@ def test_every_recorded_transition_is_there_once_whatever_the_number_of_environm
     loop: Any = build(toy("iql", **{"env.num_envs": num_envs, "algo.buffer.capacity": 40}))
     rows = loop.buffer.all()
     assert rows["weight"].sum() == 8
-    recorded = [demo["reward"] for demo in read(Path(loop.cfg.data), loop.env)]
+    recorded = [demo["reward"] for demo in read("data", Path(loop.cfg.data), loop.env)]
     kept = rows["reward"][rows["weight"] > 0].sort().values
     torch.testing.assert_close(kept, torch.cat(recorded)[:8].sort().values)
 
@@ -170,7 +170,7 @@ def test_a_reset_starts_over_with_the_same_data(build: Build) -> None:
     ("algo", "changes", "line"),
     [
         ("sac", {"data": ""}, "algo.loop.data: missing"),
-        ("sac", {"data": "nowhere"}, "nowhere: holds no data set"),
+        ("sac", {"data": "nowhere"}, "algo.loop.data=nowhere: holds no data set"),
         ("muzero", {"data": "any"}, "algo.loop=hybrid is not supported by algo=muzero, which learns from what it"),
         ("ppo", {"data": "any"}, "algo.loop=hybrid is not supported by algo=ppo, which has no replay"),
     ],

@@ -23,14 +23,16 @@ def holds_demonstrations(folder: Path) -> bool:
     return not folder.name.startswith(".") and (folder / ABOUT).is_file()
 
 
-def read(folder: Path, env: VectorEnv) -> list[Demo]:
-    """All episodes of a data set, in the units of `env`. Raises ConfigError where it was recorded in another."""
+def read(key: str, folder: Path, env: VectorEnv) -> list[Demo]:
+    """All episodes of a data set, in the units of `env`. Raises ConfigError, about the key that named it, where it was
+    recorded in another."""
+    named = f"{key}={folder}"
     if not holds_demonstrations(folder):
-        raise ConfigError(f"{folder}: holds no data set of demonstrations")
+        raise ConfigError(f"{named}: holds no data set of episodes, as rlrun eval RUN record=demos-v0 writes it")
     require_minari(folder)
     recorded = json.loads((folder / ABOUT).read_text()).get("rlrun_env")  # data sets from elsewhere do not say
     if recorded not in (None, env.origin):
-        raise ConfigError(f"{folder}: was recorded in {recorded}, which is not this environment, {env.origin}")
+        raise ConfigError(f"{named}: was recorded in {recorded}, which is not this environment, {env.origin}")
     from minari import MinariDataset
 
     found = []
@@ -44,9 +46,9 @@ def read(folder: Path, env: VectorEnv) -> list[Demo]:
             worth = {"terminated": bool(episode.terminations[-1]), "worth": float(reward.sum())}
             found.append({"obs": obs, "action": action, "reward": reward, **worth})
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{folder}: does not fit this environment ({error})") from None
+        raise ConfigError(f"{named}: does not fit this environment ({error})") from None
     except OSError as error:
-        raise ConfigError(f"{folder}: cannot be read ({' '.join(str(error).split())})") from None
+        raise ConfigError(f"{named}: cannot be read ({' '.join(str(error).split())})") from None
     return found
 
 

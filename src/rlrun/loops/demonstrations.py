@@ -32,8 +32,8 @@ class Demonstrations(OnPolicy):
     def begin(self) -> None:
         super().begin()
         cfg = self.buffer.cfg
-        given, own = (read(Path(path), self.env) if path else [] for path in (cfg.given, cfg.own))
-        self.buffer.begin(given, own)
+        places = {"algo.buffer.given": cfg.given, "algo.buffer.own": cfg.own}
+        self.buffer.begin(*(read(key, Path(place), self.env) if place else [] for key, place in places.items()))
 
     def learn(self, rollout: Batch, ctx: Context) -> Metrics:
         shown = self.draw(rollout)
@@ -92,7 +92,7 @@ class Demonstrations(OnPolicy):
         for place in (place for place in places if holds_demonstrations(place) and place.name not in self.read):
             self.read.append(place.name)
             try:
-                for found in read(place, self.env):
+                for found in read("algo.buffer.supplementary", place, self.env):
                     self.buffer.add_success(found | {"kind": "own"})
             except ConfigError as error:  # what somebody else has put there ends no run
                 logging.getLogger(__name__).warning("left out: %s", error)
