@@ -121,7 +121,7 @@ def test_what_no_weights_can_come_from_is_refused_in_one_line(build: Build, tmp_
         with pytest.raises(ConfigError, match=rf"^init_from=\S*{path}: {says}"):
             warm_start(tmp_path / path, fresh)
     path = saved(train(build(toy("sac")), 1), tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"does not fit this config: it lacks"):
+    with pytest.raises(ConfigError, match=r"^init_from=\S+: does not fit this config: it lacks agent\.actor\."):
         warm_start(path, fresh, ["actor:critics"])
     assert equal(before, weights(fresh)), "nothing is drawn in place of what is missing"
 
@@ -129,8 +129,11 @@ def test_what_no_weights_can_come_from_is_refused_in_one_line(build: Build, tmp_
 def test_a_snapshot_that_does_not_fit_is_refused_with_its_reason(build: Build, tmp_path: Path) -> None:
     path = saved(train(build(toy("ppo")), 1), tmp_path / "run")
     other = build(toy("ppo", **{"network.hidden": [9]}))
-    with pytest.raises(ConfigError, match="the snapshot's agent does not fit this config: size mismatch"):
+    says = r"does not fit this config: agent\.\S+ is \[.*\b8\b.*\] there and \[.*\b9\b.*\] here \(\d+ more like it\)$"
+    with pytest.raises(ConfigError, match=rf"^the snapshot: {says}"):
         load_part(other.agent, Store(path).load().state, "agent")
+    with pytest.raises(ConfigError, match=rf"^init_from=\S+: {says}"):
+        warm_start(path, other)
 
 
 def test_values_out_of_range_are_told_all_at_once() -> None:

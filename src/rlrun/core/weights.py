@@ -25,15 +25,16 @@ def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
     there; an empty name is the whole agent. Without, all of it and the normalisers' statistics.
     """
     weights = {key: value for key, value in stored(path).items() if "_extra_state" not in key}
+    source = f"init_from={path}"
     fresh = tuple(f"{place}." for place, module in loop.named_modules() if getattr(module, "starts_fresh", False))
     for entry in modules:
         name, _, there = entry.partition(":")
-        place, source = place_of(name), place_of(there if ":" in entry else name)
-        renamed = {place + key.removeprefix(source): weights[key] for key in weights if key.startswith(f"{source}.")}
-        load_part(part_of(loop.agent, name), without(renamed, fresh), place, optional=fresh)
+        place, origin = place_of(name), place_of(there if ":" in entry else name)
+        renamed = {place + key.removeprefix(origin): weights[key] for key in weights if key.startswith(f"{origin}.")}
+        load_part(part_of(loop.agent, name), without(renamed, fresh), place, fresh, source)
     if not modules:
-        load_part(loop.agent, without(weights, fresh), "agent", optional=fresh)
-        load_part(loop.addons, without(weights, fresh), "addons", optional=fresh)
+        load_part(loop.agent, without(weights, fresh), "agent", fresh, source)
+        load_part(loop.addons, without(weights, fresh), "addons", fresh, source)
 
 
 def stored(path: Path) -> Mapping[str, Any]:
@@ -69,19 +70,35 @@ def without(state: dict[str, Any], places: tuple[str, ...]) -> dict[str, Any]:
 
 
 def load_part(
-    module: nn.Module, state: Mapping[str, Any], prefix: str, optional: tuple[str, ...] | None = None
+    module: nn.Module,
+    state: Mapping[str, Any],
+    prefix: str,
+    optional: tuple[str, ...] | None = None,
+    source: str = "the snapshot",
 ) -> None:
-    """The entries under `prefix` into a module. ConfigError where names or shapes do not fit; entries that begin with
-    one of `optional`, and where it is given also extra state, may be missing."""
+    """The entries under `prefix` into a module. ConfigError, which tells the source, where names or shapes do not fit;
+    entries that begin with one of `optional`, and where it is given also extra state, may be missing."""
     own = {key.removeprefix(f"{prefix}."): value for key, value in state.items() if key.startswith(f"{prefix}.")}
     try:
         missing, unknown = module.load_state_dict(own, strict=False)
     except Exception as error:  # a stranger's snapshot may hold anything
-        reason = line(error).removeprefix(f"Error(s) in loading state_dict for {type(module).__name__}: ")
-        raise ConfigError(f"the snapshot's {prefix} does not fit this config: {reason}") from None
+        raise ConfigError(
+            f"{source}: does not fit this config: {_misfit(module, own, prefix) or line(error)}"
+        ) from None
     if optional is not None:
         needed = (key for key in missing if not key.endswith("_extra_state"))
         missing = [key for key in needed if not f"{prefix}.{key}".startswith(optional)]
     if missing or unknown:
-        what = f"lacks {missing[0]}" if missing else f"has {unknown[0]}"
-        raise ConfigError(f"the snapshot's {prefix} does not fit this config: it {what}")
+        what = f"lacks {prefix}.{missing[0]}" if missing else f"has {prefix}.{unknown[0]}"
+        raise ConfigError(f"{source}: does not fit this config: it {what}")
+
+
+def _misfit(module: nn.Module, given: Mapping[str, Any], prefix: str) -> str | None:
+    """The first tensor of another shape, and how many there are."""
+    shapes = {name: list(tensor.shape) for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+    others = {name: list(getattr(given.get(name), "shape", shape)) for name, shape in shapes.items()}
+    wrong = [name for name, shape in shapes.items() if others[name] != shape]
+    if not wrong:
+        return None
+    more = f" ({len(wrong) - 1} more like it)" if len(wrong) > 1 else ""
+    return f"{prefix}.{wrong[0]} is {others[wrong[0]]} there and {shapes[wrong[0]]} here{more}"
