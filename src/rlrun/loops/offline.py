@@ -70,5 +70,5 @@ class Offline(OffPolicy):
         if not self.cfg.data:
             raise ConfigError("algo.loop.data: missing; a data set, as rlrun eval RUN record=demos-v0 writes it")
         places = [self.cfg.data] if isinstance(self.cfg.data, str) else self.cfg.data
-        sets = [read("algo.loop.data", Path(place), self.env) for place in places]
+        sets = (read("algo.loop.data", Path(place), self.env) for place in places)
         return [demo for demos in sets for demo in shortened(demos, self.cfg.data_steps)]
