@@ -54,12 +54,13 @@ def test_with_lag_updates_are_made_while_the_step_is_under_way_and_without_it(bu
     told(loop.env.pool, "step", lambda: loop.steps)
     told(loop.agent, "update", lambda: len(loop.buffer))
     for _ in range(4):  # of 2 steps each, of which the first 4 owe nothing
-        loop.tick()
+        metrics = loop.tick()
     assert events == [
         ("begin", 0), ("step", 0), ("begin", 2), ("step", 2), ("begin", 4), ("step", 4),
         ("begin", 6), ("update", 6), ("step", 6),
     ]  # fmt: skip
     assert loop.steps == len(loop.buffer) == 8
+    assert metrics["lag"] == 1, "the step just taken was chosen one update ago"
 
 
 @pytest.mark.parametrize("algo", ["sac", "prioritized_dqn"])

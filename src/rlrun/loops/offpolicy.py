@@ -54,6 +54,8 @@ class OffPolicy(Loop):
     def learn(self) -> Metrics:
         """All updates that are due; metrics of the last."""
         done = [self.update() for _ in range(self.updates_due())]
+        if done and self.cfg.lag:  # updates since the policy that chose what is under way
+            done[-1]["lag"] = torch.tensor(float(len(done)))
         return done[-1] if done else {}
 
     def act(self) -> tuple[Tensor, Batch]:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import torch
+
 from rlrun.buffers.rollout import Rollout
 from rlrun.config.schema import NonNegativeInt, PositiveInt, config
 from rlrun.core.loop import Loop
@@ -27,6 +29,8 @@ class OnPolicy(Loop):
         if len(self.waiting) <= self.cfg.lag:
             return {}
         metrics = self.learn(self.waiting.pop(0), ctx)
+        if self.cfg.lag:  # updates since the policy that collected this
+            metrics["lag"] = torch.tensor(float(min(self.updates, len(self.waiting))))
         self.updates += 1
         self.clock.lap("update")
         return metrics
