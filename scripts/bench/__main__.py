@@ -1,12 +1,13 @@
 """The command line of the benchmarks."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from bench import compare, table
 from bench.cases import CASES, drawn
 from rlrun.bench import pieces
-from rlrun.bench.measure import measure
+from rlrun.bench.measure import interleaved, measure
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,7 +17,7 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--results", type=Path, default=ROOT / "docs" / "benchmarks.jsonl", help="records are added here"
     )
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5, help="of pieces, and stretches of whole runs")
     parser.add_argument("--cache", type=Path, default=compare.cache(), help="where the peers live; RLRUN_BENCH_CACHE")
     commands = parser.add_subparsers(dest="command", required=True)
     peers = commands.add_parser("setup", help="install the peers")
@@ -35,14 +36,15 @@ def compared(given: argparse.Namespace, names: list[str], libraries: str = "", s
     for asked in names or CASES:
         name, case = drawn(seed) if asked == "drawn" else (asked, CASES[asked])
         print(name, flush=True)
-        works = compare.timers(case, libraries.split(",") if libraries else case.libraries, given.cache)
-        measure("end_to_end", works, name, given.repeats, given.results, warm_up=False)
+        beside = libraries.split(",") if libraries else case.libraries
+        measure("end_to_end", partial(compare.race, case, beside, given.cache, given.repeats), name, given.results)
 
 
 def pieces_measured(given: argparse.Namespace) -> None:
     for part in pieces.PARTS:
-        measure("micro", pieces.timers(part, [], 0.2), "", given.repeats, given.results)
-    measure("micro", compare.pieces(given.cache), "", given.repeats, given.results, library="sb3")
+        works = pieces.timers(part, [], 0.2)
+        measure("micro", partial(interleaved, works, given.repeats), "", given.results)
+    measure("micro", partial(interleaved, compare.pieces(given.cache), given.repeats), "", given.results, library="sb3")
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ class Case:
     algo: str
     env: str  # Gymnasium's id
     first: int  # steps until which start-up, warm-up and compiling are over
-    last: int  # steps until which is measured
+    steps: int  # that are measured each time: a whole number of rollouts
     rlrun: tuple[str, ...]
     # arguments of SB3's class, which every peer reads, beside num_envs, normalize (observations and rewards), frames
     # (Atari, so many stacked), hidden (units per layer, after the convolutions if there are frames), critics
@@ -29,11 +29,11 @@ def off_policy(
         "learning_rate": 3e-4, "buffer_size": 1_000_000, "learning_starts": 1000, "batch_size": batch, "tau": 0.005,
         "gamma": 0.99, "train_freq": 1, "gradient_steps": 1, "hidden": [width, width], "critics": critics,
     }  # fmt: skip
-    return Case(algo, env, 1100, 1900, words, peer, libraries)
+    return Case(algo, env, 1100, 200, words, peer, libraries)
 
 
 def ppo(
-    env: str, first: int, last: int, rollout: int, minibatch: int, epochs: int, normalize: bool,
+    env: str, first: int, steps: int, rollout: int, minibatch: int, epochs: int, normalize: bool,
     libraries: tuple[str, ...],
 ) -> Case:  # fmt: skip
     words = ("env.num_envs=8", f"algo.loop.rollout_steps={rollout}", f"algo.epochs={epochs}")
@@ -43,11 +43,11 @@ def ppo(
         "gamma": 0.99, "gae_lambda": 0.95, "clip_range": 0.2, "max_grad_norm": 0.5, "vf_coef": 0.5,
         "hidden": [64, 64], "normalize": normalize,
     }  # fmt: skip
-    return Case("ppo", env, first, last, words, peer, libraries)
+    return Case("ppo", env, first, steps, words, peer, libraries)
 
 
 def dqn(
-    env: str, first: int, last: int, hidden: list[int], capacity: int, frames: int, libraries: tuple[str, ...]
+    env: str, first: int, steps: int, hidden: list[int], capacity: int, frames: int, libraries: tuple[str, ...]
 ) -> Case:
     words = (f"algo.buffer.capacity={capacity}", "algo.loop.batch_size=32", "algo.loop.updates_per_step=0.25")
     words += ("algo.target_unit=steps", "algo.loop.warmup_steps=1000", f"network.hidden={hidden}".replace(" ", ""))
@@ -56,20 +56,20 @@ def dqn(
         "learning_rate": 1e-4, "buffer_size": capacity, "learning_starts": 1000, "batch_size": 32, "train_freq": 4,
         "gradient_steps": 1, "gamma": 0.99, "target_update_interval": 2500, "hidden": hidden, "frames": frames,
     }  # fmt: skip
-    return Case("dqn", env, first, last, words, peer, libraries)
+    return Case("dqn", env, first, steps, words, peer, libraries)
 
 
 TORCH = ("cleanrl", "tianshou", "torchrl", "skrl")
 CASES = {  # the most important first
     "sac-HalfCheetah": off_policy("sac", "HalfCheetah-v5", (*OWN, "rlrun-bf16", *TWO, "sb3", "sbx", *TORCH)),
     "td3-HalfCheetah": off_policy("td3", "HalfCheetah-v5", (*OWN, *TWO, "sb3", "sbx", "cleanrl")),
-    "ppo-HalfCheetah": ppo("HalfCheetah-v5", 4096, 16384, 256, 64, 10, True, (*OWN, "sb3", "sbx", *TORCH)),
-    "ppo-HalfCheetah-16k": ppo("HalfCheetah-v5", 16384, 49152, 2048, 512, 10, True, (*OWN, "sb3", "sbx")),
-    "ppo-CartPole": ppo("CartPole-v1", 1024, 24576, 32, 256, 20, False, (*OWN, "sb3", "sbx", "cleanrl")),
+    "ppo-HalfCheetah": ppo("HalfCheetah-v5", 4096, 4096, 256, 64, 10, True, (*OWN, "sb3", "sbx", *TORCH)),
+    "ppo-HalfCheetah-16k": ppo("HalfCheetah-v5", 16384, 16384, 2048, 512, 10, True, (*OWN, "sb3", "sbx")),
+    "ppo-CartPole": ppo("CartPole-v1", 1024, 5120, 32, 256, 20, False, (*OWN, "sb3", "sbx", "cleanrl")),
     "dqn-Pong": dqn(
-        "ALE/Pong-v5", 1200, 2200, [512], 10_000, 4, (*OWN, "rlrun-bf16", "rlrun@2", "sb3@2", "sb3", "sbx", "cleanrl")
+        "ALE/Pong-v5", 1200, 200, [512], 10_000, 4, (*OWN, "rlrun-bf16", "rlrun@2", "sb3@2", "sb3", "sbx", "cleanrl")
     ),
-    "dqn-CartPole": dqn("CartPole-v1", 3000, 12000, [64, 64], 100_000, 0, (*OWN, "sb3", "sbx", "cleanrl")),
+    "dqn-CartPole": dqn("CartPole-v1", 3000, 2000, [64, 64], 100_000, 0, (*OWN, "sb3", "sbx", "cleanrl")),
 }
 
 

@@ -1,17 +1,19 @@
 """Runs a program in this process and tells what it took from one environment step to another:
 
-    clocked.py FILE FIRST LAST script.py|-m module [argument ...]
+    clocked.py FILE FIRST STEPS TIMES script.py|-m module [argument ...]
 
 Every library makes its environments with gymnasium.make and steps them here, so that all have the same clock. Steps are
-those of one environment: of the first that takes so many, for some libraries try environments before they train. When
-step LAST is done, and what is learned from it, FILE gets wall and CPU seconds since step FIRST, those from the start
-until then, and the updates between, as JSON; the program is not let end.
+those of one environment: of the first that takes so many, for some libraries try environments before they train. At
+step FIRST it writes FILE.ready, with the seconds until then, and waits for SIGCONT. When so many STEPS are done so many
+TIMES, and what is learned from them, FILE gets the time on the machine's clock and the CPU seconds then, at the
+beginning and after each time, and the number of updates, as JSON; the program is not let end.
 """
 
 import gc
 import json
 import os
 import runpy
+import signal
 import sys
 import time
 from pathlib import Path
@@ -36,28 +38,39 @@ def updates() -> int:
     return max(counts)
 
 
-def watch(file: Path, first: int, last: int) -> None:
-    begun: list[float] = []
+def wait_for_turn(file: Path) -> None:
+    """Says that it is ready, and waits for SIGCONT."""
+    told: list[int] = []
+    signal.signal(signal.SIGCONT, lambda *_: told.append(1))
+    file.with_suffix(".ready").write_text(str(time.perf_counter() - BEGAN))
+    while not told:
+        time.sleep(1e-3)
+
+
+def watch(file: Path, first: int, steps: int, times: int) -> None:
+    marks: list[tuple[float, float]] = []
+    before = 0
     plain = OrderEnforcing.step
 
     def counted(self: OrderEnforcing, action: object) -> object:
+        nonlocal before
         self.taken += 1
-        if self.taken == first + 1 and not begun:
-            begun.append(updates())
-            begun.extend((time.perf_counter(), time.process_time()))
-        elif self.taken == last + 1:
-            updated, wall, cpu = begun
-            now, spent = time.perf_counter(), time.process_time()
-            file.write_text(json.dumps([now - wall, spent - cpu, wall - BEGAN, updates() - updated]))
-            os._exit(0)
+        if self.taken == first + 1 + len(marks) * steps:
+            if not marks:
+                before = updates()
+                wait_for_turn(file)
+            marks.append((time.perf_counter(), time.process_time()))
+            if len(marks) > times:
+                file.write_text(json.dumps([marks, updates() - before]))
+                os._exit(0)
         return plain(self, action)
 
     OrderEnforcing.taken, OrderEnforcing.step = 0, counted
 
 
 if __name__ == "__main__":
-    file, first, last, *program = sys.argv[1:]
-    watch(Path(file).absolute(), int(first), int(last))
+    file, first, steps, times, *program = sys.argv[1:]
+    watch(Path(file).absolute(), int(first), int(steps), int(times))
     if program[0] == "-m":
         sys.argv = program[1:]
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)

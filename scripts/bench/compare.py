@@ -1,14 +1,18 @@
 """Whole training runs, rlrun beside its peers, by one clock in the process of each (clocked.py).
 
-What counts is the time between two environment steps, so that imports, warm-up and compiling fall out. rlrun runs as
-`rlrun train` does, with metrics and guards on. `NAME@2` is a library on two threads.
+What counts is the time between two environment steps, so that imports, warm-up and compiling fall out. All take turns
+of a second. rlrun runs as `rlrun train` does, with metrics and guards on. `NAME@2` is a library on two threads.
 """
 
+import contextlib
+import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -26,6 +30,7 @@ PEERS: dict[str, tuple[str, ...]] = {  # what is installed for each
     "torchrl": (TORCH, MUJOCO, "torchrl==0.14.1", "tensordict==0.14.3"),
     "skrl": (TORCH, MUJOCO, "skrl==2.1.1"),
 }
+TURN = 1.0  # seconds
 CLOCK = Path(__file__).parent / "clocked.py"
 SCRIPTS = Path(__file__).parent / "peers"  # one for each, named like it; SBX has SB3's interface
 # A process counts the greatest memory of what it was forked from as its own: so a small one starts what is measured.
@@ -73,30 +78,98 @@ def command(library: str, case: Case, steps: int, where: Path, run: Path) -> lis
     return [python, str(script), name, str(steps), threads or "1", json.dumps(asdict(case))]
 
 
-def once(library: str, case: Case, where: Path) -> dict[str, float]:
-    """Steps per second of wall time and of CPU time, updates a step, seconds until these steps, greatest memory."""
-    # what is counted are steps of one environment, or an emulator's frames, four to a step
-    one = (4 if case.peer.get("frames") else 1) / int(str(case.peer.get("num_envs", 1)))
-    with tempfile.TemporaryDirectory() as folder:
-        python, *program = command(library, case, 2 * case.last, where, Path(folder) / "run")
-        clock, marks = Path(folder) / "clock", [str(round(one * steps)) for steps in (case.first, case.last)]
+class Run:
+    """One run of a library, which stands still but for its turns from where the steps that count begin."""
+
+    def __init__(self, library: str, case: Case, where: Path, times: int):
+        # what is counted are steps of one environment, or an emulator's frames, four to a step
+        one = (4 if case.peer.get("frames") else 1) / int(str(case.peer.get("num_envs", 1)))
+        self.library, self.steps, self.times = library, case.steps, times
+        self.folder = tempfile.TemporaryDirectory()
+        self.clock, folder = Path(self.folder.name) / "clock", self.folder.name
+        python, *program = command(library, case, 2 * (case.first + times * case.steps), where, Path(folder) / "run")
+        marks = [str(round(one * case.first)), str(round(one * case.steps)), str(times)]
         # -P: no script's own folder is imported from, where it may stand beside namesakes of libraries
-        clocked = [python, "-P", str(CLOCK), str(clock), *marks, *program]
+        clocked = [python, "-P", str(CLOCK), str(self.clock), *marks, *program]
         environment = os.environ | {"OMP_NUM_THREADS": library.partition("@")[2] or "1", "CUDA_VISIBLE_DEVICES": ""}
         environment["XDG_CONFIG_HOME"] = folder  # rlrun as it comes, without what `doctor --probe` found here
-        line = [sys.executable, "-c", LAUNCHER, *clocked]
-        done = subprocess.run(line, env=environment, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode or not clock.exists():
-            raise SystemExit(f"{library} failed: {done.stderr or 'it ended before its last step'}")
-        wall, cpu, start, updates = json.loads(clock.read_text())
-    steps = case.last - case.first
-    figures = {"steps/s": steps / wall, "steps/cpu-s": steps / cpu, "updates/step": updates / steps, "start s": start}
-    return figures | {"MiB": float(done.stdout)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", LAUNCHER, *clocked], env=environment, cwd=folder, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        self.turns: list[tuple[float, float]] = []
+
+    def wait(self) -> None:
+        """Until it stands where the steps that count begin."""
+        while not self.clock.with_suffix(".ready").exists():
+            self.check()
+            time.sleep(0.05)
+        self.signal(signal.SIGSTOP)
+
+    def turn(self, seconds: float) -> bool:
+        """Goes on for so long. Whether there is more to do."""
+        began = time.perf_counter()
+        self.signal(signal.SIGCONT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        self.turns.append((began, time.perf_counter()))
+        self.check()
+        going_on = self.process.returncode is None
+        if going_on:
+            self.signal(signal.SIGSTOP)
+        return going_on
+
+    def figures(self) -> list[dict[str, float]]:
+        """For every time: steps per second of wall time and of CPU time, and of the whole run updates a step, seconds
+        until the steps that count, and the greatest memory."""
+        assert self.process.stdout
+        marks, updates = json.loads(self.clock.read_text())
+        whole = {
+            "updates/step": updates / (self.times * self.steps),
+            "start s": float(self.clock.with_suffix(".ready").read_text()),
+            "MiB": float(self.process.stdout.read()),
+        }
+        return [
+            {"steps/s": self.steps / self.spent(begin, end), "steps/cpu-s": self.steps / (cpu - cpu_before)} | whole
+            for (begin, cpu_before), (end, cpu) in itertools.pairwise(marks)
+        ]
+
+    def spent(self, begin: float, end: float) -> float:
+        """Seconds of its turns between two times."""
+        return sum(max(0.0, min(end, until) - max(begin, since)) for since, until in self.turns)
+
+    def check(self) -> None:
+        """Ends everything where this run has failed."""
+        if self.process.poll() is not None and (self.process.returncode or not self.clock.exists()):
+            assert self.process.stderr
+            raise SystemExit(f"{self.library} failed: {self.process.stderr.read() or 'it ended before its last step'}")
+
+    def signal(self, number: int) -> None:
+        os.killpg(self.process.pid, number)
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.signal(signal.SIGKILL)
+        with self.process:  # closes its pipes
+            self.process.wait()
+        self.folder.cleanup()
 
 
-def timers(case: Case, libraries: Sequence[str], where: Path) -> dict[str, Callable[[], dict[str, float]]]:
-    """For every library, what runs it once."""
-    return {library: partial(once, library, case, where) for library in libraries}
+def race(case: Case, libraries: Sequence[str], where: Path, times: int) -> dict[str, list[dict[str, float]]]:
+    """The figures of every library. All are started, one after the other; then each goes on for a second while the rest
+    stand still, so that a slow minute of the machine hits all alike."""
+    runs: list[Run] = []
+    try:
+        for library in libraries:
+            runs.append(Run(library, case, where, times))
+            runs[-1].wait()
+        going_on = runs
+        while going_on:
+            going_on = [run for run in going_on if run.turn(TURN)]
+        return {run.library: run.figures() for run in runs}
+    finally:
+        for run in runs:
+            run.close()
 
 
 def pieces(where: Path) -> dict[str, Callable[[], dict[str, float]]]:

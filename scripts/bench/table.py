@@ -13,9 +13,9 @@ HEAD = """\
 
 Written by `./scripts/bench/run table` from measured records; not edited by hand. Micro figures are microseconds of CPU
 time on one thread, end-to-end figures are environment steps per second of wall time beside other libraries on the same
-machine, all interleaved: median (lowest to highest) of the repeats. "updates/step" is counted: how often a library's
-busiest optimiser moved its parameters in the steps that count. "start s" is what passes before these: imports, warm-up,
-first updates, compiling. `scripts/bench/README.md` says how to repeat them.
+machine, in turns of a second each: median (lowest to highest) of the repeats. "updates/step" is counted: how often a
+library's busiest optimiser moved its parameters in the steps that count. "start s" is what passes before these:
+imports, warm-up, first updates, compiling. `scripts/bench/README.md` says how to repeat them.
 """
 
 

@@ -1,8 +1,10 @@
 """The benchmarks themselves: statistics, records, what counts as noise, the table. Nothing here is timed."""
 
+import contextlib
+import itertools
 import json
-import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +43,6 @@ def test_repeats_are_interleaved_and_the_first_round_warms_up() -> None:
     works = {name: (lambda name=name: (order.append(name), float(len(order)))[1]) for name in "ab"}
     assert measure.interleaved(works, 2) == {"a": [3.0, 5.0], "b": [4.0, 6.0]}
     assert order == ["a", "b"] * 3
-    assert measure.interleaved(works, 1, warm_up=False) == {"a": [7.0], "b": [8.0]}
 
 
 def test_a_call_is_timed_by_the_given_clock() -> None:
@@ -53,16 +54,17 @@ def test_a_call_is_timed_by_the_given_clock() -> None:
 
 
 @pytest.mark.parametrize(
-    ("probes", "noisy"),
+    ("probes", "piece", "whole"),
     [
-        ([QUIET, QUIET], False),
-        ([QUIET, Probe(95.0, 10.0, 0.0)], False),
-        ([QUIET, Probe(80.0, 10.0, 0.0)], True),
-        ([Probe(100.0, 10.0, 999.0)] * 2, True),
+        ([QUIET, QUIET], False, False),
+        ([QUIET, Probe(95.0, 10.0, 0.0)], False, False),
+        ([QUIET, Probe(80.0, 10.0, 0.0)], True, False),  # whole runs take turns: all of them were as slow
+        ([Probe(100.0, 10.0, 999.0)] * 2, True, True),
     ],
 )
-def test_a_machine_that_does_not_hold_still_gives_no_result(probes: list[Probe], noisy: bool) -> None:
-    assert Probe.unsteady(probes) is noisy
+def test_a_machine_that_does_not_hold_still_gives_no_result(probes: list[Probe], piece: bool, whole: bool) -> None:
+    for kind, noisy in (("micro", piece), ("end_to_end", whole)):
+        assert measure.record(kind, "x", "rlrun", "us", [1.0], {}, probes, "now").noisy is noisy
 
 
 def test_the_table_takes_the_latest_steady_records() -> None:
@@ -88,7 +90,10 @@ def test_every_case_is_a_run_that_rlrun_accepts(name: str) -> None:
     words = compare.command("rlrun", case, 10, Path("peers"), Path("run"))[4:]
     config = run_config(jobs(words)[0].values)
     assert config.trainer.total_steps == 10
-    assert 0 < case.first < case.last
+    assert case.first > 0 and case.steps > 0
+    if case.algo == "ppo":
+        rollout = config.algo["loop"]["rollout_steps"] * config.env.num_envs
+        assert case.first % rollout == case.steps % rollout == 0, "every time has as many rollouts as updates"
     assert compare.command("sb3@2", case, 10, Path("peers"), Path("run"))[0] == "peers/sb3/bin/python"
     words = compare.command("rlrun-bf16@2", case, 10, Path("peers"), Path("run"))[4:]
     trainer = run_config(jobs(words)[0].values).trainer
@@ -104,33 +109,62 @@ def test_every_library_of_a_case_can_be_set_up_and_has_a_script() -> None:
             assert name in compare.OWN or Path(words[1]).is_file()
 
 
-def test_the_clock_runs_from_one_step_to_another(tmp_path: Path) -> None:
+PROGRAM = """
+import sys, time
+import gymnasium, torch
+from rlrun.core.state import Optim
+theirs = int(sys.argv[1])
+param, other = torch.nn.Parameter(torch.ones(1)), torch.nn.Parameter(torch.ones(1))
+adam, optim = torch.optim.Adam([param]), Optim([other], 1e-3)
+param.grad = torch.ones(1)
+tried, env = gymnasium.make("CartPole-v1"), gymnasium.make("CartPole-v1")
+tried.reset()
+tried.step(0)
+for step in range(12 if theirs >= 0 else 5):
+    env.reset()
+    env.step(0)
+    until = time.thread_time() + 0.1
+    while time.thread_time() < until:
+        pass
+    for _ in range(theirs):
+        adam.step()
+    optim.step(other.sum())
+"""
+
+
+def test_libraries_take_turns_between_their_marks_and_updates_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "program.py"
-    program.write_text(
-        "import gymnasium, sys, torch\n"
-        "from rlrun.core.state import Optim\n"
-        "param, other = torch.nn.Parameter(torch.ones(1)), torch.nn.Parameter(torch.ones(1))\n"
-        "theirs, ours = torch.optim.Adam([param]), Optim([other], 1e-3)\n"
-        "param.grad = torch.ones(1)\n"
-        "tried, env = gymnasium.make('CartPole-v1'), gymnasium.make('CartPole-v1')\n"
-        "tried.reset()\n"
-        "tried.step(0)\n"
-        "for step in range(int(sys.argv[1])):\n"
-        "    env.reset()\n"
-        "    env.step(0)\n"
-        "    [optim() for optim in [theirs.step] * int(sys.argv[2]) + [lambda: ours.step(other.sum())]]\n"
-        "    print(step, flush=True)\n"
-    )
-    file = tmp_path / "clock"
-    for steps, printed, theirs in (("5", 5, "0"), ("9", 6, "0"), ("9", 6, "3")):
-        words = [sys.executable, "-P", str(compare.CLOCK), str(file), "3", "6", str(program), steps, theirs]
-        done = subprocess.run(words, capture_output=True, text=True, check=True)
-        assert len(done.stdout.splitlines()) == printed, "it is stopped where the seventh step would begin"
-        assert file.exists() == (printed == 6)
-        if file.exists():
-            wall, cpu, start, updates = json.loads(file.read_text())
-            assert wall > 0 and cpu >= 0 and start > 0
-            assert updates == 3 * max(1, int(theirs)), "of the busiest optimiser, whoever made it"
+    program.write_text(PROGRAM)
+    monkeypatch.setattr(compare, "command", lambda name, *_: [sys.executable, str(program), name])
+    monkeypatch.setattr(compare, "TURN", 0.05)
+    turns: dict[str, list[tuple[float, float]]] = {}
+    figures_of = compare.Run.figures
+
+    def figures(run: compare.Run) -> dict[str, float]:
+        turns[run.library] = run.turns
+        return figures_of(run)
+
+    monkeypatch.setattr(compare.Run, "figures", figures)
+    case = replace(CASES["dqn-CartPole"], first=3, steps=2)
+    found = compare.race(case, ["0", "3"], tmp_path, times=3)
+    assert list(found) == list(turns) == ["0", "3"] and min(map(len, turns.values())) > 2
+    taken = sorted(itertools.chain(*turns.values()))
+    assert all(before[1] <= after[0] for before, after in itertools.pairwise(taken)), "never two at a time"
+    assert all(one < other for one, other in zip(turns["0"], turns["3"], strict=False)), "in turn"
+    for name, times in found.items():
+        assert len(times) == 3 and all(0 < one["steps/s"] <= 10 for one in times), (
+            "a step has work for a tenth of a second"
+        )
+        assert all(one["start s"] > 0 and one["MiB"] > 50 and one["steps/cpu-s"] > 0 for one in times)
+        assert [one["updates/step"] for one in times] == [max(1, int(name))] * 3, "of the busiest optimiser"
+    for name, why in (("-1", "it ended before its last step"), ("x", r"[\s\S]*ValueError")):
+        with pytest.raises(SystemExit, match=f"^{name} failed: {why}"):
+            compare.race(case, ["0", name], tmp_path, times=3)
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has just ended
+            assert str(program) not in process.read_text(), "who waits for a turn is ended too"
 
 
 def test_a_drawn_case_is_told_by_its_seed() -> None:

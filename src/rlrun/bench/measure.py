@@ -57,7 +57,9 @@ def record(
 ) -> Record:
     return Record(
         kind=kind, case=case, library=library, unit=unit, **summary(values), versions=versions,  # type: ignore[arg-type]
-        probe=probes[-1].as_json(), noisy=Probe.unsteady(probes), began=began,
+        probe=probes[-1].as_json(), began=began,
+        # whole runs take turns: with the machine they become slower all alike
+        noisy=Probe.crowded(probes) if kind == "end_to_end" else Probe.unsteady(probes),
     )  # fmt: skip
 
 
@@ -72,27 +74,22 @@ def microseconds(work: Callable[[], object], seconds: float, clock: Callable[[],
     return (clock() - began) / count * 1e6
 
 
-def interleaved(works: Mapping[str, Callable[[], T]], repeats: int, warm_up: bool = True) -> dict[str, list[T]]:
-    """Each measured in turn, again and again, so that a slow minute hits all of them. `warm_up`: after a round that
-    counts nothing."""
-    values: dict[str, list[T]] = {name: [] for name in works}
-    for round in range(repeats + warm_up):
-        for name, work in works.items():
-            value = work()
-            if round >= warm_up:
-                values[name].append(value)
-    return values
+def interleaved(works: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
+    """Each measured in turn, again and again, so that a slow minute hits all of them; after a round that counts
+    nothing."""
+    rounds = [{name: work() for name, work in works.items()} for _ in range(1 + repeats)]
+    return {name: [values[name] for values in rounds[1:]] for name in works}
 
 
 def measure(
-    kind: str, works: Mapping[str, Callable[[], Figures]], case: str, repeats: int, results: Path | None,
-    library: str = "rlrun", warm_up: bool = True,
+    kind: str, figures: Callable[[], Mapping[str, list[Figures]]], case: str, results: Path | None,
+    library: str = "rlrun",
 ) -> None:  # fmt: skip
-    """Measure, print and keep. `case`: of whole runs, whose works are libraries; pieces are cases themselves, of one
+    """Measure, print and keep. `case`: of whole runs, whose figures are by library; pieces are cases themselves, of one
     library."""
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     probes = [Probe.take()]
-    found = interleaved(works, repeats, warm_up)
+    found = figures()
     probes.append(Probe.take())
     about = versions(), probes, began
     made = [

@@ -25,10 +25,15 @@ class Probe:
         return cls(2 * 512**3 / product / 1e9, 2 * 2**26 / copy / 1e9, os.getloadavg()[0])
 
     @staticmethod
+    def crowded(probes: list["Probe"]) -> bool:
+        """Whether something else ran on every core."""
+        return min(probe.load for probe in probes) > (os.cpu_count() or 1)
+
+    @staticmethod
     def unsteady(probes: list["Probe"]) -> bool:
-        """Whether the machine changed while something was measured, or something else ran on every core."""
+        """Whether that was so, or the machine became faster or slower while something was measured."""
         speeds = [probe.gemm_gflops for probe in probes]
-        return max(speeds) > (1 + DRIFT) * min(speeds) or min(probe.load for probe in probes) > (os.cpu_count() or 1)
+        return Probe.crowded(probes) or max(speeds) > (1 + DRIFT) * min(speeds)
 
     def as_json(self) -> dict[str, float]:
         return {name: round(value, 2) for name, value in asdict(self).items()}

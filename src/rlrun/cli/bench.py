@@ -1,6 +1,7 @@
 """`rlrun bench`: how fast the pieces of rlrun are on this machine."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from rlrun.cli import settings
@@ -16,7 +17,7 @@ RULES = {
 
 def bench(words: Sequence[str]) -> int:
     from rlrun.bench import pieces
-    from rlrun.bench.measure import measure
+    from rlrun.bench.measure import interleaved, measure
 
     if "--help" in words or "-h" in words:
         print(HELP.format(parts=", ".join(pieces.PARTS)))
@@ -32,7 +33,7 @@ def bench(words: Sequence[str]) -> int:
     results = Path(given["results"]) if "results" in given else None
     for each in [part] if part else pieces.PARTS:
         works = pieces.timers(each, names, given.get("seconds", 0.2))
-        measure("micro", works, "", repeats=given.get("repeats", 5), results=results)
+        measure("micro", partial(interleaved, works, given.get("repeats", 5)), "", results)
     return 0
 
 
