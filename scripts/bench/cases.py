@@ -12,7 +12,7 @@ class Case:
     algo: str
     env: str  # Gymnasium's id
     first: int  # steps until which start-up, warm-up and compiling are over
-    steps: int  # that are measured each time: a whole number of rollouts
+    steps: int  # that are measured each time: a whole number of rollouts, and several turns
     rlrun: tuple[str, ...]
     # arguments of SB3's class, which every peer reads, beside num_envs, normalize (observations and rewards), frames
     # (Atari, so many stacked), hidden (units per layer, after the convolutions if there are frames), critics
@@ -63,13 +63,13 @@ TORCH = ("cleanrl", "tianshou", "torchrl", "skrl")
 CASES = {  # the most important first
     "sac-HalfCheetah": off_policy("sac", "HalfCheetah-v5", (*OWN, "rlrun-bf16", *TWO, "sb3", "sbx", *TORCH)),
     "td3-HalfCheetah": off_policy("td3", "HalfCheetah-v5", (*OWN, *TWO, "sb3", "sbx", "cleanrl")),
-    "ppo-HalfCheetah": ppo("HalfCheetah-v5", 4096, 4096, 256, 64, 10, True, (*OWN, "sb3", "sbx", *TORCH)),
+    "ppo-HalfCheetah": ppo("HalfCheetah-v5", 4096, 12288, 256, 64, 10, True, (*OWN, "sb3", "sbx", *TORCH)),
     "ppo-HalfCheetah-16k": ppo("HalfCheetah-v5", 16384, 16384, 2048, 512, 10, True, (*OWN, "sb3", "sbx")),
-    "ppo-CartPole": ppo("CartPole-v1", 1024, 5120, 32, 256, 20, False, (*OWN, "sb3", "sbx", "cleanrl")),
+    "ppo-CartPole": ppo("CartPole-v1", 1024, 15360, 32, 256, 20, False, (*OWN, "sb3", "sbx", "cleanrl")),
     "dqn-Pong": dqn(
         "ALE/Pong-v5", 1200, 200, [512], 10_000, 4, (*OWN, "rlrun-bf16", "rlrun@2", "sb3@2", "sb3", "sbx", "cleanrl")
     ),
-    "dqn-CartPole": dqn("CartPole-v1", 3000, 2000, [64, 64], 100_000, 0, (*OWN, "sb3", "sbx", "cleanrl")),
+    "dqn-CartPole": dqn("CartPole-v1", 3000, 4000, [64, 64], 100_000, 0, (*OWN, "sb3", "sbx", "cleanrl")),
 }
 
 
