@@ -52,11 +52,9 @@ class OffPolicy(Loop):
         return metrics if self.cfg.lag else self.learn()
 
     def learn(self) -> Metrics:
-        """All updates that are due; metrics of the last."""
-        done = [self.update() for _ in range(self.updates_due())]
-        if done and self.cfg.lag:  # updates since the policy that chose what is under way
-            done[-1]["lag"] = torch.tensor(float(len(done)))
-        return done[-1] if done else {}
+        """All updates that are due; metrics of the last, and how many came after the action that is under way."""
+        done = [self.update() for _ in range(self.updates_due())] or [{}]
+        return done[-1] | ({"lag": torch.tensor(float(len(done)))} if self.cfg.lag and done[-1] else {})
 
     def act(self) -> tuple[Tensor, Batch]:
         """What the agent does to explore, or what the warm-up does in its stead."""
