@@ -2,19 +2,19 @@
 
 
 class RlrunError(Exception):
-    """Shown to the user without a traceback; the process leaves with `exit_code`."""
+    """Shown to the user without a traceback; the process leaves with `exit_code`. One line for each fault."""
 
     exit_code = 1
+
+    def __init__(self, *faults: str):
+        self.faults = tuple(printable(fault) for fault in faults)
+        super().__init__("\n".join(self.faults))
 
 
 class ConfigError(RlrunError):
     """Bad input: found before anything is written. Holds all faults at once, one line each."""
 
     exit_code = 2
-
-    def __init__(self, *faults: str):
-        super().__init__("\n".join(faults))
-        self.faults = faults
 
 
 class RunError(RlrunError):
@@ -25,3 +25,13 @@ class SnapshotError(RlrunError):
     """A snapshot that cannot be used; the message names the bad part."""
 
     exit_code = 3
+
+
+def printable(text: object) -> str:
+    """`text` as one line that a terminal only shows: line ends and control codes become escapes like \\x1b."""
+    letters = (letter if letter.isprintable() else _escaped(letter) for letter in str(text))
+    return "".join(letters)
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()

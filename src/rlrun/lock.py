@@ -5,8 +5,10 @@ import fcntl
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from rlrun import files
 from rlrun.errors import ConfigError
 
 LOCK = ".lock"
@@ -18,7 +20,7 @@ _locks: set[int] = set()
 def take(path: Path) -> int:
     """Hold RUN/.lock with flock, which the kernel frees however the process ends. Its text says who holds it."""
     try:
-        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        descriptor = files.open_file(path / LOCK, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
     try:
@@ -41,6 +43,31 @@ def take(path: Path) -> int:
     return descriptor
 
 
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Wait until no other process is in here with this path; the file is gone afterwards. Raises ConfigError."""
+    while True:
+        try:
+            descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
+        if _is_at(descriptor, path):  # else the one before us has just taken it away
+            break
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    return False
+
+
 def release(descriptor: int) -> None:
     """Give it back; twice is once."""
     if descriptor in _locks:
@@ -51,8 +78,8 @@ def release(descriptor: int) -> None:
 def holder(path: Path) -> str | None:
     """Who holds a run's lock, as text; None where nobody does. Takes nothing away from a process that wants it."""
     try:
-        descriptor = os.open(path / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+        descriptor = files.open_file(path / LOCK)
+    except (OSError, ConfigError):
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

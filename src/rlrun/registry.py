@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
+from rlrun import user_code
 from rlrun.config.schema import parse
 from rlrun.errors import ConfigError
 
@@ -47,7 +48,7 @@ def load(plugins: Iterable[str] = ()) -> None:
             entry.load()
     for plugin in plugins:
         try:
-            importlib.import_module(plugin)
+            user_code.load(plugin)
         except ModuleNotFoundError as error:
             raise ConfigError(f"plugins: cannot import {plugin!r} ({error})") from error
 

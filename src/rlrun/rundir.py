@@ -5,17 +5,19 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlrun import lock
-from rlrun.config.stored import read_config, to_yaml
+from rlrun import files, lock
+from rlrun.config.stored import CONFIG, OVERRIDES, config_text, parse_json, read_config, read_words, to_yaml
 from rlrun.errors import ConfigError
 from rlrun.lock import LOCK
-from rlrun.snapshot.atomic import TEMPORARY, replace_text
+from rlrun.snapshot.atomic import TEMPORARY, replace_text, sweep
 
 RUNS = Path("runs")
-CONFIG, OVERRIDES = "config.yaml", "overrides.yaml"
+STARTING = ".starting"  # held by the process that looks for a run, or makes it
+METRICS, META = "metrics.jsonl", "meta.json"
 
 
 class RunDir:
@@ -78,11 +80,11 @@ class RunDir:
     def open(cls, path: str | Path) -> "RunDir":
         """An existing run."""
         path = Path(path)
-        if not (path / CONFIG).is_file():
+        if not (path / CONFIG).exists():
             raise ConfigError(f"{path}: not a run (it has no {CONFIG})")
+        files.check_folder(path)
         run = cls(path)
-        for leftover in path.glob(f"{TEMPORARY}*"):
-            leftover.unlink()
+        sweep(path)
         return run
 
     @property
@@ -92,17 +94,14 @@ class RunDir:
     def write_start(self, config: dict[str, Any], overrides: list[str]) -> None:
         """config.yaml as resolved, overrides.yaml as typed. From then on the directory holds a run."""
         replace_text(self.path / OVERRIDES, to_yaml(overrides))
-        replace_text(self.path / CONFIG, to_yaml(config))
+        replace_text(self.path / CONFIG, config_text(config))
 
     def change(self, config: dict[str, Any], words: list[str]) -> None:
         """Record what a resume changed."""
-        import yaml
-
-        typed = yaml.safe_load((self.path / OVERRIDES).read_text(encoding="utf-8"))
-        self.write_start(config, [*(typed or []), *words])
+        self.write_start(config, [*read_words(self.path / OVERRIDES), *words])
 
     def config(self) -> dict[str, Any]:
-        """config.yaml, read as the data of a stranger."""
+        """config.yaml, read as untrusted data."""
         return read_config(self.path / CONFIG)
 
     def write_json(self, name: str, values: dict[str, Any]) -> None:
@@ -111,21 +110,29 @@ class RunDir:
 
     def read_json(self, name: str) -> dict[str, Any]:
         """What `write_json` wrote; {} where there is none. ConfigError where it is not JSON."""
-        path = self.path / name
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, RecursionError) as error:
-            raise ConfigError(f"{path}: cannot be read ({error})") from None
-        if not isinstance(values, dict):
-            raise ConfigError(f"{path}: not a JSON object")
-        return values
+        return _read_json(self.path / name)
+
+    def meta(self) -> dict[str, Any]:
+        """meta.json. Raises ConfigError where its parts are not what `core/exactness.py` writes."""
+        return self.meta_of(self.path)
+
+    @staticmethod
+    def meta_of(path: Path) -> dict[str, Any]:
+        """The same of a run that is only read."""
+        found = _read_json(path / META)
+        if not isinstance(found.get("versions", {}), dict):
+            raise ConfigError(f"{path / META}: versions: must be a section")
+        resumed = found.get("resumed", [])
+        if not isinstance(resumed, list) or not all(isinstance(one, dict) for one in resumed):
+            raise ConfigError(f"{path / META}: resumed: must be a list of sections")
+        return found
 
     def error_log(self, text: str) -> None:
-        """Append to error.log."""
-        with open(self.path / "error.log", "a", encoding="utf-8") as file:
-            file.write(text.rstrip("\n") + "\n")
+        """Append to error.log; nothing where the disk has no room for it, since the error itself is still shown."""
+        with contextlib.suppress(OSError):
+            descriptor = files.open_to_append(self.path / "error.log")
+            with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text.rstrip("\n") + "\n")
 
     def discard(self) -> None:
         """Take away a run that never trained: its folder and those it leaves empty, or in a folder that the user had
@@ -146,13 +153,39 @@ class RunDir:
         lock.release(self._lock)
 
 
+@contextlib.contextmanager
+def starting(config: dict[str, Any]) -> Iterator[None]:
+    """One process at a time looks whether this config has a run, and makes it where there is none."""
+    folder = _home(config)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder}: {error.strerror}") from None
+    with lock.alone(folder / STARTING):
+        yield
+
+
 def runs_of(config: dict[str, Any]) -> list[Path]:
     """Runs that stand where this config's would: in its run_dir, or under its name, latest first."""
     if config.get("run_dir") is not None:
         found = [Path(config["run_dir"])]
     else:
-        found = sorted((RUNS / _folder(config["name"])).glob("*"), reverse=True)
+        found = sorted(_home(config).glob("*"), reverse=True)
     return [path for path in found if (path / CONFIG).is_file()]
+
+
+def _home(config: dict[str, Any]) -> Path:
+    """The folder in which a run of this config would be made."""
+    return RUNS / _folder(config["name"]) if config.get("run_dir") is None else Path(config["run_dir"]).parent
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return parse_json(files.read(path, files.JSON_BYTES), path)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def _folder(name: str) -> str:

@@ -1,44 +1,185 @@
-"""Runs of an older time: their configs lack keys that have come since."""
+"""What may differ between a run's files and its snapshot: comments and the order of keys, and nothing else."""
 
-import copy
 import json
+import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from rlrun.cli import main
-from rlrun.config.jobs import jobs
-from rlrun.config.resumable import completed
+from rlrun.config.check import leaves
+from rlrun.config.stored import parse_config
+from rlrun.snapshot.store import Store
 
-WORDS = ["algo=dqn", "env=CartPole", "algo.epsilon=exponential", "algo.gamma=0.9"]
+WORDS = ["algo=ppo", "env=CartPole", "env.num_envs=1", "preset=none", "network.hidden=[8]", "trainer.log_every=10",
+         "algo.loop.rollout_steps=10", "trainer.eval_episodes=1", "logger.tensorboard=false",
+         "logger.console=false"]  # fmt: skip
 
-
-def test_keys_that_came_since_are_taken_from_todays_files() -> None:
-    (job,) = jobs(WORDS)
-    old = copy.deepcopy(job.values)
-    del old["algo"]["loop"]["warmup_policy"], old["env"]["on_failure"], old["algo"]["epsilon"]["steps"]
-    old["env"]["kwargs"] = {"own": 1}
-    filled = completed(old, WORDS)
-    assert filled["algo"]["loop"] == job.values["algo"]["loop"] and filled["env"]["on_failure"] == "raise"
-    assert filled["algo"]["gamma"] == 0.9 and filled["env"]["kwargs"] == {"own": 1}
-    assert filled["algo"]["epsilon"] == {key: old["algo"]["epsilon"][key] for key in ("name", "start", "end")}
+Out = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize("words", [[], ["algo=no_such"], ["algo=dqn", "plugins=[os]"], ["branched from elsewhere"]])
-def test_where_nothing_can_be_said_nothing_is_added(words: list[str]) -> None:
-    assert completed({"algo": {"name": "dqn"}}, words) == {"algo": {"name": "dqn"}}
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "run"
+    assert main(["train", *WORDS, "trainer.total_steps=40", f"run_dir={run}"]) == 0
+    return run
 
 
-def test_an_older_run_goes_on_and_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def write(finished: Path) -> Any:
+    """`write(name, text)` gives a file of the run another text until the test ends."""
+    before = {name: (finished / name).read_bytes() for name in ("config.yaml", "overrides.yaml", "metrics.jsonl")}
+
+    def one(name: str, text: str) -> None:
+        (finished / name).write_text(text)
+
+    yield one
+    for name, content in before.items():
+        (finished / name).write_bytes(content)
+
+
+def mutated(value: Any, draw: random.Random) -> Any:
+    """Another value of the same type, or another type now and then."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return draw.choice([value + 1, value * 2 + 1, float(value), value ^ 4])
+    if isinstance(value, float):
+        return draw.choice([value * 2 + 1, value + 1e-9, -value - 1])
+    if isinstance(value, str):
+        return draw.choice([value + "x", value[1:] or "y", value.upper() + "z"])
+    if isinstance(value, list):
+        return [*value, 1]
+    return draw.choice([1, "x", True])
+
+
+def put(values: dict[str, Any], key: str, value: Any) -> None:
+    *sections, name = key.split(".")
+    for part in sections:
+        values = values[part]
+    values[name] = value
+
+
+def shuffled(values: Any, draw: random.Random) -> Any:
+    if not isinstance(values, dict):
+        return values
+    keys = draw.sample(list(values), len(values))
+    return {key: shuffled(values[key], draw) for key in keys}
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_resume_notices_every_changed_value_of_the_config(seed: int, finished: Path, write: Any, capsys: Out) -> None:
+    draw = random.Random(seed)
+    values = yaml.safe_load((finished / "config.yaml").read_text())
+    key, value = draw.choice([pair for pair in leaves(values) if pair[0] != "format"])
+    put(values, key, mutated(value, draw))
+    write("config.yaml", yaml.safe_dump(values, sort_keys=False))
+    assert main(["resume", str(finished)]) == 2
+    assert str(finished / "config.yaml") in (told := capsys.readouterr().err) or key in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_resume_notices_every_change_of_the_overrides(seed: int, finished: Path, write: Any, capsys: Out) -> None:
+    draw = random.Random(seed)
+    words = yaml.safe_load((finished / "overrides.yaml").read_text())
+    place = draw.randrange(len(words))
+    changes: list[Callable[[], object]] = [
+        lambda: words.pop(place),
+        lambda: words.insert(place, "algo.gamma=0.5"),
+        lambda: words.append("algo.gamma=0.5"),
+        lambda: words.__setitem__(place, words[place] + "0"),
+    ]
+    draw.choice(changes)()
+    write("overrides.yaml", yaml.safe_dump(words))
+    assert main(["resume", str(finished)]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_resume_ignores_comments_and_the_order_of_keys(seed: int, finished: Path, write: Any, capsys: Out) -> None:
+    draw = random.Random(seed)
+    values = shuffled(yaml.safe_load((finished / "config.yaml").read_text()), draw)
+    lines = yaml.safe_dump(values, sort_keys=False).splitlines()
+    lines = [line + " # a comment" * draw.randrange(2) for line in lines]
+    lines.insert(draw.randrange(len(lines)), "# another")
+    write("config.yaml", "\n".join(lines) + "\n")
+    write("overrides.yaml", "# mine\n" + (finished / "overrides.yaml").read_text())
+    assert main(["resume", str(finished)]) == 0
+    assert "is finished" in capsys.readouterr().out
+
+
+def test_resume_names_the_key_with_both_values(finished: Path, write: Any, capsys: Out) -> None:
+    text = (finished / "config.yaml").read_text()
+    write("config.yaml", text.replace("gamma: 0.99", "gamma: 0.5"))
+    assert main(["resume", str(finished), "total_steps=80"]) == 2
+    assert f"{finished / 'config.yaml'}: was edited: algo.gamma 0.99 -> 0.5" in capsys.readouterr().err
+    assert main(["eval", str(finished), "episodes=1"]) == 2
+    assert "algo.gamma 0.99 -> 0.5" in capsys.readouterr().err
+
+
+def test_resume_refuses_a_config_that_was_cut_off(finished: Path, write: Any, capsys: Out) -> None:
+    text = (finished / "config.yaml").read_text()
+    for place in range(0, len(text), 97):
+        write("config.yaml", text[:place])
+        assert main(["resume", str(finished), "total_steps=80"]) == 2
+        assert "Traceback" not in capsys.readouterr().err
+
+
+def test_resume_goes_on_after_changes_that_were_typed(tmp_path: Path, capsys: Out) -> None:
     run = tmp_path / "run"
-    small = ["preset=none", "network.hidden=[8]", "algo.loop.rollout_steps=10", "trainer.eval_episodes=1"]
-    words = ["algo=ppo", "env=CartPole", *small, "trainer.total_steps=80", "logger.tensorboard=false"]
-    assert main(["train", *words, f"run_dir={run}"]) == 0
-    config = yaml.safe_load((run / "config.yaml").read_text())
-    del config["algo"]["loop"]["lag"], config["algo"]["clip_range_end"], config["env"]["task_kwargs"]
-    (run / "config.yaml").write_text(yaml.safe_dump(config))
-    assert main(["resume", str(run), "total_steps=160"]) == 0
-    assert json.loads((run / "summary.json").read_text())["step"] == 160
-    assert main(["eval", str(run), "episodes=1"]) == 0
-    assert ", exact" in capsys.readouterr().out
+    assert main(["train", *WORDS, "trainer.total_steps=40", f"run_dir={run}"]) == 0
+    changes = ["total_steps=80", "logger.console=false", "trainer.threads=1", "trainer.snapshot_every=0"]
+    assert main(["resume", str(run), *changes]) == 0
+    assert main(["resume", str(run), "trainer.threads=null", "total_steps=120"]) == 0
+    assert json.loads((run / "summary.json").read_text())["step"] == 120
+    words = yaml.safe_load((run / "overrides.yaml").read_text())
+    assert words[-3:] == ["trainer.total_steps=80", "trainer.threads=null", "trainer.total_steps=120"]
+    header = Store(run).load().header
+    assert header["config"] == (run / "config.yaml").read_text()
+    branch = tmp_path / "branch"
+    assert main(["resume", str(run), "total_steps=160", f"into={branch}"]) == 0
+    assert main(["resume", str(branch), "total_steps=200"]) == 0
+    assert "not exact" not in capsys.readouterr().out
+
+
+def test_resume_goes_on_after_a_typed_change_although_no_snapshot_followed(tmp_path: Path) -> None:
+    """A run that was killed right after `rlrun resume RUN total_steps=80` had recorded the change."""
+    run = tmp_path / "run"
+    assert main(["train", *WORDS, "trainer.total_steps=40", f"run_dir={run}"]) == 0
+    values, _ = parse_config((run / "config.yaml").read_text(), run)
+    values["trainer"]["total_steps"] = 80
+    words = yaml.safe_load((run / "overrides.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump({"format": 2, **values}))
+    (run / "overrides.yaml").write_text(yaml.safe_dump([*words, "trainer.total_steps=80"]))
+    assert main(["resume", str(run)]) == 0
+    assert json.loads((run / "summary.json").read_text())["step"] == 80
+
+
+@pytest.mark.parametrize("damage", ["lost", "emptied", "deleted", "value", "letters", "order"])
+def test_resume_is_not_exact_where_rows_of_metrics_were_changed(damage: str, tmp_path: Path, capsys: Out) -> None:
+    run = tmp_path / "run"
+    assert main(["train", *WORDS[:-1], "trainer.total_steps=40", f"run_dir={run}"]) == 0
+    rows = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    assert len(rows) == 4
+    texts = {
+        "lost": "".join(rows[:1] + rows[2:]),
+        "emptied": "",
+        "value": "".join(rows).replace('"train/episodes": ', '"train/episodes": 1', 1),
+        "letters": "".join(rows).replace('"train/episodes": ', '"train/episodes": "x", "y": ', 1),
+        "order": "".join([rows[1], rows[0], *rows[2:]]),
+    }
+    (run / "metrics.jsonl").unlink()
+    if damage != "deleted":
+        (run / "metrics.jsonl").write_text(texts[damage])
+    assert main(["resume", str(run), "total_steps=80"]) == 0
+    told = capsys.readouterr().out
+    assert "not exact, because metrics.jsonl" in told
+    kept = {"lost": 3, "emptied": 0, "deleted": 0, "letters": 3}.get(damage, 4)
+    assert ("rows are not those" in told) == (kept == 4)
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == kept + 4
+    assert main(["resume", str(run), "total_steps=120"]) == 0
+    assert ", exact" in capsys.readouterr().out, "from here on the rows are known again"

@@ -11,6 +11,7 @@ import torch
 from toys import equal, toy, train
 
 from rlrun.config.jobs import jobs
+from rlrun.config.resumable import Recorded
 from rlrun.config.schema import run_config
 from rlrun.core.addon import Addon, Addons
 from rlrun.core.assemble import build_agent, eval_env
@@ -150,7 +151,7 @@ def test_evaluation_changes_nothing_of_the_run(algo: str, build: Callable[..., L
     normalize = "obs" if algo == "cem" else "both"
     values = toy(algo, **{"env.normalize": normalize, "trainer.eval_episodes": 2, "trainer.eval_max_steps": 30})
     loop = train(build(values), 1)
-    trainer = make_trainer(run_config(values), loop, None, None, Signals())  # type: ignore[arg-type]
+    trainer = make_trainer(run_config(values), loop, None, None, Signals(), Recorded("", ""))  # type: ignore[arg-type]
     before, generator, numpy_state = copy.deepcopy(loop.state_dict()), torch.get_rng_state(), np.random.get_state()[1]
     first, second, elsewhere = trainer.evaluate(64), trainer.evaluate(64), trainer.evaluate(128)
     assert first == second, "an evaluation starts from nothing but the seed and the step"

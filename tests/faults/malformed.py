@@ -158,7 +158,7 @@ def with_more_keys(rng: random.Random) -> Iterator[Change]:
 
 
 def of_another_format(rng: random.Random) -> Iterator[Change]:
-    for value in (0, -1, 2, 99, 10**18, 10**4000, "1", 1.0, True):
+    for value in (0, -1, 3, 99, 10**18, 10**4000, "1", 1.0, True):
         yield lambda path, value=value: forge(path, lambda m: m.update(format=value))
 
 
@@ -273,10 +273,10 @@ TEXTS: tuple[bytes, ...] = (
 def with_text_tricks(rng: random.Random) -> Iterator[Change]:
     deep = b"[" * 5000 + b"]" * 5000
     for old, new in (
-        (b'"clocks"', b'"digest": "x", "clocks"'), (b'"format": 1', b'"format": 1, "format": 1'),
-        (b'"format": 1', b'"format": NaN'), (b'"format": 1', b'"format": 1e400'), (b'"step": 2', b'"step": -Infinity'),
+        (b'"clocks"', b'"digest": "x", "clocks"'), (b'"format": 2', b'"format": 2, "format": 1'),
+        (b'"format": 2', b'"format": NaN'), (b'"format": 2', b'"format": 2e400'), (b'"step": 2', b'"step": -Infinity'),
         (b'"rings": {', b'"rings": {"replay": {}, '), (b'"size": ', b'"size": 0'), (b"{", b"["),
-        (b'"step"', b'"st\xc3ep"'), (b'"format": 1', b'"format": ' + b"1" * 5000),
+        (b'"step"', b'"st\xc3ep"'), (b'"format": 2', b'"format": ' + b"1" * 5000),
         (b'"header": {', b'"header": {"a": ' + deep + b", "),
     ):  # fmt: skip
         yield lambda path, old=old, new=new: retext(path, old, new)
@@ -323,7 +323,7 @@ def with_much_state(rng: random.Random) -> Iterator[Change]:
     yield lambda path: replace_listed(path, STATE, b'{"a": [' + b"[]," * (manifest.STATE_LIMIT // 3 - 99) + b"[]]}")
     yield lambda path: restate(path, lambda s: s.update(x=" " * manifest.STATE_LIMIT))
     for part in (STATE, AGENT, REST):
-        yield partial(sparse, part=part, size=2 * manifest._memory())
+        yield partial(sparse, part=part, size=2 * manifest.memory())
 
 
 def with_numbers_that_are_none(rng: random.Random) -> Iterator[Change]:

@@ -41,7 +41,7 @@ class Watch:
         if event == "open":
             path, _, flags = args
             writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
-            if not writes and str(path).startswith(self.inside):
+            if not writes and (isinstance(path, int) or str(path).startswith(self.inside)):  # a descriptor was open
                 return
         self.findings.append(f"{event} {str(args)[:200]}")
 

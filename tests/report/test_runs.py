@@ -123,8 +123,7 @@ def test_pipes_in_place_of_files_hold_nothing_up(tmp_path: Path) -> None:
     for name in ("metrics.jsonl", "meta.json", "overrides.yaml"):
         (path / name).unlink()
         os.mkfifo(path / name)
-    (run,), _ = read([path])
-    assert run.faults == ["meta.json: cannot be read", "metrics.jsonl: not a file"]
+    assert "is a pipe" in read([path])[1][0].reason
     (path / "config.yaml").unlink()
     os.mkfifo(path / "config.yaml")
     assert "no config.yaml" in read([path])[1][0].reason

@@ -17,7 +17,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from stores import MemoryRing, digest, grown
 
-from rlrun.snapshot import manifest, segments
+from rlrun.config import history
+from rlrun.snapshot import segments
 from rlrun.snapshot.store import STAGING, Store
 from rlrun.snapshot.tensors import DTYPES
 
@@ -70,4 +71,4 @@ def make(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    make(FOLDER / f"format_{manifest.FORMAT}")
+    make(FOLDER / f"format_{history.FORMAT}")

@@ -8,14 +8,14 @@ import pytest
 from stores import MemoryRing, equal
 from test_tree import same
 
-from rlrun.snapshot import manifest
+from rlrun.config import history
 from rlrun.snapshot.store import Store
 
 FORMATS = sorted(make_fixtures.FOLDER.glob("format_*"))
 
 
 def test_every_format_has_its_fixture() -> None:
-    assert [path.name for path in FORMATS] == [f"format_{number}" for number in range(1, manifest.FORMAT + 1)]
+    assert [path.name for path in FORMATS] == [f"format_{number}" for number in range(1, history.FORMAT + 1)]
 
 
 @pytest.mark.parametrize("path", FORMATS, ids=lambda path: path.name)
@@ -42,5 +42,5 @@ def plain(value: object) -> object:
 def test_what_is_written_today_has_the_digests_of_its_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_fixtures.segments, "SEGMENT_ROWS", 16)
     make_fixtures.make(tmp_path / "run")
-    fixture = make_fixtures.FOLDER / f"format_{manifest.FORMAT}"
+    fixture = make_fixtures.FOLDER / f"format_{history.FORMAT}"
     assert (tmp_path / "run/expected.json").read_text() == (fixture / "expected.json").read_text()

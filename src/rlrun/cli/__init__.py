@@ -43,8 +43,6 @@ usage: rlrun <command> ...
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code; what goes wrong is printed to stderr, one line per fault."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if "" not in sys.path:
-        sys.path.append("")  # packages in the working directory can be named; installed ones come first
     leave = Leave()
     try:
         with _handling_signals(leave):
@@ -65,8 +63,8 @@ def _told(error: Exception) -> int:
         error = RlrunError(f"{error.filename}: {error.strerror}")
     if not isinstance(error, RlrunError):
         raise error
-    for line in str(error).splitlines():
-        print(f"error: {line}", file=sys.stderr)
+    for fault in error.faults:
+        print(f"error: {fault}", file=sys.stderr)
     return error.exit_code
 
 

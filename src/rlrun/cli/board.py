@@ -37,4 +37,4 @@ def board(words: Sequence[str]) -> int:
 def command(folder: Path, port: int) -> list[str]:
     """TensorBoard in place of this process, so that signals and the exit code are its own."""
     where = ["--logdir", str(folder), "--host", "127.0.0.1", "--port", str(port)]
-    return [sys.executable, "-m", "tensorboard.main", *where]
+    return [sys.executable, "-P", "-m", "tensorboard.main", *where]  # -P: nothing is imported from the current folder

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlrun.config import check, sources
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from rlrun.config.compose import Composer, Word
@@ -116,7 +116,7 @@ def _describe(group: str, file: Path) -> str:
 
 def print_columns(lines: Iterable[Sequence[str]]) -> None:
     """Rows as aligned columns, on stdout."""
-    rows = [*lines]
+    rows = [[*map(printable, line)] for line in lines]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

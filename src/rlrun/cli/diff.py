@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rlrun.cli import settings
 from rlrun.cli.catalogue import print_columns
-from rlrun.config import check
-from rlrun.errors import ConfigError
+from rlrun.config.resumable import differences
+from rlrun.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from rlrun.report.runs import Run
@@ -45,16 +45,13 @@ def diff(words: Sequence[str]) -> int:
     rows += _differences("summary: ", one.summary, other.summary)
     if rows:
         print_columns([("key", places[0], places[1]), *rows])
-    print(_metrics(one, other))
+    print(printable(_metrics(one, other)))
     return 0
 
 
 def _differences(prefix: str, one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    first, second = dict(check.leaves(one)), dict(check.leaves(other))
-    for key in dict.fromkeys([*first, *second]):
-        values = [check.show(side[key]) if key in side else "-" for side in (first, second)]
-        if values[0] != values[1]:
-            yield prefix + key, values[0], values[1]
+    for key, *values in differences(one, other):
+        yield prefix + key, *values
 
 
 def _lasting(meta: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlrun.cli import settings
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from rlrun.config.schema import RunConfig
@@ -62,7 +62,8 @@ def eval(words: Sequence[str]) -> int:
     registry.load(given.get("plugins", ()))
     episodes, explore = given.get("episodes", 10), given.get("explore", False)
     result = evaluate(path, episodes, given.get("seed"), explore, kwargs, watcher)
-    print("\n".join(table(result)), *watcher.lines(), json.dumps(result | watcher.written), sep="\n")
+    print(*map(printable, [*table(result), *watcher.lines()]), sep="\n")
+    print(json.dumps(result | watcher.written))
     return 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlrun.cli import settings
-from rlrun.errors import ConfigError, RlrunError
+from rlrun.errors import ConfigError, RlrunError, printable
 
 if TYPE_CHECKING:
     from rlrun.report.page import Report
@@ -54,9 +54,9 @@ def report(words: Sequence[str]) -> int:
     except OSError as error:
         raise RlrunError(f"{error.filename or out}: cannot be written ({error.strerror})") from None
     for folder in made.skipped:
-        print(f"skipped {folder.path}: {folder.reason}")
+        print(printable(f"skipped {folder.path}: {folder.reason}"))
     for path, reason in made.comparison.aside.items():
-        print(f"not counted {path}: {reason}")
+        print(printable(f"not counted {path}: {reason}"))
     print(f"{page}: {len(made.runs)} run{'s' * (len(made.runs) != 1)}, {time.perf_counter() - began:.1f} s")
     return 0
 

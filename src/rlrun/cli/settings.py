@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlrun.config import check
+from rlrun.config.resumable import setting
 from rlrun.errors import ConfigError
 
 Rule = tuple[str, Callable[[Any], bool]]  # what the value must be, and whether it is
@@ -26,7 +27,7 @@ def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -
         if not equals or "/" in key:
             places.append(word)
             continue
-        value = _value(text)
+        _, value = setting(word)
         if key.startswith(f"{open_keys}.") or (open_keys == "*" and "." in key):
             settings[key] = value
         elif key not in rules:
@@ -47,17 +48,3 @@ def one_run(places: Sequence[str], usage: str) -> str:
     if len(places) != 1:
         raise ConfigError(f"{'no run given' if not places else 'one run at a time'}; usage: {usage}")
     return places[0]
-
-
-def _value(text: str) -> Any:
-    """Numbers as one types them (`1e6` is whole), everything else as YAML."""
-    try:
-        number = float(text)
-    except ValueError:
-        import yaml
-
-        try:
-            return yaml.safe_load(text)
-        except yaml.YAMLError:
-            return text
-    return int(number) if number.is_integer() else number

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlrun.cli import settings
 from rlrun.cli.catalogue import print_columns
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from rlrun.report.runs import Run
@@ -44,9 +44,9 @@ def status(words: Sequence[str]) -> int:
         print_columns([("state", "progress", "step", "return", "left", "ago", "host", "run"), *map(_row, runs)])
     for run in runs:
         for fault in run.faults:
-            print(f"{run.path}: {fault}")
+            print(printable(f"{run.path}: {fault}"))
     for folder in skipped:
-        print(f"skipped {folder.path}: {folder.reason}")
+        print(printable(f"skipped {folder.path}: {folder.reason}"))
     return 0
 
 

@@ -6,9 +6,10 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from rlrun import user_code
 from rlrun.errors import ConfigError, RlrunError, RunError
 
 if TYPE_CHECKING:
@@ -68,30 +69,40 @@ def train(words: Sequence[str]) -> int:
 
 def run(job: "Job") -> int:
     """Train one job in a run directory of its own, locked before torch is imported. Returns the exit code."""
-    from rlrun.rundir import RunDir
+    from rlrun.rundir import RunDir, starting
 
-    if job.values["resume"] == "auto" and (path := earlier(job.values)):
-        from rlrun.cli.resume import go_on
-        from rlrun.config.resumable import free
+    with ExitStack() as alone:
+        if job.values["resume"] == "auto":
+            alone.enter_context(starting(job.values))
+            if path := earlier(job.values):
+                alone.close()
+                return _go_on(job, path)
+        folder = RunDir.create(job.values)
+        with held(folder, is_new=True):
+            folder.write_start(job.values, job.words)
+            alone.close()  # who looks now finds this run, and who holds it
+            from rlrun.config.schema import run_config
+            from rlrun.core.run import train
 
-        return go_on(path, free(job.values), job.values["plugins"])
-    folder = RunDir.create(job.values)
-    with held(folder, is_new=True):
-        folder.write_start(job.values, job.words)
-        from rlrun.config.schema import run_config
-        from rlrun.core.run import train
+            return train(run_config(job.values), folder).exit_code
 
-        return train(run_config(job.values), folder).exit_code
+
+def _go_on(job: "Job", path: "Path") -> int:
+    from rlrun.cli.resume import go_on
+    from rlrun.config.resumable import free
+
+    module = user_code.module_of(job.values["env"]["id"])
+    return go_on(path, free(job.values), [*job.values["plugins"], *([module] if module else [])])
 
 
 def earlier(values: dict[str, Any]) -> "Path | None":
     """The latest run of this name (or in this run_dir) whose config differs in nothing that was learned from."""
-    from rlrun.config.resumable import completed, same_run
-    from rlrun.config.stored import read_config, typed_words
-    from rlrun.rundir import CONFIG, OVERRIDES, runs_of
+    from rlrun.config.resumable import same_run
+    from rlrun.config.stored import CONFIG, read_config
+    from rlrun.rundir import runs_of
 
     for path in runs_of(values):
-        if same_run(completed(read_config(path / CONFIG), typed_words(path / OVERRIDES)), values):
+        if same_run(read_config(path / CONFIG), values):
             return path
     return None
 

@@ -4,13 +4,14 @@ import difflib
 from collections.abc import Iterable
 from importlib.util import find_spec
 
+from rlrun import user_code
+
 
 def fault(env_id: str, presets: Iterable[str]) -> str | None:
     """Why `env=<env_id>` cannot be had, with the nearest name, or None. `module:Id` is looked up when it is made."""
-    module, colon, _ = env_id.partition(":")
-    if colon:
-        known = find_spec(module.partition(".")[0]) is not None
-        return None if known else f"env={env_id}: cannot find a package named {module!r}"
+    module = user_code.module_of(env_id)
+    if module is not None:
+        return None if user_code.find(module) else f"env={env_id}: cannot find a package named {module!r}"
     if env_id.startswith("playground/"):  # its names are looked up when one is made, for it takes long to import
         return None if find_spec("mujoco_playground") else f"env={env_id}: needs an extra: pip install 'rlrun[jax]'"
     if env_id.startswith("rlrun/"):

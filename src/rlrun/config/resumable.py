@@ -1,12 +1,15 @@
 """What a run may change when it goes on, and which runs are the same run."""
 
 import copy
-import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from rlrun.config import check
+from rlrun.config.stored import CONFIG, OVERRIDES, parse_config, parse_words, read_text
 from rlrun.errors import ConfigError
+
+PUT_IT_BACK = "put it back, or start a new run from its weights with init_from=RUN"
 
 # they decide how long, where, and when to look; nothing that was learned depends on them
 FREE = (
@@ -16,6 +19,11 @@ FREE = (
     "device", "logger.console", "logger.tensorboard", "env.timeout_s", "env.on_failure",
 )  # fmt: skip
 PLACES = ("run_dir", "resume", "plugins")
+
+
+def news(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
+    """Those `words` that a stored config does not say already."""
+    return {key: value for key, value in words.items() if check.lookup(key, values) != value}
 
 
 def changed(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,28 +46,71 @@ def changed(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def completed(values: dict[str, Any], words: list[str]) -> dict[str, Any]:
-    """A stored config with the keys that have come since it was written, at the values of today's files.
+class Recorded(NamedTuple):
+    """The files that say what a run is, as text; every snapshot holds them."""
 
-    words: as the run was typed; only its plain choices are read, for they are a stranger's.
+    config: str
+    overrides: str
+
+    @classmethod
+    def read(cls, run: Path) -> "Recorded":
+        """Raises ConfigError."""
+        return cls(read_text(run / CONFIG), read_text(run / OVERRIDES))
+
+
+def check_unchanged(run: Path, then: Recorded) -> None:
+    """Raises ConfigError where a run's files say something else than when a snapshot was taken: one line for each key.
+
+    Comments and the order of keys may differ. What `rlrun resume` changed since is in overrides.yaml.
     """
-    from rlrun.config.jobs import jobs
+    now = Recorded.read(run)
+    if now == then:
+        return
+    before, words = parse_words(then.overrides, run / OVERRIDES), parse_words(now.overrides, run / OVERRIDES)
+    since = words[len(before) :]
+    if words[: len(before)] != before:
+        raise ConfigError(f"{run / OVERRIDES}: was edited: {_first_difference(before, words)}; {PUT_IT_BACK}")
+    expected = changed(parse_config(then.config, run / CONFIG)[0], dict(map(setting, since)))
+    found = parse_config(now.config, run / CONFIG)[0]
+    faults = [
+        f"{run / CONFIG}: was edited: {key} {before} -> {after}; {PUT_IT_BACK}"
+        for key, before, after in differences(expected, found)
+    ]
+    if faults:
+        raise ConfigError(*faults)
 
-    choices = [word for word in words if re.fullmatch(r"(algo|env|network|trainer|preset)=[\w./-]+", word)]
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Keys in which two configs differ, with both values as one would type them; "-" where there is none."""
+    left, right = dict(check.leaves(one)), dict(check.leaves(other))
+    for key in dict.fromkeys([*left, *right]):
+        before, after = left.get(key, check.ABSENT), right.get(key, check.ABSENT)
+        if repr(before) != repr(after):  # 1 is not 1.0, nor true
+            yield key, _shown(before), _shown(after)
+
+
+def setting(word: str) -> tuple[str, Any]:
+    """The key and the value of a typed word: numbers as one types them (`1e6` is whole), everything else as YAML."""
+    key, _, text = word.partition("=")
     try:
-        return _filled(values, jobs(choices)[0].values)
-    except ConfigError:  # names of another time, or of a plug-in: what is missing will be said
-        return values
+        number = float(text)
+    except ValueError:
+        import yaml
+
+        try:
+            return key, yaml.safe_load(text)
+        except yaml.YAMLError:
+            return key, text
+    return key, int(number) if number.is_integer() else number
 
 
-def _filled(values: dict[str, Any], today: dict[str, Any], path: str = "") -> dict[str, Any]:
-    found = dict(values)
-    for key, value in today.items():
-        old = found.setdefault(key, value)
-        same_part = isinstance(old, dict) and isinstance(value, dict) and old.get("name") == value.get("name")
-        if same_part and f"{path}{key}" not in check.OPEN:
-            found[key] = _filled(old, value, f"{path}{key}.")
-    return found
+def _shown(value: Any) -> str:
+    return "-" if value is check.ABSENT else check.show(value)
+
+
+def _first_difference(before: list[str], after: list[str]) -> str:
+    place = next((place for place, (x, y) in enumerate(zip(before, after, strict=False)) if x != y), len(after))
+    return f"{before[place]} -> {after[place] if place < len(after) else '-'}"
 
 
 def free(values: dict[str, Any]) -> dict[str, Any]:

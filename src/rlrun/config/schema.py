@@ -112,7 +112,7 @@ def run_config(values: dict[str, Any]) -> RunConfig:
     faults: list[str] = []
     for key, section in {"env": EnvConfig, "trainer": TrainerConfig, "logger": LoggerConfig}.items():
         try:
-            values[key] = parse(section, values[key], key)
+            values[key] = parse(section, _section(values, key), key)
         except ConfigError as error:
             faults += error.faults
             values[key] = object.__new__(section)  # stands in, so that the rest is checked too
@@ -123,6 +123,15 @@ def run_config(values: dict[str, Any]) -> RunConfig:
     if faults:
         raise ConfigError(*faults)
     return config
+
+
+def _section(values: dict[str, Any], key: str) -> dict[str, Any]:
+    """Raises ConfigError where a section is missing or no section."""
+    if key not in values:
+        raise ConfigError(f"{key}: missing")
+    if not isinstance(values[key], dict):
+        raise ConfigError(f"{key}={values[key]!r}: must be a section")
+    return values[key]
 
 
 def _where(path: str, location: tuple[int | str, ...]) -> str:

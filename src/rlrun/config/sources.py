@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 
+from rlrun import user_code
 from rlrun.errors import ConfigError
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -24,7 +24,7 @@ def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path
     """
     faults, found = [], [CONF]
     for module in [entry.module for entry in entry_points(group=PLUGINS)] + list(plugins):
-        spec = find_spec(module.partition(".")[0])
+        spec = user_code.find(module)
         if spec is None:
             faults.append(f"plugins: cannot find a package named {module!r}")
         else:

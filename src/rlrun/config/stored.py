@@ -1,11 +1,15 @@
-"""Configs on disk: written as plain YAML, read as the data of a stranger."""
+"""Configs on disk: written as plain YAML, read as untrusted data."""
 
+import json
 from pathlib import Path
 from typing import Any
 
+from rlrun import files
+from rlrun.config import history
 from rlrun.errors import ConfigError
 
-LIMIT = 128 << 10  # bytes; a config has a few thousand
+DEPTH = 64  # of lists and mappings in each other
+CONFIG, OVERRIDES = "config.yaml", "overrides.yaml"
 
 
 def to_yaml(values: Any) -> str:
@@ -19,9 +23,81 @@ def to_yaml(values: Any) -> str:
     return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True)
 
 
+def config_text(values: dict[str, Any]) -> str:
+    """The text of a config.yaml."""
+    return to_yaml({history.KEY: history.FORMAT, **values})
+
+
 def read_config(path: Path) -> dict[str, Any]:
-    """A stored config. It names registered parts and never code: ConfigError for `_target_`, environment variables,
-    YAML aliases (a bomb needs them, we never write them), more than LIMIT bytes, or anything but a mapping."""
+    """The values of a config.yaml, in today's format. Raises ConfigError as `parse_config` does, and where it cannot be
+    read."""
+    return parse_config(read_text(path), path)[0]
+
+
+def parse_config(text: str, path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The values of a stored config in today's format, and what was filled in, like `env.x=1`.
+
+    It names registered parts and never code: ConfigError for `_target_`, environment variables, YAML aliases (a bomb
+    needs them, we never write them), or anything but a mapping with names as keys. `path` is for messages.
+    """
+    values = _parse_yaml(text, path)
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: not a config (no mapping)")
+    faults = [f"{path}: {fault}" for fault in _forbidden(values, "")]
+    if faults:
+        raise ConfigError(*faults)
+    try:
+        return history.upgraded(values)
+    except ConfigError as error:
+        raise ConfigError(*(f"{path}: {fault}" for fault in error.faults)) from None
+
+
+def read_words(path: Path) -> list[str]:
+    """The words that a run was started with and changed by, from its overrides.yaml. Raises ConfigError."""
+    return parse_words(read_text(path), path)
+
+
+def parse_words(text: str, path: Path) -> list[str]:
+    """The same from its text."""
+    words = _parse_yaml(text, path)
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ConfigError(f"{path}: must be a list of the words that were typed, like - algo=sac")
+    return words
+
+
+def read_text(path: Path) -> str:
+    """The text of a stored file. Raises ConfigError."""
+    try:
+        return files.read(path, files.CONFIG_BYTES).decode()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"{path.parent}: not a run (it has no {path.name})") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a config (no text in UTF-8)") from None
+
+
+def parse_json(content: bytes, path: Path) -> dict[str, Any]:
+    """A stored JSON object. Raises ConfigError."""
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error})") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: not a JSON object")
+    _check_depth(values, path)
+    return values
+
+
+def _check_depth(values: Any, path: Path, depth: int = 0) -> None:
+    inner = values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
+    if depth > DEPTH:
+        raise ConfigError(f"{path}: nested more than {DEPTH} deep")
+    for value in inner:
+        _check_depth(value, path, depth + 1)
+
+
+def _parse_yaml(text: str, path: Path) -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -31,39 +107,18 @@ def read_config(path: Path) -> dict[str, Any]:
             return super().compose_node(parent, index)
 
     try:
-        with open(path, "rb") as file:
-            text = file.read(LIMIT + 1)
-        if len(text) > LIMIT:
-            raise ConfigError(f"{path}: larger than {LIMIT} bytes")
         values = yaml.load(text, Loader)
-    except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"{path.parent}: not a run (it has no {path.name})") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
+        _check_depth(values, path)
+        return values
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path}: not a config ({' '.join(str(error).split())[:200]})") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: not a config (no mapping)")
-    faults = [f"{path}: {fault}" for fault in _forbidden(values, "")]
-    if faults:
-        raise ConfigError(*faults)
-    return values
-
-
-def typed_words(path: Path) -> list[str]:
-    """What an overrides.yaml lists, read as text, as a stranger's; nothing where there is none."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            lines = file.read(LIMIT).splitlines()
-    except OSError:
-        return []
-    return [line.removeprefix("- ").strip("'\"") for line in lines if line.startswith("- ")]
 
 
 def _forbidden(values: Any, path: str) -> list[str]:
     """Faults of a config that would reach outside: one line each."""
     if isinstance(values, dict):
         faults = [f"{path}{key}: not allowed in a stored config" for key in values if key == "_target_"]
+        faults += [f"{path}{key}: a key must be a name" for key in values if not isinstance(key, str)]
         return faults + [fault for key, value in values.items() for fault in _forbidden(value, f"{path}{key}.")]
     if isinstance(values, list):
         return [fault for index, value in enumerate(values) for fault in _forbidden(value, f"{path}{index}.")]

@@ -128,6 +128,9 @@ def agent_values(config: RunConfig) -> dict[str, Any]:
 
 def check_ranges(config: RunConfig) -> None:
     """Every part's values against its Config, all faults at once."""
+    for path, part in (("algo", config.algo), ("network", config.network), ("algo.loop", config.algo.get("loop"))):
+        if not isinstance(part, dict) or not isinstance(part.get("name"), str):
+            raise ConfigError(f"{path}: must be a section with the name of a part")
     sections = [("algo", agent_values(config), "algo"), ("network", config.network, "network")]
     # a section that has a name is a part, built by the loop or the agent
     sections += [

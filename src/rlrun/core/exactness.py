@@ -1,5 +1,6 @@
 """Whether a resumed run goes on bit for bit, and if not, why."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -32,11 +33,13 @@ def decided(config: RunConfig, before: dict[str, Any]) -> RunConfig:
     return machine.with_engine(config, "compile") if compiled else config
 
 
-def verdict(before: dict[str, Any], now: dict[str, Any], env: str) -> str:
-    """`exact`, or `not exact, because ...`. `env` is the environments' own verdict."""
+def verdict(before: dict[str, Any], now: dict[str, Any], others: Sequence[str], format: int) -> str:
+    """`exact`, or `not exact, because ...`. `others`: verdicts of the environments and of the files, empty or `exact`
+    where nothing is wrong. A snapshot of format 1 does not record the files."""
     reasons = [f"{key} {before.get(key)} -> {now[key]}" for key in DECISIVE if before.get(key) != now[key]]
     old, new = before.get("versions", {}), now["versions"]
     reasons += [f"{name} {old.get(name)} -> {new.get(name)}" for name in new if old.get(name) != new[name]]
-    if env != "exact":
-        reasons.append(env.removeprefix("not exact, because "))
-    return f"not exact, because {'; '.join(reasons)}" if reasons else "exact"
+    reasons += [other.removeprefix("not exact, because ") for other in others if other not in ("", "exact")]
+    if reasons:
+        return f"not exact, because {'; '.join(reasons)}"
+    return "exact" if format > 1 else "exact as far as a snapshot of format 1 can tell"

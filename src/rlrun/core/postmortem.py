@@ -4,14 +4,16 @@ import math
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
 import torch
 from torch import Tensor
 
+from rlrun import files
 from rlrun.buffers.packing import flatten
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
 from rlrun.rundir import RunDir
+from rlrun.snapshot import atomic
+from rlrun.snapshot.tensors import dump
 
 FOLDER = "postmortem"
 
@@ -19,11 +21,11 @@ FOLDER = "postmortem"
 def write(run: RunDir, loop: Loop, reason: str) -> Path:
     """RUN/postmortem: the batch of the last update, the step, the norms of weights and moments. Returns the folder."""
     folder = run.path / FOLDER
-    folder.mkdir(exist_ok=True)
+    files.make_folder(folder)
     batch = {name: value for name, value in flatten("batch", loop.batch or {}).items() if isinstance(value, Tensor)}
     # parts may share their memory, a goal with the observation it stands in
     tensors = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in batch.items()}
-    safetensors.torch.save_file(tensors, folder / "batch.safetensors")
+    atomic.replace_file(folder / "batch.safetensors", dump(tensors))
     broken = [name for name, value in tensors.items() if not torch.isfinite(value).all()]
     optims = {name: module for name, module in loop.named_modules() if isinstance(module, Optim)}
     facts: dict[str, Any] = {

@@ -2,7 +2,11 @@
 
 import os
 import platform
+import shutil
 import socket
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,9 @@ from typing import Any
 from rlrun import __version__
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "ale-py", "hydra-core", "pydantic", "safetensors")
+
+NOTHING: Mapping[str, str] = {}
+LOCATE = ("rev-parse", "HEAD", "--show-toplevel", "--git-path", "index", "--git-path", "objects")
 
 
 def provenance() -> dict[str, Any]:
@@ -24,14 +31,34 @@ def provenance() -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> str | None:
-    """`<commit>` or `<commit>-dirty` of the repository around `folder`; None where there is none or git is slow."""
-    import subprocess
+    """`<commit>` or `<commit>-dirty` of the repository around `folder`; None where there is none or git is slow.
 
+    The repository may be untrusted, and its configuration can name programs that git then runs: filters, hooks,
+    monitors, and those of its submodules. So git gets its objects and a copy of its index under a new configuration.
+    """
     if not any((place / ".git").exists() for place in (folder, *folder.parents)):
         return None
-    describe = ["git", "-c", "core.fsmonitor=false", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        done = subprocess.run(describe, cwd=folder, capture_output=True, text=True, timeout=1, check=True)
-    except (OSError, subprocess.SubprocessError):
+        commit, top, index, objects = _git(folder, *LOCATE).splitlines()
+        with tempfile.TemporaryDirectory() as clean:
+            _git(folder, "init", "--quiet", "--template=", clean)
+            shutil.copyfile(folder / index, f"{clean}/index")
+            env = {"GIT_DIR": f"{clean}/.git", "GIT_WORK_TREE": top, "GIT_INDEX_FILE": f"{clean}/index"}
+            env["GIT_OBJECT_DIRECTORY"] = str((folder / objects).resolve())
+            _git(folder, "update-index", "-q", "--refresh", env=env, codes=(0, 1))  # 1: something changed
+            changes = _git(folder, "diff-index", "--name-only", "--ignore-submodules=all", commit, "--", env=env)
+    except (OSError, ValueError, subprocess.SubprocessError):
         return None
+    return f"{commit}-dirty" if changes else commit
+
+
+def _git(folder: Path, *words: str, env: Mapping[str, str] = NOTHING, codes: Sequence[int] = (0,)) -> str:
+    """What a git command prints; it asks nobody for a password and fetches nothing. Raises SubprocessError."""
+    quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
+    done = subprocess.run(
+        ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *words],
+        cwd=folder, env={**os.environ, **quiet, **env}, capture_output=True, text=True, timeout=1, check=False,
+    )  # fmt: skip
+    if done.returncode not in codes:
+        raise subprocess.SubprocessError(done.stderr)
     return done.stdout.strip()

@@ -1,7 +1,6 @@
 """A run from start to end: trained, resumed, branched or evaluated, with signals, logs and snapshots around it."""
 
 import dataclasses
-import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -9,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlrun import registry
+from rlrun import files, registry, user_code
 from rlrun.buffers.ring import Ring
-from rlrun.config.resumable import changed, completed
+from rlrun.config import resumable
+from rlrun.config.check import show
+from rlrun.config.resumable import Recorded, changed
 from rlrun.config.schema import RunConfig, run_config
-from rlrun.config.stored import read_config, typed_words
+from rlrun.config.stored import CONFIG, parse_config, read_config, read_text
 from rlrun.core import exactness, postmortem
 from rlrun.core.assemble import build_agent, build_loop, eval_env, prepare_device
 from rlrun.core.evaluation import evaluate as run_episodes
@@ -24,13 +25,15 @@ from rlrun.core.trainer import Trainer
 from rlrun.core.weights import load_part, locate, warm_start
 from rlrun.engine import machine
 from rlrun.envs.vector import VectorEnv
-from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError
-from rlrun.rundir import CONFIG, OVERRIDES, RunDir
+from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable
+from rlrun.rundir import META, METRICS, RunDir
 from rlrun.snapshot import manifest
+from rlrun.snapshot.atomic import replace_file
 from rlrun.snapshot.loaded import Snapshot
-from rlrun.snapshot.store import BEST, Store
+from rlrun.snapshot.store import BEST, Store, step_name
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.hints import hint
+from rlrun.telemetry.metrics import Written
 
 
 @dataclass(frozen=True)
@@ -48,22 +51,24 @@ def train(config: RunConfig, run: RunDir) -> Result:
 
 def resume(run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
     """Go on from the latest snapshot that is whole. `changes`: key paths that may differ from the recorded config."""
+    changes = resumable.news(run.config(), changes or {})
     config = stored_config(run.path, changes)
     store = open_store(config, run)
     if not store.names():
-        print(f"{run.path} has no snapshot yet: it starts from step 0")
+        print(printable(f"{run.path} has no snapshot yet: it starts from step 0"))
         return begin(config, run, store)
     snapshot = store.load()
+    check_unchanged(run.path, snapshot)
     summary = run.read_json("summary.json")
     ended = (summary.get("status"), summary.get("step")) == ("done", snapshot.step)  # else it still owes its last lines
     if ended and snapshot.step >= config.trainer.total_steps:
-        print(f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps")
+        print(printable(f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps"))
         return Result("done", 0, summary)
     check_goal(config, snapshot, changes)
-    config = exactness.decided(config, run.read_json("meta.json"))
+    config = exactness.decided(config, run.meta())
     loop = build_loop(config)
     if changes:  # the next resume goes on to the same end
-        run.change(changed(run.config(), changes), [f"{key}={value}" for key, value in changes.items()])
+        run.change(changed(run.config(), changes), [f"{key}={show(value)}" for key, value in changes.items()])
     return supervise(config, run, loop, store, snapshot)
 
 
@@ -72,11 +77,12 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     source_path, name = locate(source)
     config = stored_config(source_path, changes)
     snapshot = Store(source_path).load(name)
+    check_unchanged(source_path, snapshot)
     check_goal(config, snapshot, changes)
     run.write_start(changed(read_config(source_path / CONFIG), changes or {}), [f"branched from {source}"])
-    for file in ("metrics.jsonl", "meta.json"):  # rows after the snapshot are cut
-        shutil.copyfile(source_path / file, run.path / file)
-    config = exactness.decided(config, run.read_json("meta.json"))
+    replace_file(run.path / METRICS, files.read_lines(source_path / METRICS))  # rows after the snapshot are cut
+    run.write_json(META, RunDir.meta_of(source_path))
+    config = exactness.decided(config, run.meta())
     return supervise(config, run, build_loop(config), open_store(config, run), snapshot)
 
 
@@ -105,6 +111,7 @@ def evaluate(
     config = dataclasses.replace(config, env=env_config)
     store = Store(run_path)
     snapshot = store.load(name or (BEST if BEST in store.names() else None))
+    check_unchanged(run_path, snapshot)
     device = prepare_device(config)
     env = eval_env(config, config.seed if seed is None else seed, "eval", episodes, device)
     try:
@@ -133,12 +140,28 @@ def check(config: RunConfig) -> None:
 
 
 def stored_config(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
-    """A run's config. It is data: plug-ins that it names are loaded only if the user names them again."""
-    config = run_config(changed(completed(read_config(path / CONFIG), typed_words(path / OVERRIDES)), changes or {}))
-    missing = [name for name in config.plugins if name not in sys.modules]
+    """The config of a run, which may be untrusted: it imports nothing. Modules that it names must have been imported
+    by now, because the user typed them or installed them as plug-ins."""
+    files.check_folder(path)
+    values, filled = parse_config(read_text(path / CONFIG), path / CONFIG)
+    config = run_config(changed(values, changes or {}))
+    if filled:
+        line = f"{path / CONFIG} is of an earlier format; it goes on with {', '.join(filled)}"
+        print(printable(line), file=sys.stderr)
+    named = [*config.plugins, *filter(None, [user_code.module_of(config.env.id)])]
+    missing = [name for name in dict.fromkeys(named) if name not in sys.modules]
     if missing:
-        raise ConfigError(f"{path}: was trained with plug-ins; to run their code, add plugins=[{','.join(missing)}]")
+        raise ConfigError(f"{path}: needs code of its own; if you trust it, add plugins=[{','.join(missing)}]")
     return config
+
+
+def check_unchanged(run: Path, snapshot: Snapshot) -> None:
+    """Raises ConfigError where the run's config is not the one that the snapshot was taken with."""
+    match snapshot.header:
+        case {"config": str(config), "overrides": str(overrides)}:
+            resumable.check_unchanged(run, Recorded(config, overrides))
+        case _ if snapshot.format > 1:
+            raise SnapshotError(f"{snapshot.name}: does not say which config it was taken with")
 
 
 def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
@@ -160,17 +183,20 @@ def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
 def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot: Snapshot | None = None) -> Result:
     """Train with signals, telemetry and snapshots around; always leaves a summary, whatever happens."""
     step = snapshot.step if snapshot else 0
-    log = Telemetry(run.path, config.logger, config.name, config.trainer.total_steps, step)
+    written = recorded_rows(snapshot) if snapshot else None
+    log = Telemetry(run.path, config.logger, config.name, config.trainer.total_steps, step, written)
     status, code, line = "failed", 1, ""
     with Signals() as signals:
-        trainer = make_trainer(config, loop, store, log, signals)
+        trainer = make_trainer(config, loop, store, log, signals, Recorded.read(run.path))
         try:
             start(config, run, trainer, log, snapshot)
+            if snapshot and not store.names():  # a branch, which must not begin at step 0 if it is killed soon
+                trainer.snapshot([step_name(loop.steps)])
             status = trainer.run(signals)
             code = signals.exit_code if status == "stopped" else 0
         except Exception as fault:
             code = getattr(fault, "exit_code", 1)
-            line = str(fault) if isinstance(fault, RlrunError) else f"{type(fault).__name__}: {fault}"
+            line = str(fault) if isinstance(fault, RlrunError) else printable(f"{type(fault).__name__}: {fault}")
             run.error_log(traceback.format_exc())
             if isinstance(fault, RunError):
                 postmortem.write(run, loop, line)
@@ -183,15 +209,16 @@ def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot
                 log.message(advice)
             log.close(summary)
     if line:
-        print(f"error: {line}\n  trace: {run.path / 'error.log'}", file=sys.stderr)
+        trace = printable(run.path / "error.log")
+        print(f"error: {line}\n  trace: {trace}", file=sys.stderr)
     return Result(status, code, summary)
 
 
 def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snapshot: Snapshot | None) -> None:
     """Put a snapshot's state back, say how exactly, and record what this process is."""
-    loop, facts, before = trainer.loop, exactness.facts(config, trainer.loop), run.read_json("meta.json")
+    loop, facts, before = trainer.loop, exactness.facts(config, trainer.loop), run.meta()
     if snapshot is None:
-        run.write_json("meta.json", facts)
+        run.write_json(META, facts)
         return
     for fault in snapshot.faults:
         log.message(f"skipped {fault}")
@@ -201,17 +228,27 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
             raise ValueError(f"it is of step {snapshot.step}, its state of step {loop.steps}")
     except RlrunError:
         raise
-    except Exception as error:  # a stranger's snapshot may hold anything
+    except Exception as error:  # an untrusted snapshot may hold anything
         raise SnapshotError(f"{snapshot.name}: does not fit this run ({manifest.line(error)})") from error
     for name, ring in rings(loop).items():
         snapshot.restore_ring(name, ring)
-    verdict = exactness.verdict(before, facts, loop.env.exactness)
+    verdict = exactness.verdict(before, facts, [loop.env.exactness, log.fault], snapshot.format)
     log.message(f"resumed from step {loop.steps:,}, {verdict}")
     resumed = [*before.get("resumed", []), {"step": loop.steps, "verdict": verdict, **facts}]
-    run.write_json("meta.json", before | {"resumed": resumed})
+    run.write_json(META, before | {"resumed": resumed})
 
 
-def make_trainer(config: RunConfig, loop: Loop, store: Store, log: Telemetry, signals: Signals) -> Trainer:
+def recorded_rows(snapshot: Snapshot) -> Written | None:
+    """The rows of metrics that were written when the snapshot was taken; None where it does not say."""
+    match snapshot.header.get("metrics"):
+        case {"rows": int(rows), "sha256": str(sha256)} if rows >= 0:
+            return Written(rows, sha256)
+    return None
+
+
+def make_trainer(
+    config: RunConfig, loop: Loop, store: Store, log: Telemetry, signals: Signals, recorded: Recorded
+) -> Trainer:
     episodes = config.trainer.eval_episodes
 
     def evaluate_at(step: int) -> dict[str, float]:
@@ -227,6 +264,7 @@ def make_trainer(config: RunConfig, loop: Loop, store: Store, log: Telemetry, si
 
     def save(names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
         header = {"step": loop.steps, "total_steps": config.trainer.total_steps, "algo": config.algo["name"]}
+        header |= {**recorded._asdict(), "metrics": log.written._asdict()}
         store.save(names, state, kept, header, clocks, first=log.sync)
 
     seal, wait = (lambda: store.seal(kept)), (lambda: store.wait())

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file
 from torch import nn
 
+from rlrun import files
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
-from rlrun.snapshot.manifest import line
+from rlrun.snapshot import manifest, tensors
 from rlrun.snapshot.store import Store
 
 
@@ -41,10 +41,12 @@ def stored(path: Path) -> Mapping[str, Any]:
     """What is kept there, by its place in a run: `agent.actor.output.bias`."""
     if path.suffix == ".safetensors":
         try:
-            return load_file(path)
-        except Exception as error:  # a stranger's file may hold anything
-            raise ConfigError(f"init_from={path}: cannot be read ({line(error)})") from None
+            return tensors.load(files.read(path.resolve(), manifest.memory()))
+        except Exception as error:  # an untrusted file may hold anything
+            raise ConfigError(f"init_from={path}: cannot be read ({manifest.line(error)})") from None
     run_path, name = locate(path)
+    if run_path.is_dir():
+        files.check_folder(run_path)
     store = Store(run_path)
     if not store.names():
         raise ConfigError(f"init_from={path}: not a run with a snapshot, nor a snapshot of one, nor a safetensors file")
@@ -81,9 +83,9 @@ def load_part(
     own = {key.removeprefix(f"{prefix}."): value for key, value in state.items() if key.startswith(f"{prefix}.")}
     try:
         missing, unknown = module.load_state_dict(own, strict=False)
-    except Exception as error:  # a stranger's snapshot may hold anything
+    except Exception as error:  # an untrusted snapshot may hold anything
         raise ConfigError(
-            f"{source}: does not fit this config: {_misfit(module, own, prefix) or line(error)}"
+            f"{source}: does not fit this config: {_misfit(module, own, prefix) or manifest.line(error)}"
         ) from None
     if optional is not None:
         needed = (key for key in missing if not key.endswith("_extra_state"))

@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from rlrun import user_code
 from rlrun.config.schema import EnvConfig, parse
 from rlrun.envs import bandits as _bandits  # noqa: F401 (registers rlrun/... with Gymnasium)
 from rlrun.envs import boards as _boards  # noqa: F401
@@ -122,11 +123,11 @@ def find(id: str) -> EnvSpec:
         _register_atari(id)
     if id.startswith(PLAYGROUND):
         return _in_jax(id)
-    module, _, name = id.rpartition(":")
+    module = user_code.module_of(id)
     try:
-        if module:
-            importlib.import_module(module)
-        return gym.spec(name)
+        if module is not None:
+            user_code.load(module)
+        return gym.spec(id.rpartition(":")[2])
     except ModuleNotFoundError as error:
         raise ConfigError(f"env.id={id!r}: cannot import {module!r} ({error})") from error
     except gym.error.Error as error:

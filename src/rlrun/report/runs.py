@@ -1,24 +1,21 @@
 """Runs on disk, read as the work of strangers: what is whole is taken, what is not is named and left out."""
 
-import errno
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlrun.config.stored import read_config
+from rlrun import files
+from rlrun.config.stored import CONFIG, OVERRIDES, parse_json, read_config, read_words
 from rlrun.errors import ConfigError
 from rlrun.lock import LOCK, holder
-from rlrun.rundir import CONFIG, OVERRIDES
 from rlrun.telemetry.metrics import Row, read_rows
 
 METRICS = "metrics.jsonl"
 MARKS = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these is a run, or was to become one
 SWEEPS = "sweeps"  # where Hydra leaves its notes under runs/
 HUGE = 1e100  # numbers beyond, and what is none, would only spoil sums
-SMALL = 1 << 20  # bytes; meta.json and summary.json have a few thousand
 
 RUNNING, DONE, RESUMABLE, DEAD = "running", "done", "resumable", "dead"
 
@@ -127,6 +124,7 @@ def _read_run(path: Path) -> Run:
     """Raises ConfigError for what cannot be reported at all."""
     if not (path / CONFIG).is_file():
         raise ConfigError(f"not a run, or one that never began (it has no {CONFIG})")
+    files.check_folder(path)
     config = read_config(path / CONFIG)
     _check_config(config)
     faults: list[str] = []
@@ -143,10 +141,8 @@ def _check_config(config: dict[str, Any]) -> None:
 
 def _rows(path: Path, faults: list[str]) -> list[Row]:
     try:
-        if path.exists() and not path.is_file():  # a pipe would never end
-            raise OSError(errno.EINVAL, "not a file")
+        lines = sum(line.endswith(b"\n") for line in files.read_lines(path))  # the last may be half written
         found = read_rows(path)
-        lines = path.read_bytes().count(b"\n")
     except OSError as error:
         faults.append(f"{METRICS}: {error.strerror}")
         return []
@@ -163,28 +159,19 @@ def _rows(path: Path, faults: list[str]) -> list[Row]:
 
 def _small(path: Path, faults: list[str]) -> dict[str, Any]:
     """A small JSON file. {} where it is missing; a fault where it is damaged."""
-    if not path.exists():
-        return {}
     try:
-        if not path.is_file():
-            raise OSError
-        with path.open("rb") as file:
-            values = json.loads(file.read(SMALL))
-        if not isinstance(values, dict):
-            raise ValueError
-    except (OSError, ValueError, RecursionError):
+        return parse_json(files.read(path, files.JSON_BYTES), path)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ConfigError):
         faults.append(f"{path.name}: cannot be read")
         return {}
-    return values
 
 
 def _typed(path: Path) -> dict[str, str]:
-    import yaml
-
     try:
-        text = path.read_text(encoding="utf-8")[:SMALL] if path.is_file() else ""
-        words = yaml.safe_load(text) if "&" not in text else []
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        words = read_words(path)
+    except ConfigError:
         return {}
-    pairs = (word.partition("=") for word in words or () if isinstance(word, str)) if isinstance(words, list) else ()
+    pairs = (word.partition("=") for word in words)
     return {key: value for key, equals, value in pairs if equals}

@@ -41,9 +41,14 @@ def write_new(path: Path, chunks: Iterable[Any]) -> Written:
 
 def replace_text(path: Path, text: str) -> None:
     """Give `path` new content at once: readers see the old text or the new one, never a part."""
+    replace_file(path, [text.encode()])
+
+
+def replace_file(path: Path, chunks: Iterable[Any]) -> None:
+    """The same for bytes."""
     temporary = path.with_name(TEMPORARY + path.name)
     temporary.unlink(missing_ok=True)
-    write_new(temporary, [text.encode()])
+    write_new(temporary, chunks)
     rename(temporary, path)
     sync_folder(path.parent)
 

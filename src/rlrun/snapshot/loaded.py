@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlrun.errors import SnapshotError
+from rlrun import files
+from rlrun.errors import ConfigError, SnapshotError
 from rlrun.snapshot import atomic, manifest
 from rlrun.snapshot.segments import Ring, Segment, SegmentLog, Table, describe, filename, unpack
 
@@ -19,6 +20,7 @@ class Snapshot:
     header: dict[str, Any]
     clocks: dict[str, Any]
     digest: str
+    format: int  # of the version of rlrun that wrote it
     state: dict[str, Any]  # as saved; tensors on CPU, in memory of their own
     faults: list[str] = field(default_factory=list)
     _rings: dict[str, Table] = field(default_factory=dict, repr=False)
@@ -44,10 +46,10 @@ class Snapshot:
             part = f"{name}/{filename(block.number)}"
             known = self._files[part]
             try:
-                content = bytearray((self.path / part).read_bytes())  # it was verified, but a while ago
+                content = bytearray(files.read(self.path / part, known.size))  # it was verified, but a while ago
                 manifest.check_hash(hashlib.sha256(content).hexdigest(), known.sha256)
                 ring.write(block.lo, unpack(content, table, block))
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, ConfigError) as error:
                 raise SnapshotError(f"{self.name}: {part}: {manifest.line(error)}") from None
             if table.full(block):
                 segments[block.number] = Segment(self.path / part, atomic.Written(known.size, known.sha256))

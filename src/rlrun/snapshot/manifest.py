@@ -11,7 +11,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,13 @@ from typing import Any
 import pydantic
 from torch import Tensor
 
+from rlrun import files
+from rlrun.config import history
 from rlrun.config.schema import NonNegativeInt, config
-from rlrun.errors import SnapshotError
+from rlrun.errors import ConfigError, SnapshotError, printable
 from rlrun.snapshot import tensors as t
 from rlrun.snapshot.segments import SEGMENT_BYTES, Table, filename
 
-FORMAT = 1
 MANIFEST, SKELETON, AGENT, REST = "manifest.json", "state.json", "agent.safetensors", "state.safetensors"
 MANIFEST_LIMIT = 8 << 20  # bytes: some 60,000 segments
 STATE_LIMIT = 16 << 20  # bytes of small state; arrays are no part of it
@@ -32,10 +33,6 @@ NODE_LIMIT = 1 << 20  # lists, dicts and their items in a JSON file: few bytes c
 LINE_LIMIT = 200  # characters of a message
 CHECKSUM_LINE = re.compile(rb' "checksum": "[0-9a-f]{64}",')
 RING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*)*")  # a module path
-
-Migration = Callable[[dict[str, Any], dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]]
-MIGRATIONS: dict[int, Migration] = {}
-"""Format n to format n + 1: (header, state) -> (header, state). Applied in turn after a snapshot has been read."""
 
 
 @config
@@ -68,7 +65,7 @@ _reader = pydantic.TypeAdapter(Manifest)
 
 def dump(**values: Any) -> str:
     """The text of a manifest: canonical JSON, so that any change of any byte shows."""
-    plain = {"format": FORMAT, **values}
+    plain = {"format": history.FORMAT, **values}
     plain["rings"] = {name: asdict(table) for name, table in values["rings"].items()}
     plain["files"] = {path: written._asdict() for path, written in values["files"].items()}
     return _canonical({**plain, "checksum": _checksum(plain)})
@@ -131,10 +128,9 @@ def _float(text: str) -> float:
 
 
 def line(error: Exception) -> str:
-    """What went wrong in one printable line, though a stranger may have worded it."""
+    """What went wrong in one printable line, though it may quote an untrusted file."""
     text = error.strerror if isinstance(error, OSError) else None
-    words = " ".join((text or str(error) or type(error).__name__).split())
-    shown = "".join(letter if letter.isprintable() else "?" for letter in words)
+    shown = printable(" ".join((text or str(error) or type(error).__name__).split()))
     return shown if len(shown) <= LINE_LIMIT else shown[: LINE_LIMIT - 3] + "..."
 
 
@@ -162,30 +158,29 @@ def verify(folder: Path) -> tuple[Manifest, dict[str, bytearray]]:
         return manifest, contents
     except FileNotFoundError:
         raise SnapshotError(f"{folder.name}: {part}: missing") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError, ConfigError) as error:
         raise SnapshotError(f"{folder.name}: {part}: {line(error)}") from None
 
 
 def _hashed(path: Path, keep: bool) -> tuple[bytearray | None, str]:
-    with open(path, "rb") as file:
+    with open(files.open_file(path), "rb") as file:
         content = bytearray(file.read()) if keep else None
         hasher = hashlib.sha256(content) if content is not None else hashlib.file_digest(file, "sha256")
     return content, hasher.hexdigest()
 
 
 def _read(folder: Path) -> Manifest:
-    info = (folder / MANIFEST).lstat()
-    if not stat.S_ISREG(info.st_mode) or info.st_size > MANIFEST_LIMIT:
-        raise ValueError("not a file of reasonable size")
-    text = (folder / MANIFEST).read_bytes()
+    text = files.read(folder / MANIFEST, MANIFEST_LIMIT)
     try:
         values = read_json(text)
         version = values["format"]
         checksum = values["checksum"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("not a manifest") from None
-    if type(version) is int and version > FORMAT:
-        raise ValueError(f"format {version} is newer than this version of rlrun, which reads up to {FORMAT}")
+    if type(version) is int and version < 1:
+        raise ValueError(f"format {version} never was")
+    if type(version) is int and version > history.FORMAT:
+        raise ValueError(f"format {version} is newer than this version of rlrun, which reads up to {history.FORMAT}")
     check_hash(_text_checksum(text), checksum)
     try:
         return _reader.validate_json(text)
@@ -218,7 +213,7 @@ def check_files(manifest: Manifest, name: str) -> None:
     for path, size in expected.items():
         if path not in manifest.files or size not in (None, manifest.files[path].size):
             raise ValueError(f"files do not match rings at {path!r}")
-    for path, limit in ((SKELETON, STATE_LIMIT), (AGENT, _memory()), (REST, _memory())):
+    for path, limit in ((SKELETON, STATE_LIMIT), (AGENT, memory()), (REST, memory())):
         if manifest.files[path].size > limit:
             raise ValueError(f"{path} has more than {limit} bytes")
 
@@ -237,7 +232,7 @@ def check_folder(manifest: Manifest, folder: Path) -> dict[str, int]:
     return sizes
 
 
-def _memory() -> int:
+def memory() -> int:
     """Bytes of this machine's memory: what is larger cannot be state that was in one."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 

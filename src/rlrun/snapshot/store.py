@@ -7,13 +7,14 @@ sealed before it, while training goes on.
 
 import json
 import re
-import stat
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlrun.errors import SnapshotError
+from rlrun import files
+from rlrun.config import history
+from rlrun.errors import ConfigError, SnapshotError
 from rlrun.snapshot import atomic, manifest, tensors, tree
 from rlrun.snapshot.folder import Copy, RingCopy, write_folder
 from rlrun.snapshot.loaded import Snapshot
@@ -21,6 +22,7 @@ from rlrun.snapshot.segments import Ring, Segment, SegmentLog, pack
 
 LATEST, BEST = "LATEST", "best"
 STEP = re.compile(r"step_([0-9]{9,18})")
+LATEST_BYTES = 100
 STAGING = atomic.TEMPORARY + "segments"  # full segments between two snapshots
 
 
@@ -48,7 +50,7 @@ class Store:
         self._under_way: _UnderWay | None = None
         if keep:
             try:
-                self.folder.mkdir(exist_ok=True)
+                files.make_folder(self.folder)
                 atomic.sweep(self.folder)
             except OSError as error:
                 raise _fault(f"{self.folder}: cannot be written", error) from error
@@ -129,7 +131,7 @@ class Store:
             else:
                 snapshot.faults = faults
                 return snapshot
-        raise SnapshotError("\n".join(faults) or f"{self.folder}: no snapshot")
+        raise SnapshotError(*faults or [f"{self.folder}: no snapshot"])
 
     def _candidates(self, faults: list[str]) -> list[str]:
         names, latest = self.names(), self._latest()
@@ -141,11 +143,8 @@ class Store:
 
     def _latest(self) -> str | None:
         try:
-            info = (self.folder / LATEST).lstat()
-            if not stat.S_ISREG(info.st_mode) or info.st_size > 100:
-                return None
-            name = (self.folder / LATEST).read_text(encoding="utf-8").strip()
-        except (OSError, ValueError):
+            name = files.read(self.folder / LATEST, LATEST_BYTES).decode().strip()
+        except (OSError, ValueError, ConfigError):
             return None
         return name if STEP.fullmatch(name) else None
 
@@ -161,14 +160,25 @@ class Store:
             part = manifest.SKELETON
             skeleton = manifest.read_json(contents[part])
             state = tree.decode(skeleton, arrays)
-            header, part = facts.header, manifest.MANIFEST
+            part = manifest.MANIFEST
             manifest.check_hash(manifest.digest(skeleton, arrays, facts.ring_hashes()), facts.digest)
-            for version in range(facts.format, manifest.FORMAT):
-                header, state = manifest.MIGRATIONS[version](header, state)
+            state = history.renamed_state(state, facts.format)
         except Exception as error:  # right hashes prove nothing about content that a stranger wrote
             raise SnapshotError(f"{name}: {part}: cannot be read ({manifest.line(error)})") from None
         logs = {ring: self._log(ring) for ring in facts.rings}
-        return Snapshot(name, path, header, facts.clocks, facts.digest, state, [], facts.rings, facts.files, logs)
+        return Snapshot(
+            name,
+            path,
+            facts.header,
+            facts.clocks,
+            facts.digest,
+            facts.format,
+            state,
+            [],
+            facts.rings,
+            facts.files,
+            logs,
+        )
 
     def _log(self, ring: str) -> SegmentLog:
         if not manifest.RING_NAME.fullmatch(ring):
@@ -200,6 +210,7 @@ class Store:
         try:
             if first:
                 first()
+            files.make_folder(self.folder)  # somebody may have deleted it
             atomic.check_space(self.folder, copy.size * len(names))
             for name in names:
                 write_folder(copy, self.folder / name)

@@ -4,26 +4,37 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlrun.errors import ConfigError, printable
 from rlrun.telemetry.board import Board
 from rlrun.telemetry.console import Console, open_console
-from rlrun.telemetry.metrics import MetricsFile, ordered
+from rlrun.telemetry.metrics import MetricsFile, Row, Written, ordered, read_rows
 
 if TYPE_CHECKING:
     from rlrun.config.schema import LoggerConfig
 
 
 class Telemetry:
-    """Takes rows and shows progress. `from_step` > 0 continues a run: later rows are cut from every output."""
+    """Takes rows and shows progress. `from_step` > 0 continues a run: later rows are cut from every output.
 
-    def __init__(self, run: Path, logger: "LoggerConfig", title: str, total_steps: int, from_step: int):
-        self._metrics = MetricsFile(run / "metrics.jsonl", from_step)
+    `written`: the rows that the snapshot recorded; `fault` says how those on disk differ.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        logger: "LoggerConfig",
+        title: str,
+        total_steps: int,
+        from_step: int,
+        written: Written | None = None,
+    ):
+        self._run = run
+        self._metrics = MetricsFile(run / "metrics.jsonl", from_step, written)
+        self.fault = self._metrics.fault
         self._console: Console = open_console(logger.console, title, run, total_steps, self._metrics.past)
         self._board: Board | None = None
         if logger.tensorboard:
-            try:
-                self._board = Board(run / "tb", self._metrics.past)
-            except (ImportError, OSError) as error:  # derived data: its loss is told, not fatal
-                self.message(f"TensorBoard is off: {error}")
+            self._open_board(self._metrics.past)
         self._metrics.past.clear()
         self.times: dict[str, Any] = {}  # the newest values of time/...
         self.progress = self._console.progress  # called every tick: no layer in between
@@ -35,16 +46,17 @@ class Telemetry:
         self._metrics.append(row)
         self.times |= {key: value for key, value in row.items() if key.startswith("time/")}
         if self._board:
-            try:
-                self._board.write(row)
-            except OSError as error:
-                self._board = None
-                self.message(f"TensorBoard is off: {error}")
+            self._write_to_board(self._board, row)
         self._console.row(row)
+
+    @property
+    def written(self) -> Written:
+        """The rows so far."""
+        return self._metrics.written
 
     def message(self, text: str) -> None:
         """A line for the user."""
-        self._console.message(text)
+        self._console.message(printable(text))
 
     def sync(self) -> None:
         """Return once every row is on the disk: a snapshot promises the rows before it."""
@@ -57,3 +69,24 @@ class Telemetry:
             with contextlib.suppress(OSError):
                 self._board.close()
         self._console.close(summary)
+
+    def _open_board(self, rows: list[Row]) -> None:
+        """The rows are kept in metrics.jsonl: without TensorBoard, training goes on."""
+        try:
+            self._board = Board(self._run / "tb", rows)
+        except (ImportError, OSError, ConfigError) as error:
+            self._board = None
+            self.message(f"TensorBoard is off: {error}")
+
+    def _write_to_board(self, board: Board, row: Row) -> None:
+        try:
+            if not board.is_deleted:
+                board.write(row)
+                return
+            board.close()
+        except OSError as error:
+            self._board = None
+            self.message(f"TensorBoard is off: {error}")
+            return
+        self.message(f"{self._run / 'tb'} was deleted; it is written again from metrics.jsonl")
+        self._open_board(read_rows(self._metrics.path))

@@ -10,6 +10,7 @@ import struct
 import time
 from pathlib import Path
 
+from rlrun import files
 from rlrun.telemetry.metrics import Row
 
 
@@ -23,13 +24,13 @@ class Board:
     def __init__(self, folder: Path, past: list[Row]):
         from tensorboard.compat.proto.event_pb2 import Event
 
-        folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(folder)
         for old in folder.glob("*tfevents*"):
             old.unlink()
         self._event = Event
         self._origin = time.time() - (past[-1]["wall_s"] if past else 0.0)
         name = f"events.out.tfevents.{int(self._origin)}.{socket.gethostname()}.{os.getpid()}.{time.time_ns()}"
-        self._file = (folder / name).open("wb")
+        self._file = (folder / name).open("xb")
         self._file.write(_record(Event(wall_time=self._origin, file_version="brain.Event:2").SerializeToString()))
         for row in past:
             self._put(row)
@@ -38,6 +39,11 @@ class Board:
     def write(self, row: Row) -> None:
         self._put(row)
         self._file.flush()
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether somebody deleted the file, so that what is written to it is lost."""
+        return os.fstat(self._file.fileno()).st_nlink == 0
 
     def close(self) -> None:
         self._file.close()

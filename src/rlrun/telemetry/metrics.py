@@ -1,28 +1,57 @@
 """metrics.jsonl, the truth of a run: one JSON object per step value, written whole, readable while it grows."""
 
+import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from rlrun import files
 from rlrun.errors import RunError
+from rlrun.snapshot.atomic import replace_file
 
 Row = dict[str, Any]  # key -> int or float; always has "step" and "wall_s"
 
 GROUPS = ("step", "wall_s", "train", "eval", "loss", "time", "sys")
 
 
-class MetricsFile:
-    """Appends rows to `path`. After a resume only the rows up to `from_step` are kept, also in `past`."""
+LARGEST = 1e300  # numbers beyond are damage
 
-    def __init__(self, path: Path, from_step: int):
+
+class Written(NamedTuple):
+    """The rows of a metrics file at one moment; a snapshot records it."""
+
+    rows: int
+    sha256: str  # of their lines
+
+
+class MetricsFile:
+    """Appends rows to `path`. A resumed run keeps the rows up to `from_step`, also in `past`.
+
+    `written` is what the snapshot recorded; `fault` says how the file differs from that, and is empty where it does
+    not.
+    """
+
+    def __init__(self, path: Path, from_step: int, written: Written | None = None):
         self.path = path
-        self.past = _cut(path, from_step) if from_step > 0 and path.exists() else []
-        fresh = 0 if from_step > 0 else os.O_TRUNC
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | fresh, 0o644)
+        self.past: list[Row] = []
+        self.fault = ""
+        self._rows, self._hash = 0, hashlib.sha256()
+        if from_step > 0:
+            kept = list(_rows_until(path, from_step, written)) if path.exists() else []
+            self.past = [row for _, row in kept]
+            self._count(line for line, _ in kept)
+            replace_file(path, [line for line, _ in kept])
+            self.fault = self._difference(written)
+        self._file = files.open_to_append(path, from_start=from_step == 0)
+
+    @property
+    def written(self) -> Written:
+        return Written(self._rows, self._hash.hexdigest())
 
     def append(self, row: Row) -> None:
         """Write one line in one call, so that a reader never meets half a row. Raises RunError on a full disk."""
@@ -35,6 +64,7 @@ class MetricsFile:
         if written < len(line):
             os.ftruncate(self._file, size)
             raise RunError(f"{self.path}: cannot write metrics: no space left")
+        self._count([line])
 
     def sync(self) -> None:
         """Return once every row is on the disk."""
@@ -44,6 +74,19 @@ class MetricsFile:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def _count(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            self._rows += 1
+            self._hash.update(line)
+
+    def _difference(self, written: Written | None) -> str:
+        if written is None or written == self.written:
+            return ""
+        if written.rows != self._rows:
+            return f"{self.path.name} has {self._rows} of the {written.rows} rows that were written by then"
+        before, now = written.sha256[:12], self.written.sha256[:12]
+        return f"{self.path.name}: its rows are not those that were written (SHA-256 {before} -> {now})"
 
 
 def ordered(values: dict[str, Any]) -> Row:
@@ -56,31 +99,30 @@ def ordered(values: dict[str, Any]) -> Row:
 
 def read_rows(path: Path) -> list[Row]:
     """All whole rows of a metrics file; a torn line is passed over."""
-    return [row for _, row in _lines(path)]
+    return [row for _, row in _parsed(files.read_lines(path))]
 
 
-def _lines(path: Path) -> Iterator[tuple[bytes, Row]]:
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if line.endswith(b"\n") and isinstance(row, dict) and is_number(row.get("step")):
-                yield line, row
+def _parsed(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Row]]:
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if line.endswith(b"\n") and isinstance(row, dict) and is_number(row.get("step")):
+            yield line, row
 
 
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _cut(path: Path, step: int) -> list[Row]:
-    """Leave only whole rows up to `step` in the file, in one atomic replacement, and return them."""
-    kept = [(line, row) for line, row in _lines(path) if row["step"] <= step and is_number(row.get("wall_s"))]
-    temporary = path.with_name(f".{path.name}.cut")
-    with temporary.open("wb") as file:
-        file.writelines(line for line, _ in kept)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    return [row for _, row in kept]
+def _rows_until(path: Path, step: int, written: Written | None) -> Iterator[tuple[bytes, Row]]:
+    """Whole rows of numbers up to `step`: of the first lines, as many as the snapshot recorded."""
+    lines = files.read_lines(path) if written is None else islice(files.read_lines(path), written.rows)
+    for line, row in _parsed(lines):
+        if row["step"] <= step and "wall_s" in row and all(map(_is_sound, row.values())):
+            yield line, row
+
+
+def _is_sound(value: Any) -> bool:
+    return is_number(value) and -LARGEST < value < LARGEST

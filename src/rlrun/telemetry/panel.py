@@ -36,7 +36,7 @@ def panel(view: View, width: int, glyphs: Glyphs, colours: bool) -> Panel:
     lines += [Text(), *_speed(view, inner), *_time(view, inner, glyphs, colours)]
     for line in lines:
         line.truncate(inner)
-    run = str(view.run)
+    run = view.run
     if len(run) > inner - 2:
         run = glyphs.cut + run[-max(1, inner - 3) :]
     return Panel(

@@ -5,6 +5,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from rlrun.errors import printable
 from rlrun.telemetry.metrics import Row
 
 HISTORY = 40  # values kept for a sparkline
@@ -15,8 +16,8 @@ class View:
     """The newest value of every key, short histories, the best evaluation, and how fast the run goes."""
 
     def __init__(self, title: str, run: Path, total_steps: int, past: list[Row]):
-        self.title = title
-        self.run = run
+        self.title = printable(title)
+        self.run = printable(run)
         self.total_steps = total_steps
         self.step = 0
         self.speed = 0.0  # steps per second over the window
@@ -101,4 +102,4 @@ def closing(view: View, summary: dict[str, Any]) -> list[str]:
         lines.append(f"final return {number(figures['final_return'])}")
     if "best_return" in figures:
         lines.append(f"best return {number(figures['best_return'])} at step {figures['best_step']:,}")
-    return [*lines, str(view.run)]
+    return [*lines, view.run]

@@ -1,0 +1,84 @@
+"""What meta.json says about git, and that no repository can have anything run."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rlrun.core.provenance import git_state
+
+
+def git(folder: Path, *words: str) -> str:
+    own = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", *own, *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    (folder / "inner").mkdir(parents=True)
+    git(folder, "init")
+    (folder / "code.py").write_text("x = 1\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-m", "first")
+    return folder
+
+
+def test_git_state_is_the_commit_and_whether_tracked_files_changed(repository: Path) -> None:
+    commit = git(repository, "rev-parse", "HEAD")
+    assert git_state(repository) == git_state(repository / "inner") == commit
+    (repository / "code.py").touch()
+    (repository / "notes.txt").write_text("not tracked")
+    assert git_state(repository) == commit
+    (repository / "code.py").write_text("x = 2\n")
+    assert git_state(repository / "inner") == f"{commit}-dirty"
+    git(repository, "add", "code.py")
+    assert git_state(repository) == f"{commit}-dirty", "staged"
+    git(repository, "commit", "-m", "second")
+    assert git_state(repository) == git(repository, "rev-parse", "HEAD") != commit
+
+
+def test_git_state_of_a_worktree_and_where_there_is_none(repository: Path, tmp_path: Path) -> None:
+    git(repository, "worktree", "add", str(tmp_path / "other"))
+    assert git_state(tmp_path / "other") == git(repository, "rev-parse", "HEAD")
+    assert git_state(tmp_path) is None
+    (tmp_path / ".git").mkdir()
+    assert git_state(tmp_path) is None
+
+
+def hostile(folder: Path, marker: Path) -> None:
+    """Everything in a repository that can name a program, and files that would make git use it."""
+    program = folder.parent / "program"
+    program.write_text(f"#!/bin/sh\ntouch {marker}\ncat\n")
+    program.chmod(0o755)
+    (folder / ".gitattributes").write_text("* filter=evil diff=evil merge=evil\n")
+    for key in ("filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "diff.evil.command",
+                "diff.evil.textconv", "core.fsmonitor", "core.sshCommand", "core.pager", "core.editor",
+                "core.alternateRefsCommand", "diff.external", "credential.helper", "gpg.program"):  # fmt: skip
+        git(folder, "config", key, str(program))
+    git(folder, "config", "alias.rev-parse", f"!{program}")
+    hooks = folder / ".git" / "hooks"
+    hooks.mkdir(exist_ok=True)
+    for name in ("post-index-change", "fsmonitor-watchman", "query-watchman", "post-checkout", "reference-transaction"):
+        (hooks / name).write_text(program.read_text())
+        (hooks / name).chmod(0o755)
+    (folder / "code.py").write_text("x = 3\n")
+
+
+def test_git_state_runs_nothing_that_a_repository_names(repository: Path, tmp_path: Path) -> None:
+    commit, marker = git(repository, "rev-parse", "HEAD"), tmp_path / "marker"
+    nested = repository / "nested"
+    nested.mkdir()
+    git(nested, "init")
+    (nested / "code.py").write_text("y = 1\n")
+    git(nested, "add", ".")
+    git(nested, "commit", "-m", "first")
+    git(repository, "-c", "advice.addEmbeddedRepo=false", "add", "nested")
+    hostile(nested, marker)
+    hostile(repository, marker)
+    marker.unlink(missing_ok=True)
+    assert git_state(repository) == f"{commit}-dirty"
+    assert not marker.exists()
+    subprocess.run(["git", "describe", "--always", "--dirty"], cwd=repository, capture_output=True, check=False)
+    assert marker.exists(), "what is guarded against would have happened"
