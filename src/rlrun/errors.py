@@ -29,9 +29,4 @@ class SnapshotError(RlrunError):
 
 def printable(text: object) -> str:
     """`text` as one line that a terminal only shows: line ends and control codes become escapes like \\x1b."""
-    letters = (letter if letter.isprintable() else _escaped(letter) for letter in str(text))
-    return "".join(letters)
-
-
-def _escaped(letter: str) -> str:
-    return letter.encode("unicode_escape").decode()
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))

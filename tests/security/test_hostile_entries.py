@@ -1,0 +1,204 @@
+"""Every entry of a run's folder, replaced by everything that a file system offers, under every command.
+
+The entries are those that a real run leaves behind, so a file that is added later is tested by being there.
+"""
+
+import itertools
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rlrun.cli import main
+from rlrun.config.schema import run_config
+from rlrun.config.stored import read_config
+from rlrun.core import postmortem
+from rlrun.core.assemble import build_loop
+from rlrun.rundir import RunDir
+
+SECONDS = 10
+SMALL = ["preset=none", "env.num_envs=1", "network.hidden=[8]", "algo.buffer.capacity=64", "algo.loop.warmup_steps=4",
+         "algo.loop.batch_size=4", "trainer.total_steps=48", "trainer.eval_episodes=1",
+         "trainer.snapshot_every=24", "trainer.eval_every=24", "env.max_episode_steps=10"]  # fmt: skip
+
+NOT_OURS = (".lock",)  # of the run that is copied
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with every file that one can have."""
+    run = tmp_path_factory.mktemp("original") / "run"
+    assert main(["train", "algo=dqn", "env=CartPole", *SMALL, f"run_dir={run}"]) == 0
+    assert main(["eval", str(run), "episodes=1", "video=true"]) == 0
+    folder = RunDir.open(run)
+    folder.error_log("something went wrong")
+    loop = build_loop(run_config(read_config(run / "config.yaml")))
+    loop.begin()
+    postmortem.write(folder, loop, "a test")
+    loop.env.close()
+    folder.release()
+    return run
+
+
+def entries(run: Path) -> list[str]:
+    return sorted(str(path.relative_to(run)) for path in run.rglob("*") if path.name not in NOT_OURS)
+
+
+def test_the_run_has_every_kind_of_entry(original: Path) -> None:
+    names = {Path(name).parts[0] for name in entries(original)}
+    assert names == {"config.yaml", "overrides.yaml", "meta.json", "metrics.jsonl", "summary.json", "error.log", "tb",
+                     "snapshots", "videos", "postmortem"}  # fmt: skip
+    assert any(name.endswith(".bin") for name in entries(original)), "rows of a replay buffer"
+
+
+# Each takes an entry that has just been removed, and what lies outside of the run: a file and a folder.
+
+
+def a_link(entry: Path, outside: Path) -> None:
+    entry.symlink_to(outside / "victim")
+
+
+def a_link_to_a_folder(entry: Path, outside: Path) -> None:
+    entry.symlink_to(outside)
+
+
+def a_dangling_link(entry: Path, outside: Path) -> None:
+    entry.symlink_to(outside / "made_by_whoever_follows")
+
+
+def a_link_to_an_endless_file(entry: Path, outside: Path) -> None:
+    entry.symlink_to("/dev/zero")
+
+
+def a_pipe(entry: Path, outside: Path) -> None:
+    os.mkfifo(entry)
+
+
+def a_folder(entry: Path, outside: Path) -> None:
+    entry.mkdir()
+    (entry / "inside").write_text("x")
+
+
+def a_huge_file(entry: Path, outside: Path) -> None:
+    with entry.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+def nothing_at_all(entry: Path, outside: Path) -> None:
+    entry.write_bytes(b"")
+
+
+def noise(entry: Path, outside: Path) -> None:
+    entry.write_bytes(bytes(range(256)) * 50)
+
+
+def nesting(entry: Path, outside: Path) -> None:
+    entry.write_bytes(b"[" * 100_000)
+
+
+def other_types(entry: Path, outside: Path) -> None:
+    entry.write_bytes(b'{"step": {"a": []}, "versions": 3, "resumed": 5, "status": [1], "name": null, "1": 2}\n')
+
+
+REFUSED = (a_link, a_link_to_a_folder, a_dangling_link, a_link_to_an_endless_file, a_pipe)
+CONTENT = (a_folder, a_huge_file, nothing_at_all, noise, nesting, other_types)
+Kind = Callable[[Path, Path], None]
+
+
+def commands(run: Path, clean: Path) -> dict[str, list[str]]:
+    weights = ["algo=dqn", "env=CartPole", *SMALL, f"init_from={run}", f"run_dir={run.parent / 'new'}"]
+    return {
+        "resume": ["resume", str(run), "total_steps=72"],
+        "eval": ["eval", str(run), "episodes=1"],
+        "branch": ["resume", str(run), "total_steps=72", f"into={run.parent / 'new'}"],
+        "init_from": ["train", *weights],
+        "status": ["status", str(run)],
+        "report": ["report", str(run), f"out={run.parent / 'out'}"],
+        "diff": ["diff", str(run), str(clean)],
+    }
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    def late(*_: object) -> None:
+        raise TimeoutError(f"no answer in {SECONDS} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def attack(original: Path, place: Path, name: str, kind: Kind, command: str) -> int:
+    """Replace one entry of a copy and run the command: its exit code. Nothing outside of the copy may change."""
+    run, outside = place / "run", place / "outside"
+    shutil.rmtree(place, ignore_errors=True)
+    outside.mkdir(parents=True)
+    (outside / "victim").write_text('{"step": 1, "wall_s": 1.0}\n')
+    shutil.copytree(original, run)
+    entry = run / name
+    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    kind(entry, outside)
+    before = contents(outside)
+    with in_time():
+        code = main(commands(run, original)[command])
+    assert contents(outside) == before, (name, kind.__name__, command)
+    return code
+
+
+def judged(kind: Kind, command: str, code: int, output: str, errors: str) -> str:
+    """What is wrong with an answer, or nothing."""
+    if "Traceback" in output + errors:
+        return "a traceback"
+    if code not in (0, 2, 3):
+        return f"exit code {code}"
+    if code and len(errors.splitlines()) != 1:
+        return f"{len(errors.splitlines())} lines for an error"
+    if kind in REFUSED and code == 0 and not (command == "status" and "skipped" in output):
+        return "taken"
+    return ""
+
+
+Cases = Iterable[tuple[str, Kind, str]]  # entry, kind, command
+
+
+def faults(cases: Cases, original: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, ...]]:
+    wrong = []
+    for name, kind, command in cases:
+        code = attack(original, place, name, kind, command)
+        captured = capsys.readouterr()
+        if fault := judged(kind, command, code, captured.out, captured.err):
+            wrong.append((fault, name, kind.__name__, command, captured.err[-300:]))
+    return wrong
+
+
+def test_every_hostile_entry_is_answered_in_one_line(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each entry with two kinds and two commands, in turn; the whole product is the slow test below."""
+    turn = itertools.cycle(commands(original, original))
+    kinds = zip(itertools.cycle(REFUSED), itertools.cycle(CONTENT), strict=False)
+    pairs = zip(entries(original), kinds, strict=False)
+    cases = [(name, kind, next(turn)) for name, both in pairs for kind in both]
+    assert {command for *_, command in cases} == {*commands(original, original)}
+    assert {kind for _, kind, _ in cases} == {*REFUSED, *CONTENT}
+    assert not faults(cases, original, tmp_path / "a", capsys)
+
+
+@pytest.mark.slow
+def test_every_hostile_entry_under_every_command(
+    original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = itertools.product(entries(original), (*REFUSED, *CONTENT), commands(original, original))
+    assert not faults(cases, original, tmp_path / "a", capsys)

@@ -1,0 +1,115 @@
+"""Nothing is imported because a stored config names it, or because it lies in the current folder."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rlrun.cli import main
+
+SMALL = ["preset=none", "env.num_envs=1", "network.hidden=[8]", "algo.loop.rollout_steps=10", "trainer.total_steps=20",
+         "trainer.eval_episodes=1", "env.max_episode_steps=10", "logger.tensorboard=false"]  # fmt: skip
+
+MODULE = """
+from pathlib import Path
+Path(__file__).with_name("IMPORTED").touch()
+import gymnasium
+gymnasium.register("Mine-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
+"""
+
+
+RLRUN = Path(sys.executable).with_name("rlrun")
+
+
+def rlrun(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The command as a user calls it, in a process of its own, in this folder."""
+    return subprocess.run([RLRUN, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stored run whose environment is that of a module beside it, which has no business to be imported."""
+    folder = tmp_path_factory.mktemp("untrusted")
+    done = rlrun(folder, "train", "algo=ppo", "env=CartPole", *SMALL, "run_dir=run")
+    assert done.returncode == 0, done.stderr
+    (folder / "evil.py").write_text(MODULE)
+    return folder / "run"
+
+
+def rename_env(run: Path, env_id: str) -> None:
+    """Give the run another environment, in its config and in its snapshots, as an attacker can."""
+    values = yaml.safe_load((run / "config.yaml").read_text())
+    values["env"]["id"] = env_id
+    (run / "config.yaml").write_text(yaml.safe_dump(values))
+
+
+@pytest.mark.parametrize("command", [["eval", "run", "episodes=1"], ["resume", "run", "total_steps=40"]])
+@pytest.mark.parametrize("module", ["evil", "run.evil", "antigravity"])
+def test_stored_env_ids_import_no_module(
+    run: Path, command: list[str], module: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename_env(run, f"{module}:Mine-v0")
+    monkeypatch.chdir(run.parent)
+    assert main(command) == 2
+    refusal = f"error: run: needs code of its own; if you trust it, add plugins=[{module}]"
+    assert capsys.readouterr().err.splitlines() == [refusal]
+    assert not (run.parent / "IMPORTED").exists() and module not in sys.modules
+
+
+def test_a_branch_imports_no_module_either(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename_env(run, "evil:Mine-v0")
+    monkeypatch.chdir(run.parent)
+    assert main(["resume", "run", f"into={tmp_path / 'new'}"]) == 2
+    assert "plugins=[evil]" in capsys.readouterr().err
+    assert not (run.parent / "IMPORTED").exists() and not (tmp_path / "new").exists()
+
+
+def test_a_module_that_the_user_typed_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODULE)
+    done = rlrun(tmp_path, "train", "algo=ppo", "env=mine:Mine-v0", *SMALL, "run_dir=run")
+    assert done.returncode == 0, done.stderr
+    done = rlrun(tmp_path, "resume", "run", "total_steps=40", "plugins=[mine]")
+    assert done.returncode == 0, done.stderr
+    done = rlrun(tmp_path, "train", "algo=ppo", "env=mine:Mine-v0", *SMALL, "run_dir=run", "resume=auto")
+    assert done.returncode == 0, done.stderr
+
+
+OPTIONAL = ("msvcrt", "dill", "charset_normalizer", "brotli", "zstandard", "h5py", "minari", "jax", "envpool",
+            "sklearn", "IPython", "xxhash", "pandas", "usercustomize", "sitecustomize", "hydra_plugins", "tensorflow",
+            "triton", "cv2", "wandb", "lz4", "simplejson", "colorama", "curl_cffi", "numba")  # fmt: skip
+
+
+COMMANDS = [("eval", ".", "episodes=1"), ("train", "algo=ppo", "env=CartPole", *SMALL)]
+LONGER = [("resume", ".", "total_steps=40"), ("report", "."), ("status", "."), ("doctor",), ("list", "algo"),
+          ("show", "algo=sac")]  # fmt: skip
+LONGER = [pytest.param(words, marks=pytest.mark.slow) for words in LONGER]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *LONGER], ids=lambda words: words[0])
+def test_nothing_is_imported_from_the_current_folder(run: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
+    rename_env(run, "CartPole-v1")
+    hostile = tmp_path / "hostile"
+    hostile.mkdir()
+    for entry in ("config.yaml", "overrides.yaml", "meta.json", "metrics.jsonl", "summary.json"):
+        (hostile / entry).write_bytes((run / entry).read_bytes())
+    os.rename(run / "snapshots", hostile / "snapshots")
+    try:
+        missing = [name for name in OPTIONAL if not find_spec(name)]
+        for name in [*missing, *sys.stdlib_module_names]:
+            (hostile / f"{name}.py").write_text(MODULE.partition("import gymnasium")[0])
+        metadata = hostile / "evil-1.0.dist-info"
+        metadata.mkdir()
+        (metadata / "METADATA").write_text("Name: evil\nVersion: 1.0\n")
+        groups = ("rlrun.plugins", "gymnasium.envs", "hydra.plugins")
+        (metadata / "entry_points.txt").write_text("".join(f"[{group}]\nevil = msvcrt\n" for group in groups))
+        done = rlrun(hostile, *command)
+        assert done.returncode == 0, done.stderr
+        assert not (hostile / "IMPORTED").exists()
+    finally:
+        os.rename(hostile / "snapshots", run / "snapshots")
