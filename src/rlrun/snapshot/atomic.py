@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rlrun import files
+
 TEMPORARY, REPLACED, TRASH = ".tmp-", ".old-", ".trash-"
 RESERVE = 16 << 20  # bytes of the disk left to logs and small files
 
@@ -82,7 +84,7 @@ def link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        with open(source, "rb") as file:
+        with open(files.open_file(source), "rb") as file:
             write_new(target, iter(lambda: file.read(1 << 20), b""))
 
 
