@@ -97,7 +97,7 @@ def a_filter_of_git_runs(run: Path) -> bool:
     ):
         subprocess.run([*own, *words], check=True)
     (run / ".gitattributes").write_text("* filter=a\n")
-    (run / "config.yaml").write_text((run / "config.yaml").read_text() + "\n")
+    os.utime(run / "config.yaml", (1, 1))  # so that git must look at what it holds
     provenance.git_state(run)
     return marker.exists()
 
