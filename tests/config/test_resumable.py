@@ -13,6 +13,7 @@ from rlrun.cli import main
 from rlrun.config.check import leaves
 from rlrun.config.stored import parse_config
 from rlrun.snapshot.store import Store
+from rlrun.telemetry.metrics import MetricsFile, Written
 
 WORDS = ["algo=ppo", "env=CartPole", "env.num_envs=1", "preset=none", "network.hidden=[8]", "trainer.log_every=10",
          "algo.loop.rollout_steps=10", "trainer.eval_episodes=1", "logger.tensorboard=false",
@@ -127,6 +128,19 @@ def test_resume_refuses_a_config_that_was_cut_off(finished: Path, write: Any, ca
         write("config.yaml", text[:place])
         assert main(["resume", str(finished), "total_steps=80"]) == 2
         assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_resume_notices_every_changed_value_of_the_rows(seed: int, finished: Path, tmp_path: Path) -> None:
+    draw, header = random.Random(seed), Store(finished).load().header
+    rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    row = draw.choice(rows)
+    key = draw.choice([key for key in row if key not in ("step", "wall_s")])
+    row[key] = mutated(row[key], draw)
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    metrics = MetricsFile(tmp_path / "metrics.jsonl", header["step"], Written(**header["metrics"]))
+    metrics.close()
+    assert "its rows are not those that were written" in metrics.fault
 
 
 def test_resume_goes_on_after_changes_that_were_typed(tmp_path: Path, capsys: Out) -> None:
