@@ -173,14 +173,14 @@ def judged(kind: Kind, command: str, code: int, output: str, errors: str) -> str
 Cases = Iterable[tuple[str, Kind, str]]  # entry, kind, command
 
 
-def faults(cases: Cases, original: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, ...]]:
+def faults(cases: Cases, original: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> str:
     wrong = []
     for name, kind, command in cases:
         code = attack(original, place, name, kind, command)
         captured = capsys.readouterr()
         if fault := judged(kind, command, code, captured.out, captured.err):
-            wrong.append((fault, name, kind.__name__, command, captured.err[-300:]))
-    return wrong
+            wrong.append(f"{command}, {name} is {kind.__name__}: {fault}: {captured.err[-300:]}")
+    return "\n".join(wrong)
 
 
 def test_every_hostile_entry_is_answered_in_one_line(
@@ -193,7 +193,7 @@ def test_every_hostile_entry_is_answered_in_one_line(
     cases = [(name, kind, next(turn)) for name, both in pairs for kind in both]
     assert {command for *_, command in cases} == {*commands(original, original)}
     assert {kind for _, kind, _ in cases} == {*REFUSED, *CONTENT}
-    assert not faults(cases, original, tmp_path / "a", capsys)
+    assert faults(cases, original, tmp_path / "a", capsys) == ""
 
 
 @pytest.mark.slow
@@ -201,4 +201,4 @@ def test_every_hostile_entry_under_every_command(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = itertools.product(entries(original), (*REFUSED, *CONTENT), commands(original, original))
-    assert not faults(cases, original, tmp_path / "a", capsys)
+    assert faults(cases, original, tmp_path / "a", capsys) == ""

@@ -36,11 +36,12 @@ def changed(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
             why = "cannot change in a resumed run; a new one starts from its weights with init_from=RUN"
             faults.append(f"{key}: {why if known else 'unknown key' + check.nearest(key, FREE)}")
             continue
-        *sections, name = key.split(".")
-        section = values
-        for part in sections:
-            section = section[part]
-        section[name] = value
+        section, _, name = key.rpartition(".")
+        home = check.lookup(section, values) if section else values
+        if isinstance(home, dict):
+            home[name] = value
+        else:
+            faults.append(f"{section}: missing")
     if faults:
         raise ConfigError(*faults)
     return values

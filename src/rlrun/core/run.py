@@ -80,7 +80,8 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     check_unchanged(source_path, snapshot)
     check_goal(config, snapshot, changes)
     run.write_start(changed(read_config(source_path / CONFIG), changes or {}), [f"branched from {source}"])
-    replace_file(run.path / METRICS, files.read_lines(source_path / METRICS))  # rows after the snapshot are cut
+    if (source_path / METRICS).exists():
+        replace_file(run.path / METRICS, files.read_lines(source_path / METRICS))  # rows after the snapshot are cut
     run.write_json(META, RunDir.meta_of(source_path))
     config = exactness.decided(config, run.meta())
     return supervise(config, run, build_loop(config), open_store(config, run), snapshot)
@@ -182,12 +183,13 @@ def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
 
 def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot: Snapshot | None = None) -> Result:
     """Train with signals, telemetry and snapshots around; always leaves a summary, whatever happens."""
+    recorded = Recorded.read(run.path)
     step = snapshot.step if snapshot else 0
     written = recorded_rows(snapshot) if snapshot else None
     log = Telemetry(run.path, config.logger, config.name, config.trainer.total_steps, step, written)
     status, code, line = "failed", 1, ""
     with Signals() as signals:
-        trainer = make_trainer(config, loop, store, log, signals, Recorded.read(run.path))
+        trainer = make_trainer(config, loop, store, log, signals, recorded)
         try:
             start(config, run, trainer, log, snapshot)
             if snapshot and not store.names():  # a branch, which must not begin at step 0 if it is killed soon

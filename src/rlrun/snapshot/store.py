@@ -54,6 +54,8 @@ class Store:
                 atomic.sweep(self.folder)
             except OSError as error:
                 raise _fault(f"{self.folder}: cannot be written", error) from error
+            if (self.folder / LATEST).is_dir():
+                raise SnapshotError(f"{self.folder / LATEST}: is a folder; it must name the latest snapshot")
 
     def names(self) -> list[str]:
         """Snapshots that were finished, newest first, `best` last."""
