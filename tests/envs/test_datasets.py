@@ -2,6 +2,10 @@
 
 import gzip
 import json
+import os
+import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +14,8 @@ import torch
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
+from rlrun.envs import tables
+from rlrun.envs.datasets import DatasetBandit
 from rlrun.envs.tables import load
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
@@ -145,25 +151,97 @@ def test_columns_of_numbers_are_standardised(tmp_path):
     assert table.features[:, 1:].tolist() == [[1, 0], [0, 1], [1, 0]] and table.labels.tolist() == [0, 1, 1]
 
 
+_draw = random.Random(0).randrange
+PACKED = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % (_draw(10**6), i % 2) for i in range(9000)))
+
+
 @pytest.mark.parametrize(
-    ("text", "given", "line"),
+    ("content", "given", "line"),
     [
         (None, {}, "no such file"),
-        ("a,b\n", {}, "holds no rows"),
-        ("a,b\n1,2\n1\n", {}, "row 3 has 1 columns, others 2"),
-        ("a,b\n1,2\n", {"label": "c"}, r"no column 'c' \(it has: a, b\)"),
-        ("a,b\n1,2\n", {"label": 7}, "no column 7, there are 2"),
-        ("a,b\nnan,2\n", {}, "not finite"),
+        (b"a,b\n", {}, "holds no rows"),
+        (b"a,b\n1,2\n1\n", {}, "row 3 has 1 columns, others 2"),
+        (b"a,b\n1,2\n\n\n1\n", {}, "row 5 has 1 columns, others 2"),
+        (b"a,b\n1,?\n1,2\n1\n", {"missing": "?"}, "row 4 has 1 columns, others 2"),
+        (b"a,b\n1,2\n", {"label": "c"}, r"has no column 'c' \(it has: a, b\)"),
+        (b"a,b\n1,2\n", {"label": 7}, "has no column 7, there are 2"),
+        (b"a,b\n1,2\nnan,2\n", {}, "row 3: nan in column 'a' is not finite"),
+        (b"1,2\n-inf,2\n", {"header": False}, "row 2: -inf in column 0 is not finite"),
+        (b"a,b\n1,2\n" + b"x" * 140_000 + b",2\n", {}, "row 3: field larger than field limit"),
+        (b'a,b\n1,2\n\n"3,4\n5,6\n7,8\n', {}, "row 4: a quote is never closed"),
+        (b"a,b\n1,2\n\xe9,3\n", {}, "row 3: byte 0xe9 is not UTF-8"),
+        (b"a,b\n1,2\n\0,3\n", {}, "row 3: holds a NUL byte"),
+        (bytes(range(1, 256)) * 9, {}, r"row \d+: "),
+        (PACKED[:9000], {}, r"row [1-8]\d\d\d: the gzip file is damaged"),
+        (PACKED[:9000] + b"garbage!" + PACKED[9008:], {}, r"row \d+: the gzip file is damaged"),
+        (gzip.compress(b"a,b\n" + b"1,2\n" * 2_000_000), {}, r"row \d+: .* unpack to more than"),
     ],
 )
-def test_what_cannot_be_read_says_why(text, given, line, tmp_path):
+def test_what_cannot_be_read_says_which_row_and_why(content, given, line, tmp_path):
     path = tmp_path / "t.csv"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(ConfigError, match=line):
-        make("dataset_bandit", path, **given)
-    with pytest.raises(ConfigError, match="which file"):
-        make("dataset_bandit", "null")
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"^env\.kwargs\.path={path}: {line}") as caught:
+        DatasetBandit(4, str(path), **given)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_that_is_no_path_is_one_line(tmp_path):
+    with pytest.raises(ConfigError, match=r"^env\.kwargs\.path: which file is to be read\?$"):
+        DatasetBandit(4)
+    with pytest.raises(ConfigError, match=r"^env\.kwargs\.path=5: must be the path of a file$"):
+        DatasetBandit(4, 5)
+
+
+def test_only_regular_files_are_opened_and_none_blocks(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name, line in {"pipe": "not a regular file", "": "not a regular file", "loop": "symbolic links"}.items():
+        with pytest.raises(ConfigError, match=rf"^env\.kwargs\.path={tmp_path / name}: .*{line}"):
+            DatasetBandit(4, str(tmp_path / name))
+    with pytest.raises(ConfigError, match="path=/dev/zero: not a regular file"):
+        DatasetBandit(4, "/dev/zero")
+    (tmp_path / "t.csv").write_text("a,b\n1,0\n2,1\n")
+    (tmp_path / "link").symlink_to(tmp_path / "t.csv")
+    assert DatasetBandit(4, str(tmp_path / "link")).table.classes == ["0", "1"]
+
+
+def test_a_table_has_a_largest_size(tmp_path, monkeypatch):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "1,0\n" * 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "LIMIT", 100)
+        with pytest.raises(ConfigError, match="has 404 bytes; a table may have 100"):
+            DatasetBandit(4, str(path))
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "LINE", 3)
+        with pytest.raises(ConfigError, match="row 1: has more than 3 bytes"):
+            DatasetBandit(4, str(path))
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "_memory", lambda: 2000)
+        with pytest.raises(ConfigError, match=r"row \d+: the table needs more memory than this machine has"):
+            DatasetBandit(4, str(path))
+
+
+def test_a_table_beyond_the_memory_that_may_be_used_is_one_line(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "".join(f"{i}.123456,{i % 2}\n" for i in range(400_000)))
+    code = (
+        "import resource\nfrom rlrun.envs.tables import load\n"
+        "held = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize() + (50 << 20)\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (held, held))\n"
+        f"try:\n    load({str(path)!r}, -1)\nexcept ValueError as error:\n    print(error)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.stdout == "the table needs more memory than this machine has\n", result.stderr
+
+
+def test_a_bad_table_leaves_no_run_behind(tmp_path, capsys):
+    (tmp_path / "t.csv").write_text('a,b\n1,2\n"3,4\n')
+    words = ["algo=fixed_policy", "env=dataset_bandit", f"env.kwargs.path={tmp_path / 't.csv'}"]
+    assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 2
+    assert capsys.readouterr().err == f"error: env.kwargs.path={tmp_path / 't.csv'}: row 3: a quote is never closed\n"
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(("name", "shape"), [("wine", (178, 13)), ("digits", (1797, 64)), ("breast_cancer", (569, 30))])

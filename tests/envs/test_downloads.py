@@ -1,7 +1,12 @@
-"""Files are fetched only when that is asked for, once, and only as they were published."""
+"""Files are fetched only when that is asked for, once, over https, and only as they were published."""
 
 import hashlib
+import http.client
+import http.server
+import os
 import re
+import threading
+import urllib.request
 
 import numpy as np
 import pytest
@@ -9,43 +14,136 @@ import pytest
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.config.sources import CONF
-from rlrun.envs.downloads import fetched
+from rlrun.envs import downloads
+from rlrun.envs.downloads import cached, fetched
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 
 TEXT = b"a,b,class\n1,2,x\n3,5,y\n"
+DIGEST = hashlib.sha256(TEXT).hexdigest()
+
+
+class Site:
+    """A web site. `pages` holds by path bytes, or the URL of a redirect; `requests` the paths that were asked for."""
+
+    def __init__(self):
+        self.pages, self.requests = {"/table.csv": TEXT}, []
+        site = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                site.requests.append(self.path)
+                page = site.pages.get(self.path)
+                self.send_response(404 if page is None else 302 if isinstance(page, str) else 200)
+                if isinstance(page, str):
+                    self.send_header("Location", page)
+                self.end_headers()
+                if isinstance(page, bytes):
+                    self.wfile.write(page)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def url(self, path, scheme="https"):
+        return f"{scheme}://127.0.0.1:{self.server.server_port}{path}"
 
 
 @pytest.fixture
-def published(tmp_path, monkeypatch):
-    """Where a file is published, its address and its checksum; what is fetched goes to a folder of the test."""
+def site(tmp_path, monkeypatch):
+    """A site whose https is spoken without TLS; what is fetched goes to a folder of the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    path = tmp_path / "table.csv"
-    path.write_bytes(TEXT)
-    return path, path.as_uri(), hashlib.sha256(TEXT).hexdigest()
+    monkeypatch.setattr(
+        urllib.request.HTTPSHandler,
+        "https_open",
+        lambda self, request: self.do_open(http.client.HTTPConnection, request),
+    )
+    made = Site()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
 
 
-def test_a_file_is_fetched_once(published):
-    path, url, sha256 = published
-    first = fetched(url, sha256)
-    path.unlink()
-    assert first.read_bytes() == TEXT and fetched(url, sha256) == first != path
+def test_a_file_is_fetched_once_and_named_by_its_whole_digest(site, tmp_path):
+    first = fetched(site.url("/table.csv"), DIGEST)
+    assert first.read_bytes() == TEXT and fetched(site.url("/table.csv"), DIGEST) == first
+    assert site.requests == ["/table.csv"]
+    assert [path.relative_to(tmp_path / "cache").as_posix() for path in (tmp_path / "cache").rglob("*")] == [
+        "rlrun", f"rlrun/{DIGEST}"
+    ]  # fmt: skip
 
 
-def test_another_file_than_the_published_one_is_refused_and_not_kept(published, tmp_path):
-    path, url, sha256 = published
-    path.write_bytes(TEXT + b"7,7,x\n")
-    with pytest.raises(ValueError, match=rf"not what was published .*not {sha256}"):
-        fetched(url, sha256)
+def test_another_file_than_the_published_one_is_refused_and_not_kept(site, tmp_path):
+    site.pages["/table.csv"] = TEXT + b"7,7,x\n"
+    with pytest.raises(ValueError, match=rf"not what was published .*not {DIGEST}"):
+        fetched(site.url("/table.csv"), DIGEST)
     assert not list((tmp_path / "cache" / "rlrun").iterdir())
 
 
-def test_a_kept_file_that_was_changed_is_refused(published):
-    _, url, sha256 = published
-    kept = fetched(url, sha256)
+def test_a_kept_file_that_was_changed_is_refused(site):
+    kept = fetched(site.url("/table.csv"), DIGEST)
     kept.write_bytes(b"")
     with pytest.raises(ValueError, match=f"{kept}: is not what was published"):
-        fetched(url, sha256)
+        fetched(site.url("/table.csv"), DIGEST)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_only_a_regular_file_in_the_cache_is_read(kind, site, tmp_path):
+    cached(DIGEST).parent.mkdir(parents=True)
+    (tmp_path / "elsewhere").write_bytes(TEXT)
+    if kind == "link":
+        cached(DIGEST).symlink_to(tmp_path / "elsewhere")
+    elif kind == "pipe":
+        os.mkfifo(cached(DIGEST))
+    else:
+        cached(DIGEST).mkdir()
+    with pytest.raises(ValueError, match=f"{DIGEST}: cannot be read"):
+        fetched(site.url("/table.csv"), DIGEST)
+    assert not site.requests
+
+
+@pytest.mark.parametrize(
+    ("url", "digest", "line"),
+    [
+        ("http://{host}/table.csv", DIGEST, "must begin with https://"),
+        ("file:///etc/passwd", DIGEST, "must begin with https://"),
+        ("ftp://{host}/table.csv", DIGEST, "must begin with https://"),
+        ("data:text/csv,a", DIGEST, "must begin with https://"),
+        ("https:///table.csv", DIGEST, "must begin with https://"),
+        ("https://[", DIGEST, "must begin with https://"),
+        ("https://{host}/table.csv\r\nX: 1", DIGEST, "must begin with https://"),
+        (5, DIGEST, "must begin with https://"),
+        ("https://{host}/table.csv", "x", "sha256=x: must be 64 hex digits"),
+        ("https://{host}/table.csv", "../../../" + DIGEST, "must be 64 hex digits"),
+        ("https://{host}/table.csv", DIGEST.upper(), "must be 64 hex digits"),
+        ("https://{host}/table.csv", None, "must be 64 hex digits"),
+    ],
+)
+def test_other_schemes_and_what_is_no_digest_are_refused_before_any_request(url, digest, line, site, tmp_path):
+    if isinstance(url, str):
+        url = url.replace("{host}", f"127.0.0.1:{site.server.server_port}")
+    with pytest.raises(ValueError, match=line):
+        fetched(url, digest)
+    assert not site.requests and not (tmp_path / "cache").exists()
+
+
+def test_redirects_lead_to_https_only(site, tmp_path):
+    site.pages |= {"/moved": site.url("/table.csv"), "/plain": site.url("/table.csv", "http")}
+    site.pages |= {"/local": "file:///etc/passwd", "/endless": site.url("/endless")}
+    for path in ("/plain", "/local", "/endless"):
+        with pytest.raises(ValueError, match="cannot be fetched"):
+            fetched(site.url(path), DIGEST)
+    assert "/table.csv" not in site.requests and not list((tmp_path / "cache" / "rlrun").iterdir())
+    assert fetched(site.url("/moved"), DIGEST).read_bytes() == TEXT
+
+
+def test_a_download_has_a_largest_size(site, tmp_path, monkeypatch):
+    monkeypatch.setattr(downloads, "LIMIT", len(TEXT) - 1)
+    with pytest.raises(ValueError, match=f"more than {len(TEXT) - 1} bytes"):
+        fetched(site.url("/table.csv"), DIGEST)
+    assert not list((tmp_path / "cache" / "rlrun").iterdir())
 
 
 def make(url, sha256, *more):
@@ -53,20 +151,25 @@ def make(url, sha256, *more):
     return VectorEnv.make(run_config(jobs(words)[0].values).env, np.random.SeedSequence(0))
 
 
-def test_a_table_is_fetched_where_that_is_asked_for(published, tmp_path):
-    _, url, sha256 = published
+def test_a_table_is_fetched_where_that_is_asked_for(site, tmp_path):
+    url, sha256 = site.url("/table.csv"), DIGEST
     with pytest.raises(ConfigError, match=re.escape("path: which file is to be read? (download=true fetches it)")):
         make(url, sha256)
     assert not (tmp_path / "cache").exists()
     assert make(url, sha256, "env.kwargs.download=true").venv.table.classes == ["x", "y"]
 
 
-def test_without_a_network_one_line_says_so(published):
-    path, url, sha256 = published
-    path.unlink()
-    with pytest.raises(ConfigError, match=r"cannot be fetched .*give its path") as caught:
-        make(url, sha256, "env.kwargs.download=true")
+def test_without_a_network_one_line_says_so(site):
+    with pytest.raises(ConfigError, match=r"^env\.kwargs\.source: .*cannot be fetched .*give its path") as caught:
+        make(site.url("/nowhere.csv"), DIGEST, "env.kwargs.download=true")
     assert len(caught.value.faults) == 1 and "\n" not in caught.value.faults[0]
+
+
+def test_a_source_of_another_form_is_one_line(site):
+    for source in ("5", "[1]", f"{{url: '{site.url('/table.csv')}'}}"):
+        words = ["algo=fixed_policy", "env=dataset_bandit", f"env.kwargs.source={source}", "env.kwargs.download=true"]
+        with pytest.raises(ConfigError, match=r"^env\.kwargs\.source=.*: must be \{url: \.\.\., sha256: \.\.\.\}$"):
+            VectorEnv.make(run_config(jobs(words)[0].values).env, np.random.SeedSequence(0))
 
 
 def test_what_is_fetched_is_named_with_its_checksum():

@@ -11,6 +11,7 @@ from rlrun.envs.bandits import OneStep
 from rlrun.envs.downloads import fetched
 from rlrun.envs.state import Tree
 from rlrun.envs.tables import load
+from rlrun.errors import ConfigError
 
 
 class DatasetBandit(OneStep):
@@ -29,13 +30,14 @@ class DatasetBandit(OneStep):
         missing: str | None = None,
         normalize: bool = True,
     ):
-        if path is None and download and source:
-            path = str(fetched(**source))
-        if path is None:
-            raise ValueError("path: which file is to be read?" + (" (download=true fetches it)" if source else ""))
-        self.table = load(
-            path, label, header=header, separator=separator, drop=tuple(drop), missing=missing, normalize=normalize
-        )
+        named, file = _file(path, download, source)
+        try:
+            self.table = load(
+                file, label, header=header, separator=separator, drop=tuple(drop), missing=missing, normalize=normalize
+            )
+        except ValueError as error:
+            raise ConfigError(f"{named}: {error}") from None
+        self.digests = {named: self.table.sha256} if self.table.sha256 else {}  # as VectorEnv.digests has them
         self.order, self.order_seed, self.next = np.zeros(0, np.int64), 0, 0
         self.rows = np.zeros(num_envs, np.int64)  # what is seen now
         super().__init__(
@@ -94,6 +96,25 @@ class MushroomBandit(DatasetBandit):
         mean = np.where(edible, self.EDIBLE, self.CHANCE * (self.EDIBLE + self.POISONOUS))
         regret = np.maximum(mean, 0.0) - np.where(actions == 1, mean, 0.0)
         return np.where(actions == 1, eaten, 0.0), {"regret": regret, "best_arm": regret == 0}
+
+
+def _file(path: str | None, download: bool, source: Mapping[str, str] | None) -> tuple[str, str]:
+    """The key that names the table, with its value, and the path of the file, which is downloaded if that is asked for.
+    Raises ConfigError."""
+    if path is not None and not isinstance(path, str):
+        raise ConfigError(f"env.kwargs.path={path}: must be the path of a file")
+    if path is not None:
+        return f"env.kwargs.path={path}", path
+    if not source:
+        raise ConfigError("env.kwargs.path: which file is to be read?")
+    if not download:
+        raise ConfigError("env.kwargs.path: which file is to be read? (download=true fetches it)")
+    if not isinstance(source, Mapping) or set(source) != {"url", "sha256"}:
+        raise ConfigError(f"env.kwargs.source={source}: must be {{url: ..., sha256: ...}}")
+    try:
+        return f"env.kwargs.source={source['url']}", str(fetched(**source))
+    except ValueError as error:
+        raise ConfigError(f"env.kwargs.source: {error}") from None
 
 
 for _bandit in (DatasetBandit, MushroomBandit):
