@@ -4,13 +4,13 @@ import errno
 import hashlib
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 SHORT = 12  # hex digits of a digest that a message shows
 
 
-def open_data(path: Path, follow_links: bool = True) -> BinaryIO:
+def open_data(path: Path, follow_links: bool = True) -> BufferedReader:
     """A regular file, opened to be read.
 
     Raises OSError for anything else: a pipe would block, a device may have effects. With `follow_links=False` a

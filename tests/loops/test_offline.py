@@ -21,7 +21,7 @@ def hybrid(algo: str, **changes: Any) -> Values:
     """A toy of any off-policy algorithm, with data sets beside what it collects."""
     loop = {
         "name": "hybrid", "warmup_steps": 8, "warmup_policy": "random", "updates_per_step": 0.5, "update_every": 1,
-        "batch_size": 8, "data": None, "data_steps": 8, "online_after": 2, "online_every": 1,
+        "batch_size": 8, "data": None, "data_steps": 8, "data_env": "same", "online_after": 2, "online_every": 1,
         "lag": 0,
     }  # fmt: skip
     return toy(algo, **{"algo.loop": loop | changes})

@@ -4,7 +4,7 @@ Reward demonstrations were given, or are the agent's own that earned as much; va
 known by the highest value that the critic predicted along them.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,7 @@ class Demos(nn.Module):
         given: str | None
         own: str | None
         supplementary: str | None
+        data_env: Literal["same", "any"]
         save_to: str | None
         save_every: PositiveInt
         num_saved: PositiveInt

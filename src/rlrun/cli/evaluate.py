@@ -115,7 +115,7 @@ class Watcher:
 
         slots = env.pool.slots
         about = {"algorithm_name": config.algo["name"], "description": f"{config.name}, step {snapshot.step}"}
-        about |= {"rlrun_env": {"id": config.env.id, "wrappers": config.env.wrappers}}
+        about |= {"rlrun_env": env.origin | {"wrappers": config.env.wrappers}}  # without evaluation's time limit
         data = DataSet(folder, env.recipe, (slots[0].observation_space, slots[0].action_space), about)
         self.written["data_set"] = str(folder)
         for slot, share in zip(slots, shares(self.episodes, env.num_envs), strict=True):

@@ -1,10 +1,10 @@
 """Demonstrations on disk: data sets of episodes in Minari's format, as `rlrun eval RUN record=demos-v0` writes them."""
 
 import importlib.util
-import json
+import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,10 +12,16 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from rlrun.buffers.demos import Demo
+from rlrun.core import data_sets
+from rlrun.core.data_sets import ABOUT
+from rlrun.envs.origin import difference, is_elsewhere
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 
-ABOUT = Path("data") / "metadata.json"
+TOLERANCE = 1e-3  # by which a recorded action may exceed its bounds, of [-1, 1]: rounding
+
+DataEnv = Literal["same", "any"]
+"""Whether data sets that were recorded with other constructor arguments are refused."""
 
 
 def holds_demonstrations(folder: Path) -> bool:
@@ -23,38 +29,81 @@ def holds_demonstrations(folder: Path) -> bool:
     return not folder.name.startswith(".") and (folder / ABOUT).is_file()
 
 
-def read(key: str, folder: Path, env: VectorEnv) -> list[Demo]:
-    """All episodes of a data set, in the units of `env`. Raises ConfigError, about the key that named it, where it was
-    recorded in another."""
-    named = f"{key}={folder}"
-    if not holds_demonstrations(folder):
-        raise ConfigError(f"{named}: holds no data set of episodes, as rlrun eval RUN record=demos-v0 writes it")
+def read(key: str, place: str | Path, env: VectorEnv, data_env: DataEnv = "same") -> list[Demo]:
+    """All episodes of a data set, in the units of `env`.
+
+    `place`: a folder, or the name of a data set that Minari has. Raises ConfigError, about the key that named it, for
+    what cannot be read, does not fit `env`, or was recorded in another environment. With `data_env="any"` the
+    constructor of that environment may have been given other arguments.
+    """
+    named = f"{key}={place}"
+    folder = data_sets.located(key, place)
     require_minari(folder)
-    recorded = json.loads((folder / ABOUT).read_text()).get("rlrun_env")  # data sets from elsewhere do not say
-    if recorded not in (None, env.origin):
-        raise ConfigError(f"{named}: was recorded in {recorded}, which is not this environment, {env.origin}")
+    recorded = data_sets.about(named, folder).get("rlrun_env")  # data sets from elsewhere do not say
+    if recorded is not None:
+        check_origin(key, named, recorded, env, data_env)
     from minari import MinariDataset
 
-    found = []
+    found: list[Demo] = []
     try:
         for episode in MinariDataset(folder / "data").iterate_episodes():
-            reward = torch.from_numpy(np.asarray(episode.rewards, np.float32)).to(env.device)
-            if reward.shape[1:] != env.reward_shape:
-                raise ValueError(f"rewards of shape {tuple(reward.shape[1:])}, not {env.reward_shape}")
-            obs = tensors(episode.observations, env.spec.obs, env.device)
-            action = torch.from_numpy(env.actions.from_native(np.asarray(episode.actions))).to(env.device)
-            worth = {"terminated": bool(episode.terminations[-1]), "worth": float(reward.sum())}
-            found.append({"obs": obs, "action": action, "reward": reward, **worth})
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{named}: does not fit this environment ({error})") from None
+            found.append(demonstration(episode, env))
     except OSError as error:
-        raise ConfigError(f"{named}: cannot be read ({' '.join(str(error).split())})") from None
+        raise ConfigError(f"{named}: cannot be read ({line(error)})") from None
+    except MemoryError:
+        raise ConfigError(f"{named}: needs more memory than there is") from None
+    except Exception as error:  # a file from anyone may hold anything
+        raise ConfigError(f"{named}: episode {len(found)} does not fit this environment ({line(error)})") from None
     return found
 
 
+def check_origin(key: str, named: str, recorded: Any, env: VectorEnv, data_env: DataEnv) -> None:
+    """Raises ConfigError where a data set was recorded in another environment."""
+    if is_elsewhere(recorded, env.origin):
+        raise ConfigError(f"{named}: was recorded in {recorded}, which is not this environment, {env.origin}")
+    differs = difference(recorded, env.origin)
+    if differs and data_env == "same":
+        accept = f"{key.rpartition('.')[0]}.data_env=any"
+        raise ConfigError(f"{named}: was recorded with {differs}; {accept} learns from it all the same")
+
+
+def demonstration(episode: Any, env: VectorEnv) -> Demo:
+    """One recorded episode. Raises ValueError for what no episode of `env` can be."""
+    reward = np.asarray(episode.rewards, np.float32)
+    steps = len(reward)
+    if steps == 0:
+        raise ValueError("it has no steps")
+    if reward.shape[1:] != env.reward_shape:
+        raise ValueError(f"rewards of shape {reward.shape[1:]}, not {env.reward_shape}")
+    action = np.asarray(episode.actions)
+    lengths = {"actions": action, "terminations": episode.terminations, "truncations": episode.truncations}
+    for column, rows in lengths.items():
+        if len(rows) != steps:
+            raise ValueError(f"{len(rows)} {column} beside {steps} rewards")
+    check_finite("rewards", reward)
+    return {
+        "obs": tensors(episode.observations, env.spec.obs, steps + 1, env.device),
+        "action": torch.from_numpy(executed(action, env)).to(env.device),
+        "reward": torch.from_numpy(reward).to(env.device),
+        "terminated": bool(episode.terminations[-1]),
+        "worth": float(reward.sum()),
+    }
+
+
+def check_replaceable(named: str, folder: Path) -> None:
+    """Raises ConfigError unless a run may save demonstrations at `folder`: nothing is there, or what a run saved."""
+    if not os.path.lexists(folder):
+        return
+    about = data_sets.about(named, folder) if os.path.lexists(folder / ABOUT) else {}
+    if "rlrun_env" not in about or "algorithm_name" in about or folder.is_symlink():  # rlrun eval names the algorithm
+        raise ConfigError(f"{named}: is there already, and no run has saved it; name a new folder")
+
+
 def write(folder: Path, demos: list[Demo], env: VectorEnv) -> None:
-    """These demonstrations as a data set, in place of what is there."""
+    """These demonstrations as a data set, in place of one that a run saved there. Raises ConfigError for a folder that
+    holds anything else."""
     require_minari(folder)
+    check_replaceable(str(folder), folder)
     from minari import __version__
     from minari.data_collector.episode_buffer import EpisodeBuffer
     from minari.dataset.minari_storage import MinariStorage
@@ -83,14 +132,63 @@ def require_minari(folder: Path) -> None:
         raise ConfigError(f"{folder}: needs a package; pip install rlrun[data]")
 
 
-def tensors(obs: Any, space: Space, device: torch.device) -> Any:
-    """[rows, ...], as environments give them. ValueError where they are not of the space."""
+def tensors(obs: Any, space: Space, count: int, device: torch.device) -> Any:
+    """[count, ...], as environments give them. Raises ValueError for what is not of the space."""
     if isinstance(space, spaces.Dict):
-        return {key: tensors(obs[key], part, device) for key, part in space.items()}
+        return {key: tensors(obs[key], part, count, device) for key, part in space.items()}
     rows = np.asarray(obs)
     if rows.shape[1:] != space.shape:
         raise ValueError(f"observations of shape {rows.shape[1:]}, not {space.shape}")
-    return torch.from_numpy(rows.astype(space.dtype)).to(device)
+    if len(rows) != count:
+        raise ValueError(f"{len(rows)} observations beside {count - 1} rewards")
+    check_finite("observations", rows)
+    low, high = whole_bounds(space)
+    if low is not None and ((rows < low) | (rows > high)).any():
+        raise ValueError(f"observations that are not in {space}")
+    with np.errstate(over="ignore"):
+        rows = rows.astype(space.dtype)
+    check_finite("observations", rows)  # float64 may be larger than what float32 holds
+    return torch.from_numpy(rows).to(device)
+
+
+def executed(action: np.ndarray, env: VectorEnv) -> np.ndarray:
+    """Recorded actions in the agent's units. Raises ValueError for what is not of the space."""
+    check_finite("actions", action)
+    if not isinstance(env.actions.native, spaces.Box) and (action != np.rint(action)).any():
+        raise ValueError(f"actions that are not in {env.actions.native}")
+    found = env.actions.from_native(action)
+    allowed = env.actions.clip(found)
+    if found.dtype.kind == "f" and (np.abs(found - allowed) > TOLERANCE).any():
+        raise ValueError(f"actions that are not in {env.actions.native}")
+    return allowed
+
+
+def check_finite(what: str, values: np.ndarray) -> None:
+    """Raises ValueError for NaN, infinity, and what is no number."""
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"{what} that are no numbers")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{what} that are not finite")
+
+
+def whole_bounds(space: Any) -> tuple[Any, Any]:
+    """The lowest and the highest of a space of whole numbers; (None, None) for any other."""
+    match space:
+        case spaces.Discrete():
+            return space.start, space.start + space.n - 1
+        case spaces.MultiDiscrete():
+            return space.start, space.start + space.nvec - 1
+        case spaces.MultiBinary():
+            return 0, 1
+        case spaces.Box() if space.dtype.kind in "iu":
+            limits = np.iinfo(space.dtype)
+            return limits.min, limits.max
+    return None, None
+
+
+def line(error: Exception) -> str:
+    """What an exception says, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def arrays(obs: Any) -> Any:

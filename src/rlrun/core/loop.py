@@ -33,6 +33,7 @@ class Loop(Module):
         self.episodes: list[tuple[Return, int]] = []  # (return, length) of those ended; whoever reads it empties it
         self.successes: list[bool] = []  # of ended episodes, where environments tell; likewise
         self.restarted: list[str] = []  # a line for each environment made anew; whoever reads them empties it
+        self.digests: dict[str, str] = {}  # SHA-256 of each data set that was read, by the key that names it
         self.measures: Measures = {}  # what the environments report beside rewards
         self.obs: Any = None  # to act on next
         self.carry: Batch = {}

@@ -58,6 +58,7 @@ class Accelerated(nn.Module):
         self.simulator, self.name, self.device = simulator, name, torch.device(device)
         self.seed: np.random.SeedSequence | None = seed  # of the next reset
         self.origin: dict[str, Any] = {"id": name, "wrappers": {}}
+        self.digests: dict[str, str] = {}  # it reads no data
         self.reward_shape: tuple[int, ...] = ()
         self.actions = Actions(simulator.single_action_space)
         self.units = Units(self.actions, self.device)

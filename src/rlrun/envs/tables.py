@@ -9,8 +9,9 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -99,7 +100,7 @@ def _table(parts: list[np.ndarray], labels: list[Any], separator: str | None, sh
     return Table(np.stack(parts, 1), counted, [str(name) for name in classes], sha256)
 
 
-def _read(file: BinaryIO, header: bool, separator: str | None, missing: str | None) -> Rows:
+def _read(file: BufferedReader, header: bool, separator: str | None, missing: str | None) -> Rows:
     """All rows of an open file, each as wide as the first."""
     rows = Rows([], [], array("q"))
     lines = _Lines(file)
@@ -129,7 +130,7 @@ class _Lines:
     """The lines of an open file as text, unpacked where it is packed, without empty ones and those that begin with |
     (Adult's test file). Raises ValueError for what is no text, and for more of it than a table has."""
 
-    def __init__(self, file: BinaryIO):
+    def __init__(self, file: BufferedReader):
         self.file = _unpacked(file)
         self.number = 0  # of the last line read, from 1
         self.begun = 0  # of the line that the current row begins with
@@ -162,7 +163,7 @@ class _Lines:
             raise ValueError(f"row {self.number}: byte 0x{wrong:02x} is not UTF-8; convert the file") from None
 
 
-def _unpacked(file: BinaryIO) -> Any:
+def _unpacked(file: BufferedReader) -> Any:
     """An open file from its first byte on, unpacked where it is packed. Raises ValueError for more bytes than LIMIT, or
     more than a packed table of its size can hold, before anything is kept in memory."""
     size = os.fstat(file.fileno()).st_size

@@ -15,6 +15,7 @@ from rlrun.envs.actions import Actions
 from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put, row
 from rlrun.envs.make import Recipe, explained, recipe
 from rlrun.envs.native import own_method, simulator
+from rlrun.envs.origin import origin
 from rlrun.envs.pool import Local, Pool
 from rlrun.envs.presented import as_tensors
 from rlrun.envs.rewards import reward_shape
@@ -67,6 +68,7 @@ class VectorEnv(nn.Module):
         self.lost: dict[int, EnvError] = self.pool.lost if self.pool else {}
         self.name, self.recipe, self.restart = name, recipe, restart
         self.origin: dict[str, Any] = {"id": name, "wrappers": {}}  # as a data set of its episodes tells
+        self.digests: dict[str, str] = getattr(venv, "digests", {})  # SHA-256 of data that it was made from, by key
         self.device = torch.device(device)
         self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
         self.actions = Actions(venv.single_action_space)
@@ -89,8 +91,11 @@ class VectorEnv(nn.Module):
         if one.vectorised or cfg.backend in ("native", "envpool"):
             venv = simulator(one, cfg)
             if not isinstance(venv, GymVectorEnv):
-                return Accelerated(venv, seed, device, name=cfg.id)  # type: ignore[return-value]
-            return cls(venv, seed, device, name=cfg.id, frame_stack=stack)
+                made: Any = Accelerated(venv, seed, device, name=cfg.id)
+            else:
+                made = cls(venv, seed, device, name=cfg.id, frame_stack=stack)
+            made.origin = origin(cfg, one)
+            return made  # type: ignore[no-any-return]
         tasks = seed if cfg.instance_seed is None else np.random.SeedSequence(cfg.instance_seed)
         recipes = [one.at(index, **draw(cfg.task_kwargs, tasks, index)) for index in range(cfg.num_envs)]
         try:
@@ -100,7 +105,7 @@ class VectorEnv(nn.Module):
             raise RunError(f"env {cfg.id} #{error.index}: {error.reason}") from error
         restart = cfg.on_failure == "restart"
         made = cls(pool, seed, device, name=cfg.id, frame_stack=stack, recipe=one, restart=restart)
-        made.origin = {"id": cfg.id, "wrappers": cfg.wrappers}
+        made.origin = origin(cfg, one)
         return made
 
     @property

@@ -13,7 +13,8 @@ from torch import Tensor
 from rlrun.buffers.demo_lines import beside, episode, joined
 from rlrun.buffers.demos import Demo
 from rlrun.buffers.rollout import index
-from rlrun.core.demonstrations import holds_demonstrations, read, write
+from rlrun.core.data_sets import digests
+from rlrun.core.demonstrations import check_replaceable, holds_demonstrations, read, write
 from rlrun.errors import ConfigError
 from rlrun.loops.onpolicy import OnPolicy
 from rlrun.registry import register
@@ -27,13 +28,21 @@ class Demonstrations(OnPolicy):
         if self.addons.stores or self.addons.payers:
             raise ConfigError("algo.loop=demonstrations: demonstrations come without goals, and without stored bonuses")
         self.open: list[list[Batch]] = [[] for _ in range(self.env.spec.num_envs)]  # parts of episodes under way
-        self.read: list[str] = []  # supplementary data sets that were
+        self.read: list[str] = []  # supplementary data sets that were read
+        if self.buffer.cfg.save_to:
+            check_replaceable(f"algo.buffer.save_to={self.buffer.cfg.save_to}", Path(self.buffer.cfg.save_to))
 
     def begin(self) -> None:
         super().begin()
         cfg = self.buffer.cfg
-        places = {"algo.buffer.given": cfg.given, "algo.buffer.own": cfg.own}
-        self.buffer.begin(*(read(key, Path(place), self.env) if place else [] for key, place in places.items()))
+        self.buffer.begin(self.load("algo.buffer.given", cfg.given), self.load("algo.buffer.own", cfg.own))
+
+    def load(self, key: str, place: str | None) -> list[Demo]:
+        """The episodes of a data set; none where there is no data set."""
+        if place is None:
+            return []
+        self.digests |= digests(key, place)
+        return read(key, place, self.env, self.buffer.cfg.data_env)
 
     def learn(self, rollout: Batch, ctx: Context) -> Metrics:
         shown = self.draw(rollout)
@@ -92,11 +101,11 @@ class Demonstrations(OnPolicy):
         for place in (place for place in places if holds_demonstrations(place) and place.name not in self.read):
             self.read.append(place.name)
             try:
-                for found in read("algo.buffer.supplementary", place, self.env):
+                for found in self.load("algo.buffer.supplementary", str(place)):
                     self.buffer.add_success(found | {"kind": "own"})
             except ConfigError as error:  # what somebody else has put there ends no run
                 logging.getLogger(__name__).warning("left out: %s", error)
             self.buffer.evict()
 
     def get_extra_state(self) -> dict[str, Any]:
-        return super().get_extra_state() | {"open": self.open, "read": self.read}
+        return super().get_extra_state() | {"open": self.open, "read": self.read, "digests": self.digests}

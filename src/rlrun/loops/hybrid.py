@@ -5,6 +5,7 @@ from typing import Any
 from rlrun.buffers.mixed import Mixed
 from rlrun.buffers.replay import Replay
 from rlrun.config.schema import NonNegativeInt, PositiveInt, config
+from rlrun.core.demonstrations import DataEnv
 from rlrun.core.random import seed_for
 from rlrun.errors import ConfigError
 from rlrun.loops.offline import Offline
@@ -21,6 +22,7 @@ class Hybrid(Offline):
     class Config(OffPolicy.Config):
         data: str | list[str] | None
         data_steps: PositiveInt | None
+        data_env: DataEnv
         online_after: NonNegativeInt
         online_every: PositiveInt
 

@@ -1,6 +1,5 @@
 """Offline: learn from data sets alone. The environment is there to evaluate in."""
 
-from pathlib import Path
 from typing import Any
 
 from rlrun.buffers.demo_lines import lines, shortened
@@ -8,11 +7,14 @@ from rlrun.buffers.demos import Demo
 from rlrun.buffers.replay import Replay
 from rlrun.buffers.rollout import index
 from rlrun.config.schema import PositiveInt, config
-from rlrun.core.demonstrations import read
+from rlrun.core.data_sets import digests
+from rlrun.core.demonstrations import DataEnv, read
 from rlrun.errors import ConfigError
 from rlrun.loops.offpolicy import OffPolicy
 from rlrun.registry import register
 from rlrun.types import Metrics, Step
+
+DATA = "algo.loop.data"
 
 
 @register("loop", "offline")
@@ -23,6 +25,7 @@ class Offline(OffPolicy):
     class Config:
         data: str | list[str] | None
         data_steps: PositiveInt | None
+        data_env: DataEnv
         batch_size: PositiveInt
 
     def __init__(self, *parts: Any):
@@ -68,7 +71,13 @@ class Offline(OffPolicy):
     def read(self) -> list[Demo]:
         """Every data set, of each the first `data_steps` transitions."""
         if not self.cfg.data:
-            raise ConfigError("algo.loop.data: missing; a data set, as rlrun eval RUN record=demos-v0 writes it")
+            raise ConfigError(f"{DATA}: missing; a data set, as rlrun eval RUN record=demos-v0 writes it")
         places = [self.cfg.data] if isinstance(self.cfg.data, str) else self.cfg.data
-        sets = (read("algo.loop.data", Path(place), self.env) for place in places)
-        return [demo for demos in sets for demo in shortened(demos, self.cfg.data_steps)]
+        demos: list[Demo] = []
+        for place in places:
+            self.digests |= digests(DATA, place)
+            demos += shortened(read(DATA, place, self.env, self.cfg.data_env), self.cfg.data_steps)
+        return demos
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return super().get_extra_state() | {"digests": self.digests}

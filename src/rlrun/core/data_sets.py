@@ -1,0 +1,164 @@
+"""Data sets of episodes as folders in Minari's format: where they lie, whether they are safe to read, their digest.
+
+A data set may come from anyone. Everything in it must be a regular file, what it says of itself is checked before
+Minari reads it, and an HDF5 file may point at no other file.
+"""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlrun import data_files
+from rlrun.errors import ConfigError
+
+DATA = Path("data")
+ABOUT, HDF5 = DATA / "metadata.json", DATA / "main_data.hdf5"
+FORMATS = ("hdf5", "arrow", "parquet")
+ABOUT_LIMIT = 64 << 20  # bytes; spaces of large pictures, number by number, have 5 MB
+FILES = 1 << 20  # of a data set, at most
+RATIO, SMALL = 100, 64 << 20  # an HDF5 file may unpack to SMALL bytes, and to RATIO times its size
+MINARI_ID = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
+
+
+def located(key: str, place: str | Path) -> Path:
+    """The folder of a data set: `place` itself, or where Minari keeps the data set of that name. Raises ConfigError."""
+    folders = [Path(place)]
+    known = MINARI_ID.fullmatch(str(place))
+    if known:
+        folders.append(minari_folder() / place)
+    for folder in folders:
+        if os.path.lexists(folder / ABOUT):
+            return folder
+    line = f"{key}={place}: holds no data set of episodes, as rlrun eval RUN record=demos-v0 writes it"
+    raise ConfigError(f"{line}; one that is published comes with: minari download {place}" if known else line)
+
+
+def minari_folder() -> Path:
+    """Where Minari keeps the data sets that it has downloaded or made."""
+    return Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
+
+
+def digests(key: str, place: str | Path) -> dict[str, str]:
+    """The SHA-256 of a data set by the key that names it, as Loop.digests has it: of the names and contents of its
+    files, in the order of their names. Raises ConfigError."""
+    folder = located(key, place)
+    hasher = hashlib.sha256()
+    try:
+        for path in sorted(_files(folder)):
+            name = path.relative_to(folder).as_posix()
+            hasher.update(f"{name}\n{data_files.sha256(path, follow_links=False)}\n".encode())
+    except OSError as error:
+        raise ConfigError(f"{key}={place}: {_explained(error)}") from None
+    return {f"{key}={place}": hasher.hexdigest()}
+
+
+def about(named: str, folder: Path) -> dict[str, Any]:
+    """What a data set says of itself. Raises ConfigError, about the key with its value in `named`, for a data set that
+    is not safe to read."""
+    try:
+        for _ in _files(folder):
+            pass
+        with data_files.open_data(folder / ABOUT, follow_links=False) as file:
+            text = file.read(ABOUT_LIMIT + 1)
+        if len(text) > ABOUT_LIMIT:
+            raise ValueError(f"has more than {ABOUT_LIMIT:,} bytes")
+        values = json.loads(text)
+        _check_about(values)
+    except OSError as error:
+        raise ConfigError(f"{named}: {_explained(error)}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{named}: {ABOUT} cannot be read ({' '.join(str(error).split())})") from None
+    if values["data_format"] == "hdf5":
+        _check_hdf5(named, folder / HDF5, values["total_episodes"])
+    return dict(values)
+
+
+def _check_about(values: Any) -> None:
+    if not isinstance(values, dict):
+        raise ValueError("not an object of JSON")
+    if values.get("data_format") not in FORMATS:
+        raise ValueError(f"data_format={values.get('data_format')!r} is none of {', '.join(FORMATS)}")
+    count = values.get("total_episodes")
+    if type(count) is not int or count < 0:
+        raise ValueError(f"total_episodes={count!r} is no count")
+    if count == 0:
+        raise ValueError("it holds no episodes")
+    for key in ("observation_space", "action_space"):  # without them Minari makes the environment, and runs its code
+        if not isinstance(values.get(key), str):
+            raise ValueError(f"{key} is missing")
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Every file of a data set. Raises OSError for a link, a pipe or a device."""
+    waiting, count = [folder / DATA], 0
+    if (folder / DATA).is_symlink():
+        raise OSError(0, "is a symbolic link", str(folder / DATA))
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                count += 1
+                if count > FILES:
+                    raise OSError(0, f"holds more than {FILES:,} files", str(folder))
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(Path(entry.path))
+                elif entry.is_file(follow_symlinks=False):
+                    yield Path(entry.path)
+                else:
+                    raise OSError(0, "is not a regular file", entry.path)
+
+
+def _check_hdf5(named: str, path: Path, episodes: int) -> None:
+    """Raises ConfigError for a file that leads to other files, unpacks to far more than its size, or lacks episodes."""
+    import h5py
+
+    try:
+        size = path.lstat().st_size
+        with h5py.File(path, "r") as file:
+            fault = file.id.links.visit(_link_fault, info=True) or _storage_fault(file, SMALL + RATIO * size)
+            if fault is None and f"episode_{episodes - 1}" not in file:
+                fault = f"lacks some of the {episodes:,} episodes that {ABOUT} speaks of"
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        raise ConfigError(f"{named}: {HDF5} cannot be read ({_explained(error)})") from None
+    if fault:
+        raise ConfigError(f"{named}: {HDF5} {fault}")
+
+
+def _link_fault(name: bytes, link: Any) -> str | None:
+    """What is wrong with a link inside an HDF5 file; None for one that leads to an object of the same file."""
+    from h5py import h5l
+
+    if link.type == h5l.TYPE_HARD:
+        return None
+    return f"holds a link, {name.decode(errors='replace')}, which may lead to another file"
+
+
+def _storage_fault(file: Any, most: int) -> str | None:
+    """What is wrong with the arrays of an HDF5 file: None where all lie in it, and unpack to at most `most` bytes."""
+    from h5py import h5d, h5o
+
+    left = most
+
+    def look(name: bytes, info: Any) -> str | None:
+        nonlocal left
+        if info.type != h5o.TYPE_DATASET:
+            return None
+        array = h5d.open(file.id, name)
+        layout = array.get_create_plist()
+        if layout.get_external_count() or layout.get_layout() == h5d.VIRTUAL:
+            return f"keeps {name.decode(errors='replace')} in another file"
+        left -= array.get_space().get_simple_extent_npoints() * array.get_type().get_size()
+        return f"unpacks to more than {most:,} bytes, which no data set of its size does" if left < 0 else None
+
+    found: str | None = h5o.visit(file.id, look, info=True)
+    return found
+
+
+def _explained(error: Exception) -> str:
+    """One line about a fault, with the file if the fault names one."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return " ".join(str(error).split())
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
