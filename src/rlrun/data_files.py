@@ -7,8 +7,6 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
-SHORT = 12  # hex digits of a digest that a message shows
-
 
 def open_data(path: Path, follow_links: bool = True) -> BufferedReader:
     """A regular file, opened to be read.

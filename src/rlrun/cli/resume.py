@@ -39,8 +39,13 @@ def resume(words: Sequence[str]) -> int:
     return go_on(path, changes, plugins, into)
 
 
-def go_on(path: Path, changes: dict[str, Any], plugins: Sequence[str] = (), into: str | None = None) -> int:
-    """Resume the run at `path`, or branch from it into a new directory. Returns the exit code."""
+def go_on(
+    path: Path, changes: dict[str, Any], plugins: Sequence[str] = (), into: str | None = None, typed: bool = False
+) -> int:
+    """Resume the run at `path`, or branch from it into a new directory. Returns the exit code.
+
+    typed: the run's config stands on this command line, so that it may name what a stored one may not.
+    """
     from rlrun.rundir import RunDir
 
     folder = RunDir.open(path) if into is None else RunDir.create({"run_dir": into})
@@ -49,4 +54,6 @@ def go_on(path: Path, changes: dict[str, Any], plugins: Sequence[str] = (), into
         from rlrun.core import run
 
         registry.load(plugins)
-        return (run.resume(folder, changes) if into is None else run.branch(path, folder, changes)).exit_code
+        if into is None:
+            return run.resume(folder, changes, typed).exit_code
+        return run.branch(path, folder, changes).exit_code

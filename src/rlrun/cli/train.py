@@ -92,7 +92,8 @@ def _go_on(job: "Job", path: "Path") -> int:
     from rlrun.config.resumable import free
 
     module = user_code.module_of(job.values["env"]["id"])
-    return go_on(path, free(job.values), [*job.values["plugins"], *([module] if module else [])])
+    plugins = [*job.values["plugins"], *([module] if module else [])]
+    return go_on(path, free(job.values), plugins, typed=True)
 
 
 def earlier(values: dict[str, Any]) -> "Path | None":

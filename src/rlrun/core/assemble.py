@@ -15,6 +15,7 @@ from rlrun.buffers.replay import Replay, Targets
 from rlrun.config.schema import RunConfig, parse
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
+from rlrun.core.data import evaluation_digests
 from rlrun.core.loop import Loop
 from rlrun.core.parts import Parts
 from rlrun.core.random import seed_for, sequence
@@ -35,7 +36,9 @@ def build_loop(config: RunConfig) -> Loop:
     check_ranges(config)
     check_loop(config)
     device = prepare_device(config)
+    tables = evaluation_digests(config.env)
     env = VectorEnv.make(config.env, sequence(config.seed, "env"), device)
+    env.digests = env.digests | tables
     try:
         agent, addons = build_agent(config, env.spec, device)
         buffer_values, loop_values = config.algo.get("buffer"), config.algo["loop"]

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from rlrun.config.schema import RunConfig
+from rlrun.core.data import data_digests
 from rlrun.core.loop import Loop
 from rlrun.core.provenance import provenance
 from rlrun.engine import machine, products
@@ -24,6 +25,7 @@ def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
         "precision": config.trainer.precision,
         "products": products.rule(),
         "env_state": loop.env.method,
+        "data": data_digests(loop),
     }
 
 

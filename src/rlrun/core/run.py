@@ -17,6 +17,7 @@ from rlrun.config.schema import RunConfig, run_config
 from rlrun.config.stored import CONFIG, parse_config, read_config, read_text
 from rlrun.core import exactness, postmortem
 from rlrun.core.assemble import build_agent, build_loop, eval_env, prepare_device
+from rlrun.core.data import check_stored_data, check_stored_sources, data_changes, data_digests
 from rlrun.core.evaluation import evaluate as run_episodes
 from rlrun.core.evaluation import play, summary
 from rlrun.core.loop import Loop
@@ -49,12 +50,14 @@ def train(config: RunConfig, run: RunDir) -> Result:
     return begin(config, run, open_store(config, run))
 
 
-def resume(run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
-    """Go on from the latest snapshot that is whole. `changes`: key paths that may differ from the recorded config."""
+def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = False) -> Result:
+    """Go on from the latest snapshot that is whole. `changes`: key paths that may differ from the recorded config;
+    `typed`: the same config stands on this command line."""
     changes = resumable.news(run.config(), changes or {})
-    config = stored_config(run.path, changes)
+    config = stored_config(run.path, changes, typed)
     store = open_store(config, run)
     if not store.names():
+        check_stored_data(config, run.meta().get("data"), "begin", typed)
         print(printable(f"{run.path} has no snapshot yet: it starts from step 0"))
         return begin(config, run, store)
     snapshot = store.load()
@@ -65,6 +68,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
         print(printable(f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps"))
         return Result("done", 0, summary)
     check_goal(config, snapshot, changes)
+    check_stored_data(config, snapshot.header.get("data"), "resume")
     config = exactness.decided(config, run.meta())
     loop = build_loop(config)
     if changes:  # the next resume goes on to the same end
@@ -79,6 +83,7 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     snapshot = Store(source_path).load(name)
     check_unchanged(source_path, snapshot)
     check_goal(config, snapshot, changes)
+    check_stored_data(config, snapshot.header.get("data"), "resume")
     run.write_start(changed(read_config(source_path / CONFIG), changes or {}), [f"branched from {source}"])
     if (source_path / METRICS).exists():
         replace_file(run.path / METRICS, files.read_lines(source_path / METRICS))  # rows after the snapshot are cut
@@ -108,11 +113,13 @@ def evaluate(
     """
     run_path, name = locate(path)
     config = stored_config(run_path)
-    env_config = dataclasses.replace(config.env, eval_kwargs=config.env.eval_kwargs | (env_kwargs or {}))
-    config = dataclasses.replace(config, env=env_config)
     store = Store(run_path)
     snapshot = store.load(name or (BEST if BEST in store.names() else None))
     check_unchanged(run_path, snapshot)
+    if "path" not in (env_kwargs or {}):  # else the user has typed another table
+        check_stored_data(config, snapshot.header.get("data"), "evaluate")
+    env_config = dataclasses.replace(config.env, eval_kwargs=config.env.eval_kwargs | (env_kwargs or {}))
+    config = dataclasses.replace(config, env=env_config)
     device = prepare_device(config)
     env = eval_env(config, config.seed if seed is None else seed, "eval", episodes, device)
     try:
@@ -140,12 +147,16 @@ def check(config: RunConfig) -> None:
     build_loop(config).env.close()
 
 
-def stored_config(path: Path, changes: Mapping[str, Any] | None = None) -> RunConfig:
-    """The config of a run, which may be untrusted: it imports nothing. Modules that it names must have been imported
-    by now, because the user typed them or installed them as plug-ins."""
+def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: bool = False) -> RunConfig:
+    """The config of a run, which may be untrusted: it imports and downloads nothing. Modules that it names must have
+    been imported by now, because the user typed them or installed them as plug-ins. `typed`: the same config stands on
+    this command line."""
     files.check_folder(path)
     values, filled = parse_config(read_text(path / CONFIG), path / CONFIG)
-    config = run_config(changed(values, changes or {}))
+    values = changed(values, changes or {})
+    if not typed:
+        check_stored_sources(values)
+    config = run_config(values)
     if filled:
         line = f"{path / CONFIG} is of an earlier format; it goes on with {', '.join(filled)}"
         print(printable(line), file=sys.stderr)
@@ -234,7 +245,8 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
         raise SnapshotError(f"{snapshot.name}: does not fit this run ({manifest.line(error)})") from error
     for name, ring in rings(loop).items():
         snapshot.restore_ring(name, ring)
-    verdict = exactness.verdict(before, facts, [loop.env.exactness, log.fault], snapshot.format)
+    others = [loop.env.exactness, log.fault, *data_changes(loop)]
+    verdict = exactness.verdict(before, facts, others, snapshot.format)
     log.message(f"resumed from step {loop.steps:,}, {verdict}")
     resumed = [*before.get("resumed", []), {"step": loop.steps, "verdict": verdict, **facts}]
     run.write_json(META, before | {"resumed": resumed})
@@ -266,7 +278,7 @@ def make_trainer(
 
     def save(names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
         header = {"step": loop.steps, "total_steps": config.trainer.total_steps, "algo": config.algo["name"]}
-        header |= {**recorded._asdict(), "metrics": log.written._asdict()}
+        header |= {**recorded._asdict(), "metrics": log.written._asdict(), "data": data_digests(loop)}
         store.save(names, state, kept, header, clocks, first=log.sync)
 
     seal, wait = (lambda: store.seal(kept)), (lambda: store.wait())
