@@ -25,7 +25,7 @@ RUN is a run's folder, or one of its snapshots: RUN/snapshots/<name>.
   seed=N               of the environments; default: the run's
   explore=true         act as in training instead of deterministically
   video=true           film the first episode as MP4 in RUN/videos; video=3: the first three
-  record=DIR           write the episodes as a data set that minari.load_dataset reads; DIR is named like demos-v0
+  record=DIR           write the episodes as a data set, named like demos-v0; minari.MinariDataset("DIR/data") reads it
   env.kwargs.<key>=x   change an argument of the environment
   plugins=[package]    packages that the run was started with"""
 

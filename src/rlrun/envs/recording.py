@@ -134,8 +134,9 @@ def choose_renderer() -> None:
 class DataSet:
     """A new data set of whole episodes in Minari's format, at `folder`, which is named as Minari names data sets.
 
-    `MINARI_DATASETS_PATH=<its parent> python -c 'minari.load_dataset("<its name>")'` reads it. Images are kept as they
-    are, not as JPEG. Raises ConfigError without minari, or where `folder` holds something.
+    `minari.MinariDataset(folder / "data")` reads it, and `minari.load_dataset(name)` where MINARI_DATASETS_PATH is its
+    parent. Images are kept as they are, not as JPEG. Raises ConfigError without minari, or where `folder` holds
+    something.
     """
 
     def __init__(self, folder: Path, recipe: Recipe, spaces: tuple[gym.Space, gym.Space], about: dict[str, Any]):
