@@ -89,6 +89,12 @@ def test_open_sections_take_any_key_without_a_plus_and_give_keys_back():
     assert "frame_stack" not in values(*atari, "~env.wrappers.frame_stack", alone=True)["env"]["wrappers"]
 
 
+def test_total_steps_needs_no_section():
+    found = jobs([*PAIR, "total_steps=10,2e1"], multirun=True)
+    assert [job.values["trainer"]["total_steps"] for job in found] == [10, 20]
+    assert found[1].words == [*PAIR, "trainer.total_steps=20.0"]
+
+
 def test_plus_signs_are_harmless_on_known_keys():
     assert values("++algo.gamma=0.5", "+seed=3")["algo"]["gamma"] == 0.5
 
@@ -132,7 +138,7 @@ def test_what_a_preset_says_of_a_part_goes_where_another_part_has_no_such_key():
     ("word", "line"),
     [
         ("algo.gama=0.9", "algo.gama: unknown key; did you mean algo.gamma?"),
-        ("total_steps=10", "total_steps: unknown key; did you mean trainer.total_steps?"),
+        ("algo.total_steps=10", "algo.total_steps: unknown key; did you mean trainer.total_steps?"),
         ("trainr.total_step=10", "trainr.total_step: unknown key; did you mean trainer.total_steps?"),
         ("+zzz=1", "zzz: unknown key"),
         ("algo.gamma=high", "algo.gamma=high: must be a number, like 0.99"),
@@ -151,7 +157,16 @@ def test_what_a_preset_says_of_a_part_goes_where_another_part_has_no_such_key():
             "algo.buffer=prioritised",
             "algo.buffer=prioritised: unknown name; did you mean prioritized? (there are: demos, prioritized, replay)",
         ),
-        ("algo.epsilon=linear", "algo.epsilon: unknown key; did you mean trainer.precision?"),
+        (
+            "algo.epsilon=linear",
+            "algo.epsilon=linear: algo=sac has no part algo.epsilon; its parts are algo.buffer, algo.entropy_target, "
+            "algo.goals, algo.intrinsic, algo.loop, algo.representation, algo.reward_weights",
+        ),
+        ("algo.loop=onpolicy", "algo.loop=onpolicy is not supported by algo=sac, which learns from replay"),
+        (
+            "algo.lr_schedule=linear",
+            "algo.lr_schedule=linear: must be a section; did you mean algo.lr_schedule.linear={}?",
+        ),
         ("seed=1,2", "seed=1,2: several values; add -m to run a job for each"),
         ("seed=range(3)", "seed=range(3): several values; add -m to run a job for each"),
         ("hydra.verbose=true", "hydra.verbose=true: Hydra's settings are for sweeps; add -m"),

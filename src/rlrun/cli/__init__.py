@@ -83,9 +83,13 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _unknown(command: str, words: list[str]) -> str:
-    if "=" in command or command in ("-m", "--multirun"):
+    from rlrun.cli.forms import is_setting, translated
+
+    if is_setting(command) or command in ("-m", "--multirun"):
         return f"no command given; did you mean `rlrun train {' '.join(words)}`?"
     near = difflib.get_close_matches(command, COMMANDS, n=1)
+    if not near and (meant := translated("train", words)):
+        return f"no command given; did you mean: {meant}"
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"unknown command {command!r}{hint} (there are: {', '.join(COMMANDS)})"
 

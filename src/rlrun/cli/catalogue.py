@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlrun.cli.forms import check_form
 from rlrun.config import check, sources
 from rlrun.errors import ConfigError, printable
 
@@ -49,6 +50,7 @@ def show(words: Sequence[str]) -> int:
     if "--help" in words or "-h" in words:
         print(SHOW_HELP)
         return 0
+    check_form("show", words)
     from rlrun.config.compose import Composer
     from rlrun.config.jobs import composed, word_faults
 

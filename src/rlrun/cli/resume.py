@@ -6,6 +6,7 @@ from typing import Any
 
 from rlrun.cli import settings
 from rlrun.cli.train import held
+from rlrun.config import check
 from rlrun.errors import ConfigError
 
 USAGE = "rlrun resume RUN [total_steps=N] [into=NEW_DIR]"
@@ -32,8 +33,7 @@ def resume(words: Sequence[str]) -> int:
     path = Path(settings.one_run(places, USAGE))
     into = changes.pop("into", None)
     plugins = changes.pop("plugins", ())
-    if "total_steps" in changes:
-        changes["trainer.total_steps"] = changes.pop("total_steps")
+    changes = {check.SHORT.get(key, key): value for key, value in changes.items()}
     if path.parent.name == "snapshots" and into is None:
         raise ConfigError(f"{path}: a run goes on from its latest snapshot; from this one, in a new run: into=NEW_DIR")
     return go_on(path, changes, plugins, into)

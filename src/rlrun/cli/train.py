@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlrun import user_code
+from rlrun.cli.forms import check_form
 from rlrun.errors import ConfigError, RlrunError, RunError
 
 if TYPE_CHECKING:
@@ -207,7 +208,6 @@ def _print(found: Sequence["Job"], package: str | None) -> int:
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
     parser = Parser(prog="rlrun train", add_help=False, allow_abbrev=False)
-    parser.add_argument("words", nargs="*")
     for flags in (("--help", "-h"), ("--multirun", "-m"), ("--resolve",), ("--hydra-help",)):
         parser.add_argument(*flags, action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
@@ -215,4 +215,7 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--config-dir", "-cd", action="append", default=[])
     views = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
     parser.add_argument("--info", "-i", nargs="?", const="all", choices=views)
-    return parser.parse_intermixed_args(list(words))
+    options, options.words = parser.parse_known_args(list(words))
+    if not options.help:
+        check_form("train", options.words, [word for word in words if word not in options.words])
+    return options

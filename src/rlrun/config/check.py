@@ -5,16 +5,21 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rlrun.config import foreign_words
+
 Tree = dict[str, Any]
 
 OPEN = ("env.kwargs", "env.wrappers")  # users fill these with keys of their own
+SHORT = {"total_steps": "trainer.total_steps"}  # what may be typed without its section
 MISSING = "???"
+ELSEWHERE = 0.8  # likeness from which a key of another section is suggested
 ABSENT = object()
 
 
-def closest(word: str, words: Iterable[str]) -> str | None:
+def closest(word: str, words: Iterable[str], likeness: float = 0.6) -> str | None:
+    """The word that is spelt most alike, by difflib's measure of likeness from 0 to 1; None where none is."""
     by_case = {known.lower(): known for known in words}
-    near = difflib.get_close_matches(word.lower(), by_case, n=1)
+    near = difflib.get_close_matches(word.lower(), by_case, n=1, cutoff=likeness)
     return by_case[near[0]] if near else None
 
 
@@ -48,7 +53,7 @@ def faults(key: str, value: Any, tree: Tree) -> Iterator[str]:
         return
     known = lookup(key, tree)
     if known is ABSENT:
-        yield f"{key}: unknown key{_nearest_key(key, tree)}"
+        yield f"{key}: unknown key{nearest_key(key, tree)}"
     elif isinstance(value, dict) and isinstance(known, dict):
         for inner, item in value.items():
             yield from faults(f"{key}.{inner}", item, tree)
@@ -114,22 +119,35 @@ def show(value: Any) -> str:
     return str(value)
 
 
-def _nearest_key(key: str, tree: Tree) -> str:
-    """The same last name elsewhere, else one spelt alike in the same section, else one spelt alike anywhere."""
+def same_meaning(name: str, tree: Tree) -> list[str]:
+    """Keys, some with a note behind them, that another library's name stands for, else the one with this last name."""
+    if found := foreign_words.counterparts(name, lambda key: lookup(key, tree) is not ABSENT):
+        return found
+    return [path for path in paths(tree) if path.rpartition(".")[2] == name][:1]
+
+
+def nearest_key(key: str, tree: Tree) -> str:
+    """What may be meant by a key that is not there: one of the same meaning, else one spelt alike in the same section,
+    else one spelt alike anywhere."""
     section, _, name = key.rpartition(".")
-    every = {path.rpartition(".")[2]: path for path in reversed([*_paths(tree)])}
+    if found := same_meaning(name, tree):
+        return f"; did you mean {' or '.join(found)}?"
+    if reason := foreign_words.explanation(name):
+        return reason
     home = lookup(section, tree) if section else tree
-    if name not in every and isinstance(home, dict) and (near := closest(name, home)):
-        return f"; did you mean {section}.{near}?" if section else f"; did you mean {near}?"
-    near = name if name in every else closest(name, every)
+    if isinstance(home, dict) and (near := closest(name, home)):
+        return f"; did you mean {f'{section}.{near}'.lstrip('.')}?"
+    every = {path.rpartition(".")[2]: path for path in reversed([*paths(tree)])}
+    near = closest(name, every, ELSEWHERE)
     return f"; did you mean {every[near]}?" if near else ""
 
 
-def _paths(tree: Tree, prefix: str = "") -> Iterator[str]:
+def paths(tree: Tree, prefix: str = "") -> Iterator[str]:
+    """The dotted keys of all sections and values."""
     for name, value in tree.items():
         yield f"{prefix}{name}"
         if isinstance(value, dict):
-            yield from _paths(value, f"{prefix}{name}.")
+            yield from paths(value, f"{prefix}{name}.")
 
 
 def _broken_rule(value: Any, known: Any, key: str) -> str | None:
@@ -137,8 +155,7 @@ def _broken_rule(value: Any, known: Any, key: str) -> str | None:
     if known is None or known == MISSING or value is None or (isinstance(known, str) and "${" in known):
         return None
     if isinstance(known, dict):
-        inside = f", one of its keys: {', '.join(f'{key}.{name}' for name in known)}" if known else ""
-        return None if isinstance(value, dict) else f"a section{inside}"
+        return None if isinstance(value, dict) else f"a section{_inside(key, value, known)}"
     if isinstance(known, list):
         if not isinstance(value, list):
             return f"a list: [{show(value)}]"
@@ -146,6 +163,13 @@ def _broken_rule(value: Any, known: Any, key: str) -> str | None:
         bad = len(kinds) == 1 and any(_kind_fault(item, known[0]) for item in value)
         return f"a list of {_PLURAL[kinds.pop()]}" if bad else None
     return _kind_fault(value, known)
+
+
+def _inside(key: str, value: Any, known: Tree) -> str:
+    """What to write instead of a section's value."""
+    if known:
+        return f", one of its keys: {', '.join(f'{key}.{name}' for name in known)}"
+    return f"; did you mean {key}.{value}={{}}?" if isinstance(value, str) else ""
 
 
 _SINGULAR = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

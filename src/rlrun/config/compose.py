@@ -188,6 +188,8 @@ class Composer:
 
     def read(self, text: str) -> Word:
         """Parse one override. Raises ConfigError."""
+        key, equals, value = text.partition("=")
+        text = check.SHORT.get(key, key) + equals + value
         try:
             override = self._parser.parse_overrides([text])[0]
             elements = _elements(override)

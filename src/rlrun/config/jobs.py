@@ -111,10 +111,18 @@ def composed(
     present = []
     for word in (word for word in words if word.is_part and word.key.partition(".")[0] not in unknown):
         absent = check.lookup(word.key, composition.tree) is check.ABSENT
-        faults += word_faults(word, composition.tree) if absent else ()
+        faults += [_part_fault(word, composition)] if absent else []
         present += [] if absent else [word]
     parts, _, more = choose(composer, present, required=())
     return composer.compose(choices + parts), choices + parts, unknown, faults + more
+
+
+def _part_fault(word: Word, composition: Composition) -> str:
+    """Why a part cannot be chosen that the algorithm does not have."""
+    groups = sources.groups(composition.folders)
+    parts = [group for group in groups if "." in group and check.lookup(group, composition.tree) is not check.ABSENT]
+    has = f"; its parts are {', '.join(parts)}" if parts else ""
+    return f"{word.text}: algo={composition.choices['algo']} has no part {word.key}{has}"
 
 
 def _job(composer: Composer, words: Sequence[Word]) -> Job:
@@ -128,10 +136,23 @@ def _job(composer: Composer, words: Sequence[Word]) -> Job:
         good += [] if found else [word]
     values = composition.values(good)
     lacking = [] if unknown else list(check.missing(values))
+    if any(line.startswith("algo.loop.") for line in lacking):
+        lacking = list(_loop_faults(values)) or lacking
     faults += lacking or _type_faults(values)
     if faults:
         raise ConfigError(*faults)
     return Job([word.text.lstrip("+") for word in words], values)
+
+
+def _loop_faults(values: dict[str, Any]) -> Sequence[str]:
+    """Whether the algorithm can take its loop: said before missing keys of that loop are."""
+    from rlrun.core.assemble import check_loop  # takes torch's second, which only this fault costs
+
+    try:
+        check_loop(values["algo"])
+    except ConfigError as error:
+        return error.faults
+    return ()
 
 
 def _type_faults(values: dict[str, Any]) -> Sequence[str]:

@@ -34,7 +34,7 @@ EVAL_ENVS = 16  # evaluation environments stepped together, at most
 def build_loop(config: RunConfig) -> Loop:
     """Environments, agent, add-ons, buffer and loop of a run, weights drawn from the seed."""
     check_ranges(config)
-    check_loop(config)
+    check_loop(config.algo)
     device = prepare_device(config)
     tables = evaluation_digests(config.env)
     env = VectorEnv.make(config.env, sequence(config.seed, "env"), device)
@@ -94,14 +94,14 @@ def build_addons(config: RunConfig, spec: Spec, device: torch.device) -> Addons:
     return addons.extend(rewarding(addons.payers, part(intrinsic), spec, replays, n_step))  # type: ignore
 
 
-def check_loop(config: RunConfig) -> None:
-    """Whether the loop gives the algorithm what it learns from."""
-    loop, buffer = config.algo["loop"]["name"], config.algo.get("buffer")
+def check_loop(algo: dict[str, Any]) -> None:
+    """Whether the loop gives the algorithm what it learns from. `algo`: that section of a config."""
+    loop, buffer = algo["loop"]["name"], algo.get("buffer")
     keeps = buffer is not None and issubclass(registry.lookup("buffer", buffer["name"]), Replay)
     if registry.lookup("loop", loop).replays == keeps:
         return
     why = "which learns from replay" if keeps else "which has no replay"
-    raise ConfigError(f"algo.loop={loop} is not supported by algo={config.algo['name']}, {why}")
+    raise ConfigError(f"algo.loop={loop} is not supported by algo={algo['name']}, {why}")
 
 
 def check_memory(config: RunConfig) -> None:

@@ -1,0 +1,231 @@
+"""Option names of Stable-Baselines3, RL Zoo, CleanRL and RLlib, and the keys that mean the same here.
+
+`KEYS` holds the candidates of each name, most likely first. Only those that the composed config has are suggested, so
+that one name may have different answers for different algorithms. A note in brackets says how the value differs.
+`NOTHING` holds names without a counterpart.
+"""
+
+from collections.abc import Callable
+
+ROLLOUT = ("algo.loop.rollout_steps", "algo.loop.min_steps")
+UPDATES = ("algo.loop.updates_per_step (gradient steps divided by environment steps)", "algo.loop.update_every")
+MINIBATCH = ("algo.loop.batch_size", "algo.minibatch_size")
+TARGET_EVERY = ("algo.target_every", "algo.target_unit (updates or steps)")
+TARGET_TAU = ("algo.target_tau", "algo.tau")
+LEARNING_RATE = ("algo.learning_rate", "algo.actor_learning_rate", "algo.critic_learning_rate")
+ENTROPY = ("algo.ent_coef", "algo.temperature")
+HIDDEN = ("network.hidden",)
+NETWORK = ("network.hidden", "network.activation")
+WARMUP = ("algo.loop.warmup_steps",)
+GRAD_NORM = ("algo.max_grad_norm",)
+VALUE_COEF = ("algo.value_coef",)
+CLIP_VALUE = ("algo.clip_value",)
+ENVS = ("env.num_envs",)
+TOTAL = ("trainer.total_steps",)
+EVAL_EVERY = ("trainer.eval_every",)
+EVAL_EPISODES = ("trainer.eval_episodes",)
+SNAPSHOT_EVERY = ("trainer.snapshot_every",)
+SCHEDULE = ("algo.lr_schedule ({linear: {}} falls to 0)",)
+NOISE_STD = ("algo.noise_std",)
+
+CRITIC = ("algo.critic (shared: one torso)",)
+NORMALIZE = ("env.normalize (none, obs, reward or both)",)
+DEVICE = ("device (cpu or cuda)",)
+NO_PENALTY = "no penalty on the divergence; algo.target_kl stops the epochs of an update"
+
+KEYS: dict[str, tuple[str, ...]] = {
+    # how long, where, how many
+    "total_timesteps": TOTAL,
+    "n_timesteps": TOTAL,
+    "num_timesteps": TOTAL,
+    "timesteps": TOTAL,
+    "timesteps_total": TOTAL,
+    "env_id": ("env",),
+    "gym_id": ("env",),
+    "env_name": ("env",),
+    "algorithm": ("algo",),
+    "n_envs": ENVS,
+    "num_workers": ENVS,
+    "num_rollout_workers": ENVS,
+    "num_env_runners": ENVS,
+    "num_envs_per_worker": ENVS,
+    "num_envs_per_env_runner": ENVS,
+    "vec_env": ("env.backend (sync or async)",),
+    "vec_env_cls": ("env.backend (sync or async)",),
+    "env_kwargs": ("env.kwargs",),
+    "env_config": ("env.kwargs",),
+    "env_wrapper": ("env.wrappers",),
+    "wrapper_class": ("env.wrappers",),
+    "frame_stack": ("env.wrappers.frame_stack.stack", "env.wrappers"),
+    "normalize": NORMALIZE,
+    "norm_obs": NORMALIZE,
+    "norm_reward": NORMALIZE,
+    "observation_filter": NORMALIZE,
+    "horizon": ("env.max_episode_steps",),
+    "cuda": DEVICE,
+    "num_gpus": DEVICE,
+    "num_threads": ("trainer.threads",),
+    "exp_name": ("name",),
+    "log_folder": ("run_dir",),
+    "trained_agent": ("init_from",),
+    "tensorboard_log": ("logger.tensorboard (true or false)",),
+    "verbose": ("logger.console (true or false)",),
+    "log_interval": ("trainer.log_every (in steps)",),
+    "eval_freq": EVAL_EVERY,
+    "evaluation_interval": ("trainer.eval_every (in steps)",),
+    "n_eval_episodes": EVAL_EPISODES,
+    "evaluation_duration": EVAL_EPISODES,
+    "eval_env_kwargs": ("env.eval_kwargs",),
+    "save_freq": SNAPSHOT_EVERY,
+    "checkpoint_freq": SNAPSHOT_EVERY,
+    "checkpoint_frequency": SNAPSHOT_EVERY,
+    # networks
+    "policy_kwargs": NETWORK,
+    "model": NETWORK,
+    "net_arch": HIDDEN,
+    "hiddens": HIDDEN,
+    "fcnet_hiddens": HIDDEN,
+    "hidden_sizes": HIDDEN,
+    "activation_fn": ("network.activation",),
+    "fcnet_activation": ("network.activation",),
+    "ortho_init": ("network.init (uniform or orthogonal)",),
+    "lstm_hidden_size": ("network.features",),
+    "lstm_cell_size": ("network.features",),
+    "max_seq_len": ("network.sequence_length",),
+    "burn_in_len": ("network.burn_in",),
+    "features_extractor_class": ("network (rlrun list network)",),
+    "share_features_extractor": CRITIC,
+    "vf_share_layers": CRITIC,
+    # learning rates and optimisers
+    "lr": LEARNING_RATE,
+    "learning_rate": LEARNING_RATE,
+    "policy_lr": ("algo.actor_learning_rate", "algo.learning_rate"),
+    "actor_lr": ("algo.actor_learning_rate", "algo.learning_rate"),
+    "q_lr": ("algo.critic_learning_rate", "algo.learning_rate"),
+    "critic_lr": ("algo.critic_learning_rate", "algo.value_learning_rate"),
+    "vf_lr": ("algo.value_learning_rate", "algo.critic_learning_rate"),
+    "alpha_lr": ("algo.temperature_learning_rate",),
+    "anneal_lr": SCHEDULE,
+    "lr_schedule": SCHEDULE,
+    "adam_epsilon": ("algo.optimizer_eps",),
+    "rms_prop_eps": ("algo.optimizer_eps",),
+    "use_rms_prop": ("algo.optimizer (adam or rmsprop)",),
+    "opt_type": ("algo.optimizer (adam or rmsprop)",),
+    "optimizer_class": ("algo.optimizer (adam or rmsprop)",),
+    "grad_clip": GRAD_NORM,
+    "max_gradient_norm": GRAD_NORM,
+    # on-policy
+    "n_steps": (*ROLLOUT, "algo.n_step"),
+    "num_steps": ROLLOUT,
+    "rollout_fragment_length": ROLLOUT,
+    "train_batch_size": ("algo.loop.batch_size", "algo.loop.rollout_steps (of each environment)"),
+    "train_batch_size_per_learner": ("algo.loop.batch_size", "algo.loop.rollout_steps (of each environment)"),
+    "batch_size": MINIBATCH,
+    "minibatch_size": MINIBATCH,
+    "sgd_minibatch_size": MINIBATCH,
+    "num_minibatches": ("algo.minibatch_size (the size of one, not how many)",),
+    "n_epochs": ("algo.epochs",),
+    "num_epochs": ("algo.epochs",),
+    "update_epochs": ("algo.epochs",),
+    "num_sgd_iter": ("algo.epochs",),
+    "lambda": ("algo.gae_lambda", "algo.trace_lambda"),
+    "lambda_": ("algo.gae_lambda", "algo.trace_lambda"),
+    "lam": ("algo.gae_lambda", "algo.trace_lambda"),
+    "clip_coef": ("algo.clip_range",),
+    "clip_param": ("algo.clip_range",),
+    "clip_vloss": ("algo.clip_value (how far a value may move)",),
+    "clip_range_vf": CLIP_VALUE,
+    "vf_clip_param": CLIP_VALUE,
+    "vf_coef": VALUE_COEF,
+    "vf_loss_coeff": VALUE_COEF,
+    "ent_coef": ENTROPY,
+    "entropy_coeff": ENTROPY,
+    "norm_adv": ("algo.normalize_advantage (none, minibatch, rollout or running)",),
+    "log_std_init": ("algo.initial_std (the standard deviation, not its logarithm)",),
+    "shuffle_batch_per_epoch": ("algo.shuffle",),
+    "int_coef": ("algo.intrinsic.coef",),
+    "ext_coef": ("algo.intrinsic.reward_coef",),
+    "int_gamma": ("algo.intrinsic.gamma",),
+    "vtrace_clip_rho_threshold": ("algo.rho_clip",),
+    "vtrace_clip_pg_rho_threshold": ("algo.rho_clip",),
+    # replay
+    "buffer_size": ("algo.buffer.capacity",),
+    "memory_size": ("algo.buffer.capacity",),
+    "replay_buffer_config": ("algo.buffer",),
+    "replay_buffer_kwargs": ("algo.buffer",),
+    "replay_buffer_class": ("algo.buffer (replay or prioritized)",),
+    "prioritized_replay": ("algo.buffer (replay or prioritized)",),
+    "prioritized_replay_alpha": ("algo.buffer.alpha", "algo.buffer (replay or prioritized)"),
+    "prioritized_replay_beta": ("algo.buffer.beta", "algo.buffer (replay or prioritized)"),
+    "prioritized_replay_eps": ("algo.buffer.epsilon", "algo.buffer (replay or prioritized)"),
+    "learning_starts": WARMUP,
+    "num_steps_sampled_before_learning_starts": WARMUP,
+    "train_freq": UPDATES,
+    "train_frequency": UPDATES,
+    "training_intensity": UPDATES,
+    "gradient_steps": UPDATES,
+    "utd_ratio": UPDATES,
+    "target_update_interval": TARGET_EVERY,
+    "target_network_frequency": TARGET_EVERY,
+    "target_network_update_freq": TARGET_EVERY,
+    "tau": TARGET_TAU,
+    "polyak": TARGET_TAU,
+    "policy_frequency": ("algo.policy_delay",),
+    "alpha": ("algo.temperature", "algo.buffer.alpha"),
+    "initial_alpha": ("algo.entropy_target.initial_alpha", "algo.temperature"),
+    "autotune": ("algo.learn_temperature",),
+    "n_critics": ("algo.members",),
+    "twin_q": ("algo.members (how many critics)",),
+    "clip_rewards": ("algo.buffer.reward_clip",),
+    "action_noise": ("algo.noise (gaussian or ou)",),
+    "noise_type": ("algo.noise (gaussian or ou)",),
+    "exploration_noise": NOISE_STD,
+    "policy_noise": ("algo.target_noise",),
+    "target_policy_noise": ("algo.target_noise",),
+    "noise_clip": ("algo.target_noise_clip",),
+    # value functions
+    "exploration_fraction": ("algo.epsilon.fraction",),
+    "epsilon_timesteps": ("algo.epsilon.fraction (of the run)",),
+    "exploration_initial_eps": ("algo.epsilon.start",),
+    "initial_epsilon": ("algo.epsilon.start",),
+    "start_e": ("algo.epsilon.start",),
+    "exploration_final_eps": ("algo.epsilon.end",),
+    "final_epsilon": ("algo.epsilon.end",),
+    "end_e": ("algo.epsilon.end",),
+    "double_q": ("algo.double",),
+    "n_atoms": ("algo.returns.num_atoms",),
+    "n_quantiles": ("algo.returns.num_quantiles",),
+    "noisy": ("algo.noisy_std (a number switches noise on)",),
+    "sigma0": ("algo.sigma0", "algo.noisy_std"),
+}
+
+NOTHING = {
+    "use_sde": "no state-dependent exploration",
+    "sde_sample_freq": "no state-dependent exploration",
+    "use_kl_loss": NO_PENALTY,
+    "kl_coeff": NO_PENALTY,
+    "kl_target": NO_PENALTY,
+    "use_gae": "no such switch; algo.gae_lambda=1 gives whole returns",
+    "optimize_memory_usage": "no such switch; image frames are always stored once",
+    "goal_selection_strategy": "no hindsight replay",
+    "n_sampled_goal": "no hindsight replay",
+    "policies": "no multi-agent training",
+    "policy_mapping_fn": "no multi-agent training",
+}
+
+
+def plain(name: str) -> str:
+    """The name as it stands in these tables: of a flag or a key, in lower case, with underscores."""
+    return name.lstrip("-").replace("-", "_").lower()
+
+
+def counterparts(name: str, is_key: Callable[[str], bool]) -> list[str]:
+    """The candidates, with their notes, whose keys are there."""
+    return [candidate for candidate in KEYS.get(plain(name), ()) if is_key(candidate.partition(" ")[0])]
+
+
+def explanation(name: str) -> str:
+    """Why a known name has no key in this config; "" for a name that is in no table."""
+    if found := KEYS.get(plain(name)):
+        return f"; it corresponds to {found[0].partition(' ')[0]}, which this algorithm does not have"
+    return f"; rlrun has {NOTHING[plain(name)]}" if plain(name) in NOTHING else ""

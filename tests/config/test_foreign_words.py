@@ -1,0 +1,225 @@
+"""Option names of other libraries are answered with the key that means the same here."""
+
+from functools import cache
+
+import pytest
+
+from rlrun.config import check, foreign_words, sources
+from rlrun.config.compose import Composer
+
+# library and algorithm; algorithm and environment here; the option as their source spells it -> the key here.
+# Read from stable_baselines3/*/*.py and common/{env_util,policies,callbacks}.py at e05d2dbe6e, rl-baselines3-zoo's
+# hyperparams/*.yml and train.py at 22e3ff2450, cleanrl/*.py at fe8d8a03c4, and RLlib's algorithm_config.py, ppo.py,
+# dqn.py, sac.py and impala.py (2.x; rollout workers are those of 2.3, env runners of 2.40).
+OPTIONS = {
+    ("SB3 PPO", "ppo"): {
+        "n_steps": "algo.loop.rollout_steps",
+        "batch_size": "algo.minibatch_size",
+        "n_epochs": "algo.epochs",
+        "clip_range_vf": "algo.clip_value",
+        "vf_coef": "algo.value_coef",
+        "policy_kwargs": "network.hidden",
+        "net_arch": "network.hidden",
+        "activation_fn": "network.activation",
+        "ortho_init": "network.init",
+        "log_std_init": "algo.initial_std",
+        "share_features_extractor": "algo.critic",
+        "total_timesteps": "trainer.total_steps",
+        "tensorboard_log": "logger.tensorboard",
+        "n_envs": "env.num_envs",
+        "env_kwargs": "env.kwargs",
+        "eval_freq": "trainer.eval_every",
+        "n_eval_episodes": "trainer.eval_episodes",
+        "save_freq": "trainer.snapshot_every",
+        "norm_obs": "env.normalize",
+    },
+    ("SB3 A2C", "a2c"): {
+        "n_steps": "algo.loop.rollout_steps",
+        "rms_prop_eps": "algo.optimizer_eps",
+        "use_rms_prop": "algo.optimizer",
+    },
+    ("SB3 DQN", "dqn"): {
+        "buffer_size": "algo.buffer.capacity",
+        "learning_starts": "algo.loop.warmup_steps",
+        "batch_size": "algo.loop.batch_size",
+        "tau": "algo.target_tau",
+        "train_freq": "algo.loop.updates_per_step",
+        "gradient_steps": "algo.loop.updates_per_step",
+        "n_steps": "algo.n_step",
+        "target_update_interval": "algo.target_every",
+        "exploration_fraction": "algo.epsilon.fraction",
+        "exploration_initial_eps": "algo.epsilon.start",
+        "exploration_final_eps": "algo.epsilon.end",
+        "replay_buffer_class": "algo.buffer",
+    },
+    ("SB3 SAC", "sac"): {
+        "learning_rate": "algo.actor_learning_rate",
+        "ent_coef": "algo.temperature",
+        "n_steps": "algo.n_step",
+        "batch_size": "algo.loop.batch_size",
+        "buffer_size": "algo.buffer.capacity",
+        "learning_starts": "algo.loop.warmup_steps",
+        "gradient_steps": "algo.loop.updates_per_step",
+        "target_update_interval": "algo.target_every",
+        "n_critics": "algo.members",
+    },
+    ("SB3 TD3", "td3"): {
+        "learning_rate": "algo.actor_learning_rate",
+        "action_noise": "algo.noise",
+        "target_policy_noise": "algo.target_noise",
+        "train_freq": "algo.loop.updates_per_step",
+    },
+    ("RL Zoo ppo", "ppo"): {
+        "n_timesteps": "trainer.total_steps",
+        "normalize": "env.normalize",
+        "env_wrapper": "env.wrappers",
+        "num_threads": "trainer.threads",
+        "vec_env": "env.backend",
+        "log_folder": "run_dir",
+        "trained_agent": "init_from",
+        "eval_env_kwargs": "env.eval_kwargs",
+    },
+    ("RL Zoo td3", "td3"): {"noise_type": "algo.noise", "n_timesteps": "trainer.total_steps"},
+    ("RL Zoo qrdqn", "qr_dqn"): {"n_quantiles": "algo.returns.num_quantiles", "buffer_size": "algo.buffer.capacity"},
+    ("CleanRL ppo", "ppo"): {
+        "env_id": "env",
+        "cuda": "device",
+        "exp_name": "name",
+        "num_steps": "algo.loop.rollout_steps",
+        "anneal_lr": "algo.lr_schedule",
+        "num_minibatches": "algo.minibatch_size",
+        "update_epochs": "algo.epochs",
+        "norm_adv": "algo.normalize_advantage",
+        "clip_coef": "algo.clip_range",
+        "clip_vloss": "algo.clip_value",
+    },
+    ("CleanRL ppo_rnd", "ppo_rnd"): {
+        "int_coef": "algo.intrinsic.coef",
+        "ext_coef": "algo.intrinsic.reward_coef",
+        "int_gamma": "algo.intrinsic.gamma",
+    },
+    ("CleanRL dqn", "dqn"): {
+        "target_network_frequency": "algo.target_every",
+        "train_frequency": "algo.loop.updates_per_step",
+        "start_e": "algo.epsilon.start",
+        "end_e": "algo.epsilon.end",
+    },
+    ("CleanRL c51", "c51"): {"n_atoms": "algo.returns.num_atoms"},
+    ("CleanRL rainbow", "rainbow"): {
+        "prioritized_replay_alpha": "algo.buffer.alpha",
+        "prioritized_replay_beta": "algo.buffer.beta",
+        "prioritized_replay_eps": "algo.buffer.epsilon",
+    },
+    ("CleanRL sac", "sac"): {
+        "policy_lr": "algo.actor_learning_rate",
+        "q_lr": "algo.critic_learning_rate",
+        "policy_frequency": "algo.policy_delay",
+        "alpha": "algo.temperature",
+        "autotune": "algo.learn_temperature",
+    },
+    ("CleanRL td3", "td3"): {
+        "policy_noise": "algo.target_noise",
+        "exploration_noise": "algo.noise_std",
+        "noise_clip": "algo.target_noise_clip",
+    },
+    ("RLlib PPO", "ppo"): {
+        "lr": "algo.learning_rate",
+        "train_batch_size": "algo.loop.rollout_steps",
+        "rollout_fragment_length": "algo.loop.rollout_steps",
+        "sgd_minibatch_size": "algo.minibatch_size",
+        "num_epochs": "algo.epochs",
+        "num_sgd_iter": "algo.epochs",
+        "lambda_": "algo.gae_lambda",
+        "clip_param": "algo.clip_range",
+        "vf_clip_param": "algo.clip_value",
+        "vf_loss_coeff": "algo.value_coef",
+        "entropy_coeff": "algo.ent_coef",
+        "grad_clip": "algo.max_grad_norm",
+        "shuffle_batch_per_epoch": "algo.shuffle",
+        "num_rollout_workers": "env.num_envs",
+        "num_env_runners": "env.num_envs",
+        "num_envs_per_env_runner": "env.num_envs",
+        "fcnet_hiddens": "network.hidden",
+        "evaluation_interval": "trainer.eval_every",
+    },
+    ("RLlib DQN", "dqn"): {
+        "lr": "algo.learning_rate",
+        "train_batch_size": "algo.loop.batch_size",
+        "target_network_update_freq": "algo.target_every",
+        "num_steps_sampled_before_learning_starts": "algo.loop.warmup_steps",
+        "adam_epsilon": "algo.optimizer_eps",
+        "double_q": "algo.double",
+        "noisy": "algo.noisy_std",
+        "hiddens": "network.hidden",
+        "epsilon_timesteps": "algo.epsilon.fraction",
+        "replay_buffer_config": "algo.buffer",
+    },
+    ("RLlib SAC", "sac"): {
+        "actor_lr": "algo.actor_learning_rate",
+        "critic_lr": "algo.critic_learning_rate",
+        "alpha_lr": "algo.temperature_learning_rate",
+        "initial_alpha": "algo.temperature",
+        "twin_q": "algo.members",
+    },
+    ("RLlib IMPALA", "vtrace"): {
+        "vtrace_clip_rho_threshold": "algo.rho_clip",
+        "opt_type": "algo.optimizer",
+        "env_config": "env.kwargs",
+    },
+}
+# together they have every key of the table; algorithms are asked for only where one is missing
+MOST_KEYS = ("ppo_composite", "sac", "td3", "rainbow", "qr_dqn", "ppo_lstm", "vtrace", "vpg", "sarsa", "cma_es")
+
+
+@cache
+def tree(algo, env="CartPole"):
+    return composer().compose([f"algo={algo}", f"env={env}"]).tree
+
+
+@cache
+def composer():
+    return Composer(sources.folders())
+
+
+def keys_of(algo, env):
+    return {path for path in check.paths(tree(algo, env))}
+
+
+@pytest.mark.parametrize("form", ["{}", "algo.{}", "trainer.{}"])
+def test_options_of_other_libraries_lead_to_the_key_with_their_meaning(form):
+    asked = [
+        (origin, check.nearest_key(form.format(option), tree(algo)), key)
+        for (origin, algo), options in OPTIONS.items()
+        for option, key in options.items()
+        if check.lookup(form.format(option), tree(algo)) is check.ABSENT  # else it is no wrong word
+    ]
+    wrong = [row for row in asked if not (row[1] + " ").replace("?", " ").startswith(f"; did you mean {row[2]} ")]
+    assert len(asked) >= 100
+    assert not wrong
+
+
+def test_every_suggested_key_exists_for_some_algorithm():
+    suggested = {candidate.partition(" ")[0] for found in foreign_words.KEYS.values() for candidate in found}
+    missing = suggested - keys_of("dqn", "Pong")
+    for algo in dict.fromkeys([*MOST_KEYS, *sources.options("algo", sources.folders())]):
+        if missing:
+            missing -= keys_of(algo, "CartPole")
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    ("algo", "word", "line"),
+    [
+        ("sac", "clip_coef", "; it corresponds to algo.clip_range, which this algorithm does not have"),
+        ("ppo", "use_sde", "; rlrun has no state-dependent exploration"),
+        ("ppo", "policies", "; rlrun has no multi-agent training"),
+        ("thompson", "alpha", "; did you mean algo.alpha?"),
+        ("dqn", "train-freq", check.nearest_key("train_freq", tree("dqn"))),
+    ],
+)
+def test_options_without_a_key_are_explained(algo, word, line):
+    assert check.nearest_key(word, tree(algo)) == line
+
+
+def test_a_word_that_is_spelt_alike_by_chance_is_not_suggested():
+    assert check.nearest_key("algo.zepsilon", tree("sac")) == ""
