@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "networks": ("networks", "functional", "config.schema", "registry", "types", "errors"),
     "buffers": (
         "buffers", "core.random", "functional", "networks.inputs", "config.schema", "registry", "module", "types",
-        "errors",
+        "errors", "memory",
     ),
     "agents": (
         "agents", "core.agent", "core.state", "core.schedule", "core.random", "functional", "networks",

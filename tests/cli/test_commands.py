@@ -66,7 +66,9 @@ def test_every_command_has_help(command, capsys):
         (["resume", "x", "total_step=1"], "error: total_step: unknown key; did you mean total_steps? (there are: "),
         (["resume", "x", "total_steps=1.5"], "error: total_steps=1.5: must be a whole number, at least 1"),
         (["eval", "nowhere"], "error: nowhere: no such folder"),
-        (["eval", "x", "episodes=0"], "error: episodes=0: must be a whole number, at least 1"),
+        (["eval", "x", "episodes=0"], "error: episodes=0: must be a whole number, 1 to 1,000,000"),
+        (["eval", "x", "episodes=1e99"], "error: episodes=1e99: must be a whole number, 1 to 1,000,000"),
+        (["list", "algo", "extra"], "error: no group 'extra' (there are: algo, "),
         (["eval", "x", "explore=3"], "error: explore=3: must be true or false"),
         (["doctor", "--now"], "error: --now: rlrun doctor knows --probe alone"),
         (

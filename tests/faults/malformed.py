@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from stores import flip, forge, own, replace_listed, restate
 
+from rlrun import memory
 from rlrun.snapshot import manifest, tensors
 
 Change = Callable[[Path], object]
@@ -323,7 +324,7 @@ def with_much_state(rng: random.Random) -> Iterator[Change]:
     yield lambda path: replace_listed(path, STATE, b'{"a": [' + b"[]," * (manifest.STATE_LIMIT // 3 - 99) + b"[]]}")
     yield lambda path: restate(path, lambda s: s.update(x=" " * manifest.STATE_LIMIT))
     for part in (STATE, AGENT, REST):
-        yield partial(sparse, part=part, size=2 * manifest.memory())
+        yield partial(sparse, part=part, size=2 * memory.total())
 
 
 def with_numbers_that_are_none(rng: random.Random) -> Iterator[Change]:

@@ -65,7 +65,8 @@ class Replay(Module):
         self.gamma = torch.tensor(targets.gamma, device=device)
         self.cleared = 0  # rows before this one are gone, though the ring still holds some
         images = {".".join(path): leaf.shape or () for path, leaf in leaves(spec.obs) if is_image(leaf)}
-        self.frames = Frames(spec, images, rows, device) if images else None
+        setting = f"algo.buffer.capacity={cfg.capacity}"
+        self.frames = Frames(spec, images, rows, device, setting) if images else None
         if self.frames and rows <= spec.frame_stack + 1:
             raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: too small for stacks of {spec.frame_stack} frames")
         seen = layout("obs", spec.obs) | layout("next_obs", spec.obs)
@@ -75,7 +76,7 @@ class Replay(Module):
         step = {"reward": reward, "terminated": scalar, "truncated": scalar, "weight": scalar}
         extras = {field: kind for name, space in targets.extras.items() for field, kind in layout(name, space).items()}
         self.packing = Packing(layout("action", spec.action) | step | seen | extras)
-        self.ring = Ring(rows, {"rows": ((spec.num_envs, self.packing.width), torch.float32)}, device)
+        self.ring = Ring(rows, {"rows": ((spec.num_envs, self.packing.width), torch.float32)}, device, setting)
         self.packing.hold(self.ring.memory["rows"])
 
     def __len__(self) -> int:
@@ -269,12 +270,12 @@ class Frames(Module):
     `images`: shapes by dotted key; "" where the observation is one image and nothing else.
     """
 
-    def __init__(self, spec: Spec, images: dict[str, tuple[int, ...]], rows: int, device: torch.device):
+    def __init__(self, spec: Spec, images: dict[str, tuple[int, ...]], rows: int, device: torch.device, setting: str):
         super().__init__()
         self.stack, self.images = spec.frame_stack, images
         kept = {name: shape[1:] if self.stack > 1 else shape for name, shape in images.items()}
         fields = {f"frame.{name}".strip("."): ((spec.num_envs, *shape), torch.uint8) for name, shape in kept.items()}
-        self.ring = Ring(rows, fields | {"step": ((spec.num_envs,), torch.int32)}, device)
+        self.ring = Ring(rows, fields | {"step": ((spec.num_envs,), torch.int32)}, device, setting)
         self.steps = torch.zeros(spec.num_envs, dtype=torch.int32, device=device)
         # row * num_envs + env -> last frames of a cut episode: the ring has none
         self.finals: dict[int, dict[str, Tensor]] = {}

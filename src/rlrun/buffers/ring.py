@@ -1,13 +1,12 @@
 """Preallocated memory [time, ...] that overwrites its oldest rows. Snapshots read and write it by absolute row."""
 
-import os
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rlrun.errors import ConfigError
+from rlrun import memory
 from rlrun.module import Module
 
 
@@ -15,14 +14,20 @@ class Ring(Module):
     """Named fields of `capacity` rows. Row numbers are absolute: row i lies at i modulo capacity.
 
     The rows themselves are no part of the state dict: the snapshot store moves them in segments, so that its cost
-    follows the new rows. `total` is.
+    follows the new rows. `total` is. `setting` says what to change where they do not fit into memory.
     """
 
-    def __init__(self, capacity: int, fields: dict[str, tuple[tuple[int, ...], torch.dtype]], device: torch.device):
+    def __init__(
+        self,
+        capacity: int,
+        fields: dict[str, tuple[tuple[int, ...], torch.dtype]],
+        device: torch.device,
+        setting: str = "algo.buffer.capacity",
+    ):
         super().__init__()
         self.capacity, self.total = capacity, 0
         row = sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype in fields.values())
-        _check_room(row * capacity, device)
+        memory.check_fits(setting, row * capacity, device)
         self.memory = {name: _zeros((capacity, *shape), dtype, device) for name, (shape, dtype) in fields.items()}
 
     @property
@@ -60,13 +65,3 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
         return torch.zeros(shape, dtype=dtype, device=device)
     # torch writes its zeros; NumPy takes pages from the system that are zero until they are filled
     return torch.from_numpy(np.zeros(shape, torch.empty(0, dtype=dtype).numpy().dtype))
-
-
-def _check_room(wanted: int, device: torch.device) -> None:
-    """ConfigError where a buffer could never be filled."""
-    if device.type == "cuda":
-        memory = torch.cuda.mem_get_info(device)[1]
-    else:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if wanted > memory:
-        raise ConfigError(f"algo.buffer.capacity: needs {wanted / 2**30:.0f} GiB of {memory / 2**30:.0f} GiB of memory")

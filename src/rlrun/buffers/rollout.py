@@ -1,13 +1,16 @@
 """One on-policy rollout [time, env, ...], and the minibatches made of it."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlrun import memory
 from rlrun.core.random import Stream
-from rlrun.types import Batch, Step
+from rlrun.networks.inputs import leaves
+from rlrun.types import Batch, Spec, Step
 
 
 def stack(rows: list[Any]) -> Any:
@@ -56,6 +59,14 @@ def ahead(rollout: Batch, start: Tensor, length: int) -> Batch:
         mask.append(mask[-1] * more)
     rows: Batch = index(flat(rollout), torch.stack(number))
     return rows | {"mask": torch.stack(mask)}
+
+
+def check_fits(setting: str, steps: int, spec: Spec, device: torch.device) -> None:
+    """ConfigError where a rollout of so many vector steps takes more memory than there is. Counted are observations
+    and their successors, which every rollout holds."""
+    shapes = [(leaf.shape or (), 1 if leaf.dtype == "uint8" else 4) for _, leaf in leaves(spec.obs)]
+    observation = sum(math.prod(shape) * size for shape, size in shapes)
+    memory.check_fits(f"{setting}, env.num_envs={spec.num_envs}", 2 * observation * steps * spec.num_envs, device)
 
 
 class Rollout:

@@ -37,9 +37,10 @@ def list(words: Sequence[str]) -> int:
     if not names:
         print_columns([(name, str(len(found)), ", ".join([*found][:8])) for name, found in groups.items()])
         return 0
+    unknown = [f"no group {name!r}{check.nearest(name, groups)}" for name in names if name not in groups]
+    if unknown:
+        raise ConfigError(*[f"{fault} (there are: {', '.join(groups)})" for fault in unknown])
     for name in names:
-        if name not in groups:
-            raise ConfigError(f"no group {name!r}{check.nearest(name, groups)} (there are: {', '.join(groups)})")
         print_columns([(option, _describe(name, file)) for option, file in groups[name].items()])
         if name == "env":
             print("\nand everything Gymnasium knows: env=Walker2d-v5, env=ALE/Pong-v5, env=my_package:My-v0")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlrun.cli import settings
+from rlrun.config.check import MOST_EPISODES
 from rlrun.errors import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ RUN is a run's folder, or one of its snapshots: RUN/snapshots/<name>.
 DATA_SET = re.compile(r"[\w-]+-v\d+")  # what Minari takes as a name
 
 RULES = {
-    "episodes": settings.COUNT,
+    "episodes": (
+        f"a whole number, 1 to {MOST_EPISODES:,}",
+        lambda value: settings.COUNT[1](value) and value <= MOST_EPISODES,
+    ),
     "seed": settings.WHOLE,
     "explore": settings.FLAG,
     "video": ("true, false or how many episodes", lambda value: type(value) in (bool, int) and value >= 0),

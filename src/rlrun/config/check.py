@@ -12,6 +12,7 @@ Tree = dict[str, Any]
 OPEN = ("env.kwargs", "env.wrappers")  # users fill these with keys of their own
 SHORT = {"total_steps": "trainer.total_steps"}  # what may be typed without its section
 MISSING = "???"
+MOST_EPISODES = 1_000_000  # of one evaluation
 ELSEWHERE = 0.8  # likeness from which a key of another section is suggested
 ABSENT = object()
 

@@ -5,11 +5,17 @@ from dataclasses import fields
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
 
 import pydantic
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
+from rlrun.config.check import MOST_EPISODES
 from rlrun.errors import ConfigError
 
 T = TypeVar("T")
+
+MOST_OBJECTS = 4096  # environments that are stepped one by one
+LONGEST_NAME = 255  # bytes, which file systems take
+LONGEST_VALUE = 80  # letters of a value in a line about it
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -24,13 +30,34 @@ def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def _range(value: list[float]) -> list[float]:
+    if len(value) != 2 or value[0] > value[1]:
+        raise PydanticCustomError("range", "Input should be [low, high] with low at most high")
+    return value
+
+
+def _name(value: str) -> str:
+    if len(value.encode()) > LONGEST_NAME:
+        raise PydanticCustomError("name", f"Input should be at most {LONGEST_NAME} bytes long, for it names a folder")
+    return value
+
+
+def _path(value: str) -> str:
+    for part in value.split("/"):
+        _name(part)
+    return value
+
+
 Int = Annotated[int, BeforeValidator(_whole)]
 PositiveInt = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
 NonNegativeInt = Annotated[int, BeforeValidator(_whole), Field(ge=0)]
+Size = Annotated[PositiveInt, Field(le=2**24)]  # rows that are in memory together
+Units = Annotated[PositiveInt, Field(le=2**14)]  # of a layer; networks, atoms, simulations: what weights are made for
+Episodes = Annotated[PositiveInt, Field(le=MOST_EPISODES)]  # of one evaluation
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
-Range = Annotated[list[float], Field(min_length=2, max_length=2)]
+Range = Annotated[list[float], AfterValidator(_range)]
 OpenFraction = Annotated[float, Field(gt=0, lt=1)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 
@@ -56,7 +83,7 @@ class EnvConfig:
 class TrainerConfig:
     total_steps: PositiveInt
     eval_every: NonNegativeInt
-    eval_episodes: PositiveInt
+    eval_episodes: Episodes
     eval_max_steps: PositiveInt
     log_every: PositiveInt
     snapshot_every: NonNegativeInt | None
@@ -80,8 +107,8 @@ class RunConfig:
 
     seed: Annotated[NonNegativeInt, Field(lt=2**63)]
     device: str
-    name: str
-    run_dir: str | None
+    name: Annotated[str, AfterValidator(_name)]
+    run_dir: Annotated[str, AfterValidator(_path)] | None
     preset: str | None
     plugins: list[str]
     init_from: str | None
@@ -101,7 +128,7 @@ def parse(cls: type[T], values: dict[str, Any], path: str) -> T:
     except pydantic.ValidationError as error:
         faults: dict[str, str] = {}  # "int | None" fails once per member: the first says enough
         for fault in error.errors():
-            where = _where(path, fault["loc"])
+            where = _where(path, fault["loc"], values)
             faults.setdefault(where, _explain(where, fault, cls))
         raise ConfigError(*faults.values()) from None
 
@@ -116,6 +143,8 @@ def run_config(values: dict[str, Any]) -> RunConfig:
         except ConfigError as error:
             faults += error.faults
             values[key] = object.__new__(section)  # stands in, so that the rest is checked too
+        else:
+            faults += _too_many(values[key]) if key == "env" else ()
     try:
         config = parse(RunConfig, values, "")
     except ConfigError as error:
@@ -134,10 +163,26 @@ def _section(values: dict[str, Any], key: str) -> dict[str, Any]:
     return values[key]
 
 
-def _where(path: str, location: tuple[int | str, ...]) -> str:
-    """The key path of a fault: its field, and the place in a list; pydantic's own labels are left out."""
-    keys = [str(location[0]), *(str(part) for part in location[1:] if isinstance(part, int))] if location else []
-    return ".".join([path, *keys]).strip(".")
+def _too_many(env: EnvConfig) -> list[str]:
+    """Environments that are objects of their own, or processes: no machine steps as many of them as a simulator."""
+    if env.backend not in ("sync", "async") or env.num_envs <= MOST_OBJECTS:
+        return []
+    line = f"env.num_envs={env.num_envs}: must be at most {MOST_OBJECTS} with env.backend={env.backend}"
+    return [f"{line}; native, envpool and jax step more"]
+
+
+def _where(path: str, location: tuple[int | str, ...], values: dict[str, Any]) -> str:
+    """The key path of a fault: its field and the places below it; pydantic's own labels, which lead nowhere in the
+    values, are left out."""
+    keys = [path, *map(str, location[:1])]
+    found: Any = values.get(str(location[0])) if location else None
+    for part in location[1:]:
+        try:
+            found = found[part]
+        except (TypeError, KeyError, IndexError):
+            continue
+        keys.append(str(part))
+    return ".".join(keys).strip(".")
 
 
 def _explain(where: str, fault: Any, cls: type) -> str:
@@ -148,4 +193,6 @@ def _explain(where: str, fault: Any, cls: type) -> str:
         return f"{where}: unknown key{hint}"
     if fault["type"].startswith("missing"):
         return f"{where}: missing"
-    return f"{where}={fault['input']!r}: {fault['msg'].replace('Input should be', 'must be')}"
+    value = repr(fault["input"])
+    shown = value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 3]}..."
+    return f"{where}={shown}: {fault['msg'].replace('Input should be', 'must be')}"

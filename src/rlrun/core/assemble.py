@@ -104,6 +104,18 @@ def check_loop(algo: dict[str, Any]) -> None:
     raise ConfigError(f"algo.loop={loop} is not supported by algo={algo['name']}, {why}")
 
 
+def check_start(config: RunConfig, device: torch.device) -> None:
+    """What is refused where a run begins, so that nothing shows only after hours: a precision that the device does not
+    have, and arguments that the environments of evaluations do not take. A run that goes on may have changed device."""
+    if config.trainer.precision == "tf32" and device.type != "cuda":
+        raise ConfigError(f"trainer.precision=tf32: needs a CUDA device, and device={config.device} is the CPU here")
+    if config.env.eval_kwargs and config.trainer.eval_episodes:
+        try:
+            eval_env(config, config.seed, "eval.check", 1, device).close()
+        except ConfigError as error:
+            raise ConfigError(*[f"env.eval_kwargs: {fault}" for fault in error.faults]) from error
+
+
 def check_memory(config: RunConfig) -> None:
     """Whether a recurrent network is of use to the algorithm, as it is set."""
     network, algo, values = config.network["name"], config.algo["name"], config.network

@@ -16,7 +16,7 @@ from rlrun.config.resumable import Recorded, changed
 from rlrun.config.schema import RunConfig, run_config
 from rlrun.config.stored import CONFIG, parse_config, read_config, read_text
 from rlrun.core import exactness, postmortem
-from rlrun.core.assemble import build_agent, build_loop, eval_env, prepare_device
+from rlrun.core.assemble import build_agent, build_loop, check_start, eval_env, prepare_device
 from rlrun.core.data import check_stored_data, check_stored_sources, data_changes, data_digests
 from rlrun.core.evaluation import evaluate as run_episodes
 from rlrun.core.evaluation import play, summary
@@ -144,6 +144,7 @@ def open_store(config: RunConfig, run: RunDir) -> Store:
 def check(config: RunConfig) -> None:
     """Build everything once and throw it away: raises ConfigError for what training would refuse."""
     registry.load(config.plugins)
+    check_start(config, prepare_device(config))
     build_loop(config).env.close()
 
 
@@ -180,7 +181,9 @@ def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
     """Train from step 0."""
     if config.init_modules and config.init_from is None:
         raise ConfigError(f"init_modules=[{','.join(config.init_modules)}]: needs init_from=RUN to take them from")
-    config = machine.follow(config, prepare_device(config))
+    device = prepare_device(config)
+    check_start(config, device)
+    config = machine.follow(config, device)
     loop = build_loop(config)
     try:
         if config.init_from is not None:

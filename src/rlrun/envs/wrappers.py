@@ -5,7 +5,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from rlrun.config.schema import NonNegativeInt, PositiveInt, config
+from rlrun.config.schema import NonNegativeInt, PositiveInt, Units, config
 from rlrun.envs.rewards import reward_shape
 from rlrun.registry import register
 
@@ -19,7 +19,7 @@ class FrameStack(gym.Wrapper):
 
     @config
     class Config:
-        stack: PositiveInt
+        stack: Units
 
     def __init__(self, cfg: Config, env: gym.Env):
         super().__init__(env)
@@ -62,7 +62,7 @@ class Atari(gym.wrappers.AtariPreprocessing):
     class Config:
         noop_max: NonNegativeInt
         frame_skip: PositiveInt
-        screen_size: PositiveInt
+        screen_size: Units
         terminal_on_life_loss: bool
 
     def __init__(self, cfg: Config, env: gym.Env):
@@ -123,7 +123,7 @@ class Discretize(gym.ObservationWrapper):
 
     @config
     class Config:
-        bins: PositiveInt
+        bins: Units
         low: list[float] | None
         high: list[float] | None
 

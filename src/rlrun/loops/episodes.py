@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from rlrun.buffers.rollout import Rollout, index
-from rlrun.config.schema import NonNegativeInt, PositiveInt, config
+from rlrun.config.schema import NonNegativeInt, PositiveInt, Size, config
 from rlrun.core.random import Stream, seed_for
 from rlrun.errors import ConfigError
 from rlrun.loops.onpolicy import OnPolicy
@@ -36,13 +36,16 @@ class Episodes(OnPolicy):
     @config
     class Config:
         min_steps: PositiveInt | None
-        min_rollouts: PositiveInt | None
+        min_rollouts: Size | None
         lag: NonNegativeInt
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
         if self.cfg.min_steps is None and self.cfg.min_rollouts is None:
             raise ConfigError("algo.loop: one of min_steps and min_rollouts must be given")
+
+    def shortest(self) -> tuple[str, int]:
+        return f"algo.loop.min_steps={self.cfg.min_steps}", (self.cfg.min_steps or 0) // self.env.spec.num_envs
 
     def collect(self) -> Batch:
         """[time, episode, ...], as long as the longest; the rest of a shorter one has weight 0."""

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlrun.config.schema import PositiveInt, config
+from rlrun.config.schema import Size, config
 from rlrun.core.loop import Loop
 from rlrun.registry import register
 from rlrun.types import Metrics
@@ -17,7 +17,7 @@ class Evolution(Loop):
 
     @config
     class Config:
-        episodes: PositiveInt
+        episodes: Size
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)

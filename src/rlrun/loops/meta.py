@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rlrun.config.schema import PositiveInt, config
+from rlrun.config.schema import Size, config
 from rlrun.core.loop import Loop
 from rlrun.core.meta import MetaAgent, Policy, episodes
 from rlrun.errors import ConfigError
@@ -16,7 +16,7 @@ class Meta(Loop):
 
     @config
     class Config:
-        episodes: PositiveInt
+        episodes: Size
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)

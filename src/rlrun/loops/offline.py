@@ -6,7 +6,7 @@ from rlrun.buffers.demo_lines import lines, shortened
 from rlrun.buffers.demos import Demo
 from rlrun.buffers.replay import Replay
 from rlrun.buffers.rollout import index
-from rlrun.config.schema import PositiveInt, config
+from rlrun.config.schema import PositiveInt, Size, config
 from rlrun.core.data_sets import digests
 from rlrun.core.demonstrations import DataEnv, read
 from rlrun.errors import ConfigError
@@ -26,7 +26,7 @@ class Offline(OffPolicy):
         data: str | list[str] | None
         data_steps: PositiveInt | None
         data_env: DataEnv
-        batch_size: PositiveInt
+        batch_size: Size
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)

@@ -7,7 +7,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rlrun.config.schema import NonNegativeInt, PositiveFloat, PositiveInt, config
+from rlrun.config.schema import NonNegativeInt, PositiveFloat, PositiveInt, Size, config
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.networks.choices import choices, distribution
@@ -27,7 +27,7 @@ class OffPolicy(Loop):
         warmup_policy: Warmup
         updates_per_step: PositiveFloat
         update_every: PositiveInt
-        batch_size: PositiveInt
+        batch_size: Size
         lag: Literal[0, 1]
 
     def __init__(self, *parts: Any):

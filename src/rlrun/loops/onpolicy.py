@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from rlrun.buffers.rollout import Rollout
+from rlrun.buffers.rollout import Rollout, check_fits
 from rlrun.config.schema import NonNegativeInt, PositiveInt, config
 from rlrun.core.loop import Loop
 from rlrun.registry import register
@@ -20,7 +20,14 @@ class OnPolicy(Loop):
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
+        setting, steps = self.shortest()
+        kept = f", algo.loop.lag={self.cfg.lag}" if self.cfg.lag else ""
+        check_fits(setting + kept, steps * (self.cfg.lag + 1), self.env.spec, self.env.device)
         self.waiting: list[Batch] = []  # rollouts that were collected and not yet learned from, oldest first
+
+    def shortest(self) -> tuple[str, int]:
+        """The setting behind the length of a rollout, and the vector steps that it has at least."""
+        return f"algo.loop.rollout_steps={self.cfg.rollout_steps}", self.cfg.rollout_steps
 
     def tick(self) -> Metrics:
         self.clock.start()

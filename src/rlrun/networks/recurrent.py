@@ -19,7 +19,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlrun.config.schema import NonNegativeInt, PositiveInt, config
+from rlrun.config.schema import NonNegativeInt, Size, Units, config
 from rlrun.errors import ConfigError
 from rlrun.networks.torsos import Activation, Init, Mlp, auto
 from rlrun.registry import register
@@ -36,11 +36,11 @@ class Recurrent(nn.Module):
 
     @config
     class Config:
-        hidden: list[PositiveInt]
+        hidden: list[Units]
         activation: Activation
         init: Init
-        features: PositiveInt
-        sequence_length: PositiveInt
+        features: Units
+        sequence_length: Size
         burn_in: NonNegativeInt
         start: Literal["stored", "zero"]
 

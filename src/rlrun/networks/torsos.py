@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlrun.config.schema import PositiveInt, config
+from rlrun.config.schema import Units, config
 from rlrun.errors import ConfigError
 from rlrun.networks.inputs import Flatten, channels_last, is_image, leaves, part
 from rlrun.networks.linear import Linear
@@ -20,7 +20,7 @@ from rlrun.registry import register
 
 Activation = Literal["relu", "tanh", "elu", "gelu", "silu"]
 Init = Literal["uniform", "orthogonal"]
-Convolution = Annotated[list[PositiveInt], Field(min_length=3, max_length=3)]  # channels, kernel, stride
+Convolution = Annotated[list[Units], Field(min_length=3, max_length=3)]  # channels, kernel, stride
 NATURE = [[32, 8, 4], [64, 4, 2], [64, 3, 1]]  # doi 10.1038/nature14236
 ACTIVATIONS = {"relu": F.relu, "tanh": torch.tanh, "elu": F.elu, "gelu": F.gelu, "silu": F.silu}
 
@@ -66,7 +66,7 @@ class Mlp(nn.Module):
 
     @config
     class Config:
-        hidden: list[PositiveInt]
+        hidden: list[Units]
         activation: Activation
         init: Init
 
@@ -174,7 +174,7 @@ class Cnn(nn.Module):
 
     @config
     class Config:
-        hidden: list[PositiveInt]
+        hidden: list[Units]
         activation: Activation
         init: Init
         convolutions: list[Convolution]
@@ -222,10 +222,10 @@ class Impala(Cnn):
 
     @config
     class Config:
-        hidden: list[PositiveInt]
+        hidden: list[Units]
         activation: Activation
         init: Init
-        sections: list[PositiveInt]
+        sections: list[Units]
 
 
 @register("network", "auto")

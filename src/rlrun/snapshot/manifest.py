@@ -8,7 +8,6 @@ protections themselves: whoever makes them do less sees the fault tests fail.
 import hashlib
 import json
 import math
-import os
 import re
 import stat
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from typing import Any
 import pydantic
 from torch import Tensor
 
-from rlrun import files
+from rlrun import files, memory
 from rlrun.config import history
 from rlrun.config.schema import NonNegativeInt, config
 from rlrun.errors import ConfigError, SnapshotError, printable
@@ -213,7 +212,7 @@ def check_files(manifest: Manifest, name: str) -> None:
     for path, size in expected.items():
         if path not in manifest.files or size not in (None, manifest.files[path].size):
             raise ValueError(f"files do not match rings at {path!r}")
-    for path, limit in ((SKELETON, STATE_LIMIT), (AGENT, memory()), (REST, memory())):
+    for path, limit in ((SKELETON, STATE_LIMIT), (AGENT, memory.total()), (REST, memory.total())):
         if manifest.files[path].size > limit:
             raise ValueError(f"{path} has more than {limit} bytes")
 
@@ -230,11 +229,6 @@ def check_folder(manifest: Manifest, folder: Path) -> dict[str, int]:
                 raise ValueError(f"does not list {name!r}")
             sizes[name] = info.st_size
     return sizes
-
-
-def memory() -> int:
-    """Bytes of this machine's memory: what is larger cannot be state that was in one."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _canonical(values: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, config
+from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, Size, Units, config
 from rlrun.core.parts import Parts
 from rlrun.core.state import RunningMoments
 from rlrun.types import Batch, Metrics, Spec
@@ -28,10 +28,10 @@ class Intrinsic(nn.Module):
         coef_end: NonNegativeFloat | None
         reward_coef: NonNegativeFloat
         clip: PositiveFloat | None
-        hidden: list[PositiveInt]
+        hidden: list[Units]
         learning_rate: PositiveFloat
         epochs: PositiveInt
-        minibatch_size: PositiveInt | None
+        minibatch_size: Size | None
 
     def __init__(self, cfg, spec: Spec, parts: Parts):
         super().__init__()

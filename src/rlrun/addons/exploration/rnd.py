@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rlrun import registry
 from rlrun.addons.exploration.intrinsic import Intrinsic
-from rlrun.config.schema import PositiveFloat, PositiveInt, config
+from rlrun.config.schema import PositiveFloat, Units, config
 from rlrun.core.agent import kernel
 from rlrun.core.state import Optim, RunningMoments
 from rlrun.functional.losses import average
@@ -26,7 +26,7 @@ from rlrun.types import MASK, Batch, Metrics
 class RND(Intrinsic):
     @config
     class Config(Intrinsic.Config):
-        embedding: PositiveInt
+        embedding: Units
         obs_clip: PositiveFloat
 
     def __init__(self, cfg, spec, parts):

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rlrun.addons.memory import beside
-from rlrun.config.schema import PositiveInt, config
+from rlrun.config.schema import Units, config
 from rlrun.core.addon import Addon
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
@@ -28,7 +28,7 @@ class CategoricalGoals(Addon):
 
     @config
     class Config:
-        num_goals: PositiveInt
+        num_goals: Units
 
     def __init__(self, cfg: Any, spec: Spec, parts: Parts):
         super().__init__()

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from rlrun import registry
 from rlrun.buffers.rollout import ahead, flat, index, minibatches
-from rlrun.config.schema import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, config
+from rlrun.config.schema import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Size, Units, config
 from rlrun.core.addon import Addon
 from rlrun.core.agent import kernel, policy
 from rlrun.core.parts import Parts
@@ -36,13 +36,13 @@ LESSON = ("obs", "next_obs", "action", *ARRIVING, "truncated", "weight")
 class Predictive(Addon):
     @config
     class Config:
-        latent: PositiveInt
+        latent: Units
         unroll_steps: NonNegativeInt
         decode: dict[str, NonNegativeFloat]
-        hidden: list[PositiveInt]
+        hidden: list[Units]
         learning_rate: PositiveFloat
         epochs: PositiveInt
-        minibatch_size: PositiveInt | None
+        minibatch_size: Size | None
 
     def __init__(self, cfg: Any, spec: Spec, parts: Parts):
         super().__init__()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.columns import Join, columned, in_last, signed, total
 from rlrun.agents.entropy.target import entropy_target
-from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, PositiveInt, Units, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
 from rlrun.functional.distributions import SquashedNormal
@@ -42,8 +42,8 @@ class SAC(Agent):
         n_step: PositiveInt
         tau: PositiveFraction
         target_every: PositiveInt
-        members: PositiveInt
-        target_members: PositiveInt | None
+        members: Units
+        target_members: Units | None
         actor_value: Literal["min", "mean"]
         policy_delay: PositiveInt
         actor_learning_rate: PositiveFloat

@@ -11,7 +11,7 @@ from gymnasium.spaces import Box
 from torch import Tensor
 
 from rlrun.agents.actor_critic.columns import columned, signed, total
-from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, Units, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import ensemble_mse, weighted_mean
@@ -34,7 +34,7 @@ class TD3(Agent):
         gamma: Fraction
         n_step: PositiveInt
         tau: PositiveFraction
-        members: PositiveInt
+        members: Units
         policy_delay: PositiveInt
         actor_learning_rate: PositiveFloat
         critic_learning_rate: PositiveFloat

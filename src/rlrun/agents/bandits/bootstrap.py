@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training, chosen
-from rlrun.config.schema import Fraction, PositiveInt, config
+from rlrun.config.schema import Fraction, Units, config
 from rlrun.functional.losses import weighted_mean
 from rlrun.functional.membership import belongs
 from rlrun.networks.heads import Head
@@ -20,7 +20,7 @@ class Bootstrap(NeuralGreedy):
 
     @config
     class Config(Training):
-        members: PositiveInt
+        members: Units
         add_prob: Fraction
 
     def build(self, parts: Any) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.agents.entropy.target import EntropyTarget, Window
-from rlrun.config.schema import PositiveFloat, PositiveInt, config
+from rlrun.config.schema import PositiveFloat, Size, config
 from rlrun.core.state import Optim
 from rlrun.registry import register
 from rlrun.types import Metrics
@@ -22,7 +22,7 @@ class Gradient(EntropyTarget):
         target_entropy: float | None
         initial_alpha: PositiveFloat
         learning_rate: PositiveFloat
-        window: PositiveInt
+        window: Size
 
     def __init__(self, cfg: Any, default: float):
         super().__init__()

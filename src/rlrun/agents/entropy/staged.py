@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.entropy.target import EntropyTarget, Window
-from rlrun.config.schema import PositiveFloat, PositiveInt, config
+from rlrun.config.schema import PositiveFloat, Size, config
 from rlrun.errors import ConfigError
 from rlrun.registry import register
 from rlrun.types import Metrics
@@ -33,7 +33,7 @@ class Staged(EntropyTarget):
         very_slow_rate: PositiveFloat
         slow_rate: PositiveFloat
         fast_rate: PositiveFloat
-        average_window: PositiveInt
+        average_window: Size
 
     log_alpha: Tensor
     rate: Tensor

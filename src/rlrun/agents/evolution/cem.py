@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlrun.agents.evolution.covariance import Full, Separable
 from rlrun.agents.evolution.policy import StackedPolicy, directions
-from rlrun.config.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.config.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, Size, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.errors import ConfigError
 from rlrun.registry import register
@@ -27,7 +27,7 @@ class CEM(Agent):
 
     @config
     class Config:
-        population: PositiveInt
+        population: Size
         elite_fraction: PositiveFraction
         elite_weights: Literal["equal", "log"]
         covariance: Literal["separable", "full"]

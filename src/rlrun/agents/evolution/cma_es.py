@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlrun.agents.evolution.covariance import Full, Separable
 from rlrun.agents.evolution.policy import StackedPolicy
-from rlrun.config.schema import PositiveFloat, PositiveInt, config
+from rlrun.config.schema import PositiveFloat, Size, config
 from rlrun.core.agent import Agent, kernel
 from rlrun.errors import ConfigError
 from rlrun.registry import register
@@ -49,7 +49,7 @@ class CMAES(Agent):
 
     @config
     class Config:
-        population: PositiveInt
+        population: Size
         sigma0: PositiveFloat
         covariance: Literal["auto", "full", "separable"]
         report: Literal["mean", "best"]

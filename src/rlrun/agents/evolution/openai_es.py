@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
 from rlrun.agents.evolution.policy import StackedPolicy, directions
-from rlrun.config.schema import NonNegativeFloat, PositiveFloat, PositiveInt, config
+from rlrun.config.schema import NonNegativeFloat, PositiveFloat, Size, config
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.state import Optim
 from rlrun.registry import register
@@ -24,7 +24,7 @@ class OpenAIES(Agent):
 
     @config
     class Config:
-        population: PositiveInt
+        population: Size
         std: PositiveFloat
         learning_rate: PositiveFloat
         weight_decay: NonNegativeFloat

@@ -13,7 +13,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
-from rlrun.config.schema import Fraction, PositiveFloat, PositiveInt, config
+from rlrun.config.schema import Fraction, PositiveFloat, PositiveInt, Size, config
 from rlrun.core.agent import Agent
 from rlrun.core.state import Optim
 from rlrun.functional.baselines import linear_baseline
@@ -54,7 +54,7 @@ class MAML(Agent):
     class Config:
         gamma: Fraction
         inner_learning_rate: PositiveFloat
-        exploration_episodes: PositiveInt
+        exploration_episodes: Size
         learning_rate: PositiveFloat
         epochs: PositiveInt
         clip_range: PositiveFloat

@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
 from rlrun import registry
-from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, Units, config
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.state import Optim, Target
 from rlrun.functional.returns import n_step, td_lambda
@@ -35,12 +35,12 @@ class MuZero(Agent):
     class Config:
         gamma: Fraction
         two_player: bool
-        unroll_steps: PositiveInt
-        td_steps: PositiveInt
+        unroll_steps: Units
+        td_steps: Units
         td_lambda: Fraction | None
         reanalyze_ratio: Fraction
-        latent_size: PositiveInt
-        support: PositiveInt | None
+        latent_size: Units
+        support: Units | None
         value_coef: PositiveFloat
         reward_coef: PositiveFloat
         gradient_scale: PositiveFraction

@@ -6,7 +6,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, config
+from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, Units, config
 from rlrun.core.random import Stream
 from rlrun.functional.schedules import linear
 from rlrun.functional.search import Gumbel, Model, Node, Puct, disturbed, search
@@ -27,7 +27,7 @@ class PuctSearch(nn.Module):
 
     @config
     class Config:
-        num_simulations: PositiveInt
+        num_simulations: Units
         value_bounds: Bounds | None
         c1: PositiveFloat
         c2: PositiveFloat
@@ -36,7 +36,7 @@ class PuctSearch(nn.Module):
         dirichlet_fraction: Fraction
         temperature_start: PositiveFloat
         temperature_end: PositiveFloat
-        sampled_moves: PositiveInt | None
+        sampled_moves: Units | None
 
     temperature: Tensor
 
@@ -69,9 +69,9 @@ class GumbelSearch(nn.Module):
 
     @config
     class Config:
-        num_simulations: PositiveInt
+        num_simulations: Units
         value_bounds: Bounds | None
-        considered: PositiveInt
+        considered: Units
         c_visit: NonNegativeFloat
         c_scale: PositiveFloat
 

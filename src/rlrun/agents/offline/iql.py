@@ -10,7 +10,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
-from rlrun.config.schema import Fraction, OpenFraction, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.config.schema import Fraction, OpenFraction, PositiveFloat, PositiveFraction, PositiveInt, Units, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import advantage_weight, cloning_error, ensemble_mse, expectile_error, weighted_mean
@@ -29,7 +29,7 @@ class IQL(Agent):
         gamma: Fraction
         n_step: PositiveInt
         tau: PositiveFraction
-        members: PositiveInt
+        members: Units
         expectile: OpenFraction
         temperature: PositiveFloat
         max_weight: PositiveFloat

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.buffers.rollout import index
-from rlrun.config.schema import PositiveFloat, PositiveInt, config
+from rlrun.config.schema import PositiveFloat, Units, config
 from rlrun.core.agent import Agent
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
@@ -56,7 +56,7 @@ class Gradients(nn.Module):
 class SVPG(Agent):
     @config
     class Config:
-        num_particles: PositiveInt
+        num_particles: Units
         temperature: PositiveFloat
         bandwidth: PositiveFloat | None
         particle: dict[str, Any]

@@ -16,7 +16,7 @@ from rlrun.agents.entropy.target import default_target, entropy_target
 from rlrun.agents.policy.columns import Column, columns, mixed
 from rlrun.agents.policy.critic import critic, explained, value_loss
 from rlrun.buffers.rollout import flat, minibatches
-from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, config
+from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, Size, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import OPTIMIZERS, RunningMoments
 from rlrun.functional.losses import average, kl_k1, kl_k3, standardise
@@ -43,7 +43,7 @@ class A2C(Agent):
         learning_rate: PositiveFloat
         lr_schedule: dict[str, Any]
         epochs: PositiveInt
-        minibatch_size: PositiveInt | None
+        minibatch_size: Size | None
         shuffle: bool
         initial_std: PositiveFloat
         noise_std: NonNegativeFloat
@@ -56,7 +56,7 @@ class A2C(Agent):
         critic: Literal["joint", "shared", "split", "first", "none"]
         value_learning_rate: PositiveFloat | None
         value_epochs: PositiveInt
-        value_minibatch_size: PositiveInt | None
+        value_minibatch_size: Size | None
         advantage_after_fit: bool
 
     def __init__(self, cfg, spec, parts):

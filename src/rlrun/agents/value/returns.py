@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlrun.config.schema import PositiveFloat, PositiveInt, config
+from rlrun.config.schema import PositiveFloat, Units, config
 from rlrun.errors import ConfigError
 from rlrun.functional.distributional import project
 from rlrun.functional.losses import huber, quantile_huber
@@ -75,7 +75,7 @@ class Categorical(Returns):
 
     @config
     class Config:
-        num_atoms: PositiveInt
+        num_atoms: Units
         v_min: float
         v_max: float
 
@@ -102,7 +102,7 @@ class Quantile(Returns):
 
     @config
     class Config:
-        num_quantiles: PositiveInt
+        num_quantiles: Units
         huber_delta: PositiveFloat
 
     def __init__(self, cfg: Any):

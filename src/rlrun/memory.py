@@ -1,0 +1,29 @@
+"""How much memory there is, and the refusal of what can never fit."""
+
+import os
+from typing import TYPE_CHECKING
+
+from rlrun.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def total(device: "torch.device | None" = None) -> int:
+    """Bytes of this machine's memory, or of a CUDA device's own."""
+    if device is not None and device.type == "cuda":
+        import torch
+
+        return torch.cuda.mem_get_info(device)[1]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def check_fits(setting: str, wanted: int, device: "torch.device | None" = None) -> None:
+    """ConfigError where a setting (`key=value`) takes more bytes than there are. To be called before they are taken."""
+    there = total(device)
+    if wanted > there:
+        raise ConfigError(f"{setting}: takes {_gib(wanted)} GiB of memory, and there are {_gib(there)} GiB")
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:,.1f}"
