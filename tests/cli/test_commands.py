@@ -70,6 +70,14 @@ def test_every_command_has_help(command, capsys):
         (["eval", "x", "episodes=1e99"], "error: episodes=1e99: must be a whole number, 1 to 1,000,000"),
         (["list", "algo", "extra"], "error: no group 'extra' (there are: algo, "),
         (["eval", "x", "explore=3"], "error: explore=3: must be true or false"),
+        (
+            ["train", "-m", "algo=ppo", "env=CartPole", "hydra/launcher=submitit_slurm"],
+            "error: hydra/launcher=submitit_slurm: is not installed; pip install hydra-submitit-launcher",
+        ),
+        (
+            ["train", "-m", "algo=ppo", "env=CartPole", "hydra/launcher=basics"],
+            "error: hydra/launcher=basics: unknown name (there are: basic",
+        ),
         (["doctor", "--now"], "error: --now: rlrun doctor knows --probe alone"),
         (
             ["train", "-m", "algo=ppo", "env=CartPole", "seed=range(0)"],

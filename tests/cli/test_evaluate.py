@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rlrun.cli import evaluate as cli
 from rlrun.cli import main
 
 
@@ -46,7 +47,11 @@ def test_other_arguments_of_the_environment_and_exploring(run: Path, capsys: Any
 def test_films_and_data_sets_change_no_return(run: Path, capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
     minari, _ = pytest.importorskip("minari"), pytest.importorskip("imageio_ffmpeg")
     plain = evaluate(capsys, run, "episodes=3")[1]
-    _, result = evaluate(capsys, run, "episodes=3", "video=2", f"record={tmp_path / 'demos-v0'}")
+    monkeypatch.setattr(cli, "SHOW_EVERY_S", 0.0)
+    assert main(["eval", str(run), "episodes=3", "video=2", f"record={tmp_path / 'demos-v0'}"]) == 0
+    out, err = capsys.readouterr()
+    result = json.loads(out.splitlines()[-1])
+    assert err.splitlines()[0] == "filming: 1 frames" and len(err.splitlines()) > sum(plain["lengths"][:2])
     assert result["returns"] == plain["returns"]
     assert [Path(film).parent for film in result["videos"]] == [run / "videos"] * 2
     assert all(Path(film).stat().st_size > 1000 for film in result["videos"])

@@ -20,6 +20,8 @@ HOME = Path(rlrun.__file__).parents[1]
 PLUGIN = Path(__file__).parents[1] / "example_plugin"
 SHORT = ["env=CartPole", "trainer.total_steps=300", "trainer.eval_episodes=1", "logger.tensorboard=false"]
 
+ENDS = {0: "done", 1: "failed", 2: "done"}  # of the jobs of a sweep whose second fails
+
 FRAGILE = '''
 from rlrun.registry import register
 from rlrun_example import HillClimber
@@ -132,6 +134,25 @@ def test_a_data_set_that_is_not_there_is_one_line_and_leaves_no_directory(workpl
     assert not [*workplace.glob("runs/*/*")]
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_run_ends_with_the_command_that_resumes_it(workplace, capsys, monkeypatch, number, code):
+    from rlrun.loops.onpolicy import OnPolicy
+
+    def interrupted(loop):
+        signal.raise_signal(number)
+        return collect(loop)
+
+    collect = OnPolicy.collect
+    short = ["algo.loop.rollout_steps=8", "total_steps=1000", "logger.console=false", "logger.tensorboard=false"]
+    monkeypatch.setattr(OnPolicy, "collect", interrupted)
+    assert main(["train", "algo=ppo", "env=CartPole", *short, "run_dir=my run"]) == code
+    assert capsys.readouterr().out.splitlines()[-1] == "rlrun resume 'my run'"
+    assert main(["status", "my run"]) == 0
+    assert "0 (resumes at 64) " in capsys.readouterr().out
+    assert main(["resume", "my run"]) == code
+    assert capsys.readouterr().out.splitlines()[-1] == "rlrun resume 'my run'"
+
+
 def test_an_unexpected_failure_is_one_line_and_a_trace_in_the_run(workplace, capsys):
     assert main(["train", "algo=fragile", "plugins=[rlrun_example,fragile]", "seed=1", "run_dir=here", *SHORT]) == 1
     (line,) = capsys.readouterr().err.splitlines()
@@ -162,8 +183,10 @@ def test_a_failed_job_lets_the_others_go_on(workplace, capsys, monkeypatch):
     words = ["algo=fragile", "plugins=[rlrun_example,fragile]", "seed=0,1,2", *SHORT]
     assert main(["train", "-m", *words]) == 1
     out, err = capsys.readouterr()
-    assert [line[:10] for line in out.splitlines() if line[:4] == "job "] == [f"job {i} of 3" for i in (1, 2, 3)]
-    assert out.splitlines()[-1].startswith("3 jobs, 1 failed")
+    assert [line[:10] for line in out.splitlines() if " of 3: " in line] == [f"job {i} of 3" for i in (1, 2, 3)]
+    *table, last = out.splitlines()[-5:]
+    assert [line.split()[:2] for line in table] == [["job", "status"], *[[f"seed={i}", s] for i, s in ENDS.items()]]
+    assert last.startswith("3 jobs, 1 failed")
     (line,) = err.splitlines()
     assert line.startswith("error: ZeroDivisionError: by design (trace in runs/fragile-CartPole/")
     runs = {run.name.split("-")[2]: run for run in workplace.glob("runs/fragile-CartPole/*")}

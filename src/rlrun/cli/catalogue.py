@@ -1,12 +1,13 @@
 """`rlrun list` and `rlrun show`: what there is, and what every key means. Neither imports torch."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlrun.cli.columns import print_columns
 from rlrun.cli.forms import check_form
 from rlrun.config import check, sources
-from rlrun.errors import ConfigError, printable
+from rlrun.errors import ConfigError
 
 if TYPE_CHECKING:
     from rlrun.config.compose import Composer, Word
@@ -115,11 +116,3 @@ def _origins(composer: "Composer", choices: Sequence[str], words: Sequence["Word
 def _describe(group: str, file: Path) -> str:
     """The first comment of the YAML, or an environment's id."""
     return sources.notes(file).headline or (sources.env_id(file) if group == "env" else "")
-
-
-def print_columns(lines: Iterable[Sequence[str]]) -> None:
-    """Rows as aligned columns, on stdout."""
-    rows = [[*map(printable, line)] for line in lines]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

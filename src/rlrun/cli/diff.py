@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlrun.cli import settings
-from rlrun.cli.catalogue import print_columns
+from rlrun.cli.columns import print_columns
 from rlrun.config.resumable import differences
 from rlrun.errors import ConfigError, printable
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,7 @@ RUN is a run's folder, or one of its snapshots: RUN/snapshots/<name>.
   env.kwargs.<key>=x   change an argument of the environment
   plugins=[package]    packages that the run was started with"""
 
+SHOW_EVERY_S = 5.0
 DATA_SET = re.compile(r"[\w-]+-v\d+")  # what Minari takes as a name
 
 RULES = {
@@ -104,6 +107,7 @@ class Watcher:
         folder = path / "videos"
         folder.mkdir(exist_ok=True)
         films: list[str] = []
+        shot = FrameCount()
         self.written["videos"] = films
 
         def start() -> Path:
@@ -111,7 +115,7 @@ class Watcher:
             return Path(films[-1])
 
         for slot, share in zip(env.pool.slots, shares(self.films, env.num_envs), strict=True):
-            slot.env = Film(slot.env, int(share), start)
+            slot.env = Film(slot.env, int(share), start, shot)
 
     def _record(self, env: "VectorEnv", folder: Path, config: "RunConfig", snapshot: "Snapshot") -> None:
         from rlrun.core.evaluation import shares
@@ -124,6 +128,21 @@ class Watcher:
         self.written["data_set"] = str(folder)
         for slot, share in zip(slots, shares(self.episodes, env.num_envs), strict=True):
             slot.env = Diary(slot.env, int(share), data.add)
+
+
+class FrameCount:
+    """Says on stderr every few seconds how many frames were drawn, for drawing may take minutes."""
+
+    def __init__(self) -> None:
+        self.count, self.shown = 0, time.monotonic()
+
+    def __call__(self) -> None:
+        """One more frame."""
+        self.count += 1
+        now = time.monotonic()
+        if now >= self.shown + SHOW_EVERY_S:
+            self.shown = now
+            print(f"filming: {self.count:,} frames", file=sys.stderr, flush=True)
 
 
 def table(result: dict[str, Any]) -> list[str]:

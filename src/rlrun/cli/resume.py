@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun.cli import settings
-from rlrun.cli.train import held
+from rlrun.cli.train import held, say_how_to_resume
 from rlrun.config import check
 from rlrun.errors import ConfigError
 
@@ -54,6 +54,6 @@ def go_on(
         from rlrun.core import run
 
         registry.load(plugins)
-        if into is None:
-            return run.resume(folder, changes, typed).exit_code
-        return run.branch(path, folder, changes).exit_code
+        result = run.resume(folder, changes, typed) if into is None else run.branch(path, folder, changes)
+    say_how_to_resume(result.exit_code, folder.path, plugins)
+    return result.exit_code

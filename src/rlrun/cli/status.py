@@ -1,5 +1,6 @@
 """`rlrun status`: every run with its state, how far it is, and when it will be done."""
 
+import re
 import socket
 import time
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlrun.cli import settings
-from rlrun.cli.catalogue import print_columns
+from rlrun.cli.columns import print_columns
 from rlrun.errors import ConfigError, printable
 
 if TYPE_CHECKING:
@@ -20,9 +21,11 @@ Every run at or below the given folders (runs/, if none is given).
 
   running      a process holds it; `ago` is the time since its last row
   done         it came to its end
-  resumable    stopped, failed or killed: `rlrun resume RUN` goes on from its latest snapshot
+  resumable    stopped, failed or killed: `rlrun resume RUN` goes on from its latest snapshot, whose step is shown
+               where it is not that of the last row
   dead         stopped, failed or killed before its first snapshot: `rlrun resume RUN` starts it again"""
 
+SNAPSHOT = re.compile(r"step_([0-9]{9,18})")  # a folder's name
 RECENT = 10  # rows behind the speed that the time left is told from
 
 
@@ -56,17 +59,24 @@ def _row(run: "Run") -> tuple[str, ...]:
     value = run.last("eval/return_mean")
     value = run.last("train/return_mean") if value is None else value
     running = run.state == "running"
+    at = _last_snapshot(run) if run.state == "resumable" else None
     failed = " (failed)" if not running and run.summary.get("status") == "failed" else ""
     return (
         run.state + failed,
         f"{min(1.0, run.step / max(1, run.total_steps)):4.0%}",
-        f"{run.step:,}",
+        f"{run.step:,}" + (f" (resumes at {at:,})" if at is not None and at != run.step else ""),
         "" if value is None else number(value),
         clock(_left_s(run)) if running else "",
         clock(_ago_s(run)) if running else "",
         "" if run.host == socket.gethostname() else run.host,
         str(run.path),
     )
+
+
+def _last_snapshot(run: "Run") -> int | None:
+    """The step that a resume goes on from; the last row may be older, or lost with what came after the snapshot."""
+    found = [SNAPSHOT.fullmatch(path.name) for path in (run.path / "snapshots").glob("step_*")]
+    return max((int(match[1]) for match in found if match), default=None)
 
 
 def _left_s(run: "Run") -> float | None:

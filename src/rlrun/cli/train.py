@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 import time
 import traceback
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlrun import user_code
 from rlrun.cli.forms import check_form
-from rlrun.errors import ConfigError, RlrunError, RunError
+from rlrun.core.signals import CODES
+from rlrun.errors import ConfigError, RlrunError, RunError, printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,16 +87,33 @@ def run(job: "Job") -> int:
             from rlrun.config.schema import run_config
             from rlrun.core.run import train
 
-            return train(run_config(job.values), folder).exit_code
+            code = train(run_config(job.values), folder).exit_code
+    say_how_to_resume(code, folder.path, _modules(job))
+    return code
 
 
 def _go_on(job: "Job", path: "Path") -> int:
     from rlrun.cli.resume import go_on
     from rlrun.config.resumable import free
 
+    return go_on(path, free(job.values), _modules(job), typed=True)
+
+
+def _modules(job: "Job") -> list[str]:
+    """The modules that a job names, which a resume must name again."""
     module = user_code.module_of(job.values["env"]["id"])
-    plugins = [*job.values["plugins"], *([module] if module else [])]
-    return go_on(path, free(job.values), plugins, typed=True)
+    return [*job.values["plugins"], *([module] if module else [])]
+
+
+def say_how_to_resume(code: int, path: "Path", plugins: Sequence[str]) -> None:
+    """Print the command that goes on with a run that a signal stopped, as the last line."""
+    if code not in CODES.values():
+        return
+    from rlrun.telemetry.console import muted_on_error
+
+    named = [f"plugins=[{','.join(plugins)}]"] if plugins else []
+    with muted_on_error():
+        print(printable(shlex.join(["rlrun", "resume", str(path), *named])), flush=True)
 
 
 def earlier(values: dict[str, Any]) -> "Path | None":
@@ -163,7 +182,8 @@ class SweepJob:
 
 
 def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
-    """Check all jobs with torch in, then let Hydra launch them."""
+    """Check all jobs with torch in, let Hydra launch them, and show what came of each."""
+    from rlrun.cli.sweep import Results
     from rlrun.config.compose import hand_over
     from rlrun.config.jobs import for_all, for_hydra
     from rlrun.config.schema import run_config
@@ -173,9 +193,14 @@ def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
     if len(set(folders)) < len(folders):
         raise ConfigError(f"run_dir={folders[0]}: the jobs of a sweep cannot share a folder; name=... groups them")
     for_all(found, lambda job: check(run_config(job.values)), lambda job: job.words)
-    job = SweepJob(len(found))
+    job, results = SweepJob(len(found)), Results(found)
     began = time.perf_counter()
-    hand_over(for_hydra(options.words, options.config_dir), ["--multirun"], job)
+    try:
+        hand_over(for_hydra(options.words, options.config_dir), ["--multirun"], job)
+    except RlrunError:  # of a job in another process
+        results.show()
+        raise
+    results.show()
     failed = sum(code != 0 for code in job.codes)
     print(f"{len(found)} jobs, {failed} failed, {time.perf_counter() - began:.0f} s")
     return 1 if failed else 0

@@ -32,6 +32,12 @@ from rlrun.config import check, sources
 from rlrun.errors import ConfigError
 
 PRIMARY = "pkg://rlrun.conf"
+LAUNCHERS = {  # Hydra's packages by how their choices begin
+    "hydra/launcher=submitit": "hydra-submitit-launcher",
+    "hydra/launcher=joblib": "hydra-joblib-launcher",
+    "hydra/launcher=ray": "hydra-ray-launcher",
+    "hydra/launcher=rq": "hydra-rq-launcher",
+}
 NO_PRESET = "none"
 NO_ALGO, NO_ENV = "_none", "_base"  # what train.yaml names until a choice is made
 
@@ -207,6 +213,16 @@ class Composer:
             is_sweep=override.is_sweep_override(),
             is_deletion=override.is_delete(),
         )
+
+    def hydra_fault(self, word: Word) -> str | None:
+        """Why one of Hydra's own groups has no such choice, such as a launcher that is not installed."""
+        known = self._loader.get_group_options(word.key) if word.is_group else word.values
+        if set(word.values) <= set(known):
+            return None
+        for choice, package in LAUNCHERS.items():
+            if word.text.startswith(choice):
+                return f"{word.text}: is not installed; pip install {package}"
+        return f"{word.text}: unknown name (there are: {', '.join(known)})"
 
     def expand(self, words: Sequence[str]) -> list[list[str]]:
         """The words of every job of a sweep, in Hydra's order; the words themselves where nothing sweeps."""

@@ -27,7 +27,7 @@ def jobs(words: Sequence[str], multirun: bool = False, config_dirs: Iterable[str
     plain: list[str] = []
     for text in words:
         try:
-            plain += _single(composer.read(text), multirun, faults)
+            plain += _single(composer, composer.read(text), multirun, faults)
         except ConfigError as error:
             faults += error.faults
     try:
@@ -178,7 +178,7 @@ def word_faults(word: Word, tree: dict[str, Any]) -> Iterator[str]:
         yield from check.faults(word.key, value, tree)
 
 
-def _single(word: Word, multirun: bool, faults: list[str]) -> list[str]:
+def _single(composer: Composer, word: Word, multirun: bool, faults: list[str]) -> list[str]:
     """The word's text, or what to go on checking with (perhaps nothing) where it has no place in this kind of run."""
     if word.is_group and word.is_deletion:
         faults.append(f"{word.text}: a group cannot be taken away; choose another name for it")
@@ -186,6 +186,8 @@ def _single(word: Word, multirun: bool, faults: list[str]) -> list[str]:
     if word.is_hydra:
         if not multirun:
             faults.append(f"{word.text}: Hydra's settings are for sweeps; add -m")
+        elif fault := composer.hydra_fault(word):
+            faults.append(fault)
         return []
     if word.is_sweep and not multirun:
         faults.append(f"{word.text}: several values; add -m to run a job for each")

@@ -21,11 +21,14 @@ FPS = 30  # of environments that do not say
 
 
 class Film(gym.Wrapper):
-    """Writes the next `episodes` episodes as MP4, each to the path that `start()` gives."""
+    """Writes the next `episodes` episodes as MP4, each to the path that `start()` gives, and calls `shot` after every
+    frame."""
 
-    def __init__(self, env: gym.Env, episodes: int, start: Callable[[], Path]):
+    def __init__(
+        self, env: gym.Env, episodes: int, start: Callable[[], Path], shot: Callable[[], object] = lambda: None
+    ):
         super().__init__(env)
-        self.left, self.start = episodes, start
+        self.left, self.start, self.shot = episodes, start, shot
         self.writer: Any = None
 
     def reset(self, **given: Any) -> Any:
@@ -58,6 +61,7 @@ class Film(gym.Wrapper):
             self.writer = imageio_ffmpeg.write_frames(str(self.start()), size, fps=fps, macro_block_size=2)
             self.writer.send(None)
         self.writer.send(frame)
+        self.shot()
 
     def _cut(self) -> None:
         if self.writer:

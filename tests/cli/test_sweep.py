@@ -1,0 +1,65 @@
+"""The table at the end of a sweep, whichever process ran its jobs."""
+
+import json
+
+import pytest
+
+from rlrun.cli.sweep import Results
+from rlrun.config.jobs import jobs
+from rlrun.rundir import RunDir
+
+PAIR = ["algo=ppo", "env=CartPole"]
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def ran(job, **summary):
+    """What a process leaves on disk that ran this job."""
+    folder = RunDir.create(job.values)
+    folder.write_start(job.values, job.words)
+    if summary:
+        (folder.path / "summary.json").write_text(json.dumps(summary))
+    folder.release()
+    return str(folder.path)
+
+
+def test_every_job_has_a_row_with_its_run():
+    found = jobs([*PAIR, "seed=0,1,2"], multirun=True)
+    ran(found[0], status="done", step=1)  # of an earlier sweep
+    results = Results(found)
+    second = ran(found[1], status="failed", step=2048, final_return=None, best_return=21.5)
+    first = ran(found[0], status="done", step=4096, final_return=30.0, best_return=1234.5)
+    assert results.rows() == [
+        ("job", "status", "steps", "final", "best", "run"),
+        ("seed=0", "done", "4,096", "30.00", "1,234", first),
+        ("seed=1", "failed", "2,048", "", "21.50", second),
+        ("seed=2", "no run", "", "", "", ""),
+    ]
+
+
+def test_runs_that_are_gone_on_with_belong_to_the_sweep():
+    found = jobs([*PAIR, "seed=0", "resume=auto"], multirun=True)
+    path = ran(found[0], status="done", step=10)
+    assert Results(found).rows()[1] == ("algo=ppo env=CartPole seed=0 resume=auto", "done", "10", "", "", path)
+
+
+def test_jobs_that_differ_in_what_a_run_may_change_keep_their_own():
+    found = jobs([*PAIR, "total_steps=10,20"], multirun=True)
+    results = Results(found)
+    paths = [ran(job, status="done", step=10) for job in reversed(found)]
+    assert [row[-1] for row in results.rows()[1:]] == paths[::-1]
+
+
+def test_equal_jobs_share_no_run():
+    found = jobs([*PAIR, "seed=0,0"], multirun=True)
+    results = Results(found)
+    paths = {ran(job, status="done", step=10) for job in found}
+    assert {row[-1] for row in results.rows()[1:]} == paths
+
+
+def test_a_sweep_without_a_run_has_no_table(capsys):
+    Results(jobs([*PAIR, "seed=0,1"], multirun=True)).show()
+    assert capsys.readouterr().out == ""
