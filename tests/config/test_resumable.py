@@ -151,7 +151,7 @@ def test_resume_goes_on_after_changes_that_were_typed(tmp_path: Path, capsys: Ou
     assert main(["resume", str(run), "trainer.threads=null", "total_steps=120"]) == 0
     assert json.loads((run / "summary.json").read_text())["step"] == 120
     words = yaml.safe_load((run / "overrides.yaml").read_text())
-    assert words[-3:] == ["trainer.total_steps=80", "trainer.threads=null", "trainer.total_steps=120"]
+    assert {*words[-2:]} == {"trainer.threads=null", "trainer.total_steps=120"}
     header = Store(run).load().header
     assert header["config"] == (run / "config.yaml").read_text()
     branch = tmp_path / "branch"
