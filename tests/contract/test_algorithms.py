@@ -252,8 +252,8 @@ NEVER_LEARN = {"nop"}
 
 # Keys that name files, weights of reward vectors, and what evaluations do, which have tests of their own.
 ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buffer.supplementary",
-             "algo.buffer.save_to", "algo.buffer.save_every", "algo.buffer.num_saved", "algo.reward_weights.weights",
-             "algo.reward_weights.evaluation_rate")  # fmt: skip
+             "algo.buffer.save_to", "algo.buffer.save_every", "algo.buffer.num_saved", "algo.loop.data_env",
+             "algo.buffer.data_env", "algo.reward_weights.weights", "algo.reward_weights.evaluation_rate")  # fmt: skip
 
 # "<algo>: <key>" of keys that change neither weights nor what is seen next, and why.
 NOT_LIVE: dict[str, str] = {

@@ -244,10 +244,23 @@ def test_arrays_far_larger_than_their_file_are_refused(folder: Path, env: Any) -
     refused(folder, env, "which no data set of its size does")
 
 
-def test_a_group_that_holds_itself_ends(folder: Path, env: Any) -> None:
+def test_a_group_has_one_name(folder: Path, env: Any) -> None:
+    """One that holds itself has no end, and one array under many names is as much memory as many."""
+    whole = (folder / data_sets.HDF5).read_bytes()
+    for name, other in {"episode_0/again": "episode_0", "more": "episode_1/rewards", "root": "/"}.items():
+        (folder / data_sets.HDF5).write_bytes(whole)
+        with h5py.File(folder / data_sets.HDF5, "a") as file:
+            file[name] = file[other]
+        refused(folder, env, "under another name too")
+
+
+def test_groups_as_deep_as_the_stack_are_refused(folder: Path, env: Any) -> None:
+    """The visitors of the HDF5 library die of some thousand levels."""
     with h5py.File(folder / data_sets.HDF5, "a") as file:
-        file["episode_0"]["again"] = file["episode_0"]
-    assert len(read("algo.loop.data", folder, env)) == 2
+        group = file
+        for _ in range(10_000):
+            group = group.create_group("g")
+    refused(folder, env, "has more than 32 levels")
 
 
 def test_a_bad_data_set_leaves_no_run_behind(folder: Path, tmp_path: Path, capsys: Any) -> None:

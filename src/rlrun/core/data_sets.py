@@ -21,6 +21,7 @@ FORMATS = ("hdf5", "arrow", "parquet")
 ABOUT_LIMIT = 64 << 20  # bytes; spaces of large pictures, number by number, have 5 MB
 FILES = 1 << 20  # of a data set, at most
 RATIO, SMALL = 100, 64 << 20  # an HDF5 file may unpack to SMALL bytes, and to RATIO times its size
+DEPTH = 32  # levels of groups in an HDF5 file, at most
 MINARI_ID = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
 
 
@@ -118,7 +119,7 @@ def _check_hdf5(named: str, path: Path, episodes: int) -> None:
     try:
         size = path.lstat().st_size
         with h5py.File(path, "r") as file:
-            fault = file.id.links.visit(_link_fault, info=True) or _storage_fault(file, SMALL + RATIO * size)
+            fault = _fault(file, SMALL + RATIO * size)
             if fault is None and f"episode_{episodes - 1}" not in file:
                 fault = f"lacks some of the {episodes:,} episodes that {ABOUT} speaks of"
     except (OSError, RuntimeError, ValueError, KeyError) as error:
@@ -127,34 +128,38 @@ def _check_hdf5(named: str, path: Path, episodes: int) -> None:
         raise ConfigError(f"{named}: {HDF5} {fault}")
 
 
-def _link_fault(name: bytes, link: Any) -> str | None:
-    """What is wrong with a link inside an HDF5 file; None for one that leads to an object of the same file."""
-    from h5py import h5l
+def _fault(file: Any, most: int) -> str | None:
+    """What is wrong with an open HDF5 file: None where all groups and arrays lie in it, each under one name, and the
+    arrays unpack to at most `most` bytes.
 
-    if link.type == h5l.TYPE_HARD:
-        return None
-    return f"holds a link, {name.decode(errors='replace')}, which may lead to another file"
+    Group by group, for the library's own visitors call themselves for each level, which a deep file uses to crash them.
+    """
+    from h5py import h5d, h5g, h5l, h5o
 
-
-def _storage_fault(file: Any, most: int) -> str | None:
-    """What is wrong with the arrays of an HDF5 file: None where all lie in it, and unpack to at most `most` bytes."""
-    from h5py import h5d, h5o
-
-    left = most
-
-    def look(name: bytes, info: Any) -> str | None:
-        nonlocal left
-        if info.type != h5o.TYPE_DATASET:
-            return None
-        array = h5d.open(file.id, name)
-        layout = array.get_create_plist()
-        if layout.get_external_count() or layout.get_layout() == h5d.VIRTUAL:
-            return f"keeps {name.decode(errors='replace')} in another file"
-        left -= array.get_space().get_simple_extent_npoints() * array.get_type().get_size()
-        return f"unpacks to more than {most:,} bytes, which no data set of its size does" if left < 0 else None
-
-    found: str | None = h5o.visit(file.id, look, info=True)
-    return found
+    waiting, seen, left = [(file.id, "", 0)], {h5o.get_info(file.id).addr}, most
+    while waiting:
+        group, path, depth = waiting.pop()
+        for name in group:
+            full = f"{path}/{name.decode(errors='replace')}"
+            if group.links.get_info(name).type != h5l.TYPE_HARD:
+                return f"holds a link, {full}, which may lead to another file"
+            found = h5o.open(group, name)
+            address = h5o.get_info(found).addr
+            if address in seen:
+                return f"holds {full} under another name too"
+            seen.add(address)
+            if isinstance(found, h5g.GroupID):
+                if depth == DEPTH:
+                    return f"has more than {DEPTH} levels at {full[:100]}"
+                waiting.append((found, full, depth + 1))
+            elif isinstance(found, h5d.DatasetID):
+                layout = found.get_create_plist()
+                if layout.get_external_count() or layout.get_layout() == h5d.VIRTUAL:
+                    return f"keeps {full} in another file"
+                left -= found.get_space().get_simple_extent_npoints() * found.get_type().get_size()
+                if left < 0:
+                    return f"unpacks to more than {most:,} bytes, which no data set of its size does"
+    return None
 
 
 def _explained(error: Exception) -> str:

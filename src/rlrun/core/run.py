@@ -68,7 +68,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
         print(printable(f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps"))
         return Result("done", 0, summary)
     check_goal(config, snapshot, changes)
-    check_stored_data(config, snapshot.header.get("data"), "resume")
+    check_stored_data(config, snapshot.header.get("data"), "resume", typed)
     config = exactness.decided(config, run.meta())
     loop = build_loop(config)
     if changes:  # the next resume goes on to the same end
