@@ -28,7 +28,7 @@ def ran(job, **summary):
 
 def test_every_job_has_a_row_with_its_run():
     found = jobs([*PAIR, "seed=0,1,2"], multirun=True)
-    ran(found[0], status="done", step=1)  # of an earlier sweep
+    ran(found[2], status="done", step=1)  # of an earlier sweep
     results = Results(found)
     second = ran(found[1], status="failed", step=2048, final_return=None, best_return=21.5)
     first = ran(found[0], status="done", step=4096, final_return=30.0, best_return=1234.5)
