@@ -2,6 +2,7 @@
 
 import ast
 import io
+import re
 import subprocess
 import sys
 import tokenize
@@ -225,3 +226,31 @@ def test_every_number_of_an_algorithm_is_explained() -> None:
             if own and value.strip() and key not in ("name",) and "#" not in value:
                 silent.append(f"{path.name}: {key}")
     assert not silent
+
+
+# Who may open a file by its path: what is opened is no part of a run, or is new.
+OPENERS = {
+    "files.py": "the one place for the files of runs",
+    "snapshot/atomic.py": "new files, with O_EXCL",
+    "telemetry/board.py": "a new file of events",
+    "telemetry/console.py": "/dev/null",
+    "core/provenance.py": "git's index",
+    "config/sources.py": "our own YAML, and that of plug-ins",
+    "core/data.py": "our own YAML",
+    "core/trainer.py": "/proc",
+    "engine/machine.py": "the user's own measurements, /proc",
+    "engine/products.py": "/proc",
+    "envs/downloads.py": "new files in the user's own cache, and the address itself",
+    "bench/measure.py": "results of benchmarks",
+    "report/page.py": "our own template",
+}
+OPENING = re.compile(
+    r"(?<![\w.])open\((?!files\.open_file|descriptor|cls,)|\.open\((\"|url)|\bos\.open\("
+    r"|\.(read_text|read_bytes|write_text|write_bytes)\(|\bshutil\.copy|\bload_file\(|\bsave_file\("
+)
+
+
+def test_files_of_runs_are_opened_in_one_place() -> None:
+    """A new file that reads what belongs to a run takes its descriptor from `files.py`."""
+    texts = {str(short): path.read_text() for short, path in FILES.items()}
+    assert {short for short, text in texts.items() if OPENING.search(text)} == OPENERS.keys()

@@ -5,12 +5,15 @@ from typing import Any
 import pytest
 
 from rlrun.config import history
-from rlrun.config.history import Change, renamed_state, upgraded
+from rlrun.config.history import Added, Change, renamed_state, upgraded
 from rlrun.errors import ConfigError
 
 CHANGES = (
     Change(keys={"algo.lr": "algo.learning_rate"}, state={"agent.policy": "agent.actor"}),
-    Change(added={"env.new": {"a": 1}, "algo.deep.new": 2}, keys={"seed": "run_seed"}),
+    Change(
+        added=(Added("env.new", {"a": 1}, beside="id"), Added("algo.new", 2, beside="buffer")),
+        keys={"seed": "run_seed"},
+    ),
 )
 
 

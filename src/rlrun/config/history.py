@@ -6,9 +6,17 @@ was cut off, and is an error.
 
 import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlrun.errors import ConfigError
+
+
+class Added(NamedTuple):
+    """A key that a format has and the one before had not."""
+
+    key: str  # its path
+    value: Any  # that equals its absence
+    beside: str  # a key of the same section, without which the section has no use for it
 
 
 @dataclass(frozen=True)
@@ -17,11 +25,16 @@ class Change:
 
     keys: dict[str, str] = field(default_factory=dict)  # renamed: old key path -> new key path
     state: dict[str, str] = field(default_factory=dict)  # renamed in snapshots: beginning of a path -> the new one
-    added: dict[str, Any] = field(default_factory=dict)  # key path -> the value that equals its absence
+    added: tuple[Added, ...] = ()
 
 
 CHANGES: tuple[Change, ...] = (
-    Change(),  # from format 1 to 2
+    Change(  # from format 1 to 2
+        added=(
+            Added("algo.loop.data_env", "any", beside="data"),
+            Added("algo.buffer.data_env", "any", beside="given"),
+        )
+    ),
 )
 FORMAT = len(CHANGES) + 1
 KEY = "format"  # of config.yaml; the first format had none
@@ -43,9 +56,9 @@ def upgraded(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
             if name in section:
                 home, renamed = _place(values, new)
                 home[renamed] = section.pop(name)
-        for key, value in change.added.items():
+        for key, value, beside in change.added:
             section, name = _place(values, key)
-            if section and name not in section:
+            if beside in section and name not in section:
                 section[name] = copy.deepcopy(value)
                 filled.append(f"{key}={value}")
     return values, filled
