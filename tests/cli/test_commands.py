@@ -85,6 +85,7 @@ def test_every_command_has_help(command, capsys):
         ),
         (["train", "algo=ppo", "env=CartPole", "run_dir="], "error: run_dir=: must name a folder"),
         (["eval", "x", "--fast"], "error: unknown option --fast"),
+        (["eval", "x", "--episodes", "5"], "error: unknown option --episodes; did you mean episodes=...?"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(words, line, capsys, tmp_path, monkeypatch):

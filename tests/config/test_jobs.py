@@ -279,6 +279,10 @@ def test_a_sweep_is_every_combination_in_order():
     assert found[1].words == ["algo=sac", "env=HalfCheetah", "seed=0", "algo.gamma=0.8"]
 
 
+def test_hydras_own_settings_pass():
+    assert len(jobs([*PAIR, "hydra.job.env_set={A: b}", "hydra/launcher=basic"], multirun=True)) == 1
+
+
 def test_parts_are_swept_like_values():
     found = jobs([*PAIR, "algo.buffer=replay,prioritized"], multirun=True)
     assert [job.values["algo"]["buffer"]["name"] for job in found] == ["replay", "prioritized"]

@@ -38,10 +38,16 @@ def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -
             faults.append(f"{key}={text}: must be {rules[key][0]}")
         else:
             settings[key] = value
-    faults += [f"unknown option {word}" for word in places if word.startswith("-")]
+    faults += [_option_fault(word, rules) for word in places if word.startswith("-")]
     if faults:
         raise ConfigError(*faults)
     return places, settings
+
+
+def _option_fault(word: str, rules: Mapping[str, Rule]) -> str:
+    """Why a flag is refused, with the setting of its name where there is one."""
+    near = check.closest(word.lstrip("-").replace("-", "_"), rules)
+    return f"unknown option {word}{f'; did you mean {near}=...?' if near else ''}"
 
 
 def one_run(places: Sequence[str], usage: str) -> str:

@@ -216,7 +216,9 @@ class Composer:
 
     def hydra_fault(self, word: Word) -> str | None:
         """Why one of Hydra's own groups has no such choice, such as a launcher that is not installed."""
-        known = self._loader.get_group_options(word.key) if word.is_group else word.values
+        if not word.is_group:
+            return None
+        known = self._loader.get_group_options(word.key)
         if set(word.values) <= set(known):
             return None
         for choice, package in LAUNCHERS.items():
