@@ -67,13 +67,38 @@ def test_report_writes_a_page_and_says_what_it_left_out(tmp_path: Path, capsys: 
     (tmp_path / "runs" / "empty").mkdir()
     code, out, err = say(capsys, "report", "runs", "baseline=old", "steps=50,1e2", "by=trainer.eval_every")
     assert (code, err) == (0, [])
-    assert out[0] == "skipped runs/empty: an empty folder"
+    assert out[:-1] == ["skipped runs/empty: an empty folder"]
     assert out[-1].startswith("report/index.html: 4 runs, ")
     assert say(capsys, "report", ".", "baseline=old")[1][-1].startswith("report/index.html: 4 runs, "), "each once"
     say(capsys, "report", "runs", "baseline=old", "steps=50,1e2", "by=trainer.eval_every")
     text = (tmp_path / "report" / "index.html").read_text()
     assert "ppo, eval_every=10 (baseline)" in text
     assert "rlrun report runs baseline=old steps=50,1e2 by=trainer.eval_every" in text
+
+
+def test_report_names_configs_that_differ_and_prints_no_control_characters(
+    tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed in range(2):
+        make_run(tmp_path / "runs" / f"{seed}", {100: 1.0}, seed=seed, lr=0.1 * (seed + 1))
+    (tmp_path / "runs" / "\x1b[31m\udcff").mkdir()
+    code, out, err = say(capsys, "report", "runs")
+    assert (code, err) == (0, [])
+    assert out[:-1] == [
+        "skipped runs/\ufffd[31m\ufffd: an empty folder",
+        "configs differ, ppo on CartPole-v1: algo.lr 0.1, 0.2 (by=algo.lr)",
+    ]
+
+
+def test_report_of_a_short_and_a_long_run_of_a_pair(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "runs" / "short", {2000: 20.0}, total=2000)
+    make_run(tmp_path / "runs" / "long", {5000: 50.0, 40_000: 90.0}, total=40_000, seed=1)
+    code, out, err = say(capsys, "report", "runs")
+    assert (code, err) == (0, [])
+    assert out[0].startswith("not counted runs/short: evaluated only at step 2,000, no step in common")
+    assert (tmp_path / "report" / "index.html").is_file()
 
 
 @pytest.mark.parametrize(

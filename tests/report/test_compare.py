@@ -7,7 +7,6 @@ import pytest
 from made_runs import make_run
 
 from rlrun.report.compare import BASELINE, compare, differences, joined, method, rivals
-from rlrun.report.figures import pairs
 from rlrun.report.runs import read
 from rlrun.report.tables import at_steps
 
@@ -62,6 +61,30 @@ def test_where_none_is_whole_all_count_up_to_the_shortest(tmp_path: Path) -> Non
     assert cell.horizon == 40 and cell.final.tolist() == [2.0, 4.0] and not found.aside
 
 
+def test_runs_without_a_common_step_are_never_averaged(tmp_path: Path) -> None:
+    """A smoke test that ended before the others were evaluated for the first time."""
+    make_run(tmp_path / "a", {1000: 1.0, 2000: 2.0}, seed=0, total=2000)
+    for seed in (1, 2):
+        make_run(tmp_path / f"b{seed}", {4000: 3.0, 8000: 4.0 + seed, 12000: 9.0}, seed=seed, total=12000)
+    make_run(tmp_path / "c", {7000: 8.0}, seed=3, total=7000)
+    found = compare(read([tmp_path])[0])
+    cell = found.cells["ppo", "CartPole-v1"]
+    assert [one.run.path.name for one in cell.counted] == ["b1", "b2", "c"]
+    assert (cell.horizon, cell.grid.tolist(), cell.final.tolist()) == (7000, [7000], [3.0, 3.0, 8.0])
+    assert found.aside == {
+        tmp_path / "a": "evaluated only from step 1,000 to 2,000, no step in common with the runs that count"
+    }
+
+
+def test_of_two_runs_without_a_common_step_the_longer_counts(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {2000: 2.0}, seed=0, total=2000)
+    make_run(tmp_path / "b", {4000: 3.0, 8000: 4.0}, seed=1, total=8000)
+    found = compare(read([tmp_path])[0])
+    cell = found.cells["ppo", "CartPole-v1"]
+    assert (cell.horizon, cell.final.tolist(), cell.best.tolist()) == (8000, [4.0], [4.0])
+    assert found.aside == {tmp_path / "a": "evaluated only at step 2,000, no step in common with the runs that count"}
+
+
 def test_a_run_done_twice_counts_once(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {50: 1.0}, status=None, seed=0)
     make_run(tmp_path / "b", {50: 1.0, 100: 2.0}, seed=0)
@@ -89,7 +112,7 @@ def test_a_baseline_stands_beside_its_namesake(tmp_path: Path) -> None:
     found = joined(compare(mine), compare(theirs, mark=BASELINE))
     assert found.methods == ["ppo", "ppo (baseline)", "sac"]
     assert rivals(found) == [("ppo", "ppo (baseline)")]
-    ((x, y, chance, (low, high)),) = pairs(found)
+    ((x, y, chance, (low, high)),) = found.pairs
     # 10, 11, 12 against 9, 10, 11: wins 1 + 2 + 3 of 9, ties 2 halves
     assert (x, y, chance) == ("ppo", "ppo (baseline)", pytest.approx((6 + 2 / 2) / 9))
     assert low <= chance <= high
@@ -98,7 +121,7 @@ def test_a_baseline_stands_beside_its_namesake(tmp_path: Path) -> None:
 def test_pairs_put_the_likelier_winner_first(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {100: 1.0})
     make_run(tmp_path / "b", {100: 2.0}, algo="sac")
-    ((x, y, chance, ends),) = pairs(compare(read([tmp_path])[0]))
+    ((x, y, chance, ends),) = compare(read([tmp_path])[0]).pairs
     assert (x, y, chance) == ("sac", "ppo", 1.0) and np.isnan(ends).all()
 
 

@@ -1,55 +1,28 @@
 """The written report: one file that needs nothing else, small, complete and sound; pictures and tables beside it."""
 
+import base64
 import csv
+import hashlib
+import html
 import json
 import re
 import shutil
 import subprocess
 import time
-from collections import Counter
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from made_runs import make_run
+from sound_html import Sound
 
 from rlrun.cli.report import build
-from rlrun.report.figures import COLOURS, _themed, short
+from rlrun.report import png
+from rlrun.report.figures import COLOURS, MARKERS, _axis, draw, short
 from rlrun.report.statistics import interval, iqm
-
-VOID = {"meta", "link", "br", "img", "input", "hr"}
-
-
-class Sound(HTMLParser):
-    """Raises where tags do not nest; collects ids, links and table sizes."""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: Counter[str] = Counter()
-        self.links: list[str] = []
-        self.loads: list[str] = []
-        self.feed(text)
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        given = dict(attrs)
-        self.ids.update([given["id"]] if "id" in given else [])
-        self.links += [given["href"]] if tag == "a" else []
-        self.loads += [given[key] for key in ("src", "srcset", "data", "xlink:href") if key in given]
-        self.loads += [given["href"]] if tag == "link" else []
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: Any) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
+from rlrun.report.svg import SHAPES, svg
+from rlrun.report.tables import mixtures
 
 
 def runs(folder: Path, algos: int, envs: int, seeds: int, evaluations: int = 10) -> Path:
@@ -79,30 +52,57 @@ def test_the_page_is_sound_and_needs_no_network(written: tuple[Path, str]) -> No
     page = Sound(text)
     assert max(page.ids.values()) == 1
     assert all(load.startswith(("data:", "#")) for load in page.loads), "nothing is fetched"
-    assert not re.search(r"<script|@import|url\((?!#)", text)
+    assert not re.search(r"<script [^>]*src|@import|url\(|eval\(|innerHTML| style=", text)
     inner = [link for link in page.links if not link.startswith("http")]
     assert all(link[1:] in page.ids if link[0] == "#" else (folder / link).is_file() for link in inner)
-    used = set(re.findall(r"(?:url\(|xlink:href=\")#([\w-]+)", text))
-    assert used and used <= page.ids.keys(), "clips and markers of the pictures are found"
+    used = set(re.findall(r'<use href="#([\w-]+)', text))
+    assert used and used <= page.ids.keys(), "markers of the pictures are found"
     assert "<b>&" not in text and "&lt;b&gt;&amp;" in text
     assert len(text) < 2_000_000
 
 
+def test_policy_lets_only_the_pages_own_style_and_script_act(written: tuple[Path, str]) -> None:
+    text = written[1]
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    allowed = dict(part.split(" ", 1) for part in html.unescape(policy).split("; "))
+    assert allowed["default-src"] == "'none'"
+    for kind, name in (("style", "style-src"), ("script", "script-src")):
+        (inside,) = re.findall(f"<{kind}>(.*?)</{kind}>", text, flags=re.S)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert allowed[name] == f"'sha256-{digest}'"
+
+
 def test_colours_are_the_pages_own_in_light_and_dark(written: tuple[Path, str]) -> None:
     style, _, body = written[1].partition("</style>")
-    assert not [colour for colour in COLOURS if colour in body]
+    assert not re.search(r"#[0-9a-f]{6}\b", body), "pictures leave colours to the style"
     light, _, dark = style.partition("prefers-color-scheme: dark")
-    names = set(re.findall(r"var\((--\w+)\)", body)) - {"--face"}
+    names = set(re.findall(r"var\((--\w+)\)", style)) - {"--face"}
     assert names and all(f"{name}: #" in light and f"{name}: #" in dark for name in names)
+    assert all(f"--m{place}: {colour}" in light for place, colour in enumerate(COLOURS)), "as in the PNG files"
 
 
-def test_coordinates_are_rounded_and_labels_are_not() -> None:
-    svg = (
-        '<?xml?><svg width="9pt" height="9pt" viewBox="0 0 9.25 9"><path d="M 1.23456 -2.0000"/><text>0.25</text></svg>'
-    )
-    found = _themed(svg, "name", "Title")
-    assert 'd="M 1.2 -2"' in found and "<text>0.25</text>" in found
-    assert found.startswith('<svg role="img" aria-label="Title" class="picture"') and "width" not in found
+def test_readings_are_the_curves_and_cannot_end_their_element(written: tuple[Path, str]) -> None:
+    text = written[1]
+    (data,) = re.findall(r'<script type="application/json" id="readings">(.*?)</script>', text, flags=re.S)
+    assert not set("<>&'") & set(data)
+    found = json.loads(data)
+    assert found["methods"] == ["algo0", "algo1"]
+    assert [panel["label"] for panel in found["panels"]] == ["environment steps"] * 2 + ["normalised score x"]
+    place, steps, centre, low, high = found["panels"][1]["curves"][1]
+    curve = [row for row in table(written[0], "curves") if (row["env"], row["method"]) == ("Env1-v0", "algo1")]
+    assert (place, steps) == (1, [int(row["step"]) for row in curve])
+    for values, key in ((centre, "iqm"), (low, "iqm_low"), (high, "iqm_high")):
+        assert values == pytest.approx([float(row[key]) for row in curve], rel=1e-5)
+    assert text.count("data-reading=") == 3
+
+
+def test_each_method_can_be_hidden(written: tuple[Path, str]) -> None:
+    style, _, body = written[1].partition("</style>")
+    assert re.findall(r'<input type="checkbox" id="(\w+)" checked>', body) == ["m0", "m1"]
+    for place in range(2):
+        assert f"body:has(#m{place}:not(:checked)) .methods .m{place} {{ display: none }}" in style
+        kinds = set(re.findall(rf'class="(\w+) (?:c{place} )?m{place}"', body))
+        assert kinds >= {"band", "single", "mean", "line", "point", "bar", "runs", "name"}
 
 
 def contrast(one: str, other: str) -> float:
@@ -172,7 +172,52 @@ def test_hostile_names_and_numbers_do_no_harm(tmp_path: Path) -> None:
     assert "<i>" not in text and "<x/>" not in text
 
 
-def test_many_runs_stay_small(tmp_path: Path) -> None:
+def test_control_characters_and_text_directions_are_replaced(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs" / "\x1b[31m\udcff", {100: 1.0}, algo="a\x07b", env="\u202egnp")
+    build([str(tmp_path / "runs")], {}, "").write(tmp_path / "out")
+    text = (tmp_path / "out" / "index.html").read_text()
+    assert not [letter for letter in text if letter != "\n" and not letter.isprintable()]
+    for shown in ("a\ufffdb", "\ufffdgnp", "\ufffd[31m\ufffd"):
+        assert shown in text and shown in (tmp_path / "out" / "runs.csv").read_text()
+
+
+def test_one_evaluation_is_a_point_in_the_learning_curves(tmp_path: Path) -> None:
+    for seed in range(2):
+        make_run(tmp_path / "runs" / f"{seed}", {100: 10.0 + seed}, seed=seed)
+    made = build([str(tmp_path / "runs")], {}, "")
+    (panel,) = next(picture for picture in draw(made.comparison, made.score) if picture.name == "curves").panels
+    marks = {mark.kind: mark for mark in panel.marks}
+    assert (marks["point"].x, marks["point"].y) == ([100], [10.5])
+    assert marks["bar"].x.tolist() == [100, 100] and marks["bar"].y.tolist() == [10, 11]
+    text = svg(panel, "Learning curves", lone=True)
+    assert '<g class="point c0 m0"><use href="#k0" x="50%" y="50%"/></g>' in text
+    assert '<path class="runs c0 m0" d="M2000 ' in text and panel.x.low < 100 < panel.x.high
+
+
+def test_differing_configs_are_named_at_the_top(tmp_path: Path) -> None:
+    for seed in range(5):
+        make_run(tmp_path / "runs" / f"{seed}", {100: 1.0 + seed}, seed=seed, gamma=0.9 + seed / 100)
+    make_run(tmp_path / "runs" / "other", {100: 1.0}, algo="sac")
+    made = build([str(tmp_path / "runs")], {}, "")
+    line = "ppo on CartPole-v1: algo.gamma 0.9, 0.91, 0.92, ... (5 values) (by=algo.gamma)"
+    assert mixtures(made.comparison) == [line]
+    made.write(tmp_path / "out")
+    top, _, _ = (tmp_path / "out" / "index.html").read_text().partition("<nav")
+    assert f"<li>{line}</li>" in top
+    apart = build([str(tmp_path / "runs")], {"by": "algo.gamma"}, "")
+    assert mixtures(apart.comparison) == []
+
+
+def test_missing_combinations_are_a_note_of_one_sentence(tmp_path: Path) -> None:
+    for place in range(3):
+        make_run(tmp_path / "runs" / f"{place}", {100: 1.0}, algo=f"algo{place}", env=f"Env{place}")
+    build([str(tmp_path / "runs")], {}, "").write(tmp_path / "out")
+    (note,) = re.findall(r'<p class="note">(Methods are[^<]*)</p>', (tmp_path / "out" / "index.html").read_text())
+    assert "6 of 9 combinations" in note and len(note) < 150
+
+
+def test_many_runs_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(png, "save", lambda *_: None)
     build([str(runs(tmp_path / "runs", 6, 12, 2, 40))], {}, "").write(tmp_path / "out")
     assert (tmp_path / "out" / "index.html").stat().st_size < 2_000_000
 
@@ -185,7 +230,7 @@ def test_a_browser_has_nothing_to_complain_about(written: tuple[Path, str]) -> N
     flags = ["--headless", "--no-sandbox", "--enable-logging=stderr", "--dump-dom"]
     page = (written[0] / "index.html").as_uri()
     done = subprocess.run([chromium, *flags, page], capture_output=True, text=True, timeout=120, check=True)
-    assert "CONSOLE" not in done.stderr and done.stdout.count('class="picture"') == 5
+    assert "CONSOLE" not in done.stderr and done.stdout.count('tabindex="0"') > done.stdout.count('class="scroll"')
 
 
 @pytest.mark.slow
@@ -198,7 +243,32 @@ def test_five_algorithms_three_environments_five_seeds_in_ten_seconds(tmp_path: 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1_500_000, "1.5M"), (20_000, "20k"), (0.25, "0.25"), (-300, "\N{MINUS SIGN}300"), (0, "0"), (2e9, "2G")],
-)
+    [
+        (1_500_000, "1.5M"), (20_000, "20k"), (0.25, "0.25"), (-300, "\N{MINUS SIGN}300"), (0, "0"), (2e9, "2G"),
+        (999_999, "1M"), (9.9e99, "9.9e99"), (1e-310, "1e\N{MINUS SIGN}310"),
+    ],
+)  # fmt: skip
 def test_ticks_are_short(value: float, text: str) -> None:
     assert short(value) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([0, 100], ["0", "25", "50", "75", "100"]),
+        ([1000.0, 1000.3], ["1k", "1.0001k", "1.0002k", "1.0003k"]),  # as many digits as tell them apart
+        ([7.0, 7.0], ["6.5", "7", "7.5"]),
+        ([0, 0], ["\N{MINUS SIGN}0.5", "\N{MINUS SIGN}0.25", "0", "0.25", "0.5"]),
+        ([-1e99, 1e99], ["\N{MINUS SIGN}1e99", "\N{MINUS SIGN}5e98", "0", "5e98", "1e99"]),
+        ([1e-320, 2e-320], ["\N{MINUS SIGN}0.5", "\N{MINUS SIGN}0.25", "0", "0.25", "0.5"]),
+    ],
+)
+def test_axes_have_round_ticks_that_can_be_told_apart(values: list[float], labels: list[str]) -> None:
+    axis = _axis(values)
+    assert list(axis.labels) == labels
+    assert axis.low < min(values) and max(values) < axis.high
+    assert all(axis.low <= tick <= axis.high for tick in axis.ticks)
+
+
+def test_every_marker_has_a_shape() -> None:
+    assert {*SHAPES} == {*MARKERS} and len({*SHAPES.values()}) == len(MARKERS)

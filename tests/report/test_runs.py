@@ -102,6 +102,24 @@ def test_empty_foreign_and_absent_folders_are_named(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_links_are_followed_where_they_are_named_and_nowhere_else(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "elsewhere" / "run", {100: 1})
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "one").symlink_to(run)
+    runs, skipped = read([tmp_path / "links" / "one"])
+    assert ([found.path.name for found in runs], skipped) == (["one"], [])
+    runs, (folder,) = read([tmp_path / "links"])
+    assert runs == [] and folder.reason == "holds no run; links in it are not followed, name them instead"
+
+
+def test_a_number_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
+    """Python reads such hexadecimal numbers, and cannot print them."""
+    path = make_run(tmp_path / "a", {100: 1}, sizes=[64]) / "config.yaml"
+    path.write_text(path.read_text().replace("64", f"0x{'f' * 5000}"))
+    _, (folder,) = read([tmp_path / "a"])
+    assert folder.reason == "not a run of rlrun (config.yaml holds a number of thousands of digits)"
+
+
 def test_half_written_files_cost_no_more_than_themselves(tmp_path: Path) -> None:
     path = make_run(tmp_path / "a", {50: 1.0, 100: 2.0})
     with (path / "metrics.jsonl").open("ab") as file:

@@ -2,10 +2,11 @@
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlrun import files
 from rlrun.cli import settings
 from rlrun.errors import ConfigError, RlrunError, printable
 
@@ -50,15 +51,27 @@ def report(words: Sequence[str]) -> int:
     out = Path(given.get("out", "report"))
     made = build(places, given, shlex.join(["rlrun", "report", *words]))
     try:
+        if "out" not in given:  # a link that the user has not named could lead anywhere
+            files.make_folder(out)
         page = made.write(out)
     except OSError as error:
         raise RlrunError(f"{error.filename or out}: cannot be written ({error.strerror})") from None
-    for folder in made.skipped:
-        print(printable(f"skipped {folder.path}: {folder.reason}"))
-    for path, reason in made.comparison.aside.items():
-        print(printable(f"not counted {path}: {reason}"))
+    for line in _remarks(made):
+        print(printable(line))
     print(f"{page}: {len(made.runs)} run{'s' * (len(made.runs) != 1)}, {time.perf_counter() - began:.1f} s")
     return 0
+
+
+def _remarks(made: "Report") -> Iterator[str]:
+    """What was left out, and which averages are over different configs."""
+    from rlrun.report.tables import mixtures
+
+    for folder in made.skipped:
+        yield f"skipped {folder.path}: {folder.reason}"
+    for path, reason in made.comparison.aside.items():
+        yield f"not counted {path}: {reason}"
+    for line in mixtures(made.comparison):
+        yield f"configs differ, {line}"
 
 
 def build(places: Sequence[str], given: dict[str, Any], command: str) -> "Report":

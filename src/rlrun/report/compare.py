@@ -9,14 +9,27 @@ import numpy as np
 
 from rlrun.config import check
 from rlrun.report.runs import DONE, Run
-from rlrun.report.statistics import Array, interval, iqm
+from rlrun.report.statistics import (
+    Array,
+    improvement,
+    improvement_interval,
+    interval,
+    iqm,
+    profile,
+    profile_interval,
+)
 
 POINTS = 120  # of a curve, at most
 SCORE = "eval/return_mean"
 BASELINE = " (baseline)"  # after the name of a method from the other set
+THRESHOLDS = np.linspace(0, 1, 101)  # of normalised scores, in profiles
+LAST_STEP = 2**53  # floats cannot tell later steps apart
+Profile = tuple[Array, Array, Array]
+Pair = tuple[str, str, float, tuple[float, float]]
+Difference = tuple[str, list[str]]  # a config key and its values
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Series:
     """The evaluations of one run."""
 
@@ -56,7 +69,8 @@ class Cell:
         first, *others = (one.steps[one.steps <= self.horizon] for one in self.counted)
         if len(first) <= self.points and all(np.array_equal(first, other) for other in others):
             return first
-        return np.linspace(max(float(one.steps[0]) for one in self.counted), self.horizon, self.points)
+        begin = max(float(one.steps[0]) for one in self.counted)
+        return np.unique(np.linspace(begin, self.horizon, self.points))
 
     @cached_property
     def curves(self) -> Array:
@@ -77,9 +91,20 @@ class Cell:
         return np.array([one.at(self.horizon) for one in self.counted])
 
     @cached_property
+    def final_interval(self) -> tuple[float, float]:
+        """95 % interval of the IQM of the final scores; NaN for one run."""
+        low, high = interval([self.final])
+        return float(low), float(high)
+
+    @cached_property
     def best(self) -> Array:
         """[runs]: the best evaluation up to the horizon."""
         return np.array([one.values[one.steps <= self.horizon].max() for one in self.counted])
+
+    @cached_property
+    def differences(self) -> list[Difference]:
+        """Config keys that differ among the runs that are averaged here, and all their values."""
+        return differences([one.run for one in self.counted])
 
 
 class Comparison:
@@ -125,6 +150,28 @@ class Comparison:
         envs = [env for env in self.envs if (x, env) in self.cells and (y, env) in self.cells]
         return [self.cells[x, env].final for env in envs], [self.cells[y, env].final for env in envs]
 
+    @cached_property
+    def profiles(self) -> dict[str, Profile]:
+        """Per method the performance profile at THRESHOLDS, and the two ends of its interval."""
+        found = {}
+        for name in self.methods:
+            strata = self.strata(name)
+            found[name] = (profile(strata, THRESHOLDS), *profile_interval(strata, THRESHOLDS))
+        return found
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """(X, Y, P(X > Y), interval), the likelier winner first, the surest pairs first."""
+        found = []
+        for x, y in rivals(self):
+            xs, ys = self.shared(x, y)
+            if not xs:
+                continue
+            if improvement(xs, ys) < 0.5:
+                x, xs, y, ys = y, ys, x, xs
+            found.append((x, y, improvement(xs, ys), improvement_interval(xs, ys)))
+        return sorted(found, key=lambda pair: -pair[2])
+
 
 def compare(runs: Iterable[Run], by: Sequence[str] = (), score: str = SCORE, mark: str = "") -> Comparison:
     """Runs grouped by algorithm, the keys `by`, and environment. `mark` is added to the names of the methods."""
@@ -137,7 +184,7 @@ def compare(runs: Iterable[Run], by: Sequence[str] = (), score: str = SCORE, mar
     for (name, env), members in groups.items():
         series = []
         for run in members:
-            pairs = [(row["step"], row[score]) for row in run.rows if score in row]
+            pairs = [(row["step"], row[score]) for row in run.rows if score in row and row["step"] <= LAST_STEP]
             if pairs:
                 series.append(Series(run, *np.array(pairs, float).T))
             else:
@@ -174,23 +221,47 @@ def method(run: Run, by: Sequence[str] = ()) -> str:
 
 
 def _count(series: list[Series]) -> tuple[list[Series], dict[Path, str]]:
-    """Runs at their end count; where none is, all do, up to where the shortest is. Of twins only the longest counts."""
-    aside: dict[Path, str] = {}
+    """The runs that are averaged, and why each other one is not.
+
+    Of runs with the same config and seed only the longest counts. Of these, runs that reached their end count; where
+    none has, all do. All that count must share a step (`_overlapping`).
+    """
     longest: dict[str, Series] = {}
+    aside: dict[Path, str] = {}
     for one in sorted(series, key=lambda one: one.run.step):
         key = _identity(one.run)
         if key in longest:
             aside[longest[key].run.path] = f"same config and seed as {one.run.path}"
         longest[key] = one
-    distinct = [one for one in series if one in longest.values()]
-    ended = [one for one in distinct if one.ended]
-    if ended:
-        aside |= {
-            one.run.path: f"{one.run.state} at {one.run.step:,} of {one.run.total_steps:,} steps"
-            for one in distinct
-            if one not in ended
-        }
-    return ended or distinct, aside
+    distinct = [one for one in series if one.run.path not in aside]
+    whole = [one for one in distinct if one.ended] or distinct
+    counted = _overlapping(whole)
+    for one in distinct:
+        run = one.run
+        if one not in whole:
+            aside[run.path] = f"{run.state} at {run.step:,} of {run.total_steps:,} steps"
+        elif one not in counted:
+            aside[run.path] = f"evaluated only {_stretch(one)}, no step in common with the runs that count"
+    return counted, aside
+
+
+def _overlapping(series: list[Series]) -> list[Series]:
+    """The largest set of runs with a step in common that lies between the first and the last evaluation of each.
+
+    Of sets of equal size, the one whose shortest run goes furthest. Without such a step a mean over runs has no
+    meaning: one run has ended before another was evaluated for the first time.
+    """
+    first = np.array([one.steps[0] for one in series])
+    last = np.array([one.steps[-1] for one in series])
+    together = (first <= last[:, None]) & (last[:, None] <= last)  # [step at which a run ends, run]
+    sizes = together.sum(1)
+    chosen = max(range(len(series)), key=lambda place: (sizes[place], last[place]))
+    return [one for one, inside in zip(series, together[chosen], strict=True) if inside]
+
+
+def _stretch(one: Series) -> str:
+    first, last = one.steps[[0, -1]]
+    return f"at step {first:,.0f}" if first == last else f"from step {first:,.0f} to {last:,.0f}"
 
 
 def _identity(run: Run) -> str:
@@ -199,7 +270,7 @@ def _identity(run: Run) -> str:
     return check.show(own)
 
 
-def differences(runs: Sequence[Run]) -> list[tuple[str, list[str]]]:
+def differences(runs: Sequence[Run]) -> list[Difference]:
     """Config keys that differ between runs, and all their values. Seeds and folders are to differ."""
     leaves = [dict(check.leaves(run.config)) for run in runs]
     keys = dict.fromkeys(key for config in leaves for key in config)

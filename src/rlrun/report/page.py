@@ -1,17 +1,32 @@
 """The report as files: one HTML page that needs nothing else, beside it every picture as PNG and every table as CSV."""
 
+import base64
+import hashlib
 import importlib.resources
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from rlrun import __version__
-from rlrun.report import tables
+from rlrun.report import png, svg, tables
 from rlrun.report.compare import Comparison
 from rlrun.report.figures import Picture, draw
+from rlrun.report.names import printable, shortened
 from rlrun.report.runs import Run, Skipped
 from rlrun.report.tables import Table
+from rlrun.snapshot.atomic import replace_text
+
+FEW = 6  # methods, whose bands cover each other little
+
+# Hides a method that is not ticked, and dims all others while the pointer is on its name.
+RULES = """\
+body:has(#m{0}:not(:checked)) .methods .m{0} {{ display: none }}
+body:has([for=m{0}]:hover) .methods .plot [class*=" m"]:not(.m{0}) {{ opacity: .06 }}
+body:has([for=m{0}]:hover) .methods .plot .band:not(.m{0}) {{ display: none }}
+"""
 
 
 @dataclass(frozen=True)
@@ -26,15 +41,16 @@ class Report:
 
     def write(self, folder: Path) -> Path:
         """Returns the page. Raises OSError."""
-        folder.mkdir(parents=True, exist_ok=True)
         pictures = [*draw(self.comparison, self.score)]
         found = self._tables()
+        text = self._html(pictures, found)
+        folder.mkdir(parents=True, exist_ok=True)
         for picture in pictures:
-            picture.save(folder)
+            png.save(picture, self.comparison.methods, folder)
         for table in found:
             table.save(folder)
         page = folder / "index.html"
-        page.write_text(self._html(pictures, found), encoding="utf-8")
+        replace_text(page, text)
         return page
 
     def _tables(self) -> list[Table]:
@@ -46,17 +62,77 @@ class Report:
         return found
 
     def _html(self, pictures: Sequence[Picture], found: Sequence[Table]) -> str:
-        import jinja2
+        from markupsafe import Markup
 
-        room = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-        template = (importlib.resources.files("rlrun.report") / "page.html").read_text(encoding="utf-8")
+        methods = self.comparison.methods
+        style = _packaged("page.css") + "".join(RULES.format(place) for place in range(len(methods)))
+        script = _packaged("page.js")
+        readings: list[dict[str, object]] = []
+        panels = {picture.name: _panels(picture, len(methods), readings) for picture in pictures}
         states = [run.state for run in self.runs]
-        return room.from_string(template).render(
+        return _template().render(
             report=self,
             comparison=self.comparison,
-            pictures={picture.name: picture for picture in pictures},
+            mixtures=tables.mixtures(self.comparison),
+            pictures=panels,
+            readings={"methods": [shortened(printable(name)) for name in methods], "panels": readings},
+            swatches=[Markup(svg.swatch(place)) for place in range(len(methods))],
+            shapes=Markup(svg.shapes()),
             tables={table.name: table for table in found},
             states={state: states.count(state) for state in dict.fromkeys(states)},
             made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
             version=__version__,
+            style=Markup(style),
+            script=Markup(script),
+            policy=_policy(style, script),
         )
+
+
+def _panels(picture: Picture, methods: int, readings: list[dict[str, object]]) -> dict[str, Any]:
+    """What the page shows of a picture. What the script reads of its curves is added to `readings`."""
+    from markupsafe import Markup
+
+    panels = []
+    for panel in picture.panels:
+        reading = None
+        if not panel.rows:
+            reading = len(readings)
+            readings.append(svg.readings(panel, picture.x_label))
+        text = svg.svg(panel, picture.title, len(picture.panels) == 1, reading)
+        panels.append({"title": panel.title, "svg": Markup(text)})
+    looks = [] if picture.name == "improvement" else ["methods"]
+    if picture.panels[0].rows:
+        looks.append("table")
+    if methods > FEW:
+        looks.append("many")
+    return {"panels": panels, "look": " ".join(looks), "x_label": picture.x_label, "y_label": picture.y_label}
+
+
+@cache
+def _template() -> Any:
+    import jinja2
+
+    room = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
+    room.filters["shortened"] = shortened
+    return room.from_string(_packaged("page.html"))
+
+
+def _shown(value: Any) -> str:
+    """What jinja prints for a value: text from untrusted files without control characters. Markup is ours."""
+    return value if hasattr(value, "__html__") else printable(str(value))
+
+
+def _packaged(name: str) -> str:
+    return (importlib.resources.files("rlrun.report") / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    """A Content-Security-Policy under which only this style and this script act, and nothing is fetched."""
+    return (
+        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

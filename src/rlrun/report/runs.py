@@ -1,12 +1,13 @@
 """Runs on disk, read as the work of strangers: what is whole is taken, what is not is named and left out."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from rlrun import files
+from rlrun.config import check
 from rlrun.config.stored import CONFIG, OVERRIDES, parse_json, read_config, read_words
 from rlrun.errors import ConfigError
 from rlrun.lock import LOCK, holder
@@ -117,7 +118,16 @@ def _find(place: Path) -> Iterator[tuple[Path, str]]:
     elif not place.is_dir():
         yield place, "no such folder"
     elif place.name != SWEEPS:
-        yield place, "an empty folder" if not inside else "holds no run"
+        yield place, _nothing(inside)
+
+
+def _nothing(inside: Sequence[Path]) -> str:
+    """Why a folder holds no run."""
+    if not inside:
+        return "an empty folder"
+    if any(entry.is_symlink() and entry.is_dir() for entry in inside):
+        return "holds no run; links in it are not followed, name them instead"
+    return "holds no run"
 
 
 def _read_run(path: Path) -> Run:
@@ -137,6 +147,10 @@ def _check_config(config: dict[str, Any]) -> None:
         part = config.get(section)
         if not isinstance(part, dict) or not isinstance(part.get(key), kind):
             raise ConfigError(f"not a run of rlrun ({CONFIG} has no {section}.{key})")
+    try:
+        check.show(config)
+    except ValueError:  # Python prints no whole number of more than 4,300 digits
+        raise ConfigError(f"not a run of rlrun ({CONFIG} holds a number of thousands of digits)") from None
 
 
 def _rows(path: Path, faults: list[str]) -> list[Row]:

@@ -1,6 +1,7 @@
 """The tables of a report: as text on the page, with every digit in CSV files."""
 
 import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,13 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from rlrun.report.compare import Comparison, differences, method
-from rlrun.report.figures import THRESHOLDS, pairs
+from rlrun.report.compare import THRESHOLDS, Cell, Comparison, method
+from rlrun.report.names import printable, shortened
 from rlrun.report.runs import Run
-from rlrun.report.statistics import interval, iqm, profile, profile_interval
+from rlrun.report.statistics import iqm
+from rlrun.snapshot.atomic import replace_text
 from rlrun.telemetry.view import clock, memory, number
 
 Rows = list[list[Any]]
+TICK = 1e-6  # seconds; no clock tells less
+KEYS, VALUES = 3, 3  # that a line about differing configs names
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,10 @@ class Table:
         return replace(self, header=header, rows=rows, numeric=[kept.index(p) for p in self.numeric if p in kept])
 
     def save(self, folder: Path) -> None:
-        with (folder / f"{self.name}.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([self.raw_header or self.header, *(self.raw or self.rows)])
+        rows = [self.raw_header or self.header, *(self.raw or self.rows)]
+        text = io.StringIO(newline="")
+        csv.writer(text).writerows([[_plain(cell) for cell in row] for row in rows])
+        replace_text(folder / f"{self.name}.csv", text.getvalue())
 
 
 def scores(comparison: Comparison) -> Table:
@@ -47,7 +53,7 @@ def scores(comparison: Comparison) -> Table:
     raw: Rows = []
     for cell in comparison:
         final, best = cell.final, cell.best
-        low, high = interval([final])
+        low, high = cell.final_interval
         figures = [iqm(final), low, high, final.mean(), np.median(final), iqm(best)]
         centre, *_, mean, median, flattered = (number(float(figure)) for figure in figures)
         about = [cell.env, cell.method, len(final)]
@@ -81,8 +87,7 @@ def at_steps(comparison: Comparison, steps: Sequence[int] = ()) -> Table:
 def profiles(comparison: Comparison) -> Table:
     raw: Rows = []
     for name in comparison.methods:
-        strata = comparison.strata(name)
-        columns = (THRESHOLDS, profile(strata, THRESHOLDS), *profile_interval(strata, THRESHOLDS))
+        columns = (THRESHOLDS, *comparison.profiles[name])
         raw += [[name, *map(float, row)] for row in zip(*columns, strict=True)]
     return Table("profile", "", ("method", "score", "fraction_above", "low", "high"), raw)
 
@@ -90,7 +95,7 @@ def profiles(comparison: Comparison) -> Table:
 def chances(comparison: Comparison) -> Table:
     rows: Rows = []
     raw: Rows = []
-    for x, y, chance, ends in pairs(comparison):
+    for x, y, chance, ends in comparison.pairs:
         rows.append([x, y, f"{chance:.2f}", span(*ends, "{:.2f}"), "yes" if ends[0] > 0.5 else "no"])
         raw.append([x, y, chance, *ends])
     header = ("X", "Y", "P(X > Y)", "95 % interval", "above one half")
@@ -103,7 +108,7 @@ def cost(comparison: Comparison) -> Table:
     for cell in comparison:
         runs = [one.run for one in cell.counted]
         seconds = [run.last("wall_s") or 0.0 for run in runs]
-        speeds = [run.step / second for run, second in zip(runs, seconds, strict=True) if second > 0]
+        speeds = [run.step / second for run, second in zip(runs, seconds, strict=True) if second > TICK]
         ram, gpu = (max(run.most(key) or 0.0 for run in runs) for key in ("sys/rss_mb", "sys/gpu_mb"))
         row = [cell.env, cell.method, clock(float(np.median(seconds))), clock(max(seconds))]
         row += [number(float(np.median(speeds))) if speeds else "", memory(ram) if ram else ""]
@@ -117,10 +122,29 @@ def configs(comparison: Comparison) -> Table:
         [cell.method, cell.env, key, ", ".join(values)]
         for name in comparison.methods
         for cell in comparison.of(name)
-        for key, values in differences([one.run for one in cell.counted])
+        for key, values in cell.differences
     ]
     header, note = ("method", "environment", "key", "values"), "Seeds and folders left out. by=KEY tells them apart."
     return Table("configs", "Configs that differ among runs that were put together", header, rows, (), note)
+
+
+def mixtures(comparison: Comparison) -> list[str]:
+    """A line for each method and environment whose runs have different configs, with the keys and their values."""
+    return [_mixture(cell) for cell in comparison if cell.differences]
+
+
+def _mixture(cell: Cell) -> str:
+    named = cell.differences[:KEYS]
+    parts = [f"{shortened(key)} {_some(values)}" for key, values in named]
+    if len(cell.differences) > KEYS:
+        parts.append(f"{len(cell.differences) - KEYS} more keys")
+    keys = shortened(",".join(key for key, _ in named), 90)
+    return f"{shortened(cell.method)} on {shortened(cell.env)}: {'; '.join(parts)} (by={keys})"
+
+
+def _some(values: Sequence[str]) -> str:
+    text = ", ".join(shortened(value, 24) for value in values[:VALUES])
+    return f"{text}, ... ({len(values)} values)" if len(values) > VALUES else text
 
 
 def every_run(comparison: Comparison, runs: Sequence[Run], score: str, by: Sequence[str]) -> Table:
@@ -150,3 +174,7 @@ def span(low: Any, high: Any, form: str = "") -> str:
         return "one run"
     low, high = (form.format(end) if form else number(float(end)) for end in (low, high))
     return f"{low} to {high}"
+
+
+def _plain(cell: Any) -> Any:
+    return printable(cell) if isinstance(cell, str) else cell

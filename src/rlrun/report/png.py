@@ -1,0 +1,131 @@
+"""Pictures as PNG files, drawn by matplotlib."""
+
+import io
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from rlrun.report.figures import (
+    BAND,
+    BAR,
+    COLOURS,
+    DASHES,
+    LINE,
+    MARKERS,
+    MEAN,
+    NAME,
+    POINT,
+    RUNS,
+    SINGLE,
+    Mark,
+    Panel,
+    Picture,
+    label,
+)
+from rlrun.snapshot.atomic import replace_file
+
+INK, DIM, GRID, PAPER = "#1c2024", "#697077", "#dfe3e6", "#ffffff"
+WIDTH = 9.0  # inches
+DPI, MOST_PIXELS = 160, 30_000  # of the longer side; matplotlib draws no more than 65,535
+
+STYLE: Any = {
+    "font.family": "sans-serif", "font.size": 9.5, "axes.titlesize": 10, "axes.titleweight": "bold",
+    "axes.titlelocation": "left", "axes.edgecolor": DIM, "axes.labelcolor": DIM, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.linewidth": 0.8, "axes.grid": True, "axes.axisbelow": True,
+    "grid.color": GRID, "grid.linewidth": 0.8, "text.color": INK, "axes.titlecolor": INK, "xtick.color": DIM,
+    "ytick.color": DIM, "xtick.major.size": 3, "ytick.major.size": 3, "legend.frameon": False,
+    "text.parse_math": False, "figure.facecolor": PAPER,
+}  # fmt: skip
+
+LOOKS: dict[str, dict[str, Any]] = {
+    BAND: {"alpha": 0.16, "linewidth": 0},
+    SINGLE: {"alpha": 0.3, "linewidth": 0.6},
+    MEAN: {"alpha": 0.6, "linewidth": 0.8},
+    BAR: {"alpha": 0.3, "linewidth": 5, "solid_capstyle": "butt"},
+    LINE: {"linewidth": 1.8},
+    RUNS: {"alpha": 0.6, "linestyle": "", "marker": "o", "markersize": 3, "markeredgewidth": 0},
+    POINT: {"linestyle": "", "markersize": 6},
+}
+
+
+def save(picture: Picture, methods: Sequence[str], folder: Path) -> None:
+    """Write FOLDER/NAME.png. Raises OSError."""
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcdefaults()  # the current folder may hold a matplotlibrc
+        mpl.rcParams.update(STYLE)
+        warnings.simplefilter("ignore", UserWarning)  # of letters that the font lacks
+        figure = _figure(picture, methods)
+        dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=dpi)
+    replace_file(folder / f"{picture.name}.png", [content.getvalue()])
+
+
+def _figure(picture: Picture, methods: Sequence[str]) -> Figure:
+    """Panels in rows of at most three."""
+    panels = picture.panels
+    columns = min(len(panels), 3)
+    rows = -(-len(panels) // columns)
+    most = max(panel.rows for panel in panels)
+    height = 0.75 + 0.27 * most if most else 2.35
+    if len(panels) == 1 and not most:
+        height = 3.3
+    figure = Figure((WIDTH, rows * height + 0.5), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, panel in zip(axes, panels, strict=False):
+        _panel(axis, panel)
+    for spare in axes[len(panels) :]:
+        spare.set_visible(False)
+    figure.supxlabel(picture.x_label, fontsize=9.5, color=DIM)
+    figure.supylabel(picture.y_label, fontsize=9.5, color=DIM)
+    if not most:
+        _legend(figure, methods)
+    return figure
+
+
+def _panel(axis: Any, panel: Panel) -> None:
+    for mark in panel.marks:
+        if mark.kind == BAND:
+            axis.fill(mark.x, mark.y, **_look(mark))
+        elif mark.kind != NAME:
+            axis.plot(mark.x, mark.y, **_look(mark))
+    axis.set(title=label(panel.title), xlim=(panel.x.low, panel.x.high), ylim=(panel.y.low, panel.y.high))
+    axis.set_xticks(panel.x.ticks, panel.x.labels)
+    if panel.rows:
+        names = [mark for mark in panel.marks if mark.kind == NAME]
+        axis.set_yticks([mark.y[0] for mark in names], [label(mark.text) for mark in names])
+        axis.grid(axis="y", visible=False)
+    else:
+        axis.set_yticks(panel.y.ticks, panel.y.labels)
+
+
+def _look(mark: Mark) -> dict[str, Any]:
+    look = {"color": COLOURS[mark.place % len(COLOURS)], **LOOKS[mark.kind]}
+    if mark.kind == LINE:
+        look["linestyle"] = _dash(mark.place)
+    if mark.kind == POINT:
+        look["marker"] = MARKERS[mark.place % len(MARKERS)]
+    return look
+
+
+def _dash(place: int) -> Any:
+    """In units of the line's width, which is that of the page's lines."""
+    dash = DASHES[place % len(DASHES)]
+    return (0, [part / 2 for part in dash]) if dash else "-"
+
+
+def _legend(figure: Figure, methods: Sequence[str]) -> None:
+    names = [label(name) for name in methods]
+    handles = []
+    for place, name in enumerate(names):
+        look = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)], "markersize": 5}
+        handles.append(Line2D([], [], label=name, linestyle=_dash(place), linewidth=1.8, **look))
+    columns = int(100 / (10 + max(map(len, names))))
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=max(1, min(6, len(names), columns)), handlelength=3.2
+    )

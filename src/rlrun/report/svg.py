@@ -1,0 +1,146 @@
+"""Panels as SVG. Positions are fractions of a panel and sizes are pixels, so that text keeps its size at any width.
+
+There is no style here. Marks have classes: `c2` the colour, `m11` the method, and the kind of mark; page.css says how
+these look, so that a page follows light and dark and hides a method by one rule.
+"""
+
+from html import escape
+
+import numpy as np
+
+from rlrun.report.figures import (
+    BAND,
+    COLOURS,
+    DASHES,
+    LINE,
+    MARKERS,
+    NAME,
+    POINT,
+    RUNS,
+    Mark,
+    Panel,
+    label,
+)
+from rlrun.report.names import printable
+from rlrun.report.statistics import Array
+
+SIDE = 4000  # whole numbers across the area of lines
+HEIGHT, LONE_HEIGHT, ROW_HEIGHT = 210, 340, 40  # pixels
+
+SHAPES = {
+    "o": "M-4.3 0a4.3 4.3 0 1 0 8.6 0a4.3 4.3 0 1 0-8.6 0z",
+    "s": "M-3.8-3.8h7.6v7.6h-7.6z",
+    "D": "M0-5.2L5.2 0L0 5.2L-5.2 0z",
+    "^": "M0-5L4.9 3.8H-4.9z",
+    "v": "M0 5L4.9-3.8H-4.9z",
+    "P": "M-1.8-5h3.6v3.2H5v3.6h-3.2V5h-3.6V1.8H-5v-3.6h3.2z",
+    "X": "M-4.8-2.4l2.4-2.4L0-2.4l2.4-2.4l2.4 2.4L2.4 0l2.4 2.4l-2.4 2.4L0 2.4l-2.4 2.4l-2.4-2.4L-2.4 0z",
+    "*": "M0-6l1.5 4.1l4.4.2l-3.4 2.8l1.1 4.2L0 2.9l-3.6 2.4l1.1-4.2l-3.4-2.8l4.4-.2z",
+    "<": "M-5 0L3.8-4.9V4.9z",
+    ">": "M5 0L-3.8-4.9V4.9z",
+}
+
+
+def shapes() -> str:
+    """The markers that panels refer to; once in a page."""
+    paths = "".join(f'<path id="k{place}" d="{SHAPES[name]}"/>' for place, name in enumerate(MARKERS))
+    return f'<svg class="unseen" aria-hidden="true"><defs>{paths}</defs></svg>'
+
+
+def swatch(place: int) -> str:
+    """The line and the marker of a method, for legends."""
+    inside = f'<path class="line" d="M0 7H34"{_dash(place)}/>{_marker(place, "17", "7")}'
+    return f'<svg class="swatch {_look(place)}" width="34" height="14" aria-hidden="true">{inside}</svg>'
+
+
+def svg(panel: Panel, title: str, lone: bool, reading: int | None = None) -> str:
+    """A panel. `lone` ones are higher; `reading` is the place of its curves among the page's readings."""
+    height = LONE_HEIGHT if lone else HEIGHT
+    if panel.rows:
+        height = ROW_HEIGHT * panel.rows
+    name = escape(printable(f"{title}: {panel.title}" if panel.title else title))
+    read = "" if reading is None else f' data-reading="{reading}"'
+    lines = [_path(mark, panel) for mark in panel.marks if mark.kind not in (POINT, NAME)]
+    area = f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none">{"".join(lines)}</svg>'
+    points = [_point(mark, panel) for mark in panel.marks if mark.kind == POINT]
+    names = [_name(mark, panel) for mark in panel.marks if mark.kind == NAME]
+    inside = [*_grid(panel), area, *points, *names]
+    return f'<svg class="plot" height="{height}" role="img" aria-label="{name}"{read}>{"".join(inside)}</svg>'
+
+
+def readings(panel: Panel, label: str) -> dict[str, object]:
+    """The curves of a panel as numbers, for the script: each a method, its x, y, and the two ends of its interval."""
+    curves = []
+    for mark in panel.marks:
+        if mark.kind == LINE and mark.ends is not None:
+            steps = [round(step, 3) for step in mark.x.tolist()]
+            curves.append([mark.place, steps, *map(_numbers, (mark.y, *mark.ends))])
+    return {"label": label, "x": [panel.x.low, panel.x.high], "y": [panel.y.low, panel.y.high], "curves": curves}
+
+
+def _numbers(values: Array) -> list[float | None]:
+    """Six digits of each; None for what is none."""
+    return [None if np.isnan(value) else float(f"{value:.6g}") for value in values]
+
+
+def _look(place: int) -> str:
+    return f"c{place % len(COLOURS)} m{place}"
+
+
+def _dash(place: int) -> str:
+    dash = " ".join(map(str, DASHES[place % len(DASHES)]))
+    return f' stroke-dasharray="{dash}"' if dash else ""
+
+
+def _path(mark: Mark, panel: Panel) -> str:
+    xs = (panel.x.share(mark.x) * SIDE).round().astype(int).tolist()
+    ys = ((1 - panel.y.share(mark.y)) * SIDE).round().astype(int).tolist()
+    points = [f"{x} {y}" for x, y in zip(xs, ys, strict=True)]
+    path = "M" + "L".join(points)
+    if mark.kind == RUNS:
+        path = "".join(f"M{point}h0" for point in points)  # a line without length, of which round ends make a dot
+    if mark.kind == BAND:
+        path += "z"
+    dash = _dash(mark.place) if mark.kind == LINE else ""
+    return f'<path class="{mark.kind} {_look(mark.place)}" d="{path}"{dash}/>'
+
+
+def _point(mark: Mark, panel: Panel) -> str:
+    marker = _marker(mark.place, _across(panel, float(mark.x[0])), _down(panel, float(mark.y[0])))
+    title = f"<title>{escape(printable(mark.text))}</title>" if mark.text else ""
+    return f'<g class="point {_look(mark.place)}">{marker}{title}</g>'
+
+
+def _marker(place: int, x: str, y: str) -> str:
+    return f'<use href="#k{place % len(MARKERS)}" x="{x}" y="{y}"/>'
+
+
+def _name(mark: Mark, panel: Panel) -> str:
+    y = _down(panel, float(mark.y[0]))
+    return f'<text class="name m{mark.place}" x="2" y="{y}" dy="-8">{escape(label(mark.text))}</text>'
+
+
+def _grid(panel: Panel) -> list[str]:
+    """Grid lines with their labels."""
+    parts = []
+    for tick, text in zip(panel.x.ticks, panel.x.labels, strict=True):
+        x = _across(panel, tick)
+        parts.append(f'<line x1="{x}" x2="{x}" y1="0" y2="100%"/>')
+        parts.append(f'<text class="below" x="{x}" y="100%" dy="16">{text}</text>')
+    for tick, text in zip(panel.y.ticks, panel.y.labels, strict=True):
+        y = _down(panel, tick)
+        parts.append(f'<line x1="0" x2="100%" y1="{y}" y2="{y}"/>')
+        parts.append(f'<text class="beside" x="-7" y="{y}" dy="4">{text}</text>')
+    return parts
+
+
+def _across(panel: Panel, value: float) -> str:
+    return _percent(panel.x.share(value))
+
+
+def _down(panel: Panel, value: float) -> str:
+    return _percent(1 - panel.y.share(value))
+
+
+def _percent(share: Array | float) -> str:
+    return f"{100 * float(share):.4g}%"
