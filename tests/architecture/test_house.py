@@ -33,7 +33,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "loops": ("loops", "core", "buffers", "networks.choices", "config.schema", "registry", "types", "errors"),
     "addons": ("addons", "core", "functional", "networks", "buffers", "config.schema", "registry", "types", "errors"),
-    "report": ("report", "config.check", "config.stored", "files", "lock", "telemetry", "snapshot.atomic", "errors", "__version__"),
+    "report": (
+        "report", "config.check", "config.stored", "files", "lock", "telemetry", "snapshot.atomic", "errors",
+        "__version__",
+    ),
     "engine": (
         "engine", "core.agent", "core.state", "core.random", "core.breakable", "config.schema", "types", "errors",
     ),

@@ -86,7 +86,7 @@ def test_report_names_configs_that_differ_and_prints_no_control_characters(
     code, out, err = say(capsys, "report", "runs")
     assert (code, err) == (0, [])
     assert out[:-1] == [
-        "skipped runs/\ufffd[31m\ufffd: an empty folder",
+        "skipped runs/\\x1b[31m\\udcff: an empty folder",
         "configs differ, ppo on CartPole-v1: algo.lr 0.1, 0.2 (by=algo.lr)",
     ]
 
