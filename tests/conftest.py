@@ -17,9 +17,10 @@ Values = dict[str, Any]
 
 @pytest.fixture(autouse=True, scope="session")
 def nothing_measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What somebody measured on this machine is no part of the tests."""
+    """What somebody measured or tested on this machine is no part of the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 
 
@@ -62,7 +63,7 @@ def make_env() -> Iterator[Callable[..., VectorEnv]]:
             "timeout_s": 10.0,
         }
         base |= {"max_episode_steps": None, "instance_seed": None, "on_failure": "raise"}
-        base |= {"action_mask": True}
+        base |= {"action_mask": True, "selftest": "auto"}
         made.append(VectorEnv.make(EnvConfig(id=id, num_envs=num_envs, **(base | given)), np.random.SeedSequence(seed)))
         return made[-1]
 

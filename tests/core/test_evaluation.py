@@ -20,6 +20,7 @@ from rlrun.core.loop import Loop
 from rlrun.core.run import make_trainer
 from rlrun.core.signals import Signals
 from rlrun.envs.vector import VectorEnv
+from rlrun.envs.workers import Workers
 from rlrun.types import Spec, Step
 
 
@@ -110,6 +111,20 @@ def test_an_environment_that_never_ends_is_cut_and_starts_again(episodes: int) -
     values = evaluate(agent, addons, env, episodes)
     assert values["eval/length_mean"] == 7
     assert env.clock.steps == 7 * -(-episodes // env.num_envs)
+
+
+def test_an_async_run_is_evaluated_in_workers_with_the_same_numbers() -> None:
+    found = []
+    for backend in ("sync", "async"):
+        config = run_config(jobs(["algo=ppo", "env=CartPole", f"env.backend={backend}"])[0].values)
+        env = eval_env(config, 0, "eval", 2, torch.device("cpu"))
+        assert isinstance(env.venv, Workers) == (backend == "async")
+        try:
+            agent, addons = build_agent(config, env.spec, torch.device("cpu"))
+            found.append(evaluate(agent, addons, env, 3))
+        finally:
+            env.close()
+    assert found[0] == found[1]
 
 
 def test_the_agent_is_told_where_episodes_start_and_gets_its_carry_back() -> None:

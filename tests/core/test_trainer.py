@@ -105,6 +105,14 @@ def test_a_run_may_keep_nothing_not_even_the_best() -> None:
     assert run.saved == []
 
 
+def test_a_run_without_evaluation_has_rows_and_no_best() -> None:
+    run = Run(stride=10, eval_episodes=0, eval_every=10, log_every=20)
+    assert run.run() == "done"
+    assert run.evaluated == [] and run.saved == ["step_000000040"]
+    assert [row["step"] for row in run.rows] == [20, 40]
+    assert (run.trainer.progress.final_return, run.trainer.progress.best_return) == (None, None)
+
+
 def test_evaluation_and_log_due_together_make_one_row() -> None:
     run = Run(stride=4, total_steps=8, eval_every=8, log_every=8)
     run.run()

@@ -21,6 +21,7 @@ def env_config(id: str, num_envs: int = 1, **values: Any) -> EnvConfig:
         "timeout_s": 10.0,
         "on_failure": "raise",
         "action_mask": True,
+        "selftest": "auto",
     }
     return EnvConfig(id=id, num_envs=num_envs, **{**base, **values})
 

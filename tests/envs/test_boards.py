@@ -1,7 +1,5 @@
 """The rules of the board games, the players beside the agent, and what the agent sees."""
 
-import os
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -99,7 +97,7 @@ def test_who_moves_first_may_be_said():
 
 @pytest.mark.parametrize("opponent", ["none", "random", "perfect"])
 def test_a_game_is_saved_exactly(opponent):
-    recipe = Recipe(find("rlrun/TicTacToe-v0"), {"opponent": opponent}, (), None, None, os.getpid())
+    recipe = Recipe(find("rlrun/TicTacToe-v0"), {"opponent": opponent}, (), None, None, "rlrun/TicTacToe-v0")
     assert self_test(recipe).name == "native"
 
 

@@ -146,4 +146,4 @@ def test_a_simulator_of_another_task_is_refused(make):
     gym.registry.pop("test/Other-v0", None)
     gym.register("test/Other-v0", CartPoleEnv, vector_entry_point=Opaque)
     with pytest.raises(ConfigError, match=r"observations of test/Other-v0 are Box\(1,\) of float32 there"):
-        make("test/Other-v0", 2, backend="native")
+        make("test/Other-v0", 2, backend="native", selftest="off")

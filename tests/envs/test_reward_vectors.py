@@ -130,14 +130,14 @@ gym.register("rlrun-tests/Wrong-v0", Wrong)
 
 @pytest.mark.parametrize("pays", [1.0, [1.0], [1.0, 2.0]])
 def test_another_reward_than_was_announced_is_a_fault_of_the_environment(pays: Any, make: Make) -> None:
-    env = make("rlrun-tests/Wrong-v0", 2, kwargs={"says": [3], "pays": pays})
+    env = make("rlrun-tests/Wrong-v0", 2, selftest="off", kwargs={"says": [3], "pays": pays})
     env.reset()
     with pytest.raises(RunError, match=r"#0, seed \d+, step 1: its reward has shape .*, and its reward_space says"):
         env.step(IDLE)
 
 
 def test_a_vector_that_was_not_announced_is_a_fault_of_the_environment(make: Make) -> None:
-    env = make("rlrun-tests/Wrong-v0", 2, kwargs={"says": None, "pays": [1.0, 2.0]})
+    env = make("rlrun-tests/Wrong-v0", 2, selftest="off", kwargs={"says": None, "pays": [1.0, 2.0]})
     env.reset()
     with pytest.raises(RunError, match=r"#0, .*its reward has shape \(2,\), and it has no reward_space"):
         env.step(IDLE)
@@ -146,7 +146,7 @@ def test_a_vector_that_was_not_announced_is_a_fault_of_the_environment(make: Mak
 @pytest.mark.parametrize("says", [[1], [2, 2]])
 def test_matrices_and_vectors_of_one_are_refused(says: list[int], make: Make) -> None:
     with pytest.raises(ConfigError, match="a reward vector has two components or more"):
-        make("rlrun-tests/Wrong-v0", kwargs={"says": says, "pays": 0.0})
+        make("rlrun-tests/Wrong-v0", selftest="off", kwargs={"says": says, "pays": 0.0})
 
 
 def test_a_component_that_is_no_number_is_named(make: Make) -> None:

@@ -68,7 +68,8 @@ def eval(words: Sequence[str]) -> int:
 
     registry.load(given.get("plugins", ()))
     episodes, explore = given.get("episodes", 10), given.get("explore", False)
-    result = evaluate(path, episodes, given.get("seed"), explore, kwargs, watcher)
+    watched = watcher if watcher.films or watcher.record else None
+    result = evaluate(path, episodes, given.get("seed"), explore, kwargs, watched)
     print(*map(printable, [*table(result), *watcher.lines()]), sep="\n")
     print(json.dumps(result | watcher.written))
     return 0

@@ -135,7 +135,8 @@ def held(folder: "RunDir", is_new: bool) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, RlrunError) and error.exit_code != RunError.exit_code:
+        began = (folder.path / "summary.json").exists()  # training leaves one behind, whatever happens
+        if isinstance(error, RlrunError) and (error.exit_code != RunError.exit_code or (is_new and not began)):
             if is_new:
                 folder.discard()
             raise
@@ -146,7 +147,7 @@ def held(folder: "RunDir", is_new: bool) -> Iterator[None]:
         if isinstance(error, RlrunError):
             raise
         raise RunError(f"{type(error).__name__}: {error} (trace in {folder.path / 'error.log'})") from error
-    except BaseException:  # a signal; training leaves a summary behind whenever it had begun
+    except BaseException:  # a signal
         if is_new and not (folder.path / "summary.json").exists():
             folder.discard()
         raise

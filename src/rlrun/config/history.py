@@ -31,6 +31,7 @@ class Change:
 CHANGES: tuple[Change, ...] = (
     Change(  # from format 1 to 2
         added=(
+            Added("env.selftest", "auto", beside="id"),
             Added("algo.loop.data_env", "any", beside="data"),
             Added("algo.buffer.data_env", "any", beside="given"),
         )

@@ -48,12 +48,17 @@ def _path(value: str) -> str:
     return value
 
 
+def _off(value: Any) -> Any:
+    """YAML reads a bare `off` as false."""
+    return "off" if value is False else value
+
+
 Int = Annotated[int, BeforeValidator(_whole)]
 PositiveInt = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
 NonNegativeInt = Annotated[int, BeforeValidator(_whole), Field(ge=0)]
 Size = Annotated[PositiveInt, Field(le=2**24)]  # rows that are in memory together
 Units = Annotated[PositiveInt, Field(le=2**14)]  # of a layer; networks, atoms, simulations: what weights are made for
-Episodes = Annotated[PositiveInt, Field(le=MOST_EPISODES)]  # of one evaluation
+Episodes = Annotated[NonNegativeInt, Field(le=MOST_EPISODES)]  # of one evaluation
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -77,6 +82,7 @@ class EnvConfig:
     timeout_s: PositiveFloat
     on_failure: Literal["raise", "restart"]
     action_mask: bool
+    selftest: Annotated[Literal["auto", "full", "off"], BeforeValidator(_off)]
 
 
 @config

@@ -76,7 +76,7 @@ def build_addons(config: RunConfig, spec: Spec, device: torch.device) -> Addons:
     before it make of the spec; and the sum of what they and the environment pay."""
     addons = Addons(normalisers(config.env.normalize, spec, config.algo.get("gamma")))
     if weights := config.algo.get("reward_weights"):
-        addons += weighted(weights, spec, evaluates=config.trainer.eval_every > 0)
+        addons += weighted(weights, spec, evaluates=config.trainer.eval_every > 0 and config.trainer.eval_episodes > 0)
 
     def part(name: str) -> Any:
         if not (values := config.algo.get(name)):
@@ -182,16 +182,20 @@ def prepare_device(config: RunConfig) -> torch.device:
     return device
 
 
-def eval_env(config: RunConfig, seed: int, name: str, episodes: int, device: torch.device) -> VectorEnv:
+def eval_env(
+    config: RunConfig, seed: int, name: str, episodes: int, device: torch.device, masked: bool = True
+) -> VectorEnv:
     """Environments for one evaluation, made anew so that nothing carries over from the last.
 
-    Episodes end after `trainer.eval_max_steps` at the latest.
+    Episodes end after `trainer.eval_max_steps` at the latest. Without `masked` infos are known to hold no action masks.
     """
     own = config.env.wrappers.get("time_limit", {}).get("max_steps", config.trainer.eval_max_steps)
     wrappers = config.env.wrappers | {"time_limit": {"max_steps": min(own, config.trainer.eval_max_steps)}}
     num_envs = min(episodes, EVAL_ENVS)
     kwargs = config.env.kwargs | config.env.eval_kwargs
-    env = dataclasses.replace(config.env, num_envs=num_envs, wrappers=wrappers, kwargs=kwargs)
-    if env.backend != "jax":  # whose environments exist nowhere else
+    env = dataclasses.replace(config.env, num_envs=num_envs, wrappers=wrappers, kwargs=kwargs, selftest="off")
+    if not masked:
+        env = dataclasses.replace(env, action_mask=False)
+    if env.backend not in ("async", "jax"):  # workers where training has them; JAX's environments exist nowhere else
         env = dataclasses.replace(env, backend="sync")
     return VectorEnv.make(env, sequence(seed, name), device)

@@ -1,6 +1,7 @@
 """Whether a resumed run goes on bit for bit, and if not, why."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from rlrun.core.data import data_digests
 from rlrun.core.loop import Loop
 from rlrun.core.provenance import provenance
 from rlrun.engine import machine, products
+from rlrun.envs import verdicts
 
 DECISIVE = ("device", "gpu", "threads", "engine", "precision", "products", "cpu")  # of meta.json, beside all versions
 
@@ -26,13 +28,21 @@ def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
         "products": products.rule(),
         "env_state": loop.env.method,
         "data": data_digests(loop),
+        "selftest": loop.env.verdict and asdict(loop.env.verdict),
     }
 
 
 def decided(config: RunConfig, before: dict[str, Any]) -> RunConfig:
-    """A run that goes on, with what `trainer.engine=auto` stood for when it began."""
+    """A run that goes on, with what `trainer.engine=auto` stood for when it began, and what was known of its envs."""
+    _recall_self_tests(before)
     compiled = config.trainer.engine == "auto" and before.get("engine") == "compile"
     return machine.with_engine(config, "compile") if compiled else config
+
+
+def _recall_self_tests(before: dict[str, Any]) -> None:
+    """Environments that are still what they were are not tested again."""
+    for facts in [before, *before.get("resumed", [])]:
+        verdicts.recall(facts.get("selftest"))
 
 
 def verdict(before: dict[str, Any], now: dict[str, Any], others: Sequence[str], format: int) -> str:

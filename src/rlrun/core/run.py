@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rlrun.core.evaluation import evaluate as run_episodes
 from rlrun.core.evaluation import play, summary
 from rlrun.core.loop import Loop
 from rlrun.core.signals import Signals
-from rlrun.core.trainer import Trainer
+from rlrun.core.trainer import Trainer, nothing
 from rlrun.core.weights import load_part, locate, warm_start
 from rlrun.engine import machine
 from rlrun.envs.vector import VectorEnv
@@ -35,6 +36,7 @@ from rlrun.snapshot.store import BEST, Store, step_name
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.hints import hint
 from rlrun.telemetry.metrics import Written
+from rlrun.types import MASK
 
 
 @dataclass(frozen=True)
@@ -105,11 +107,11 @@ def evaluate(
     seed: int | None = None,
     explore: bool = False,
     env_kwargs: dict[str, Any] | None = None,
-    watch: Callable[[VectorEnv, Path, RunConfig, Snapshot], None] = lambda env, run, config, snapshot: None,
+    watch: Callable[[VectorEnv, Path, RunConfig, Snapshot], None] | None = None,
 ) -> dict[str, Any]:
     """Episodes of a run's best snapshot (else its latest), or of the snapshot that `path` names.
 
-    `watch` sees the environments before the first of these episodes.
+    `watch` sees the environments before the first of these episodes; they are in this process then.
     """
     run_path, name = locate(path)
     config = stored_config(run_path)
@@ -119,6 +121,8 @@ def evaluate(
     if "path" not in (env_kwargs or {}):  # else the user has typed another table
         check_stored_data(config, snapshot.header.get("data"), "evaluate")
     env_config = dataclasses.replace(config.env, eval_kwargs=config.env.eval_kwargs | (env_kwargs or {}))
+    if watch and env_config.backend == "async":
+        env_config = dataclasses.replace(env_config, backend="sync")
     config = dataclasses.replace(config, env=env_config)
     device = prepare_device(config)
     env = eval_env(config, config.seed if seed is None else seed, "eval", episodes, device)
@@ -126,7 +130,8 @@ def evaluate(
         agent, addons = build_agent(config, env.spec, device)
         load_part(agent, snapshot.state, "agent")
         load_part(addons, snapshot.state, "addons")
-        played = play(agent, addons, env, episodes, explore, watch=lambda: watch(env, run_path, config, snapshot))
+        show = partial(watch, env, run_path, config, snapshot) if watch else nothing
+        played = play(agent, addons, env, episodes, explore, watch=show)
     finally:
         env.close()
     about = {"run": str(run_path), "snapshot": snapshot.name, "step": snapshot.step, "episodes": episodes}
@@ -235,6 +240,8 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
     loop, facts, before = trainer.loop, exactness.facts(config, trainer.loop), run.meta()
     if snapshot is None:
         run.write_json(META, facts)
+        if config.trainer.snapshot_every is not None and loop.env.exactness != "exact":
+            log.message(f"a resume of this run will be {loop.env.exactness}")
         return
     for fault in snapshot.faults:
         log.message(f"skipped {fault}")
@@ -267,9 +274,10 @@ def make_trainer(
     config: RunConfig, loop: Loop, store: Store, log: Telemetry, signals: Signals, recorded: Recorded
 ) -> Trainer:
     episodes = config.trainer.eval_episodes
+    masked = MASK in getattr(loop.env.spec.obs, "spaces", ())
 
     def evaluate_at(step: int) -> dict[str, float]:
-        env = eval_env(config, config.seed, f"eval.{step}", episodes, loop.env.device)
+        env = eval_env(config, config.seed, f"eval.{step}", episodes, loop.env.device, masked)
         try:
             found = run_episodes(loop.agent, loop.addons, env, episodes, interrupted=lambda: bool(signals.received))
         finally:

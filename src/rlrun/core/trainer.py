@@ -122,8 +122,9 @@ class Trainer:
     def settle(self) -> None:
         """Evaluate and log what the last tick made due. All or nothing: an interrupted one is done again."""
         loop, cfg, before = self.loop, self.cfg, self.progress.settled
-        evaluation_due = loop.steps >= cfg.total_steps or due(cfg.eval_every, before, loop.steps)
-        if evaluation_due or due(cfg.log_every, before, loop.steps):
+        ended = loop.steps >= cfg.total_steps
+        evaluation_due = cfg.eval_episodes > 0 and (ended or due(cfg.eval_every, before, loop.steps))
+        if ended or evaluation_due or due(cfg.log_every, before, loop.steps):
             self.write_row(evaluation_due)
         self.progress.settled = loop.steps
 

@@ -51,6 +51,7 @@ class Accelerated(nn.Module):
     """`num_envs` environments of a simulator."""
 
     pool = recipe = None  # none can be watched or started by itself
+    verdict = None  # nothing was tested: it knows its state
     method, exactness = "native", "exact"
 
     def __init__(self, simulator: Simulator, seed: np.random.SeedSequence, device: torch.device | str, *, name: str):

@@ -1,6 +1,5 @@
 """From an id to one environment: Gymnasium's `make`, the registered wrappers, and errors a user can act on."""
 
-import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -28,9 +27,9 @@ from rlrun.envs import probes as _probes  # noqa: F401
 from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
 from rlrun.envs.box2d import NewWorld
 from rlrun.envs.presented import presented, shows_masks
-from rlrun.envs.slot import Slot, leave_signals_to
+from rlrun.envs.slot import Slot, fault
 from rlrun.envs.wrappers import TimeLimit
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, RlrunError
 
 ATARI = "ALE/"
 PLAYGROUND = "playground/"
@@ -45,13 +44,21 @@ class Recipe:
     wrappers: tuple[tuple[Callable[[Any, gym.Env], gym.Env], Any], ...]  # (class, config), innermost first
     max_episode_steps: int | None
     instance_seed: int | None  # for reset; a constructor that takes one has it among kwargs
-    parent: int
+    id: str  # as typed: Name-v1, or module:Name-v1
     index: int = 0
-    masked: bool = False  # whether infos hold an action mask, which then becomes a part of the observation
+    # whether infos hold an action mask, which then becomes a part of the observation; None: every environment is reset
+    # once where it is made, to see
+    masked: bool | None = False
 
     def __call__(self) -> Slot:
-        leave_signals_to(self.parent)
-        return Slot(self.make, self.index, self.instance_seed)
+        """Raises ConfigError with a line about the key to change, EnvError for anything else that goes wrong."""
+        try:
+            with explained(self, self.id):
+                return Slot(self.make, self.index, self.instance_seed)
+        except RlrunError:
+            raise
+        except Exception as error:
+            raise fault(self.index, error) from error
 
     def make(self) -> gym.Env:
         """The environment with its wrappers, as Slot holds it."""
@@ -59,13 +66,13 @@ class Recipe:
         env = _bare(self.spec, self.max_episode_steps, self.kwargs)
         for wrapper, config in self.wrappers:
             env = wrapper(config, env)
-        return presented(env, self.masked)
+        masked = shows_masks(env) if self.masked is None else self.masked
+        return presented(env, masked)
 
-    def tried(self) -> "Recipe":
-        """This recipe, once an environment was made to see what its infos hold."""
-        with contextlib.suppress(Exception), contextlib.closing(self.make()) as env:  # faults show when it is used
-            return replace(self, masked=shows_masks(env))
-        return self
+    @property
+    def module(self) -> str:
+        """The module that the user named before the id; empty where none was."""
+        return self.id.rpartition(":")[0]
 
     @property
     def vectorised(self) -> bool:
@@ -106,15 +113,13 @@ def recipe(cfg: EnvConfig) -> Recipe:
         _check_draws(spec, kwargs["render_mode"])
     if instance_seed is not None and _takes(spec, "instance_seed"):
         kwargs["instance_seed"], instance_seed = instance_seed, None
-    made = Recipe(spec, kwargs, tuple(wrappers), cfg.max_episode_steps, instance_seed, os.getpid())
-    return made.tried() if cfg.action_mask else made
+    masked = None if cfg.action_mask else False
+    return Recipe(spec, kwargs, tuple(wrappers), cfg.max_episode_steps, instance_seed, cfg.id, masked=masked)
 
 
 def make(cfg: EnvConfig) -> gym.Env:
-    """One environment, wrapped. Raises ConfigError where it cannot be made."""
-    how = recipe(cfg)
-    with explained(how, cfg.id):
-        return how()
+    """One environment, wrapped. Raises ConfigError or EnvError where it cannot be made."""
+    return recipe(cfg)()
 
 
 def find(id: str) -> EnvSpec:

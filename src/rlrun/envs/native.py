@@ -6,12 +6,13 @@ simulator may spend a step of its own on a reset (`autoreset.NextStep`). Evaluat
 """
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium import Space, spaces
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector import VectorEnv as GymVectorEnv
 from gymnasium.vector import VectorWrapper
 
@@ -20,10 +21,13 @@ from rlrun.envs import state
 from rlrun.envs.accelerated import Simulator
 from rlrun.envs.actions import Actions
 from rlrun.envs.envpool import FRAMES, PREPARED, EnvPool, preparing
+from rlrun.envs.examination import examined, tell, untested
 from rlrun.envs.make import Recipe, explained
 from rlrun.envs.presented import as_tensors
 from rlrun.envs.selftest import EPISODE_END, NATIVE, Method, simulator_self_test
 from rlrun.envs.state import Tree
+from rlrun.envs.verdicts import Verdict
+from rlrun.envs.workers import form_of
 from rlrun.errors import ConfigError
 
 
@@ -50,18 +54,36 @@ class Native(VectorWrapper):
         state.assign(self.env, tree)
 
 
-def simulator(recipe: Recipe, cfg: EnvConfig) -> GymVectorEnv | Simulator:
-    """All environments of a config. Raises ConfigError where its id has no simulator, or one of something else."""
+def simulator(recipe: Recipe, cfg: EnvConfig) -> tuple[GymVectorEnv | Simulator, Verdict | None]:
+    """All environments of a config, and how they are saved where they do not know that themselves.
+
+    Raises ConfigError where its id has no simulator, or one of something else.
+    """
     envpool = cfg.backend == "envpool"
     if recipe.spec.vector_entry_point is None and not envpool:
         raise ConfigError(f"env.backend=native: {cfg.id} has no simulator that steps all its environments at once")
     _check_keys(recipe, cfg, set(cfg.wrappers) - (PREPARED if envpool else set()))
     make = partial(_envpool, recipe, cfg) if envpool else partial(recipe.all, cfg.num_envs)
     with explained(recipe, cfg.id):
+        verdict = examined(recipe, cfg, examine_simulator, (recipe, make)) if _is_tested(recipe, cfg) else None
         venv = make()
         if not recipe.vectorised:
             _check_spaces(recipe, venv, cfg)
-    return venv if hasattr(venv, "get_extra_state") or isinstance(venv, EnvPool) else Native(make, venv)
+    if hasattr(venv, "get_extra_state") or isinstance(venv, EnvPool):
+        return venv, None
+    return Native(make, venv), verdict
+
+
+def examine_simulator(pipe: Any, index: int, given: tuple[Recipe, Callable[[], Any]], things: ExitStack) -> None:
+    """In a worker: the self-test of a simulator, told like that of an environment (`examination.examine`)."""
+    recipe, make = given
+    with explained(recipe, recipe.id):
+        simulator = make()
+    own = hasattr(simulator, "get_extra_state")
+    pipe.send((None, None))
+    simulator.close()
+    tell(pipe, False, {})
+    tell(pipe, Method(NATIVE, "") if own else simulator_self_test(partial(Native, make)), {})
 
 
 def _envpool(recipe: Recipe, cfg: EnvConfig) -> GymVectorEnv:
@@ -82,22 +104,27 @@ def _check_keys(recipe: Recipe, cfg: EnvConfig, wrappers: set[str]) -> None:
         raise ConfigError(f"env.{key}: {cfg.id} steps all its environments at once, and takes no {key}")
 
 
-def own_method(venv: GymVectorEnv) -> Method:
-    """How a simulator is saved."""
-    if isinstance(venv, Native):
-        return simulator_self_test(partial(Native, venv.make))
-    if hasattr(venv, "get_extra_state") and hasattr(venv, "set_extra_state"):
-        return Method(NATIVE, "")
-    return Method(EPISODE_END, "its simulator gives no state")
+def _is_tested(recipe: Recipe, cfg: EnvConfig) -> bool:
+    """Whether nothing else says how a simulator is saved."""
+    if cfg.backend in ("envpool", "jax"):
+        return False
+    make: Any = recipe.spec.vector_entry_point
+    return not hasattr(load_env_creator(make) if isinstance(make, str) else make, "get_extra_state")
+
+
+def own_verdict(venv: GymVectorEnv) -> Verdict:
+    """How a simulator says that it is saved."""
+    knows = hasattr(venv, "get_extra_state") and hasattr(venv, "set_extra_state") and not isinstance(venv, Native)
+    return untested(Method(NATIVE, "") if knows else Method(EPISODE_END, "its simulator gives no state"))
 
 
 def _check_spaces(recipe: Recipe, venv: GymVectorEnv, cfg: EnvConfig) -> None:
     """Single environments, and so evaluation, must show what the simulator shows. Raises ConfigError."""
-    with closing(recipe.make()) as one:
-        pairs = {
-            "observations": (_form(one.observation_space), _form(venv.single_observation_space)),
-            "actions": (str(Actions(one.action_space).space), str(Actions(venv.single_action_space).space)),
-        }
+    one = form_of(recipe, cfg.timeout_s)
+    pairs = {
+        "observations": (_form(one.observation_space), _form(venv.single_observation_space)),
+        "actions": (str(Actions(one.action_space).space), str(Actions(venv.single_action_space).space)),
+    }
     for what, (alone, together) in pairs.items():
         if alone != together:
             raise ConfigError(

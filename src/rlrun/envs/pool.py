@@ -5,15 +5,13 @@ import math
 from collections.abc import Container, Sequence
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 from rlrun.envs.autoreset import put
 from rlrun.envs.make import Recipe
-from rlrun.envs.rewards import reward_shape
-from rlrun.envs.slot import EnvError, Slot, check_spaces, fault
+from rlrun.envs.slot import EnvError, Form, Slot, fault
 
 
 class Pool(VectorEnv):
@@ -26,14 +24,13 @@ class Pool(VectorEnv):
     observations: Any  # what the environments show now, [num_envs, ...]: memory of the pool
     patience_s = math.inf  # how long an environment may take to get back to where it was
 
-    def __init__(self, recipes: list[Recipe], example: gym.Env):
-        self.recipes, self.num_envs = recipes, len(recipes)
-        self.metadata = {**example.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
-        self.single_observation_space, self.single_action_space = example.observation_space, example.action_space
+    def __init__(self, recipes: list[Recipe], form: Form):
+        """`form`: of the first environment."""
+        self.recipes, self.num_envs, self.form = recipes, len(recipes), form
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.single_observation_space, self.single_action_space, self.reward_shape = form
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self.spaces = (self.single_observation_space, self.single_action_space)
-        self.reward_shape = reward_shape(example)
         self.recording = False
         self.lost: dict[int, EnvError] = {}
         self.idle: Container[int] = ()  # rows that the next step leaves alone
@@ -81,6 +78,11 @@ class Pool(VectorEnv):
             if success is not None:
                 infos.setdefault("success", np.full(self.num_envs, np.nan))[index] = success
         return self.observations, rewards, terminated, truncated, infos
+
+    def check_form(self, index: int, form: Form) -> None:
+        """Raises EnvError where an environment has other spaces than the first."""
+        if form != self.form:
+            raise EnvError(index, "its observation or action space is not that of the first environment")
 
     def _check_reward(self, index: int, shape: tuple[int, ...]) -> None:
         """Raises EnvError where a reward is another than the environment announced."""
@@ -132,10 +134,16 @@ class Local(Pool):
     """Environments in this process, one after the other. One that hangs cannot be helped here."""
 
     def __init__(self, recipes: list[Recipe]):
-        self.slots: list[Slot] = [recipe() for recipe in recipes]
-        super().__init__(recipes, self.slots[0])
-        for index, slot in enumerate(self.slots):
-            check_spaces(slot, index, self.spaces)
+        self.slots: list[Slot] = []
+        try:
+            for recipe in recipes:
+                self.slots.append(recipe())
+            super().__init__(recipes, self.slots[0].form)
+            for index, slot in enumerate(self.slots):
+                self.check_form(index, slot.form)
+        except BaseException:
+            self.close_extras()
+            raise
         self.answers: list[Any] = [None] * self.num_envs
         self.observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
 

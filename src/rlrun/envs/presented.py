@@ -75,7 +75,7 @@ def as_tensors(space: gym.Space) -> gym.Space:
 
 
 def shows_masks(env: gym.Env) -> bool:
-    """Whether infos of an environment, which is not needed any more, hold an action mask."""
+    """Whether infos of an environment hold an action mask. Resets it to see, where its actions may have one."""
     return not isinstance(env.action_space, spaces.Box) and MASK in env.reset(seed=0)[1]
 
 

@@ -1,6 +1,6 @@
 """Which way of saving is exact for an environment: tried, not believed."""
 
-import os
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import numpy as np
 from rlrun.envs.make import Recipe, find
 from rlrun.envs.presented import sample
 from rlrun.envs.replay import raw
-from rlrun.envs.slot import Slot
+from rlrun.envs.slot import Slot, line
 
 NATIVE, REPLAY, EPISODE_END, NOT_MADE = "native", "replay", "episode end", "not made"
 MOMENTS, STEPS = 5, 20  # of saving, and between them: what a first draw hides, another shows
@@ -40,7 +40,7 @@ def methods(ids: Iterable[str]) -> dict[str, Method]:
 
 def _method(id: str) -> Method:
     try:
-        recipe = Recipe(find(id), {}, (), None, None, os.getpid())
+        recipe = Recipe(find(id), {}, (), None, None, id)
         recipe().close()
     except Exception as error:
         return Method(NOT_MADE, " ".join(f"{type(error).__name__}: {error}".split()))
@@ -60,10 +60,11 @@ def _failure(test: Callable[[Any, Any], str], make: Callable[[], Any]) -> str:
         made += [make()]
         return test(*made)
     except Exception as error:
-        return f"its self-test failed ({type(error).__name__}: {error})"
+        return f"its self-test failed ({line(error)})"
     finally:
         for env in made:
-            env.close()
+            with contextlib.suppress(Exception):
+                env.close()
 
 
 def _native(one: Slot, other: Slot) -> str:

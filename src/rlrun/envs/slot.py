@@ -1,11 +1,9 @@
 """One place in a vector of environments: the outermost layer, in the worker's process where there is one."""
 
 import copy
-import os
-import signal
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -13,9 +11,8 @@ from gymnasium import spaces
 
 from rlrun.envs import replay, state
 from rlrun.envs.replay import Episode
+from rlrun.envs.rewards import reward_shape
 from rlrun.envs.state import NotSavableError, Tree
-
-WORKER_IGNORES = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 LOST = "lost"  # in place of a tree: why there is none
 
@@ -31,6 +28,14 @@ class EnvError(Exception):
         return f"environment {self.index}: {self.reason}\n{self.args[2]}".strip()
 
 
+class Form(NamedTuple):
+    """What all environments of one batch must agree in."""
+
+    observation_space: gym.Space
+    action_space: gym.Space
+    reward_shape: tuple[int, ...]
+
+
 class Slot(gym.Wrapper):
     """Names the environment that raises, fixes its instance seed, and reads and writes its whole state.
 
@@ -42,11 +47,16 @@ class Slot(gym.Wrapper):
     def __init__(self, make: Callable[[], gym.Env], index: int, instance_seed: int | None = None):
         super().__init__(make())
         self.make, self.index = make, index
+        self.reward_shape = reward_shape(self.env)
         self.options = None if instance_seed is None else {"instance_seed": instance_seed}
         self.recording = False  # whether episodes are recorded, to be saved by the method "replay"
         self.episode: Episode | None = None  # its record; a first one is begun in any case, for it costs nothing
         self.begun = False  # whether there was a reset since `make`
         self.success: bool | None = None  # of the last step; None where the environment does not tell
+
+    @property
+    def form(self) -> Form:
+        return Form(self.observation_space, self.action_space, self.reward_shape)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         try:
@@ -113,7 +123,7 @@ class Slot(gym.Wrapper):
                 self.episode = None
                 state.restore(self.env, tree)
         except Exception as error:
-            return _line(error)
+            return line(error)
         return ""
 
     def _replay(self, tree: Tree, patience_s: float) -> None:
@@ -143,13 +153,7 @@ class Slot(gym.Wrapper):
 
 def fault(index: int, error: Exception) -> EnvError:
     """What went wrong, as text; an EnvError as it is. To be called where `error` is handled."""
-    return error if isinstance(error, EnvError) else EnvError(index, _line(error), traceback.format_exc())
-
-
-def check_spaces(env: gym.Env, index: int, announced: tuple[gym.Space, gym.Space]) -> None:
-    """Environments of one batch must agree in (observation, action) space. Raises EnvError."""
-    if (env.observation_space, env.action_space) != announced:
-        raise EnvError(index, "its observation or action space is not that of the first environment")
+    return error if isinstance(error, EnvError) else EnvError(index, line(error), traceback.format_exc())
 
 
 def check_shown(space: gym.Space, obs: Any) -> None:
@@ -161,15 +165,9 @@ def check_shown(space: gym.Space, obs: Any) -> None:
         raise ValueError(f"it shows {shown.dtype} {shown.shape}, and its space says {space.dtype} {space.shape}")
 
 
-def _line(error: Exception) -> str:
+def line(error: Exception) -> str:
+    """What went wrong, in one line."""
     if isinstance(error, EnvError):
         return error.reason
     text = " ".join(str(error).split())
     return text if isinstance(error, NotSavableError) else f"{type(error).__name__}: {text}"
-
-
-def leave_signals_to(parent: int) -> None:
-    """In a worker: the run decides what a signal means, and needs its workers alive to write a last snapshot."""
-    if os.getpid() != parent:
-        for number in WORKER_IGNORES:
-            signal.signal(number, signal.SIG_IGN)

@@ -1,5 +1,6 @@
 """All environments of a run behind one batch-first contract: tensors in, tensors out, resets inside the step."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -13,16 +14,18 @@ from rlrun.config.schema import EnvConfig
 from rlrun.envs.accelerated import Accelerated
 from rlrun.envs.actions import Actions
 from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put, row
-from rlrun.envs.make import Recipe, explained, recipe
-from rlrun.envs.native import own_method, simulator
+from rlrun.envs.examination import examined
+from rlrun.envs.make import Recipe, recipe
+from rlrun.envs.native import own_verdict, simulator
 from rlrun.envs.origin import origin
 from rlrun.envs.pool import Local, Pool
 from rlrun.envs.presented import as_tensors
 from rlrun.envs.rewards import reward_shape
-from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY, Method, self_test
+from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY
 from rlrun.envs.slot import LOST, EnvError
 from rlrun.envs.state import Tree
 from rlrun.envs.tasks import draw
+from rlrun.envs.verdicts import Verdict
 from rlrun.envs.workers import Workers
 from rlrun.errors import ConfigError, RunError
 from rlrun.types import Return, Spec, Step
@@ -60,8 +63,12 @@ class VectorEnv(nn.Module):
         frame_stack: int = 1,
         recipe: Recipe | None = None,
         restart: bool = False,
+        verdict: Verdict | None = None,
     ):
-        """`restart`: environments that break are made anew; it takes a Pool, as `make` builds it."""
+        """`restart`: environments that break are made anew; it takes a Pool, as `make` builds it.
+
+        `verdict`: what a self-test found; None where `venv` itself says whether it knows its state.
+        """
         super().__init__()
         self.venv: Any = venv  # Any: Gymnasium types seeds as one number
         self.pool = venv if isinstance(venv, Pool) else None
@@ -80,7 +87,7 @@ class VectorEnv(nn.Module):
         self._tensor = torch.from_numpy if self.device.type == "cpu" else self._sent
         self._ones = torch.ones(venv.num_envs, device=self.device)
         self._none = torch.zeros(venv.num_envs, dtype=torch.bool, device=self.device)
-        self._method: Method | None = None
+        self.verdict = verdict or own_verdict(venv)
         self._refused: dict[int, str] = {}  # as Clock.cut, for as long as this object lives
 
     @classmethod
@@ -89,22 +96,28 @@ class VectorEnv(nn.Module):
         one = recipe(cfg)
         stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
         if one.vectorised or cfg.backend in ("native", "envpool"):
-            venv = simulator(one, cfg)
+            venv, verdict = simulator(one, cfg)
             if not isinstance(venv, GymVectorEnv):
                 made: Any = Accelerated(venv, seed, device, name=cfg.id)
             else:
-                made = cls(venv, seed, device, name=cfg.id, frame_stack=stack)
+                made = cls(venv, seed, device, name=cfg.id, frame_stack=stack, verdict=verdict)
             made.origin = origin(cfg, one)
             return made  # type: ignore[no-any-return]
+        verdict = examined(one, cfg)
+        if verdict.masked is not None:
+            one = dataclasses.replace(one, masked=verdict.masked)
         tasks = seed if cfg.instance_seed is None else np.random.SeedSequence(cfg.instance_seed)
         recipes = [one.at(index, **draw(cfg.task_kwargs, tasks, index)) for index in range(cfg.num_envs)]
         try:
-            with explained(one, cfg.id):  # both make one in this process first
-                pool = Workers(recipes, cfg.timeout_s) if cfg.backend == "async" else Local(recipes)
+            pool = Workers(recipes, cfg.timeout_s) if cfg.backend == "async" else Local(recipes)
         except EnvError as error:
             raise RunError(f"env {cfg.id} #{error.index}: {error.reason}") from error
         restart = cfg.on_failure == "restart"
-        made = cls(pool, seed, device, name=cfg.id, frame_stack=stack, recipe=one, restart=restart)
+        try:
+            made = cls(pool, seed, device, name=cfg.id, frame_stack=stack, recipe=one, restart=restart, verdict=verdict)
+        except BaseException:
+            pool.close(terminate=True)
+            raise
         made.origin = origin(cfg, one)
         return made
 
@@ -201,22 +214,19 @@ class VectorEnv(nn.Module):
 
     @property
     def method(self) -> str:
-        """How environments are saved: "native", "replay" or "episode end". Found by a self-test when first asked.
+        """How environments are saved: "native", "replay" or "episode end".
 
         Ask before the first step: "replay" needs episodes that were recorded from their beginning.
         """
-        if self._method is None:
-            self._method = self_test(self.recipe) if self.recipe else own_method(self.venv)
-            if self._method.name == REPLAY and self.pool is not None:
-                self.pool.record()
-        return self._method.name
+        if self.verdict.method == REPLAY and self.pool is not None and not self.pool.recording:
+            self.pool.record()
+        return self.verdict.method
 
     @property
     def exactness(self) -> str:
         """Whether a restored environment goes on bit for bit: "exact", or "not exact, because ..."."""
         if self.method == EPISODE_END:
-            assert self._method is not None
-            return f"not exact, because episodes of {self.name} end at a restore: {self._method.reason}"
+            return f"not exact, because episodes of {self.name} end at a restore: {self.verdict.reason}"
         if self._refused:
             which = ", ".join(f"#{index}" for index in self._refused)
             reasons = "; ".join(dict.fromkeys(self._refused.values()))

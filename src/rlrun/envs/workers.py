@@ -8,34 +8,52 @@ no worker outlives its run, whatever ends it.
 
 import contextlib
 import fcntl
+import math
+import mmap
 import multiprocessing
 import os
 import signal
 import socket
 import struct
+import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterator
 from multiprocessing.util import Finalize
+from types import ModuleType
 from typing import Any
 
+import numpy as np
 from gymnasium import Space
-from gymnasium.vector.utils import (
-    CloudpickleWrapper,
-    clear_mpi_env_vars,
-    create_shared_memory,
-    read_from_shared_memory,
-    write_to_shared_memory,
-)
+from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars, create_empty_array
 
+from rlrun import user_code
+from rlrun.envs.autoreset import put
 from rlrun.envs.make import Recipe
 from rlrun.envs.pool import Pool
-from rlrun.envs.slot import EnvError, Slot, check_spaces, fault
+from rlrun.envs.slot import EnvError, Form, Slot, fault, line
+from rlrun.errors import RlrunError
 
 # one server imports Gymnasium once; every worker is forked from it, and inherits no pipe and no thread of the run
 START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+PRELOADED = ("rlrun.envs.workers", "rlrun.envs.examination")
+ENGINES = ("gymnasium.", "ale_py", "rlrun.")  # preloaded too: an import that fails would take the server with it
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)  # the run decides what they mean
+SAFE_PATH = "PYTHONSAFEPATH"
+ALIGNMENT = 64  # bytes
+TURN_S = 0.2
 
 
 class SilentError(EnvError):
     """No answer in time."""
+
+
+class DiedError(EnvError):
+    """A worker has ended."""
+
+
+class NotSentError(EnvError):
+    """A recipe cannot be sent to a worker, or not be read there."""
 
 
 class TimedPipe:
@@ -66,6 +84,32 @@ class TimedPipe:
         except (EOFError, OSError) as error:
             raise self._died() from error
 
+    def comes(self, until: float) -> bool:
+        """Whether something can be read before this time (`time.monotonic`).
+
+        Waits in short turns: a signal that comes just before a wait does not end it.
+        """
+        while not self.pipe.poll(min(TURN_S, max(0.0, until - time.monotonic()))):
+            if time.monotonic() >= until:
+                return False
+        return True
+
+    def send_file(self, descriptor: int) -> None:
+        with socket.socket(fileno=os.dup(self.pipe.fileno())) as end:
+            try:
+                socket.send_fds(end, [b" "], [descriptor])
+            except BlockingIOError as error:
+                raise self._silent() from error
+            except OSError as error:
+                raise self._died() from error
+
+    def answer(self, wait: bool = True) -> Any:
+        """What the worker has to say. Raises what went wrong there."""
+        answer, error = self.recv(wait)
+        if error is not None:
+            raise error
+        return answer
+
     def close(self) -> None:
         self.pipe.close()
 
@@ -74,32 +118,84 @@ class TimedPipe:
 
     def _died(self) -> EnvError:
         self.process.join(1.0)
-        return EnvError(self.index, f"its worker (pid {self.process.pid}) died, exit code {self.process.exitcode}")
+        return DiedError(self.index, f"its worker (pid {self.process.pid}) died, exit code {self.process.exitcode}")
+
+
+_running: list[Any] = []  # all workers of this process
+# they ignore signals, so an interpreter that leaves without ending them must not wait for them
+Finalize(None, lambda: end(_running), exitpriority=10)
+
+
+def started(target: Callable[..., None], recipe: Recipe, timeout_s: float, given: Any = None) -> TimedPipe:
+    """A process that runs `target(pipe, index, given, things)`, by its pipe. `given`: the recipe, if nothing else.
+
+    Raises EnvError where it cannot be started, NotSentError where `given` cannot be sent.
+    """
+    if START == "forkserver":
+        engine = str(recipe.spec.entry_point).partition(":")[0]
+        multiprocessing.set_forkserver_preload([*PRELOADED, *[engine] * engine.startswith(ENGINES)])
+    context: Any = multiprocessing.get_context(START)
+    index = recipe.index
+    ours, theirs = context.Pipe()
+    arguments = (target, index, recipe.module, theirs, os.environ.get(SAFE_PATH))
+    process = context.Process(target=_work, args=arguments, name=f"rlrun env {index}", daemon=True)
+    _running.append(process)
+    try:
+        with clear_mpi_env_vars(), _own_path_only(), _without_script():
+            process.start()
+        theirs.close()
+        pipe = TimedPipe(ours, index, process, timeout_s)
+        pipe.send(CloudpickleWrapper(recipe if given is None else given))
+    except BaseException as error:
+        end([process])
+        ours.close()
+        theirs.close()
+        if isinstance(error, OSError):
+            raise EnvError(index, f"its worker cannot be started ({error})") from error
+        if isinstance(error, EnvError) or not isinstance(error, Exception):
+            raise
+        raise NotSentError(index, f"it cannot be sent to a worker ({line(error)})") from error
+    return pipe
+
+
+def end(processes: list[Any]) -> None:
+    """End workers, whatever they are doing."""
+    begun = [process for process in processes if process.pid is not None]
+    for process in begun:
+        if process.is_alive():
+            process.kill()  # unlike SIGTERM, reaches a stopped process too
+    for process in begun:
+        process.join()
+    _running[:] = [process for process in _running if process not in processes]
+
+
+def form_of(recipe: Recipe, timeout_s: float) -> Form:
+    """The spaces of an environment, which is made in a worker and closed again."""
+    pipe = started(work, recipe, timeout_s)
+    try:
+        return pipe.answer().fn
+    finally:
+        pipe.close()
+        end([pipe.process])
 
 
 class Workers(Pool):
-    """One process for each environment, shared memory for observations."""
+    """One process for each environment, shared memory for observations. Nothing is made in this process."""
 
     def __init__(self, recipes: list[Recipe], timeout_s: float):
-        example = recipes[0]()  # shows a fault of the config here, where it is explained
-        super().__init__(recipes, example)
-        example.close()
+        self.recipes = recipes
         self.timeout_s, self.patience_s = timeout_s, timeout_s / 2
-        if START == "forkserver":
-            engine = str(recipes[0].spec.entry_point).partition(":")[0]
-            multiprocessing.set_forkserver_preload(["rlrun.envs.make", engine])
-        self.context: Any = multiprocessing.get_context(START)
-        space = self.single_observation_space
-        self.memory = create_shared_memory(space, self.num_envs, self.context)  # type: ignore[arg-type]
-        self.observations = read_from_shared_memory(space, self.memory, self.num_envs)
         self.late = False  # one worker has used up the time that all have to answer
         self.processes: list[Any] = []
         self.pipes: list[TimedPipe] = []
-        # workers ignore signals, so an interpreter that leaves without `close` must not wait for them
-        self._finalizer = Finalize(None, _kill, (self.processes,), exitpriority=10)
         try:
-            for index in range(self.num_envs):
+            for index in range(len(recipes)):
                 self._begin(index)
+            forms = [self._form(index) for index in range(len(recipes))]
+            super().__init__(recipes, forms[0])
+            self._share_memory()
+            for index, form in enumerate(forms):
+                self._join(index, form)
             for index in range(self.num_envs):
                 self.answer(index)
         except BaseException:
@@ -112,79 +208,161 @@ class Workers(Pool):
 
     def answer(self, index: int) -> Any:
         try:
-            answer, error = self.pipes[index].recv(wait=not self.late)
+            return self.pipes[index].answer(wait=not self.late)
         except SilentError:
             self.late = True
             raise
-        if error is not None:
-            raise error
-        return answer
 
     def replace(self, index: int) -> None:
         self.pipes[index].close()
-        _kill([self.processes[index]])
+        end([self.processes[index]])
         self.late = False
-        try:
-            self._begin(index)
-        except OSError as error:
-            raise EnvError(index, f"its worker cannot be started ({error})") from error
+        self._begin(index)
+        self._join(index, self._form(index))
         self.answer(index)
 
     def close_extras(self, terminate: bool = False, **_: Any) -> None:
         """End all workers: with time to close their environments, or at once, whatever they are doing."""
         for pipe in self.pipes:
             pipe.close()  # which they read as the end
-        end = time.monotonic() + (0.0 if terminate else self.timeout_s)
+        until = time.monotonic() + (0.0 if terminate else self.timeout_s)
         for process in self.processes:
-            process.join(max(0.0, end - time.monotonic()))
-        self._finalizer()
+            process.join(max(0.0, until - time.monotonic()))
+        end(self.processes)
 
     def _begin(self, index: int) -> None:
-        """Start a worker. It answers as soon as its environment is made."""
-        ours, theirs = self.context.Pipe()
-        recipe = CloudpickleWrapper(self.recipes[index])
-        given = (index, recipe, theirs, self.spaces, self.memory, self.recording)
-        process = self.context.Process(target=work, args=given, name=f"rlrun env {index}", daemon=True)
-        with clear_mpi_env_vars():
-            process.start()
-        theirs.close()
-        self.processes[index : index + 1] = [process]
-        self.pipes[index : index + 1] = [TimedPipe(ours, index, process, self.timeout_s)]
+        """Start a worker. It answers with its form as soon as its environment is made."""
+        pipe = started(work, self.recipes[index], self.timeout_s)
+        self.processes[index : index + 1] = [pipe.process]
+        self.pipes[index : index + 1] = [pipe]
+
+    def _form(self, index: int) -> Form:
+        """What a worker tells once its environment is made."""
+        limit_s = 0.0 if self.late else self.timeout_s
+        self.late = not self.pipes[index].comes(time.monotonic() + limit_s)
+        return self.answer(index).fn
+
+    def _share_memory(self) -> None:
+        _, size = arrays(self.single_observation_space, self.num_envs, None)
+        self.size = max(1, size)
+        self.memory = _memory(self.size)
+        Finalize(self, os.close, (self.memory,))
+        block = mmap.mmap(self.memory, self.size)
+        self.observations, _ = arrays(self.single_observation_space, self.num_envs, block)
+
+    def _join(self, index: int, form: Form) -> None:
+        """Let a worker that has told its form into the batch; it answers when it is ready. Raises EnvError."""
+        self.check_form(index, form)
+        self.pipes[index].send((self.num_envs, self.size, self.recording))
+        self.pipes[index].send_file(self.memory)
 
 
-def work(
-    index: int, recipe: CloudpickleWrapper, pipe: Any, spaces: tuple[Space, Space], memory: Any, recording: bool
-) -> None:
-    """A worker: calls the methods of its slot, as asked, until its pipe is closed or one of them raises."""
+def arrays(space: Space, num_envs: int, memory: mmap.mmap | None) -> tuple[Any, int]:
+    """A batch of observations that lies in `memory`, and how many bytes it takes there; None: only the number."""
+    used = 0
+
+    def array(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        nonlocal used
+        start, count = used, math.prod(shape)
+        used += -(-count * np.dtype(dtype).itemsize // ALIGNMENT) * ALIGNMENT
+        if memory is None:
+            return np.zeros(0, dtype)
+        return np.frombuffer(memory, dtype, count, start).reshape(shape)
+
+    observations = create_empty_array(space, num_envs, array)
+    return observations, used
+
+
+def work(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
+    """A worker of a pool: calls the methods of its slot, as asked, until its pipe is closed or one of them raises."""
+    slot = recipe()
+    things.callback(slot.close)
+    pipe.send((CloudpickleWrapper(slot.form), None))
+    num_envs, size, slot.recording = pipe.recv()
+    observations, _ = arrays(slot.observation_space, num_envs, _received(pipe, size))
+    answer = None
+    while True:
+        pipe.send((answer, None))
+        method, given = pipe.recv()
+        answer = getattr(slot, method)(*given)
+        if method in Slot.SHOWS:
+            obs, answer = answer
+            put(observations, index, obs)
+
+
+def _work(target: Callable[..., None], index: int, module: str, pipe: Any, safe_path: str | None) -> None:
+    """What every worker does."""
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
     _die_with_run()
-    slot = None
+    os.environ.pop(SAFE_PATH, None)
+    if safe_path is not None:
+        os.environ[SAFE_PATH] = safe_path
+    with contextlib.ExitStack() as things:  # closed once all is told
+        try:
+            target(pipe, index, _read(pipe, index, module), things)
+        except (EOFError, ConnectionError):
+            pass  # the run is gone, or done with this worker
+        except Exception as error:
+            with contextlib.suppress(OSError):
+                pipe.send((None, error if isinstance(error, RlrunError) else fault(index, error)))
+
+
+def _read(pipe: Any, index: int, module: str) -> Any:
+    """What the run has sent, once the module that it may need is imported as the run did it."""
     try:
-        slot = _made(index, recipe)
-        check_spaces(slot, index, spaces)
-        slot.recording = recording
-        answer = None
-        while True:
-            pipe.send((answer, None))
-            method, given = pipe.recv()
-            answer = getattr(slot, method)(*given)
-            if method in Slot.SHOWS:
-                obs, answer = answer
-                write_to_shared_memory(spaces[0], index, obs, memory)
+        if module:
+            user_code.load(module)
+        return pipe.recv().fn
     except (EOFError, ConnectionError):
-        pass  # the run is gone, or done with this worker
+        raise
     except Exception as error:
-        with contextlib.suppress(OSError):
-            pipe.send((None, fault(index, error)))
-    finally:
-        if slot is not None:
-            slot.close()
+        raise NotSentError(index, f"it cannot be made in a worker ({line(error)})") from error
 
 
-def _made(index: int, recipe: CloudpickleWrapper) -> Any:
+def _memory(size: int) -> int:
+    """The descriptor of a file without a name, in memory where there are such."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("rlrun")
+    else:
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, size)
+    return descriptor
+
+
+def _received(pipe: Any, size: int) -> mmap.mmap:
+    with socket.socket(fileno=os.dup(pipe.fileno())) as end:
+        _, (descriptor, *_), *_ = socket.recv_fds(end, 1, 1)
     try:
-        return recipe()
-    except Exception as error:
-        raise fault(index, error) from error
+        return mmap.mmap(descriptor, size)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _own_path_only() -> Iterator[None]:
+    """Multiprocessing starts its servers by `python -c`, which would look for modules in the current folder first."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[SAFE_PATH]
+        if before is not None:
+            os.environ[SAFE_PATH] = before
+
+
+@contextlib.contextmanager
+def _without_script() -> Iterator[None]:
+    """Multiprocessing would run the user's script again in every worker. None needs it: what a recipe takes from there
+    is sent as code."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _die_with_run() -> None:
@@ -197,11 +375,3 @@ def _die_with_run() -> None:
         fcntl.fcntl(run.sentinel, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(run.sentinel, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(run.sentinel, fcntl.F_SETFL, fcntl.fcntl(run.sentinel, fcntl.F_GETFL) | fcntl.FASYNC)
-
-
-def _kill(processes: list[Any]) -> None:
-    for process in processes:
-        if process.is_alive():
-            process.kill()  # unlike SIGTERM, reaches a stopped process too
-    for process in processes:
-        process.join()

@@ -13,7 +13,8 @@ def weighted(values: dict[str, Any], spec: Spec, evaluates: bool) -> list[Addon]
 
     evaluates: whether the run is evaluated before its end."""
     if values.get("measure") == "evaluation" and not evaluates:
-        raise ConfigError("algo.reward_weights.measure=evaluation: nothing is evaluated with trainer.eval_every=0")
+        never = "trainer.eval_every=0 or trainer.eval_episodes=0"
+        raise ConfigError(f"algo.reward_weights.measure=evaluation: nothing is evaluated with {never}")
     if spec.reward_dim > 1:
         return [registry.build("reward_weights", values, spec, path="algo.reward_weights")]
     if values != {"name": "fixed", "weights": None}:

@@ -1,0 +1,126 @@
+"""The self-test of an environment in a process of its own, before any is made for training.
+
+Whatever an environment does there (raise, hang, leave, crash) costs that process, and `env.timeout_s` seconds at most.
+"""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from signal import Signals
+from typing import Any
+
+from rlrun.config.schema import EnvConfig, parse
+from rlrun.envs import verdicts
+from rlrun.envs.make import Recipe
+from rlrun.envs.presented import as_tensors, shows_masks
+from rlrun.envs.selftest import EPISODE_END, Method, self_test
+from rlrun.envs.slot import EnvError
+from rlrun.envs.verdicts import Verdict
+from rlrun.envs.workers import DiedError, NotSentError, SilentError, TimedPipe, end, started
+from rlrun.errors import RunError
+
+QUIET_S = 1.0  # a test that takes longer says what it does
+Target = Callable[[Any, int, Any, contextlib.ExitStack], None]  # what runs in a worker
+OFF = "with env.selftest=off it is not tested whether they can be saved"
+
+
+def examined(recipe: Recipe, cfg: EnvConfig, target: Target | None = None, given: Any = None) -> Verdict:
+    """What is known of an environment, from an earlier test or a new one.
+
+    `target` tests a simulator, `given` makes it. Raises ConfigError or RunError where it cannot be made or reset.
+    """
+    if cfg.selftest == "off":
+        return untested(Method(EPISODE_END, OFF))
+    about = verdicts.subject(recipe, cfg.num_envs if target else None)
+    found = verdicts.known(about, cfg.timeout_s) if cfg.selftest == "auto" else None
+    if found is None:
+        found = replace(_tested(target or examine, recipe, cfg, given), about=about)
+        verdicts.keep(found)
+    return found
+
+
+def untested(method: Method) -> Verdict:
+    """A verdict that stands on no test."""
+    nothing = {"about": None, "masked": None, "gave_up_s": None, "versions": {}, "files": {}}
+    return parse(Verdict, nothing | {"method": method.name, "reason": method.reason}, "")
+
+
+def examine(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
+    """In a worker: tells that an environment was made, then whether infos hold masks, then how it can be saved."""
+    slot = replace(recipe, masked=False)()
+    as_tensors(slot.observation_space)  # a fault of the config is told before anything is tested
+    pipe.send((None, None))
+    slot.reset(seed=0)
+    masked = recipe.masked is None and shows_masks(slot.env)
+    with contextlib.suppress(Exception):
+        slot.close()
+    tell(pipe, masked, recipe.kwargs)
+    tell(pipe, self_test(replace(recipe, masked=masked)), recipe.kwargs)
+
+
+def tell(pipe: Any, found: Any, arguments: dict[str, Any]) -> None:
+    """In a worker: something that was found, and what it stands on."""
+    pipe.send(((found, *verdicts.needs(arguments)), None))
+
+
+class Answers:
+    """What a worker tells of its test. All of it has `env.timeout_s`; a test that takes long is announced, once."""
+
+    def __init__(self, pipe: TimedPipe, cfg: EnvConfig):
+        self.pipe, self.cfg = pipe, cfg
+        self.until = time.monotonic() + cfg.timeout_s
+        self.quiet_until: float | None = time.monotonic() + QUIET_S
+
+    def next(self) -> Any:
+        """Raises EnvError, ConfigError."""
+        if self.quiet_until is not None and self.quiet_until < self.until and not self.pipe.comes(self.quiet_until):
+            self._announce()
+            self.quiet_until = None
+        if not self.pipe.comes(self.until):
+            raise SilentError(0, f"no answer within env.timeout_s={self.cfg.timeout_s:g}")
+        return self.pipe.answer()
+
+    def reason(self, error: EnvError) -> str:
+        """What went wrong, without the number of a process that is gone."""
+        if not isinstance(error, DiedError):
+            return error.reason
+        code = self.pipe.process.exitcode
+        if code is not None and code < 0:
+            return f"its process was ended by {Signals(-code).name}"
+        return f"its process ended, exit code {code}"
+
+    def _announce(self) -> None:
+        cfg = self.cfg
+        what = f"env {cfg.id}: testing whether a snapshot can hold its state, in a process of its own"
+        print(f"{what}, for {cfg.timeout_s:g} s at most (never: env.selftest=off)", file=sys.stderr, flush=True)
+
+
+def _tested(target: Target, recipe: Recipe, cfg: EnvConfig, given: Any) -> Verdict:
+    verdict = untested(Method(EPISODE_END, ""))
+    try:
+        pipe = started(target, recipe, cfg.timeout_s, given)
+    except EnvError as error:
+        return replace(verdict, reason=error.reason)
+    answers, stage = Answers(pipe, cfg), "made"
+    try:
+        answers.next()
+        stage = "reset"
+        masked, versions, files = answers.next()
+        verdict = replace(verdict, masked=masked, versions=versions, files=files)
+        stage = "tested"
+        method, versions, files = answers.next()
+        return replace(verdict, method=method.name, reason=method.reason, versions=versions, files=files)
+    except NotSentError as error:
+        return replace(verdict, reason=error.reason)
+    except EnvError as error:
+        reason = answers.reason(error)
+        if stage == "made" or (stage == "reset" and cfg.on_failure == "raise"):
+            raise RunError(f"env {cfg.id} cannot be {stage}: {reason}") from error
+        limit = cfg.timeout_s if isinstance(error, SilentError) else None
+        failed = f"its self-test failed ({reason})"
+        return replace(verdict, masked=bool(verdict.masked), reason=failed, gave_up_s=limit)
+    finally:
+        pipe.close()
+        end([pipe.process])

@@ -1,0 +1,217 @@
+"""What self-tests found, kept on disk for the next run of the same environment.
+
+A verdict holds for an id with its arguments, and only as long as everything that was imported to test it is the same:
+distributions by their versions, all other files by their content. What is read is data: a file that is broken, or holds
+no verdict, is as if it were not there.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import platform
+import stat
+import sys
+import sysconfig
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from rlrun.config.schema import config, parse
+from rlrun.envs.downloads import folder
+from rlrun.envs.make import Recipe
+from rlrun.errors import ConfigError
+from rlrun.snapshot.atomic import replace_text
+
+MOST_BYTES = 1 << 20  # of a verdict on disk; one has some ten thousand
+LARGE_BYTES = 8 << 20  # files beyond, and what is compiled, are known by their size and the time of their last change
+STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+INSTALLED = ("site-packages", "dist-packages")
+
+
+@config
+class Verdict:
+    """How an environment is saved, what else its self-test found, and what this stands on."""
+
+    about: str | None  # what was tested, from `subject`
+    method: Literal["native", "replay", "episode end"]
+    reason: str  # why not native; empty where it is
+    masked: bool | None  # whether infos hold an action mask; None: not known
+    gave_up_s: float | None  # the time limit that the test did not keep; None: it came to its end
+    versions: dict[str, str]  # of distributions that were imported
+    files: dict[str, str]  # path -> content, of all else that was
+
+
+_known: dict[str, Verdict] = {}  # of this process, by what was tested
+
+
+def subject(recipe: Recipe, num_envs: int | None = None) -> str | None:
+    """What is tested, as text; None where its arguments or classes cannot be told from others by a text.
+
+    num_envs: of a simulator that steps all at once.
+    """
+    spec = recipe.spec
+    try:
+        about = {
+            "id": recipe.id,
+            "entry_points": [_name(spec.entry_point), _name(spec.vector_entry_point)],
+            "kwargs": spec.kwargs | recipe.kwargs,
+            "wrappers": [[_name(wrapper), dataclasses.asdict(settings)] for wrapper, settings in recipe.wrappers],
+            "registered_wrappers": spec.additional_wrappers,
+            "max_episode_steps": [spec.max_episode_steps, recipe.max_episode_steps],
+            "instance_seed": recipe.instance_seed,
+            "action_mask": recipe.masked is None,
+            "num_envs": num_envs,
+            "python": platform.python_version(),
+        }
+        return json.dumps(about, sort_keys=True)
+    except (TypeError, ValueError, AttributeError):
+        return None
+
+
+def known(about: str | None, timeout_s: float) -> Verdict | None:
+    """What an earlier test found, if that still holds. Running out of time says nothing about longer limits."""
+    if about is None:
+        return None
+    found = _known.get(about) or _read(about)
+    if found is None or found.about != about or not _holds(found):
+        return None
+    if found.gave_up_s is not None and timeout_s > found.gave_up_s:
+        return None
+    return found
+
+
+def keep(verdict: Verdict) -> None:
+    """Remember what a test found, on disk too, where it can be seen later whether it still holds."""
+    stands_on = {**verdict.versions, **verdict.files}
+    if verdict.about is None or not stands_on or not all(stands_on.values()):
+        return
+    _known[verdict.about] = verdict
+    path = _path(verdict.about)
+    with contextlib.suppress(OSError):  # a folder that cannot be written keeps nothing
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(path, json.dumps(dataclasses.asdict(verdict)))
+
+
+def recall(values: Any) -> None:
+    """Take over what a run recorded of its self-test, for as long as this process lives."""
+    verdict = _parsed(values)
+    if verdict is not None and verdict.about is not None:
+        _known[verdict.about] = verdict
+
+
+def needs(arguments: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """Versions and files that this process has imported, and files that an environment's arguments name."""
+    versions: dict[str, str] = {}
+    named = [value for value in arguments.values() if isinstance(value, str) and os.path.isfile(value)]
+    files = {os.path.abspath(path): _content(path) for path in named}
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if not isinstance(path, str) or _is_standard(path):
+            continue
+        owner = _installation(module.__name__.partition(".")[0])
+        if os.path.realpath(path) in owner.files or (owner.files and not os.path.exists(path)):
+            versions[owner.name] = owner.version
+        else:
+            files[os.path.abspath(path)] = _content(path)
+    return versions, files
+
+
+def _name(entry: Any) -> str | None:
+    """Of a class that an import finds. TypeError for one that only this process has."""
+    if entry is None or isinstance(entry, str):
+        return entry
+    if entry.__module__ == "__main__" or "<" in entry.__qualname__:
+        raise TypeError(entry)
+    return f"{entry.__module__}:{entry.__qualname__}"
+
+
+def _read(about: str) -> Verdict | None:
+    try:
+        return _parsed(json.loads(_bytes(_path(about), MOST_BYTES)))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _parsed(values: Any) -> Verdict | None:
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        return None
+    try:
+        verdict = parse(Verdict, values, "")
+    except ConfigError:
+        return None
+    return verdict if verdict.reason.isprintable() else None
+
+
+def _path(about: str) -> Path:
+    return folder() / "selftest" / f"{hashlib.sha256(about.encode()).hexdigest()}.json"
+
+
+def _holds(verdict: Verdict) -> bool:
+    """Whether everything that a verdict stands on is as it was."""
+    same_versions = all(_version(name) == version for name, version in verdict.versions.items())
+    return same_versions and all(_content(path) == content for path, content in verdict.files.items())
+
+
+class Installation(NamedTuple):
+    """A distribution as it was installed. One that can be edited in place has none of its modules among its files."""
+
+    name: str
+    version: str
+    files: frozenset[str]
+
+
+@functools.cache
+def _version(name: str) -> str | None:
+    try:
+        return distribution(name).version
+    except (PackageNotFoundError, ValueError):
+        return None
+
+
+@functools.cache
+def _installation(package: str) -> Installation:
+    """The distribution that has the name of a package; no files where there is none."""
+    try:
+        found = distribution(package)
+    except (PackageNotFoundError, ValueError):
+        return Installation(package, "", frozenset())
+    listed = (found.read_text("RECORD") or "").splitlines()
+    root = os.path.realpath(str(found.locate_file("")))
+    files = frozenset(os.path.join(root, line.partition(",")[0]) for line in listed)
+    return Installation(found.name, found.version, files)
+
+
+def _is_standard(path: str) -> bool:
+    return path.startswith(STANDARD_LIBRARY + os.sep) and not any(
+        f"{os.sep}{name}{os.sep}" in path for name in INSTALLED
+    )
+
+
+def _content(path: str) -> str:
+    """What tells the content of a file from another; empty where it cannot be read."""
+    try:
+        about = os.stat(path)
+        return _digest(path, about.st_size, about.st_mtime_ns)
+    except (OSError, ValueError):
+        return ""
+
+
+@functools.cache
+def _digest(path: str, size: int, changed_ns: int) -> str:
+    if size > LARGE_BYTES or path.endswith(".so"):
+        return f"{size} bytes of {changed_ns}"
+    return hashlib.sha256(_bytes(path, LARGE_BYTES)).hexdigest()
+
+
+def _bytes(path: str | Path, most: int) -> bytes:
+    """The content of a regular file. Raises OSError, and ValueError where it is another thing or larger."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"{path}: not a file")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"{path}: larger than {most} bytes")
+    return content

@@ -1,0 +1,346 @@
+"""The self-test runs in a process of its own, so whatever an environment does there, the run goes on and says so."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import breaking
+import pytest
+import torch
+
+import rlrun
+from rlrun.cli import main
+from rlrun.core.run import evaluate
+from rlrun.envs import examination, verdicts
+from rlrun.envs.pool import Local
+from rlrun.envs.selftest import EPISODE_END, NATIVE
+from rlrun.errors import RunError
+
+HERE, SOURCE = Path(__file__).parent, Path(rlrun.__file__).parents[1]
+LIMIT = 0.4  # seconds that a hanging one gets
+ID = "breaking:breaking/Breaking-v0"
+REASONS = {
+    "raise": "RuntimeError: broken on purpose",
+    "hang": f"no answer within env.timeout_s={LIMIT:g}",
+    "exit": "its process ended, exit code 7",
+    "crash": "its process was ended by SIGSEGV",
+}
+RUN = ["algo=ppo", "network.hidden=[8]", "algo.loop.rollout_steps=32", "algo.minibatch_size=32", "algo.epochs=1"]
+RUN += ["env.num_envs=1", "logger.tensorboard=false", "trainer.log_every=32", "preset=none"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test begins without verdicts."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(verdicts, "_known", {})
+
+
+def product(steps: list[int]) -> Iterator[Any]:
+    return ((backend, kind, at) for backend in ("sync", "async") for kind in breaking.KINDS for at in steps)
+
+
+FEW = [
+    ("sync", "exit", 1),
+    ("sync", "crash", 200),
+    ("async", "raise", 60),
+    ("async", "crash", 1),
+    ("async", "hang", 150),
+]
+
+
+@pytest.mark.parametrize(
+    ("backend", "kind", "at"),
+    [*FEW, *(pytest.param(*case, marks=pytest.mark.slow) for case in product(list(range(1, 201, 9))))],
+)
+def test_self_test_survives_an_environment_that_breaks_in_a_step(make: Any, backend: str, kind: str, at: int) -> None:
+    env = make(ID, backend=backend, timeout_s=LIMIT, kwargs={"kind": kind, "at": at})
+    assert env.method == EPISODE_END
+    assert env.exactness.endswith(f"its self-test failed ({REASONS[kind]})")
+    if backend == "sync" and kind != "raise":
+        return  # where it would break this process
+    breaking.Breaking.steps, began = 0, time.monotonic()
+    env.reset()
+    with pytest.raises(RunError) as stopped:
+        for _ in range(at):
+            env.step(torch.zeros(1, dtype=torch.long))
+    assert "\n" not in str(stopped.value) and f"step {at}: " in str(stopped.value)
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("at", ["make", "reset"])
+@pytest.mark.parametrize("kind", breaking.KINDS)
+@pytest.mark.parametrize("backend", ["sync", pytest.param("async", marks=pytest.mark.slow)])
+def test_an_environment_that_never_begins_gets_one_line_and_leaves_nothing(
+    backend: str, kind: str, at: str, tmp_path: Path, monkeypatch: Any, capfd: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [f"env={ID}", f"env.kwargs={{kind: {kind}, at: {at}}}", f"env.timeout_s={LIMIT}", f"env.backend={backend}"]
+    assert main(["train", *RUN, *words]) == 1
+    assert capfd.readouterr() == (
+        "",
+        f"error: env {ID} cannot be {at}: {REASONS[kind]}\n".replace("be make:", "be made:"),
+    )
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("kind", ["crash", pytest.param("hang", marks=pytest.mark.slow)])
+def test_an_evaluation_that_breaks_ends_an_async_run_with_one_line(
+    kind: str, tmp_path: Path, monkeypatch: Any, capfd: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [f"env={ID}", "env.kwargs={kind: raise, at: never}", f"env.eval_kwargs={{kind: {kind}, at: 5}}"]
+    words += ["env.backend=async", "trainer.total_steps=32", "trainer.eval_episodes=1", "run_dir=run"]
+    assert main(["train", *RUN, *words, f"env.timeout_s={5 * LIMIT}", "logger.console=false"]) == 1
+    said, trace = capfd.readouterr().err.splitlines()
+    assert re.fullmatch(rf"error: env {ID} #0, seed \d+, step 5: its worker \(pid \d+\) .*", said)
+    assert trace == "  trace: run/error.log"
+
+
+def test_who_watches_an_evaluation_has_its_environments_in_this_process(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["env=breaking:breaking/Quiet-v0", "env.backend=async", "trainer.total_steps=32", "trainer.eval_episodes=0"]
+    assert main(["train", *RUN, *words, "run_dir=run", "logger.console=false"]) == 0
+    seen: list[Any] = []
+    watched = evaluate(Path("run"), 1, watch=lambda env, *_: seen.append(env.pool))
+    assert isinstance(seen[0], Local) and watched["returns"] == evaluate(Path("run"), 1)["returns"] == [30.0]
+
+
+def test_a_reset_that_fails_is_left_to_restarts_where_they_are_asked_for(make: Any) -> None:
+    env = make(ID, on_failure="restart", kwargs={"kind": "raise", "at": "reset"}, timeout_s=LIMIT)
+    assert "RuntimeError: broken on purpose" in env.exactness
+    assert env.verdict.files == {}  # so that it is not kept
+
+
+def alive(log: Path) -> tuple[int, int]:
+    """The most that were alive at once, and how many were made."""
+    words = [line.split()[0] for line in log.read_text().splitlines()]
+    counts = [words[:n].count("made") - words[:n].count("closed") for n in range(1, len(words) + 1)]
+    return max(counts), words.count("made")
+
+
+def test_at_most_two_are_alive_in_a_self_test_and_none_when_training_s_are_made(make: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    env = make("breaking:breaking/Alone-v0", kwargs={"path": str(log), "most": 2})
+    words = [line.split()[:2] for line in log.read_text().splitlines()]
+    assert env.method == NATIVE and alive(log)[0] == 2
+    *before, last = words
+    assert last == ["made", str(os.getpid())] and str(os.getpid()) not in {pid for _, pid in before}
+    assert [what for what, _ in before].count("made") == [what for what, _ in before].count("closed")
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_without_self_test_and_evaluation_one_is_ever_made(
+    backend: str, tmp_path: Path, monkeypatch: Any, capfd: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["env=breaking:breaking/Alone-v0", f"env.kwargs.path={tmp_path}/log", f"env.backend={backend}"]
+    words += ["env.selftest=off", "trainer.eval_episodes=0", "trainer.total_steps=64", "run_dir=run"]
+    assert main(["train", *RUN, *words]) == 0
+    assert alive(tmp_path / "log") == (1, 1)
+    out, err = capfd.readouterr()
+    why = "not exact, because episodes of breaking:breaking/Alone-v0 end at a restore: with env.selftest=off"
+    assert err == "" and f"a resume of this run will be {why}" in out
+    assert main(["resume", "run", "total_steps=128"]) == 0
+    assert alive(tmp_path / "log") == (1, 2)  # the run, and its resume
+    assert f"resumed from step 64, {why}" in capfd.readouterr().out
+    summary, rows = json.loads(Path("run/summary.json").read_text()), Path("run/metrics.jsonl").read_text()
+    assert (summary["status"], summary["final_return"], summary["best_return"]) == ("done", None, None)
+    assert '"step":128' in rows.replace(" ", "") and "eval/" not in rows
+    assert not Path("run/snapshots/best").exists()
+    assert main(["status", "run"]) == 0 and "done" in capfd.readouterr().out
+    assert main(["report", "run"]) == 0
+    if backend == "async":
+        told = {line.split()[2] for line in (tmp_path / "log").read_text().splitlines()}
+        assert told == {"safe_path=None"}  # multiprocessing's servers alone have it
+
+
+def test_a_long_self_test_announces_itself_in_one_line(make: Any, capfd: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(examination, "QUIET_S", 0.05)
+    make(ID, timeout_s=LIMIT, kwargs={"kind": "hang", "at": 5})
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1 and ID in lines[0] and "env.selftest=off" in lines[0]
+
+
+def no_test(*_: Any) -> None:
+    raise AssertionError("tested again")
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: Any) -> Iterator[Callable[[str], str]]:
+    """Writes a module with an environment of this body; returns the id."""
+
+    def write(step: str) -> str:
+        text = f"""
+            import gymnasium, breaking, numpy as np
+            generator = np.random.default_rng()
+            class Mine(breaking.Quiet):
+                def __init__(self, size=0): super().__init__()
+                def step(self, action):
+                    obs, *rest = super().step(action)
+                    return {step}, *rest
+            gymnasium.register("mine/Mine-v0", f"{{__name__}}:Mine")
+        """
+        (tmp_path / "edited_env.py").write_text(textwrap.dedent(text))
+        return "edited_env:mine/Mine-v0"
+
+    monkeypatch.syspath_prepend(tmp_path)
+    yield write
+    sys.modules.pop("edited_env", None)
+
+
+def test_verdicts_are_kept_until_something_changes(make: Any, module: Any, monkeypatch: Any) -> None:
+    id = module("obs")
+    assert make(id).method == NATIVE
+    tested, _ = examination._tested, monkeypatch.setattr(examination, "_tested", no_test)
+    assert make(id).method == NATIVE
+    verdicts._known.clear()
+    assert make(id).method == NATIVE  # from the disk
+    for other in (
+        {"kwargs": {"size": 1}},
+        {"wrappers": {"frame_stack": {"stack": 2}}},
+        {"max_episode_steps": 5},
+        {"selftest": "full"},
+        {"action_mask": False},
+    ):
+        with pytest.raises(AssertionError, match="tested again"):
+            make(id, **other)
+    monkeypatch.setattr(examination, "_tested", tested)
+    module("obs + generator.random()  # which is nobody's state")
+    assert make(id).method == EPISODE_END
+
+
+def kept(tmp_path: Path) -> Path:
+    (path,) = (tmp_path / "cache/rlrun/selftest").iterdir()
+    return path
+
+
+def replaced(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda path: path.write_text("{"),
+        lambda path: path.write_text("[" * 100_000),
+        lambda path: path.write_bytes(b"\xff" * 10),
+        lambda path: path.write_text(" " * verdicts.MOST_BYTES + path.read_text()),
+        lambda path: replaced(path, method="exact"),
+        lambda path: replaced(path, masked=1),
+        lambda path: replaced(path, reason="\x1b[31m"),
+        lambda path: replaced(path, versions={"gymnasium": "0.1"}),
+        lambda path: replaced(path, files={"/dev/zero": "x"}),
+        lambda path: replaced(path, about="another"),
+        lambda path: replaced(path, more=1),
+        a_pipe,
+    ],
+)
+def test_what_holds_no_verdict_that_holds_is_ignored(make: Any, tmp_path: Path, harm: Any) -> None:
+    make("breaking:breaking/Quiet-v0")
+    verdicts._known.clear()
+    harm(kept(tmp_path))
+    assert verdicts.known(env_subject(), 10.0) is None
+
+
+def env_subject() -> str | None:
+    from conftest import env_config
+
+    from rlrun.envs.make import recipe
+
+    return verdicts.subject(recipe(env_config("breaking:breaking/Quiet-v0")))
+
+
+def test_running_out_of_time_holds_for_no_longer_limit(make: Any, monkeypatch: Any) -> None:
+    given = {"kwargs": {"kind": "hang", "at": 5}}
+    make(ID, timeout_s=LIMIT, **given)
+    monkeypatch.setattr(examination, "_tested", no_test)
+    assert make(ID, timeout_s=LIMIT / 2, **given).method == EPISODE_END
+    with pytest.raises(AssertionError, match="tested again"):
+        make(ID, timeout_s=2 * LIMIT, **given)
+
+
+def test_a_resume_takes_the_verdict_of_its_run(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["env=breaking:breaking/Quiet-v0", "trainer.eval_episodes=1", "trainer.eval_every=0"]
+    assert main(["train", *RUN, *words, "trainer.total_steps=64", "run_dir=run"]) == 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
+    verdicts._known.clear()
+    monkeypatch.setattr(examination, "_tested", no_test)
+    assert main(["resume", "run", "total_steps=128"]) == 0
+    assert "resumed from step 64, exact" in capfd.readouterr().out
+    meta = json.loads(Path("run/meta.json").read_text())
+    assert meta["selftest"] == meta["resumed"][0]["selftest"] and meta["selftest"]["method"] == NATIVE
+    for facts in (meta, *meta["resumed"]):
+        facts["selftest"]["versions"]["gymnasium"] = "0.1"
+    Path("run/meta.json").write_text(json.dumps(meta))
+    verdicts._known.clear()
+    assert main(["resume", "run", "total_steps=192"]) == 1
+    assert "tested again" in capfd.readouterr().err
+
+
+def run_python(program: str, *words: str, cwd: Path, **given: Any) -> Any:
+    script = cwd.parent / "script.py"
+    script.write_text(textwrap.dedent(program))
+    env = os.environ | {"PYTHONPATH": f"{SOURCE}:{HERE}", "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        [sys.executable, str(script), *words], cwd=cwd, env=env, text=True, stdout=-1, stderr=-1, **given
+    )
+
+
+CLI = "import sys; from rlrun.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_self_test_at_once(number: signal.Signals, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    words = [f"env={ID}", "env.kwargs={kind: hang, at: 3}", "env.timeout_s=300"]
+    run = run_python(CLI, "train", *RUN, *words, cwd=tmp_path / "here", start_new_session=True)
+    assert "testing whether" in run.stderr.readline()  # it waits in there
+    os.killpg(run.pid, number)
+    began = time.monotonic()
+    out, err = run.communicate(timeout=30)
+    assert (run.returncode, out, err) == (128 + number, "", "")
+    assert time.monotonic() - began < 5 and not (tmp_path / "here" / "runs").exists()
+    with pytest.raises(ProcessLookupError):
+        for _ in range(100):
+            os.killpg(run.pid, 0)
+            time.sleep(0.05)
+
+
+def test_modules_in_the_current_folder_are_not_taken_for_python_s_own(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("selectors", "signal", "socket"):
+        (here / f"{name}.py").write_text(f"open({str(tmp_path / 'taken')!r}, 'a').write(__name__)\nraise ImportError\n")
+    program = CLI.replace("import sys;", "import sys; sys.path.append('');")
+    words = ["env=CartPole", "env.backend=async", "trainer.total_steps=32", "trainer.eval_episodes=0", "run_dir=run"]
+    run = run_python(program, "train", *RUN, *words, cwd=here)
+    _, err = run.communicate(timeout=60)
+    assert (run.returncode, err) == (0, "") and not (tmp_path / "taken").exists()
+
+
+def test_a_script_without_a_guard_is_not_run_again_by_workers(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    program = """
+        import sys
+        from rlrun.cli import main
+        print("once", flush=True)
+        main(sys.argv[1:])
+    """
+    words = ["env=CartPole", "trainer.total_steps=32", "trainer.eval_episodes=0", "run_dir=run", "logger.console=false"]
+    run = run_python(program, "train", *RUN, *words, cwd=tmp_path / "here")
+    assert run.communicate(timeout=60) == ("once\n", "") and run.returncode == 0
