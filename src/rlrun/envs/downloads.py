@@ -46,7 +46,12 @@ def fetched(url: str, sha256: str) -> Path:
 
 def cached(sha256: str) -> Path:
     """Where the cache keeps the file with this SHA-256. Its name is the digest alone, never a part of a URL."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlrun" / sha256
+    return folder() / sha256
+
+
+def folder() -> Path:
+    """The user's own cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlrun"
 
 
 def check_source(url: Any, sha256: Any) -> None:
