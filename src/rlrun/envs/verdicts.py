@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import platform
-import stat
 import sys
 import sysconfig
 from importlib.metadata import PackageNotFoundError, distribution
@@ -20,12 +19,14 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rlrun.config.schema import config, parse
+from rlrun.data_files import open_data
 from rlrun.envs.downloads import folder
 from rlrun.envs.make import Recipe
 from rlrun.errors import ConfigError
 from rlrun.snapshot.atomic import replace_text
 
 MOST_BYTES = 1 << 20  # of a verdict on disk; one has some ten thousand
+MOST_FILES = 1000  # that a verdict may stand on: a stored one must not have all of a disk read
 LARGE_BYTES = 8 << 20  # files beyond, and what is compiled, are known by their size and the time of their last change
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 INSTALLED = ("site-packages", "dist-packages")
@@ -142,7 +143,8 @@ def _parsed(values: Any) -> Verdict | None:
         verdict = parse(Verdict, values, "")
     except ConfigError:
         return None
-    return verdict if verdict.reason.isprintable() else None
+    sound = verdict.reason.isprintable() and len(verdict.files) <= MOST_FILES
+    return verdict if sound else None
 
 
 def _path(about: str) -> Path:
@@ -207,10 +209,8 @@ def _digest(path: str, size: int, changed_ns: int) -> str:
 
 
 def _bytes(path: str | Path, most: int) -> bytes:
-    """The content of a regular file. Raises OSError, and ValueError where it is another thing or larger."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError(f"{path}: not a file")
+    """The content of a regular file. Raises OSError, and ValueError where it is larger."""
+    with open_data(Path(path)) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(f"{path}: larger than {most} bytes")
