@@ -1,5 +1,7 @@
 """What can go wrong for a user: every error is one line (or one line per fault) and an exit code."""
 
+from traceback import walk_tb
+
 
 class RlrunError(Exception):
     """Shown to the user without a traceback; the process leaves with `exit_code`. One line for each fault."""
@@ -30,3 +32,19 @@ class SnapshotError(RlrunError):
 def printable(text: object) -> str:
     """`text` as one line that a terminal only shows: line ends and control codes become escapes like \\x1b."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
+
+
+def one_line(error: BaseException) -> str:
+    """The text of an exception without line breaks."""
+    return " ".join(str(error).split())
+
+
+def reason(error: BaseException, located: bool = False) -> str:
+    """An exception in one line: type, text, and the place where it was raised if `located` or if there is no text."""
+    text = one_line(error)
+    told = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    frames = [*walk_tb(error.__traceback__)]
+    if (text and not located) or not frames:
+        return told
+    frame, line = frames[-1]
+    return f"{told} in {frame.f_globals.get('__name__')}, line {line}"

@@ -8,12 +8,13 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable
+from dataclasses import is_dataclass
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from rlrun import user_code
 from rlrun.config.schema import parse
 from rlrun.errors import ConfigError
+from rlrun.imports import importing
 
 T = TypeVar("T", bound=Callable[..., Any])
 
@@ -44,13 +45,25 @@ def load(plugins: Iterable[str] = ()) -> None:
             package = importlib.import_module(f"rlrun.{home}")
             for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
                 importlib.import_module(module.name)
-        for entry in entry_points(group="rlrun.plugins"):
-            entry.load()
+        load_installed()
+    load_named(plugins)
+
+
+def load_installed() -> None:
+    """Import the plug-ins that are installed."""
+    for entry in entry_points(group="rlrun.plugins"):
+        entry.load()
+
+
+def load_named(plugins: Iterable[str]) -> None:
+    """Import the modules of `plugins=[...]`. Raises ConfigError."""
     for plugin in plugins:
-        try:
-            user_code.load(plugin)
-        except ModuleNotFoundError as error:
-            raise ConfigError(f"plugins: cannot import {plugin!r} ({error})") from error
+        importing(plugin, "plugins")
+
+
+def registered(group: str) -> dict[str, Any]:
+    """What has been registered in a group so far, by name."""
+    return dict(sorted(_registry.get(group, {}).items()))
 
 
 def lookup(group: str, name: str) -> Any:
@@ -66,6 +79,17 @@ def lookup(group: str, name: str) -> Any:
 
 def build(group: str, values: dict[str, Any], *runtime: Any, path: str = "") -> Any:
     """Build the part that `values["name"]` names: its Config from the other values, then `cls(config, *runtime)`."""
-    cls = lookup(group, values["name"])
     settings = {key: value for key, value in values.items() if key != "name"}
-    return cls(parse(cls.Config, settings, path or group), *runtime)
+    cls, config = configured(group, values["name"], settings, path or group)
+    return cls(config, *runtime)
+
+
+def configured(group: str, name: str, settings: dict[str, Any], path: str) -> tuple[Any, Any]:
+    """The class behind a name, and its Config made from the settings. Raises ConfigError."""
+    cls = lookup(group, name)
+    if not is_dataclass(getattr(cls, "Config", None)):
+        raise ConfigError(
+            f"{path}: {cls.__module__}.{cls.__qualname__} needs a Config: an inner class that lists its settings "
+            "(or holds `pass`), under @config of rlrun.config.schema"
+        )
+    return cls, parse(cls.Config, settings, path)

@@ -54,11 +54,17 @@ class Spec:
     bonuses: tuple[Bonus, ...] = ()  # what the last columns of the reward are, where add-ons put them there
     frame_stack: int = 1  # how many frames an image observation stacks, oldest first
     reward_fn: Callable[..., Any] | None = None  # (obs, action, next_obs) -> reward, for planners and relabelling
+    native_action: "gym.Space | None" = None  # the environment's own; None: as `action`
 
     @property
     def own_rewards(self) -> int:
         """Numbers that the environment itself pays a step, without what add-ons put beside them."""
         return self.reward_dim - len(self.bonuses)
+
+    @property
+    def shown_action(self) -> "gym.Space":
+        """The action space that a user knows."""
+        return self.action if self.native_action is None else self.native_action
 
 
 class Step(NamedTuple):

@@ -75,3 +75,15 @@ def test_actions_stick(probability):
 def test_other_environments_refuse_the_wrapper(make):
     with pytest.raises(ConfigError, match=r"env.wrappers.atari is for Atari environments only"):
         make("CartPole-v1", wrappers={"atari": PREPROCESSING})
+
+
+def test_ram_is_shown_as_it_is_every_fourth_frame(make):
+    kwargs = PONG["kwargs"] | {"obs_type": "ram", "repeat_action_probability": 0.0}
+    wrapped = {"atari": PREPROCESSING | {"noop_max": 0}, "frame_stack": {"stack": 2}}
+    env, frames = make(PONG["id"], kwargs=kwargs, wrappers=wrapped), make(PONG["id"], kwargs=kwargs)
+    obs = env.reset()
+    assert obs.shape == (1, 2, 128) and torch.equal(obs[:, 1], frames.reset())
+    for _ in range(5):
+        seen = [frames.step(torch.tensor([2])).obs for _ in range(4)]
+        obs = env.step(torch.tensor([2])).obs
+        assert torch.equal(obs[:, 1], seen[-1])

@@ -1,6 +1,7 @@
 """From ids and presets to environments, and one line for whatever is wrong with them."""
 
 import importlib.util
+import tomllib
 from pathlib import Path
 
 import gymnasium as gym
@@ -8,8 +9,10 @@ import pytest
 import yaml
 
 from rlrun.config.schema import EnvConfig, parse
+from rlrun.envs.explained import MUJOCO
 from rlrun.envs.make import find, make
 from rlrun.errors import ConfigError
+from rlrun.imports import EXTRAS
 
 PRESETS = Path(__file__).parents[2] / "conf" / "env"
 NAMES = sorted(path.stem for path in PRESETS.glob("[!_]*.yaml"))
@@ -46,9 +49,9 @@ def test_presets_hold_what_environments_need(name):
         ("CartPole-v1", {"wrappers": {"frame_stack": {"stack": 0}}}, "env.wrappers.frame_stack.stack=0: must be"),
         ("CartPole-v1", {"wrappers": {"frame_stack": {}}}, "env.wrappers.frame_stack.stack: missing"),
         ("FrozenLake-v1", {"wrappers": {"frame_stack": {"stack": 2}}}, "frame_stack needs Box observations"),
-        ("CartPole-v1", {"wrappers": {"hide": {"entries": [4]}}}, "hide: entries=[4] of 4, counted from 0"),
+        ("CartPole-v1", {"wrappers": {"hide": {"entries": [4]}}}, "hide: entries=[4], but there are 0 to 3"),
         ("CartPole-v1", {"wrappers": {"hide": {"entries": [0, 1, 2, 3]}}}, "one must stay"),
-        ("FrozenLake-v1", {"wrappers": {"hide": {"entries": [0]}}}, "hide needs Box observations of one dimension"),
+        ("FrozenLake-v1", {"wrappers": {"hide": {"entries": [0]}}}, "hide needs Dict, Tuple or one-dimensional Box"),
     ],
 )
 def test_a_wrong_config_gets_one_line(config, id, values, text):
@@ -58,15 +61,15 @@ def test_a_wrong_config_gets_one_line(config, id, values, text):
 
 
 def test_a_missing_extra_names_what_to_install(config, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install rlrun\[atari\]"):
+    monkeypatch.setattr("rlrun.envs.make.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'rlrun\[atari\]'"):
         make(config("ALE/Pong-v5"))
 
 
 def test_a_missing_box2d_names_what_to_install(config):
     if importlib.util.find_spec("Box2D") is not None:
         pytest.skip("Box2D is installed")
-    with pytest.raises(ConfigError, match=r"env.id='LunarLander-v3': .*pip install rlrun\[box2d\]"):
+    with pytest.raises(ConfigError, match=r"env.id='LunarLander-v3': .*pip install 'rlrun\[box2d\]'"):
         make(config("LunarLander-v3"))
 
 
@@ -103,3 +106,19 @@ def test_mujoco_keeps_quiet_and_writes_no_log(config, tmp_path, monkeypatch, cap
 
 def test_probes_are_registered():
     assert {"rlrun/ProbeConstant-v0", "rlrun/Faulty-v0"} <= set(gym.registry)
+
+
+def test_entries_of_dicts_and_tuples_are_hidden_by_name_and_place(config):
+    env = make(config("Blackjack-v1", wrappers={"hide": {"entries": [1]}}))
+    assert env.observation_space == gym.spaces.Dict({"0": gym.spaces.Discrete(32), "1": gym.spaces.Discrete(2)})
+    assert set(env.reset(seed=0)[0]) == {"0", "1"}
+    with pytest.raises(ConfigError, match=r"hide: entries=\[3\], but there are 0 to 2, of which one must stay"):
+        make(config("Blackjack-v1", wrappers={"hide": {"entries": [3]}}))
+
+
+def test_extras_are_those_of_the_package():
+    project = tomllib.loads((PRESETS.parents[1] / "pyproject.toml").read_text())["project"]
+    offered = project["optional-dependencies"]
+    assert set(EXTRAS) <= set(offered)
+    for package, (extra, pin) in MUJOCO.items():
+        assert package in EXTRAS[extra] and f"mujoco{pin}" in offered[extra]

@@ -7,7 +7,7 @@ import torch
 from gymnasium import spaces
 
 from rlrun.envs.vector import VectorEnv, child_seed
-from rlrun.errors import RunError
+from rlrun.errors import ConfigError
 from rlrun.types import Spec
 
 
@@ -113,7 +113,7 @@ class Growing(gym.Env):
 def test_environments_of_one_batch_must_be_alike(make):
     gym.registry.pop("test/Growing-v0", None)
     gym.register("test/Growing-v0", Growing)
-    with pytest.raises(RunError, match=r"#1: its observation or action space is not that of the first environment"):
+    with pytest.raises(ConfigError, match=r"#1 cannot be made \(its observation or action space is not that"):
         make("test/Growing-v0", 2, selftest="off")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rlrun import errors, files, rundir, user_code
+from rlrun import errors, files, imports, rundir
 from rlrun.cli import main
 from rlrun.cli.train import earlier
 from rlrun.config import resumable
@@ -81,7 +81,7 @@ def a_stored_module_is_wanted(run: Path) -> bool:
 def the_current_folder_can_be_imported(run: Path) -> bool:
     (run / "my_package.py").write_text("")
     with contextlib.chdir(run):
-        user_code.load("my_package")
+        imports.importing("my_package", "plugins")
         del sys.modules["my_package"]
         return os.getcwd() in sys.path
 
@@ -167,8 +167,8 @@ PROTECTIONS: dict[Callable[[Path], bool], list[Patch]] = {
     linked_snapshots_are_read: [(files, "check_folder", lambda folder: None)],
     a_link_is_followed: [(files, "open_file", lambda path, flags=0, limit=None: os.open(path, flags))],
     too_much_is_read: [(files, "read", lambda path, limit: path.read_bytes())],
-    a_stored_module_is_wanted: [(user_code, "module_of", lambda env_id: None)],
-    the_current_folder_can_be_imported: [(user_code, "_current_folder_for", always_there)],
+    a_stored_module_is_wanted: [(runs, "module_of", lambda env_id: None)],
+    the_current_folder_can_be_imported: [(imports, "_current_folder_for", always_there)],
     a_filter_of_git_runs: [(provenance, "git_state", git_as_it_is)],
     an_edited_config_is_taken: [(resumable, "check_unchanged", lambda run, then: None)],
     lost_rows_are_not_named: [(MetricsFile, "_difference", lambda self, written: "")],

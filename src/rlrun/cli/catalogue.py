@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
 from rlrun.cli.columns import print_columns
 from rlrun.cli.forms import check_form
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 LIST_HELP = """\
 usage: rlrun list [group] [plugins=[package]]
 
-The names in a group (algo, network, env, trainer, preset, ...), or all groups with how many names they hold."""
+The names in a group (algo, network, env, trainer, preset, ...), or all groups with how many names they hold.
+`rlrun list wrapper` has the wrappers of environments, with their settings. With plugins=[...] their parts too."""
+
+WRAPPER = "wrapper"
 
 OPTIMAL = "optimal=true"
 
@@ -33,19 +37,58 @@ def list(words: Sequence[str]) -> int:
     if "--help" in words or "-h" in words:
         print(LIST_HELP)
         return 0
-    groups = sources.groups(sources.folders(sources.named_plugins(words)))
+    plugins = sources.named_plugins(words)
+    groups = sources.groups(sources.folders(plugins))
     names = [word.removesuffix("s") if word not in groups else word for word in words if "=" not in word]
     if not names:
-        print_columns([(name, str(len(found)), ", ".join([*found][:8])) for name, found in groups.items()])
+        rows = [(name, str(len(found)), ", ".join([*found][:8])) for name, found in groups.items()]
+        print_columns([*rows, (WRAPPER, "", "of environments; rlrun list wrapper has them with their settings")])
         return 0
-    unknown = [f"no group {name!r}{check.nearest(name, groups)}" for name in names if name not in groups]
+    known = [*groups, WRAPPER]
+    unknown = [f"no group {name!r}{check.nearest(name, known)}" for name in names if name not in known]
     if unknown:
-        raise ConfigError(*[f"{fault} (there are: {', '.join(groups)})" for fault in unknown])
+        raise ConfigError(*[f"{fault} (there are: {', '.join(known)})" for fault in unknown])
     for name in names:
+        if name == WRAPPER:
+            print_columns(_wrappers(plugins))
+            continue
         print_columns([(option, _describe(name, file)) for option, file in groups[name].items()])
         if name == "env":
+            print_columns([(id,) for id in _environments_of(plugins)])
             print("\nand everything Gymnasium knows: env=Walker2d-v5, env=ALE/Pong-v5, env=my_package:My-v0")
     return 0
+
+
+def _wrappers(plugins: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Registered wrappers: name, settings with their types, first line of what they say of themselves."""
+    import rlrun.envs.wrappers  # noqa: F401 (registers rlrun's)
+    from rlrun import registry
+
+    registry.load_installed()
+    registry.load_named(plugins)
+    for name, wrapper in registry.registered(WRAPPER).items():
+        settings = get_type_hints(getattr(wrapper, "Config", None) or object)
+        told = ", ".join(f"{key}: {_type(hint)}" for key, hint in settings.items())
+        yield name, told or "-", (wrapper.__doc__ or "").strip().partition("\n")[0]
+
+
+def _type(hint: Any) -> str:
+    """A type as one writes it: `list[int | str]`."""
+    inside = [*map(_type, get_args(hint))]
+    if get_origin(hint) in (Union, UnionType):
+        return " | ".join(inside)
+    if hint is NoneType:
+        return "null"
+    name = getattr(hint, "__name__", str(hint))
+    return f"{name}[{', '.join(inside)}]" if inside else name
+
+
+def _environments_of(plugins: Sequence[str]) -> Iterator[str]:
+    """Ids that the modules named register with Gymnasium."""
+    if plugins:
+        from rlrun.config.environments import registered_by
+
+        yield from registered_by(plugins)
 
 
 def show(words: Sequence[str]) -> int:

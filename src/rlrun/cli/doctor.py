@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from rlrun import __version__
 from rlrun.config import sources
 from rlrun.errors import ConfigError
+from rlrun.imports import EXTRAS
 
 HELP = """\
 usage: rlrun doctor [--probe]
@@ -23,14 +24,6 @@ is wrong. Exit code 1 when something is.
            all is as before."""
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "hydra-core", "omegaconf", "pydantic", "safetensors")
-EXTRAS = {  # what each brings
-    "atari": ("ale_py", "cv2"),
-    "envpool": ("envpool",),
-    "jax": ("jax", "mujoco_playground"),
-    "box2d": ("Box2D",),
-    "video": ("imageio_ffmpeg",),
-    "data": ("minari", "h5py"),
-}
 
 
 def doctor(words: Sequence[str]) -> int:

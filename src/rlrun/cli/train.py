@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rlrun import user_code
 from rlrun.cli.forms import check_form
 from rlrun.core.signals import CODES
-from rlrun.errors import ConfigError, RlrunError, RunError, printable
+from rlrun.errors import ConfigError, RlrunError, RunError, printable, reason
+from rlrun.imports import module_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,7 +101,7 @@ def _go_on(job: "Job", path: "Path") -> int:
 
 def _modules(job: "Job") -> list[str]:
     """The modules that a job names, which a resume must name again."""
-    module = user_code.module_of(job.values["env"]["id"])
+    module = module_of(job.values["env"]["id"])
     return [*job.values["plugins"], *([module] if module else [])]
 
 
@@ -146,7 +146,7 @@ def held(folder: "RunDir", is_new: bool) -> Iterator[None]:
         folder.error_log(traceback.format_exc())
         if isinstance(error, RlrunError):
             raise
-        raise RunError(f"{type(error).__name__}: {error} (trace in {folder.path / 'error.log'})") from error
+        raise RunError(f"{reason(error)} (trace in {folder.path / 'error.log'})") from error
     except BaseException:  # a signal
         if is_new and not (folder.path / "summary.json").exists():
             folder.discard()

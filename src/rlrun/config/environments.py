@@ -3,26 +3,44 @@
 import difflib
 from collections.abc import Iterable
 from importlib.util import find_spec
+from pathlib import Path
 
-from rlrun import user_code
+from rlrun.imports import advice, importing, is_found, module_of
 
 
-def fault(env_id: str, presets: Iterable[str]) -> str | None:
-    """Why `env=<env_id>` cannot be had, with the nearest name, or None. `module:Id` is looked up when it is made."""
-    module = user_code.module_of(env_id)
+def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> str | None:
+    """Why `env=<env_id>` cannot be had, with the nearest name, or None. `module:Id` is looked up when it is made.
+
+    The plug-ins are imported where the id is not known without them. Raises ConfigError for one that cannot be.
+    """
+    module, name = module_of(env_id), env_id.rpartition(":")[2]
+    if module is not None and module.endswith(".py"):
+        return f"env={env_id}: name the module, not its file: env={Path(module).stem}:{name}"
     if module is not None:
-        return None if user_code.find(module) else f"env={env_id}: cannot find a package named {module!r}"
+        hint = advice(module)
+        return None if is_found(module) else f"env={env_id}: cannot find a package named {module!r}{hint}"
     if env_id.startswith("playground/"):  # its names are looked up when one is made, for it takes long to import
-        return None if find_spec("mujoco_playground") else f"env={env_id}: needs an extra: pip install 'rlrun[jax]'"
+        return None if find_spec("mujoco_playground") else f"env={env_id}: needs an extra{advice('jax')}"
     if env_id.startswith("rlrun/"):
         import rlrun.envs.make  # noqa: F401 (registers them; takes torch's second)
-    registered = _registered()
-    if env_id in registered:
+    if env_id in _registered():
         return None
+    if env_id in registered_by(plugins):
+        return None
+    registered = _registered()
     if env_id.startswith("ALE/") and not find_spec("ale_py"):
-        return f"env={env_id}: Atari needs an extra: pip install 'rlrun[atari]'"
+        return f"env={env_id}: Atari needs an extra{advice('ale_py')}"
     near = _nearest(env_id, list(presets), registered)
-    return f"env={env_id}: unknown environment{f'; did you mean {near}?' if near else ''} (rlrun list env)"
+    hint = f"; did you mean {near}?" if near else ""
+    return f"env={env_id}: unknown environment{hint} (rlrun list env)"
+
+
+def registered_by(plugins: Iterable[str]) -> list[str]:
+    """The ids that modules register with Gymnasium, which are imported for that. Raises ConfigError."""
+    before = {*_registered()}
+    for plugin in plugins:
+        importing(plugin, "plugins")
+    return [id for id in _registered() if id not in before]
 
 
 def _registered() -> list[str]:

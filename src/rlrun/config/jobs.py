@@ -80,6 +80,8 @@ def choose(
     choices: list[str] = []
     unknown: set[str] = set()
     faults: list[str] = []
+    words = list(words)
+    plugins = sources.named_plugins(word.text for word in words)
     for word in filter(lambda word: word.is_group, words):
         group = word.text.partition("=")[0].lstrip("+")
         if group in typed:
@@ -89,7 +91,7 @@ def choose(
         names = list(sources.options(group, composer.folders))
         if group not in typed:
             faults.append(f"{group}: missing; choose one with {group}=... ({_some(names)})")
-        elif fault := _choice_fault(typed[group], names):
+        elif fault := _choice_fault(typed[group], names, plugins):
             faults.append(fault)
         else:
             choices.append(typed[group].for_hydra)
@@ -195,13 +197,13 @@ def _single(composer: Composer, word: Word, multirun: bool, faults: list[str]) -
     return [word.text]
 
 
-def _choice_fault(word: Word, names: Sequence[str]) -> str | None:
+def _choice_fault(word: Word, names: Sequence[str], plugins: Sequence[str]) -> str | None:
     """Why a group's choice cannot be had."""
     group, name = word.key, str(word.values[0])
     if name in names or (group == "preset" and name == NO_PRESET):
         return None
     if group == "env" and not name.startswith("_"):
-        return environments.fault(name, names)
+        return environments.fault(name, names, plugins)
     known = [*names, NO_PRESET] if group == "preset" else names
     return f"{group}={name}: unknown name{check.nearest(name, names)} (there are: {_some(known)})"
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import yaml
 
-from rlrun import user_code
 from rlrun.errors import ConfigError
+from rlrun.imports import advice, homes, is_found
 
 CONF = Path(__file__).parents[1] / "conf"
 PLUGINS = "rlrun.plugins"
@@ -24,11 +24,10 @@ def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path
     """
     faults, found = [], [CONF]
     for module in [entry.module for entry in entry_points(group=PLUGINS)] + list(plugins):
-        spec = user_code.find(module)
-        if spec is None:
-            faults.append(f"plugins: cannot find a package named {module!r}")
+        if is_found(module):
+            found += [home / "conf" for home in homes(module)]
         else:
-            found += [Path(home) / "conf" for home in spec.submodule_search_locations or ()]
+            faults.append(f"plugins: cannot find a package named {module!r}{advice(module)}")
     for folder in map(Path, extra):
         if not folder.is_dir():
             faults.append(f"--config-dir: no folder {str(folder)!r}")

@@ -55,9 +55,9 @@ class Agent(nn.Module):
         """What the algorithm needs and the environment does not have, with what it has instead."""
         kinds = cls.actions if isinstance(cls.actions, tuple) else (cls.actions,)
         if not isinstance(spec.action, kinds):
-            yield " or ".join(kind.__name__ for kind in kinds) + " actions", spec.action
+            yield " or ".join(kind.__name__ for kind in kinds) + " actions", spec.shown_action
         elif isinstance(spec.action, Box) and cls.needs_bounds and not spec.action.is_bounded():
-            yield "Box actions with finite bounds", spec.action
+            yield "Box actions with finite bounds", spec.shown_action
         if not isinstance(spec.obs, cls.observations):
             yield f"{cls.observations.__name__} observations", spec.obs
         if spec.own_rewards > 1 and not (cls.reward_vectors and spec.objective):

@@ -12,7 +12,7 @@ from rlrun.addons.normalise import normalisers
 from rlrun.addons.rewards import weighted
 from rlrun.addons.rewards.total import rewarding
 from rlrun.buffers.replay import Replay, Targets
-from rlrun.config.schema import RunConfig, parse
+from rlrun.config.schema import RunConfig
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.data import evaluation_digests
@@ -156,8 +156,8 @@ def check_ranges(config: RunConfig) -> None:
     faults: list[str] = []
     for group, values, path in sections:
         try:
-            cls = registry.lookup(group, values["name"])
-            parse(cls.Config, {key: value for key, value in values.items() if key != "name"}, path)
+            settings = {key: value for key, value in values.items() if key != "name"}
+            registry.configured(group, values["name"], settings, path)
         except ConfigError as error:
             faults += error.faults
     if faults:

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlrun import files, registry, user_code
+from rlrun import files, registry
 from rlrun.buffers.ring import Ring
 from rlrun.config import resumable
 from rlrun.config.check import show
@@ -27,7 +27,8 @@ from rlrun.core.trainer import Trainer, nothing
 from rlrun.core.weights import load_part, locate, warm_start
 from rlrun.engine import machine
 from rlrun.envs.vector import VectorEnv
-from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable
+from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
+from rlrun.imports import module_of
 from rlrun.rundir import META, METRICS, RunDir
 from rlrun.snapshot import manifest
 from rlrun.snapshot.atomic import replace_file
@@ -166,7 +167,7 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
     if filled:
         line = f"{path / CONFIG} is of an earlier format; it goes on with {', '.join(filled)}"
         print(printable(line), file=sys.stderr)
-    named = [*config.plugins, *filter(None, [user_code.module_of(config.env.id)])]
+    named = [*config.plugins, *filter(None, [module_of(config.env.id)])]
     missing = [name for name in dict.fromkeys(named) if name not in sys.modules]
     if missing:
         raise ConfigError(f"{path}: needs code of its own; if you trust it, add plugins=[{','.join(missing)}]")
@@ -217,7 +218,7 @@ def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot
             code = signals.exit_code if status == "stopped" else 0
         except Exception as fault:
             code = getattr(fault, "exit_code", 1)
-            line = str(fault) if isinstance(fault, RlrunError) else printable(f"{type(fault).__name__}: {fault}")
+            line = str(fault) if isinstance(fault, RlrunError) else printable(reason(fault))
             run.error_log(traceback.format_exc())
             if isinstance(fault, RunError):
                 postmortem.write(run, loop, line)

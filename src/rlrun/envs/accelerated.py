@@ -63,7 +63,9 @@ class Accelerated(nn.Module):
         self.reward_shape: tuple[int, ...] = ()
         self.actions = Actions(simulator.single_action_space)
         self.units = Units(self.actions, self.device)
-        self.spec = Spec(simulator.single_observation_space, self.actions.space, simulator.num_envs)
+        native = simulator.single_action_space
+        obs_space = simulator.single_observation_space
+        self.spec = Spec(obs_space, self.actions.space, simulator.num_envs, native_action=native)
         self.steps, self.obs = 0, None
         self.returns = torch.zeros(self.num_envs, dtype=torch.float64, device=self.device)  # of episodes under way
         self.lengths = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)

@@ -1,20 +1,19 @@
 """From an id to one environment: Gymnasium's `make`, the registered wrappers, and errors a user can act on."""
 
 import importlib
-import importlib.util
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from rlrun import user_code
-from rlrun.config.schema import EnvConfig, parse
+from rlrun.config.schema import EnvConfig
 from rlrun.envs import bandits as _bandits  # noqa: F401 (registers rlrun/... with Gymnasium)
 from rlrun.envs import boards as _boards  # noqa: F401
 from rlrun.envs import contextual as _contextual  # noqa: F401
@@ -26,10 +25,12 @@ from rlrun.envs import point as _point  # noqa: F401
 from rlrun.envs import probes as _probes  # noqa: F401
 from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
 from rlrun.envs.box2d import NewWorld
+from rlrun.envs.explained import explained
 from rlrun.envs.presented import presented, shows_masks
 from rlrun.envs.slot import Slot, fault
 from rlrun.envs.wrappers import TimeLimit
-from rlrun.errors import ConfigError, RlrunError
+from rlrun.errors import ConfigError, RlrunError, one_line
+from rlrun.imports import MULTI_AGENT, advice, importing, module_of
 
 ATARI = "ALE/"
 PLAYGROUND = "playground/"
@@ -53,7 +54,7 @@ class Recipe:
     def __call__(self) -> Slot:
         """Raises ConfigError with a line about the key to change, EnvError for anything else that goes wrong."""
         try:
-            with explained(self, self.id):
+            with explained(self.spec, self.kwargs, self.id):
                 return Slot(self.make, self.index, self.instance_seed)
         except RlrunError:
             raise
@@ -101,18 +102,19 @@ class Recipe:
 
 def recipe(cfg: EnvConfig) -> Recipe:
     """Resolve a config. Raises ConfigError for unknown ids, wrappers and settings, and missing extras."""
-    from rlrun.registry import lookup  # a worker makes environments without loading every part of rlrun
+    from rlrun.registry import configured  # a worker makes environments without loading every part of rlrun
 
     spec = _in_jax(cfg.id) if cfg.backend == "jax" else find(cfg.id)
-    wrappers = []
-    for name, settings in cfg.wrappers.items():
-        wrapper = lookup("wrapper", name)
-        wrappers.append((wrapper, parse(wrapper.Config, settings, f"env.wrappers.{name}")))
+    given = cfg.wrappers.items()
+    wrappers = [configured("wrapper", name, settings, f"env.wrappers.{name}") for name, settings in given]
     kwargs, instance_seed = dict(cfg.kwargs), cfg.instance_seed
-    if "render_mode" in kwargs:
-        _check_draws(spec, kwargs["render_mode"])
-    if instance_seed is not None and _takes(spec, "instance_seed"):
-        kwargs["instance_seed"], instance_seed = instance_seed, None
+    if "render_mode" in kwargs or instance_seed is not None:
+        with explained(spec, kwargs, cfg.id):
+            creator = _creator(spec)
+        if "render_mode" in kwargs:
+            _check_draws(creator, cfg.id, kwargs["render_mode"])
+        if instance_seed is not None and "instance_seed" in inspect.signature(creator).parameters:
+            kwargs["instance_seed"], instance_seed = instance_seed, None
     masked = None if cfg.action_mask else False
     return Recipe(spec, kwargs, tuple(wrappers), cfg.max_episode_steps, instance_seed, cfg.id, masked=masked)
 
@@ -123,32 +125,48 @@ def make(cfg: EnvConfig) -> gym.Env:
 
 
 def find(id: str) -> EnvSpec:
-    """The specification behind an id: `Name-v1`, `namespace/Name-v1`, or `module:Name-v1`, which imports the module."""
+    """The specification behind an id: `Name-v1`, `namespace/Name-v1`, or `module:Name-v1`, which imports the module.
+
+    `module:Name` may also name a class of the module, a gymnasium.Env that is not registered.
+    """
     if id.startswith(ATARI):
         _register_atari(id)
     if id.startswith(PLAYGROUND):
         return _in_jax(id)
-    module = user_code.module_of(id)
+    module, name = module_of(id), id.rpartition(":")[2]
+    key = f"env.id={id!r}"
+    holder = importing(module, key) if module is not None else None
     try:
-        if module is not None:
-            user_code.load(module)
-        return gym.spec(id.rpartition(":")[2])
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"env.id={id!r}: cannot import {module!r} ({error})") from error
+        if holder is not None and name not in gym.registry:
+            if _is_env_class(getattr(holder, name, None)):
+                return EnvSpec(id, entry_point=id)
+            _register_by_convention(holder, key)
+        return gym.spec(name)
     except gym.error.Error as error:
-        raise ConfigError(f"env.id={id!r}: {_line(error)}") from error
+        raise ConfigError(f"{key}: {one_line(error).rstrip('.')}{_hint(module or '', name)}") from error
 
 
-@contextmanager
-def explained(recipe: Recipe, id: str) -> Iterator[None]:
-    """Turns what a constructor raises into a line about the key to change."""
-    try:
-        yield
-    except gym.error.DependencyNotInstalled as error:
-        raise ConfigError(f"env.id={id!r}: {_extra(recipe.spec) or _line(error)}") from error
-    except (TypeError, ValueError, gym.error.Error, OSError) as error:
-        where = f"env.kwargs={recipe.kwargs}" if recipe.kwargs else "env"
-        raise ConfigError(f"{where}: {id} cannot be made ({_line(error)})") from error
+def _is_env_class(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, gym.Env)
+
+
+def _register_by_convention(holder: ModuleType, key: str) -> None:
+    """Call `register_envs()` of a module or of its submodule `gym`, where there is one, as in MinAtar."""
+    inner = f"{holder.__name__}.gym"
+    holders = [holder, importing(inner, key)] if hasattr(holder, "__path__") and find_spec(inner) else [holder]
+    for module in holders:
+        register = getattr(module, "register_envs", None)
+        if inspect.isfunction(register) and register.__module__.startswith(holder.__name__):  # not Gymnasium's
+            register()
+
+
+def _hint(module: str | None, name: str) -> str:
+    """What may help where a module has no such id."""
+    if module is not None and module.partition(".")[0] == MULTI_AGENT:
+        return advice(MULTI_AGENT)
+    namespace = name.partition("/")[0]  # shimmy registers `bsuite/...` only where bsuite is installed
+    hint = advice(namespace)
+    return hint if hint and find_spec(namespace) is None else ""
 
 
 def _bare(spec: EnvSpec, max_episode_steps: int | None, kwargs: dict[str, Any]) -> gym.Env:
@@ -165,12 +183,12 @@ def _bare(spec: EnvSpec, max_episode_steps: int | None, kwargs: dict[str, Any]) 
 
 def _quieten(entry_point: str) -> None:
     """MuJoCo prints warnings and writes MUJOCO_LOG.TXT where it stands: log them instead. ALE prints a banner."""
-    if "mujoco" in entry_point and importlib.util.find_spec("mujoco") is not None:
+    if "mujoco" in entry_point and find_spec("mujoco") is not None:
         try:
             import mujoco
         except Exception as error:  # its renderer is chosen and loaded at import
             renderer = os.environ.get("MUJOCO_GL")
-            raise ConfigError(f"MuJoCo cannot be imported ({_line(error)}; MUJOCO_GL={renderer})") from error
+            raise ConfigError(f"MuJoCo cannot be imported ({one_line(error)}; MUJOCO_GL={renderer})") from error
 
         mujoco.set_mju_user_warning(_mujoco_warning)
     if "ale_py" in entry_point:
@@ -185,8 +203,8 @@ def _mujoco_warning(message: str) -> None:
 
 
 def _register_atari(id: str) -> None:
-    if importlib.util.find_spec("ale_py") is None:
-        raise ConfigError(f"env.id={id!r}: Atari is not installed; pip install rlrun[atari]")
+    if find_spec("ale_py") is None:
+        raise ConfigError(f"env.id={id!r}: Atari is not installed{advice('ale_py')}")
     importlib.import_module("ale_py")  # registers its ids
 
 
@@ -196,33 +214,18 @@ def _in_jax(id: str) -> EnvSpec:
 
         return tasks.specification(id)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"env: {id} in JAX: {error.name} is not installed; pip install rlrun[jax]") from error
+        raise ConfigError(f"env: {id} in JAX: {error.name} is not installed{advice('jax')}") from error
     except gym.error.Error as error:
-        raise ConfigError(f"env.id={id!r}: {_line(error)}") from error
+        raise ConfigError(f"env.id={id!r}: {one_line(error)}") from error
 
 
-def _extra(spec: EnvSpec) -> str | None:
-    entry = str(spec.entry_point)
-    extra = next((extra for extra in ("box2d", "ale_py") if extra in entry), None)
-    return extra and f"a package is missing; pip install rlrun[{extra.replace('ale_py', 'atari')}]"
-
-
-def _takes(spec: EnvSpec, name: str) -> bool:
-    creator = _creator(spec)
-    return creator is not None and name in inspect.signature(creator).parameters
-
-
-def _check_draws(spec: EnvSpec, mode: Any) -> None:
+def _check_draws(creator: Any, id: str, mode: Any) -> None:
     """ConfigError where the environment's class says that it does not; a function says nothing."""
-    metadata = getattr(_creator(spec), "metadata", None)
+    metadata = getattr(creator, "metadata", None)
     if mode is not None and metadata is not None and mode not in metadata.get("render_modes", ()):
-        raise ConfigError(f"env.kwargs.render_mode={mode}: {spec.id} draws no pictures of this kind")
+        raise ConfigError(f"env.kwargs.render_mode={mode}: {id} draws no pictures of this kind")
 
 
 def _creator(spec: EnvSpec) -> Any:
     entry = spec.entry_point or spec.vector_entry_point
     return load_env_creator(entry) if isinstance(entry, str) else entry
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -22,7 +22,8 @@ from rlrun.envs.accelerated import Simulator
 from rlrun.envs.actions import Actions
 from rlrun.envs.envpool import FRAMES, PREPARED, EnvPool, preparing
 from rlrun.envs.examination import examined, tell, untested
-from rlrun.envs.make import Recipe, explained
+from rlrun.envs.explained import explained
+from rlrun.envs.make import Recipe
 from rlrun.envs.presented import as_tensors
 from rlrun.envs.selftest import EPISODE_END, NATIVE, Method, simulator_self_test
 from rlrun.envs.state import Tree
@@ -64,7 +65,7 @@ def simulator(recipe: Recipe, cfg: EnvConfig) -> tuple[GymVectorEnv | Simulator,
         raise ConfigError(f"env.backend=native: {cfg.id} has no simulator that steps all its environments at once")
     _check_keys(recipe, cfg, set(cfg.wrappers) - (PREPARED if envpool else set()))
     make = partial(_envpool, recipe, cfg) if envpool else partial(recipe.all, cfg.num_envs)
-    with explained(recipe, cfg.id):
+    with explained(recipe.spec, recipe.kwargs, cfg.id):
         verdict = examined(recipe, cfg, examine_simulator, (recipe, make)) if _is_tested(recipe, cfg) else None
         venv = make()
         if not recipe.vectorised:

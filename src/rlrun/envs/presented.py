@@ -14,6 +14,20 @@ from rlrun.errors import ConfigError
 from rlrun.types import MASK
 
 
+class FromTuple(spaces.Dict):
+    """A Tuple as a Dict, with its parts under "0", "1", ...; printed as the Tuple that the environment has."""
+
+    def __repr__(self) -> str:
+        return f"Tuple({', '.join(repr(self[key]) for key in sorted(self.spaces, key=int))})"
+
+
+class WithMask(spaces.Dict):
+    """An observation that is no Dict, with a mask beside it; printed as the observation that the environment has."""
+
+    def __repr__(self) -> str:
+        return f"{self['obs']} with action masks (env.action_mask=false leaves these out)"
+
+
 class Presented(gym.Wrapper):
     """`masked`: whether infos hold an action mask."""
 
@@ -25,7 +39,7 @@ class Presented(gym.Wrapper):
         self.bare = not isinstance(space, spaces.Dict)  # whether a mask needs a dict around the observation
         if self.masked:
             entries[MASK] = spaces.MultiBinary(len(self._mask(None)))
-            space = spaces.Dict(entries)
+            space = WithMask(entries) if self.bare else spaces.Dict(entries)
         self.observation_space = space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -61,16 +75,21 @@ def presented(env: gym.Env, masked: bool) -> gym.Env:
     return Presented(env, masked) if masked or has_mask or _has_tuple(space) else env
 
 
-def as_tensors(space: gym.Space) -> gym.Space:
-    """An observation space as tensors show it: boxes in float32, but for those of bytes. Raises ConfigError."""
+def as_tensors(space: gym.Space, entry: str | None = None) -> gym.Space:
+    """An observation space as tensors show it: boxes in float32, but for those of bytes. Raises ConfigError.
+
+    `entry`: the key under which the observation holds this space, None where it is the whole.
+    """
     if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: as_tensors(part) for key, part in space.items()})
+        kind = type(space) if isinstance(space, FromTuple | WithMask) else spaces.Dict
+        return kind({key: as_tensors(part, entry or key) for key, part in space.items()})
     if isinstance(space, spaces.Box) and space.dtype not in (np.float32, np.uint8):
         with np.errstate(over="ignore"):  # wider than float32: unbounded
             return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
     if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         kind = type(space).__name__
-        raise ConfigError(f"env: {kind} observations are not supported: they have no fixed shape")
+        hint = f"; env.wrappers.hide.entries=[{entry}] leaves this one out" if entry else ""
+        raise ConfigError(f"env: {kind} observations are not supported: they have no fixed shape{hint}")
     return space
 
 
@@ -107,7 +126,7 @@ def _has_tuple(space: gym.Space) -> bool:
 def _space(space: gym.Space) -> gym.Space:
     match space:
         case spaces.Tuple():
-            return spaces.Dict({str(place): _space(part) for place, part in enumerate(space)})
+            return FromTuple({str(place): _space(part) for place, part in enumerate(space)})
         case spaces.Dict():
             return spaces.Dict({key: _space(part) for key, part in space.items()})
     return space

@@ -13,6 +13,7 @@ from rlrun.envs import replay, state
 from rlrun.envs.replay import Episode
 from rlrun.envs.rewards import reward_shape
 from rlrun.envs.state import NotSavableError, Tree
+from rlrun.errors import reason
 
 LOST = "lost"  # in place of a tree: why there is none
 
@@ -169,5 +170,4 @@ def line(error: Exception) -> str:
     """What went wrong, in one line."""
     if isinstance(error, EnvError):
         return error.reason
-    text = " ".join(str(error).split())
-    return text if isinstance(error, NotSavableError) else f"{type(error).__name__}: {text}"
+    return str(error) if isinstance(error, NotSavableError) else reason(error)

@@ -15,6 +15,7 @@ from rlrun.envs.accelerated import Accelerated
 from rlrun.envs.actions import Actions
 from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put, row
 from rlrun.envs.examination import examined
+from rlrun.envs.explained import explained
 from rlrun.envs.make import Recipe, recipe
 from rlrun.envs.native import own_verdict, simulator
 from rlrun.envs.origin import origin
@@ -27,7 +28,7 @@ from rlrun.envs.state import Tree
 from rlrun.envs.tasks import draw
 from rlrun.envs.verdicts import Verdict
 from rlrun.envs.workers import Workers
-from rlrun.errors import ConfigError, RunError
+from rlrun.errors import ConfigError, RunError, reason
 from rlrun.types import Return, Spec, Step
 
 RESTARTS = 10  # of one environment without a finished step between them; one more ends the run
@@ -82,7 +83,10 @@ class VectorEnv(nn.Module):
         obs_space = as_tensors(venv.single_observation_space)
         self.reward_shape = self.pool.reward_shape if self.pool else reward_shape(venv)
         rewards = math.prod(self.reward_shape)
-        self.spec = Spec(obs_space, self.actions.space, venv.num_envs, rewards, frame_stack=frame_stack)
+        native = venv.single_action_space
+        self.spec = Spec(
+            obs_space, self.actions.space, venv.num_envs, rewards, frame_stack=frame_stack, native_action=native
+        )
         self.adapter, self.clock = adapter(venv), Clock(venv.num_envs, self.reward_shape)
         self._tensor = torch.from_numpy if self.device.type == "cpu" else self._sent
         self._ones = torch.ones(venv.num_envs, device=self.device)
@@ -92,7 +96,7 @@ class VectorEnv(nn.Module):
 
     @classmethod
     def make(cls, cfg: EnvConfig, seed: np.random.SeedSequence, device: torch.device | str = "cpu") -> "VectorEnv":
-        """Environments as configured. Raises ConfigError where they cannot be made, RunError where a worker fails."""
+        """Environments as configured. Raises ConfigError where they cannot be made."""
         one = recipe(cfg)
         stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
         if one.vectorised or cfg.backend in ("native", "envpool"):
@@ -108,10 +112,8 @@ class VectorEnv(nn.Module):
             one = dataclasses.replace(one, masked=verdict.masked)
         tasks = seed if cfg.instance_seed is None else np.random.SeedSequence(cfg.instance_seed)
         recipes = [one.at(index, **draw(cfg.task_kwargs, tasks, index)) for index in range(cfg.num_envs)]
-        try:
+        with explained(one.spec, one.kwargs, cfg.id):
             pool = Workers(recipes, cfg.timeout_s) if cfg.backend == "async" else Local(recipes)
-        except EnvError as error:
-            raise RunError(f"env {cfg.id} #{error.index}: {error.reason}") from error
         restart = cfg.on_failure == "restart"
         try:
             made = cls(pool, seed, device, name=cfg.id, frame_stack=stack, recipe=one, restart=restart, verdict=verdict)
@@ -391,8 +393,7 @@ class VectorEnv(nn.Module):
         self._kill()
         if isinstance(error, EnvError):
             return RunError(f"{self._named(error.index)}: {error.reason}")
-        line = " ".join(f"{type(error).__name__}: {error}".split())
-        return RunError(f"env {self.name}, step {self.clock.steps}: {line}")
+        return RunError(f"env {self.name}, step {self.clock.steps}: {reason(error)}")
 
     def _named(self, index: int) -> str:
         return f"env {self.name} #{index}, seed {self.seeds[index]}, step {self.clock.steps}"

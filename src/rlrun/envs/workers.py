@@ -27,12 +27,12 @@ import numpy as np
 from gymnasium import Space
 from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars, create_empty_array
 
-from rlrun import user_code
 from rlrun.envs.autoreset import put
 from rlrun.envs.make import Recipe
 from rlrun.envs.pool import Pool
 from rlrun.envs.slot import EnvError, Form, Slot, fault, line
 from rlrun.errors import RlrunError
+from rlrun.imports import importing
 
 # one server imports Gymnasium once; every worker is forked from it, and inherits no pipe and no thread of the run
 START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -312,7 +312,7 @@ def _read(pipe: Any, index: int, module: str) -> Any:
     """What the run has sent, once the module that it may need is imported as the run did it."""
     try:
         if module:
-            user_code.load(module)
+            importing(module, "env.id")
         return pipe.recv().fn
     except (EOFError, ConnectionError):
         raise

@@ -9,6 +9,8 @@ from rlrun.config.schema import NonNegativeInt, PositiveInt, Units, config
 from rlrun.envs.rewards import reward_shape
 from rlrun.registry import register
 
+RAM = (128,)  # bytes of an Atari 2600
+
 
 @register("wrapper", "frame_stack")
 class FrameStack(gym.Wrapper):
@@ -56,7 +58,7 @@ class TimeLimit(gym.wrappers.TimeLimit):
 
 @register("wrapper", "atari")
 class Atari(gym.wrappers.AtariPreprocessing):
-    """Gymnasium's preprocessing: no-op starts, frames skipped and max-pooled, resized, grey."""
+    """Gymnasium's preprocessing: no-op starts, frames skipped, max-pooled, resized, grey. RAM is shown as it is."""
 
     @config
     class Config:
@@ -76,6 +78,22 @@ class Atari(gym.wrappers.AtariPreprocessing):
             terminal_on_life_loss=cfg.terminal_on_life_loss,
             grayscale_obs=True,
         )
+        self.shows_ram = env.observation_space.shape == RAM
+        if self.shows_ram:
+            self.observation_space = env.observation_space
+            # Gymnasium pools frames in any case, and sizes the buffers for them by the observation
+            self.obs_buffer = [np.empty(self.ale.getScreenDims(), np.uint8) for _ in range(2)]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        frame, info = super().reset(seed=seed, options=options)
+        return self._shown(frame), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        frame, reward, terminated, truncated, info = super().step(action)
+        return self._shown(frame), reward, terminated, truncated, info
+
+    def _shown(self, frame: Any) -> Any:
+        return self.ale.getRAM() if self.shows_ram else frame
 
 
 @register("wrapper", "flatten")
@@ -92,24 +110,45 @@ class Flatten(gym.wrappers.FlattenObservation):
 
 @register("wrapper", "hide")
 class Hide(gym.ObservationWrapper):
-    """Vector observations without some of their `entries`, counted from 0: what is hidden must be remembered."""
+    """Observations without some `entries`: of a Dict by name, of a Tuple or a vector by number, counted from 0."""
 
     @config
     class Config:
-        entries: list[NonNegativeInt]
+        entries: list[NonNegativeInt | str]
 
     def __init__(self, cfg: Config, env: gym.Env):
         super().__init__(env)
-        space = env.observation_space
-        if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
-            raise ValueError(f"hide needs Box observations of one dimension, got {space}")
-        missing = [entry for entry in cfg.entries if entry >= space.shape[0]]
-        self.shown = [entry for entry in range(space.shape[0]) if entry not in cfg.entries]
+        space: Any = env.observation_space
+        match space:
+            case gym.spaces.Dict():
+                entries = list(space)
+            case gym.spaces.Tuple():
+                entries = list(range(len(space)))
+            case gym.spaces.Box(shape=(size,)):
+                entries = list(range(size))
+            case _:
+                raise ValueError(f"hide needs Dict, Tuple or one-dimensional Box observations, got {space}")
+        missing = [entry for entry in cfg.entries if entry not in entries]
+        self.shown = [entry for entry in entries if entry not in cfg.entries]
         if missing or not self.shown:
-            raise ValueError(f"hide: entries={cfg.entries} of {space.shape[0]}, counted from 0; one must stay")
-        self.observation_space = gym.spaces.Box(space.low[self.shown], space.high[self.shown], dtype=space.dtype)
+            there = ", ".join(entries) if isinstance(space, gym.spaces.Dict) else f"0 to {len(entries) - 1}"
+            raise ValueError(f"hide: entries={cfg.entries}, but there are {there}, of which one must stay")
+        self.observation_space = self._without_hidden(space)
+
+    def _without_hidden(self, space: Any) -> gym.Space:
+        match space:
+            case gym.spaces.Dict():
+                return gym.spaces.Dict({entry: space[entry] for entry in self.shown})
+            case gym.spaces.Tuple():
+                return gym.spaces.Tuple([space[entry] for entry in self.shown])
+        return gym.spaces.Box(space.low[self.shown], space.high[self.shown], dtype=space.dtype)
 
     def observation(self, observation: Any) -> Any:
+        match observation:
+            case dict():
+                return {entry: observation[entry] for entry in self.shown}
+            case tuple():
+                return tuple(observation[entry] for entry in self.shown)
         return observation[self.shown]
 
 

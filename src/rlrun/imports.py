@@ -1,0 +1,113 @@
+"""Modules that a user names, `plugins=[module]` and `env=module:Id`: found and imported here, and nowhere else.
+
+Nothing else is looked for in the current folder, which may be full of files from elsewhere whose names are those of
+optional packages.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+from rlrun.errors import ConfigError, reason
+
+EXTRAS = {  # of rlrun, with the modules that each brings
+    "atari": ("ale_py", "cv2"),
+    "envpool": ("envpool",),
+    "jax": ("jax", "mujoco_playground"),
+    "box2d": ("Box2D",),
+    "video": ("imageio_ffmpeg",),
+    "data": ("minari", "h5py"),
+    "robotics": ("gymnasium_robotics",),
+    "dm_control": ("shimmy", "dm_control"),
+}
+PROJECTS = {  # other modules that hold environments, with their names in pip
+    "minigrid": "minigrid",
+    "highway_env": "highway-env",
+    "flappy_bird_gymnasium": "flappy-bird-gymnasium",
+    "minatar": "minatar",
+    "mo_gymnasium": "mo-gymnasium",
+    "bsuite": "bsuite",
+    "pygame": "pygame-ce",
+}
+MULTI_AGENT = "pettingzoo"
+
+
+def module_of(env_id: str) -> str | None:
+    """The module of `module:Id`, which registers the environment; None for an id alone."""
+    module, colon, _ = env_id.rpartition(":")
+    return module if colon else None
+
+
+def is_found(module: str) -> bool:
+    """Whether the package that holds a module can be found. Imports nothing."""
+    return _found(module) is not None
+
+
+def homes(module: str) -> list[Path]:
+    """The folders of the package that holds a module; none where that is a single file. Imports nothing."""
+    found = _found(module)
+    return [Path(home) for home in found.submodule_search_locations or ()] if found else []
+
+
+def importing(module: str, key: str) -> ModuleType:
+    """Import a module that the user named under `key`. Raises ConfigError for whatever goes wrong."""
+    try:
+        with _current_folder_for(module):
+            return importlib.import_module(module)
+    except ConfigError:
+        raise
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{key}: cannot import {module!r} ({missing(error)})") from error
+    except Exception as error:
+        raise ConfigError(f"{key}: cannot import {module!r} ({reason(error, located=True)})") from error
+
+
+def missing(error: ModuleNotFoundError) -> str:
+    """Which module is missing, and how to install it where that is known."""
+    return f"{error}{advice(error.name or '')}"
+
+
+def advice(module: str) -> str:
+    """`; pip install <project>` for a module of a known project that is missing, else nothing."""
+    package = module.partition(".")[0]
+    if package == MULTI_AGENT:
+        return "; PettingZoo's environments are for several agents, which rlrun does not train"
+    extra = next((extra for extra, modules in EXTRAS.items() if package in modules), None)
+    if extra is not None:
+        return f"; pip install 'rlrun[{extra}]'"
+    return f"; pip install {PROJECTS[package]}" if package in PROJECTS else ""
+
+
+def _found(module: str) -> ModuleSpec | None:
+    with _current_folder_for(module):
+        return _spec(module)
+
+
+@contextmanager
+def _current_folder_for(module: str) -> Iterator[None]:
+    """The current folder can be imported from within, unless the module is installed."""
+    if _spec(module) is not None:
+        yield
+        return
+    folder = os.getcwd()
+    sys.path.append(folder)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    """Of its package at the top. None also for what is no name of a module."""
+    top = module.partition(".")[0]
+    try:
+        return find_spec(top) if top else None
+    except (ImportError, ValueError):  # `__main__`
+        return None

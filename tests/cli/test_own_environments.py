@@ -1,0 +1,199 @@
+"""Environments, wrappers and networks in files of a user's own, and those of other packages: as typed, or one line."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from rlrun.cli import main
+
+QUIET = ["trainer.total_steps=64", "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "logger.console=false",
+         "logger.tensorboard=false"]  # fmt: skip
+
+OWN_ENV = """
+import gymnasium as gym
+import numpy as np
+
+class Line(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, limit=9):
+        self.limit = limit
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(2, np.float32), 1.0, self.t >= self.limit, False, {}
+
+class Broken(Line):
+    def __init__(self):
+        assert self.action_space.n == 3
+
+class Strange(Line):
+    def __init__(self):
+        raise KeyError("port")
+
+class Jax(Line):
+    def __init__(self):
+        import jax
+
+class Told(Line):
+    observation_space = gym.spaces.Dict({"at": gym.spaces.Discrete(5), "task": gym.spaces.Text(9)})
+
+    def reset(self, **given):
+        return {"at": 0, "task": "walk"}, {}
+
+    def step(self, action):
+        return {"at": 1, "task": "walk"}, 1.0, True, False, {}
+
+gym.register("OwnLine-v0", "own_env:Line")
+"""
+
+OWN_PARTS = '''
+import gymnasium as gym
+from rlrun.config.schema import config
+from rlrun.registry import register
+
+@register("wrapper", "own_doubled")
+class Doubled(gym.RewardWrapper):
+    """Rewards times a number."""
+
+    @config
+    class Config:
+        factor: float | None
+        parts: list[int]
+
+    def __init__(self, cfg, env):
+        super().__init__(env)
+
+@register("wrapper", "own_unset")
+class Unset(gym.Wrapper):
+    def __init__(self, cfg, env):
+        super().__init__(env)
+
+@register("network", "own_unset")
+class Net:
+    class Config:  # no @config
+        width: int
+'''
+
+SUITE = """
+import gymnasium
+
+def register_envs():
+    gymnasium.register("OwnSuite/Line-v1", "own_env:Line")
+"""
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
+    """An empty working directory beside modules that can be imported."""
+    files = {
+        "own_env.py": OWN_ENV,
+        "own_parts.py": OWN_PARTS,
+        "own_fault.py": "raise RuntimeError('no licence')",
+        "own_needs.py": "import minigrid",
+        "own_suite/__init__.py": "",
+        "own_suite/gym.py": SUITE,
+        "conf/network/own_unset.yaml": "# mine\nname: own_unset\nwidth: 3\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    _forget()
+    yield tmp_path
+    _forget()
+
+
+def _forget() -> None:
+    """What earlier tests imported and registered."""
+    for names in (sys.modules, gym.registry):
+        for name in [name for name in names if name.lower().startswith("own")]:
+            del names[name]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plugins=[own_env]", "env=OwnLine-v0"],
+        ["env=own_env:Line", "env.kwargs.limit=5"],
+        ["env=own_suite:OwnSuite/Line-v1"],
+        ["env=own_env:Told", "env.wrappers.hide.entries=[task]"],
+    ],
+    ids=" ".join,
+)
+def test_own_environments_train_as_typed(words: list[str], workplace: Path) -> None:
+    assert main(["train", "algo=ppo", *words, *QUIET]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["env=OwnLin-v0", "plugins=[own_env]"], "env=OwnLin-v0: unknown environment; did you mean OwnLine-v0?"),
+        (["env=OwnLine-v0", "plugins=[own_fault]"],
+         "plugins: cannot import 'own_fault' (RuntimeError: no licence in own_fault, line 1)"),
+        (["env=CartPole", "plugins=[own_fault]"], "plugins: cannot import 'own_fault' (RuntimeError: no licence"),
+        (["env=own_needs:X"], "cannot import 'own_needs' (import of minigrid halted; None in sys.modules; pip install"),
+        (["env=own_env.py:Line"], "env=own_env.py:Line: name the module, not its file: env=own_env:Line"),
+        (["env=own_env:Broken"], "env: own_env:Broken cannot be made (AssertionError in own_env, line 23)"),
+        (["env=own_env:Strange"], "env: own_env:Strange cannot be made (KeyError: 'port' in own_env, line 27)"),
+        (["env=own_env:Jax"], "import of jax halted; None in sys.modules; pip install 'rlrun[jax]'"),
+        (["env=own_env:Line", "env.kwargs.limits=5"], "env.kwargs={'limits': 5}: own_env:Line cannot be made (Line"),
+        (["env=own_env:Told"], "env: Text observations are not supported: they have no fixed shape; env.wrappers.hide"
+         ".entries=[task] leaves this one out"),
+        (["env=CartPole", "plugins=[own_parts]", "env.wrappers.own_unset={}"],
+         "env.wrappers.own_unset: own_parts.Unset needs a Config: an inner class"),
+        (["env=CartPole", "plugins=[own_parts]", "network=own_unset", "--config-dir=../conf"],
+         "network: own_parts.Net needs a Config: an inner class"),
+        (["env=own_env:bsuite/catch-v0"], "Have you installed the proper package for bsuite?; pip install bsuite"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_what_cannot_be_made_gets_one_line_and_no_folder(
+    words: list[str], line: str, workplace: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    for module in ("jax", "minigrid", "bsuite"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert main(["train", "algo=ppo", *words, *QUIET]) == 2
+    told = capsys.readouterr().err
+    assert line in told and told.count("\n") == 1
+    assert not any(Path.cwd().iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "own"),
+    [
+        (["algo=sarsa", "env=Blackjack-v1"], "this environment has Tuple(Discrete(32), Discrete(11), Discrete(2)),"),
+        (["algo=q_learning", "env=Taxi-v4"], "has Discrete(500) with action masks (env.action_mask=false leaves these"),
+        (["algo=dqn", "env=Pendulum"], "this environment has Box(-2.0, 2.0, (1,), float32),"),
+    ],
+)
+def test_errors_show_the_spaces_of_the_environment(words: list[str], own: str, workplace: Path, capsys: Any) -> None:
+    assert main(["train", *words, *QUIET]) == 2
+    assert own in capsys.readouterr().err
+
+
+def test_wrappers_are_listed_with_settings_and_meaning(workplace: Path, capsys: Any) -> None:
+    assert main(["list", "wrappers", "plugins=[own_parts]"]) == 0
+    rows = {line.split()[0]: " ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
+    assert rows["own_doubled"] == "own_doubled factor: float | null, parts: list[int] Rewards times a number."
+    assert rows["own_unset"] == "own_unset -"
+    assert rows["hide"].startswith("hide entries: list[int | str] Observations without some `entries`")
+    assert main(["list"]) == 0
+    assert "wrapper" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_environments_of_a_plugin_are_listed(workplace: Path, capsys: Any) -> None:
+    assert main(["list", "env", "plugins=[own_env]"]) == 0
+    assert "OwnLine-v0" in capsys.readouterr().out.splitlines()
