@@ -79,6 +79,7 @@ class Step(NamedTuple):
     weight: "Tensor"  # [num_envs] float: 0 where the row is no transition (a simulator's reset step), else 1
     info: dict[str, Any]  # "episodes": list of (Return, length) that ended in this step;
     # "success", where environments tell: by index of those whose episode ended, whether it was a success at its end;
+    # "own_returns", in evaluation with wrappers: by the same index, the sums [reward_dim] of rewards beneath them;
     # "restarted", where environments broke and were made anew: a line for each
 
 

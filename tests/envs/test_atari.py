@@ -77,6 +77,15 @@ def test_other_environments_refuse_the_wrapper(make):
         make("CartPole-v1", wrappers={"atari": PREPROCESSING})
 
 
+def test_own_returns_sum_the_frames_that_are_skipped(make):
+    limit = {"time_limit": {"max_steps": 100}}
+    env = make(PONG["id"], kwargs=PONG["kwargs"], wrappers={"own_reward": {}, "atari": PREPROCESSING} | limit)
+    env.reset()
+    rows = [env.step(torch.tensor([0])) for _ in range(100)]
+    paid = sum(float(row.reward[0]) for row in rows)
+    assert paid < 0 and rows[-1].info["own_returns"][0].tolist() == [paid]
+
+
 def test_ram_is_shown_as_it_is_every_fourth_frame(make):
     kwargs = PONG["kwargs"] | {"obs_type": "ram", "repeat_action_probability": 0.0}
     wrapped = {"atari": PREPROCESSING | {"noop_max": 0}, "frame_stack": {"stack": 2}}

@@ -21,6 +21,7 @@ from rlrun.core.parts import Parts
 from rlrun.core.random import seed_for, sequence
 from rlrun.engine import accelerate, prepare
 from rlrun.envs.vector import VectorEnv
+from rlrun.envs.wrappers import in_evaluation
 from rlrun.errors import ConfigError
 from rlrun.networks.recurrent import Recurrent
 from rlrun.types import Spec
@@ -187,10 +188,12 @@ def eval_env(
 ) -> VectorEnv:
     """Environments for one evaluation, made anew so that nothing carries over from the last.
 
-    Episodes end after `trainer.eval_max_steps` at the latest. Without `masked` infos are known to hold no action masks.
+    Wrappers for training alone are left out. Episodes end after `trainer.eval_max_steps` at the latest. Without
+    `masked` infos are known to hold no action masks.
     """
     own = config.env.wrappers.get("time_limit", {}).get("max_steps", config.trainer.eval_max_steps)
-    wrappers = config.env.wrappers | {"time_limit": {"max_steps": min(own, config.trainer.eval_max_steps)}}
+    limit = {"time_limit": {"max_steps": min(own, config.trainer.eval_max_steps)}}
+    wrappers = in_evaluation(config.env.wrappers) | limit
     num_envs = min(episodes, EVAL_ENVS)
     kwargs = config.env.kwargs | config.env.eval_kwargs
     env = dataclasses.replace(config.env, num_envs=num_envs, wrappers=wrappers, kwargs=kwargs, selftest="off")

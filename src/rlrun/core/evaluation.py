@@ -14,7 +14,8 @@ from rlrun.types import Objective, Return, carried
 
 
 class Played(NamedTuple):
-    """One episode."""
+    """One episode. Returns are the environment's own, beneath wrappers and without normalisation; `train/return_mean`
+    counts rewards as the agent gets them from the environments, after wrappers and before normalisation."""
 
     episode_return: float
     length: int
@@ -95,9 +96,15 @@ def play(
         for i in np.flatnonzero(ended.cpu().numpy()):
             if owed[i] and weight[i]:  # else the episode was dropped, and is played again
                 owed[i] -= 1
+                total = step.info.get("own_returns", {}).get(i, running_return[i])
                 success = step.info.get("success", {}).get(i)
-                returned = running_return[i].tolist() if objective else float(running_return[i, 0])
-                played.append(Played(score(returned, objective), int(running_length[i]), success, returned))
+                played.append(_played(total, int(running_length[i]), success, objective))
             running_return[i] = running_length[i] = 0
         obs, carry = step.obs, carried(extras, ended)
     return played
+
+
+def _played(total: np.ndarray, length: int, success: bool | None, objective: Objective | None) -> Played:
+    """`total` [reward_dim]: the sum of each component of the reward."""
+    returned = total.tolist() if objective else float(total[0])
+    return Played(score(returned, objective), length, success, returned)

@@ -26,6 +26,7 @@ class Raw(NamedTuple):
     weight: np.ndarray | None
     measures: dict[str, np.ndarray] | None = None  # reported beside the reward, name -> [num_envs]
     success: np.ndarray | None = None  # [num_envs] 0 or 1 where an episode ended; NaN where that was not told
+    own_returns: dict[int, np.ndarray] | None = None  # of episodes that ended, beneath wrappers that change rewards
 
 
 class SameStep:
@@ -50,7 +51,8 @@ class SameStep:
             return Raw(obs, reward, terminated, truncated, None, None)
         final = infos.get("final_obs")
         final = None if final is None else _placed(obs, final)
-        return Raw(obs, reward, terminated, truncated, final, None, infos.get("measures"), success(infos))
+        told = infos.get("measures"), success(infos), infos.get("own_returns")
+        return Raw(obs, reward, terminated, truncated, final, None, *told)
 
 
 class Disabled(SameStep):

@@ -27,8 +27,9 @@ from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
 from rlrun.envs.box2d import NewWorld
 from rlrun.envs.explained import explained
 from rlrun.envs.presented import presented, shows_masks
+from rlrun.envs.rewards import reward_shape
 from rlrun.envs.slot import Slot, fault
-from rlrun.envs.wrappers import TimeLimit
+from rlrun.envs.wrappers import TimeLimit, is_training_only
 from rlrun.errors import ConfigError, RlrunError, one_line
 from rlrun.imports import MULTI_AGENT, advice, importing, module_of
 
@@ -66,7 +67,7 @@ class Recipe:
         _quieten(str(self.spec.entry_point))
         env = _bare(self.spec, self.max_episode_steps, self.kwargs)
         for wrapper, config in self.wrappers:
-            env = wrapper(config, env)
+            env = _wrapped(wrapper, config, env)
         masked = shows_masks(env) if self.masked is None else self.masked
         return presented(env, masked)
 
@@ -167,6 +168,18 @@ def _hint(module: str | None, name: str) -> str:
     namespace = name.partition("/")[0]  # shimmy registers `bsuite/...` only where bsuite is installed
     hint = advice(namespace)
     return hint if hint and find_spec(namespace) is None else ""
+
+
+def _wrapped(wrapper: Callable[[Any, gym.Env], gym.Env], config: Any, env: gym.Env) -> gym.Env:
+    """`env` in a wrapper. ValueError for one that is for training only and changes what evaluation must have too."""
+    outer = wrapper(config, env)
+    kept = (env.observation_space, env.action_space, reward_shape(env))
+    if is_training_only(wrapper) and (outer.observation_space, outer.action_space, reward_shape(outer)) != kept:
+        name = f"{type(outer).__module__}.{type(outer).__qualname__}"
+        raise ValueError(
+            f"{name} is training_only, but changes the observation space, action space or shape of rewards"
+        )
+    return outer
 
 
 def _bare(spec: EnvSpec, max_episode_steps: int | None, kwargs: dict[str, Any]) -> gym.Env:

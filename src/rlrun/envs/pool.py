@@ -69,7 +69,7 @@ class Pool(VectorEnv):
             if answer is None:
                 truncated[index] = True
                 continue
-            reward, terminated[index], truncated[index], final, success = answer
+            reward, terminated[index], truncated[index], final, success, own_return = answer
             if self.reward_shape or type(reward) is np.ndarray:
                 self._check_reward(index, np.shape(reward))
             rewards[index] = reward
@@ -77,6 +77,8 @@ class Pool(VectorEnv):
                 infos.setdefault("final_obs", np.full(self.num_envs, None))[index] = final
             if success is not None:
                 infos.setdefault("success", np.full(self.num_envs, np.nan))[index] = success
+            if own_return is not None:
+                infos.setdefault("own_returns", {})[index] = own_return
         return self.observations, rewards, terminated, truncated, infos
 
     def check_form(self, index: int, form: Form) -> None:

@@ -13,6 +13,7 @@ from rlrun.envs import replay, state
 from rlrun.envs.replay import Episode
 from rlrun.envs.rewards import reward_shape
 from rlrun.envs.state import NotSavableError, Tree
+from rlrun.envs.wrappers import OwnReward
 from rlrun.errors import reason
 
 LOST = "lost"  # in place of a tree: why there is none
@@ -40,7 +41,8 @@ class Form(NamedTuple):
 class Slot(gym.Wrapper):
     """Names the environment that raises, fixes its instance seed, and reads and writes its whole state.
 
-    Infos stop here, for they are slow to merge and to send, but for one thing: whether an episode was a success.
+    Infos stop here, for they are slow to merge and to send, but for two things about an episode that ended: whether it
+    was a success, and what the environment itself paid, where a wrapper keeps the sum.
     """
 
     SHOWS = ("advance", "start")  # methods that return an observation before what else they return
@@ -54,6 +56,7 @@ class Slot(gym.Wrapper):
         self.episode: Episode | None = None  # its record; a first one is begun in any case, for it costs nothing
         self.begun = False  # whether there was a reset since `make`
         self.success: bool | None = None  # of the last step; None where the environment does not tell
+        self.own_return: np.ndarray | None = None  # [components], of the last step if it ended an episode and is known
 
     @property
     def form(self) -> Form:
@@ -64,7 +67,9 @@ class Slot(gym.Wrapper):
             obs, reward, terminated, truncated, info = self.env.step(action)
         except Exception as error:
             raise fault(self.index, error) from error
-        self.success = info.get("is_success", info.get("success")) if terminated or truncated else None
+        ended = terminated or truncated
+        self.success = info.get("is_success", info.get("success")) if ended else None
+        self.own_return = self._own_return(reward) if ended else None
         if self.episode is not None:
             if self.recording:
                 self.episode.add(action, obs)
@@ -82,17 +87,17 @@ class Slot(gym.Wrapper):
         self.begun = True
         return obs, {}
 
-    def advance(self, action: Any) -> tuple[Any, tuple[Any, bool, bool, Any, bool | None]]:
+    def advance(self, action: Any) -> tuple[Any, tuple[Any, ...]]:
         """A step, and a reset where it ends the episode.
 
-        Returns (obs to act on next, (reward, terminated, truncated, final, success)). `final` is the last observation
-        of an episode that ended, else None; `success` whether that was one, None where the environment does not tell.
+        Returns (obs to act on next, (reward, terminated, truncated, final, success, own_return)). `final` is the last
+        observation of an episode that ended, else None; `success` and `own_return` are what is known of that episode.
         """
         obs, reward, terminated, truncated, _ = self.step(action)
         if not (terminated or truncated):
-            return obs, (reward, terminated, truncated, None, None)
-        final = copy.deepcopy(obs)  # the reset may write where it is
-        return self.reset()[0], (reward, terminated, truncated, final, self.success)
+            return obs, (reward, terminated, truncated, None, None, None)
+        final, told = copy.deepcopy(obs), (self.success, self.own_return)  # the reset may write where obs is
+        return self.reset()[0], (reward, terminated, truncated, final, *told)
 
     def start(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, None]:
         """A reset in the form of `advance`."""
@@ -149,7 +154,17 @@ class Slot(gym.Wrapper):
             check_shown(self.observation_space, obs)
         except Exception as error:
             raise fault(self.index, error) from error
+        if recorder := self._recorder():
+            recorder.restart()
         return obs
+
+    def _recorder(self) -> OwnReward | None:
+        return next((layer for layer in state.layers(self.env) if isinstance(layer, OwnReward)), None)
+
+    def _own_return(self, reward: Any) -> np.ndarray | None:
+        """Of the episode; None where it is not kept, or where a wrapper made another number of rewards of it."""
+        recorder = self._recorder()
+        return recorder.total if recorder and recorder.total.size == np.size(reward) else None
 
 
 def fault(index: int, error: Exception) -> EnvError:

@@ -340,6 +340,8 @@ class VectorEnv(nn.Module):
         if raw.success is not None:
             told = np.flatnonzero(real & ~np.isnan(raw.success))
             info |= {"success": {int(index): bool(raw.success[index]) for index in told}} if len(told) else {}
+        if raw.own_returns:
+            info["own_returns"] = raw.own_returns
         return self._tensor(raw.terminated.copy()), self._tensor(raw.truncated & ~raw.terminated), info
 
     def _cut(self, actions: np.ndarray) -> Step:

@@ -1,15 +1,29 @@
-"""Registered wrappers: `env.wrappers.<name>` in a config, applied innermost first."""
+"""Registered wrappers: `env.wrappers.<name>` in a config, applied innermost first.
 
-from typing import Any
+Your own: a class with a `Config`, `@register("wrapper", "<name>")`, and `__init__(self, cfg, env)`, in a module that
+`plugins=[module]` names. Any wrapper of Gymnasium's kind will do; one that derives from `Wrapper` can say more.
+
+Evaluation returns are the environment's own: wrappers that change rewards change what is learned from and
+`train/return_mean`, but neither `eval/return_mean` nor what `rlrun eval` prints. See `in_evaluation`.
+"""
+
+import math
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 
 from rlrun.config.schema import NonNegativeInt, PositiveInt, Units, config
 from rlrun.envs.rewards import reward_shape
-from rlrun.registry import register
+from rlrun.registry import lookup, register
 
 RAM = (128,)  # bytes of an Atari 2600
+
+
+class Wrapper(gym.Wrapper):
+    """A wrapper that declares how rlrun uses it; before another base: `class Mine(Wrapper, gym.RewardWrapper)`."""
+
+    training_only: ClassVar[bool] = False  # left out of evaluation; it must keep spaces and the shape of rewards
 
 
 @register("wrapper", "frame_stack")
@@ -206,3 +220,44 @@ class LinearReward(gym.Wrapper):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         return obs, float(self.weights @ np.asarray(reward)), terminated, truncated, info
+
+
+@register("wrapper", "own_reward")
+class OwnReward(gym.Wrapper):
+    """Sums what the environment itself pays, beneath wrappers that change rewards. Evaluation puts it there."""
+
+    @config
+    class Config:
+        pass
+
+    def __init__(self, cfg: Config, env: gym.Env):
+        super().__init__(env)
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a new sum. To be called when every wrapper is reset, for some take steps of their own to do so."""
+        self.total = np.zeros(math.prod(reward_shape(self.env)))
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        answer = self.env.step(action)
+        self.total = self.total + np.ravel(np.asarray(answer[1], np.float32))  # in float32, as every reward arrives
+        return answer
+
+
+def in_evaluation(wrappers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """A config's wrappers as evaluation has them: without those for training alone, and above `own_reward`.
+
+    A `linear_reward` stays beneath it, with all that is beneath that: it says which number a reward vector comes to.
+    """
+    kept = {name: settings for name, settings in wrappers.items() if not is_training_only(lookup("wrapper", name))}
+    if kept.keys() <= {"time_limit"}:  # nothing that could change a reward
+        return kept
+    names = [*kept]
+    beneath = names.index("linear_reward") + 1 if "linear_reward" in kept else 0
+    order = [*names[:beneath], "own_reward", *names[beneath:]]
+    return {name: kept.get(name, {}) for name in order}
+
+
+def is_training_only(wrapper: Any) -> bool:
+    """Whether a registered wrapper declares so."""
+    return isinstance(wrapper, type) and issubclass(wrapper, Wrapper) and wrapper.training_only
