@@ -37,11 +37,18 @@ PROJECTS = {  # other modules that hold environments, with their names in pip
 }
 MULTI_AGENT = "pettingzoo"
 
+_named: set[str] = set()  # packages that were imported because the user named them
+
 
 def module_of(env_id: str) -> str | None:
     """The module of `module:Id`, which registers the environment; None for an id alone."""
     module, colon, _ = env_id.rpartition(":")
     return module if colon else None
+
+
+def is_named(module: str) -> bool:
+    """Whether a module belongs to a package that the user named, and that was imported for it."""
+    return module.partition(".")[0] in _named
 
 
 def is_found(module: str) -> bool:
@@ -59,13 +66,15 @@ def importing(module: str, key: str) -> ModuleType:
     """Import a module that the user named under `key`. Raises ConfigError for whatever goes wrong."""
     try:
         with _current_folder_for(module):
-            return importlib.import_module(module)
+            found = importlib.import_module(module)
     except ConfigError:
         raise
     except ModuleNotFoundError as error:
         raise ConfigError(f"{key}: cannot import {module!r} ({missing(error)})") from error
     except Exception as error:
         raise ConfigError(f"{key}: cannot import {module!r} ({reason(error, located=True)})") from error
+    _named.add(module.partition(".")[0])
+    return found
 
 
 def missing(error: ModuleNotFoundError) -> str:

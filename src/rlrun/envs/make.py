@@ -31,7 +31,7 @@ from rlrun.envs.rewards import reward_shape
 from rlrun.envs.slot import Slot, fault
 from rlrun.envs.wrappers import TimeLimit, is_training_only
 from rlrun.errors import ConfigError, RlrunError, one_line
-from rlrun.imports import MULTI_AGENT, advice, importing, module_of
+from rlrun.imports import MULTI_AGENT, advice, importing, is_named, module_of
 
 ATARI = "ALE/"
 PLAYGROUND = "playground/"
@@ -72,9 +72,12 @@ class Recipe:
         return presented(env, masked)
 
     @property
-    def module(self) -> str:
-        """The module that the user named before the id; empty where none was."""
-        return self.id.rpartition(":")[0]
+    def modules(self) -> list[str]:
+        """Those of the user's modules that a worker must import first, for they may lie in the current folder."""
+        entry = self.spec.entry_point
+        entries = [entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")]
+        wanted = [module_of(self.id) or "", *entries, *(wrapper.__module__ for wrapper, _ in self.wrappers)]
+        return [module for module in dict.fromkeys(wanted) if is_named(module)]
 
     @property
     def vectorised(self) -> bool:

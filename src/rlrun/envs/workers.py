@@ -137,7 +137,7 @@ def started(target: Callable[..., None], recipe: Recipe, timeout_s: float, given
     context: Any = multiprocessing.get_context(START)
     index = recipe.index
     ours, theirs = context.Pipe()
-    arguments = (target, index, recipe.module, theirs, os.environ.get(SAFE_PATH))
+    arguments = (target, index, recipe.modules, theirs, os.environ.get(SAFE_PATH))
     process = context.Process(target=_work, args=arguments, name=f"rlrun env {index}", daemon=True)
     _running.append(process)
     try:
@@ -290,7 +290,7 @@ def work(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) ->
             put(observations, index, obs)
 
 
-def _work(target: Callable[..., None], index: int, module: str, pipe: Any, safe_path: str | None) -> None:
+def _work(target: Callable[..., None], index: int, modules: list[str], pipe: Any, safe_path: str | None) -> None:
     """What every worker does."""
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
@@ -300,7 +300,7 @@ def _work(target: Callable[..., None], index: int, module: str, pipe: Any, safe_
         os.environ[SAFE_PATH] = safe_path
     with contextlib.ExitStack() as things:  # closed once all is told
         try:
-            target(pipe, index, _read(pipe, index, module), things)
+            target(pipe, index, _read(pipe, index, modules), things)
         except (EOFError, ConnectionError):
             pass  # the run is gone, or done with this worker
         except Exception as error:
@@ -308,11 +308,11 @@ def _work(target: Callable[..., None], index: int, module: str, pipe: Any, safe_
                 pipe.send((None, error if isinstance(error, RlrunError) else fault(index, error)))
 
 
-def _read(pipe: Any, index: int, module: str) -> Any:
-    """What the run has sent, once the module that it may need is imported as the run did it."""
+def _read(pipe: Any, index: int, modules: list[str]) -> Any:
+    """What the run has sent, once the modules that it may need are imported as the run did it."""
     try:
-        if module:
-            importing(module, "env.id")
+        for module in modules:
+            importing(module, "env")
         return pipe.recv().fn
     except (EOFError, ConnectionError):
         raise
