@@ -1,6 +1,7 @@
 """`rlrun train`: compose and check everything first, then run one job, or all jobs of a sweep."""
 
 import argparse
+import errno
 import os
 import shlex
 import sys
@@ -146,6 +147,8 @@ def held(folder: "RunDir", is_new: bool) -> Iterator[None]:
         folder.error_log(traceback.format_exc())
         if isinstance(error, RlrunError):
             raise
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            raise RunError(f"{folder.path}: no space left on the disk") from error
         raise RunError(f"{reason(error)} (trace in {folder.path / 'error.log'})") from error
     except BaseException:  # a signal
         if is_new and not (folder.path / "summary.json").exists():
