@@ -87,7 +87,7 @@ def test_report_names_configs_that_differ_and_prints_no_control_characters(
     assert (code, err) == (0, [])
     assert out[:-1] == [
         "skipped runs/\\x1b[31m\\udcff: an empty folder",
-        "configs differ, ppo on CartPole-v1: algo.lr 0.1, 0.2 (by=algo.lr)",
+        "configs differ, ppo on CartPole-v1: algo.lr 0.1, 0.2 (by=algo.lr keeps them apart)",
     ]
 
 

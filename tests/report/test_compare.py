@@ -85,6 +85,12 @@ def test_of_two_runs_without_a_common_step_the_longer_counts(tmp_path: Path) -> 
     assert found.aside == {tmp_path / "a": "evaluated only at step 2,000, no step in common with the runs that count"}
 
 
+def test_steps_that_floats_cannot_tell_apart_are_left_out(tmp_path: Path) -> None:
+    make_run(tmp_path / "a", {2**53 - 2: 1.0, 2**53: 2.0, 2**53 + 1: 3.0}, total=2**53)
+    cell = compare(read([tmp_path])[0]).cells["ppo", "CartPole-v1"]
+    assert cell.grid.tolist() == [2**53 - 2, 2**53] and cell.final.tolist() == [2.0]
+
+
 def test_a_run_done_twice_counts_once(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {50: 1.0}, status=None, seed=0)
     make_run(tmp_path / "b", {50: 1.0, 100: 2.0}, seed=0)

@@ -6,8 +6,6 @@ import hashlib
 import html
 import json
 import re
-import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from sound_html import Sound
 
 from rlrun.cli.report import build
 from rlrun.report import png
-from rlrun.report.figures import COLOURS, MARKERS, _axis, draw, short
+from rlrun.report.figures import COLOURS, MARKERS, Axis, Panel, Picture, _axis, draw, short
 from rlrun.report.statistics import interval, iqm
 from rlrun.report.svg import SHAPES, svg
 from rlrun.report.tables import mixtures
@@ -161,7 +159,9 @@ def test_one_run_alone_and_none_that_was_evaluated(tmp_path: Path) -> None:
 
 def test_hostile_names_and_numbers_do_no_harm(tmp_path: Path) -> None:
     for seed, value in enumerate([1.0, -1e99, 1e99]):
-        make_run(tmp_path / "runs" / f"{seed}", {100: value}, algo="$\\frac{$<i>", env="]]><x/>$", seed=seed)
+        make_run(
+            tmp_path / "runs" / f"{seed}", {100: value}, algo="$\\frac{$</script><i>", env="]]><x/>$\u65b9", seed=seed
+        )
     with (tmp_path / "runs" / "0" / "metrics.jsonl").open("a") as file:
         file.write(f'{{"step": 1{"0" * 400}, "eval/return_mean": 1e300}}\n{{"step": -5}}\n{{"step": true}}\n')
     made = build([str(tmp_path / "runs")], {}, "")
@@ -169,7 +169,7 @@ def test_hostile_names_and_numbers_do_no_harm(tmp_path: Path) -> None:
     made.write(tmp_path / "out")
     text = (tmp_path / "out" / "index.html").read_text()
     Sound(text)
-    assert "<i>" not in text and "<x/>" not in text
+    assert "<i>" not in text and "<x/>" not in text and text.count("</script>") == 2
 
 
 def test_control_characters_and_text_directions_are_replaced(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_differing_configs_are_named_at_the_top(tmp_path: Path) -> None:
         make_run(tmp_path / "runs" / f"{seed}", {100: 1.0 + seed}, seed=seed, gamma=0.9 + seed / 100)
     make_run(tmp_path / "runs" / "other", {100: 1.0}, algo="sac")
     made = build([str(tmp_path / "runs")], {}, "")
-    line = "ppo on CartPole-v1: algo.gamma 0.9, 0.91, 0.92, ... (5 values) (by=algo.gamma)"
+    line = "ppo on CartPole-v1: algo.gamma 0.9, 0.91, 0.92, ... (5 values) (by=algo.gamma keeps them apart)"
     assert mixtures(made.comparison) == [line]
     made.write(tmp_path / "out")
     top, _, _ = (tmp_path / "out" / "index.html").read_text().partition("<nav")
@@ -220,17 +220,6 @@ def test_many_runs_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(png, "save", lambda *_: None)
     build([str(runs(tmp_path / "runs", 6, 12, 2, 40))], {}, "").write(tmp_path / "out")
     assert (tmp_path / "out" / "index.html").stat().st_size < 2_000_000
-
-
-@pytest.mark.slow
-def test_a_browser_has_nothing_to_complain_about(written: tuple[Path, str]) -> None:
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("needs Chromium")
-    flags = ["--headless", "--no-sandbox", "--enable-logging=stderr", "--dump-dom"]
-    page = (written[0] / "index.html").as_uri()
-    done = subprocess.run([chromium, *flags, page], capture_output=True, text=True, timeout=120, check=True)
-    assert "CONSOLE" not in done.stderr and done.stdout.count('tabindex="0"') > done.stdout.count('class="scroll"')
 
 
 @pytest.mark.slow
@@ -268,6 +257,14 @@ def test_axes_have_round_ticks_that_can_be_told_apart(values: list[float], label
     assert list(axis.labels) == labels
     assert axis.low < min(values) and max(values) < axis.high
     assert all(axis.low <= tick <= axis.high for tick in axis.ticks)
+
+
+def test_tall_pictures_are_drawn_with_fewer_pixels(tmp_path: Path) -> None:
+    panel = Panel("", [], _axis([0, 1]), Axis(2000, 0, (), ()), rows=2000)
+    png.save(Picture("tall", "", [panel], "x"), ["ppo"], tmp_path)
+    with (tmp_path / "tall.png").open("rb") as file:
+        height = int.from_bytes(file.read(24)[20:])
+    assert 29_900 <= height <= 30_000
 
 
 def test_every_marker_has_a_shape() -> None:

@@ -19,7 +19,8 @@ HELP = f"""\
 usage: {USAGE}
 
 Groups every run at or below PATHS by algorithm and environment, and writes OUT/index.html: learning curves, final and
-best scores, performance profiles, probabilities of improvement, time and memory, what differs, and what was skipped.
+best scores, performance profiles, probabilities of improvement, time and memory, configs that differ, and what was
+skipped. Links are followed only where PATHS names them.
 
   out=report           the folder to write to
   by=algo.gamma        group by this key of the config as well; by=algo.gamma,seed: by several
@@ -58,7 +59,8 @@ def report(words: Sequence[str]) -> int:
         raise RlrunError(f"{error.filename or out}: cannot be written ({error.strerror})") from None
     for line in _remarks(made):
         print(printable(line))
-    print(f"{page}: {len(made.runs)} run{'s' * (len(made.runs) != 1)}, {time.perf_counter() - began:.1f} s")
+    plural = "s" * (len(made.runs) != 1)
+    print(printable(f"{page}: {len(made.runs)} run{plural}, {time.perf_counter() - began:.1f} s"))
     return 0
 
 

@@ -19,7 +19,7 @@ from rlrun.report.statistics import (
     profile_interval,
 )
 
-POINTS = 120  # of a curve, at most
+POINTS, FEWEST = 120, 12  # of a curve, at most; in large reports fewer, but not less than the second
 SCORE = "eval/return_mean"
 BASELINE = " (baseline)"  # after the name of a method from the other set
 THRESHOLDS = np.linspace(0, 1, 101)  # of normalised scores, in profiles
@@ -191,7 +191,8 @@ def compare(runs: Iterable[Run], by: Sequence[str] = (), score: str = SCORE, mar
                 silent[run.path] = f"no {score} yet" if run.rows else "no rows yet"
         if series:
             counted, aside = _count(series)
-            cells.append(Cell(name, env, series, counted, aside, max(12, min(POINTS, 3000 // total))))
+            points = max(FEWEST, min(POINTS, 3000 // total, 12_000 // len(counted)))
+            cells.append(Cell(name, env, series, counted, aside, points))
     return Comparison(cells, silent)
 
 

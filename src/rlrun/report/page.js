@@ -4,6 +4,7 @@
   const { methods, panels } = JSON.parse(document.getElementById("readings").textContent);
   const tip = document.getElementById("tip");
   const MOST = 8; // methods in the tip, those nearest to the pointer
+  const COLOURS = 8; // as in the style
 
   const shown = (place) => {
     const box = document.getElementById(`m${place}`);
@@ -54,7 +55,7 @@
       if (near) row.className = "near";
       const name = cell(row, "th", methods[place]);
       const dot = document.createElement("i");
-      dot.className = `c${place % 8}`;
+      dot.className = `c${place % COLOURS}`;
       name.prepend(dot);
       cell(row, "td", number(y));
       cell(row, "td", low === null ? "one run" : `${number(low)} to ${number(high)}`);

@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 from rlrun.report.figures import (
@@ -31,7 +32,7 @@ from rlrun.snapshot.atomic import replace_file
 
 INK, DIM, GRID, PAPER = "#1c2024", "#697077", "#dfe3e6", "#ffffff"
 WIDTH = 9.0  # inches
-DPI, MOST_PIXELS = 160, 30_000  # of the longer side; matplotlib draws no more than 65,535
+DPI, MOST_PIXELS = 160, 30_000  # of the longer side; matplotlib 3.9 refuses more than 65,535
 
 STYLE: Any = {
     "font.family": "sans-serif", "font.size": 9.5, "axes.titlesize": 10, "axes.titleweight": "bold",
@@ -67,25 +68,33 @@ def save(picture: Picture, methods: Sequence[str], folder: Path) -> None:
 
 
 def _figure(picture: Picture, methods: Sequence[str]) -> Figure:
-    """Panels in rows of at most three."""
+    """Panels in rows of at most three, with a legend where their rows have no names."""
     panels = picture.panels
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
-    most = max(panel.rows for panel in panels)
-    height = 0.75 + 0.27 * most if most else 2.35
-    if len(panels) == 1 and not most:
-        height = 3.3
-    figure = Figure((WIDTH, rows * height + 0.5), layout="constrained")
+    names = [] if panels[0].rows else [label(name) for name in methods]
+    across = min(6, len(methods), int(100 / (10 + max(map(len, names), default=0))))
+    height = rows * _height(panels) + 0.2 * (len(names) // across) + 0.5
+    figure = Figure((WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis, panel in zip(axes, panels, strict=False):
         _panel(axis, panel)
+    for axis in axes[max(0, len(panels) - columns) : len(panels)]:
+        axis.set_xlabel(picture.x_label)
     for spare in axes[len(panels) :]:
         spare.set_visible(False)
-    figure.supxlabel(picture.x_label, fontsize=9.5, color=DIM)
     figure.supylabel(picture.y_label, fontsize=9.5, color=DIM)
-    if not most:
-        _legend(figure, methods)
+    if names:
+        figure.legend(handles=_handles(names), loc="outside lower center", ncols=across, handlelength=3.2)
     return figure
+
+
+def _height(panels: Sequence[Panel]) -> float:
+    """Of a panel, in inches."""
+    most = max(panel.rows for panel in panels)
+    if most:
+        return 0.75 + 0.27 * most
+    return 3.3 if len(panels) == 1 else 2.35
 
 
 def _panel(axis: Any, panel: Panel) -> None:
@@ -119,13 +128,10 @@ def _dash(place: int) -> Any:
     return (0, [part / 2 for part in dash]) if dash else "-"
 
 
-def _legend(figure: Figure, methods: Sequence[str]) -> None:
-    names = [label(name) for name in methods]
+def _handles(names: Sequence[str]) -> list[Line2D]:
     handles = []
     for place, name in enumerate(names):
-        look = {"color": COLOURS[place % len(COLOURS)], "marker": MARKERS[place % len(MARKERS)], "markersize": 5}
-        handles.append(Line2D([], [], label=name, linestyle=_dash(place), linewidth=1.8, **look))
-    columns = int(100 / (10 + max(map(len, names))))
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=max(1, min(6, len(names), columns)), handlelength=3.2
-    )
+        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+        look: Any = {"color": colour, "marker": marker, "markersize": 5, "linestyle": _dash(place), "linewidth": 1.8}
+        handles.append(Line2D([], [], label=name, **look))
+    return handles

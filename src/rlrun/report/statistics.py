@@ -70,12 +70,17 @@ def improvement_interval(xs: Strata, ys: Strata, level: float = LEVEL, draws: in
     found = []
     for x, y in zip(xs, ys, strict=True):
         wins = _wins(x, y)
-        rows = rng.integers(wins.shape[0], size=(draws, wins.shape[0], 1))
-        columns = rng.integers(wins.shape[1], size=(draws, 1, wins.shape[1]))
-        found.append(wins[rows, columns].mean((1, 2)))
+        rows, columns = (_times_drawn(rng, size, draws) for size in wins.shape)
+        found.append(((rows @ wins) * columns).sum(1) / wins.size)
     sizes = [np.size(part) for part in (*xs, *ys)]
     low, high = _ends(np.mean(found, 0), sizes, level)
     return float(low), float(high)
+
+
+def _times_drawn(rng: np.random.Generator, size: int, draws: int) -> Array:
+    """How often each of `size` runs is drawn when `size` are drawn with replacement: [draws, runs]."""
+    drawn = rng.integers(size, size=(draws, size)) + size * np.arange(draws)[:, None]
+    return np.bincount(drawn.ravel(), minlength=draws * size).reshape(draws, size).astype(float)
 
 
 def _above(scores: Array, thresholds: Array) -> Array:

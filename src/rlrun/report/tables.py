@@ -137,9 +137,9 @@ def _mixture(cell: Cell) -> str:
     named = cell.differences[:KEYS]
     parts = [f"{shortened(key)} {_some(values)}" for key, values in named]
     if len(cell.differences) > KEYS:
-        parts.append(f"{len(cell.differences) - KEYS} more keys")
+        parts.append(f"and {len(cell.differences) - KEYS} more")
     keys = shortened(",".join(key for key, _ in named), 90)
-    return f"{shortened(cell.method)} on {shortened(cell.env)}: {'; '.join(parts)} (by={keys})"
+    return f"{shortened(cell.method)} on {shortened(cell.env)}: {'; '.join(parts)} (by={keys} keeps them apart)"
 
 
 def _some(values: Sequence[str]) -> str:
