@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from functools import wraps
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,7 @@ def warm(words: Sequence[Sequence[str]]) -> None:
 
     for command in words:
         check(run_config(jobs(list(command))[0].values))
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]  # children cannot use a server that is not their child
 
 
 def aside(task: Callable[[], Any]) -> Any:

@@ -4,7 +4,6 @@ import os
 import random
 import re
 import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -32,7 +31,6 @@ HARMLESS = ("slowed", "sleeping")
 
 
 def faults(options: Options) -> Tally:
-    vars(sys.modules["__main__"]).pop("__file__", None)  # else every worker would import the whole table
     tally, rng, count = Tally(), options.random("workers"), options.count
     kinds: Counter[str] = Counter()
     runs = in_runs(rng, RUNS if count is None else max(1, count // 10), tally)  # before there is a server to inherit
