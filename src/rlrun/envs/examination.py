@@ -11,7 +11,7 @@ from dataclasses import replace
 from signal import Signals
 from typing import Any
 
-from rlrun.config.schema import EnvConfig, parse
+from rlrun.config.schema import EnvConfig
 from rlrun.envs import verdicts
 from rlrun.envs.make import Recipe
 from rlrun.envs.presented import as_tensors, shows_masks
@@ -43,19 +43,22 @@ def examined(recipe: Recipe, cfg: EnvConfig, target: Target | None = None, given
 
 def untested(method: Method) -> Verdict:
     """A verdict that stands on no test."""
-    nothing = {"about": None, "masked": None, "gave_up_s": None, "versions": {}, "files": {}}
-    return parse(Verdict, nothing | {"method": method.name, "reason": method.reason}, "")
+    return Verdict(
+        about=None, method=method.name, reason=method.reason, masked=None, gave_up_s=None, versions={}, files={}
+    )  # fmt: skip
 
 
 def examine(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
     """In a worker: tells that an environment was made, then whether infos hold masks, then how it can be saved."""
     slot = replace(recipe, masked=False)()
-    as_tensors(slot.observation_space)  # a fault of the config is told before anything is tested
-    pipe.send((None, None))
-    slot.reset(seed=0)
-    masked = recipe.masked is None and shows_masks(slot.env)
-    with contextlib.suppress(Exception):
-        slot.close()
+    try:
+        as_tensors(slot.observation_space)  # a fault of the config is told before anything is tested
+        pipe.send((None, None))
+        slot.reset(seed=0)
+        masked = recipe.masked is None and shows_masks(slot.env)
+    finally:
+        with contextlib.suppress(Exception):
+            slot.close()
     tell(pipe, masked, recipe.kwargs)
     tell(pipe, self_test(replace(recipe, masked=masked)), recipe.kwargs)
 

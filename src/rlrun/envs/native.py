@@ -26,10 +26,11 @@ from rlrun.envs.explained import explained
 from rlrun.envs.make import Recipe
 from rlrun.envs.presented import as_tensors
 from rlrun.envs.selftest import EPISODE_END, NATIVE, Method, simulator_self_test
+from rlrun.envs.slot import EnvError
 from rlrun.envs.state import Tree
 from rlrun.envs.verdicts import Verdict
 from rlrun.envs.workers import form_of
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, RunError
 
 
 class Native(VectorWrapper):
@@ -121,7 +122,10 @@ def own_verdict(venv: GymVectorEnv) -> Verdict:
 
 def _check_spaces(recipe: Recipe, venv: GymVectorEnv, cfg: EnvConfig) -> None:
     """Single environments, and so evaluation, must show what the simulator shows. Raises ConfigError."""
-    one = form_of(recipe, cfg.timeout_s)
+    try:
+        one = form_of(recipe, cfg.timeout_s)
+    except EnvError as error:
+        raise RunError(f"env {cfg.id}: {error.reason}") from error
     pairs = {
         "observations": (_form(one.observation_space), _form(venv.single_observation_space)),
         "actions": (str(Actions(one.action_space).space), str(Actions(venv.single_action_space).space)),

@@ -76,12 +76,13 @@ def known(about: str | None, timeout_s: float) -> Verdict | None:
     """What an earlier test found, if that still holds. Running out of time says nothing about longer limits."""
     if about is None:
         return None
-    found = _known.get(about) or _read(about)
-    if found is None or found.about != about or not _holds(found):
-        return None
-    if found.gave_up_s is not None and timeout_s > found.gave_up_s:
-        return None
-    return found
+    for find in (_known.get, _read):
+        found = find(about)
+        if found is None or found.about != about or not _holds(found):
+            continue
+        if found.gave_up_s is None or timeout_s <= found.gave_up_s:
+            return found
+    return None
 
 
 def keep(verdict: Verdict) -> None:
@@ -196,6 +197,8 @@ def _content(path: str) -> str:
     """What tells the content of a file from another; empty where it cannot be read."""
     try:
         about = os.stat(path)
+        if not stat.S_ISREG(about.st_mode):  # to open a device may do something
+            return ""
         return _digest(path, about.st_size, about.st_mtime_ns)
     except (OSError, ValueError):
         return ""

@@ -195,7 +195,7 @@ class Workers(Pool):
             super().__init__(recipes, forms[0])
             self._share_memory()
             for index, form in enumerate(forms):
-                self._join(index, form)
+                self._admit(index, form)
             for index in range(self.num_envs):
                 self.answer(index)
         except BaseException:
@@ -218,7 +218,7 @@ class Workers(Pool):
         end([self.processes[index]])
         self.late = False
         self._begin(index)
-        self._join(index, self._form(index))
+        self._admit(index, self._form(index))
         self.answer(index)
 
     def close_extras(self, terminate: bool = False, **_: Any) -> None:
@@ -250,7 +250,7 @@ class Workers(Pool):
         block = mmap.mmap(self.memory, self.size)
         self.observations, _ = arrays(self.single_observation_space, self.num_envs, block)
 
-    def _join(self, index: int, form: Form) -> None:
+    def _admit(self, index: int, form: Form) -> None:
         """Let a worker that has told its form into the batch; it answers when it is ready. Raises EnvError."""
         self.check_form(index, form)
         self.pipes[index].send((self.num_envs, self.size, self.recording))
