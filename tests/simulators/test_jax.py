@@ -25,7 +25,7 @@ def test_without_the_package_a_line_says_what_to_install(make_env: Make, monkeyp
     for name in ("rlrun.simulators.tasks", "rlrun.simulators.program"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "jax", None)
-    with pytest.raises(ConfigError, match=r"jax is not installed; pip install rlrun\[jax\]"):
+    with pytest.raises(ConfigError, match=r"jax is not installed; pip install 'rlrun\[jax\]'"):
         make_env(CARTPOLE, backend="jax")
 
 

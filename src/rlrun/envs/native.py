@@ -79,7 +79,7 @@ def simulator(recipe: Recipe, cfg: EnvConfig) -> tuple[GymVectorEnv | Simulator,
 def examine_simulator(pipe: Any, index: int, given: tuple[Recipe, Callable[[], Any]], things: ExitStack) -> None:
     """In a worker: the self-test of a simulator, told like that of an environment (`examination.examine`)."""
     recipe, make = given
-    with explained(recipe, recipe.id):
+    with explained(recipe.spec, recipe.kwargs, recipe.id):
         simulator = make()
     own = hasattr(simulator, "get_extra_state")
     pipe.send((None, None))

@@ -30,7 +30,7 @@ def self_test(make: Callable[[], Slot]) -> Method:
         if not reason:
             return Method(name, "; ".join(reasons))
         reasons.append(reason)
-    return Method(EPISODE_END, "; ".join(reasons))
+    return Method(EPISODE_END, "; ".join(dict.fromkeys(reasons)))
 
 
 def methods(ids: Iterable[str]) -> dict[str, Method]:
