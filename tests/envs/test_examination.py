@@ -310,7 +310,7 @@ def run_python(program: str, *words: str, cwd: Path, **given: Any) -> Any:
 CLI = "import sys; from rlrun.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_ends_a_self_test_at_once(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     words = [f"env={ID}", "env.kwargs={kind: hang, at: 3}", "env.timeout_s=300"]
@@ -345,26 +345,18 @@ def test_waiting_is_cut_into_turns_for_a_signal_may_come_just_before_a_wait() ->
     assert len(waits) >= 3 and max(waits) <= TURN_S
 
 
-def test_modules_in_the_current_folder_are_not_taken_for_python_s_own(tmp_path: Path) -> None:
+def test_workers_take_no_module_from_the_current_folder_and_do_not_run_the_script_again(tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
     for name in ("selectors", "signal", "socket"):
         (here / f"{name}.py").write_text(f"open({str(tmp_path / 'taken')!r}, 'a').write(__name__)\nraise ImportError\n")
-    program = CLI.replace("import sys;", "import sys; sys.path.append('');")
-    words = ["env=CartPole", "env.backend=async", "trainer.total_steps=32", "trainer.eval_episodes=0", "run_dir=run"]
-    run = run_python(program, "train", *RUN, *words, cwd=here)
-    _, err = run.communicate(timeout=60)
-    assert (run.returncode, err) == (0, "") and not (tmp_path / "taken").exists()
-
-
-def test_a_script_without_a_guard_is_not_run_again_by_workers(tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
     program = """
         import sys
         from rlrun.cli import main
         print("once", flush=True)
-        main(sys.argv[1:])
+        sys.exit(main(sys.argv[1:]))
     """
-    words = ["env=CartPole", "trainer.total_steps=32", "trainer.eval_episodes=0", "run_dir=run", "logger.console=false"]
-    run = run_python(program, "train", *RUN, *words, cwd=tmp_path / "here")
-    assert run.communicate(timeout=60) == ("once\n", "") and run.returncode == 0
+    words = ["env=CartPole", "env.backend=async", "trainer.total_steps=32", "trainer.eval_episodes=0", "run_dir=run"]
+    run = run_python(program, "train", *RUN, *words, "logger.console=false", cwd=here)
+    assert (*run.communicate(timeout=60), run.returncode) == ("once\n", "", 0)
+    assert not (tmp_path / "taken").exists()
