@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import random
 import shutil
 import socket
 from collections.abc import Callable, Iterator
@@ -114,6 +115,19 @@ def test_a_run_is_not_resumed_on_another_table(run: Path, capsys: Any) -> None:
         assert command("resume", "run", "total_steps=60") == 2
         digests = f"SHA-256 {then[:12]}... then, {sha256(path)[:12]}... now"
         one_line(capsys, f"env.kwargs.path=my.csv: has changed since the run read it ({digests})")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_run_notices_every_changed_value_of_its_table(seed: int, run: Path, capsys: Any) -> None:
+    draw, lines = random.Random(seed), Path("my.csv").read_text().splitlines()
+    row = draw.randrange(1, len(lines))
+    cells = lines[row].split(",")
+    place = draw.randrange(len(cells))
+    cells[place] += draw.choice("0123456789")
+    lines[row] = ",".join(cells)
+    Path("my.csv").write_text("\n".join(lines) + "\n")
+    assert command("resume", "run", "total_steps=60") == 2
+    one_line(capsys, "env.kwargs.path=my.csv: has changed since the run read it")
 
 
 def test_a_run_is_not_branched_or_evaluated_on_another_table(run: Path, capsys: Any) -> None:
