@@ -108,7 +108,7 @@ def test_sizes_of_a_stored_config_are_bounded_alike(run, tmp_path, key, value, l
     (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump(config))
     assert main(["resume", str(tmp_path / "run"), "total_steps=16"]) == 2
     (said,) = capsys.readouterr().err.splitlines()
-    assert said.startswith(f"error: {line}")
+    assert line in said
 
 
 def test_as_many_environments_as_a_simulator_steps_are_allowed():

@@ -163,7 +163,11 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
     values = changed(values, changes or {})
     if not typed:
         check_stored_sources(values)
-    config = run_config(values)
+    try:
+        config = run_config(values)
+    except ConfigError as error:  # one line: of a config that was cut off everything is missing
+        more = f" (and {len(error.faults) - 1} more faults)" if len(error.faults) > 1 else ""
+        raise ConfigError(f"{path / CONFIG}: {error.faults[0]}{more}") from None
     if filled:
         line = f"{path / CONFIG} is of an earlier format; it goes on with {', '.join(filled)}"
         print(printable(line), file=sys.stderr)
