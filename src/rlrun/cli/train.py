@@ -103,7 +103,8 @@ def _go_on(job: "Job", path: "Path") -> int:
 def _modules(job: "Job") -> list[str]:
     """The modules that a job names, which a resume must name again."""
     module = module_of(job.values["env"]["id"])
-    return [*job.values["plugins"], *([module] if module else [])]
+    plugins: list[str] = job.values["plugins"]
+    return plugins if module is None else [*plugins, module]
 
 
 def say_how_to_resume(code: int, path: "Path", plugins: Sequence[str]) -> None:

@@ -90,11 +90,13 @@ def parse_json(content: bytes, path: Path) -> dict[str, Any]:
 
 
 def _check_depth(values: Any, path: Path, depth: int = 0) -> None:
-    inner = values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
     if depth > DEPTH:
         raise ConfigError(f"{path}: nested more than {DEPTH} deep")
-    for value in inner:
-        _check_depth(value, path, depth + 1)
+    if isinstance(values, dict):
+        values = list(values.values())
+    if isinstance(values, list):
+        for value in values:
+            _check_depth(value, path, depth + 1)
 
 
 def _parse_yaml(text: str, path: Path) -> Any:
