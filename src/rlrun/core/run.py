@@ -3,7 +3,8 @@
 import dataclasses
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from rlrun.core import exactness, postmortem
 from rlrun.core.assemble import build_agent, build_loop, check_start, eval_env, prepare_device
 from rlrun.core.data import check_stored_data, check_stored_sources, data_changes, data_digests
 from rlrun.core.evaluation import evaluate as run_episodes
-from rlrun.core.evaluation import play, summary
+from rlrun.core.evaluation import Played, play, summary
 from rlrun.core.loop import Loop
 from rlrun.core.signals import Signals
 from rlrun.core.trainer import Trainer, nothing
@@ -37,7 +38,7 @@ from rlrun.snapshot.store import BEST, Store, step_name
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.hints import hint
 from rlrun.telemetry.metrics import Written
-from rlrun.types import MASK
+from rlrun.types import MASK, Objective
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,8 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     check_goal(config, snapshot, changes)
     check_stored_data(config, snapshot.header.get("data"), "resume", typed)
     config = exactness.decided(config, run.meta())
-    loop = build_loop(config)
+    with built_from(run.path):
+        loop = build_loop(config)
     if changes:  # the next resume goes on to the same end
         run.change(changed(run.config(), changes), [f"{key}={show(value)}" for key, value in changes.items()])
     return supervise(config, run, loop, store, snapshot)
@@ -92,7 +94,9 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
         replace_file(run.path / METRICS, files.read_lines(source_path / METRICS))  # rows after the snapshot are cut
     run.write_json(META, RunDir.meta_of(source_path))
     config = exactness.decided(config, run.meta())
-    return supervise(config, run, build_loop(config), open_store(config, run), snapshot)
+    with built_from(source_path):
+        loop = build_loop(config)
+    return supervise(config, run, loop, open_store(config, run), snapshot)
 
 
 def check_goal(config: RunConfig, snapshot: Snapshot, changes: Mapping[str, Any] | None) -> None:
@@ -125,10 +129,12 @@ def evaluate(
     if watch and env_config.backend == "async":
         env_config = dataclasses.replace(env_config, backend="sync")
     config = dataclasses.replace(config, env=env_config)
-    device = prepare_device(config)
-    env = eval_env(config, config.seed if seed is None else seed, "eval", episodes, device)
+    with built_from(run_path):
+        device = prepare_device(config)
+        env = eval_env(config, config.seed if seed is None else seed, "eval", episodes, device)
     try:
-        agent, addons = build_agent(config, env.spec, device)
+        with built_from(run_path):
+            agent, addons = build_agent(config, env.spec, device)
         load_part(agent, snapshot.state, "agent")
         load_part(addons, snapshot.state, "addons")
         show = partial(watch, env, run_path, config, snapshot) if watch else nothing
@@ -136,11 +142,15 @@ def evaluate(
     finally:
         env.close()
     about = {"run": str(run_path), "snapshot": snapshot.name, "step": snapshot.step, "episodes": episodes}
-    objective = addons.spec(env.spec).objective
-    about |= {key.removeprefix("eval/"): value for key, value in summary(played, objective).items()}
+    return about | figures(played, addons.spec(env.spec).objective)
+
+
+def figures(played: list[Played], objective: Objective | None) -> dict[str, Any]:
+    """What `rlrun eval` prints of its episodes: statistics, and the returns and lengths of each."""
+    found: dict[str, Any] = {key.removeprefix("eval/"): value for key, value in summary(played, objective).items()}
     returns, lengths, _, returned = zip(*played, strict=True)
     parts = {f"returns_{i}": [*part] for i, part in enumerate(zip(*returned, strict=True))} if objective else {}
-    return about | {"returns": [*returns]} | parts | {"lengths": [*lengths]}
+    return found | {"returns": [*returns]} | parts | {"lengths": [*lengths]}
 
 
 def open_store(config: RunConfig, run: RunDir) -> Store:
@@ -176,6 +186,17 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
     if missing:
         raise ConfigError(f"{path}: needs code of its own; if you trust it, add plugins=[{','.join(missing)}]")
     return config
+
+
+@contextmanager
+def built_from(path: Path) -> Iterator[None]:
+    """Turns what parts raise over the values of a stored config, which may hold anything, into one line."""
+    try:
+        yield
+    except RlrunError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{path / CONFIG}: nothing can be built from it ({reason(error, located=True)})") from error
 
 
 def check_unchanged(run: Path, snapshot: Snapshot) -> None:
