@@ -20,8 +20,8 @@ from rlrun.config.stored import CONFIG, parse_config, read_config, read_text
 from rlrun.core import exactness, postmortem
 from rlrun.core.assemble import build_agent, build_loop, check_start, eval_env, prepare_device
 from rlrun.core.data import check_stored_data, check_stored_sources, data_changes, data_digests
-from rlrun.core.evaluation import evaluate as run_episodes
 from rlrun.core.evaluation import Played, play, summary
+from rlrun.core.evaluation import evaluate as run_episodes
 from rlrun.core.loop import Loop
 from rlrun.core.signals import Signals
 from rlrun.core.trainer import Trainer, nothing
