@@ -47,6 +47,17 @@ def test_git_state_of_a_worktree_and_where_there_is_none(repository: Path, tmp_p
     assert git_state(tmp_path) is None
 
 
+def test_git_state_reads_no_index_without_end(repository: Path) -> None:
+    index = repository / ".git" / "index"
+    index.unlink()
+    index.symlink_to("/dev/zero")
+    assert git_state(repository) is None
+    index.unlink()
+    with index.open("wb") as file:
+        file.truncate(1 << 40)
+    assert git_state(repository) is None
+
+
 def hostile(folder: Path, marker: Path) -> None:
     """Everything in a repository that can name a program, and files that would make git use it."""
     program = folder.parent / "program"

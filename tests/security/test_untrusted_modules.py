@@ -113,3 +113,24 @@ def test_nothing_is_imported_from_the_current_folder(run: Path, tmp_path: Path, 
         assert not (hostile / "IMPORTED").exists()
     finally:
         os.rename(hostile / "snapshots", run / "snapshots")
+
+
+@pytest.mark.parametrize("words", [
+    ("algo=ppo", "env=InvertedPendulum", *SMALL),  # whose renderer asks a Python of its own for a version
+    ("algo=ppo", "env=CartPole", *SMALL, "env.backend=async"),
+    pytest.param(("algo=ppo", "env=CartPole", *SMALL, "trainer.engine=compile"), marks=pytest.mark.slow),
+], ids=["mujoco", "async", "compile"])  # fmt: skip
+def test_programs_that_libraries_start_import_nothing_from_the_current_folder(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    for name in sys.stdlib_module_names:
+        (tmp_path / f"{name}.py").write_text(MODULE.partition("import gymnasium")[0])
+    done = rlrun(tmp_path, "train", *words)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "IMPORTED").exists()
+
+
+def test_a_matplotlibrc_of_the_current_folder_is_not_read(tmp_path: Path, run: Path) -> None:
+    (tmp_path / "matplotlibrc").symlink_to("/dev/zero")
+    done = rlrun(tmp_path, "report", str(run))
+    assert done.returncode == 0, done.stderr

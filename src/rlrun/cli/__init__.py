@@ -1,6 +1,7 @@
 """The commands. The first word names one; each imports what it needs, so torch loads only where something trains."""
 
 import difflib
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -43,6 +44,7 @@ usage: rlrun <command> ...
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code; what goes wrong is printed to stderr, one line per fault."""
     words = list(sys.argv[1:] if argv is None else argv)
+    os.environ["PYTHONSAFEPATH"] = "1"  # else each `python -c` that a library starts imports from the current folder
     leave = Leave()
     try:
         with _handling_signals(leave):

@@ -1,5 +1,6 @@
 """`rlrun report`: curves, statistics and intervals over runs, as one HTML file with pictures and tables beside it."""
 
+import contextlib
 import shlex
 import time
 from collections.abc import Iterator, Sequence
@@ -48,6 +49,8 @@ def report(words: Sequence[str]) -> int:
     places, given = settings.read(words, RULES)
     if not places:
         raise ConfigError(f"no runs given; usage: {USAGE}")
+    with contextlib.chdir(Path(__file__).parent):  # matplotlib obeys a matplotlibrc of the current folder
+        import matplotlib  # noqa: F401
     began = time.perf_counter()
     out = Path(given.get("out", "report"))
     made = build(places, given, shlex.join(["rlrun", "report", *words]))

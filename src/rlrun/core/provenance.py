@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -11,10 +10,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from rlrun import __version__
+from rlrun import __version__, files
+from rlrun.errors import ConfigError
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "ale-py", "hydra-core", "pydantic", "safetensors")
 
+INDEX_BYTES = 64 << 20  # of a repository with half a million files
 NOTHING: Mapping[str, str] = {}
 LOCATE = ("rev-parse", "HEAD", "--show-toplevel", "--git-path", "index", "--git-path", "objects")
 
@@ -42,12 +43,12 @@ def git_state(folder: Path) -> str | None:
         commit, top, index, objects = _git(folder, *LOCATE).splitlines()
         with tempfile.TemporaryDirectory() as clean:
             _git(folder, "init", "--quiet", "--template=", clean)
-            shutil.copyfile(folder / index, f"{clean}/index")
+            Path(clean, "index").write_bytes(files.read(folder / index, INDEX_BYTES))
             env = {"GIT_DIR": f"{clean}/.git", "GIT_WORK_TREE": top, "GIT_INDEX_FILE": f"{clean}/index"}
             env["GIT_OBJECT_DIRECTORY"] = str((folder / objects).resolve())
             _git(folder, "update-index", "-q", "--refresh", env=env, codes=(0, 1))  # 1: something changed
             changes = _git(folder, "diff-index", "--name-only", "--ignore-submodules=all", commit, "--", env=env)
-    except (OSError, ValueError, subprocess.SubprocessError):
+    except (OSError, ValueError, subprocess.SubprocessError, ConfigError):
         return None
     return f"{commit}-dirty" if changes else commit
 
