@@ -1,0 +1,58 @@
+"""Values of a stored config, and of its snapshots as if they were forged alike, over which some part stumbles."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rlrun.cli import main
+from rlrun.config import resumable
+from rlrun.config.check import lookup
+
+SMALL = ["algo=ppo", "env=CartPole", "preset=none", "env.num_envs=1", "network.hidden=[8]", "trainer.eval_episodes=1",
+         "algo.loop.rollout_steps=10", "trainer.total_steps=20", "env.max_episode_steps=10",
+         "logger.tensorboard=false"]  # fmt: skip
+
+VALUES: list[dict[str, Any]] = [
+    {"device": "cuda:99999999999999"},
+    {"env.id": ":x"},
+    {"env.id": "GymV26Environment-v0"},
+    {"env.id": "HalfCheetah-v3"},
+    {"env.id": "tabular/Blackjack-v0"},
+    {"env.id": "phys2d/CartPole-v1"},
+    {"env.id": "FrozenLake-v1", "env.kwargs": {"map_name": "evil"}},
+    {"env.id": "\ud800"},
+    {"env.task_kwargs": {"render_mode": [0.0, 1.0]}},
+    {"algo.representation": "evil:x"},
+    {"algo.lr_schedule": {"StepLR": {"step_size": 1, "last_epoch": 10**12}}},
+    {"network.hidden": {"a": 1}},
+    {"seed": 2**70},
+]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("original") / "run"
+    assert main(["train", *SMALL, f"run_dir={run}"]) == 0
+    return run
+
+
+@pytest.mark.parametrize("values", VALUES, ids=str)
+def test_a_hostile_value_is_answered_in_one_line(
+    values: dict[str, Any], original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    run = Path(shutil.copytree(original, tmp_path / "run"))
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    for key, value in values.items():
+        section, _, name = key.rpartition(".")
+        (lookup(section, config) if section else config)[name] = value
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.setattr(resumable, "check_unchanged", lambda run, then: None)
+    for words in (["eval", str(run), "episodes=1"], ["resume", str(run), "total_steps=40"]):
+        assert main(words) == 2, words
+        told = capsys.readouterr()
+        assert len(told.err.splitlines()) == 1 and told.err.startswith("error: "), told.err
+    main(["report", str(run), f"out={tmp_path / 'out'}"])
+    assert "\ud800" not in capsys.readouterr().out
