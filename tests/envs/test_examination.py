@@ -166,7 +166,7 @@ def test_without_self_test_and_evaluation_one_is_ever_made(
     if backend == "async":
         told = (tmp_path / "log").read_text()
         assert f" {os.getpid()} " not in told  # all were made in workers
-        assert "safe_path=1" not in told  # multiprocessing's servers alone have it
+        assert "safe_path=None" not in told  # as the run's own process has it
 
 
 def test_a_long_self_test_announces_itself_in_one_line(make: Any, capfd: Any, monkeypatch: Any) -> None:
@@ -294,7 +294,7 @@ def test_a_resume_takes_the_verdict_of_its_run(tmp_path: Path, monkeypatch: Any,
         facts["selftest"]["versions"]["gymnasium"] = "0.1"
     Path("run/meta.json").write_text(json.dumps(meta))
     verdicts._known.clear()
-    assert main(["resume", "run", "total_steps=192"]) == 1
+    assert main(["resume", "run", "total_steps=192"]) == 2
     assert "tested again" in capfd.readouterr().err
 
 
