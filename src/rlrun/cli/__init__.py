@@ -25,6 +25,7 @@ COMMANDS = {
     "bench": "how fast the pieces are on this machine",
     "doctor": "versions, devices, extras, and what is wrong",
 }
+SAFE_PATH = "PYTHONSAFEPATH"
 MODULES = {"eval": "evaluate", "list": "catalogue", "show": "catalogue"}
 
 HELP = """\
@@ -44,10 +45,9 @@ usage: rlrun <command> ...
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code; what goes wrong is printed to stderr, one line per fault."""
     words = list(sys.argv[1:] if argv is None else argv)
-    os.environ["PYTHONSAFEPATH"] = "1"  # else each `python -c` that a library starts imports from the current folder
     leave = Leave()
     try:
-        with _handling_signals(leave):
+        with _safe_path(), _handling_signals(leave):
             return _dispatch(words)
     except Exception as error:
         # leaving may begin anywhere, and break what it passes through
@@ -94,6 +94,19 @@ def _unknown(command: str, words: list[str]) -> str:
         return f"no command given; did you mean: {meant}"
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"unknown command {command!r}{hint} (there are: {', '.join(COMMANDS)})"
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Else each `python -c` that a library starts would import from the current folder first."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(SAFE_PATH, None)
+        if before is not None:
+            os.environ[SAFE_PATH] = before
 
 
 @contextmanager
