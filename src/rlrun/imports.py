@@ -36,6 +36,7 @@ PROJECTS = {  # other modules that hold environments, with their names in pip
     "pygame": "pygame-ce",
 }
 MULTI_AGENT = "pettingzoo"
+SAFE_PATH = "PYTHONSAFEPATH"
 
 _named: set[str] = set()  # packages that were imported because the user named them
 
@@ -96,6 +97,19 @@ def advice(module: str) -> str:
 def _found(module: str) -> ModuleSpec | None:
     with _current_folder_for(module):
         return _spec(module)
+
+
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Programs that are started meanwhile, such as the `python -c` of libraries, search no current folder."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(SAFE_PATH, None)
+        if before is not None:
+            os.environ[SAFE_PATH] = before
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """The commands. The first word names one; each imports what it needs, so torch loads only where something trains."""
 
 import difflib
-import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from importlib import import_module
 from rlrun import __version__
 from rlrun.core.signals import CODES, Leave
 from rlrun.errors import ConfigError, RlrunError
+from rlrun.imports import safe_path
 
 COMMANDS = {
     "train": "train an algorithm on an environment, or sweep over many with -m",
@@ -25,7 +25,6 @@ COMMANDS = {
     "bench": "how fast the pieces are on this machine",
     "doctor": "versions, devices, extras, and what is wrong",
 }
-SAFE_PATH = "PYTHONSAFEPATH"
 MODULES = {"eval": "evaluate", "list": "catalogue", "show": "catalogue"}
 
 HELP = """\
@@ -47,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     leave = Leave()
     try:
-        with _safe_path(), _handling_signals(leave):
+        with safe_path(), _handling_signals(leave):
             return _dispatch(words)
     except Exception as error:
         # leaving may begin anywhere, and break what it passes through
@@ -94,19 +93,6 @@ def _unknown(command: str, words: list[str]) -> str:
         return f"no command given; did you mean: {meant}"
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"unknown command {command!r}{hint} (there are: {', '.join(COMMANDS)})"
-
-
-@contextmanager
-def _safe_path() -> Iterator[None]:
-    """Else each `python -c` that a library starts would import from the current folder first."""
-    before = os.environ.get(SAFE_PATH)
-    os.environ[SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(SAFE_PATH, None)
-        if before is not None:
-            os.environ[SAFE_PATH] = before
 
 
 @contextmanager

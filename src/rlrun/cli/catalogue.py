@@ -68,8 +68,8 @@ def _wrappers(plugins: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     registry.load_named(plugins)
     for name, wrapper in registry.registered(WRAPPER).items():
         settings = get_type_hints(getattr(wrapper, "Config", None) or object)
-        told = ", ".join(f"{key}: {_type(hint)}" for key, hint in settings.items())
-        yield name, told or "-", (wrapper.__doc__ or "").strip().partition("\n")[0]
+        keys = ", ".join(f"{key}: {_type(hint)}" for key, hint in settings.items())
+        yield name, keys or "-", (wrapper.__doc__ or "").strip().partition("\n")[0]
 
 
 def _type(hint: Any) -> str:

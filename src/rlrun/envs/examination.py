@@ -52,7 +52,7 @@ def examine(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack)
     """In a worker: tells that an environment was made, then whether infos hold masks, then how it can be saved."""
     slot = replace(recipe, masked=False)()
     try:
-        as_tensors(slot.observation_space)  # a fault of the config is told before anything is tested
+        as_tensors(slot.observation_space)  # a fault of the config is reported before anything is tested
         pipe.send((None, None))
         slot.reset(seed=0)
         masked = recipe.masked is None and shows_masks(slot.env)

@@ -77,7 +77,7 @@ def simulator(recipe: Recipe, cfg: EnvConfig) -> tuple[GymVectorEnv | Simulator,
 
 
 def examine_simulator(pipe: Any, index: int, given: tuple[Recipe, Callable[[], Any]], things: ExitStack) -> None:
-    """In a worker: the self-test of a simulator, told like that of an environment (`examination.examine`)."""
+    """In a worker: the self-test of a simulator, reported like that of an environment (`examination.examine`)."""
     recipe, make = given
     with explained(recipe.spec, recipe.kwargs, recipe.id):
         simulator = make()

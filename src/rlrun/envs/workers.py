@@ -32,14 +32,13 @@ from rlrun.envs.make import Recipe
 from rlrun.envs.pool import Pool
 from rlrun.envs.slot import EnvError, Form, Slot, fault, line
 from rlrun.errors import RlrunError
-from rlrun.imports import importing
+from rlrun.imports import SAFE_PATH, importing, safe_path
 
 # one server imports Gymnasium once; every worker is forked from it, and inherits no pipe and no thread of the run
 START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 PRELOADED = ("rlrun.envs.workers", "rlrun.envs.examination")
 ENGINES = ("gymnasium.", "ale_py", "rlrun.")  # preloaded too: an import that fails would take the server with it
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)  # the run decides what they mean
-SAFE_PATH = "PYTHONSAFEPATH"
 ALIGNMENT = 64  # bytes
 TURN_S = 0.2
 
@@ -141,7 +140,7 @@ def started(target: Callable[..., None], recipe: Recipe, timeout_s: float, given
     process = context.Process(target=_work, args=arguments, name=f"rlrun env {index}", daemon=True)
     _running.append(process)
     try:
-        with clear_mpi_env_vars(), _own_path_only(), _without_script():
+        with clear_mpi_env_vars(), safe_path(), _without_script():
             process.start()
         theirs.close()
         pipe = TimedPipe(ours, index, process, timeout_s)
@@ -338,19 +337,6 @@ def _received(pipe: Any, size: int) -> mmap.mmap:
         return mmap.mmap(descriptor, size)
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _own_path_only() -> Iterator[None]:
-    """Multiprocessing starts its servers by `python -c`, which would look for modules in the current folder first."""
-    before = os.environ.get(SAFE_PATH)
-    os.environ[SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[SAFE_PATH]
-        if before is not None:
-            os.environ[SAFE_PATH] = before
 
 
 @contextlib.contextmanager
