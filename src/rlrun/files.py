@@ -50,8 +50,8 @@ def check_folder(folder: Path) -> None:
 
 
 def open_file(path: Path, flags: int = os.O_RDONLY, limit: int | None = None) -> int:
-    """The descriptor of a regular file. Raises ConfigError for anything else and for more than `limit` bytes, OSError
-    where it cannot be opened."""
+    """The descriptor of a regular file. Raises ConfigError for anything else, for more than `limit` bytes, and for a
+    file with a second name that is to be written; OSError where it cannot be opened."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -68,6 +68,9 @@ def open_file(path: Path, flags: int = os.O_RDONLY, limit: int | None = None) ->
     if not stat.S_ISREG(found.st_mode):
         os.close(descriptor)
         raise ConfigError(_refusal(path, found.st_mode))
+    if flags & (os.O_WRONLY | os.O_RDWR) and found.st_nlink > 1:
+        os.close(descriptor)
+        raise ConfigError(f"{path}: has a second name (a hard link), under which it would change too; copy the run")
     if limit is not None and found.st_size > limit:
         os.close(descriptor)
         raise ConfigError(f"{path}: has {found.st_size:,} bytes, more than the {limit:,} that it may have")

@@ -1,6 +1,7 @@
-"""How much memory there is, and the refusal of what can never fit."""
+"""How much memory there is, the refusal of what can never fit, and a limit for a process."""
 
 import os
+import resource
 from typing import TYPE_CHECKING
 
 from rlrun.errors import ConfigError
@@ -23,6 +24,14 @@ def check_fits(setting: str, wanted: int, device: "torch.device | None" = None) 
     there = total(device)
     if wanted > there:
         raise ConfigError(f"{setting}: takes {_gib(wanted)} GiB of memory, and there are {_gib(there)} GiB")
+
+
+def limit(count: int) -> None:
+    """Lets this process and its children take at most `count` bytes of private memory; more fails there."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        count = min(count, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (count, count))
 
 
 def _gib(count: int) -> str:

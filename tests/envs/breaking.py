@@ -21,6 +21,8 @@ def break_down(kind: str) -> None:
         os._exit(7)
     if kind == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
+    if kind == "memory":
+        bytearray(2 << 30)
     time.sleep(3600)
 
 
@@ -47,7 +49,7 @@ class Breaking(Quiet):
 
     steps: ClassVar[int] = 0
 
-    def __init__(self, kind: str, at: str | int):
+    def __init__(self, kind: str, at: str | float):
         super().__init__()
         self.kind, self.at = kind, at
         if at == "make":
@@ -60,7 +62,7 @@ class Breaking(Quiet):
 
     def step(self, action: Any) -> Any:
         Breaking.steps += 1
-        if isinstance(self.at, int) and Breaking.steps >= self.at:
+        if not isinstance(self.at, str) and Breaking.steps >= self.at:
             break_down(self.kind)
         return super().step(action)
 

@@ -154,7 +154,8 @@ def test_without_self_test_and_evaluation_one_is_ever_made(
     out, err = capfd.readouterr()
     why = "not exact, because episodes of breaking:breaking/Alone-v0 end at a restore: with env.selftest=off"
     assert err == "" and f"a resume of this run will be {why}" in out
-    assert main(["resume", "run", "total_steps=128", "env.selftest=off"]) == 0
+    path = f"env.kwargs.path={tmp_path}/log"  # never tested here, so it is typed again
+    assert main(["resume", "run", "total_steps=128", "env.selftest=off", path]) == 0
     assert alive(tmp_path / "log") == (1, 2)  # the run, and its resume
     assert f"resumed from step 64, {why}" in capfd.readouterr().out
     summary, rows = json.loads(Path("run/summary.json").read_text()), Path("run/metrics.jsonl").read_text()

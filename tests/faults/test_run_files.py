@@ -167,3 +167,13 @@ def test_no_command_sends_control_codes_of_a_stored_run_to_the_terminal(run: Pat
             told = capsys.readouterr()
             assert controls(told.out + told.err) == [], words
             assert not any(line.startswith("error: fake") for line in (told.out + told.err).splitlines()), words
+
+
+def test_a_file_with_a_second_name_is_not_written(run: Path, tmp_path: Path, capsys: Out) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("precious")
+    (run / ".lock").unlink()
+    (run / ".lock").hardlink_to(mine)
+    assert main(["resume", str(run)]) == 2
+    assert "has a second name (a hard link)" in capsys.readouterr().err
+    assert mine.read_text() == "precious"

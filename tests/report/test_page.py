@@ -20,7 +20,7 @@ from rlrun.report import png
 from rlrun.report.figures import COLOURS, MARKERS, Axis, Panel, Picture, _axis, draw, short
 from rlrun.report.statistics import interval, iqm
 from rlrun.report.svg import SHAPES, svg
-from rlrun.report.tables import mixtures
+from rlrun.report.tables import Table, mixtures
 
 
 def runs(folder: Path, algos: int, envs: int, seeds: int, evaluations: int = 10) -> Path:
@@ -269,3 +269,9 @@ def test_tall_pictures_are_drawn_with_fewer_pixels(tmp_path: Path) -> None:
 
 def test_every_marker_has_a_shape() -> None:
     assert {*SHAPES} == {*MARKERS} and len({*SHAPES.values()}) == len(MARKERS)
+
+
+def test_cells_of_csv_files_that_begin_like_a_formula_are_text(tmp_path: Path) -> None:
+    Table("runs", "Runs", ("name", "score"), [["=1+1", -2.0], ["-", 1.0], ["@x", 0.0]]).save(tmp_path)
+    with (tmp_path / "runs.csv").open() as file:
+        assert [*csv.reader(file)][1:] == [["'=1+1", "-2.0"], ["-", "1.0"], ["'@x", "0.0"]]

@@ -30,6 +30,7 @@ RUN is a run's folder, or one of its snapshots: RUN/snapshots/<name>.
   video=true           film the first episode as MP4 in RUN/videos; video=3: the first three
   record=DIR           write the episodes as a data set, named like demos-v0; minari.MinariDataset("DIR/data") reads it
   env.kwargs.<key>=x   change an argument of the environment
+  env.timeout_s=60     how long an environment may take to answer
   plugins=[package]    packages that the run was started with"""
 
 SHOW_EVERY_S = 5.0
@@ -44,6 +45,7 @@ RULES = {
     "explore": settings.FLAG,
     "video": ("true, false or how many episodes", lambda value: type(value) in (bool, int) and value >= 0),
     "record": ("a new folder, named like demos-v0", lambda value: bool(DATA_SET.fullmatch(Path(str(value)).name))),
+    "env.timeout_s": ("seconds, above 0", lambda value: type(value) in (int, float) and value > 0),
     "plugins": settings.NAMES,
 }
 
@@ -57,19 +59,19 @@ def eval(words: Sequence[str]) -> int:
     if not path.is_dir():
         raise ConfigError(f"{path}: no such folder")
     watcher = Watcher(given)
-    kwargs = {key.removeprefix("env.kwargs."): value for key, value in given.items() if key.startswith("env.kwargs.")}
+    environment = {key: value for key, value in given.items() if key.startswith("env.")}
     if watcher.films:
         from rlrun.envs.recording import choose_renderer
 
         choose_renderer()
-        kwargs["render_mode"] = "rgb_array"
+        environment["env.kwargs.render_mode"] = "rgb_array"
     from rlrun import registry
     from rlrun.core.run import evaluate
 
     registry.load(given.get("plugins", ()))
     episodes, explore = given.get("episodes", 10), given.get("explore", False)
     watched = watcher if watcher.films or watcher.record else None
-    result = evaluate(path, episodes, given.get("seed"), explore, kwargs, watched)
+    result = evaluate(path, episodes, given.get("seed"), explore, environment, watched)
     print(*map(printable, [*table(result), *watcher.lines()]), sep="\n")
     print(json.dumps(result | watcher.written))
     return 0

@@ -15,11 +15,11 @@ from rlrun.buffers.ring import Ring
 from rlrun.config import resumable
 from rlrun.config.check import show
 from rlrun.config.resumable import Recorded, changed
-from rlrun.config.schema import RunConfig, run_config
+from rlrun.config.schema import EnvConfig, RunConfig, run_config
 from rlrun.config.stored import CONFIG, parse_config, read_config, read_text
 from rlrun.core import exactness, postmortem
 from rlrun.core.assemble import build_agent, build_loop, check_start, eval_env, prepare_device
-from rlrun.core.data import check_stored_data, check_stored_sources, data_changes, data_digests
+from rlrun.core.data import TABLE, check_stored_data, check_stored_sources, data_changes, data_digests
 from rlrun.core.evaluation import Played, play, summary
 from rlrun.core.evaluation import evaluate as run_episodes
 from rlrun.core.loop import Loop
@@ -27,6 +27,7 @@ from rlrun.core.signals import Signals
 from rlrun.core.trainer import Trainer, nothing
 from rlrun.core.weights import load_part, locate, warm_start
 from rlrun.engine import machine
+from rlrun.envs.untrusted import check_environment
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
 from rlrun.imports import module_of
@@ -39,6 +40,8 @@ from rlrun.telemetry import Telemetry
 from rlrun.telemetry.hints import hint
 from rlrun.telemetry.metrics import Written
 from rlrun.types import MASK, Objective
+
+ENV_KWARGS = "env.kwargs."
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,11 @@ def train(config: RunConfig, run: RunDir) -> Result:
 def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = False) -> Result:
     """Go on from the latest snapshot that is whole. `changes`: key paths that may differ from the recorded config;
     `typed`: the same config stands on this command line."""
-    changes = resumable.news(run.config(), changes or {})
+    words = changes or {}
+    changes = resumable.news(run.config(), words)
     config = stored_config(run.path, changes, typed)
+    if not typed:
+        check_environment(config.env, words)
     store = open_store(config, run)
     if not store.names():
         check_stored_data(config, run.meta().get("data"), "begin", typed)
@@ -84,12 +90,15 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
 def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
     """Go on from any snapshot of a run, in a directory of its own; the source stays as it is."""
     source_path, name = locate(source)
+    words = changes or {}
+    changes = resumable.news(read_config(source_path / CONFIG), words)
     config = stored_config(source_path, changes)
+    check_environment(config.env, words)
     snapshot = Store(source_path).load(name)
     check_unchanged(source_path, snapshot)
-    check_goal(config, snapshot, changes)
+    check_goal(config, snapshot, words)
     check_stored_data(config, snapshot.header.get("data"), "resume")
-    run.write_start(changed(read_config(source_path / CONFIG), changes or {}), [f"branched from {source}"])
+    run.write_start(changed(read_config(source_path / CONFIG), changes), [f"branched from {source}"])
     if (source_path / METRICS).exists():
         replace_file(run.path / METRICS, files.read_lines(source_path / METRICS))  # rows after the snapshot are cut
     run.write_json(META, RunDir.meta_of(source_path))
@@ -111,21 +120,23 @@ def evaluate(
     episodes: int,
     seed: int | None = None,
     explore: bool = False,
-    env_kwargs: dict[str, Any] | None = None,
+    words: Mapping[str, Any] | None = None,
     watch: Callable[[VectorEnv, Path, RunConfig, Snapshot], None] | None = None,
 ) -> dict[str, Any]:
     """Episodes of a run's best snapshot (else its latest), or of the snapshot that `path` names.
 
+    words: what the user typed about the environment: `env.kwargs.<key>` and `env.timeout_s`.
     `watch` sees the environments before the first of these episodes; they are in this process then.
     """
+    words = words or {}
     run_path, name = locate(path)
     config = stored_config(run_path)
     store = Store(run_path)
     snapshot = store.load(name or (BEST if BEST in store.names() else None))
     check_unchanged(run_path, snapshot)
-    if "path" not in (env_kwargs or {}):  # else the user has typed another table
+    if TABLE not in words:  # else the user has typed another table
         check_stored_data(config, snapshot.header.get("data"), "evaluate")
-    env_config = dataclasses.replace(config.env, eval_kwargs=config.env.eval_kwargs | (env_kwargs or {}))
+    env_config = eval_config(config.env, words)
     if watch and env_config.backend == "async":
         env_config = dataclasses.replace(env_config, backend="sync")
     config = dataclasses.replace(config, env=env_config)
@@ -143,6 +154,16 @@ def evaluate(
         env.close()
     about = {"run": str(run_path), "snapshot": snapshot.name, "step": snapshot.step, "episodes": episodes}
     return about | figures(played, addons.spec(env.spec).objective)
+
+
+def eval_config(env: EnvConfig, words: Mapping[str, Any]) -> EnvConfig:
+    """The environment of an evaluation by command, with what the user typed. Raises ConfigError where it must not be
+    made."""
+    typed = {key.removeprefix(ENV_KWARGS): value for key, value in words.items() if key.startswith(ENV_KWARGS)}
+    timeout_s = words.get("env.timeout_s", env.timeout_s)
+    env = dataclasses.replace(env, eval_kwargs=env.eval_kwargs | typed, timeout_s=timeout_s)
+    check_environment(env, {**words, **{f"env.eval_kwargs.{key}": value for key, value in typed.items()}})
+    return env
 
 
 def figures(played: list[Played], objective: Objective | None) -> dict[str, Any]:

@@ -33,6 +33,8 @@ def fetched(url: str, sha256: str) -> Path:
             _check_digest(_download(url, part), sha256, url)
             part.replace(path)
         except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()  # it holds the connection
             reason = getattr(error, "reason", error)
             raise ValueError(f"{url}: cannot be fetched ({reason}); give its path") from error
         finally:
@@ -95,6 +97,7 @@ class _HttpsRedirects(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         if not _is_https(newurl):
+            fp.close()
             raise urllib.error.URLError(f"it redirects to {newurl}, which is not https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 

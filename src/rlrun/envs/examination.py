@@ -19,10 +19,11 @@ from rlrun.envs.selftest import EPISODE_END, Method, self_test
 from rlrun.envs.slot import EnvError
 from rlrun.envs.verdicts import Verdict
 from rlrun.envs.workers import DiedError, NotSentError, SilentError, TimedPipe, end, started
-from rlrun.errors import RunError
+from rlrun.errors import RunError, printable
 
 QUIET_S = 1.0  # a test that takes longer says what it does
 Target = Callable[[Any, int, Any, contextlib.ExitStack], None]  # what runs in a worker
+TESTING = "testing whether a snapshot can hold its state (never: env.selftest=off),"
 OFF = "with env.selftest=off it is not tested whether they can be saved"
 
 
@@ -71,8 +72,8 @@ def tell(pipe: Any, found: Any, arguments: dict[str, Any]) -> None:
 class Answers:
     """What a worker tells of its test. All of it has `env.timeout_s`; a test that takes long is announced, once."""
 
-    def __init__(self, pipe: TimedPipe, cfg: EnvConfig):
-        self.pipe, self.cfg = pipe, cfg
+    def __init__(self, pipe: TimedPipe, cfg: EnvConfig, purpose: str = TESTING):
+        self.pipe, self.cfg, self.purpose = pipe, cfg, purpose
         self.until = time.monotonic() + cfg.timeout_s
         self.quiet_until: float | None = time.monotonic() + QUIET_S
 
@@ -95,9 +96,8 @@ class Answers:
         return f"its process ended, exit code {code}"
 
     def _announce(self) -> None:
-        cfg = self.cfg
-        what = f"env {cfg.id}: testing whether a snapshot can hold its state, in a process of its own"
-        print(f"{what}, for {cfg.timeout_s:g} s at most (never: env.selftest=off)", file=sys.stderr, flush=True)
+        line = f"env {self.cfg.id}: {self.purpose} in a process of its own, for {self.cfg.timeout_s:g} s at most"
+        print(printable(line), file=sys.stderr, flush=True)
 
 
 def _tested(target: Target, recipe: Recipe, cfg: EnvConfig, given: Any) -> Verdict:

@@ -85,6 +85,11 @@ def known(about: str | None, timeout_s: float) -> Verdict | None:
     return None
 
 
+def is_known(about: str | None) -> bool:
+    """Whether this machine has tested it before, whatever came out."""
+    return known(about, timeout_s=0.0) is not None
+
+
 def keep(verdict: Verdict) -> None:
     """Remember what a test found, on disk too, where it can be seen later whether it still holds."""
     stands_on = {**verdict.versions, **verdict.files}

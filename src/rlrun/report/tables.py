@@ -21,6 +21,9 @@ TICK = 1e-6  # seconds; no clock tells less
 KEYS, VALUES = 3, 3  # that a line about differing configs names
 
 
+FORMULA = ("=", "+", "-", "@")  # how a spreadsheet's formulas begin
+
+
 @dataclass(frozen=True)
 class Table:
     """`numeric` columns stand right. `raw` and its header go into the CSV where they say more than the page."""
@@ -177,4 +180,8 @@ def span(low: Any, high: Any, form: str = "") -> str:
 
 
 def _plain(cell: Any) -> Any:
-    return printable(cell) if isinstance(cell, str) else cell
+    """A cell that a spreadsheet takes for text: one that begins like a formula gets an apostrophe before it."""
+    if not isinstance(cell, str):
+        return cell
+    text = printable(cell)
+    return f"'{text}" if len(text) > 1 and text.startswith(FORMULA) else text
