@@ -15,8 +15,8 @@ from sound_html import Sound
 from rlrun.cli.report import build
 from rlrun.report import png
 from rlrun.report.compare import Cell, Comparison
-from rlrun.report.names import printable
 from rlrun.report.page import Report
+from rlrun.report.tables import as_text
 
 FILES = {"index.html", "runs.csv"}
 WIDE = [(30, 1, 2), (2, 40, 1), (9, 9, 1)]  # methods, environments and seeds of every 15th set
@@ -77,7 +77,7 @@ def check_page(report: Report, folder: Path) -> None:
     readings = json.loads(re.findall(r'id="readings">(.*?)</script>', text, flags=re.S)[0], parse_constant=refuse)
     scores = (folder / "scores.csv").read_text(encoding="utf-8") if comparison.methods else "env,method\n"
     rows = {(row["env"], row["method"]) for row in csv.DictReader(scores.splitlines())}
-    assert rows == {(printable(cell.env), printable(cell.method)) for cell in comparison}
+    assert rows == {(as_text(cell.env), as_text(cell.method)) for cell in comparison}
     assert len(readings["methods"]) == len(comparison.methods)
     for name in readings["methods"]:
         assert html.escape(name) in body.replace("&#34;", "&quot;").replace("&#39;", "&#x27;")

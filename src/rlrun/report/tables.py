@@ -47,7 +47,7 @@ class Table:
     def save(self, folder: Path) -> None:
         rows = [self.raw_header or self.header, *(self.raw or self.rows)]
         text = io.StringIO(newline="")
-        csv.writer(text).writerows([[_plain(cell) for cell in row] for row in rows])
+        csv.writer(text).writerows([[as_text(cell) for cell in row] for row in rows])
         replace_text(folder / f"{self.name}.csv", text.getvalue())
 
 
@@ -179,7 +179,7 @@ def span(low: Any, high: Any, form: str = "") -> str:
     return f"{low} to {high}"
 
 
-def _plain(cell: Any) -> Any:
+def as_text(cell: Any) -> Any:
     """A cell that a spreadsheet takes for text: one that begins like a formula gets an apostrophe before it."""
     if not isinstance(cell, str):
         return cell
