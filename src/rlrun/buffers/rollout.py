@@ -141,7 +141,13 @@ def shuffled(
     data: Batch, used: Tensor, filling: Tensor, size: int | None, stream: Stream | None, dim: int
 ) -> Iterator[Batch]:
     """Parts of `size` rows, split along a dimension."""
-    many = max(1, len(used) if size is None else size if dim == 0 else size // len(data["weight"]))
+    if size is None:
+        many = len(used)
+    elif dim == 0:
+        many = size
+    else:
+        many = size // len(data["weight"])
+    many = max(1, many)
     order = used if stream is None else used[stream.permutation(len(used))]
     order = torch.cat([order, filling])
     for i in range(0, len(order), many):

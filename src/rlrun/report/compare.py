@@ -168,8 +168,9 @@ class Comparison:
             if not xs:
                 continue
             if improvement(xs, ys) < 0.5:
-                x, xs, y, ys = y, ys, x, xs
-            found.append((x, y, improvement(xs, ys), improvement_interval(xs, ys)))
+                found.append((y, x, improvement(ys, xs), improvement_interval(ys, xs)))
+            else:
+                found.append((x, y, improvement(xs, ys), improvement_interval(xs, ys)))
         return sorted(found, key=lambda pair: -pair[2])
 
 

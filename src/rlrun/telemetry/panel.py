@@ -57,7 +57,12 @@ def _head(view: View, width: int, glyphs: Glyphs) -> Iterable[Text]:
     percent = f"{view.done:6.1%}"
     cells = max(1, width - len(percent) - 1)
     full = int(view.done * cells)
-    tip = (glyphs.tip if full else glyphs.rest) if full < cells else ""
+    if full == cells:
+        tip = ""
+    elif full:
+        tip = glyphs.tip
+    else:
+        tip = glyphs.rest
     rest = glyphs.rest * (cells - full - 1)
     yield Text.assemble((glyphs.fill * full + tip, "cyan"), (rest, "dim"), (f" {percent}", "bold"))
     steps = Text.assemble((f"{view.step:,}", "bold"), (f" of {view.total_steps:,} steps", "dim"))

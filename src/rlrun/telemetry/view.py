@@ -72,7 +72,11 @@ def number(value: float, like: float | None = None) -> str:
     size = abs(value if like is None else like)
     if size >= 1e8 or 0 < size < 5e-4:
         return f"{value:.2e}"
-    return f"{value:,.{0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3}f}"
+    decimals = 3
+    for limit in (10, 100, 1000):
+        if size >= limit:
+            decimals -= 1
+    return f"{value:,.{decimals}f}"
 
 
 def clock(seconds: float | None) -> str:
@@ -82,7 +86,11 @@ def clock(seconds: float | None) -> str:
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     days, h = divmod(hours, 24)
-    return f"{days}d {h:02}:{m:02}:{s:02}" if days else f"{h}:{m:02}:{s:02}" if h else f"{m}:{s:02}"
+    if days:
+        return f"{days}d {h:02}:{m:02}:{s:02}"
+    if h:
+        return f"{h}:{m:02}:{s:02}"
+    return f"{m}:{s:02}"
 
 
 def memory(megabytes: float) -> str:
