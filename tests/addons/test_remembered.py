@@ -89,7 +89,9 @@ def test_rows_show_what_a_slow_unroll_shows(start: str, n_step: int, space: spac
     batch = Remember(memory).relabel(buffer.all())
     numbers = batch["index"].tolist()
     shown, next_shown = (net(batch[key]).view(LENGTH, len(numbers), -1) for key in ("obs", "next_obs"))
-    weight, reward, discount = (batch[key].view(LENGTH, -1) for key in ("weight", "reward", "discount"))
+    weight, reward, n_steps, terminated = (
+        batch[key].view(LENGTH, -1) for key in ("weight", "reward", "n_steps", "terminated")
+    )
     seen = set()
     for column, number in enumerate(numbers):
         row, env = divmod(number, ENVS)
@@ -116,7 +118,7 @@ def test_rows_show_what_a_slow_unroll_shows(start: str, n_step: int, space: spac
             end = rows[row + t + steps - 1]
             rewards = [rows[row + t + i]["reward"][env].item() * GAMMA**i for i in range(steps)]
             assert reward[t, column].item() == pytest.approx(sum(rewards), abs=1e-5)
-            assert discount[t, column].item() == pytest.approx(GAMMA**steps * (not end["terminated"][env]))
+            assert n_steps[t, column] == steps and terminated[t, column] == end["terminated"][env]
             for found, key, x, before in (
                 (shown, "obs", rows[row + t]["x"], states[row + t]),
                 (next_shown, "next_obs", end["final"], states[row + t + steps]),

@@ -17,7 +17,8 @@ def pendulum(rows: int = 6) -> dict[str, Any]:
     torch.manual_seed(0)
     return {
         "obs": torch.randn(rows, 3), "next_obs": torch.randn(rows, 3), "action": torch.rand(rows, 1) * 2 - 1,
-        "reward": torch.randn(rows), "discount": torch.full((rows,), 0.9), "weight": torch.ones(rows),
+        "reward": torch.randn(rows), "n_steps": torch.ones(rows),
+        "terminated": torch.zeros(rows), "weight": torch.ones(rows),
     }  # fmt: skip
 
 

@@ -16,13 +16,13 @@ LOGITS = [math.log(0.25), math.log(0.75)]
 Q = [[1.0, 4.0], [3.0, 2.0]]  # of two critics
 BATCH = {
     "obs": torch.zeros(1, 4), "next_obs": torch.zeros(1, 4), "action": torch.tensor([1]),
-    "reward": torch.tensor([1.0]), "discount": torch.tensor([0.5]), "weight": torch.ones(1),
+    "reward": torch.tensor([1.0]), "n_steps": torch.ones(1), "terminated": torch.zeros(1), "weight": torch.ones(1),
 }  # fmt: skip
 
 
 def agent_that_says(build: Build, **changes: Any) -> Any:
     """An agent whose policy and critics say LOGITS and Q everywhere."""
-    agent: Any = build(toy("discrete_sac", **{"algo.temperature": 0.2}, **changes)).agent
+    agent: Any = build(toy("discrete_sac", **{"algo.gamma": 0.5, "algo.temperature": 0.2}, **changes)).agent
     with torch.no_grad():
         for param in [*agent.actor.parameters(), *agent.critic.parameters(), *agent.target_critic.parameters()]:
             param.zero_()

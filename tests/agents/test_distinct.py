@@ -39,11 +39,11 @@ def learn(agent: Agent, updates: int, batch: Callable[[], Batch]) -> None:
         agent.update(batch(), Context(i, i, 1.0))
 
 
-def transitions(obs: Any, action: Any, reward: Any, discount: float = 0.0) -> Batch:
+def transitions(obs: Any, action: Any, reward: Any, terminated: float = 1.0) -> Batch:
     rows = len(reward)
     return {
         "obs": obs, "next_obs": obs, "action": action, "reward": reward,
-        "discount": torch.full((rows,), discount), "weight": torch.ones(rows),
+        "n_steps": torch.ones(rows), "terminated": torch.full((rows,), terminated), "weight": torch.ones(rows),
     }  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def does_not_overestimate(build: Build, algo: str) -> bool:
     def batch() -> Batch:
         estimates.append(agent.values(torch.tensor([0])).mean().item())
         rows = transitions(obs, torch.randint(6, (ROWS,), generator=draw), torch.randn(ROWS, generator=draw) * obs)
-        return rows | {"next_obs": torch.ones_like(obs), "discount": 1.0 - obs}
+        return rows | {"next_obs": torch.ones_like(obs), "terminated": obs.float()}
 
     learn(agent, 900, batch)
     return sum(estimates[300:]) / 600 < 0.1
@@ -139,7 +139,7 @@ def believes_the_least_of_two_critics(build: Build, algo: str) -> bool:
         agent.target_critic.module.output.bias[-1] = 100.0
         for param in agent.critic.parameters():
             param.zero_()
-    batch = transitions(torch.randn(8, 3), torch.zeros(8, 1), torch.zeros(8), discount=1.0)
+    batch = transitions(torch.randn(8, 3), torch.zeros(8, 1), torch.zeros(8), terminated=0.0)
     return bool(agent.update_critic(batch, torch.zeros(8, 1))["critic"] == 0)
 
 
@@ -164,7 +164,7 @@ def asks_two_critics_at_a_time(build: Build, algo: str) -> bool:
         for param in [*agent.target_critic.module.parameters(), *agent.critic.parameters()]:
             param.zero_()
         agent.target_critic.module.output.bias.copy_(torch.arange(10.0).view(10, 1, 1))
-    batch = transitions(torch.randn(8, 3), torch.zeros(8, 1), torch.zeros(8), discount=1.0)
+    batch = transitions(torch.randn(8, 3), torch.zeros(8, 1), torch.zeros(8), terminated=0.0)
     losses = [agent.update(batch, Context(i, i, 0.0))["critic"].item() for i in range(10)]
     targets = {round((loss / 5) ** 0.5) for loss in losses}  # ten members, half the square each
     return len(targets) > 1
@@ -176,7 +176,7 @@ def weighs_every_action(build: Build, algo: str) -> bool:
         agent = agent_of(build, algo, "CartPole")
     except ConfigError:
         return False
-    batch = transitions(torch.randn(8, 4), torch.zeros(8, dtype=torch.int64), torch.zeros(8), discount=1.0)
+    batch = transitions(torch.randn(8, 4), torch.zeros(8, dtype=torch.int64), torch.zeros(8), terminated=0.0)
     before = copy.deepcopy(agent.state_dict())
     losses = []
     for noise in (torch.zeros(8), torch.full((8,), 9.0)):

@@ -49,7 +49,7 @@ def test_actions_are_random_as_often_as_epsilon_says(epsilon: float, build: Buil
 def test_a_double_target_takes_the_value_of_the_action_that_the_online_network_prefers(build: Build) -> None:
     losses = []
     for double in (False, True):
-        agent = build(toy("dqn", **{"algo.double": double, "algo.returns.huber_delta": None})).agent
+        agent = build(toy("dqn", **{"algo.gamma": 0.5, "algo.double": double, "algo.returns.huber_delta": None})).agent
         with torch.no_grad():
             for param in (*agent.q.parameters(), *agent.target_q.parameters()):
                 param.zero_()
@@ -57,7 +57,7 @@ def test_a_double_target_takes_the_value_of_the_action_that_the_online_network_p
             agent.target_q.module.output.bias.copy_(torch.tensor([3.0, 5.0]))
         batch = {
             "obs": torch.zeros(1, 4), "next_obs": torch.zeros(1, 4), "action": torch.tensor([1]),
-            "reward": torch.ones(1), "discount": torch.tensor([0.5]), "weight": torch.ones(1),
+            "reward": torch.ones(1), "n_steps": torch.ones(1), "terminated": torch.zeros(1), "weight": torch.ones(1),
         }  # fmt: skip
         losses.append(agent.update_q(batch, [()] * 3)[0]["q_loss"].item())
     assert losses == [0.5 * (1 + 0.5 * 5) ** 2, 0.5 * (1 + 0.5 * 3) ** 2]
@@ -84,11 +84,12 @@ def test_a_chain_is_valued_as_value_iteration_does(algo: str, double: bool, buil
     for _ in range(200):
         exact = (ended + 0.9 * ~ended * exact.amax(1)[successor]).view(6, 6)
     batch = {
-        "obs": state, "next_obs": successor, "action": action, "reward": ended.float(), "discount": 0.9 * ~ended,
-        "weight": torch.ones(36),
+        "obs": state, "next_obs": successor, "action": action, "reward": ended.float(),
+        "n_steps": torch.ones(36), "terminated": ended.float(), "weight": torch.ones(36),
     }  # fmt: skip
     values = jobs([f"algo={algo}", "env=Taxi", "preset=none", "network=linear"])[0].values
     changes = {"algo.learning_rate": 0.03, "algo.target_every": 25, "algo.double": double, "algo.buffer.capacity": 36}
+    changes["algo.gamma"] = 0.9
     quantiles = {"algo.returns.num_quantiles": 2} if algo == "qr_dqn" else {}
     agent = build(put(values, changes | quantiles | {"algo.lr_schedule": {"linear": {}}})).agent
     for i in range(1000):
@@ -100,7 +101,7 @@ def test_a_chain_is_valued_as_value_iteration_does(algo: str, double: bool, buil
 def test_a_target_never_values_an_action_that_is_forbidden_there(double: bool, build: Build) -> None:
     """Action 1 would be the best to both networks; the mask of the successor leaves action 0: 1 + 0.5 * 3."""
     changes = {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"masks": "info"}, "algo.returns.huber_delta": None}
-    agent = build(toy("dqn", **changes, **{"algo.double": double})).agent
+    agent = build(toy("dqn", **changes, **{"algo.gamma": 0.5, "algo.double": double})).agent
     with torch.no_grad():
         for param in (*agent.q.parameters(), *agent.target_q.parameters()):
             param.zero_()
@@ -109,6 +110,6 @@ def test_a_target_never_values_an_action_that_is_forbidden_there(double: bool, b
     obs = {"obs": torch.zeros(1, 2), "action_mask": torch.tensor([[1, 0, 1]])}
     batch = {
         "obs": obs, "next_obs": obs, "action": torch.tensor([2]), "reward": torch.ones(1),
-        "discount": torch.tensor([0.5]), "weight": torch.ones(1),
+        "n_steps": torch.ones(1), "terminated": torch.zeros(1), "weight": torch.ones(1),
     }  # fmt: skip
     assert agent.update_q(batch, [()] * 3)[0]["q_loss"].item() == pytest.approx(2.5**2 / 2)

@@ -11,7 +11,7 @@ from rlrun.core.loop import Loop
 
 Build = Callable[..., Loop]
 
-CHANGES = {"algo.expectile": 0.7, "algo.temperature": 0.5, "algo.max_weight": 1.5, "algo.members": 3}
+CHANGES = {"algo.gamma": 0.9, "algo.expectile": 0.7, "algo.temperature": 0.5, "algo.max_weight": 1.5, "algo.members": 3}
 
 
 @pytest.fixture
@@ -24,7 +24,8 @@ def batch() -> dict[str, Any]:
     torch.manual_seed(0)
     return {
         "obs": torch.randn(8, 3), "next_obs": torch.randn(8, 3), "action": torch.rand(8, 1) * 2 - 1,
-        "reward": torch.randn(8), "discount": 0.9 * (torch.arange(8) % 4 > 0), "weight": torch.arange(8) % 3 / 1.0,
+        "reward": torch.randn(8), "n_steps": torch.ones(8),
+        "terminated": (torch.arange(8) % 4 == 0).float(), "weight": torch.arange(8) % 3 / 1.0,
     }  # fmt: skip
 
 
@@ -42,7 +43,7 @@ def test_values_are_expectiles_of_the_least_target(agent: Any, batch: dict[str, 
 
 def test_critics_learn_from_the_value_of_the_successor(agent: Any, batch: dict[str, Any]) -> None:
     with torch.no_grad():
-        target = batch["reward"] + batch["discount"] * agent.value(batch["next_obs"])
+        target = batch["reward"] + 0.9 * (1 - batch["terminated"]) * agent.value(batch["next_obs"])
         errors = agent.critic(batch["obs"], batch["action"]) - target  # [members, batch]
     metrics, priority = agent.update_critic(batch)
     torch.testing.assert_close(metrics["critic"], 0.5 * (batch["weight"] * errors**2).mean(1).sum())

@@ -28,10 +28,10 @@ def test_the_target_entropy_is_minus_the_number_of_actions_unless_given(build: B
 
 
 def test_the_critics_learn_from_the_least_target_less_the_entropy_term(build: Build) -> None:
-    agent: Any = build(toy("sac", **{"algo.temperature": 0.2, "algo.members": 3})).agent
+    agent: Any = build(toy("sac", **{"algo.gamma": 0.9, "algo.temperature": 0.2, "algo.members": 3})).agent
     batch = {
         "obs": torch.randn(6, 3), "next_obs": torch.randn(6, 3), "action": torch.rand(6, 1) * 2 - 1,
-        "reward": torch.randn(6), "discount": torch.full((6,), 0.9), "weight": torch.ones(6),
+        "reward": torch.randn(6), "n_steps": torch.ones(6), "terminated": torch.zeros(6), "weight": torch.ones(6),
     }  # fmt: skip
     noise = torch.randn(6, 1)
     with torch.no_grad():
@@ -41,6 +41,25 @@ def test_the_critics_learn_from_the_least_target_less_the_entropy_term(build: Bu
         errors = [0.5 * ((q - target) ** 2).mean() for q in agent.critic(batch["obs"], batch["action"])]
     loss = agent.update_critic(batch, noise)["critic"]
     torch.testing.assert_close(loss, sum(errors))
+
+
+def test_target_bootstraps_after_n_steps_by_hand(build: Build) -> None:
+    """Rewards are sums already: of two steps, of one, and of two after which the episode terminated."""
+    agent: Any = build(toy("sac", **{"algo.gamma": 0.9, "algo.n_step": 2, "algo.temperature": 0.5})).agent
+    with torch.no_grad():
+        for param in (*agent.critic.parameters(), *agent.target_critic.module.parameters()):
+            param.zero_()
+        agent.target_critic.module.output.bias.fill_(10.0)
+    batch = {
+        "obs": torch.randn(3, 3), "next_obs": torch.randn(3, 3), "action": torch.zeros(3, 1),
+        "reward": torch.tensor([1.0, 1.0, -2.0]), "n_steps": torch.tensor([2.0, 1.0, 2.0]),
+        "terminated": torch.tensor([0.0, 0.0, 1.0]), "weight": torch.ones(3),
+    }  # fmt: skip
+    noise = torch.zeros(3, 1)
+    log_prob = agent.dist(batch["next_obs"], {}).sample(noise)[1].tolist()
+    by_hand = [1 + 0.81 * (10 - 0.5 * log_prob[0]), 1 + 0.9 * (10 - 0.5 * log_prob[1]), -2.0]
+    loss = agent.update_critic(batch, noise)["critic"].item()
+    assert loss == pytest.approx(2 * 0.5 * sum(target**2 for target in by_hand) / 3)
 
 
 def test_an_actor_update_moves_no_critic(build: Build) -> None:
@@ -69,7 +88,8 @@ def taught_to_rest(build: Build, **changes: Any) -> Any:
     for i in range(600):
         action = 2 * torch.rand(128, 1, generator=draw) - 1
         batch = {"obs": obs, "next_obs": obs, "action": action, "reward": -0.5 * action[:, 0] ** 2}
-        agent.update(batch | {"discount": torch.zeros(128), "weight": torch.ones(128)}, Context(i, i, 0.0))
+        ended = {"n_steps": torch.ones(128), "terminated": torch.ones(128), "weight": torch.ones(128)}
+        agent.update(batch | ended, Context(i, i, 0.0))
     return agent
 
 

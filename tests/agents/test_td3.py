@@ -18,7 +18,7 @@ def batch_of(rows: int) -> Batch:
     return {
         "obs": torch.randn(rows, 3, generator=draw), "next_obs": torch.randn(rows, 3, generator=draw),
         "action": 2 * torch.rand(rows, 1, generator=draw) - 1, "reward": torch.randn(rows, generator=draw),
-        "discount": torch.full((rows,), 0.9), "weight": torch.ones(rows),
+        "n_steps": torch.ones(rows), "terminated": torch.zeros(rows), "weight": torch.ones(rows),
     }  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def test_actor_and_targets_move_with_every_so_many_critic_updates(delay: int, bu
 
 
 def test_the_critics_learn_from_the_least_target_at_a_smoothed_action(build: Build) -> None:
-    agent: Any = build(toy("td3", **{"algo.target_noise": 0.2, "algo.target_noise_clip": 0.5})).agent
+    agent: Any = build(toy("td3", **{"algo.gamma": 0.9, "algo.target_noise": 0.2, "algo.target_noise_clip": 0.5})).agent
     batch, noise = batch_of(6), torch.tensor([[0.0], [1.0], [-1.0], [2.5], [100.0], [-100.0]])
     smoothing = torch.tensor([[0.0], [0.2], [-0.2], [0.5], [0.5], [-0.5]])  # 0.2 noise, within 0.5
     with torch.no_grad():

@@ -17,7 +17,10 @@ WEIGHTS = torch.tensor([2.0, -0.5])
 
 
 def on_point_run(algo: str, **changes: Any) -> Values:
-    return put(toy(algo), {"env.id": "rlrun/PointRun-v0", "algo.reward_weights.weights": WEIGHTS.tolist(), **changes})
+    return put(
+        toy(algo),
+        {"env.id": "rlrun/PointRun-v0", "algo.reward_weights.weights": WEIGHTS.tolist(), "algo.gamma": 0.9, **changes},
+    )
 
 
 def batch(rows: int = 6, discrete: bool = False) -> dict[str, torch.Tensor]:
@@ -25,7 +28,8 @@ def batch(rows: int = 6, discrete: bool = False) -> dict[str, torch.Tensor]:
     action = torch.randint(3, (rows,)) if discrete else torch.rand(rows, 2) * 2 - 1
     return {
         "obs": torch.randn(rows, 3), "next_obs": torch.randn(rows, 3), "action": action,
-        "reward": torch.randn(rows, 2), "discount": torch.full((rows,), 0.9), "weight": torch.rand(rows),
+        "reward": torch.randn(rows, 2),
+        "n_steps": torch.ones(rows), "terminated": torch.zeros(rows), "weight": torch.rand(rows),
         "reward_weights": WEIGHTS,
     }  # fmt: skip
 
@@ -44,7 +48,7 @@ def test_the_total_weighs_and_what_the_agent_pays_itself_weighs_1() -> None:
     assert wide["reward_weights"].tolist() == [2.0, -0.5, 1.0]
     assert torch.equal(wide["reward"], torch.cat([batch()["reward"], torch.zeros(6, 1)], 1))
     assert in_last(torch.tensor([7.0]), wide["reward_weights"]).tolist() == [[0.0, 0.0, 7.0]]
-    one = {"reward": torch.ones(3), "discount": torch.ones(3)}
+    one = {"reward": torch.ones(3), "n_steps": torch.ones(3), "terminated": torch.zeros(3)}
     assert columned(one, extra=1) is one
 
 

@@ -58,7 +58,7 @@ def test_every_row_comes_back_as_it_went_in_until_it_is_overwritten(
         assert torch.equal(batch["next_obs"][place], step.final_obs[env_index])
         assert batch["action"][place] == action[env_index]
         assert batch["reward"][place] == step.reward[env_index]
-        assert batch["discount"][place] == pytest.approx(0.0 if step.terminated[env_index] else 0.9)
+        assert batch["n_steps"][place] == 1 and batch["terminated"][place] == step.terminated[env_index]
         assert batch["truncated"][place] == step.truncated[env_index]
         assert batch["weight"][place] == 1
         assert batch["index"][place] == number
@@ -100,14 +100,14 @@ def test_n_steps_are_summed_until_the_episode_or_the_data_ends(capacity: int, tr
     batch = buffer.read(index)
     for place, number in enumerate(index.tolist()):
         row, i = divmod(number, 2)
-        reward, discount = 0.0, 1.0
+        reward, n_steps = 0.0, 0
         for _, _, step in itertools.islice((entry for entry in kept[row:]), 3):
-            reward += discount * float(step.reward[i])
-            discount *= 0.9
+            reward += 0.9**n_steps * float(step.reward[i])
+            n_steps += 1
             if step.terminated[i] or step.truncated[i]:
                 break
         assert batch["reward"][place] == pytest.approx(reward)
-        assert batch["discount"][place] == pytest.approx(0.0 if step.terminated[i] else discount)
+        assert batch["n_steps"][place] == n_steps and batch["terminated"][place] == step.terminated[i]
         assert torch.equal(batch["obs"][place], kept[row][0][i])
         assert torch.equal(batch["next_obs"][place], step.final_obs[i])
 
@@ -120,7 +120,7 @@ def test_n_steps_stop_before_a_row_that_is_no_transition(make_env: Make) -> None
     lost = step._replace(weight=torch.zeros(1), truncated=torch.ones(1, dtype=torch.bool), reward=torch.full((1,), 9.0))
     buffer.add(step.obs, action, lost, {})
     batch = buffer.read(torch.tensor([0]))
-    assert batch["discount"] == pytest.approx(0.9**2)
+    assert batch["n_steps"] == 2
     assert torch.equal(batch["next_obs"], step.final_obs)
     assert batch["reward"] == pytest.approx(float(kept[0][2].reward + 0.9 * step.reward))
 
@@ -270,7 +270,7 @@ def check_frames(buffer: Replay, kept: list[tuple[Tensor, Step]]) -> set[str]:
         assert torch.equal(batch["obs"][place], obs[env]), f"row {row}"
         assert batch["reward"][place] == step.reward[env]
         if step.terminated[env]:
-            assert batch["discount"][place] == 0
+            assert batch["terminated"][place] == 1
             assert batch["next_obs"][place].shape == step.final_obs[env].shape
         else:
             assert torch.equal(batch["next_obs"][place], step.final_obs[env]), f"successor of row {row}"
@@ -325,7 +325,7 @@ def test_n_steps_of_frames_lead_to_the_successor_that_a_list_would_have_kept(ste
         assert batch["reward"][place] == pytest.approx(reward)
         if not kept[last][1].terminated[env]:
             assert torch.equal(batch["next_obs"][place], kept[last][1].final_obs[env]), f"successor of row {row}"
-            assert batch["discount"][place] == pytest.approx(0.9 ** (last - row + 1))
+            assert batch["n_steps"][place] == last - row + 1 and batch["terminated"][place] == 0
 
 
 def test_rewards_are_clipped_before_they_are_summed(make_env: Make) -> None:

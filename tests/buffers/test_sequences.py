@@ -69,8 +69,8 @@ def test_a_sequence_is_the_rows_of_its_episode(rows: int) -> None:
                 assert torch.equal(batch[name][t, place], kept[last][name][env].to(batch[name].dtype)), name
             assert torch.equal(batch["obs"]["place"][t, place], kept[last]["place"][env])
             assert torch.equal(batch["next_obs"]["place"][t, place], kept[last]["place"][env] + 0.5)
-            discount = 0.0 if kept[last]["terminated"][env] else 0.9
-            assert batch["discount"][t, place].item() == pytest.approx(discount)
+            assert batch["n_steps"][t, place] == 1
+            assert batch["terminated"][t, place] == kept[last]["terminated"][env]
             if there and (kept[row]["terminated"] | kept[row]["truncated"])[env]:
                 ends.add(t)
                 row = None

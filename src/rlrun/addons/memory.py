@@ -26,7 +26,7 @@ class Remember(Addon):
         return beside(obs, memory=memory * ~first.unsqueeze(-1))
 
     def relabel(self, batch: Batch) -> Batch:
-        if "span" in batch:
+        if "n_steps" in batch:  # out of replay
             return self.rows(batch)
         obs = beside(batch["obs"], memory=batch["memory"], first=batch["first"])
         return batch | {"obs": obs, "next_obs": beside(batch["next_obs"], memory=batch["carry.memory"])}
@@ -45,12 +45,13 @@ class Remember(Addon):
             "seen": followed(index(batch["obs"], burn_in), index(batch["next_obs"], slice(burn_in, None))),
         }  # fmt: skip
         learned = slice(burn_in, burn_in + self.length)
-        own = {key: flat(batch[key][learned]) for key in ("action", "reward", "discount", "mask", "span")}
+        own = {key: flat(batch[key][learned]) for key in ("action", "reward", "terminated", "n_steps", "mask")}
         rows = torch.arange(len(own["mask"]), device=mask.device)
         whole = {key: batch[key] for key in ("index", "age", "reward_weights") if key in batch}
         return whole | {
-            "obs": shown(past, rows), "next_obs": shown(past, rows + mask.shape[1] * own["span"]),
-            "action": own["action"], "reward": own["reward"], "discount": own["discount"],
+            "obs": shown(past, rows), "next_obs": shown(past, rows + mask.shape[1] * own["n_steps"].long()),
+            "action": own["action"], "reward": own["reward"],
+            "terminated": own["terminated"], "n_steps": own["n_steps"],
             "weight": own["mask"] * batch["weight"].repeat(self.length),
         }  # fmt: skip
 

@@ -20,22 +20,14 @@ from rlrun.types import Batch, Metrics, Spec, Step
 
 
 class Targets(NamedTuple):
-    """What an agent's targets are made of, so that the buffer can prepare them; the names are those of its Config."""
+    """What an agent's targets are made of, so that the buffer can prepare them."""
 
     gamma: float = 1.0
-    n_step: int = 1  # rewards summed before the successor
+    n_step: int = 1  # rewards summed before the successor, discounted by gamma
     sequence_length: int | None = None  # steps in a row, [time, batch, ...]; None: transitions [batch, ...]
     burn_in: int = 0  # steps before them, as far as their episode has any
     extras: Mapping[str, Space] = MappingProxyType({})  # of what the agent returned with its action, what is stored
     ahead: int = 0  # steps in a row from each sampled one on that stand beside the batch
-
-    @classmethod
-    def of(cls, agent: Any, **given: Any) -> "Targets":
-        """Who remembers gets sequences, with the steps after them that their last rewards sum."""
-        own = cls(**{name: getattr(agent.cfg, name) for name in cls._fields if hasattr(agent.cfg, name)}, **given)
-        if not (memory := agent.memory).size:
-            return own
-        return own._replace(sequence_length=memory.sequence_length + own.n_step - 1, burn_in=memory.burn_in)
 
 
 @register("buffer", "replay")
@@ -62,7 +54,6 @@ class Replay(Module):
             raise ConfigError(f"algo.buffer.capacity={cfg.capacity}: {rows} rows, and the agent learns from {length}")
         self.cfg, self.spec, self.targets, self.device = cfg, spec, targets, device
         self.stream = Stream(seed, "replay", device)
-        self.gamma = torch.tensor(targets.gamma, device=device)
         self.cleared = 0  # rows before this one are gone, though the ring still holds some
         images = {".".join(path): leaf.shape or () for path, leaf in leaves(spec.obs) if is_image(leaf)}
         setting = f"algo.buffer.capacity={cfg.capacity}"
@@ -139,8 +130,7 @@ class Replay(Module):
         are stored.
 
         `mask` [time, batch] is 1 there. Beyond, where it is 0, the nearest step is repeated: nothing of another episode
-        is ever seen. `weight` is [batch]: that of the step at the number; `span` [time, batch]: how many steps each
-        reward sums.
+        is ever seen. `weight` is [batch]: that of the step at the number.
         """
         envs = self.spec.num_envs
         ahead = torch.arange(-burn_in, length, device=self.device).view(-1, 1)
@@ -148,9 +138,9 @@ class Replay(Module):
         last = self._alive(index + envs * ahead[burn_in:]).sum(0).long().squeeze(-1) - 1
         mask = ((first <= ahead) & (ahead <= last)).float()
         number = index + envs * torch.minimum(torch.maximum(ahead, first), last)
-        batch, last, _ = self._returns(number.flatten(), n_step)
+        batch, _, _ = self._returns(number.flatten(), n_step)
         batch |= self._observations(number.flatten(), number.flatten(), batch, batch)
-        batch = unflattened(batch | {"span": (last - number.flatten()) // envs + 1}, number.shape)
+        batch = unflattened(batch, number.shape)
         batch["weight"] = batch["weight"][burn_in]
         batch["mask"] = mask * (batch["weight"] > 0)
         return batch
@@ -162,15 +152,17 @@ class Replay(Module):
         return batch
 
     def _returns(self, index: Tensor, n_step: int) -> tuple[Batch, Tensor, Batch]:
-        """Rows with the n-step rewards and discounts from them on, where each of these ends, and the rows there."""
+        """Rows with up to n_step rewards summed from them on, where each sum ends, and the rows there.
+
+        `n_steps` says how many rewards were summed, `terminated` whether the episode terminated at the last of them.
+        """
         batch = self._unpack(index)
-        if n_step > 1:
-            batch["reward"], last, discount = self._sums(index)
-            end = self._unpack(last)
-            batch["discount"] = discount * (1 - end["terminated"])
-        else:
-            last, end = index, batch
-            batch["discount"] = torch.sub(self.gamma, end["terminated"], alpha=self.targets.gamma)
+        if n_step == 1:
+            batch["n_steps"] = torch.ones_like(batch["weight"])
+            return batch, index, batch
+        batch["reward"], last, batch["n_steps"] = self._sums(index)
+        end = self._unpack(last)
+        batch["terminated"] = end["terminated"]
         return batch, last, end
 
     def _unpack(self, index: Tensor) -> Batch:
@@ -187,7 +179,7 @@ class Replay(Module):
         return reward if bound is None else reward.clamp(-bound, bound)
 
     def _sums(self, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Discounted sums of up to n_step rewards from each number on, the last number of each, gamma^length."""
+        """Discounted sums of up to n_step rewards from each number on, the last number of each, how many it sums."""
         envs = self.spec.num_envs
         number = index + envs * torch.arange(self.targets.n_step, device=self.device).view(-1, 1)  # [n_step, batch]
         alive, rewards = self._alive(number), self.packing.rows[:, self.packing.slices["reward"]]
@@ -195,7 +187,7 @@ class Replay(Module):
         reward = (gamma * alive * self._clipped(rewards[self._stored(number)])).sum(0)
         length = alive.sum(0).squeeze(-1)
         last = index + envs * (length.long() - 1)
-        return reward if self.spec.reward_dim > 1 else reward.squeeze(-1), last, self.targets.gamma**length
+        return reward if self.spec.reward_dim > 1 else reward.squeeze(-1), last, length
 
     def _alive(self, number: Tensor) -> Tensor:
         """[time, batch, 1]: 1 at numbers [time, batch] that lie in the episode of the first of their column."""

@@ -25,6 +25,20 @@ def config(cls: type[T]) -> type[T]:
     return pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=settings)(cls)  # type: ignore[return-value]
 
 
+@config
+class Discounted:
+    """Hyperparameters of an algorithm with a discount per step."""
+
+    gamma: "Fraction"
+
+
+@config
+class NStepReturns(Discounted):
+    """Hyperparameters of an algorithm whose replay buffer sums rewards: of `n_step` steps, discounted by gamma."""
+
+    n_step: "PositiveInt"
+
+
 def _whole(value: Any) -> Any:
     """`1e6` is a whole number; `true`, `"10"` and `1.5` are not."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -48,6 +48,7 @@ class Agent(nn.Module):
             why = " ".join(f"this environment has {given}, which is not supported".split())  # arrays take several lines
             raise ConfigError(f"algo={self.registered} needs {needed}; {why}")
         self.cfg, self.spec, self.memory = cfg, spec, parts.memory
+        self.sequence_length: int | None = None  # consecutive steps that replay gives; None: transitions
         self.stores = dict[str, Space]()  # extras of `act` that replay keeps
 
     @classmethod

@@ -12,7 +12,7 @@ from rlrun.addons.normalise import normalisers
 from rlrun.addons.rewards import weighted
 from rlrun.addons.rewards.total import rewarding
 from rlrun.buffers.replay import Replay, Targets
-from rlrun.config.schema import RunConfig
+from rlrun.config.schema import Discounted, NStepReturns, RunConfig
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.data import evaluation_digests
@@ -43,7 +43,7 @@ def build_loop(config: RunConfig) -> Loop:
     try:
         agent, addons = build_agent(config, env.spec, device)
         buffer_values, loop_values = config.algo.get("buffer"), config.algo["loop"]
-        targets = Targets.of(agent, extras=agent.stores | addons.stores, ahead=addons.ahead)
+        targets = targets_of(agent, addons)
         stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.payers))
         buffer = buffer_values and registry.build(
             "buffer", buffer_values, stored, targets, config.seed, device, path="algo.buffer"
@@ -61,7 +61,8 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
     check_memory(config)
     with torch.random.fork_rng(devices=[]), device:
         torch.manual_seed(seed_for(config.seed, "weights"))
-        addons = build_addons(config, spec, device)
+        _, cfg = registry.configured("algo", values["name"], settings(values), "algo")
+        addons = build_addons(config, spec, cfg, device)
         spec = addons.spec(spec)
         parts = Parts(config.seed, device, config.network, spec)
         agent = registry.build("algo", values, spec, parts, path="algo")
@@ -72,10 +73,11 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
     return agent, addons
 
 
-def build_addons(config: RunConfig, spec: Spec, device: torch.device) -> Addons:
+def build_addons(config: RunConfig, spec: Spec, agent: Any, device: torch.device) -> Addons:
     """Normalisers and reward weights, then the parts that `algo` names in the order of BEFORE, each over what those
-    before it make of the spec; and the sum of what they and the environment pay."""
-    addons = Addons(normalisers(config.env.normalize, spec, config.algo.get("gamma")))
+    before it make of the spec; and the sum of what they and the environment pay. agent: its typed config."""
+    gamma = agent.gamma if isinstance(agent, Discounted) else None
+    addons = Addons(normalisers(config.env.normalize, spec, gamma))
     if weights := config.algo.get("reward_weights"):
         addons += weighted(weights, spec, evaluates=config.trainer.eval_every > 0 and config.trainer.eval_episodes > 0)
 
@@ -91,8 +93,21 @@ def build_addons(config: RunConfig, spec: Spec, device: torch.device) -> Addons:
         if addon := part(name):
             addons.append(addon)
     replays = registry.lookup("loop", config.algo["loop"]["name"]).replays
-    n_step = config.algo.get("n_step", 1)
+    n_step = agent.n_step if isinstance(agent, NStepReturns) else 1
     return addons.extend(rewarding(addons.payers, part(intrinsic), spec, replays, n_step))  # type: ignore
+
+
+def targets_of(agent: Agent, addons: Addons) -> Targets:
+    """What replay prepares for an agent. One with a recurrent network learns from sequences, with the steps after them
+    that their last rewards sum."""
+    cfg, memory = agent.cfg, agent.memory
+    targets = Targets(sequence_length=agent.sequence_length, extras=agent.stores | addons.stores, ahead=addons.ahead)
+    if isinstance(cfg, NStepReturns):
+        targets = targets._replace(gamma=cfg.gamma, n_step=cfg.n_step)
+    if memory.size:
+        length = memory.sequence_length + targets.n_step - 1
+        targets = targets._replace(sequence_length=length, burn_in=memory.burn_in)
+    return targets
 
 
 def check_loop(algo: dict[str, Any]) -> None:
@@ -157,12 +172,16 @@ def check_ranges(config: RunConfig) -> None:
     faults: list[str] = []
     for group, values, path in sections:
         try:
-            settings = {key: value for key, value in values.items() if key != "name"}
-            registry.configured(group, values["name"], settings, path)
+            registry.configured(group, values["name"], settings(values), path)
         except ConfigError as error:
             faults += error.faults
     if faults:
         raise ConfigError(*faults)
+
+
+def settings(part: dict[str, Any]) -> dict[str, Any]:
+    """The section of a part without its name."""
+    return {key: value for key, value in part.items() if key != "name"}
 
 
 def group_of(part: str) -> str:

@@ -162,7 +162,8 @@ def eval_config(env: EnvConfig, words: Mapping[str, Any]) -> EnvConfig:
     typed = {key.removeprefix(ENV_KWARGS): value for key, value in words.items() if key.startswith(ENV_KWARGS)}
     timeout_s = words.get("env.timeout_s", env.timeout_s)
     env = dataclasses.replace(env, eval_kwargs=env.eval_kwargs | typed, timeout_s=timeout_s)
-    check_environment(env, {**words, **{f"env.eval_kwargs.{key}": value for key, value in typed.items()}})
+    approved = {f"env.eval_kwargs.{key}": value for key, value in typed.items()}
+    check_environment(env, {**words, **approved}, evaluation_only=True)
     return env
 
 

@@ -28,16 +28,17 @@ from rlrun.errors import ConfigError
 TIMEOUT_S = 6.0  # for making an environment and a few steps; env.timeout_s, where it is shorter or was typed
 STEPS = 3
 LEAST_MEMORY = 1 << 30  # bytes that the trial may take in any case
+OURS = "rlrun/"  # ids of our own environments begin so
 READ_BY_RLRUN = ("path", "source")  # arguments of our own tables, whose content is known by its digest
 
 Make = Callable[[], Any]
 
 
-def check_environment(cfg: EnvConfig, typed: Mapping[str, Any]) -> None:
+def check_environment(cfg: EnvConfig, typed: Mapping[str, Any], evaluation_only: bool = False) -> None:
     """Raises ConfigError where the environment of a stored config must not be made in this process.
 
     typed: key paths and values that the user has typed; they are trusted. With `env.selftest=off` among them no
-    environment is made that is not needed.
+    environment is made that is not needed. evaluation_only: that of training is not going to be made.
     """
     if not (cfg.kwargs or cfg.eval_kwargs or cfg.task_kwargs or cfg.wrappers):
         return
@@ -46,20 +47,27 @@ def check_environment(cfg: EnvConfig, typed: Mapping[str, Any]) -> None:
     check_typed_again({"eval_kwargs": cfg.eval_kwargs}, cfg.id, typed)
     if not is_known:
         check_typed_again({"kwargs": cfg.kwargs, "wrappers": cfg.wrappers}, cfg.id, typed)
-    recipes = [] if is_known else [trained]
+    recipes = []
+    if not is_known and not (evaluation_only and cfg.eval_kwargs):
+        recipes.append(trained)
     if cfg.eval_kwargs:
         recipes.append(recipe(replace(cfg, kwargs=cfg.kwargs | cfg.eval_kwargs)))
     for end_of_range in zip(*cfg.task_kwargs.values(), strict=True):
         recipes.append(trained.at(0, **dict(zip(cfg.task_kwargs, end_of_range, strict=True))))
     is_off = cfg.selftest == "off" and "env.selftest" in typed
-    if recipes and cfg.backend not in ("jax", "envpool") and not is_off:
+    if recipes and not (is_off or cfg.backend in ("jax", "envpool") or reads_table(cfg)):
         timeout_s = cfg.timeout_s if "env.timeout_s" in typed else min(cfg.timeout_s, TIMEOUT_S)
         try_environments(recipes, replace(cfg, timeout_s=timeout_s))
 
 
+def reads_table(cfg: EnvConfig) -> bool:
+    """Whether it is an environment of ours that reads a file, whose content is known by its digest."""
+    return cfg.id.startswith(OURS) and not {*cfg.kwargs, *cfg.eval_kwargs}.isdisjoint(READ_BY_RLRUN)
+
+
 def check_typed_again(sections: Mapping[str, dict[str, Any]], id: str, typed: Mapping[str, Any]) -> None:
     """Raises ConfigError for each argument that names a file or opens a window, unless the user typed it too."""
-    own_tables = id.startswith("rlrun/")
+    own_tables = id.startswith(OURS)
     faults = []
     for section, values in sections.items():
         for key, value in leaves(values):

@@ -1,16 +1,6 @@
-"""What critics of continuous control learn: targets of one step, at actions that the learning policy would take."""
+"""Actions at which targets of continuous control are computed."""
 
 from torch import Tensor
-
-from rlrun.functional.returns import td_target
-
-
-def soft_td_target(r_t: Tensor, discount_t: Tensor, q_t: Tensor, log_prob_t: Tensor, temperature: Tensor) -> Tensor:
-    """r + discount * (q - temperature * log pi), the soft value of what follows (arXiv 1812.05905, eq. 3); all [batch].
-
-    q_t: the value of an action drawn from the policy, log_prob_t: its log-probability; the rest as in `td_target`.
-    """
-    return td_target(r_t, discount_t, q_t - temperature * log_prob_t)
 
 
 def smoothed(action_t: Tensor, noise: Tensor, std: float, limit: float) -> Tensor:

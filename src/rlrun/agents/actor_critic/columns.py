@@ -18,8 +18,12 @@ def columned(batch: Batch, extra: int = 0) -> Batch:
     """A batch for critics with columns. Extra ones, the last, are for what the agent pays itself; they weigh 1."""
     if "reward_weights" not in batch:
         return batch
-    reward, weights = F.pad(batch["reward"], (0, extra)), F.pad(batch["reward_weights"], (0, extra), value=1.0)
-    return batch | {"reward": reward, "reward_weights": weights, "discount": batch["discount"].unsqueeze(-1)}
+    return batch | {
+        "reward": F.pad(batch["reward"], (0, extra)),
+        "reward_weights": F.pad(batch["reward_weights"], (0, extra), value=1.0),
+        "terminated": batch["terminated"].unsqueeze(-1),
+        "n_steps": batch["n_steps"].unsqueeze(-1),
+    }
 
 
 def signed(over: Join, weights: Tensor | None) -> Join:

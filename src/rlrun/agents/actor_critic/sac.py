@@ -16,12 +16,11 @@ from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.columns import Join, columned, in_last, signed, total
 from rlrun.agents.entropy.target import entropy_target
-from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, PositiveInt, Units, config
+from rlrun.config.schema import NStepReturns, PositiveFloat, PositiveFraction, PositiveInt, Units, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
 from rlrun.functional.distributions import SquashedNormal
 from rlrun.functional.losses import average, ensemble_mse, weighted_mean
-from rlrun.functional.targets import soft_td_target
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
@@ -37,9 +36,7 @@ class SAC(Agent):
     remembers = True
 
     @config
-    class Config:
-        gamma: Fraction
-        n_step: PositiveInt
+    class Config(NStepReturns):
         tau: PositiveFraction
         target_every: PositiveInt
         members: Units
@@ -108,7 +105,8 @@ class SAC(Agent):
             asked = self.target_critic if subset is None else partial(self.target_critic.module.ask, subset)
             next_value, log_prob = self.evaluate(batch["next_obs"], asked, noise, signed(JOINS["min"], weights))
             log_prob = in_last(log_prob, weights)
-            target = soft_td_target(batch["reward"], batch["discount"], next_value, log_prob, self.temperature)
+            discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
+            target = batch["reward"] + discount * (next_value - self.temperature * log_prob)
         q = self.q(batch)
         loss = ensemble_mse(q, target, batch["weight"])
         self.critic_optim.step(loss)

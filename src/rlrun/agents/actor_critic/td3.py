@@ -11,11 +11,19 @@ from gymnasium.spaces import Box
 from torch import Tensor
 
 from rlrun.agents.actor_critic.columns import columned, signed, total
-from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, Units, config
+from rlrun.config.schema import (
+    Fraction,
+    NonNegativeFloat,
+    NStepReturns,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Units,
+    config,
+)
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import ensemble_mse, weighted_mean
-from rlrun.functional.returns import td_target
 from rlrun.functional.targets import smoothed
 from rlrun.networks.heads import DeterministicPolicy, Value
 from rlrun.registry import register
@@ -30,9 +38,7 @@ class TD3(Agent):
     remembers = True
 
     @config
-    class Config:
-        gamma: Fraction
-        n_step: PositiveInt
+    class Config(NStepReturns):
         tau: PositiveFraction
         members: Units
         policy_delay: PositiveInt
@@ -87,7 +93,8 @@ class TD3(Agent):
             next_action = smoothed(next_action, noise, self.cfg.target_noise, self.cfg.target_noise_clip)
             least = signed(lambda q: q.amin(0), batch.get("reward_weights"))
             next_value = least(self.target_critic(batch["next_obs"], next_action))
-            target = td_target(batch["reward"], batch["discount"], next_value)
+            discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
+            target = batch["reward"] + discount * next_value
         q = self.critic(batch["obs"], batch["action"])  # [members, batch]
         loss = ensemble_mse(q, target, batch["weight"])
         self.critic_optim.step(loss)

@@ -31,13 +31,9 @@ class CausalBC(Agent):
         cloning_coef: NonNegativeFloat
         norm_coef: NonNegativeFloat
 
-        @property
-        def sequence_length(self) -> int:
-            """Steps that replay gives: an observation, and the one before."""
-            return 2
-
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
+        self.sequence_length = 2  # an observation, and the one before
         self.actor = Head(parts.torso(), spec.action.shape[0])
         self.adversary = Head(parts.torso(), spec.action.shape[0])
         self.actor_optim = Optim(self.actor.parameters(), cfg.learning_rate)

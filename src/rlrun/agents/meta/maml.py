@@ -13,7 +13,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
-from rlrun.config.schema import Fraction, PositiveFloat, PositiveInt, Size, config
+from rlrun.config.schema import Discounted, PositiveFloat, PositiveInt, Size, config
 from rlrun.core.agent import Agent
 from rlrun.core.state import Optim
 from rlrun.functional.baselines import linear_baseline
@@ -51,8 +51,7 @@ class MAML(Agent):
     actions = (Box, Discrete)
 
     @config
-    class Config:
-        gamma: Fraction
+    class Config(Discounted):
         inner_learning_rate: PositiveFloat
         exploration_episodes: Size
         learning_rate: PositiveFloat

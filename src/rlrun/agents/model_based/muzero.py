@@ -14,7 +14,16 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
 from rlrun import registry
-from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, Units, config
+from rlrun.config.schema import (
+    Discounted,
+    Fraction,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Units,
+    config,
+)
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.state import Optim, Target
 from rlrun.functional.returns import n_step, td_lambda
@@ -32,8 +41,7 @@ class MuZero(Agent):
     actions = Discrete
 
     @config
-    class Config:
-        gamma: Fraction
+    class Config(Discounted):
         two_player: bool
         unroll_steps: Units
         td_steps: Units
@@ -52,12 +60,9 @@ class MuZero(Agent):
         target_every: PositiveInt
         search: dict[str, Any]
 
-        @property
-        def sequence_length(self) -> int:
-            return self.unroll_steps + self.td_steps
-
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
+        self.sequence_length = cfg.unroll_steps + cfg.td_steps
         scalar = Plain() if cfg.support is None else TwoHot(cfg.support)
         self.model = LatentModel(parts.torso, spec.action, cfg.latent_size, scalar)
         self.target = Target(self.model, cfg.target_tau)

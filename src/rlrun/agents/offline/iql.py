@@ -10,11 +10,17 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
-from rlrun.config.schema import Fraction, OpenFraction, PositiveFloat, PositiveFraction, PositiveInt, Units, config
+from rlrun.config.schema import (
+    NStepReturns,
+    OpenFraction,
+    PositiveFloat,
+    PositiveFraction,
+    Units,
+    config,
+)
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import advantage_weight, cloning_error, ensemble_mse, expectile_error, weighted_mean
-from rlrun.functional.returns import td_target
 from rlrun.networks.heads import Value, stochastic_policy
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
@@ -25,9 +31,7 @@ class IQL(Agent):
     actions = Box
 
     @config
-    class Config:
-        gamma: Fraction
-        n_step: PositiveInt
+    class Config(NStepReturns):
         tau: PositiveFraction
         members: Units
         expectile: OpenFraction
@@ -86,7 +90,8 @@ class IQL(Agent):
     def update_critic(self, batch: Batch) -> tuple[Metrics, Tensor]:
         """Beside the metrics the errors, [batch]: priorities."""
         with torch.no_grad():
-            target = td_target(batch["reward"], batch["discount"], self.value(batch["next_obs"]))
+            discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
+            target = batch["reward"] + discount * self.value(batch["next_obs"])
         q = self.critic(batch["obs"], batch["action"])  # [members, batch]
         loss = ensemble_mse(q, target, batch["weight"])
         self.critic_optim.step(loss)

@@ -16,7 +16,7 @@ from rlrun.agents.entropy.target import default_target, entropy_target
 from rlrun.agents.policy.columns import Column, columns, mixed
 from rlrun.agents.policy.critic import critic, explained, value_loss
 from rlrun.buffers.rollout import flat, minibatches
-from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, Size, config
+from rlrun.config.schema import Discounted, Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, Size, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import OPTIMIZERS, RunningMoments
 from rlrun.functional.losses import average, kl_k1, kl_k3, standardise
@@ -33,8 +33,7 @@ class A2C(Agent):
     reward_vectors = True
 
     @config
-    class Config:
-        gamma: Fraction
+    class Config(Discounted):
         gae_lambda: Fraction
         value_lambda: Fraction | None
         normalize_advantage: Literal["none", "minibatch", "rollout", "running"]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlrun import registry
 from rlrun.buffers.rollout import index
-from rlrun.config.schema import Fraction, PositiveFraction, config
+from rlrun.config.schema import Discounted, PositiveFraction, config
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.schedule import Schedule
 from rlrun.functional.returns import td_target
@@ -27,8 +27,7 @@ class QLearning(Agent):
     observations = Discrete
 
     @config
-    class Config:
-        gamma: Fraction
+    class Config(Discounted):
         learning_rate: PositiveFraction
         lr_schedule: dict[str, Any]
         double: bool

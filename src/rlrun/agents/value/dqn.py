@@ -12,7 +12,7 @@ from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from rlrun import registry
-from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.config.schema import NStepReturns, PositiveFloat, PositiveFraction, PositiveInt, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim, Target
@@ -30,9 +30,7 @@ class DQN(Agent):
     remembers = True
 
     @config
-    class Config:
-        gamma: Fraction
-        n_step: PositiveInt
+    class Config(NStepReturns):
         learning_rate: PositiveFloat
         optimizer_eps: PositiveFloat
         lr_schedule: dict[str, Any]
@@ -101,7 +99,8 @@ class DQN(Agent):
             chooser = self.q(batch["next_obs"], *noise[1]) if self.cfg.double else next_z
             next_z = of_action(next_z, legal(self.returns.value(chooser), batch["next_obs"]).argmax(-1))
         z = of_action(self.q(batch["obs"], *noise[2]), batch["action"])  # [batch, size]
-        rows, priority = self.returns.loss(z, next_z, batch["reward"], batch["discount"])
+        discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
+        rows, priority = self.returns.loss(z, next_z, batch["reward"], discount)
         loss = weighted_mean(rows, batch["weight"])
         self.optim.step(loss)
         return {"q_loss": loss.detach(), "q": self.returns.value(z).detach().mean()}, priority.detach()
