@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # Who alone may import a room.
 ONLY_FOR: dict[str, tuple[str, ...]] = {
     "engine": ("engine/", "bench/", "core/run.py", "core/assemble.py", "core/exactness.py", "cli/doctor.py"),
-    "cli": ("cli/", "__main__.py"),
+    "cli": ("cli/", "__main__.py", "bench/command_server.py"),
     "agents": ("agents/",),
     "loops": ("loops/",),
     "core.run": ("cli/",),

@@ -5,14 +5,23 @@ from typing import Any
 import pytest
 
 from rlrun.config import history
-from rlrun.config.history import Added, Change, renamed_state, upgraded
+from rlrun.config.history import Added, Change, Renamed, former_keys, renamed_metrics, renamed_state, upgraded
 from rlrun.errors import ConfigError
 
 CHANGES = (
-    Change(keys={"algo.lr": "algo.learning_rate"}, state={"agent.policy": "agent.actor"}),
+    Change(
+        keys=(Renamed("algo.lr", "algo.rate"), Renamed("algo.temp", "algo.alpha", ("sac",))),
+        metrics=(Renamed("loss/q", "loss/value"), Renamed("loss/temp", "loss/alpha", ("sac",))),
+        state=(
+            Renamed("agent.policy", "agent.actor"),
+            Renamed("agent.temp", "agent.alpha", ("sac", "td3")),
+            Renamed("loop._extra_state.seen.rows", "loop._extra_state.seen.steps"),
+        ),
+    ),
     Change(
         added=(Added("env.new", {"a": 1}, beside="id"), Added("algo.new", 2, beside="buffer")),
-        keys={"seed": "run_seed"},
+        keys=(Renamed("seed", "run_seed"), Renamed("algo.rate", "algo.learning_rate")),
+        metrics=(Renamed("loss/value", "loss/critic"),),
     ),
 )
 
@@ -36,13 +45,42 @@ def test_history_applies_only_what_came_after_the_stored_format() -> None:
     assert upgraded({"format": 3, "seed": 1, "env": {"id": "X"}}) == ({"seed": 1, "env": {"id": "X"}}, [])
 
 
+def test_history_renames_keys_of_the_named_agents_only() -> None:
+    for algo, key in (("sac", "alpha"), ("td3", "temp"), (["sac"], "temp")):
+        values, _ = upgraded({"algo": {"name": algo, "temp": 0.1}})
+        assert values == {"algo": {"name": algo, key: 0.1}}
+
+
+def test_former_keys_go_back_through_all_formats() -> None:
+    assert former_keys("algo.learning_rate", "td3") == ["algo.rate", "algo.lr"]
+    assert former_keys("algo.rate", "td3") == ["algo.lr"]
+    assert former_keys("algo.alpha", "sac") == ["algo.temp"]
+    assert former_keys("algo.alpha", "td3") == []
+
+
 @pytest.mark.parametrize("stored", [4, 0, -1, "2", 2.0, True, None, []])
 def test_history_refuses_formats_that_it_does_not_know(stored: Any) -> None:
     with pytest.raises(ConfigError, match="reads formats 1 to 3"):
         upgraded({"format": stored})
 
 
+def test_history_renames_metrics_by_whole_keys() -> None:
+    row = {"step": 1, "loss/q": 2.0, "loss/q_max": 3.0, "loss/temp": 4.0}
+    renamed = {"step": 1, "loss/critic": 2.0, "loss/q_max": 3.0, "loss/temp": 4.0}
+    assert renamed_metrics(row, 1, "td3") == renamed
+    assert list(renamed_metrics(row, 1, "sac")) == ["step", "loss/critic", "loss/q_max", "loss/alpha"]
+    assert renamed_metrics(row, 2, "sac") == row
+
+
 def test_history_renames_state_paths_by_whole_names() -> None:
-    state = {"agent.policy.weight": 1, "agent.policy_mean": 2, "agent.policy": 3}
-    assert renamed_state(state, 1) == {"agent.actor.weight": 1, "agent.policy_mean": 2, "agent.actor": 3}
-    assert renamed_state(state, 2) == state
+    state = {"agent.policy.weight": 1, "agent.policy_mean": 2, "agent.policy": 3, "agent.temp": 4}
+    moved = {"agent.actor.weight": 1, "agent.policy_mean": 2, "agent.actor": 3}
+    assert renamed_state(state, 1, "sac") == {**moved, "agent.alpha": 4}
+    assert renamed_state(state, 1, "ppo") == {**moved, "agent.temp": 4}
+    assert renamed_state(state, 2, "sac") == state
+
+
+def test_history_renames_state_inside_an_extra_state() -> None:
+    state = {"loop._extra_state": {"seen": {"rows": 1, 7: 2}, "rows": 3}}
+    assert renamed_state(state, 1, "ppo") == {"loop._extra_state": {"seen": {"steps": 1, 7: 2}, "rows": 3}}
+    assert state == {"loop._extra_state": {"seen": {"rows": 1, 7: 2}, "rows": 3}}, "the given state stays as it is"

@@ -1,12 +1,17 @@
-"""Snapshots of today's format, to be loaded for ever: `python tests/snapshot/make_fixtures.py`.
+"""Snapshots and killed runs of today's format, to be loaded for ever: `python tests/snapshot/make_fixtures.py`.
 
 Run it once for every new format, and commit what it writes; a fixture that was committed never changes.
 """
 
 import json
 import math
+import os
 import shutil
+import signal
+import subprocess
 import sys
+import tarfile
+import tempfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -17,14 +22,64 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from stores import MemoryRing, digest, grown
 
+from rlrun.cli import main
 from rlrun.config import history
+from rlrun.config.stored import CONFIG, OVERRIDES
+from rlrun.engine.machine import cpu_name
+from rlrun.rundir import META, METRICS
 from rlrun.snapshot import segments
-from rlrun.snapshot.store import STAGING, Store
+from rlrun.snapshot.store import BEST, STAGING, Store
 from rlrun.snapshot.tensors import DTYPES
 
 FOLDER = Path(__file__).parent / "fixtures"
 STEPS = (10, 20)  # of the two snapshots; best is that of the first
 CAPACITIES = {"buffer.ring": 40, "buffer.frames.ring": 64, "empty": 8}
+
+COMMON = [
+    "preset=none", "device=cpu", "logger.console=false", "logger.tensorboard=false", "trainer.snapshot_keep=1",
+    "trainer.eval_every=0", "trainer.eval_episodes=1", "trainer.eval_max_steps=20",
+]  # fmt: skip
+TINY = ["network.hidden=[8]"]
+ON_POLICY = [*TINY, "env.num_envs=2", "algo.loop.rollout_steps=16", "algo.minibatch_size=16", "algo.epochs=2"]
+OFF_POLICY = [
+    *TINY, "algo.loop.warmup_steps=24", "algo.loop.batch_size=8", "algo.loop.updates_per_step=0.5",
+    "algo.buffer.capacity=64",
+]  # fmt: skip
+SMALL_SAC = ["env=Pendulum", *OFF_POLICY, "algo.actor_learning_rate=3e-3", "algo.critic_learning_rate=3e-3"]
+SMALL_DQN = ["env=CartPole", *OFF_POLICY, "algo.learning_rate=3e-3", "algo.target_every=8"]
+MEMORY = ["network.features=4", "network.sequence_length=4"]
+# Runs of one algorithm of each family: what is typed, and steps in all, between snapshots and between rows.
+FAMILIES: dict[str, tuple[list[str], tuple[int, int, int]]] = {
+    "ppo": (["env=CartPole", *ON_POLICY, "algo.learning_rate=3e-3"], (320, 128, 32)),
+    "ppo_lstm": (["env=CartPole", *ON_POLICY, *MEMORY, "algo.learning_rate=3e-3"], (320, 128, 32)),
+    "ppo_rnd": (
+        ["env=CartPole", *ON_POLICY, "algo.intrinsic.hidden=[8]", "algo.intrinsic.embedding=4"],
+        (320, 128, 32),
+    ),
+    "sac": (SMALL_SAC, (120, 60, 8)),
+    "redq": ([*SMALL_SAC, "algo.members=4", "algo.policy_delay=4"], (120, 60, 8)),
+    "dqn": (SMALL_DQN, (120, 60, 8)),
+    "rainbow": ([*SMALL_DQN, "algo.returns.num_atoms=11"], (120, 60, 8)),
+    "recurrent_sac": ([*SMALL_SAC, *MEMORY], (120, 60, 8)),
+    "cem": (["env=CartPole", "env.num_envs=4", "algo.population=8", "algo.elite_fraction=0.25"], (1200, 400, 200)),
+    "svpg": (
+        ["env=CartPole", *TINY, "env.num_envs=2", "algo.num_particles=2", "algo.loop.rollout_steps=16"],
+        (640, 256, 64),
+    ),
+    "muzero": (
+        ["env=CartPole", *OFF_POLICY, "env.num_envs=2", "algo.latent_size=8", "algo.support=5", "algo.unroll_steps=2",
+         "algo.td_steps=2", "algo.search.num_simulations=4", "algo.target_every=8"],
+        (120, 60, 8),
+    ),
+    "maml": (
+        ["env=PointGoal", *TINY, "env.num_envs=2", "env.max_episode_steps=8", "algo.exploration_episodes=2",
+         "algo.loop.episodes=2", "algo.epochs=2"],
+        (640, 256, 64),
+    ),
+}  # fmt: skip
+ROWS_LOST = 2  # that a run has written after its last snapshot when it is killed
+KILLED, ALONE = "killed", "alone"  # folders of an archive: a killed run, and the end of the same run left alone
+CPU = "cpu_name"  # in the killed run's meta.json: the model, beside the instructions that it has
 
 
 def state(step: int) -> dict[str, Any]:
@@ -70,5 +125,58 @@ def make(folder: Path) -> None:
     (folder / "expected.json").write_text(json.dumps(digests, indent=1) + "\n")
 
 
+def make_runs(folder: Path) -> None:
+    """Two runs of every family, one killed and one left alone, in one archive."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for family, (words, (total, snapshot_every, log_every)) in FAMILIES.items():
+        periods = {"total_steps": total, "snapshot_every": snapshot_every, "log_every": log_every}
+        words = [f"algo={family}", *words, *COMMON, *(f"trainer.{key}={value}" for key, value in periods.items())]
+        with tempfile.TemporaryDirectory() as scratch:
+            for name, code in ((KILLED, -signal.SIGKILL), (ALONE, 0)):
+                command = [sys.executable, __file__, name, "train", *words, f"run_dir={name}"]
+                assert subprocess.run(command, cwd=scratch, check=False).returncode == code
+            keep_runs(Path(scratch), folder / f"{family}.tar.xz")
+
+
+def keep_runs(runs: Path, archive: Path) -> None:
+    """What a resume and a comparison read, and nothing of this machine but what decides whether a resume is exact."""
+    meta = runs / KILLED / META
+    facts = json.loads(meta.read_text()) | {CPU: cpu_name()}
+    meta.write_text(json.dumps({key: facts[key] for key in facts if key not in ("host", "pid", "git", "selftest")}))
+    with tarfile.open(archive, "w:xz", preset=9) as files:
+        for name in (CONFIG, OVERRIDES, METRICS, META, "snapshots"):
+            files.add(runs / KILLED / name, f"{KILLED}/{name}", filter=anonymous)
+        for name in (METRICS, "snapshots"):
+            files.add(runs / ALONE / name, f"{ALONE}/{name}", filter=anonymous)
+
+
+def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    """An entry without its owner and time; none for the best snapshot, which is the last one again."""
+    if Path(entry.name).name in (BEST, STAGING):
+        return None
+    return entry.replace(uid=0, gid=0, uname="", gname="", mtime=0, deep=False)
+
+
+def kill_after_a_snapshot() -> None:
+    """Have this process killed once the run has written ROWS_LOST rows more than when its first snapshot was."""
+    seal, rows = Store.seal, []
+
+    def seal_or_die(store: Store, rings: Any) -> None:
+        seal(store, rings)
+        if store.names():
+            store.wait()
+            rows.append((store.folder.parent / METRICS).read_bytes().count(b"\n"))
+            if rows[-1] >= rows[0] + ROWS_LOST:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    Store.seal = seal_or_die  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
-    make(FOLDER / f"format_{history.FORMAT}")
+    if sys.argv[1:]:  # a process of make_runs
+        if sys.argv[1] == KILLED:
+            kill_after_a_snapshot()
+        sys.exit(main(sys.argv[2:]))
+    today = FOLDER / f"format_{history.FORMAT}"
+    make(today)
+    make_runs(today / "runs")

@@ -402,8 +402,9 @@ def test_a_named_snapshot_is_that_one_or_none(run):
 def test_state_of_an_earlier_format_has_todays_names(run, monkeypatch):
     (place, *_) = Store(run).load().state
     monkeypatch.setattr(history, "FORMAT", history.FORMAT + 2)
-    changes = (history.Change(state={place: "agent.new"}), history.Change(state={"agent": "learner"}))
-    monkeypatch.setattr(history, "CHANGES", (*history.CHANGES, *changes))
+    for old, new in ((place, "agent.new"), ("agent", "learner")):
+        change = history.Change(state=(history.Renamed(old, new),))
+        monkeypatch.setattr(history, "CHANGES", (*history.CHANGES, change))
     assert "learner.new" in Store(run).load().state
 
 

@@ -1,11 +1,12 @@
-"""What stored configs of earlier formats call things, and what they do not say.
+"""The names that earlier formats of runs used for config keys, metrics and state, and the keys that they lacked.
 
-`config.yaml` begins with its format. Nothing else fills a stored config in: a key that is missing without standing here
-was cut off, and is an error.
+`config.yaml` begins with its format, and every snapshot holds it. Nothing else fills a stored config in: a key that is
+missing without standing here was cut off, and is an error.
 """
 
 import copy
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rlrun.errors import ConfigError
@@ -19,12 +20,21 @@ class Added(NamedTuple):
     beside: str  # a key of the same section, without which the section has no use for it
 
 
+class Renamed(NamedTuple):
+    """A path with a new name."""
+
+    old: str
+    new: str
+    algos: tuple[str, ...] = ()  # the values of `algo.name` that it concerns; empty: all
+
+
 @dataclass(frozen=True)
 class Change:
     """From one format to the next."""
 
-    keys: dict[str, str] = field(default_factory=dict)  # renamed: old key path -> new key path
-    state: dict[str, str] = field(default_factory=dict)  # renamed in snapshots: beginning of a path -> the new one
+    keys: tuple[Renamed, ...] = ()  # of config.yaml
+    metrics: tuple[Renamed, ...] = ()  # keys of a row, like loss/critic
+    state: tuple[Renamed, ...] = ()  # of snapshots: the path of a value, or the beginning of one that ends at a dot
     added: tuple[Added, ...] = ()
 
 
@@ -51,8 +61,9 @@ def upgraded(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if type(stored) is not int or not 1 <= stored <= FORMAT:
         raise ConfigError(f"{KEY}={stored}: this version of rlrun reads formats 1 to {FORMAT}")
     filled: list[str] = []
+    algo = _algo(values)
     for change in CHANGES[stored - 1 :]:
-        for old, new in change.keys.items():
+        for old, new in _names(change.keys, algo):
             section, name = _place(values, old)
             if name in section:
                 home, renamed = _place(values, new)
@@ -65,12 +76,44 @@ def upgraded(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return values, filled
 
 
-def renamed_state(state: dict[str, Any], stored: int) -> dict[str, Any]:
+def former_keys(key: str, algo: str) -> list[str]:
+    """The earlier names of a config key of the agent `algo`, latest first."""
+    found = []
+    for change in reversed(CHANGES):
+        for old, new in _names(change.keys, algo):
+            if new == key:
+                found.append(old)
+                key = old
+    return found
+
+
+def renamed_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, Any]:
+    """A row of metrics of an earlier format, by today's keys."""
+    for change in CHANGES[stored - 1 :]:
+        names = dict(_names(change.metrics, algo))
+        row = {names.get(key, key): value for key, value in row.items()}
+    return row
+
+
+def renamed_state(state: dict[str, Any], stored: int, algo: str) -> dict[str, Any]:
     """A snapshot's state of an earlier format, by today's paths."""
     for change in CHANGES[stored - 1 :]:
-        for old, new in change.state.items():
-            state = {_renamed(path, old, new): value for path, value in state.items()}
+        for old, new in _names(change.state, algo):
+            state = _moved(state, old, new)
     return state
+
+
+def _algo(values: dict[str, Any]) -> str:
+    """The `algo.name` of a stored config, which may hold anything."""
+    section, name = _place(values, "algo.name")
+    return str(section.get(name, ""))
+
+
+def _names(renamed: tuple[Renamed, ...], algo: str) -> Iterator[tuple[str, str]]:
+    """Old and new names of what an agent has."""
+    for old, new, algos in renamed:
+        if not algos or algo in algos:
+            yield old, new
 
 
 def _place(values: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
@@ -82,5 +125,14 @@ def _place(values: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
     return (section if isinstance(section, dict) else {}), name
 
 
-def _renamed(path: str, old: str, new: str) -> str:
-    return new + path.removeprefix(old) if f"{path}.".startswith(f"{old}.") else path
+def _moved(state: dict[str, Any], old: str, new: str, prefix: str = "") -> dict[str, Any]:
+    """State with one path renamed. A path may lead into the dictionaries of an `_extra_state`."""
+    moved = {}
+    for name, value in state.items():
+        path = f"{prefix}{name}"
+        if f"{path}.".startswith(f"{old}."):
+            name = (new + path.removeprefix(old)).removeprefix(prefix)
+        elif isinstance(value, dict) and old.startswith(f"{path}."):
+            value = _moved(value, old, new, f"{path}.")
+        moved[name] = value
+    return moved

@@ -164,7 +164,7 @@ class Store:
             state = tree.decode(skeleton, arrays)
             part = manifest.MANIFEST
             manifest.check_hash(manifest.digest(skeleton, arrays, facts.ring_hashes()), facts.digest)
-            state = history.renamed_state(state, facts.format)
+            state = history.renamed_state(state, facts.format, str(facts.header.get("algo")))
         except Exception as error:  # right hashes prove nothing about content that a stranger wrote
             raise SnapshotError(f"{name}: {part}: cannot be read ({manifest.line(error)})") from None
         logs = {ring: self._log(ring) for ring in facts.rings}

@@ -1,0 +1,350 @@
+"""Trains every preset at an older commit and now, and compares bit for bit: `scripts/same_bits REV [NAME ...]`.
+
+Each preset, and each algorithm without one in the first environment that it is defined for, is trained by the code of
+both commits, with `trainer.engine` eager and auto. Rows of metrics and the last snapshot are compared.
+
+Both commits are used through their command line and their run folders alone. Networks, batches and other
+hyperparameters keep their values. Only what makes a run long is limited, see `LARGEST` and `limits`: environments,
+episodes per update, updates per step, steps between target updates, warm-up, rollouts, replay capacity, search
+simulations and evaluations. Data sets for the algorithms that need one are recorded by the older commit.
+"""
+
+import argparse
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import yaml
+
+from rlrun.bench.run_difference import run_difference
+from rlrun.config import check, history, sources
+from rlrun.errors import ConfigError, RlrunError, printable
+from rlrun.rundir import METRICS
+from rlrun.telemetry.metrics import read_rows
+
+ROOT = Path(__file__).parents[3]
+SERVER = Path(__file__).with_name("command_server.py")
+ENGINES = ("eager", "auto")
+# For an algorithm without a preset: the first that it is defined for.
+ENVS = ("CartPole", "Pendulum", "FrozenLake", "BernoulliBandit", "LinearBandit")
+BAD_INPUT = 2  # exit code
+MISSING_EXTRA = "pip install"  # in the line of an environment that is not installed
+
+LARGEST: dict[str, float] = {  # values of config keys, at most
+    "env.num_envs": 16,
+    "algo.loop.updates_per_step": 0.1,
+    "algo.loop.episodes": 2,
+    "algo.exploration_episodes": 2,
+    "algo.buffer.capacity": 10_000,
+    "algo.search.num_simulations": 8,
+    "algo.target_every": 50,
+    "trainer.eval_episodes": 2,
+    "trainer.eval_max_steps": 200,
+}
+FIXED: dict[str, Any] = {
+    "device": "cpu",
+    "logger.console": False,
+    "logger.tensorboard": False,
+    "trainer.snapshot_every": 0,
+}
+FIRST_COMMAND = (
+    "train", "algo=nop", "env=CartPole", "trainer.total_steps=1", "trainer.eval_episodes=0", "env.selftest=off",
+    "logger.console=false", "logger.tensorboard=false", "run_dir=first",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """A preset, or an algorithm without one."""
+
+    name: str
+    algo: str
+    preset: str  # its own name, or none
+    envs: tuple[str, ...]  # to be tried in this order until one is not refused
+    file: str  # where it is defined, below the root of a commit
+
+    @classmethod
+    def of_preset(cls, name: str) -> "Case":
+        """The case of a preset `<algo>-<env>`."""
+        algo, _, env = name.partition("-")
+        return cls(name, algo, name, (env,), f"conf/preset/{name}.yaml")
+
+    @classmethod
+    def of_algo(cls, name: str) -> "Case":
+        """The case of an algorithm without a preset."""
+        return cls(name, name, "none", ENVS, f"conf/algo/{name}.yaml")
+
+
+class Done(NamedTuple):
+    """What came of a command."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def line(self) -> str:
+        """The first error of a command, else the last line that it wrote to stderr."""
+        lines = self.err.splitlines()
+        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        return printable([*errors[:1], *lines[-1:], f"exit code {self.code}"][0])
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the table."""
+
+    case: Case
+    engine: str
+    word: str  # equal | new | skipped | DIFFERS | REFUSED | FAILED
+    detail: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        return self.word.islower()
+
+    def __str__(self) -> str:
+        return f"{self.case.name:32} {self.engine:6} {self.word:8} {self.detail}".rstrip()
+
+
+class Tree:
+    """The code of one commit, whose commands run in `folder`, one at a time."""
+
+    def __init__(self, root: Path, folder: Path):
+        self.root, self.folder = root, folder
+        folder.mkdir()
+        environment = os.environ | {"PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1"}
+        environment |= {name: str(folder / name) for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME")}
+        # -P: nothing is imported from the script's own folder
+        server = [sys.executable, "-P", str(SERVER), *FIRST_COMMAND]
+        self.process = subprocess.Popen(
+            server, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> "Tree":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.process.communicate()
+
+    def run(self, *words: str) -> Done:
+        """Run one rlrun command. Raises RlrunError where the process that runs them has ended."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(words) + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        except BrokenPipeError:
+            answer = ""
+        if not answer:
+            raise RlrunError(f"{self.root}: its commands cannot be run")
+        return Done(**json.loads(answer))
+
+
+class DataSets:
+    """Data sets of episodes of a policy after one update, recorded by the older commit when they are first needed."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.lock = folder, Lock()
+
+    def recorded(self, tree: Tree, env: str) -> str:
+        """The folder of the data set of an environment. Raises RlrunError where it cannot be recorded."""
+        run, path = self.folder / env, self.folder / f"{env}-v0"
+        with self.lock:
+            if not path.exists():
+                words = ["algo=ppo", f"env={env}", "preset=none", "total_steps=1", f"run_dir={run}", *settings(FIXED)]
+                for command in (["train", *words], ["eval", str(run), "explore=true", f"record={path}"]):
+                    done = tree.run(*command)
+                    if done.code:
+                        raise RlrunError(f"no data set of {env} can be recorded: {done.line}")
+        return str(path)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Compares cases in a pair of trees."""
+
+    before: Tree
+    now: Tree
+    data: DataSets
+    steps: int
+
+    def result(self, case: Case, engine: str) -> Result:
+        """Train a case with both commits, at the same time, and compare."""
+        if not (self.before.root / case.file).exists():
+            return Result(case, engine, "new", "not there at the older commit")
+        with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+            runs = Path(folder) / "before", Path(folder) / "now"
+            training = [
+                pool.submit(self.trained, tree, case, engine, run)
+                for tree, run in zip((self.before, self.now), runs, strict=True)
+            ]
+            before, now = (one.result() for one in training)
+            if MISSING_EXTRA in before.line and MISSING_EXTRA in now.line:
+                return Result(case, engine, "skipped", now.line)
+            for done, where in ((before, "at the older commit: "), (now, "")):
+                if done.code == BAD_INPUT:
+                    return Result(case, engine, "REFUSED", f"{where}{done.line}")
+                if done.code:
+                    return Result(case, engine, "FAILED", f"{where}{done.line}")
+            difference = run_difference(*runs)
+            rows = read_rows(runs[1] / METRICS)
+        if difference:
+            return Result(case, engine, "DIFFERS", difference)
+        if not any(row.get("time/updates_per_s") for row in rows):
+            return Result(case, engine, "equal", "but too short for an update; give it more --steps")
+        return Result(case, engine, "equal")
+
+    def trained(self, tree: Tree, case: Case, engine: str, run: Path) -> Done:
+        """What came of training in the first environment that a commit does not refuse."""
+        for env in case.envs:
+            words = [f"algo={case.algo}", f"env={env}", f"preset={case.preset}"]
+            composed = tree.run("train", "--cfg", "job", *words)
+            if composed.code:
+                return composed
+            values = yaml.safe_load(composed.out)
+            given = limits(values, self.steps) | {"trainer.engine": engine}
+            if check.lookup("algo.loop.data", values) is None:
+                given["algo.loop.data"] = self.data.recorded(self.before, env)
+            done = tree.run("train", *words, *settings(given, values), f"run_dir={run}")
+            if done.code != BAD_INPUT:
+                break
+        return done
+
+
+def limits(values: dict[str, Any], steps: int) -> dict[str, Any]:
+    """Config keys, as they are called today, with the values that make a run of so many steps affordable."""
+    algo = values["algo"]["name"]
+    envs = int(min(found(values, "env.num_envs", algo), LARGEST["env.num_envs"]))
+    largest = LARGEST | {
+        "algo.loop.warmup_steps": steps // 4,
+        "algo.loop.min_steps": steps // 4,
+        "algo.loop.online_after": steps // 4,
+        "algo.loop.rollout_steps": max(1, steps // 4 // envs),
+    }
+    given = FIXED | {"trainer.total_steps": steps, "trainer.log_every": max(1, steps // 20)}
+    given |= {"trainer.eval_every": max(1, steps // 2)}
+    for key, most in largest.items():
+        value = found(values, key, algo)
+        if isinstance(value, int | float) and value > most:
+            given[key] = most
+    return given
+
+
+def found(values: dict[str, Any], key: str, algo: str) -> Any:
+    """The value of a key under the name that a commit has for it, or ABSENT."""
+    return check.lookup(name_of(key, values, algo), values)
+
+
+def name_of(key: str, values: dict[str, Any], algo: str) -> str:
+    """What a commit that composes these values calls a key of today."""
+    names = [key, *history.former_keys(key, algo)]
+    return next((name for name in names if check.lookup(name, values) is not check.ABSENT), key)
+
+
+def settings(given: dict[str, Any], values: dict[str, Any] | None = None) -> list[str]:
+    """`key=value` words, by the names of the commit that composes `values`."""
+    if values is not None:
+        given = {name_of(key, values, values["algo"]["name"]): value for key, value in given.items()}
+    return [f"{key}={check.show(value)}" for key, value in given.items()]
+
+
+def cases(names: Sequence[str]) -> list[Case]:
+    """All cases, or those that `names` choose: presets or algorithms. Raises ConfigError for other names."""
+    presets = [Case.of_preset(name) for name in sources.options("preset", [sources.CONF])]
+    tuned = {case.algo for case in presets}
+    algos = [Case.of_algo(name) for name in sources.options("algo", [sources.CONF]) if name not in tuned]
+    known = [*presets, *algos]
+    names_of_cases = {case.name for case in known} | tuned
+    faults = [
+        f"{name}: no preset or algorithm{check.nearest(name, names_of_cases)}"
+        for name in names
+        if name not in names_of_cases
+    ]
+    if faults:
+        raise ConfigError(*faults)
+    return [case for case in known if not names or {case.name, case.algo} & {*names}]
+
+
+def extract(rev: str, folder: Path) -> None:
+    """Put the files of a commit into a folder. Raises ConfigError where there is no such commit."""
+    archive = subprocess.run(["git", "-C", str(ROOT), "archive", f"{rev}^{{commit}}"], capture_output=True, check=False)
+    if archive.returncode:
+        raise ConfigError(f"{rev}: {archive.stderr.decode(errors='replace').strip()}")
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+        files.extractall(folder, filter="data")
+
+
+def compared(rev: str, chosen: Sequence[Case], engines: Sequence[str], steps: int, pairs: int) -> Iterator[Result]:
+    """The results of all cases and engines in their order, `pairs` of them at a time."""
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        extract(rev, scratch / "commit")
+        data = DataSets(scratch / "data")
+        free = [
+            Comparison(
+                stack.enter_context(Tree(scratch / "commit", scratch / f"before-{number}")),
+                stack.enter_context(Tree(ROOT, scratch / f"now-{number}")),
+                data,
+                steps,
+            )
+            for number in range(pairs)
+        ]
+
+        def result(case: Case, engine: str) -> Result:
+            pair = free.pop()
+            try:
+                return pair.result(case, engine)
+            finally:
+                free.append(pair)
+
+        work = [(case, engine) for case in chosen for engine in engines]
+        with ThreadPoolExecutor(pairs) as pool:
+            yield from pool.map(result, *zip(*work, strict=True))
+
+
+def count(text: str) -> int:
+    """The whole number, at least 1, that was typed. Raises argparse.ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be a whole number, at least 1")
+    return int(text)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print the table. Returns 0 where nothing differs, is refused or fails, else 1; 2 for bad input."""
+    parser = argparse.ArgumentParser(prog="scripts/same_bits", description=__doc__.splitlines()[0])
+    parser.add_argument("rev", help="the older commit")
+    parser.add_argument("names", nargs="*", help="presets or algorithms; all of them unless some are named")
+    parser.add_argument("--steps", type=count, default=2000, help="of each run (%(default)s)")
+    parser.add_argument("--engine", choices=ENGINES, help="one of them instead of both")
+    cores = os.cpu_count() or 1
+    parser.add_argument("--pairs", type=count, default=max(1, cores // 2), help="trained at once, on two cores each")
+    options = parser.parse_intermixed_args(words)
+    engines = (options.engine,) if options.engine else ENGINES
+    results = []
+    try:
+        for result in compared(options.rev, cases(options.names), engines, options.steps, options.pairs):
+            print(result, flush=True)
+            results.append(result)
+    except RlrunError as error:
+        print(*(f"error: {fault}" for fault in error.faults), sep="\n", file=sys.stderr)
+        return error.exit_code
+    bad = sum(not result.is_good for result in results)
+    print(f"{len(results)} compared with {options.rev}, {bad} not equal")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
