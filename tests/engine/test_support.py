@@ -165,6 +165,13 @@ def test_an_engine_that_was_typed_is_refused_in_one_line_and_leaves_no_folder(
     assert not (tmp_path / "run").exists()
 
 
+def test_graphs_run_eager_without_a_gpu(caplog: pytest.LogCaptureFixture) -> None:
+    """So that a run can be evaluated where there is none; training is refused."""
+    assert [support.running("cudagraph", CPU) for _ in range(2)] == ["eager", "eager"]
+    (line,) = notes(caplog.text)
+    assert "trainer.engine=cudagraph runs eager here: needs device=cuda" in line
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 def test_a_run_whose_engine_is_gone_is_evaluated_and_resumed_eager(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
