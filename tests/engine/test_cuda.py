@@ -33,9 +33,7 @@ def on_gpu(algo: str, **changes: Any) -> Any:
 @pytest.mark.parametrize("algo", ALGOS)
 def test_cudagraph_learns_the_same_bits_as_eager(algo: str, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tape, "CHECKED", (3,))  # replayed sooner, so that eight updates are enough
-    eager, graphed = (
-        train(build(on_gpu(algo, **{"trainer.engine": engine})), 8) for engine in ("eager", "cudagraph")
-    )
+    eager, graphed = (train(build(on_gpu(algo, **{"trainer.engine": engine})), 8) for engine in ("eager", "cudagraph"))
     assert equal(eager.agent.state_dict(), graphed.agent.state_dict())
     for module, name in kernels(graphed.agent):
         kernel = getattr(module, name)
