@@ -289,6 +289,18 @@ def test_a_copy_has_memory_and_tapes_of_its_own() -> None:
     assert not same(before, flat(twin.state_dict()))
 
 
+def test_a_copied_agent_learns_on_its_own(build: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tape, "CHECKED", (3,))
+    loop: Any = train(build(toy("sac")), 8)
+    twin = copy.deepcopy(loop.agent)
+    before = flat(loop.agent.state_dict())
+    batch, ctx = loop.buffer.sample(8), loop.context(loop.buffer)
+    for _ in range(5):
+        twin.update(batch, ctx)
+        twin.act(loop.obs, loop.carry, explore=True)
+    assert same(before, flat(loop.agent.state_dict())) and not same(before, flat(twin.state_dict()))
+
+
 def test_recording_does_not_load_the_compiler() -> None:
     program = """
 import sys, torch

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from rlrun.bench import pieces
 from rlrun.bench.measure import Figures, interleaved, measure, microseconds
 from rlrun.bench.pieces import Work, fill, loop, update_of
 
@@ -20,7 +21,6 @@ RUNS = {  # without MuJoCo, which such machines may lack
 }
 ENGINES = {
     "eager": ["trainer.engine=eager"],
-    "eager, tf32": ["trainer.engine=eager", "trainer.precision=tf32"],
     "eager, bf16": ["trainer.engine=eager", "trainer.precision=bf16"],
     "cudagraph": ["trainer.engine=cudagraph"],
     "cudagraph, bf16": ["trainer.engine=cudagraph", "trainer.precision=bf16"],
@@ -42,7 +42,9 @@ def replay(device: str) -> Iterator[tuple[str, Work]]:
     buffer = loop([*RUNS["sac"], f"device={device}", "algo.loop.warmup_steps=100000"]).buffer
     fill(buffer.ring)
     yield "replay sample 256 of 1M", partial(buffer.sample, 256)
-    run = loop([*RUNS["sac"], f"device={device}", "trainer.engine=eager", "algo.loop.warmup_steps=580"])
+    run = loop(
+        [*RUNS["sac"], f"device={device}", "trainer.engine=eager", f"algo.loop.warmup_steps={pieces.WARMUP - 20}"]
+    )
     yield "tick sac, 1 env on the CPU", run.tick
 
 

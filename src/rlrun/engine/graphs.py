@@ -17,7 +17,10 @@ from rlrun.engine.tape import Taped
 
 
 class Graphed(Taped):
-    """A method that is replayed from its eleventh call on, by the rules of Taped."""
+    """A method that is replayed from its eleventh call on, by the rules of Taped.
+
+    A kernel with an operation that gives other bits each time it runs, as some of CUDA's do, fails the check.
+    """
 
     def _tape(self, calls: list[Call], inputs: list[Tensor], out: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
         held = [tensor.clone() for tensor in inputs]

@@ -42,12 +42,12 @@ class Taped:
     script = Script
 
     def __init__(self, method: Callable[..., Any], module: nn.Module | None = None):
-        self.method, self.module = method, module or nn.Module()
+        self.method, self.module = method, nn.Module() if module is None else module
+        self.streams = [part for part in self.module.modules() if isinstance(part, Stream)]
         self._forget()
 
     def _forget(self) -> None:
         """Start without any recording."""
-        self.streams = [part for part in self.module.modules() if isinstance(part, Stream)]
         self.calls: dict[Any, int] = {}  # so far, by kind of arguments: shapes, and values that are no tensors
         self.trials: dict[Any, Trial] = {}  # recordings that are being checked
         self.tapes: dict[Any, Callable[..., Any]] = {}  # those that were checked
@@ -84,7 +84,7 @@ class Taped:
     def __deepcopy__(self, memo: dict[int, Any]) -> "Taped":
         # with the copy's own memory, so with tapes of its own
         made = copy.copy(self)
-        made.method, made.module = copy.deepcopy((self.method, self.module), memo)
+        made.method, made.module, made.streams = copy.deepcopy((self.method, self.module, self.streams), memo)
         made._forget()
         return made
 
