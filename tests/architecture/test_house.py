@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import rlrun
+import rlrun.engine
 
 HOUSE = Path(rlrun.__file__).parent
 FILES = {path.relative_to(HOUSE): path for path in sorted(HOUSE.rglob("*.py")) if "conf" not in path.parts[:-1]}
@@ -37,7 +38,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "__version__",
     ),
     "engine": (
-        "engine", "core.agent", "core.state", "core.random", "core.breakable", "config.schema", "types", "errors",
+        "engine", "core.agent", "core.state", "core.random", "core.breakable", "functional.fused", "config.schema",
+        "types", "errors",
     ),
 }  # fmt: skip
 
@@ -137,7 +139,6 @@ def test_no_conditional_expression_inside_another() -> None:
     nested = [
         f"{short}:{node.lineno}"
         for short, path in FILES.items()
-        if short.parts[0] != "engine"
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.IfExp)
         if any(isinstance(inner, ast.IfExp) for inner in ast.walk(node) if inner is not node)
@@ -223,3 +224,27 @@ def test_files_of_runs_are_opened_in_one_place() -> None:
     """A new file that reads what belongs to a run takes its descriptor from `files.py`."""
     texts = {str(short): path.read_text() for short, path in FILES.items()}
     assert {short for short, text in texts.items() if OPENING.search(text)} == OPENERS.keys()
+
+
+# Who may use names of torch that begin with an underscore: recording and compiling have no others.
+PRIVATE = {"engine/recorder.py", "engine/script.py", "engine/operations.py", "engine/native.py", "functional/fused.py"}
+PRIVATE_NAME = re.compile(
+    r"\btorch(\.\w+)*\._[a-z]|\baten\._[a-z]|\._(schema|cdata|modules|parameters|buffers)\b|\(torch(\.\w+)*, \"_"
+)
+
+
+def test_private_names_of_torch_stand_behind_two_doors() -> None:
+    """Recorders, which `trainer.engine=eager` does not import, and operations that have a plain form beside them."""
+    assert {str(short) for short, path in FILES.items() if PRIVATE_NAME.search(path.read_text())} == PRIVATE
+
+
+def test_the_engine_is_entered_by_its_door() -> None:
+    """Benchmarks look inside, to measure one engine beside another."""
+    door = {"engine", *(f"engine.{name}" for name in rlrun.engine.__all__)}
+    deep = [
+        f"{short} imports {name}"
+        for short, path in FILES.items()
+        for name in house_imports(path)
+        if inside(name, ("engine",)) and name not in door and not str(short).startswith(("engine/", "bench/"))
+    ]
+    assert not deep

@@ -3,6 +3,8 @@
 import contextlib
 import itertools
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from bench import compare, table  # noqa: E402
 from bench.cases import CASES, drawn  # noqa: E402
 
-from rlrun.bench import measure, pieces  # noqa: E402
+from rlrun.bench import gpu, measure, pieces  # noqa: E402
 from rlrun.bench.probe import Probe  # noqa: E402
 from rlrun.config.jobs import jobs  # noqa: E402
 from rlrun.config.schema import run_config  # noqa: E402
@@ -186,3 +188,33 @@ def test_every_piece_is_one_that_can_be_measured() -> None:
     case, work = next(pieces.update("dqn"))
     assert case.startswith("update dqn")
     work()
+
+
+def test_cases_of_the_gpu_are_measured_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = ["env=Pendulum", "preset=none", "network.hidden=[8]", "algo.loop.batch_size=8", "algo.buffer.capacity=1000"]
+    monkeypatch.setattr(gpu, "RUNS", {"sac": ["algo=sac", *small]})
+    monkeypatch.setattr(pieces, "WARMUP", 60)
+    monkeypatch.setattr(gpu, "find_spec", lambda name: None)
+    waited: list[int] = []
+    engines = {"eager": ["trainer.engine=eager"], "eager, bf16": ["trainer.precision=bf16"]}
+    gpu.run(tmp_path / "gpu.jsonl", engines, "cpu", lambda: waited.append(1), 0.0, 1)
+    records = [json.loads(line) for line in (tmp_path / "gpu.jsonl").read_text().splitlines()]
+    assert [record["case"] for record in records] == [
+        "update sac, batch 8, eager", "update sac, batch 8, eager, bf16", "replay sample 256 of 1M",
+        "tick sac, 1 env on the CPU",
+    ]  # fmt: skip
+    assert all(record["library"] == "rlrun on cpu" and record["median"] > 0 for record in records)
+    assert len(waited) >= len(records), "a case ends when the device has done its work"
+
+
+def test_the_script_for_gpus_says_one_line_where_it_cannot_run() -> None:
+    env = os.environ | {"PYTHON": "false"}  # as a Python without torch, or whose torch sees no GPU
+    command = ["bash", ROOT / "scripts" / "gpu"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 2 and not done.stdout
+    assert done.stderr.startswith("error: scripts/gpu needs a GPU") and done.stderr.count("\n") == 1
+
+
+def test_the_script_for_another_torch_says_how_it_is_called() -> None:
+    done = subprocess.run(["bash", ROOT / "scripts" / "test_torch"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "usage: scripts/test_torch VERSION [WORDS FOR PYTEST]\n")

@@ -119,4 +119,4 @@ def is_compiled(agent: nn.Module) -> bool:
     """Whether its kernels are, and none was given up."""
     made = [one for part in agent.modules() for one in vars(part).values()]
     found = [one for each in made for one in (each, getattr(each, "method", None)) if isinstance(one, Compiled)]
-    return bool(found) and not any(kernel.refused for kernel in found)
+    return bool(found) and not any(kernel.refused or kernel.failed for kernel in found)

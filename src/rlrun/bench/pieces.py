@@ -41,14 +41,19 @@ def update(*names: str) -> Iterator[tuple[str, Work]]:
 
 def one_update(name: str, *words: str) -> tuple[str, Work, Any]:
     """What it is, the update itself, and the agent. `words`: beside those of RUNS."""
+    return update_of(name, [*RUNS[name], *words])
+
+
+def update_of(name: str, words: list[str]) -> tuple[str, Work, Any]:
+    """The same of any run of an algorithm."""
     from rlrun.buffers.rollout import minibatches
 
     if name == "ppo":
-        run = loop([*RUNS[name], *words])
+        run = loop(words)
         rollout = run.agent.advantages(run.batch)
         batch = next(minibatches(rollout, 1, 64, run.agent.shuffle))[0]
         return "update ppo, minibatch 64", partial(run.agent.update_minibatch, batch), run.agent
-    run = loop([*RUNS[name], f"algo.loop.warmup_steps={WARMUP - 20}", *words])
+    run = loop([*words, f"algo.loop.warmup_steps={WARMUP - 20}"])
     batch, ctx = run.buffer.sample(run.cfg.batch_size), run.context(run.buffer)
     return f"update {name}, batch {run.cfg.batch_size}", partial(run.agent.update, batch, ctx), run.agent
 

@@ -53,13 +53,10 @@ def doctor(words: Sequence[str]) -> int:
 def _hardware() -> Iterator[tuple[str, str]]:
     import torch
 
-    from rlrun.engine import machine, products
+    from rlrun.engine import about
 
-    yield "cpu", f"{machine.cpu_name()}, {torch.backends.cpu.get_cpu_capability()}"
     yield "threads", f"1 unless trainer.threads says more; {len(os.sched_getaffinity(0))} CPUs may be used"
-    yield "products", products.rule()
-    known = machine.read()
-    yield "auto", known.summary() if known else "replays kernels; rlrun doctor --probe measures whether to compile them"
+    yield from about()
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)
         yield f"cuda:{index}", f"{card.name}, {card.total_memory / 2**30:.0f} GiB"

@@ -60,7 +60,7 @@ class Addons(nn.ModuleList):
         super().__init__(addons)
 
     def __iter__(self) -> Iterator[Addon]:  # type: ignore[override]
-        return iter(self._modules.values())  # type: ignore[arg-type]
+        return super().__iter__()  # type: ignore[return-value]
 
     @property
     def stores(self) -> dict[str, Space]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rlrun import registry
+from rlrun import engine, registry
 from rlrun.addons.memory import Remember
 from rlrun.addons.normalise import normalisers
 from rlrun.addons.rewards import weighted
@@ -19,7 +19,6 @@ from rlrun.core.data import evaluation_digests
 from rlrun.core.loop import Loop
 from rlrun.core.parts import Parts
 from rlrun.core.random import seed_for, sequence
-from rlrun.engine import accelerate, prepare
 from rlrun.envs.vector import VectorEnv
 from rlrun.envs.wrappers import in_evaluation
 from rlrun.errors import ConfigError
@@ -37,6 +36,7 @@ def build_loop(config: RunConfig) -> Loop:
     check_ranges(config)
     check_loop(config.algo)
     device = prepare_device(config)
+    engine.check(config.trainer, device)
     tables = evaluation_digests(config.env)
     env = VectorEnv.make(config.env, sequence(config.seed, "env"), device)
     env.digests = env.digests | tables
@@ -69,7 +69,7 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
     if parts.memory.size:
         addons.append(Remember(parts.memory))
     for part in (agent, addons):
-        accelerate(part, config.trainer, device)
+        engine.accelerate(part, config.trainer, device)
     return agent, addons
 
 
@@ -190,7 +190,7 @@ def group_of(part: str) -> str:
 
 
 def prepare_device(config: RunConfig) -> torch.device:
-    prepare(config.trainer)
+    engine.prepare(config.trainer)
     name = config.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"

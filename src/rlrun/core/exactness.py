@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
+from rlrun import engine
 from rlrun.config.schema import RunConfig
 from rlrun.core.data import data_digests
 from rlrun.core.loop import Loop
 from rlrun.core.provenance import provenance
-from rlrun.engine import machine, products
 from rlrun.envs import verdicts
 
 DECISIVE = ("device", "gpu", "threads", "engine", "precision", "products", "cpu")  # of meta.json, beside all versions
@@ -23,9 +23,9 @@ def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
         "device": str(loop.env.device),
         "gpu": torch.cuda.get_device_name(loop.env.device) if loop.env.device.type == "cuda" else None,
         "threads": torch.get_num_threads(),
-        "engine": config.trainer.engine,
+        "engine": engine.running(config.trainer.engine, loop.env.device),
         "precision": config.trainer.precision,
-        "products": products.rule(),
+        "products": engine.product_path(),
         "env_state": loop.env.method,
         "data": data_digests(loop),
         "selftest": loop.env.verdict and asdict(loop.env.verdict),
@@ -35,8 +35,7 @@ def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
 def decided(config: RunConfig, before: dict[str, Any]) -> RunConfig:
     """A run that goes on, with what `trainer.engine=auto` stood for when it began, and what was known of its envs."""
     _recall_self_tests(before)
-    compiled = config.trainer.engine == "auto" and before.get("engine") == "compile"
-    return machine.with_engine(config, "compile") if compiled else config
+    return engine.resumed(config, before.get("engine"))
 
 
 def _recall_self_tests(before: dict[str, Any]) -> None:

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rlrun.functional import fused
+
 
 def sequence(seed: int, name: str) -> np.random.SeedSequence:
     """The seed sequence of one purpose: spawned from `seed` by the CRC-32 of `name`."""
@@ -43,7 +45,7 @@ class Stream(nn.Module):
 
     def gamma(self, shape: Tensor) -> Tensor:
         """One draw of Gamma(shape, rate 1) for each entry."""
-        return torch._standard_gamma(shape, generator=self.generator)
+        return fused.gamma(shape, generator=self.generator)
 
     def integers(self, high: int, *shape: int, low: int = 0) -> Tensor:
         """In [low, high)."""

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlrun import files, registry
+from rlrun import engine, files, registry
 from rlrun.buffers.ring import Ring
 from rlrun.config import resumable
 from rlrun.config.check import show
@@ -26,7 +26,6 @@ from rlrun.core.loop import Loop
 from rlrun.core.signals import Signals
 from rlrun.core.trainer import Trainer, nothing
 from rlrun.core.weights import load_part, locate, warm_start
-from rlrun.engine import machine
 from rlrun.envs.untrusted import check_environment
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
@@ -236,7 +235,7 @@ def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
         raise ConfigError(f"init_modules=[{','.join(config.init_modules)}]: needs init_from=RUN to take them from")
     device = prepare_device(config)
     check_start(config, device)
-    config = machine.follow(config, device)
+    config = engine.follow(config, device)
     loop = build_loop(config)
     try:
         if config.init_from is not None:

@@ -67,5 +67,5 @@ class Schedule(nn.Module):
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         if self.scheduler is not None:
-            self.scheduler.__dict__.update(state["scheduler"])
+            self.scheduler.load_state_dict(self.scheduler.state_dict() | state["scheduler"])
             self.holder.param_groups[0]["lr"] = state["rate"]

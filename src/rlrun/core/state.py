@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.core.schedule import Schedule
+from rlrun.functional import fused
 
 
 class Optim(nn.Module):
@@ -72,7 +73,7 @@ class Optim(nn.Module):
 
     def move(self, grads: Tensor, scale: Tensor | None) -> None:
         """Change the parameters along gradients over `scale`, unless there is a fault."""
-        adam = torch._fused_adamw_ if self.weight_decay else torch._fused_adam_
+        adam = fused.adamw_ if self.weight_decay else fused.adam_
         adam(
             [self.flat], [grads], [self.exp_avg], [self.exp_avg_sq], [], [self.steps],
             lr=self.learning_rate, beta1=self.betas[0], beta2=self.betas[1], weight_decay=self.weight_decay,
@@ -116,7 +117,7 @@ class Target(nn.Module):
 
     @torch.no_grad()
     def track(self) -> None:
-        torch._foreach_lerp_(self.slow, self.fast, self.tau)
+        fused.lerp_all_(self.slow, self.fast, self.tau)
 
     def track_every(self, period: int, count: int) -> None:
         """Track once for every call with which the count, of steps or of updates, has entered another period."""

@@ -1,20 +1,19 @@
 """Replaces an agent's kernels, on the instance, by faster ones. Parameter names and agent files never change."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rlrun.config.schema import TrainerConfig
-from rlrun.core.random import Stream
 from rlrun.engine import products
-from rlrun.engine.graphs import Graphed
-from rlrun.engine.script import leaves
-from rlrun.engine.tape import Taped
-from rlrun.errors import ConfigError
+from rlrun.engine.arguments import rows
+from rlrun.engine.support import running
 
 Kernel = Callable[..., Any]
+Wrapper = Callable[[Kernel, nn.Module], Kernel]
 
 
 def kernels(agent: nn.Module, mark: str = "is_kernel") -> list[tuple[nn.Module, str]]:
@@ -28,10 +27,10 @@ def kernels(agent: nn.Module, mark: str = "is_kernel") -> list[tuple[nn.Module, 
 
 
 def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> None:
-    """Wrap all kernels as `trainer.engine` and `trainer.precision` say."""
-    if cfg.engine == "cudagraph" and device.type != "cuda":
-        raise ConfigError(f"trainer.engine=cudagraph: needs device=cuda; this run is on {device}")
-    wrap = wrapper(cfg.engine, device)
+    """Wrap all kernels as `trainer.engine` and `trainer.precision` say. An engine that cannot be had here leaves them
+    as written, with one line."""
+    engine = running(cfg.engine, device)
+    wrap = wrapper(engine, device)
     for module, name in kernels(agent):
         method = getattr(module, name)
         if cfg.precision == "bf16":
@@ -40,26 +39,38 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
         if cfg.precision != "bf16" and device.type == "cpu":
             method = Products(method, module)
         object.__setattr__(module, name, method)
-    if cfg.engine in ("auto", "compile") and device.type == "cpu":
+    if engine in ("auto", "compile") and device.type == "cpu":
+        wrap = wrapper("auto", device)
         for module, name in kernels(agent, "is_policy"):
-            streams = [part for part in module.modules() if isinstance(part, Stream)]
-            object.__setattr__(module, name, Taped(getattr(module, name), streams))
+            object.__setattr__(module, name, wrap(getattr(module, name), module))
 
 
-def wrapper(engine: str, device: torch.device) -> Callable[[Kernel, nn.Module], Kernel]:
-    """What makes a faster kernel of one and its module."""
-    if engine == "auto" and device.type == "cpu":
-        return lambda method, module: Taped(method)
-    if engine in ("auto", "eager"):
-        return lambda method, module: method
+def wrapper(engine: str, device: torch.device) -> Wrapper:
+    """What makes a faster kernel of one and its module. Recorders and compilers are imported here alone."""
+    if engine == "eager" or (engine == "auto" and device.type != "cpu"):
+        return as_written
+    if engine == "auto":
+        from rlrun.engine.tape import Taped
+
+        return Taped
     if engine == "cudagraph":
-        return lambda method, module: Graphed(method)
-    from rlrun.engine import native  # torch's compiler takes a second to import
+        from rlrun.engine.graphs import Graphed
 
-    return native.Compiled
+        return Graphed
+    from rlrun.engine.native import Compiled  # torch's compiler takes a second to import
+
+    return Compiled
+
+
+def as_written(method: Kernel, module: nn.Module) -> Kernel:
+    """The kernel itself."""
+    return method
 
 
 def autocast(method: Kernel, device: torch.device) -> Kernel:
+    """A kernel whose products are in bf16."""
+
+    @functools.wraps(method)
     def call(*args: Any) -> Any:
         with torch.autocast(device.type, torch.bfloat16):
             return method(*args)
@@ -77,19 +88,11 @@ class Products:
         self.large: dict[int | None, bool] = {}
 
     def __call__(self, *args: Any) -> Any:
-        large = self.large.get(first := _rows(args))
+        first = next(rows(args), None)
+        large = self.large.get(first)
         if large is None:
-            rows = max((len(tensor) for tensor in leaves(args) if tensor.dim()), default=0)
-            large = self.large[first] = 2 * rows * self.largest >= products.onednn_from()
+            large = self.large[first] = 2 * max(rows(args), default=0) * self.largest >= products.onednn_from()
         if not large:
             return self.method(*args)
         with products.onednn():
             return self.method(*args)
-
-
-def _rows(args: Any) -> int | None:
-    """Of the first tensor that has any."""
-    if isinstance(args, Tensor):
-        return len(args) if args.dim() else None
-    parts = args.values() if isinstance(args, dict) else args if isinstance(args, tuple | list) else ()
-    return next((rows for part in parts if (rows := _rows(part)) is not None), None)

@@ -11,12 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlrun.engine.script import Call
-from rlrun.engine.tape import Recorder, Taped
+from rlrun.engine.arguments import mapped
+from rlrun.engine.recorder import Call, Recorder
+from rlrun.engine.tape import Taped
 
 
 class Graphed(Taped):
-    """A method that is replayed from its third call on, by the rules of Taped."""
+    """A method that is replayed from its eleventh call on, by the rules of Taped.
+
+    A kernel with an operation that gives other bits each time it runs, as some of CUDA's do, fails the check.
+    """
 
     def _tape(self, calls: list[Call], inputs: list[Tensor], out: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
         held = [tensor.clone() for tensor in inputs]
@@ -43,12 +47,3 @@ def capture(run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
     with torch.cuda.graph(graph):
         left = run()
     return graph.replay, left
-
-
-def mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A nested tree with every tensor changed, in the order in which `flatten` meets them."""
-    if isinstance(tree, Tensor):
-        return change(tree)
-    if isinstance(tree, dict):
-        return {key: mapped(part, change) for key, part in tree.items()}
-    return type(tree)(mapped(part, change) for part in tree) if isinstance(tree, tuple | list) else tree

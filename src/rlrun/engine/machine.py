@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pydantic
 import torch
 
 from rlrun.config.schema import RunConfig, config
+from rlrun.engine import products
+from rlrun.engine.support import lacking
 
 LOOPS = {"onpolicy": "ppo", "offpolicy": "sac"}  # those whose updates were measured, by which algorithm
 NETWORKS = ("auto", "mlp")
@@ -78,11 +81,30 @@ def follow(run: RunConfig, device: torch.device) -> RunConfig:
     """A run that begins, its `trainer.engine=auto` replaced by what was measured here, if anything was."""
     if run.trainer.engine != "auto" or device.type != "cpu" or (machine := read()) is None:
         return run
-    return with_engine(run, machine.engine(run))
+    return _with_engine(run, machine.engine(run))
 
 
-def with_engine(run: RunConfig, engine: str) -> RunConfig:
+def resumed(run: RunConfig, before: str | None) -> RunConfig:
+    """A run that goes on: `trainer.engine=auto` stands for what it stood for when the run began, with `before`."""
+    return _with_engine(run, "compile") if (run.trainer.engine, before) == ("auto", "compile") else run
+
+
+def _with_engine(run: RunConfig, engine: str) -> RunConfig:
+    if lacking(engine, torch.device("cpu")):
+        return run
     return dataclasses.replace(run, trainer=dataclasses.replace(run.trainer, engine=engine))
+
+
+def about() -> Iterator[tuple[str, str]]:
+    """For `rlrun doctor`: this CPU, the path of matrix products, and what `trainer.engine=auto` does."""
+    yield "cpu", f"{cpu_name()}, {torch.backends.cpu.get_cpu_capability()}"
+    yield "products", products.rule()
+    if why := lacking("auto", torch.device("cpu")):
+        yield "auto", f"runs eager: {why}"
+    elif known := read():
+        yield "auto", known.summary()
+    else:
+        yield "auto", "replays kernels; rlrun doctor --probe measures whether to compile them"
 
 
 def cpu_name() -> str:

@@ -5,7 +5,6 @@ differs from torch's own in the last bits, and is the same in every run: so a ke
 result is used, and a resumed run goes on with the bits of one that never stopped.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,8 +18,11 @@ from torch.fx import GraphModule, symbolic_trace
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from rlrun.core.breakable import compiling
-from rlrun.engine.script import Call, Script, leaves
+from rlrun.engine.arguments import leaves
+from rlrun.engine.recorder import Call, memory, whole
+from rlrun.engine.script import Script
 from rlrun.engine.tape import MOST, Taped
+from rlrun.functional.fused import plain_adam
 
 
 def machine_code(function: Callable[..., Any], inputs: list[Tensor]) -> Callable[..., Any]:
@@ -56,9 +58,7 @@ class Native(Script):
         views = []
         for name, value in self.space.items():
             if name[0] == "c":
-                storage = value.untyped_storage()
-                whole = (f"m{len(memories)}", value.new_empty(0).set_(storage))
-                place, _ = memories.setdefault(storage._cdata, whole)
+                place, _ = memories.setdefault(memory(value), (f"m{len(memories)}", whole(value)))
                 views.append(
                     f"{name} = {place}.as_strided({(*value.shape,)}, {value.stride()}, {value.storage_offset()})"
                 )
@@ -67,9 +67,9 @@ class Native(Script):
         body = "\n    ".join([*views, *lines, f"return ({results})"])
         source = f"def replay({parameters}):\n    {body}\ndef shaped({results}):\n    return {self._text(self.out)}\n"
         exec(source, self.space)  # as in Script: our own text
-        whole_memories = [memory for _, memory in memories.values()]
-        fast, shaped = machine_code(self.space["replay"], [*self.inputs, *whole_memories]), self.space["shaped"]
-        return lambda *inputs: shaped(*fast(*inputs, *whole_memories))
+        held = [tensor for _, tensor in memories.values()]
+        fast, shaped = machine_code(self.space["replay"], [*self.inputs, *held]), self.space["shaped"]
+        return lambda *inputs: shaped(*fast(*inputs, *held))
 
     def _function(self, call: Call, over: Tensor | None) -> Callable[..., Any]:
         return MEANT.get(call.op, call.op)
@@ -79,13 +79,12 @@ class Native(Script):
 
 
 class Compiled(Taped):
-    """A module's kernel, compiled when it is first called, once for every kind of arguments."""
+    """A module's kernel, compiled when it is first called, once for every kind of arguments.
+
+    Its numbers differ from the kernel's in the last bits, so the two are not compared.
+    """
 
     script = Native
-
-    def __init__(self, method: Callable[..., Any], module: nn.Module):
-        super().__init__(method)
-        self.module = module
 
     def _meet(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
         if len(self.tapes) == MOST:
@@ -96,8 +95,9 @@ class Compiled(Taped):
                 self._record(key, inputs, args, kwargs)
             except TorchDynamoException as error:
                 self.refused[key] = f"the compiler failed ({str(error).splitlines()[0]})"
-                line = "%s runs as written: %s"
-                logging.getLogger(__name__).warning(line, self.method.__qualname__, self.refused[key])
+                self.warn(self.refused[key])
+        if key in self.trials:
+            self.tapes[key] = self.trials.pop(key).tape
         return self(*args, **kwargs)
 
 
@@ -114,33 +114,6 @@ def unchanged(module: nn.Module) -> Iterator[None]:
                 tensor.copy_(value)
 
 
-def once(number: Tensor) -> Tensor:
-    """A number that the compiler keeps; else it would compute it again for every element that needs it."""
-    return number.as_strided(number.shape, number.stride())
-
-
-def _adam(decoupled: bool) -> Callable[..., None]:
-    """Adam over one flat buffer as operations that fuse; torch's own is closed to its compiler."""
-
-    def step(
-        params: Any, grads: Any, first: Any, second: Any, largest: Any, steps: Any, *, lr: Tensor, beta1: float,
-        beta2: float, weight_decay: float, eps: float, amsgrad: bool, maximize: bool, found_inf: Tensor,
-        grad_scale: Tensor | None = None,
-    ) -> None:  # fmt: skip
-        (param,), (grad,), (first,), (second,), (count,) = params, grads, first, second, steps
-        grad = grad if grad_scale is None else grad / grad_scale
-        grad = grad + weight_decay * param if weight_decay and not decoupled else grad
-        mean = first + (1 - beta1) * (grad - first)
-        square = beta2 * second + (1 - beta2) * grad * grad
-        size, root = once(lr / (1 - beta1**count)), once((1 - beta2**count).rsqrt())
-        kept = param * (1 - lr * weight_decay) if weight_decay and decoupled else param
-        moved = kept - size * mean / (square.sqrt() * root + eps)
-        for old, new in ((param, moved), (first, mean), (second, square)):
-            old.copy_(torch.where(found_inf == 0, new, old))
-
-    return step
-
-
 def _baddbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """A bias that is added while the result is read anyway, or else it is first written wherever the result will be."""
     return beta * bias + alpha * torch.bmm(left, right)
@@ -148,6 +121,6 @@ def _baddbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alph
 
 MEANT: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.baddbmm.default: _baddbmm,
-    torch.ops.aten._fused_adam_.tensor_lr: _adam(decoupled=False),
-    torch.ops.aten._fused_adamw_.tensor_lr: _adam(decoupled=True),
+    torch.ops.aten._fused_adam_.tensor_lr: plain_adam(decoupled=False),
+    torch.ops.aten._fused_adamw_.tensor_lr: plain_adam(decoupled=True),
 }

@@ -62,7 +62,7 @@ def call_of(call: Any) -> Callable[..., Any]:
     ):  # kept for its backward, if gradients are wanted
         return torch.enable_grad()(op)
     if name in FUNCTIONS:
-        return getattr(torch, name)
+        return getattr(torch, name, op)
     return getattr(torch.Tensor, name) if name in METHODS else op
 
 

@@ -26,7 +26,7 @@ def onednn_from() -> float:
     except OSError:
         cpu = ""
     wide = torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.backends.mkldnn.is_available()
-    if "AuthenticAMD" not in cpu or not wide or torch.cpu._is_amx_tile_supported():
+    if "AuthenticAMD" not in cpu or not wide or "amx_tile" in cpu:
         return math.inf
     return LARGE_ON_ZEN4 if re.search(ZEN4, cpu, re.MULTILINE) else LARGE
 

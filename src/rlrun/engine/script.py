@@ -12,9 +12,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from rlrun.engine.arguments import leaves
 from rlrun.engine.operations import IDENTITIES, RESHAPES, SHAPED, call_of, in_place, scalar_constant
+from rlrun.engine.recorder import Call, memory
 
-# no_grad as torch writes it makes an object each time, and takes a tenth of a short tape
+# torch's public function makes an object each time, and takes a tenth of a short tape
+enable_grad: Callable[[bool], Any] = getattr(torch._C, "_set_grad_enabled", torch.set_grad_enabled)
+
 REPLAY = """
 def replay({parameters}):
     before = enabled()
@@ -29,35 +33,9 @@ def replay({parameters}):
 SUM, VIEW = torch.ops.aten.sum.dim_IntList, torch.ops.aten.view.default
 
 
-class Call:
-    """One operation: `op(*args, **kwargs)` gave `out`."""
-
-    def __init__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any):
-        self.op, self.args, self.kwargs, self.out = op, args, kwargs, out
-        self.given, self.results = leaves((args, kwargs)), leaves(out)
-        self.changes: bool = op._schema.is_mutable
-        self.repeats = not self.changes and torch.Tag.nondeterministic_seeded not in op.tags
-        named = zip((argument.name for argument in op._schema.arguments), args, strict=False)
-        values = dict(named) | kwargs
-        self.changed = leaves([values.get(argument.name) for argument in op._schema.arguments if argument.is_write])
-
-    @property
-    def renames(self) -> bool:
-        """Whether the result is the argument."""
-        return self.op in IDENTITIES and self.results[0].shape == self.given[0].shape
-
-
-def leaves(tree: Any) -> list[Tensor]:
-    """The tensors in nested dicts, lists and tuples, in order."""
-    if isinstance(tree, Tensor):
-        return [tree]
-    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, tuple | list) else ()
-    return [tensor for part in parts for tensor in leaves(part)]
-
-
-def memory(tensor: Tensor) -> int:
-    """Equal for tensors that share their memory."""
-    return tensor.untyped_storage()._cdata
+def renames(call: Call) -> bool:
+    """Whether the result of a call is its argument."""
+    return call.op in IDENTITIES and call.results[0].shape == call.given[0].shape
 
 
 def fills(tensor: Tensor) -> bool:
@@ -77,7 +55,7 @@ class Script:
         self.recorded, self.inputs, self.out = calls, inputs, out
         self.parameters = [f"x{index}" for index in range(len(inputs))]
         self.names = {id(tensor): name for tensor, name in zip(inputs, self.parameters, strict=True)}
-        self.space: dict[str, Any] = {"enabled": torch.is_grad_enabled, "enable": torch._C._set_grad_enabled}
+        self.space: dict[str, Any] = {"enabled": torch.is_grad_enabled, "enable": enable_grad}
         self.changed = {memory(tensor) for call in calls for tensor in call.changed}
         self.known: dict[Any, Call] = {}  # by what they compute
         self.returned = set(map(memory, leaves(out)))
@@ -118,7 +96,7 @@ class Script:
             if call.op.is_view and not new:  # a number made a tensor, as in x[-1] = 0, is its own result
                 continue
             call = self._straight(call)
-            if call.renames and new:
+            if renames(call) and new:
                 self.names[id(new[0])] = self.names[id(call.given[0])]
             elif call.op.is_view and all(map(self._is_constant, call.given)):
                 for result, value in zip(new, leaves(call.op(*self._values(call.args), **call.kwargs)), strict=True):

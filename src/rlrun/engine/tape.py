@@ -1,55 +1,58 @@
-"""Kernels without the price of Python and autograd: recorded once, then replayed as the bare operations underneath.
+"""Kernels without the cost of Python and autograd: recorded once, then replayed as the bare operations underneath.
 
 What a CUDA graph is to a GPU, a tape is to a CPU. While a kernel runs, every operation that reaches the device is
-noted, forward, backward and optimiser alike; the tape is these calls as one straight Python function. Results are those
-of the kernel, bit for bit. It rests on what kernels promise: fixed shapes, no number drawn, no branch on a tensor, all
-state in tensors that are changed in place. A kernel that is seen to break a promise is never replayed.
+noted, forward, backward and optimiser alike; the tape is these calls as one straight Python function. Results are
+those of the kernel, bit for bit. It rests on what kernels guarantee: fixed shapes, no number drawn, no branch on a
+tensor, all state in tensors that are changed in place.
+
+This is checked. For each kind of arguments (their shapes and types) a kernel's first ten calls run as written; the
+second is recorded. At the third and the tenth the recording is replayed first, the state is put back, and the kernel
+runs. Results and state must be equal bit for bit, and no attribute of the kernel's module, such as a counter, may have
+changed. Only then, from the eleventh call on, is the tape replayed in the kernel's stead. A kernel that fails is never
+replayed, which one line says; it has trained with the bits of `trainer.engine=eager` until then and goes on so. What
+cannot be seen is state outside the module, such as a global variable or the time, whose effect first shows after the
+tenth call.
 """
 
 import copy
-from collections.abc import Callable, Container, Iterable
+import logging
+from collections.abc import Callable, Container
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch import Tensor, nn
 
 from rlrun.core.random import Stream
-from rlrun.engine.script import Call, Script, leaves
+from rlrun.engine.arguments import flatten, leaves, only_tensors
+from rlrun.engine.recorder import Call, Recorder, recording
+from rlrun.engine.script import Script
+from rlrun.engine.trial import Trial, attributes, changed_attribute
 
 MOST = 16  # kinds of arguments for which a method is recorded
+RECORDED, CHECKED = 2, (3, 10)  # calls of each kind
 REFUSED = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded)
 
 
-class Recorder(TorchDispatchMode):
-    """Notes every operation while it is active."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: list[Call] = []
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """torch's compiler never meets a recorder, and need not be imported to pass it by: it takes 80 MiB."""
-        return False
-
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = op(*args, **(kwargs or {}))
-        self.calls.append(Call(op, args, kwargs or {}, out))
-        return out
-
-
 class Taped:
-    """A method that is replayed from its third call on. The first runs as written, for it may create state."""
+    """A method of a module, which is replayed after its tenth call. The first may create state.
+
+    While rows of the module's random streams are split, it runs as written.
+    """
 
     script = Script
 
-    def __init__(self, method: Callable[..., Any], streams: Iterable[Stream] = ()):
-        """`streams`: those it may draw from. While their rows are split, it runs as written."""
-        self.method, self.streams = method, list(streams)
-        self.tapes: dict[Any, Callable[..., Any]] = {}  # by kind of arguments: shapes, and values that are no tensors
-        self.seen: set[Any] = set()
-        self.refused: dict[Any, str] = {}  # why it runs as written
+    def __init__(self, method: Callable[..., Any], module: nn.Module | None = None):
+        self.method, self.module = method, nn.Module() if module is None else module
+        self.streams = [part for part in self.module.modules() if isinstance(part, Stream)]
+        self._forget()
+
+    def _forget(self) -> None:
+        """Start without any recording."""
+        self.calls: dict[Any, int] = {}  # so far, by kind of arguments: shapes, and values that are no tensors
+        self.trials: dict[Any, Trial] = {}  # recordings that are being checked
+        self.tapes: dict[Any, Callable[..., Any]] = {}  # those that were checked
+        self.refused: dict[Any, str] = {}  # why a kind of arguments runs as written
+        self.failed: str | None = None  # why everything does
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for stream in self.streams:
@@ -62,57 +65,63 @@ class Taped:
             places = {id(tensor): place for place, tensor in enumerate(inputs)}
             shapes.append(tuple(places[id(tensor)] for tensor in inputs))
         key = tuple(shapes)
-        if key in self.refused or _get_current_dispatch_mode() is not None:  # the latter inside another's recording
+        if self.failed is not None or key in self.refused or recording():
             return self.method(*args, **kwargs)
         tape = self.tapes.get(key)
         return self._meet(key, inputs, args, kwargs) if tape is None else tape(*inputs)
 
     def _meet(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
         """A kind of arguments without a tape yet."""
-        if key in self.seen:
+        if key not in self.calls and len(self.calls) == MOST:
+            return self.method(*args, **kwargs)
+        self.calls[key] = count = self.calls.get(key, 0) + 1
+        if count == RECORDED:
             return self._record(key, inputs, args, kwargs)
-        if len(self.seen) < MOST:
-            self.seen.add(key)
+        if count in CHECKED:
+            return self._check(key, inputs, args, kwargs)
         return self.method(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Taped":
         # with the copy's own memory, so with tapes of its own
         made = copy.copy(self)
-        made.method, made.streams = copy.deepcopy((self.method, self.streams), memo)
-        made.tapes, made.seen, made.refused = {}, set(), {}
+        made.method, made.module, made.streams = copy.deepcopy((self.method, self.module, self.streams), memo)
+        made._forget()
         return made
 
     def _record(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
+        held = attributes(self.module)
         with Recorder() as recorder:
             out = self.method(*args, **kwargs)
         reason = fault(recorder.calls, inputs, out, self.script.closed)
-        if reason is None:
-            self.tapes[key] = self._tape(recorder.calls, inputs, out, args, kwargs)
+        if name := changed_attribute(held, self.module):
+            self._fail(f"it changes {name}")
+        elif reason is None:
+            tape = self._tape(recorder.calls, inputs, out, args, kwargs)
+            self.trials[key] = Trial(tape, recorder.calls, inputs)
         else:
             self.refused[key] = reason
         return out
 
+    def _check(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
+        out, differs = self.trials[key].run(self.method, self.module, inputs, args, kwargs)
+        if differs is not None:
+            self._fail(differs)
+        elif self.calls[key] == CHECKED[-1]:
+            self.tapes[key] = self.trials.pop(key).tape
+        return out
+
+    def _fail(self, why: str) -> None:
+        self.failed = why
+        self.warn(f"{why}; recording freezes Python state: keep it in a tensor, or take trainer.engine=eager")
+
+    def warn(self, why: str) -> None:
+        """Say in one line why the method runs as written."""
+        name = f"{type(self.module).__name__}.{self.method.__name__}"
+        logging.getLogger(__name__).warning("%s runs as written: %s", name, why)
+
     def _tape(self, calls: list[Call], inputs: list[Tensor], out: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
         """What runs in the method's stead: the tensors among its arguments in, what it returns out."""
         return self.script(calls, inputs, out).compile()
-
-
-def flatten(value: Any, shapes: list[Any], tensors: list[Tensor]) -> None:
-    """Takes arguments apart: what a tape depends on goes to `shapes`, what it reads anew each time to `tensors`."""
-    if isinstance(value, Tensor):
-        shapes.append(value.shape)
-        shapes.append(value.dtype)
-        tensors.append(value)
-    elif isinstance(value, dict):
-        shapes.append(tuple(value))
-        for part in value.values():
-            flatten(part, shapes, tensors)
-    elif isinstance(value, tuple | list):
-        shapes.append(len(value))
-        for part in value:
-            flatten(part, shapes, tensors)
-    else:
-        shapes.append((type(value), value))
 
 
 def fault(calls: list[Call], inputs: list[Tensor], out: Any, closed: Container[Any]) -> str | None:
@@ -124,7 +133,7 @@ def fault(calls: list[Call], inputs: list[Tensor], out: Any, closed: Container[A
             return f"it calls {call.op}, whose result depends on more than shapes"
     if any(tensor.requires_grad for tensor in (*inputs, *leaves(out))):
         return "gradients flow into it or out of it"
-    if not _only_tensors(out):
+    if not only_tensors(out):
         return "it returns something else than tensors"
     return None
 
@@ -136,6 +145,12 @@ def repeatable(call: Call) -> bool:
     return call.kwargs.get("generator") is not None  # drawn from a stream, which goes on
 
 
-def _only_tensors(tree: Any) -> bool:
-    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, tuple | list) else ()
-    return isinstance(tree, Tensor) or (isinstance(tree, dict | tuple | list) and all(map(_only_tensors, parts)))
+def works() -> None:
+    """Record and replay a small kernel. Raises what this torch raises where it cannot."""
+    calls = CHECKED[-1] + 1
+    total = torch.zeros(2)
+    taped = Taped(lambda x: total.add_(x * 2) + 1)
+    for _ in range(calls):
+        taped(torch.ones(2))
+    if not taped.tapes or not torch.equal(total, torch.full((2,), 2.0 * calls)):
+        raise RuntimeError("a recorded kernel gave other numbers")

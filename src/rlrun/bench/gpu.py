@@ -1,0 +1,88 @@
+"""What `scripts/gpu` measures: updates by every engine, and what lies on the device. Times are by the wall."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from rlrun.bench import pieces
+from rlrun.bench.measure import Figures, interleaved, measure, microseconds
+from rlrun.bench.pieces import Work, fill, loop, update_of
+
+RUNS = {  # without MuJoCo, which such machines may lack
+    "sac": ["algo=sac", "env=Pendulum", "preset=none"],
+    "td3": ["algo=td3", "env=Pendulum", "preset=none"],
+    "dqn": ["algo=dqn", "env=CartPole", "preset=none"],
+    "ppo": ["algo=ppo", "env=CartPole", "preset=none"],
+}
+ENGINES = {
+    "eager": ["trainer.engine=eager"],
+    "eager, bf16": ["trainer.engine=eager", "trainer.precision=bf16"],
+    "cudagraph": ["trainer.engine=cudagraph"],
+    "cudagraph, bf16": ["trainer.engine=cudagraph", "trainer.precision=bf16"],
+}
+SIMULATED = ["algo=ppo", "env=phys2d/CartPole-v1", "env.backend=jax", "env.num_envs=1024", "preset=none"]
+SIMULATED += ["algo.loop.rollout_steps=16", "algo.minibatch_size=4096", "algo.epochs=1"]
+
+
+def updates(engines: dict[str, list[str]], device: str) -> Iterator[tuple[str, Work]]:
+    """An update of every algorithm by every engine, on data that lie on the device."""
+    for name, words in RUNS.items():
+        for engine, more in engines.items():
+            how, work, _ = update_of(name, [*words, *more, f"device={device}"])
+            yield f"{how}, {engine}", work
+
+
+def replay(device: str) -> Iterator[tuple[str, Work]]:
+    """A batch out of a full replay buffer, and a whole step with its update."""
+    buffer = loop([*RUNS["sac"], f"device={device}", "algo.loop.warmup_steps=100000"]).buffer
+    fill(buffer.ring)
+    yield "replay sample 256 of 1M", partial(buffer.sample, 256)
+    run = loop(
+        [*RUNS["sac"], f"device={device}", "trainer.engine=eager", f"algo.loop.warmup_steps={pieces.WARMUP - 20}"]
+    )
+    yield "tick sac, 1 env on the CPU", run.tick
+
+
+def simulated(engines: dict[str, list[str]], device: str) -> Iterator[tuple[str, Work]]:
+    """Rollouts and updates beside environments in JAX, whose tensors come by DLPack."""
+    for engine, more in engines.items():
+        yield f"tick ppo, 1024 env in jax, 16 steps, {engine}", loop([*SIMULATED, *more, f"device={device}"]).tick
+
+
+def timers(works: Iterator[tuple[str, Work]], seconds: float, wait: Work) -> dict[str, Callable[[], Figures]]:
+    """What measures each once; `wait` until the device has done what it was given."""
+
+    def once(work: Work) -> Figures:
+        def done() -> None:
+            work()
+            wait()
+
+        return {"us": microseconds(done, seconds, time.perf_counter)}
+
+    return {case: partial(once, work) for case, work in works}
+
+
+def run(results: Path, engines: dict[str, list[str]], device: str, wait: Work, seconds: float, repeats: int) -> None:
+    """Measure everything there is, group by group; records are added to `results`."""
+    groups = [updates(engines, device), replay(device)]
+    if find_spec("jax") and find_spec("flax"):
+        groups.append(simulated({name: engines[name] for name in engines if "," not in name}, device))
+    else:
+        print("jax and flax are not installed: simulators on the device are left out")
+    for group in groups:
+        works = timers(group, seconds, wait)
+        measure("micro", partial(interleaved, works, repeats), "", results, library=f"rlrun on {place(device)}")
+
+
+def place(device: str) -> str:
+    """The name of a device, for records."""
+    return torch.cuda.get_device_name(device) if torch.cuda.is_available() else device
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]), ENGINES, "cuda", torch.cuda.synchronize, 0.5, 5)

@@ -1,0 +1,66 @@
+"""Arguments and results of kernels: tensors in nested dicts, lists and tuples."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from torch import Tensor
+
+
+def parts(tree: Any) -> Iterable[Any]:
+    """What a dict, list or tuple holds; nothing for anything else."""
+    if isinstance(tree, dict):
+        return tree.values()
+    if isinstance(tree, tuple | list):
+        return tree
+    return ()
+
+
+def leaves(tree: Any) -> list[Tensor]:
+    """The tensors of a tree, in order."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    return [tensor for part in parts(tree) for tensor in leaves(part)]
+
+
+def only_tensors(tree: Any) -> bool:
+    """Whether every leaf of a tree is a tensor."""
+    if isinstance(tree, dict | tuple | list):
+        return all(map(only_tensors, parts(tree)))
+    return isinstance(tree, Tensor)
+
+
+def mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A tree with every tensor changed, in the order in which `flatten` meets them."""
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if isinstance(tree, dict):
+        return {key: mapped(part, change) for key, part in tree.items()}
+    return type(tree)(mapped(part, change) for part in tree) if isinstance(tree, tuple | list) else tree
+
+
+def flatten(value: Any, shapes: list[Any], tensors: list[Tensor]) -> None:
+    """Take arguments apart: what a recording depends on goes to `shapes`, what it reads each time to `tensors`."""
+    if isinstance(value, Tensor):
+        shapes.append(value.shape)
+        shapes.append(value.dtype)
+        tensors.append(value)
+    elif isinstance(value, dict):
+        shapes.append(tuple(value))
+        for part in value.values():
+            flatten(part, shapes, tensors)
+    elif isinstance(value, tuple | list):
+        shapes.append(len(value))
+        for part in value:
+            flatten(part, shapes, tensors)
+    else:
+        shapes.append((type(value), value))
+
+
+def rows(tree: Any) -> Iterator[int]:
+    """The number of rows of every tensor that has any."""
+    if isinstance(tree, Tensor):
+        if tree.dim():
+            yield len(tree)
+    else:
+        for part in parts(tree):
+            yield from rows(part)

@@ -1,0 +1,111 @@
+"""On a GPU: graphs learn the bits of eager execution, runs resume exactly, and data stay on the device.
+
+`scripts/gpu` runs these; where there is no GPU they are skipped, and what a CPU can tell is in test_graphs.py and
+test_devices.py.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_compiling import WORDS
+from toys import ALGOS, equal, toy, train
+
+from rlrun.cli import main
+from rlrun.config.jobs import jobs
+from rlrun.core.loop import Loop
+from rlrun.engine import tape
+from rlrun.engine.accelerate import kernels
+from rlrun.rundir import META
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+Build = Callable[..., Loop]
+
+
+def on_gpu(algo: str, **changes: Any) -> Any:
+    return toy(algo, **{"device": "cuda", **changes})
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_cudagraph_learns_the_same_bits_as_eager(algo: str, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tape, "CHECKED", (3,))  # replayed sooner, so that eight updates are enough
+    eager, graphed = (train(build(on_gpu(algo, **{"trainer.engine": engine})), 8) for engine in ("eager", "cudagraph"))
+    assert equal(eager.agent.state_dict(), graphed.agent.state_dict())
+    for module, name in kernels(graphed.agent):
+        kernel = getattr(module, name)
+        assert not kernel.refused and not kernel.failed, name
+
+
+@pytest.mark.parametrize("engine", ["eager", "cudagraph"])
+def test_a_resumed_run_is_exact_on_a_gpu(engine: str, tmp_path: Path) -> None:
+    words = [word for word in WORDS if "engine" not in word]
+    words += [f"trainer.engine={engine}", "device=cuda"]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main(["train", *words, "trainer.total_steps=400", f"run_dir={whole}"]) == 0
+    assert main(["train", *words, "trainer.total_steps=200", f"run_dir={parts}"]) == 0
+    assert main(["resume", str(parts), "trainer.total_steps=400"]) == 0
+    (again,) = json.loads((parts / META).read_text())["resumed"]
+    assert (again["engine"], again["verdict"]) == (engine, "exact")
+    rows = [
+        [
+            {key: value for key, value in json.loads(line).items() if key.startswith("loss/")}
+            for line in (run / "metrics.jsonl").read_text().splitlines()
+        ]
+        for run in (whole, parts)
+    ]
+    assert rows[0] == rows[1] and any(rows[0])
+
+
+@pytest.mark.parametrize("engine", ["eager", "cudagraph"])
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+@pytest.mark.parametrize("algo", ["sac", "ppo", "dqn"])
+def test_lower_precision_trains_fp32_weights(algo: str, precision: str, engine: str, build: Build) -> None:
+    values = on_gpu(algo, **{"trainer.precision": precision, "trainer.engine": engine})
+    loop = train(build(values), tape.CHECKED[-1] + 4)
+    for name, param in loop.agent.named_parameters():
+        assert param.dtype == torch.float32 and param.isfinite().all(), name
+
+
+def test_replay_and_rollouts_lie_on_the_device(build: Build) -> None:
+    sac = train(build(on_gpu("sac", **{"trainer.engine": "eager"})), 3)
+    sampled = sac.buffer.sample(4)
+    assert {value.device.type for value in sampled.values() if isinstance(value, torch.Tensor)} == {"cuda"}
+    ppo = train(build(on_gpu("ppo", **{"trainer.engine": "eager"})), 2)
+    assert {value.device.type for value in ppo.batch.values() if isinstance(value, torch.Tensor)} == {"cuda"}
+
+
+def test_python_state_in_a_graph_is_found(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rlrun.agents.value.dqn import DQN
+    from rlrun.core.agent import kernel
+
+    written = DQN.update_q
+
+    @kernel
+    def update_q(self: Any, batch: Any, noise: Any) -> Any:
+        self.calls = getattr(self, "calls", 0) + 1
+        return written(self, batch | {"reward": batch["reward"] * 0.9**self.calls}, noise)
+
+    monkeypatch.setattr(DQN, "update_q", update_q)
+    eager, graphed = (
+        train(build(on_gpu("dqn", **{"trainer.engine": engine})), 15) for engine in ("eager", "cudagraph")
+    )
+    assert equal(eager.agent.state_dict(), graphed.agent.state_dict())
+    assert graphed.agent.update_q.failed
+
+
+def test_tensors_of_jax_are_those_of_torch_on_the_device(build: Build) -> None:
+    jax = pytest.importorskip("jax")
+    pytest.importorskip("flax")
+    if jax.default_backend() != "gpu":
+        pytest.skip("this JAX has no GPU")
+    words = ["algo=ppo", "env=phys2d/CartPole-v1", "env.backend=jax", "env.num_envs=8", "preset=none", "device=cuda"]
+    loop: Any = build(jobs([*words, "algo.loop.rollout_steps=8", "algo.minibatch_size=16"])[0].values)
+    obs = loop.env.reset()
+    assert obs.device.type == "cuda"
+    assert obs.data_ptr() == loop.env.simulator.memory.state.obs.unsafe_buffer_pointer()
+    train(loop, 2)
+    assert all(param.isfinite().all() for param in loop.agent.parameters())

@@ -1,0 +1,207 @@
+"""Recordings are compared with their kernels: Python state is found, and trains as in eager execution."""
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from toys import equal, toy, train
+
+from rlrun.agents.value.dqn import DQN
+from rlrun.core.agent import kernel
+from rlrun.core.loop import Loop
+from rlrun.engine import tape
+from rlrun.engine.native import Compiled
+from rlrun.engine.tape import Taped
+from rlrun.engine.trial import same_bits
+
+CALLS = 20
+
+
+class Kernel(nn.Module):
+    """A weight that moves, with a counter that a recording would freeze."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.register_buffer("seen", torch.zeros(()))
+        self.register_buffer("late", torch.zeros(()))
+        self.calls = 0
+        self.last = torch.zeros(3)
+        self.history: list[int] = []
+
+    @torch.no_grad()
+    def plain(self, x: Tensor, coef: float = 0.5) -> Tensor:
+        self.seen.add_(1)
+        self.weight.add_(x * coef * 0.9**self.seen)
+        return self.weight.sum()
+
+    def counts(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.plain(x, 0.9**self.calls)
+
+    def keeps(self, x: Tensor) -> Tensor:
+        self.last = x * 2
+        return self.plain(x)
+
+    def appends(self, x: Tensor) -> Tensor:
+        self.history.append(len(x))
+        return self.plain(x)
+
+
+def outside(power: Callable[[int], float]) -> Callable[[Kernel, Tensor], Tensor]:
+    """A method whose counter no attribute holds; `power`: what it makes of the number of the call."""
+    count = {}
+
+    def method(self: Kernel, x: Tensor) -> Tensor:
+        count[id(self)] = count.get(id(self), 0) + 1
+        return self.plain(x, power(count[id(self)]))
+
+    return method
+
+
+def both(method: Callable[[Kernel, Tensor], Tensor], calls: int = CALLS) -> tuple[Taped, Kernel, Kernel]:
+    """A kernel with its recording beside one without, after calls with the same inputs and equal results."""
+    eager, taped = Kernel(), Kernel()
+    replayed = Taped(method.__get__(taped), taped)
+    for i in range(calls):
+        x = torch.full((3,), float(i))
+        assert torch.equal(method(eager, x), replayed(x)), f"call {i + 1}"
+    return replayed, eager, taped
+
+
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        (Kernel.counts, "it changes Kernel.calls"),
+        (Kernel.keeps, "it changes Kernel.last"),
+        (Kernel.appends, "it changes Kernel.history"),
+        (outside(lambda call: 0.9**call), "its recording gives other numbers"),
+        (outside(lambda call: 1.0 if call < 7 else 0.5), "its recording gives other numbers"),
+    ],
+    ids=["counter", "tensor", "list", "closure", "later"],
+)
+def test_python_state_is_found_in_one_line_and_trains_as_eager(
+    method: Callable[[Kernel, Tensor], Tensor], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    replayed, eager, taped = both(method)
+    assert equal(eager.state_dict(), taped.state_dict())
+    assert (eager.calls, eager.history) == (taped.calls, taped.history)
+    assert replayed.failed is not None and replayed.failed.startswith(why) and not replayed.tapes
+    (record,) = caplog.records
+    line = record.getMessage()
+    assert line.startswith(f"Kernel.{method.__name__} runs as written: {why}") and "\n" not in line
+    assert "Python state" in line and "trainer.engine=eager" in line
+
+
+def test_a_tensor_that_is_written_to_later_is_found() -> None:
+    """What the method returns does not show it."""
+    taped, calls = Kernel(), []
+
+    def method(x: Tensor) -> Tensor:
+        calls.append(1)
+        if len(calls) > 4:
+            taped.late.add_(1)
+        return taped.plain(x)
+
+    replayed = Taped(method, taped)
+    for _ in range(CALLS):
+        replayed(torch.ones(3))
+    assert replayed.failed == "it changes other tensors than when it was recorded"
+    assert taped.late == CALLS - 4
+
+
+def test_a_kernel_whose_state_lies_in_tensors_is_replayed() -> None:
+    replayed, eager, taped = both(Kernel.plain)
+    assert equal(eager.state_dict(), taped.state_dict())
+    assert replayed.failed is None and len(replayed.tapes) == 1 and not replayed.trials
+
+
+def test_a_check_puts_back_parameters_inputs_and_draws() -> None:
+    """The replay of a check leaves no trace, wherever it wrote."""
+    generators = [torch.Generator().manual_seed(3) for _ in range(2)]
+    weights = [nn.Parameter(torch.ones(4)) for _ in range(2)]
+
+    def step(which: int, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            view = weights[which][1:]
+            view.add_(torch.randn(3, generator=generators[which]))
+            x.mul_(2)
+            return view + x
+
+    replayed = Taped(lambda x: step(1, x))
+    for _ in range(CALLS):
+        x, y = torch.ones(3), torch.ones(3)
+        assert torch.equal(step(0, x), replayed(y)) and torch.equal(x, y)
+    assert torch.equal(*weights) and replayed.tapes
+
+
+def test_numbers_that_are_not_finite_equal_themselves() -> None:
+    nan = torch.tensor([math.nan, 0.0])
+    assert same_bits([nan], [nan.clone()])
+    assert not same_bits([torch.tensor([0.0])], [torch.tensor([-0.0])])
+    assert not same_bits([torch.zeros(2)], [torch.zeros(1, 2)])
+    assert not same_bits([torch.zeros(2)], [torch.zeros(2, dtype=torch.int32)])
+    replayed = Taped(lambda x: x.log())
+    for _ in range(CALLS):
+        replayed(torch.tensor([-1.0]))
+    assert replayed.tapes
+
+
+def test_a_number_that_becomes_a_tensor_in_each_call_is_no_state() -> None:
+    def method(x: Tensor) -> Tensor:
+        total = torch.tensor(0.5)
+        total += x.sum()  # in place, in memory that was made just now
+        return total * 1
+
+    replayed = Taped(method)
+    for i in range(CALLS):
+        assert replayed(torch.full((2,), float(i))) == 0.5 + 2 * i
+
+
+def test_every_kind_of_arguments_is_checked() -> None:
+    checked = []
+
+    class Noted(Taped):
+        def _check(self, key: Any, *rest: Any) -> Any:
+            checked.append((self.calls[key], key))
+            return super()._check(key, *rest)
+
+    replayed = Noted(lambda x: x * 2)
+    for _ in range(CALLS):
+        for size in (2, 3):
+            replayed(torch.ones(size))
+    assert [call for call, _ in checked] == [3, 3, 10, 10]
+    assert len({key for _, key in checked}) == 2
+
+
+def test_a_compiled_kernel_may_not_change_attributes(caplog: pytest.LogCaptureFixture) -> None:
+    module = Kernel()
+    compiled = Compiled(module.counts, module)
+    for _ in range(3):
+        compiled(torch.ones(3))
+    assert compiled.failed == "it changes Kernel.calls" and not compiled.tapes
+    assert len(caplog.records) == 1 and module.seen == 3
+
+
+def test_a_counter_in_the_kernel_of_a_plug_in_trains_as_eager(
+    build: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = DQN.update_q
+
+    @kernel
+    def update_q(self: Any, batch: Any, noise: Any) -> Any:
+        self.calls = getattr(self, "calls", 0) + 1
+        return written(self, batch | {"reward": batch["reward"] * 0.9**self.calls}, noise)
+
+    monkeypatch.setattr(DQN, "update_q", update_q)
+    states = []
+    for engine in ("eager", "auto"):
+        loop = train(build(toy("dqn", **{"trainer.engine": engine})), tape.CHECKED[-1] + 5)
+        states.append(copy.deepcopy(loop.agent.state_dict()))
+    assert equal(*states)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("DQN.update_q runs as written: it changes DQN.calls")
