@@ -159,3 +159,22 @@ def test_a_device_that_is_not_there_is_refused(device: str) -> None:
 def test_cuda_graphs_without_cuda_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"trainer\.engine=cudagraph: needs device=cuda"):
         build_loop(run_config(toy("ppo", **{"device": "cpu", "trainer.engine": "cudagraph"})))
+
+
+@pytest.mark.parametrize("state", [{"waiting": {}}, {"episodes": [1.0]}, {"steps": "9"}, {"tick": 1, "episodes": "x"}])
+def test_state_of_another_kind_is_refused(state: dict[str, object], build: Build) -> None:
+    loop = build(toy("ppo"))
+    with pytest.raises((ValueError, TypeError)):
+        loop.set_extra_state(state)
+
+
+def test_state_sets_nothing_that_is_no_state(build: Build) -> None:
+    loop = build(toy("ppo"))
+    loop.set_extra_state({"tick": 1, "steps": 7})
+    assert callable(loop.tick) and loop.steps == 7
+
+
+def test_complex_weights_are_refused(build: Build, tmp_path: Path) -> None:
+    save_file({"agent.x": torch.zeros(2, dtype=torch.complex64)}, tmp_path / "x.safetensors")
+    with pytest.raises(ConfigError, match=r"cannot hold a tensor of torch\.complex64"):
+        warm_start(tmp_path / "x.safetensors", build(toy("ppo")))

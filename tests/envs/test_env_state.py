@@ -12,7 +12,7 @@ from gymnasium.vector import SyncVectorEnv
 from toys import equal
 
 from rlrun.envs.selftest import EPISODE_END, NATIVE
-from rlrun.envs.state import decode, encode
+from rlrun.envs.state import NotSavableError, assign, decode, encode
 from rlrun.envs.vector import VectorEnv
 
 MUJOCO = ["HalfCheetah-v5", "Hopper-v5", "Ant-v5", "Humanoid-v5", "Reacher-v5", "Pusher-v5", "Swimmer-v5"]
@@ -185,3 +185,29 @@ def test_generators_go_on_and_stay_shared(bits):
     own = random.Random(3)
     tree, expected = encode(own), own.gauss()
     assert decode(tree).gauss() == expected
+
+
+@pytest.mark.parametrize(
+    ("saved", "reason"),
+    [
+        ({"render_mode": "human"}, "another render_mode"),
+        ({"_sutton_barto_reward": True}, "another _sutton_barto_reward"),
+        ({"step": 1}, "step is a method"),
+        ({"gravity": "9.8"}, "gravity is 9.8, and was saved as '9.8'"),
+    ],
+)
+def test_stored_state_changes_no_argument_of_the_constructor_no_method_and_no_kind(saved, reason):
+    env = gym.make("CartPole-v1").unwrapped
+    before = dict(vars(env))
+    with pytest.raises(NotSavableError, match=reason):
+        assign(env, saved)
+    assert vars(env) == before
+    assign(env, {"gravity": 5.0, "render_mode": None})
+    assert env.gravity == 5.0
+
+
+def test_frame_skip_of_a_simulator_is_no_state():
+    env = gym.make("HalfCheetah-v5").unwrapped
+    with pytest.raises(NotSavableError, match="HalfCheetahEnv was made with another frame_skip"):
+        assign(env, {"frame_skip": 10**9})
+    env.close()

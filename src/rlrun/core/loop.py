@@ -94,5 +94,9 @@ class Loop(Module):
         }  # fmt: skip
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, on(self.env.device, value))
+        """Raises ValueError for a type that `get_extra_state` never gives: a snapshot may come from anyone."""
+        for name, now in self.get_extra_state().items():
+            if name in state and now is not None and type(state[name]) is not type(now):
+                raise ValueError(f"{name} is no {type(now).__name__}")
+            setattr(self, name, on(self.env.device, state.get(name, now)))
+        self.episodes = [(returned, int(length)) for returned, length in self.episodes]

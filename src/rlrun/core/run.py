@@ -304,7 +304,10 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
         snapshot.restore_ring(name, ring)
     others = [loop.env.exactness, log.fault, *data_changes(loop)]
     verdict = exactness.verdict(before, facts, others, snapshot.format)
-    log.message(f"resumed from step {loop.steps:,}, {verdict}")
+    line = f"resumed from step {loop.steps:,}, {verdict}"
+    log.message(line)
+    if verdict.startswith("not exact") and not config.logger.console:
+        print(printable(line), file=sys.stderr)
     resumed = [*before.get("resumed", []), {"step": loop.steps, "verdict": verdict, **facts}]
     run.write_json(META, before | {"resumed": resumed})
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import pydantic
 import torch
 
 from rlrun.config.schema import TrainerConfig
@@ -40,6 +41,9 @@ class Progress:
     episodes: int = 0
     returns: float = 0.0  # their sum
     settled: int = 0  # steps up to which rows and evaluations are done
+
+
+_progress = pydantic.TypeAdapter(Progress)
 
 
 def nothing(*_: object) -> None:
@@ -222,7 +226,7 @@ class Trainer:
     def load(self, state: dict[str, Any], clocks: dict[str, float]) -> None:
         own = state.pop("trainer._extra_state")
         self.loop.load_state_dict(state)
-        self.progress, self.metrics = Progress(**own["progress"]), own["metrics"]
+        self.progress, self.metrics = _progress.validate_python(own["progress"]), own["metrics"]
         self.wall_s = float(clocks["wall_s"])
 
 

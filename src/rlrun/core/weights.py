@@ -41,7 +41,7 @@ def stored(path: Path) -> Mapping[str, Any]:
     """What is kept there, by its place in a run: `agent.actor.output.bias`."""
     if path.suffix == ".safetensors":
         try:
-            return tensors.load(files.read(path.resolve(), memory.total()))
+            return tensors.load(files.read(path.resolve(), memory.total() // manifest.COPIES))
         except Exception as error:  # an untrusted file may hold anything
             raise ConfigError(f"init_from={path}: cannot be read ({manifest.line(error)})") from None
     run_path, name = locate(path)

@@ -5,9 +5,11 @@ lives outside Python (MuJoCo, ALE) add it natively. Nothing is pickled: a tree h
 numpy arrays, tensors, and dicts, lists and tuples of them. What cannot be saved shows in `selftest`, never silently.
 """
 
+import inspect
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import gymnasium as gym
@@ -83,10 +85,48 @@ def attributes(layer: Any, kinds: type | tuple[type, ...] = object) -> dict[str,
 
 
 def assign(layer: Any, saved: dict[str, Tree]) -> None:
-    """Attributes as `attributes` found them."""
+    """Attributes as `attributes` found them.
+
+    Raises NotSavableError for what is no state: a value of another kind, an argument of the constructor that differs,
+    and the name of a method. A tree may come from anyone.
+    """
     here = vars(layer)
     for name, value in saved.items():
-        here[name] = decode(value, here.get(name))
+        found = decode(value, here.get(name))
+        if is_method(type(layer), name):
+            raise NotSavableError(f"{type(layer).__name__}.{name} is a method, and was saved as a value")
+        if name in here and not _fits(here[name], found):
+            raise NotSavableError(f"{type(layer).__name__}.{name} is {here[name]!r}, and was saved as {found!r:.50}")
+        if name in here and name.lstrip("_") in arguments(type(layer)) and _differs(here[name], found):
+            raise NotSavableError(f"{type(layer).__name__} was made with another {name}")
+        here[name] = found
+
+
+@cache
+def arguments(layer: type) -> frozenset[str]:
+    """Names that the constructors of a class and its bases take: what they decide is configuration, not state."""
+    constructors = (vars(cls)["__init__"] for cls in layer.__mro__ if inspect.isfunction(vars(cls).get("__init__")))
+    return frozenset(name for make in constructors for name in inspect.signature(make).parameters)
+
+
+@cache
+def is_method(layer: type, name: str) -> bool:
+    """Whether a name of a class is that of a method or property."""
+    found = inspect.getattr_static(layer, name, None)
+    return inspect.isroutine(found) or isinstance(found, property | staticmethod | classmethod)
+
+
+def _fits(now: Any, saved: Any) -> bool:
+    """Whether a saved value may take the place of one: numbers of numbers, text of text."""
+    for kind in ((bool, int, float), (str,), (bytes,)):
+        if type(now) in kind:
+            return saved is None or isinstance(saved, (*kind, np.generic))
+    return True
+
+
+def _differs(now: Any, saved: Any) -> bool:
+    """Whether plain values differ; of others that is not asked."""
+    return type(now) in PLAIN and repr(now) != repr(saved)
 
 
 def encode(value: Any, depth: int = 0) -> Tree:

@@ -58,8 +58,11 @@ def dump(tensors: Mapping[str, Tensor]) -> list[memoryview]:
     return [memoryview(len(text).to_bytes(8, "little")), memoryview(text), *parts]
 
 
-def load(content: bytes | bytearray) -> dict[str, Tensor]:
+def load(content: bytes) -> dict[str, Tensor]:
     """The tensors of a safetensors file, in memory of their own. Any Exception where it is none."""
     if int.from_bytes(content[:8], "little") > HEADER_LIMIT:
         raise ValueError(f"a header of more than {HEADER_LIMIT} bytes")
-    return safetensors.torch.load(bytes(content))
+    found = safetensors.torch.load(content)
+    for tensor in found.values():
+        dtype_name(tensor)
+    return found
