@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from rlrun.config.schema import EnvConfig, run_config
-from rlrun.core.assemble import build_loop
 from rlrun.core.loop import Loop
 from rlrun.envs.vector import VectorEnv
+from rlrun.run.assemble import build_loop
 
 Values = dict[str, Any]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from rlrun import lock, rundir
-from rlrun.core import provenance
 from rlrun.errors import ConfigError
+from rlrun.run import provenance
 from rlrun.rundir import RunDir
 
 NAMED = {"run_dir": None, "name": "sac-ALE/Pong:v5", "seed": 3}

@@ -13,17 +13,18 @@ import torch
 from torch import Tensor
 
 from rlrun.buffers.demo_lines import episode
-from rlrun.buffers.rollout import Rollout, index
+from rlrun.buffers.rollout import Rollout
 from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.config.sources import CONF
-from rlrun.core.assemble import build_loop
-from rlrun.core.demonstrations import write
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim
+from rlrun.datasets.demonstrations import write
 from rlrun.errors import ConfigError
+from rlrun.nested import index
+from rlrun.run.assemble import build_loop
 
 Values = dict[str, Any]
 

@@ -113,7 +113,7 @@ class RunDir:
         return _read_json(self.path / name)
 
     def meta(self) -> dict[str, Any]:
-        """meta.json. Raises ConfigError where its parts are not what `core/exactness.py` writes."""
+        """meta.json. Raises ConfigError where its parts are not what `run/exactness.py` writes."""
         return self.meta_of(self.path)
 
     @staticmethod

@@ -7,9 +7,9 @@ import pytest
 import torch
 from toys import equal, put, toy, train, weights
 
-from rlrun.buffers.rollout import flat
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
+from rlrun.nested import flat
 from rlrun.types import Batch
 
 Build = Callable[..., Loop]

@@ -10,10 +10,10 @@ from toys import Values, equal, put, streams, toy
 
 from rlrun.config.schema import run_config
 from rlrun.core.addon import Addons
-from rlrun.core.assemble import eval_env
-from rlrun.core.evaluation import evaluate, play
 from rlrun.core.loop import Loop
-from rlrun.core.meta import episodes
+from rlrun.loops.adaptation import episodes
+from rlrun.run.assemble import eval_env
+from rlrun.run.evaluation import evaluate, play
 from rlrun.types import Batch
 
 Build = Callable[..., Loop]

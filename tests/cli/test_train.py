@@ -179,7 +179,7 @@ def test_a_sweep_is_checked_whole_before_its_first_job(workplace, capsys):
 
 
 def test_a_failed_job_lets_the_others_go_on(workplace, capsys, monkeypatch):
-    monkeypatch.setattr("rlrun.core.run.check", lambda config: None)  # so that the fault shows only when a job runs
+    monkeypatch.setattr("rlrun.run.lifecycle.check", lambda config: None)  # the fault shows only in a job
     words = ["algo=fragile", "plugins=[rlrun_example,fragile]", "seed=0,1,2", *SHORT]
     assert main(["train", "-m", *words]) == 1
     out, err = capsys.readouterr()

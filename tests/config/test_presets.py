@@ -6,7 +6,7 @@ import pytest
 
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
-from rlrun.core.assemble import build_loop
+from rlrun.run.assemble import build_loop
 
 PRESETS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "preset").glob("*.yaml"))
 EXTRAS = {"Pong": "ale_py", "LunarLander": "Box2D"}

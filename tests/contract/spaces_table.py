@@ -11,9 +11,9 @@ from pathlib import Path
 from toys import ALGOS, Values, toy, train
 
 from rlrun.config.schema import run_config
-from rlrun.core.assemble import build_loop
 from rlrun.envs.probe_spaces import ACTIONS, OBSERVATIONS, REWARDS
 from rlrun.errors import ConfigError
+from rlrun.run.assemble import build_loop
 
 PAGE = Path(__file__).parents[2] / "docs" / "spaces.md"
 MASKED = "masked discrete"

@@ -15,12 +15,12 @@ from toys import ALGOS, NEVER_LEARN, Values, equal, optims, streams, toy, train,
 
 from rlrun import registry
 from rlrun.config.check import ABSENT, leaves, lookup
-from rlrun.core.assemble import AROUND, group_of
 from rlrun.core.loop import Loop
-from rlrun.core.run import rings
 from rlrun.engine import native
 from rlrun.engine.accelerate import kernels
 from rlrun.errors import ConfigError
+from rlrun.run.assemble import AROUND, group_of
+from rlrun.run.lifecycle import rings
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store, step_name
 

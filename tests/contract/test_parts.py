@@ -13,8 +13,8 @@ from toys import SMALL, Values, equal, optims, put, toy, train
 
 from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
-from rlrun.core import postmortem
 from rlrun.core.loop import Loop
+from rlrun.run import postmortem
 from rlrun.rundir import RunDir
 
 Build = Callable[..., Loop]

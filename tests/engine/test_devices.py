@@ -7,9 +7,9 @@ import torch
 from toys import ALGOS, toy, train
 
 from rlrun.config.schema import run_config
-from rlrun.core import assemble
-from rlrun.core.evaluation import evaluate
-from rlrun.core.run import rings
+from rlrun.run import assemble
+from rlrun.run.evaluation import evaluate
+from rlrun.run.lifecycle import rings
 from rlrun.snapshot.tree import decode, encode
 
 # torch squeezes the product of a vector in place, which a tensor that only says where it is cannot follow

@@ -19,12 +19,12 @@ import torch
 
 import rlrun
 from rlrun.cli import main
-from rlrun.core.run import evaluate
 from rlrun.envs import examination, verdicts
 from rlrun.envs.pool import Local
 from rlrun.envs.selftest import EPISODE_END, NATIVE
 from rlrun.envs.workers import TURN_S, TimedPipe
 from rlrun.errors import RunError
+from rlrun.run.lifecycle import evaluate
 
 HERE, SOURCE = Path(__file__).parent, Path(rlrun.__file__).parents[1]
 LIMIT = 0.4  # seconds that a hanging one gets

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rlrun.cli import main
-from rlrun.core.trainer import Trainer
+from rlrun.run.trainer import Trainer
 
 SMALL = ["algo=ppo", "env=CartPole", "preset=none", "env.num_envs=1", "network.hidden=[8]", "trainer.eval_episodes=1",
          "algo.loop.rollout_steps=10", "trainer.log_every=10", "env.max_episode_steps=10"]  # fmt: skip

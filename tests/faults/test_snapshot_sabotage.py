@@ -19,8 +19,8 @@ from sabotage import PROTECTIONS, without
 from stores import flip, quick_folder, restored, three
 from toys import equal, toy, train
 
-from rlrun.core.run import rings
 from rlrun.errors import ConfigError, SnapshotError
+from rlrun.run.lifecycle import rings
 from rlrun.rundir import RunDir
 from rlrun.snapshot import segments
 from rlrun.snapshot.store import Store, step_name
@@ -110,7 +110,7 @@ def two_writers() -> int:
 def other_rows() -> int:
     """Of a run saved in mid-episode and resumed in a process of its own, the next steps that differ."""
     from rlrun.config.schema import run_config
-    from rlrun.core.assemble import build_loop
+    from rlrun.run.assemble import build_loop
 
     loop, other = (build_loop(run_config(toy("sac"))) for _ in range(2))
     with quick_folder() as folder:

@@ -11,9 +11,9 @@ from toys import Values
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.core.addon import Addons
-from rlrun.core.assemble import eval_env
-from rlrun.core.evaluation import play
 from rlrun.core.loop import Loop
+from rlrun.run.assemble import eval_env
+from rlrun.run.evaluation import play
 
 # What training on all goals at once can reach: rewards are not observed, so nothing beats staying at the centre,
 # on average 0.3826 away from a point of the unit square, for 20 steps.

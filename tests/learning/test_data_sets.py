@@ -10,13 +10,14 @@ import torch
 from toys import put
 
 from rlrun.buffers.demo_lines import episode
-from rlrun.buffers.rollout import Rollout, index
+from rlrun.buffers.rollout import Rollout
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
-from rlrun.core.demonstrations import write
-from rlrun.core.evaluation import evaluate
 from rlrun.core.loop import Loop
+from rlrun.datasets.demonstrations import write
+from rlrun.nested import index
 from rlrun.report.statistics import iqm
+from rlrun.run.evaluation import evaluate
 
 SEEDS = range(1, 6)
 

@@ -9,8 +9,8 @@ import torch
 from toys import put
 
 from rlrun.config.jobs import jobs
-from rlrun.core.demonstrations import write
 from rlrun.core.loop import Loop
+from rlrun.datasets.demonstrations import write
 
 Build = Callable[..., Loop]
 

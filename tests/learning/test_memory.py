@@ -9,8 +9,8 @@ from toys import Values, put, train
 
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
-from rlrun.core.evaluation import evaluate
 from rlrun.core.loop import Loop
+from rlrun.run.evaluation import evaluate
 
 SETTINGS: Values = {
     "algo.minibatch_size": 256, "algo.learning_rate": 1e-3, "algo.epochs": 4, "algo.loop.rollout_steps": 128,

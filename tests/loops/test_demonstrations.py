@@ -9,8 +9,8 @@ import torch
 from toys import equal, put, toy, train
 
 from rlrun.config.jobs import jobs
-from rlrun.core.demonstrations import read, write
 from rlrun.core.loop import Loop
+from rlrun.datasets.demonstrations import read, write
 from rlrun.errors import ConfigError
 
 Build = Callable[..., Loop]

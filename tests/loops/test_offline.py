@@ -8,8 +8,8 @@ import pytest
 import torch
 from toys import Values, equal, optims, put, toy, train, weights
 
-from rlrun.core.demonstrations import read, write
 from rlrun.core.loop import Loop
+from rlrun.datasets.demonstrations import read, write
 from rlrun.errors import ConfigError
 
 Build = Callable[..., Loop]

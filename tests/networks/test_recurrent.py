@@ -9,9 +9,10 @@ from gymnasium import Space, spaces
 from toys import toy, train
 
 from rlrun import registry
-from rlrun.buffers.rollout import flat, minibatches
+from rlrun.buffers.rollout import minibatches
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
+from rlrun.nested import flat
 from rlrun.networks.recurrent import Memory
 
 Build = Callable[..., Loop]

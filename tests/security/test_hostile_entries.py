@@ -16,8 +16,8 @@ import pytest
 from rlrun.cli import main
 from rlrun.config.schema import run_config
 from rlrun.config.stored import read_config
-from rlrun.core import postmortem
-from rlrun.core.assemble import build_loop
+from rlrun.run import postmortem
+from rlrun.run.assemble import build_loop
 from rlrun.rundir import RunDir
 
 SECONDS = 10

@@ -18,9 +18,9 @@ from rlrun import errors, files, imports, rundir
 from rlrun.cli import main
 from rlrun.cli.train import earlier
 from rlrun.config import resumable
-from rlrun.core import provenance
-from rlrun.core import run as runs
 from rlrun.errors import ConfigError
+from rlrun.run import lifecycle as runs
+from rlrun.run import provenance
 from rlrun.rundir import RunDir
 from rlrun.snapshot.store import Store
 from rlrun.telemetry.metrics import MetricsFile, Written

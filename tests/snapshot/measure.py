@@ -16,9 +16,9 @@ from typing import Any
 
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
-from rlrun.core.assemble import build_loop
-from rlrun.core.run import rings
-from rlrun.core.trainer import Trainer
+from rlrun.run.assemble import build_loop
+from rlrun.run.lifecycle import rings
+from rlrun.run.trainer import Trainer
 from rlrun.rundir import RunDir
 from rlrun.snapshot.store import Store, step_name
 

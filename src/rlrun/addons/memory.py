@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlrun.buffers.rollout import flat, index
 from rlrun.core.addon import Addon
+from rlrun.nested import flat, index, mapped
 from rlrun.networks.recurrent import Memory
 from rlrun.types import MASK, Batch
 
@@ -58,9 +58,7 @@ class Remember(Addon):
 
 def followed(first: Any, later: Any) -> Any:
     """What is seen first [batch, ...] and in later steps [time, batch, ...], as one: [1 + time, batch, ...]."""
-    if isinstance(later, dict):
-        return {key: followed(first[key], value) for key, value in later.items()}
-    return torch.cat([first.unsqueeze(0), later])
+    return mapped(lambda one, more: torch.cat([one.unsqueeze(0), more]), first, later)
 
 
 def shown(past: Batch, rows: Tensor) -> Batch:

@@ -24,7 +24,7 @@ def loop(words: list[str]) -> Any:
     """A run's loop that has seen some data, as `rlrun train` builds it."""
     from rlrun.config.jobs import jobs
     from rlrun.config.schema import run_config
-    from rlrun.core.assemble import build_loop
+    from rlrun.run.assemble import build_loop
 
     made = build_loop(run_config(jobs(words)[0].values))
     made.begin()

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from rlrun.buffers.demos import Demo, cut
-from rlrun.buffers.rollout import index
+from rlrun.nested import index, mapped
 from rlrun.types import Batch
 
 
@@ -71,12 +71,8 @@ def transitions(demo: Demo) -> Batch:
 
 
 def _lines(rows: Any, time: int) -> Any:
-    if isinstance(rows, dict):
-        return {key: _lines(value, time) for key, value in rows.items()}
-    return rows.unflatten(0, (-1, time)).transpose(0, 1)
+    return mapped(lambda x: x.unflatten(0, (-1, time)).transpose(0, 1), rows)
 
 
 def _beside(some: Any, more: Any) -> Any:
-    if isinstance(some, dict):
-        return {key: _beside(some[key], more[key]) for key in some}
-    return torch.cat([some, more.to(some.dtype)], 1)
+    return mapped(lambda one, other: torch.cat([one, other.to(one.dtype)], 1), some, more)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.buffers.replay import Targets
-from rlrun.buffers.rollout import on
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveInt, config
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
+from rlrun.nested import mapped, on
 from rlrun.registry import register
 from rlrun.types import Spec
 
@@ -149,7 +149,7 @@ def cut(demo: Demo, steps: int) -> Demo:
     """Its first steps."""
 
     def head(tree: Any, rows: int) -> Any:
-        return {key: head(part, rows) for key, part in tree.items()} if isinstance(tree, dict) else tree[:rows].clone()
+        return mapped(lambda part: part[:rows].clone(), tree)
 
     whole = steps == len(demo["reward"])
     short = {"obs": head(demo["obs"], steps + 1)} | {key: head(demo[key], steps) for key in ("action", "reward")}

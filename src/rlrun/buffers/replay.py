@@ -14,6 +14,7 @@ from rlrun.config.schema import PositiveFloat, PositiveInt, config
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.module import Module
+from rlrun.nested import unflattened
 from rlrun.networks.inputs import is_image, leaves
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics, Spec, Step
@@ -140,7 +141,7 @@ class Replay(Module):
         number = index + envs * torch.minimum(torch.maximum(ahead, first), last)
         batch, _, _ = self._returns(number.flatten(), n_step)
         batch |= self._observations(number.flatten(), number.flatten(), batch, batch)
-        batch = unflattened(batch, number.shape)
+        batch = unflattened(batch, *number.shape)
         batch["weight"] = batch["weight"][burn_in]
         batch["mask"] = mask * (batch["weight"] > 0)
         return batch
@@ -237,13 +238,6 @@ class Replay(Module):
 
     def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
         """Priorities an agent returned; uniform replay has no use for them."""
-
-
-def unflattened(tree: Any, shape: torch.Size) -> Any:
-    """[time * batch, ...] to [time, batch, ...]."""
-    if isinstance(tree, dict):
-        return {key: unflattened(value, shape) for key, value in tree.items()}
-    return tree.unflatten(0, shape)
 
 
 def standardized(x: Tensor, weight: Tensor) -> Tensor:

@@ -9,39 +9,9 @@ from torch import Tensor
 
 from rlrun import memory
 from rlrun.core.random import Stream
+from rlrun.nested import flat, index, mapped, selected, stack
 from rlrun.networks.inputs import leaves
 from rlrun.types import Batch, Spec, Step
-
-
-def stack(rows: list[Any]) -> Any:
-    """Tensors, or equally nested dicts of tensors, along a new first dimension."""
-    if isinstance(rows[0], dict):
-        return {key: stack([row[key] for row in rows]) for key in rows[0]}
-    return torch.stack(rows)
-
-
-def index(batch: Any, where: Any) -> Any:
-    """The same rows of every tensor in a nested batch."""
-    if isinstance(batch, dict):
-        return {key: index(value, where) for key, value in batch.items()}
-    return batch[where]
-
-
-def on(place: torch.device | Tensor, tree: Any) -> Any:
-    """The same tree with its tensors on a device, or where a tensor is."""
-    device = place.device if isinstance(place, Tensor) else place
-    if isinstance(tree, dict):
-        return {key: on(device, value) for key, value in tree.items()}
-    if isinstance(tree, list):
-        return [on(device, value) for value in tree]
-    return tree.to(device) if isinstance(tree, Tensor) else tree
-
-
-def flat(batch: Any) -> Any:
-    """[time, env, ...] to [time * env, ...]."""
-    if isinstance(batch, dict):
-        return {key: flat(value) for key, value in batch.items()}
-    return batch.flatten(0, 1)
 
 
 def ahead(rollout: Batch, start: Tensor, length: int) -> Batch:
@@ -127,12 +97,10 @@ def sequences(rollout: Batch, length: int | None) -> Iterator[Batch]:
     length = min(length or time, time)
     whole = time - time % length
 
-    def cut(part: Any) -> Any:
-        if isinstance(part, dict):
-            return {key: cut(value) for key, value in part.items()}
+    def cut(part: Tensor) -> Tensor:
         return part[:whole].unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2)
 
-    yield cut(rollout)
+    yield mapped(cut, rollout)
     if whole < time:
         yield index(rollout, slice(whole, time))
 
@@ -152,10 +120,3 @@ def shuffled(
     order = torch.cat([order, filling])
     for i in range(0, len(order), many):
         yield selected(data, order[i : i + many], dim)
-
-
-def selected(batch: Any, where: Tensor, dim: int) -> Any:
-    """The same rows, by number, of every tensor in a nested batch, along a dimension."""
-    if isinstance(batch, dict):
-        return {key: selected(value, where, dim) for key, value in batch.items()}
-    return batch.index_select(dim, where)

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from rlrun import __version__
-from rlrun.core.signals import CODES, Leave
 from rlrun.errors import ConfigError, RlrunError
 from rlrun.imports import safe_path
+from rlrun.run.signals import CODES, Leave
 
 COMMANDS = {
     "train": "train an algorithm on an environment, or sweep over many with -m",

@@ -66,7 +66,7 @@ def eval(words: Sequence[str]) -> int:
         choose_renderer()
         environment["env.kwargs.render_mode"] = "rgb_array"
     from rlrun import registry
-    from rlrun.core.run import evaluate
+    from rlrun.run.lifecycle import evaluate
 
     registry.load(given.get("plugins", ()))
     episodes, explore = given.get("episodes", 10), given.get("explore", False)
@@ -103,8 +103,8 @@ class Watcher:
         )
 
     def _film(self, env: "VectorEnv", path: Path, snapshot: "Snapshot") -> None:
-        from rlrun.core.evaluation import shares
         from rlrun.envs.recording import Film, check_camera
+        from rlrun.run.evaluation import shares
 
         check_camera(env.recipe, env.name)
         folder = path / "videos"
@@ -121,8 +121,8 @@ class Watcher:
             slot.env = Film(slot.env, int(share), start, shot)
 
     def _record(self, env: "VectorEnv", folder: Path, config: "RunConfig", snapshot: "Snapshot") -> None:
-        from rlrun.core.evaluation import shares
         from rlrun.envs.recording import DataSet, Diary
+        from rlrun.run.evaluation import shares
 
         slots = env.pool.slots
         about = {"algorithm_name": config.algo["name"], "description": f"{config.name}, step {snapshot.step}"}

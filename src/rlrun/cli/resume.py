@@ -51,9 +51,9 @@ def go_on(
     folder = RunDir.open(path) if into is None else RunDir.create({"run_dir": into})
     with held(folder, is_new=into is not None):
         from rlrun import registry
-        from rlrun.core import run
+        from rlrun.run import lifecycle
 
         registry.load(plugins)
-        result = run.resume(folder, changes, typed) if into is None else run.branch(path, folder, changes)
+        result = lifecycle.resume(folder, changes, typed) if into is None else lifecycle.branch(path, folder, changes)
     say_how_to_resume(result.exit_code, folder.path, plugins)
     return result.exit_code

@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlrun.cli.forms import check_form
-from rlrun.core.signals import CODES
 from rlrun.errors import ConfigError, RlrunError, RunError, printable, reason
 from rlrun.imports import module_of
+from rlrun.run.signals import CODES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,7 +86,7 @@ def run(job: "Job") -> int:
             folder.write_start(job.values, job.words)
             alone.close()  # who looks now finds this run, and who holds it
             from rlrun.config.schema import run_config
-            from rlrun.core.run import train
+            from rlrun.run.lifecycle import train
 
             code = train(run_config(job.values), folder).exit_code
     say_how_to_resume(code, folder.path, _modules(job))
@@ -192,7 +192,7 @@ def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
     from rlrun.config.compose import hand_over
     from rlrun.config.jobs import for_all, for_hydra
     from rlrun.config.schema import run_config
-    from rlrun.core.run import check
+    from rlrun.run.lifecycle import check
 
     folders = [job.values["run_dir"] for job in found if job.values["run_dir"] is not None]
     if len(set(folders)) < len(folders):

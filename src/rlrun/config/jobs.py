@@ -148,7 +148,7 @@ def _job(composer: Composer, words: Sequence[Word]) -> Job:
 
 def _loop_faults(values: dict[str, Any]) -> Sequence[str]:
     """Whether the algorithm can take its loop: said before missing keys of that loop are."""
-    from rlrun.core.assemble import check_loop  # takes torch's second, which only this fault costs
+    from rlrun.run.assemble import check_loop  # takes torch's second, which only this fault costs
 
     try:
         check_loop(values["algo"])

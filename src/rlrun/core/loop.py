@@ -5,13 +5,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rlrun.buffers.rollout import on
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
 from rlrun.core.measures import Measures, add
 from rlrun.core.random import Stream, sequence
 from rlrun.module import Module
+from rlrun.nested import on
 from rlrun.types import Batch, Context, Metrics, Return, Step, carried
 
 

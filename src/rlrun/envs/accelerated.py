@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rlrun.envs.actions import Actions
 from rlrun.envs.state import Tree
 from rlrun.errors import ConfigError, RunError
+from rlrun.nested import mapped, on
 from rlrun.types import Return, Spec, Step
 
 UNREAD = 1024  # vector steps after which ended episodes are read though nobody asks
@@ -129,7 +130,7 @@ class Accelerated(nn.Module):
         if tree["simulator"] is None:
             return
         self.simulator.set_extra_state(tree["simulator"])
-        self.seed, self.obs = None, _on(self.device, tree["obs"])
+        self.seed, self.obs = None, on(self.device, tree["obs"])
         self.returns, self.lengths = tree["returns"].to(self.device), tree["lengths"].to(self.device)
 
     def _count(self, reward: Tensor, ended: Tensor, obs: Any) -> None:
@@ -152,9 +153,10 @@ class Accelerated(nn.Module):
 
     def _tensors(self, tree: Any) -> Any:
         """On the agent's device, numbers with a point in float32. Shared memory wherever it can be."""
-        if isinstance(tree, dict):
-            return {key: self._tensors(value) for key, value in tree.items()}
-        tensor = torch.from_dlpack(tree).to(self.device, non_blocking=True)
+        return mapped(self._tensor, tree)
+
+    def _tensor(self, array: Any) -> Tensor:
+        tensor = torch.from_dlpack(array).to(self.device, non_blocking=True)
         return tensor.float() if tensor.is_floating_point() else tensor
 
 
@@ -189,9 +191,3 @@ def _finite(tree: Any) -> Tensor:
     if isinstance(tree, dict):
         return torch.stack([_finite(value) for value in tree.values()]).all()
     return torch.isfinite(tree).all()
-
-
-def _on(device: torch.device, tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: _on(device, value) for key, value in tree.items()}
-    return tree.to(device)

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from rlrun.envs.state import Tree
+from rlrun.nested import mapped
 
 Obs = Any  # array [num_envs, ...], or a dict of them
 
@@ -120,7 +121,8 @@ def success(infos: dict[str, Any]) -> np.ndarray | None:
 
 
 def copied(obs: Obs) -> Obs:
-    return {key: copied(value) for key, value in obs.items()} if isinstance(obs, dict) else obs.copy()
+    """An observation in memory of its own."""
+    return mapped(np.copy, obs)
 
 
 def _placed(obs: Obs, final: np.ndarray) -> Obs:
@@ -142,4 +144,4 @@ def put(out: Obs, index: int, row: Any) -> None:
 
 def row(obs: Obs, index: int) -> Any:
     """One environment's part of a batch of observations."""
-    return {key: row(value, index) for key, value in obs.items()} if isinstance(obs, dict) else obs[index]
+    return mapped(lambda part: part[index], obs)

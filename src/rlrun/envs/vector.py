@@ -29,6 +29,7 @@ from rlrun.envs.tasks import draw
 from rlrun.envs.verdicts import Verdict
 from rlrun.envs.workers import Workers
 from rlrun.errors import ConfigError, RunError, reason
+from rlrun.nested import mapped
 from rlrun.types import Return, Spec, Step
 
 RESTARTS = 10  # of one environment without a finished step between them; one more ends the run
@@ -416,4 +417,4 @@ def child_seed(seed: np.random.SeedSequence, index: int) -> int:
 
 
 def _numpy(obs: Any) -> Obs:
-    return {key: _numpy(value) for key, value in obs.items()} if isinstance(obs, dict) else obs.cpu().numpy().copy()
+    return mapped(lambda tensor: tensor.cpu().numpy().copy(), obs)

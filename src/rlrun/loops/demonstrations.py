@@ -12,11 +12,11 @@ from torch import Tensor
 
 from rlrun.buffers.demo_lines import beside, episode, joined
 from rlrun.buffers.demos import Demo
-from rlrun.buffers.rollout import index
-from rlrun.core.data_sets import digests
-from rlrun.core.demonstrations import check_replaceable, holds_demonstrations, read, write
+from rlrun.datasets.demonstrations import check_replaceable, holds_demonstrations, read, write
+from rlrun.datasets.folders import digests
 from rlrun.errors import ConfigError
 from rlrun.loops.onpolicy import OnPolicy
+from rlrun.nested import index
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 

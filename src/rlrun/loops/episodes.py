@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
-from rlrun.buffers.rollout import Rollout, index
+from rlrun.buffers.rollout import Rollout
 from rlrun.config.schema import NonNegativeInt, PositiveInt, Size, config
 from rlrun.core.random import Stream, seed_for
 from rlrun.errors import ConfigError
 from rlrun.loops.onpolicy import OnPolicy
+from rlrun.nested import index
 from rlrun.registry import register
 from rlrun.types import Batch
 

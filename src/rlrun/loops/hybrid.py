@@ -5,8 +5,8 @@ from typing import Any
 from rlrun.buffers.mixed import Mixed
 from rlrun.buffers.replay import Replay
 from rlrun.config.schema import NonNegativeInt, PositiveInt, config
-from rlrun.core.demonstrations import DataEnv
 from rlrun.core.random import seed_for
+from rlrun.datasets.demonstrations import DataEnv
 from rlrun.errors import ConfigError
 from rlrun.loops.offline import Offline
 from rlrun.loops.offpolicy import OffPolicy

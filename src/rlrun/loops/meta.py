@@ -4,8 +4,8 @@ from typing import Any
 
 from rlrun.config.schema import Size, config
 from rlrun.core.loop import Loop
-from rlrun.core.meta import MetaAgent, Policy, episodes
 from rlrun.errors import ConfigError
+from rlrun.loops.adaptation import MetaAgent, Policy, episodes
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics
 

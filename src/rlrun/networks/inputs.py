@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
 from rlrun.functional.choices import one_hot
+from rlrun.nested import mapped
 from rlrun.types import MASK
 
 
@@ -84,6 +85,4 @@ def _flatten(space: Any, x: Tensor) -> Tensor:
 
 def merged(obs: Any, time: int, batch: int) -> Any:
     """The first `time` steps of the first `batch` sequences [time, batch, ...], side by side: [time * batch, ...]."""
-    if isinstance(obs, dict):
-        return {key: merged(value, time, batch) for key, value in obs.items()}
-    return obs[:time, :batch].flatten(0, 1)
+    return mapped(lambda x: x[:time, :batch].flatten(0, 1), obs)

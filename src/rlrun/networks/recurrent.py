@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from rlrun.config.schema import NonNegativeInt, Size, Units, config
 from rlrun.errors import ConfigError
+from rlrun.nested import flat
 from rlrun.networks.torsos import Activation, Init, Mlp, auto
 from rlrun.registry import register
 from rlrun.types import Batch
@@ -155,10 +156,3 @@ class Memory:
             return obs, {}
         after = torch.cat([torso.after(obs) for torso in self.torsos], -1)
         return obs | {"memory_after": after}, {"memory": obs["memory"], "carry.memory": after}
-
-
-def flat(obs: Any) -> Any:
-    """The first two dimensions of every tensor as one."""
-    if isinstance(obs, dict):
-        return {key: flat(value) for key, value in obs.items()}
-    return obs.flatten(0, 1)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
+from rlrun.nested import unflattened
 
 
 class Stacked(nn.Module):
@@ -36,6 +37,4 @@ class Stacked(nn.Module):
 
 def split(obs: Any, members: int) -> Any:
     """[num_envs, ...] to [members, num_envs / members, ...]."""
-    if isinstance(obs, dict):
-        return {key: split(value, members) for key, value in obs.items()}
-    return obs.unflatten(0, (members, -1))
+    return unflattened(obs, members, -1)

@@ -102,7 +102,7 @@ def _become(words: Sequence[str], log: Path, board: Board, prepare: Callable[[Bo
 
 def watch(board: Board) -> None:
     """Have this process write on the board how many steps it has done, and what it is doing."""
-    from rlrun.core import run
+    from rlrun.run import lifecycle as run
     from rlrun.snapshot.store import Store
 
     build = run.build_loop
@@ -147,7 +147,7 @@ def warm(words: Sequence[Sequence[str]]) -> None:
     from rlrun.cli import resume, train  # noqa: F401
     from rlrun.config.jobs import jobs
     from rlrun.config.schema import run_config
-    from rlrun.core.run import check
+    from rlrun.run.lifecycle import check
 
     for command in words:
         check(run_config(jobs(list(command))[0].values))

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from rlrun.addons.exploration.intrinsic import Intrinsic
-from rlrun.buffers.rollout import flat, minibatches
+from rlrun.buffers.rollout import minibatches
 from rlrun.core.addon import Addon
 from rlrun.errors import ConfigError
 from rlrun.functional.returns import reverse_recurrence
 from rlrun.functional.schedules import linear
+from rlrun.nested import flat
 from rlrun.types import Batch, Bonus, Context, Metrics, Spec
 
 ROWS = ("obs", "action", "next_obs", "weight")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlrun import registry
-from rlrun.buffers.rollout import ahead, flat, index, minibatches
+from rlrun.buffers.rollout import ahead, minibatches
 from rlrun.config.schema import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Size, Units, config
 from rlrun.core.addon import Addon
 from rlrun.core.agent import kernel, policy
@@ -23,6 +23,7 @@ from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import average
+from rlrun.nested import flat, index
 from rlrun.networks.heads import Head
 from rlrun.networks.inputs import Flatten
 from rlrun.registry import register

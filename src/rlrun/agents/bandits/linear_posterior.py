@@ -8,10 +8,10 @@ from torch import Tensor
 
 from rlrun.agents.bandits.first_pulls import FirstPulls
 from rlrun.agents.bandits.regression import BayesianRegression
-from rlrun.buffers.rollout import flat
 from rlrun.config.schema import NonNegativeInt, PositiveFloat, config
 from rlrun.core.agent import Agent
 from rlrun.errors import ConfigError
+from rlrun.nested import flat
 from rlrun.networks.choices import legal
 from rlrun.networks.inputs import Flatten
 from rlrun.registry import register

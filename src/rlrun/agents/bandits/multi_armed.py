@@ -6,9 +6,9 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
-from rlrun.buffers.rollout import flat
 from rlrun.core.agent import Agent, kernel
 from rlrun.functional.tabular import random_argmax
+from rlrun.nested import flat
 from rlrun.types import Batch, Context, Metrics
 
 

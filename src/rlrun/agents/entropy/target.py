@@ -11,9 +11,9 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from rlrun import registry
-from rlrun.buffers.rollout import flat
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import average
+from rlrun.nested import flat
 from rlrun.networks.choices import choices
 from rlrun.types import Batch, Metrics
 

@@ -10,11 +10,11 @@ from typing import Any
 from gymnasium.spaces import Box
 from torch import Tensor
 
-from rlrun.buffers.rollout import index
 from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import Optim
 from rlrun.functional.losses import weighted_mean
+from rlrun.nested import index
 from rlrun.networks.heads import Head
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics

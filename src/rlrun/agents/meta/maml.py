@@ -20,6 +20,7 @@ from rlrun.functional.baselines import linear_baseline
 from rlrun.functional.distributions import Categorical, Normal
 from rlrun.functional.losses import clipped_surrogate, standardise
 from rlrun.functional.returns import gae
+from rlrun.nested import mapped
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
 from rlrun.networks.inputs import Flatten
@@ -133,9 +134,7 @@ class MAML(Agent):
 
 def in_rows(rollout: Any) -> Any:
     """[time, tasks, ...] to [tasks * time, ...]."""
-    if isinstance(rollout, dict):
-        return {key: in_rows(value) for key, value in rollout.items()}
-    return rollout.transpose(0, 1).flatten(0, 1)
+    return mapped(lambda x: x.transpose(0, 1).flatten(0, 1), rollout)
 
 
 def per_task(x: Tensor, rows: Batch) -> Tensor:

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.buffers.rollout import index
 from rlrun.config.schema import PositiveFloat, Units, config
 from rlrun.core.agent import Agent
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.svgd import median_bandwidth, squared_distances, svgd_direction
+from rlrun.nested import index
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 

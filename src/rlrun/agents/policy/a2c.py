@@ -15,12 +15,13 @@ from torch import Tensor
 from rlrun.agents.entropy.target import default_target, entropy_target
 from rlrun.agents.policy.columns import Column, columns, mixed
 from rlrun.agents.policy.critic import critic, explained, value_loss
-from rlrun.buffers.rollout import flat, minibatches
+from rlrun.buffers.rollout import minibatches
 from rlrun.config.schema import Discounted, Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, Size, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.state import OPTIMIZERS, RunningMoments
 from rlrun.functional.losses import average, kl_k1, kl_k3, standardise
 from rlrun.functional.returns import gae, td_lambda
+from rlrun.nested import flat
 from rlrun.networks.heads import stochastic_policy
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics

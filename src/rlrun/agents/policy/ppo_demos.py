@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.policy.ppo import PPO
-from rlrun.buffers.rollout import flat
 from rlrun.core.agent import Agent
 from rlrun.errors import ConfigError
+from rlrun.nested import flat
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 

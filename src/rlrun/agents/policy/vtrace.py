@@ -8,10 +8,10 @@ from torch import Tensor
 
 from rlrun.agents.policy.a2c import A2C
 from rlrun.agents.policy.columns import Column
-from rlrun.buffers.rollout import flat
 from rlrun.config.schema import PositiveFloat, config
 from rlrun.errors import ConfigError
 from rlrun.functional.returns import vtrace
+from rlrun.nested import flat
 from rlrun.registry import register
 from rlrun.types import Batch
 

@@ -11,12 +11,12 @@ from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from rlrun import registry
-from rlrun.buffers.rollout import index
 from rlrun.config.schema import Discounted, PositiveFraction, config
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.schedule import Schedule
 from rlrun.functional.returns import td_target
 from rlrun.functional.tabular import move, random_argmax
+from rlrun.nested import index
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 

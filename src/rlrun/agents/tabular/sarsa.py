@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from rlrun.agents.tabular.q_learning import QLearning
-from rlrun.buffers.rollout import on
 from rlrun.config.schema import Fraction, config
 from rlrun.core.agent import kernel
 from rlrun.functional.returns import td_target
 from rlrun.functional.tabular import move_along
+from rlrun.nested import on
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics
 

@@ -13,13 +13,13 @@ import torch
 
 from rlrun.config.schema import TrainerConfig
 from rlrun.core.breakable import BrokenOffError
-from rlrun.core.evaluation import EvaluationInterruptedError
 from rlrun.core.loop import Loop
 from rlrun.core.measures import drain
-from rlrun.core.returns import components, score
-from rlrun.core.signals import Signals
 from rlrun.core.state import Optim
 from rlrun.errors import RunError, SnapshotError
+from rlrun.run.evaluation import EvaluationInterruptedError
+from rlrun.run.returns import components, score
+from rlrun.run.signals import Signals
 from rlrun.snapshot.store import BEST, step_name
 from rlrun.types import Metrics
 

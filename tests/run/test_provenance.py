@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlrun.core.provenance import git_state
+from rlrun.run.provenance import git_state
 
 
 def git(folder: Path, *words: str) -> str:

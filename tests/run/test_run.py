@@ -9,11 +9,11 @@ from safetensors.torch import save_file
 from toys import equal, put, toy, train, weights
 
 from rlrun.config.schema import run_config
-from rlrun.core.assemble import build_loop
 from rlrun.core.loop import Loop
-from rlrun.core.run import rings
-from rlrun.core.weights import load_part, warm_start
 from rlrun.errors import ConfigError
+from rlrun.run.assemble import build_loop
+from rlrun.run.lifecycle import rings
+from rlrun.run.weights import load_part, warm_start
 from rlrun.snapshot.store import Store, step_name
 
 Build = Callable[..., Loop]

@@ -14,13 +14,13 @@ from rlrun.config.jobs import jobs
 from rlrun.config.resumable import Recorded
 from rlrun.config.schema import run_config
 from rlrun.core.addon import Addon, Addons
-from rlrun.core.assemble import build_agent, eval_env
-from rlrun.core.evaluation import EvaluationInterruptedError, evaluate
 from rlrun.core.loop import Loop
-from rlrun.core.run import make_trainer
-from rlrun.core.signals import Signals
 from rlrun.envs.vector import VectorEnv
 from rlrun.envs.workers import Workers
+from rlrun.run.assemble import build_agent, eval_env
+from rlrun.run.evaluation import EvaluationInterruptedError, evaluate
+from rlrun.run.lifecycle import make_trainer
+from rlrun.run.signals import Signals
 from rlrun.types import Spec, Step
 
 

@@ -12,8 +12,8 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from rlrun.buffers.demos import Demo
-from rlrun.core import data_sets
-from rlrun.core.data_sets import ABOUT
+from rlrun.datasets import folders
+from rlrun.datasets.folders import ABOUT
 from rlrun.envs.origin import difference, is_elsewhere
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
@@ -37,9 +37,9 @@ def read(key: str, place: str | Path, env: VectorEnv, data_env: DataEnv = "same"
     constructor of that environment may have been given other arguments.
     """
     named = f"{key}={place}"
-    folder = data_sets.located(key, place)
+    folder = folders.located(key, place)
     require_minari(folder)
-    recorded = data_sets.about(named, folder).get("rlrun_env")  # data sets from elsewhere do not say
+    recorded = folders.about(named, folder).get("rlrun_env")  # data sets from elsewhere do not say
     if recorded is not None:
         check_origin(key, named, recorded, env, data_env)
     from minari import MinariDataset
@@ -94,7 +94,7 @@ def check_replaceable(named: str, folder: Path) -> None:
     """Raises ConfigError unless a run may save demonstrations at `folder`: nothing is there, or what a run saved."""
     if not os.path.lexists(folder):
         return
-    about = data_sets.about(named, folder) if os.path.lexists(folder / ABOUT) else {}
+    about = folders.about(named, folder) if os.path.lexists(folder / ABOUT) else {}
     if "rlrun_env" not in about or "algorithm_name" in about or folder.is_symlink():  # rlrun eval names the algorithm
         raise ConfigError(f"{named}: is there already, and no run has saved it; name a new folder")
 

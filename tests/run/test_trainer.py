@@ -10,11 +10,11 @@ from torch import nn
 
 from rlrun.config.schema import TrainerConfig
 from rlrun.core.clock import Clock
-from rlrun.core.evaluation import EvaluationInterruptedError
-from rlrun.core.signals import Signals
 from rlrun.core.state import Optim
-from rlrun.core.trainer import Trainer, due
 from rlrun.errors import RunError
+from rlrun.run.evaluation import EvaluationInterruptedError
+from rlrun.run.signals import Signals
+from rlrun.run.trainer import Trainer, due
 
 
 @pytest.mark.parametrize(

@@ -17,19 +17,19 @@ from rlrun.config.check import show
 from rlrun.config.resumable import Recorded, changed
 from rlrun.config.schema import EnvConfig, RunConfig, run_config
 from rlrun.config.stored import CONFIG, parse_config, read_config, read_text
-from rlrun.core import exactness, postmortem
-from rlrun.core.assemble import build_agent, build_loop, check_start, eval_env, prepare_device
-from rlrun.core.data import TABLE, check_stored_data, check_stored_sources, data_changes, data_digests
-from rlrun.core.evaluation import Played, play, summary
-from rlrun.core.evaluation import evaluate as run_episodes
 from rlrun.core.loop import Loop
-from rlrun.core.signals import Signals
-from rlrun.core.trainer import Trainer, nothing
-from rlrun.core.weights import load_part, locate, warm_start
 from rlrun.envs.untrusted import check_environment
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
 from rlrun.imports import module_of
+from rlrun.run import exactness, postmortem
+from rlrun.run.assemble import build_agent, build_loop, check_start, eval_env, prepare_device
+from rlrun.run.data import TABLE, check_stored_data, check_stored_sources, data_changes, data_digests
+from rlrun.run.evaluation import Played, play, summary
+from rlrun.run.evaluation import evaluate as run_episodes
+from rlrun.run.signals import Signals
+from rlrun.run.trainer import Trainer, nothing
+from rlrun.run.weights import load_part, locate, warm_start
 from rlrun.rundir import META, METRICS, RunDir
 from rlrun.snapshot import manifest
 from rlrun.snapshot.atomic import replace_file

@@ -8,10 +8,10 @@ import torch
 
 from rlrun import engine
 from rlrun.config.schema import RunConfig
-from rlrun.core.data import data_digests
 from rlrun.core.loop import Loop
-from rlrun.core.provenance import provenance
 from rlrun.envs import verdicts
+from rlrun.run.data import data_digests
+from rlrun.run.provenance import provenance
 
 DECISIVE = ("device", "gpu", "threads", "engine", "precision", "products", "cpu")  # of meta.json, beside all versions
 

@@ -19,12 +19,12 @@ from rlrun.cli import main
 from rlrun.config import resumable
 from rlrun.config.schema import run_config
 from rlrun.config.sources import CONF
-from rlrun.core.data import check_stored_data, check_stored_sources, data_changes, data_digests
-from rlrun.core.demonstrations import write
 from rlrun.core.loop import Loop
+from rlrun.datasets.demonstrations import write
 from rlrun.envs import tables
 from rlrun.envs.downloads import cached
 from rlrun.errors import ConfigError
+from rlrun.run.data import check_stored_data, check_stored_sources, data_changes, data_digests
 
 Build = Callable[..., Loop]
 DIGEST = "a" * 64

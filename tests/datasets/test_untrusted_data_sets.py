@@ -13,8 +13,8 @@ import torch
 from toys import toy
 
 from rlrun.cli import main
-from rlrun.core import data_sets
-from rlrun.core.demonstrations import read, write
+from rlrun.datasets import folders
+from rlrun.datasets.demonstrations import read, write
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 
@@ -55,14 +55,14 @@ def refused(folder: Path, env: Any, line: str) -> None:
 
 def change(folder: Path, **values: Any) -> None:
     """Change what the data set says of itself; None takes a key away."""
-    path = folder / data_sets.ABOUT
+    path = folder / folders.ABOUT
     about = json.loads(path.read_text()) | values
     path.write_text(json.dumps({key: value for key, value in about.items() if value is not None}))
 
 
 def put(folder: Path, name: str, values: Any) -> None:
     """Put an array in place of that of the first episode."""
-    with h5py.File(folder / data_sets.HDF5, "a") as file:
+    with h5py.File(folder / folders.HDF5, "a") as file:
         del file["episode_0"][name]
         file["episode_0"][name] = values
 
@@ -83,7 +83,7 @@ def put(folder: Path, name: str, values: Any) -> None:
     ],
 )
 def test_metadata_that_cannot_be_read_is_one_line(text: str, line: str, folder: Path, env: Any) -> None:
-    (folder / data_sets.ABOUT).write_bytes(text.encode(errors="surrogatepass"))
+    (folder / folders.ABOUT).write_bytes(text.encode(errors="surrogatepass"))
     refused(folder, env, line)
 
 
@@ -119,7 +119,7 @@ def test_a_data_set_never_names_code_to_run(folder: Path, env: Any, tmp_path: Pa
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("part", [data_sets.ABOUT, data_sets.HDF5, Path("data/more")])
+@pytest.mark.parametrize("part", [folders.ABOUT, folders.HDF5, Path("data/more")])
 @pytest.mark.parametrize("kind", ["pipe", "link", "loop"])
 def test_only_regular_files_are_opened_and_none_blocks(kind: str, part: Path, folder: Path, env: Any) -> None:
     path, elsewhere = folder / part, folder.parent / "elsewhere"
@@ -131,7 +131,7 @@ def test_only_regular_files_are_opened_and_none_blocks(kind: str, part: Path, fo
         path.symlink_to(path if kind == "loop" else elsewhere)
     refused(folder, env, "is not a regular file")
     with pytest.raises(ConfigError, match="is not a regular file"):
-        data_sets.digests("algo.loop.data", folder)
+        folders.digests("algo.loop.data", folder)
 
 
 def test_the_folder_of_the_data_is_no_link(folder: Path, env: Any) -> None:
@@ -141,13 +141,13 @@ def test_the_folder_of_the_data_is_no_link(folder: Path, env: Any) -> None:
 
 
 def test_metadata_has_a_largest_size(folder: Path, env: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(data_sets, "ABOUT_LIMIT", 100)
+    monkeypatch.setattr(folders, "ABOUT_LIMIT", 100)
     refused(folder, env, "has more than 100 bytes")
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage" * 100, None])
 def test_a_damaged_file_is_one_line(content: bytes | None, folder: Path, env: Any) -> None:
-    path = folder / data_sets.HDF5
+    path = folder / folders.HDF5
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2] if content is None else content)
     refused(folder, env, "main_data.hdf5 cannot be read")
     path.unlink()
@@ -181,7 +181,7 @@ def test_columns_that_are_no_episode_are_one_line(name: str, values: Any, line: 
 
 @pytest.mark.parametrize("name", ["observations", "actions", "rewards", "terminations", "truncations"])
 def test_a_missing_column_is_one_line(name: str, folder: Path, env: Any) -> None:
-    with h5py.File(folder / data_sets.HDF5, "a") as file:
+    with h5py.File(folder / folders.HDF5, "a") as file:
         del file["episode_1"][name]
     refused(folder, env, "episode 1 does not fit this environment")
 
@@ -212,7 +212,7 @@ def test_nothing_outside_the_file_is_read(folder: Path, env: Any, tmp_path: Path
     with h5py.File(secret, "w") as file:
         file["rewards"] = np.full(STEPS, 7.0)
     (tmp_path / "raw").write_bytes(np.full(STEPS, 7.0).tobytes())
-    whole = (folder / data_sets.HDF5).read_bytes()
+    whole = (folder / folders.HDF5).read_bytes()
 
     def virtual(group: Any) -> None:
         layout = h5py.VirtualLayout((STEPS,), "f8")
@@ -230,15 +230,15 @@ def test_nothing_outside_the_file_is_read(folder: Path, env: Any, tmp_path: Path
 
     lines = {virtual: "in another file", outside: "in another file", linked: "holds a link", soft: "holds a link"}
     for spoil, line in lines.items():
-        (folder / data_sets.HDF5).write_bytes(whole)
-        with h5py.File(folder / data_sets.HDF5, "a") as file:
+        (folder / folders.HDF5).write_bytes(whole)
+        with h5py.File(folder / folders.HDF5, "a") as file:
             del file["episode_0"]["rewards"]
             spoil(file["episode_0"])
         refused(folder, env, line)
 
 
 def test_arrays_far_larger_than_their_file_are_refused(folder: Path, env: Any) -> None:
-    with h5py.File(folder / data_sets.HDF5, "a") as file:
+    with h5py.File(folder / folders.HDF5, "a") as file:
         del file["episode_0"]["rewards"]
         file["episode_0"].create_dataset("rewards", (10**12,), "f8", chunks=(1000,))
     refused(folder, env, "which no data set of its size does")
@@ -246,17 +246,17 @@ def test_arrays_far_larger_than_their_file_are_refused(folder: Path, env: Any) -
 
 def test_a_group_has_one_name(folder: Path, env: Any) -> None:
     """One that holds itself has no end, and one array under many names is as much memory as many."""
-    whole = (folder / data_sets.HDF5).read_bytes()
+    whole = (folder / folders.HDF5).read_bytes()
     for name, other in {"episode_0/again": "episode_0", "more": "episode_1/rewards", "root": "/"}.items():
-        (folder / data_sets.HDF5).write_bytes(whole)
-        with h5py.File(folder / data_sets.HDF5, "a") as file:
+        (folder / folders.HDF5).write_bytes(whole)
+        with h5py.File(folder / folders.HDF5, "a") as file:
             file[name] = file[other]
         refused(folder, env, "under another name too")
 
 
 def test_groups_as_deep_as_the_stack_are_refused(folder: Path, env: Any) -> None:
     """The visitors of the HDF5 library die of some thousand levels."""
-    with h5py.File(folder / data_sets.HDF5, "a") as file:
+    with h5py.File(folder / folders.HDF5, "a") as file:
         group = file
         for _ in range(10_000):
             group = group.create_group("g")
@@ -264,7 +264,7 @@ def test_groups_as_deep_as_the_stack_are_refused(folder: Path, env: Any) -> None
 
 
 def test_a_bad_data_set_leaves_no_run_behind(folder: Path, tmp_path: Path, capsys: Any) -> None:
-    (folder / data_sets.ABOUT).write_text("[" * 100_000)
+    (folder / folders.ABOUT).write_text("[" * 100_000)
     for algo, key in {
         "bc": "algo.loop.data",
         "sac_from_data": "algo.loop.data",
@@ -281,7 +281,7 @@ def test_a_bad_data_set_leaves_no_run_behind(folder: Path, tmp_path: Path, capsy
 
 def test_the_digest_is_that_of_names_and_contents(folder: Path, tmp_path: Path) -> None:
     def digest(place: Path) -> str:
-        (key, found), *none = data_sets.digests("algo.loop.data", place).items()
+        (key, found), *none = folders.digests("algo.loop.data", place).items()
         assert key == f"algo.loop.data={place}" and not none
         return found
 
@@ -291,7 +291,7 @@ def test_the_digest_is_that_of_names_and_contents(folder: Path, tmp_path: Path) 
     (tmp_path / "copy-v0" / "data" / "more").touch()
     assert digest(tmp_path / "copy-v0") != first
     (tmp_path / "copy-v0" / "data" / "more").unlink()
-    with h5py.File(tmp_path / "copy-v0" / data_sets.HDF5, "a") as file:
+    with h5py.File(tmp_path / "copy-v0" / folders.HDF5, "a") as file:
         file["episode_1"]["rewards"][3] += 1
     assert digest(tmp_path / "copy-v0") != first
 
@@ -311,7 +311,7 @@ def test_names_that_minari_has_are_found_after_folders(
     shutil.copytree(folder, tmp_path / "known" / name)
     assert len(read("data", name, env)) == 2
     (tmp_path / name / "data").mkdir(parents=True)
-    (tmp_path / name / data_sets.ABOUT).write_text("{}")
+    (tmp_path / name / folders.ABOUT).write_text("{}")
     with pytest.raises(ConfigError, match=f"^data={name}: data/metadata.json cannot be read"):
         read("data", name, env)
 
@@ -321,10 +321,10 @@ def test_minari_keeps_data_sets_at_home(tmp_path: Path, monkeypatch: Any) -> Non
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".minari/datasets/foo-v0/data").mkdir(parents=True)
     (tmp_path / ".minari/datasets/foo-v0/data/metadata.json").touch()
-    assert data_sets.located("data", "foo-v0") == tmp_path / ".minari/datasets/foo-v0"
+    assert folders.located("data", "foo-v0") == tmp_path / ".minari/datasets/foo-v0"
     for place in ("../datasets/foo-v0", "foo", "/foo-v0"):
         with pytest.raises(ConfigError, match="holds no data set"):
-            data_sets.located("data", place)
+            folders.located("data", place)
 
 
 # --- other environments ----------------------------------------------------------------------------------------------
@@ -379,7 +379,7 @@ def test_an_evaluation_records_the_arguments_that_it_ran_with(tmp_path: Path, ca
     words += ["trainer.eval_every=0", "network.hidden=[8]", "logger.console=false", "logger.tensorboard=false"]
     assert main(["train", *words, f"run_dir={run}"]) == 0
     assert main(["eval", str(run), "episodes=1", f"record={data}", "env.kwargs.g=5"]) == 0
-    about = json.loads((data / data_sets.ABOUT).read_text())
+    about = json.loads((data / folders.ABOUT).read_text())
     assert about["rlrun_env"] == {
         "id": "Pendulum-v1", "wrappers": {}, "kwargs": {"g": 5}, "task_kwargs": {}, "instance_seed": None,
     }  # fmt: skip

@@ -15,7 +15,6 @@ from rlrun.buffers.replay import Replay, Targets
 from rlrun.config.schema import Discounted, NStepReturns, RunConfig
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
-from rlrun.core.data import evaluation_digests
 from rlrun.core.loop import Loop
 from rlrun.core.parts import Parts
 from rlrun.core.random import seed_for, sequence
@@ -23,6 +22,7 @@ from rlrun.envs.vector import VectorEnv
 from rlrun.envs.wrappers import in_evaluation
 from rlrun.errors import ConfigError
 from rlrun.networks.recurrent import Recurrent
+from rlrun.run.data import evaluation_digests
 from rlrun.types import Spec
 
 BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order they see a step

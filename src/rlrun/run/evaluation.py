@@ -8,8 +8,8 @@ import torch
 
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
-from rlrun.core.meta import MetaAgent, Policy, adapted
-from rlrun.core.returns import components, score, shortfall
+from rlrun.loops.adaptation import MetaAgent, Policy, adapted
+from rlrun.run.returns import components, score, shortfall
 from rlrun.types import Objective, Return, carried
 
 

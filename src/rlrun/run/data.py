@@ -13,8 +13,8 @@ import yaml
 from rlrun import data_files
 from rlrun.config.schema import EnvConfig, RunConfig
 from rlrun.config.sources import CONF
-from rlrun.core import data_sets
 from rlrun.core.loop import Loop
+from rlrun.datasets import folders
 from rlrun.envs import downloads
 from rlrun.envs.tables import SKLEARN
 from rlrun.errors import ConfigError
@@ -38,7 +38,7 @@ def data_changes(loop: Loop) -> list[str]:
     for name, then in loop.digests.items():
         key, _, place = name.partition("=")
         try:
-            now = data_sets.digests(key, place)[name]
+            now = folders.digests(key, place)[name]
         except ConfigError:
             continue
         if now != then:
@@ -115,7 +115,7 @@ def _digest(key: str, place: str) -> str:
     """The SHA-256 of what is there now. Raises ConfigError."""
     name = f"{key}={place}"
     if key not in (TABLE, EVAL_TABLE):
-        return data_sets.digests(key, place)[name]
+        return folders.digests(key, place)[name]
     try:
         return data_files.sha256(Path(place))
     except FileNotFoundError:

@@ -14,10 +14,10 @@ from toys import Values, put, toy, train
 
 from rlrun.cli import main
 from rlrun.core.addon import Addon, Addons
-from rlrun.core.evaluation import evaluate
 from rlrun.core.loop import Loop
-from rlrun.core.returns import components, score, shortfall
-from rlrun.core.trainer import Progress, Trainer
+from rlrun.run.evaluation import evaluate
+from rlrun.run.returns import components, score, shortfall
+from rlrun.run.trainer import Progress, Trainer
 from rlrun.types import Objective, Spec, Step
 
 JUDGE = Objective((1.0, 0.5, 0.0), (None, 2.0, -1.0))

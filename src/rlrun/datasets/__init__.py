@@ -1,0 +1,1 @@
+"""Data sets of episodes on disk, in the format of Minari."""

@@ -1,0 +1,1 @@
+"""One run: its parts are put together, trained, evaluated, saved and resumed."""
