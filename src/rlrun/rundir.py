@@ -112,6 +112,11 @@ class RunDir:
         """What `write_json` wrote; {} where there is none. ConfigError where it is not JSON."""
         return _read_json(self.path / name)
 
+    @staticmethod
+    def summary_of(path: Path) -> dict[str, Any]:
+        """summary.json of a run that is only read; {} where there is none."""
+        return _read_json(path / "summary.json")
+
     def meta(self) -> dict[str, Any]:
         """meta.json. Raises ConfigError where its parts are not what `run/exactness.py` writes."""
         return self.meta_of(self.path)

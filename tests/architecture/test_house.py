@@ -57,7 +57,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "agents": ("agents/",),
     "loops": ("loops/", "run/evaluation.py"),
     "run": ("run/", "cli/", "bench/", "config/jobs.py"),
-    "run.lifecycle": ("cli/",),
+    "run.lifecycle": ("run/", "cli/"),
 }
 
 

@@ -24,7 +24,7 @@ from rlrun.envs.pool import Local
 from rlrun.envs.selftest import EPISODE_END, NATIVE
 from rlrun.envs.workers import TURN_S, TimedPipe
 from rlrun.errors import RunError
-from rlrun.run.lifecycle import evaluate
+from rlrun.run.trained import evaluate
 
 HERE, SOURCE = Path(__file__).parent, Path(rlrun.__file__).parents[1]
 LIMIT = 0.4  # seconds that a hanging one gets

@@ -15,6 +15,7 @@ from rlrun.errors import ConfigError, printable
 if TYPE_CHECKING:
     from rlrun.config.schema import RunConfig
     from rlrun.envs.vector import VectorEnv
+    from rlrun.run.trained import Trained
     from rlrun.snapshot.loaded import Snapshot
 
 USAGE = "rlrun eval RUN [episodes=10] [seed=N] [explore=true] [video=true] [record=DIR] [env.kwargs.<key>=...]"
@@ -66,7 +67,7 @@ def eval(words: Sequence[str]) -> int:
         choose_renderer()
         environment["env.kwargs.render_mode"] = "rgb_array"
     from rlrun import registry
-    from rlrun.run.lifecycle import evaluate
+    from rlrun.run.trained import evaluate
 
     registry.load(given.get("plugins", ()))
     episodes, explore = given.get("episodes", 10), given.get("explore", False)
@@ -88,14 +89,15 @@ class Watcher:
             raise ConfigError(f"record={self.record}: exists already")
         self.written: dict[str, Any] = {}
 
-    def __call__(self, env: "VectorEnv", path: Path, config: "RunConfig", snapshot: "Snapshot") -> None:
+    def __call__(self, trained: "Trained") -> None:
+        env, snapshot = trained.env, trained.snapshot
         if env.pool is None and (self.films or self.record):
             key = "video" if self.films else "record"
             raise ConfigError(f"{key}: {env.name} steps all its environments at once; none can be watched by itself")
         if self.films:
-            self._film(env, path, snapshot)
+            self._film(env, trained.path, snapshot)
         if self.record is not None:
-            self._record(env, self.record, config, snapshot)
+            self._record(env, self.record, trained.config, snapshot)
 
     def lines(self) -> list[str]:
         return [f"video    {film}" for film in self.written.get("videos", [])] + (

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rlrun.cli import settings
-from rlrun.cli.train import held, say_how_to_resume
+from rlrun.cli.train import say_how_to_resume
 from rlrun.config import check
 from rlrun.errors import ConfigError
 
@@ -36,24 +35,8 @@ def resume(words: Sequence[str]) -> int:
     changes = {check.SHORT.get(key, key): value for key, value in changes.items()}
     if path.parent.name == "snapshots" and into is None:
         raise ConfigError(f"{path}: a run goes on from its latest snapshot; from this one, in a new run: into=NEW_DIR")
-    return go_on(path, changes, plugins, into)
+    from rlrun.run.job import resume_run
 
-
-def go_on(
-    path: Path, changes: dict[str, Any], plugins: Sequence[str] = (), into: str | None = None, typed: bool = False
-) -> int:
-    """Resume the run at `path`, or branch from it into a new directory. Returns the exit code.
-
-    typed: the run's config stands on this command line, so that it may name what a stored one may not.
-    """
-    from rlrun.rundir import RunDir
-
-    folder = RunDir.open(path) if into is None else RunDir.create({"run_dir": into})
-    with held(folder, is_new=into is not None):
-        from rlrun import registry
-        from rlrun.run import lifecycle
-
-        registry.load(plugins)
-        result = lifecycle.resume(folder, changes, typed) if into is None else lifecycle.branch(path, folder, changes)
-    say_how_to_resume(result.exit_code, folder.path, plugins)
-    return result.exit_code
+    done = resume_run(path, changes, plugins, into)
+    say_how_to_resume(done.exit_code, done.path, plugins)
+    return done.exit_code

@@ -1,26 +1,21 @@
 """`rlrun train`: compose and check everything first, then run one job, or all jobs of a sweep."""
 
 import argparse
-import errno
 import os
 import shlex
 import sys
 import time
-import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlrun.cli.forms import check_form
-from rlrun.errors import ConfigError, RlrunError, RunError, printable, reason
-from rlrun.imports import module_of
+from rlrun.errors import ConfigError, RlrunError, printable
 from rlrun.run.signals import CODES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rlrun.config.jobs import Job
-    from rlrun.rundir import RunDir
 
 HELP = """\
 usage: rlrun train algo=<name> env=<name> [key=value ...]
@@ -72,39 +67,12 @@ def train(words: Sequence[str]) -> int:
 
 
 def run(job: "Job") -> int:
-    """Train one job in a run directory of its own, locked before torch is imported. Returns the exit code."""
-    from rlrun.rundir import RunDir, starting
+    """Train one job. Returns the exit code."""
+    from rlrun.run.job import modules_of, train_job
 
-    with ExitStack() as alone:
-        if job.values["resume"] == "auto":
-            alone.enter_context(starting(job.values))
-            if path := earlier(job.values):
-                alone.close()
-                return _go_on(job, path)
-        folder = RunDir.create(job.values)
-        with held(folder, is_new=True):
-            folder.write_start(job.values, job.words)
-            alone.close()  # who looks now finds this run, and who holds it
-            from rlrun.config.schema import run_config
-            from rlrun.run.lifecycle import train
-
-            code = train(run_config(job.values), folder).exit_code
-    say_how_to_resume(code, folder.path, _modules(job))
-    return code
-
-
-def _go_on(job: "Job", path: "Path") -> int:
-    from rlrun.cli.resume import go_on
-    from rlrun.config.resumable import free
-
-    return go_on(path, free(job.values), _modules(job), typed=True)
-
-
-def _modules(job: "Job") -> list[str]:
-    """The modules that a job names, which a resume must name again."""
-    module = module_of(job.values["env"]["id"])
-    plugins: list[str] = job.values["plugins"]
-    return plugins if module is None else [*plugins, module]
+    done = train_job(job)
+    say_how_to_resume(done.exit_code, done.path, modules_of(job))
+    return done.exit_code
 
 
 def say_how_to_resume(code: int, path: "Path", plugins: Sequence[str]) -> None:
@@ -116,47 +84,6 @@ def say_how_to_resume(code: int, path: "Path", plugins: Sequence[str]) -> None:
     named = [f"plugins=[{','.join(plugins)}]"] if plugins else []
     with muted_on_error():
         print(printable(shlex.join(["rlrun", "resume", str(path), *named])), flush=True)
-
-
-def earlier(values: dict[str, Any]) -> "Path | None":
-    """The latest run of this name (or in this run_dir) whose config differs in nothing that was learned from."""
-    from rlrun.config.resumable import same_run
-    from rlrun.config.stored import CONFIG, read_config
-    from rlrun.rundir import runs_of
-
-    for path in runs_of(values):
-        if same_run(read_config(path / CONFIG), values):
-            return path
-    return None
-
-
-@contextmanager
-def held(folder: "RunDir", is_new: bool) -> Iterator[None]:
-    """Leave a trace of what failed in the run's error.log, take a new directory away where training never began, and
-    give the lock back."""
-    try:
-        yield
-    except Exception as error:
-        began = (folder.path / "summary.json").exists()  # training leaves one behind, whatever happens
-        if isinstance(error, RlrunError) and (error.exit_code != RunError.exit_code or (is_new and not began)):
-            if is_new:
-                folder.discard()
-            raise
-        if isinstance(error, OSError) and not folder.holds_run:  # the disk would not even have its config
-            folder.discard()
-            raise RunError(f"{folder.path}: {error.strerror}") from error
-        folder.error_log(traceback.format_exc())
-        if isinstance(error, RlrunError):
-            raise
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise RunError(f"{folder.path}: no space left on the disk") from error
-        raise RunError(f"{reason(error)} (trace in {folder.path / 'error.log'})") from error
-    except BaseException:  # a signal
-        if is_new and not (folder.path / "summary.json").exists():
-            folder.discard()
-        raise
-    finally:
-        folder.release()
 
 
 class SweepJob:

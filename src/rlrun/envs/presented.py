@@ -51,7 +51,7 @@ class Presented(gym.Wrapper):
         return self._present(obs, info), reward, terminated, truncated, info
 
     def _present(self, obs: Any, info: dict[str, Any]) -> Any:
-        value = _value(obs)
+        value = in_dicts(obs)
         if not self.masked:
             return value
         shown = obs.get(MASK) if isinstance(obs, dict) else None
@@ -132,10 +132,13 @@ def _space(space: gym.Space) -> gym.Space:
     return space
 
 
-def _value(obs: Any) -> Any:
+def in_dicts(obs: Any) -> Any:
+    """An observation with dicts in place of tuples."""
     if isinstance(obs, tuple):
-        return {str(place): _value(part) for place, part in enumerate(obs)}
-    return {key: _value(part) for key, part in obs.items()} if isinstance(obs, dict) else obs
+        return {str(place): in_dicts(part) for place, part in enumerate(obs)}
+    if isinstance(obs, dict):
+        return {key: in_dicts(part) for key, part in obs.items()}
+    return obs
 
 
 def _flat(mask: Any) -> np.ndarray:

@@ -1,12 +1,9 @@
 """A run from start to end: trained, resumed, branched or evaluated, with signals, logs and snapshots around it."""
 
-import dataclasses
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +12,28 @@ from rlrun.buffers.ring import Ring
 from rlrun.config import resumable
 from rlrun.config.check import show
 from rlrun.config.resumable import Recorded, changed
-from rlrun.config.schema import EnvConfig, RunConfig, run_config
-from rlrun.config.stored import CONFIG, parse_config, read_config, read_text
+from rlrun.config.schema import RunConfig
+from rlrun.config.stored import CONFIG, read_config
 from rlrun.core.loop import Loop
 from rlrun.envs.untrusted import check_environment
-from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
-from rlrun.imports import module_of
 from rlrun.run import exactness, postmortem
-from rlrun.run.assemble import build_agent, build_loop, check_start, eval_env, prepare_device
-from rlrun.run.data import TABLE, check_stored_data, check_stored_sources, data_changes, data_digests
-from rlrun.run.evaluation import Played, play, summary
+from rlrun.run.assemble import build_loop, check_start, eval_env, prepare_device
+from rlrun.run.data import check_stored_data, data_changes, data_digests
 from rlrun.run.evaluation import evaluate as run_episodes
 from rlrun.run.signals import Signals
-from rlrun.run.trainer import Trainer, nothing
-from rlrun.run.weights import load_part, locate, warm_start
+from rlrun.run.trained import built_from, check_unchanged, stored_config
+from rlrun.run.trainer import Trainer
+from rlrun.run.weights import locate, warm_start
 from rlrun.rundir import META, METRICS, RunDir
 from rlrun.snapshot import manifest
 from rlrun.snapshot.atomic import replace_file
 from rlrun.snapshot.loaded import Snapshot
-from rlrun.snapshot.store import BEST, Store, step_name
+from rlrun.snapshot.store import Store, step_name
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.hints import hint
 from rlrun.telemetry.metrics import Written
-from rlrun.types import MASK, Objective
-
-ENV_KWARGS = "env.kwargs."
+from rlrun.types import MASK
 
 
 @dataclass(frozen=True)
@@ -114,66 +107,6 @@ def check_goal(config: RunConfig, snapshot: Snapshot, changes: Mapping[str, Any]
         raise ConfigError(f"total_steps={total}: {snapshot.name} is at step {snapshot.step:,}; ask for more")
 
 
-def evaluate(
-    path: Path,
-    episodes: int,
-    seed: int | None = None,
-    explore: bool = False,
-    words: Mapping[str, Any] | None = None,
-    watch: Callable[[VectorEnv, Path, RunConfig, Snapshot], None] | None = None,
-) -> dict[str, Any]:
-    """Episodes of a run's best snapshot (else its latest), or of the snapshot that `path` names.
-
-    words: what the user typed about the environment: `env.kwargs.<key>` and `env.timeout_s`.
-    `watch` sees the environments before the first of these episodes; they are in this process then.
-    """
-    words = words or {}
-    run_path, name = locate(path)
-    config = stored_config(run_path)
-    store = Store(run_path)
-    snapshot = store.load(name or (BEST if BEST in store.names() else None))
-    check_unchanged(run_path, snapshot)
-    if TABLE not in words:  # else the user has typed another table
-        check_stored_data(config, snapshot.header.get("data"), "evaluate")
-    env_config = eval_config(config.env, words)
-    if watch and env_config.backend == "async":
-        env_config = dataclasses.replace(env_config, backend="sync")
-    config = dataclasses.replace(config, env=env_config)
-    with built_from(run_path):
-        device = prepare_device(config)
-        env = eval_env(config, config.seed if seed is None else seed, "eval", episodes, device)
-    try:
-        with built_from(run_path):
-            agent, addons = build_agent(config, env.spec, device)
-        load_part(agent, snapshot.state, "agent")
-        load_part(addons, snapshot.state, "addons")
-        show = partial(watch, env, run_path, config, snapshot) if watch else nothing
-        played = play(agent, addons, env, episodes, explore, watch=show)
-    finally:
-        env.close()
-    about = {"run": str(run_path), "snapshot": snapshot.name, "step": snapshot.step, "episodes": episodes}
-    return about | figures(played, addons.spec(env.spec).objective)
-
-
-def eval_config(env: EnvConfig, words: Mapping[str, Any]) -> EnvConfig:
-    """The environment of an evaluation by command, with what the user typed. Raises ConfigError where it must not be
-    made."""
-    typed = {key.removeprefix(ENV_KWARGS): value for key, value in words.items() if key.startswith(ENV_KWARGS)}
-    timeout_s = words.get("env.timeout_s", env.timeout_s)
-    env = dataclasses.replace(env, eval_kwargs=env.eval_kwargs | typed, timeout_s=timeout_s)
-    approved = {f"env.eval_kwargs.{key}": value for key, value in typed.items()}
-    check_environment(env, {**words, **approved}, evaluation_only=True)
-    return env
-
-
-def figures(played: list[Played], objective: Objective | None) -> dict[str, Any]:
-    """What `rlrun eval` prints of its episodes: statistics, and the returns and lengths of each."""
-    found: dict[str, Any] = {key.removeprefix("eval/"): value for key, value in summary(played, objective).items()}
-    returns, lengths, _, returned = zip(*played, strict=True)
-    parts = {f"returns_{i}": [*part] for i, part in enumerate(zip(*returned, strict=True))} if objective else {}
-    return found | {"returns": [*returns]} | parts | {"lengths": [*lengths]}
-
-
 def open_store(config: RunConfig, run: RunDir) -> Store:
     return Store(run.path, config.trainer.snapshot_keep, config.trainer.snapshot_archive_every)
 
@@ -183,50 +116,6 @@ def check(config: RunConfig) -> None:
     registry.load(config.plugins)
     check_start(config, prepare_device(config))
     build_loop(config).env.close()
-
-
-def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: bool = False) -> RunConfig:
-    """The config of a run, which may be untrusted: it imports and downloads nothing. Modules that it names must have
-    been imported by now, because the user typed them or installed them as plug-ins. `typed`: the same config stands on
-    this command line."""
-    files.check_folder(path)
-    values, filled = parse_config(read_text(path / CONFIG), path / CONFIG)
-    values = changed(values, changes or {})
-    if not typed:
-        check_stored_sources(values)
-    try:
-        config = run_config(values)
-    except ConfigError as error:  # one line: of a config that was cut off everything is missing
-        more = f" (and {len(error.faults) - 1} more faults)" if len(error.faults) > 1 else ""
-        raise ConfigError(f"{path / CONFIG}: {error.faults[0]}{more}") from None
-    if filled:
-        line = f"{path / CONFIG} is of an earlier format; it goes on with {', '.join(filled)}"
-        print(printable(line), file=sys.stderr)
-    named = [*config.plugins, *filter(None, [module_of(config.env.id)])]
-    missing = [name for name in dict.fromkeys(named) if name not in sys.modules]
-    if missing:
-        raise ConfigError(f"{path}: needs code of its own; if you trust it, add plugins=[{','.join(missing)}]")
-    return config
-
-
-@contextmanager
-def built_from(path: Path) -> Iterator[None]:
-    """Turns what parts raise over the values of a stored config, which may hold anything, into one line."""
-    try:
-        yield
-    except RlrunError:
-        raise
-    except Exception as error:
-        raise ConfigError(f"{path / CONFIG}: nothing can be built from it ({reason(error, located=True)})") from error
-
-
-def check_unchanged(run: Path, snapshot: Snapshot) -> None:
-    """Raises ConfigError where the run's config is not the one that the snapshot was taken with."""
-    match snapshot.header:
-        case {"config": str(config), "overrides": str(overrides)}:
-            resumable.check_unchanged(run, Recorded(config, overrides))
-        case _ if snapshot.format > 1:
-            raise SnapshotError(f"{snapshot.name}: does not say which config it was taken with")
 
 
 def begin(config: RunConfig, run: RunDir, store: Store) -> Result:

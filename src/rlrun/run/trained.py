@@ -1,0 +1,163 @@
+"""What a run has learned, put back: its config, which may come from anyone, its agent, and environments to act in."""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlrun import files
+from rlrun.config import resumable
+from rlrun.config.resumable import Recorded, changed
+from rlrun.config.schema import EnvConfig, RunConfig, run_config
+from rlrun.config.stored import CONFIG, parse_config, read_text
+from rlrun.core.addon import Addons
+from rlrun.core.agent import Agent
+from rlrun.envs.untrusted import check_environment
+from rlrun.envs.vector import VectorEnv
+from rlrun.errors import ConfigError, RlrunError, SnapshotError, printable, reason
+from rlrun.imports import module_of
+from rlrun.run.assemble import build_agent, eval_env, prepare_device
+from rlrun.run.data import TABLE, check_stored_data, check_stored_sources
+from rlrun.run.evaluation import Played, play, summary
+from rlrun.run.weights import load_part, locate
+from rlrun.snapshot.loaded import Snapshot
+from rlrun.snapshot.store import BEST, Store
+from rlrun.types import Objective
+
+ENV_KWARGS = "env.kwargs."
+
+
+@dataclass(frozen=True)
+class Trained:
+    """An agent with the weights of a snapshot, and environments for its episodes."""
+
+    path: Path  # of the run
+    config: RunConfig
+    snapshot: Snapshot
+    env: VectorEnv
+    agent: Agent
+    addons: Addons
+
+
+@contextmanager
+def restored(
+    path: Path, episodes: int, seed: int | None, words: Mapping[str, Any], in_this_process: bool = False
+) -> Iterator[Trained]:
+    """A run's best snapshot (else its latest), or the snapshot that `path` names; environments are closed afterwards.
+
+    words: what the user typed about the environment: `env.kwargs.<key>` and `env.timeout_s`.
+    """
+    run_path, name = locate(path)
+    config = stored_config(run_path)
+    store = Store(run_path)
+    snapshot = store.load(name or (BEST if BEST in store.names() else None))
+    check_unchanged(run_path, snapshot)
+    if TABLE not in words:  # else the user has typed another table
+        check_stored_data(config, snapshot.header.get("data"), "evaluate")
+    env_config = eval_config(config.env, words)
+    if in_this_process and env_config.backend == "async":
+        env_config = dataclasses.replace(env_config, backend="sync")
+    config = dataclasses.replace(config, env=env_config)
+    with built_from(run_path):
+        device = prepare_device(config)
+        env = eval_env(config, config.seed if seed is None else seed, "eval", episodes, device)
+    try:
+        with built_from(run_path):
+            agent, addons = build_agent(config, env.spec, device)
+        load_part(agent, snapshot.state, "agent")
+        load_part(addons, snapshot.state, "addons")
+        yield Trained(run_path, config, snapshot, env, agent, addons)
+    finally:
+        env.close()
+
+
+def evaluate(
+    path: Path,
+    episodes: int,
+    seed: int | None = None,
+    explore: bool = False,
+    words: Mapping[str, Any] | None = None,
+    watch: Callable[[Trained], object] | None = None,
+) -> dict[str, Any]:
+    """Episodes of a run's best snapshot (else its latest), or of the snapshot that `path` names.
+
+    words: as in `restored`. `watch` is called before the first of these episodes; the environments are in this process
+    then.
+    """
+    with restored(path, episodes, seed, words or {}, in_this_process=watch is not None) as trained:
+
+        def begin() -> None:
+            if watch is not None:
+                watch(trained)
+
+        played = play(trained.agent, trained.addons, trained.env, episodes, explore, watch=begin)
+        objective = trained.addons.spec(trained.env.spec).objective
+    snapshot = trained.snapshot
+    about = {"run": str(trained.path), "snapshot": snapshot.name, "step": snapshot.step, "episodes": episodes}
+    return about | figures(played, objective)
+
+
+def eval_config(env: EnvConfig, words: Mapping[str, Any]) -> EnvConfig:
+    """The environment of an evaluation by command, with what the user typed. Raises ConfigError where it must not be
+    made."""
+    typed = {key.removeprefix(ENV_KWARGS): value for key, value in words.items() if key.startswith(ENV_KWARGS)}
+    timeout_s = words.get("env.timeout_s", env.timeout_s)
+    env = dataclasses.replace(env, eval_kwargs=env.eval_kwargs | typed, timeout_s=timeout_s)
+    approved = {f"env.eval_kwargs.{key}": value for key, value in typed.items()}
+    check_environment(env, {**words, **approved}, evaluation_only=True)
+    return env
+
+
+def figures(played: list[Played], objective: Objective | None) -> dict[str, Any]:
+    """What `rlrun eval` prints of its episodes: statistics, and the returns and lengths of each."""
+    found: dict[str, Any] = {key.removeprefix("eval/"): value for key, value in summary(played, objective).items()}
+    returns, lengths, _, returned = zip(*played, strict=True)
+    parts = {f"returns_{i}": [*part] for i, part in enumerate(zip(*returned, strict=True))} if objective else {}
+    return found | {"returns": [*returns]} | parts | {"lengths": [*lengths]}
+
+
+def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: bool = False) -> RunConfig:
+    """The config of a run, which may be untrusted: it imports and downloads nothing. Modules that it names must have
+    been imported by now, because the user typed them or installed them as plug-ins. `typed`: the same config stands on
+    this command line."""
+    files.check_folder(path)
+    values, filled = parse_config(read_text(path / CONFIG), path / CONFIG)
+    values = changed(values, changes or {})
+    if not typed:
+        check_stored_sources(values)
+    try:
+        config = run_config(values)
+    except ConfigError as error:  # one line: of a config that was cut off everything is missing
+        more = f" (and {len(error.faults) - 1} more faults)" if len(error.faults) > 1 else ""
+        raise ConfigError(f"{path / CONFIG}: {error.faults[0]}{more}") from None
+    if filled:
+        line = f"{path / CONFIG} is of an earlier format; it goes on with {', '.join(filled)}"
+        print(printable(line), file=sys.stderr)
+    named = [*config.plugins, *filter(None, [module_of(config.env.id)])]
+    missing = [name for name in dict.fromkeys(named) if name not in sys.modules]
+    if missing:
+        raise ConfigError(f"{path}: needs code of its own; if you trust it, add plugins=[{','.join(missing)}]")
+    return config
+
+
+@contextmanager
+def built_from(path: Path) -> Iterator[None]:
+    """Turns what parts raise over the values of a stored config, which may hold anything, into one line."""
+    try:
+        yield
+    except RlrunError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{path / CONFIG}: nothing can be built from it ({reason(error, located=True)})") from error
+
+
+def check_unchanged(run: Path, snapshot: Snapshot) -> None:
+    """Raises ConfigError where the run's config is not the one that the snapshot was taken with."""
+    match snapshot.header:
+        case {"config": str(config), "overrides": str(overrides)}:
+            resumable.check_unchanged(run, Recorded(config, overrides))
+        case _ if snapshot.format > 1:
+            raise SnapshotError(f"{snapshot.name}: does not say which config it was taken with")
