@@ -171,7 +171,10 @@ def test_what_a_preset_says_of_a_part_goes_where_another_part_has_no_such_key():
         ("seed=range(3)", "seed=range(3): several values; add -m to run a job for each"),
         ("hydra.verbose=true", "hydra.verbose=true: Hydra's settings are for sweeps; add -m"),
         ("~trainer", "~trainer: a group cannot be taken away; choose another name for it"),
-        ("~seed", "~seed: only what stands in env.kwargs or env.wrappers can be taken away"),
+        (
+            "~seed",
+            "~seed: only what stands in env.kwargs, env.wrappers, network.actor, network.critic can be taken away",
+        ),
         ("env.kwargs._target_=x", "env.kwargs._target_: _target_ is refused; parts have registered names (rlrun list)"),
         ("name=${oc.env:HOME}", "name: ${oc.env:...} is refused; write the value itself"),
         ("quick", "cannot read 'quick': write key=value; did you mean trainer=quick?"),

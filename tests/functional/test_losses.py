@@ -19,6 +19,7 @@ from rlrun.functional.losses import (
     huber,
     kl_k1,
     kl_k3,
+    moments,
     standardise,
     weighted_mean,
 )
@@ -167,3 +168,13 @@ def test_cloning_is_by_likelihood_or_by_squared_error() -> None:
     torch.testing.assert_close(cloning_error(normal, action), nll)
     choice = Categorical(torch.tensor([[0.0, math.log(3.0)]]))
     torch.testing.assert_close(cloning_error(choice, torch.tensor([1])), torch.tensor([math.log(4 / 3)]))
+
+
+def test_moments_are_over_the_given_rows_by_hand() -> None:
+    x = torch.tensor([[[1.0, 0.0], [3.0, 0.0]], [[5.0, 2.0], [5.0, 4.0]]])
+    mean, var = moments(x, (-2,), keepdim=True)
+    torch.testing.assert_close(mean, torch.tensor([[[2.0, 0.0]], [[5.0, 3.0]]]))
+    torch.testing.assert_close(var, torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
+    mean, var = moments(x, (0, 1))
+    torch.testing.assert_close(mean, torch.tensor([3.5, 1.5]))
+    torch.testing.assert_close(var, torch.tensor([2.75, 2.75]))

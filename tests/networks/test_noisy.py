@@ -15,7 +15,7 @@ SPACE = Box(-1, 1, (3,))
 
 
 def network() -> Noisy:
-    torso = Mlp(Mlp.Config(hidden=[4], activation="relu", init="uniform"), [SPACE], None)
+    torso = Mlp(Mlp.Config(hidden=[4], activation="relu", init="uniform", norm={"name": "none"}), [SPACE], None)
     return Noisy(Dueling(torso, actions=2), std=0.5)
 
 

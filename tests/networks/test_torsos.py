@@ -19,7 +19,7 @@ from rlrun.networks.torsos import NATURE, Cnn, Convolutions, Mlp, ResidualSectio
 
 VECTOR, ACTION = spaces.Box(-1, 1, (3,)), spaces.Box(-1, 1, (2,))
 IMAGE = spaces.Box(0, 255, (2, 36, 36), np.uint8)
-HIDDEN = {"hidden": [8, 5], "activation": "tanh", "init": "uniform"}
+HIDDEN = {"hidden": [8, 5], "activation": "tanh", "init": "uniform", "norm": {"name": "none"}}
 OWN = {"linear": {}, "mlp": HIDDEN, "auto": HIDDEN, "cnn": HIDDEN | {"convolutions": NATURE}}
 OWN["impala"] = HIDDEN | {"sections": [16, 32, 32]}
 

@@ -9,7 +9,7 @@ from rlrun.config import foreign_words
 
 Tree = dict[str, Any]
 
-OPEN = ("env.kwargs", "env.wrappers")  # users fill these with keys of their own
+OPEN = ("env.kwargs", "env.wrappers", "network.actor", "network.critic")  # their keys are not in the YAML
 SHORT = {"total_steps": "trainer.total_steps"}  # what may be typed without its section
 MISSING = "???"
 MOST_EPISODES = 1_000_000  # of one evaluation

@@ -200,6 +200,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 }
 
 NOTHING = {
+    "dropout": "no dropout in networks; network.norm=layer normalises them",
     "use_sde": "no state-dependent exploration",
     "sde_sample_freq": "no state-dependent exploration",
     "use_kl_loss": NO_PENALTY,

@@ -46,6 +46,13 @@ CHANGES: tuple[Change, ...] = (
             Added("algo.buffer.data_env", "any", beside="given"),
         )
     ),
+    Change(  # from format 2 to 3
+        added=(
+            Added("network.norm", {"name": "none"}, beside="hidden"),
+            Added("network.actor", {}, beside="hidden"),
+            Added("network.critic", {}, beside="hidden"),
+        )
+    ),
 )
 FORMAT = len(CHANGES) + 1
 KEY = "format"  # of config.yaml; the first format had none

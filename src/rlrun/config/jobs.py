@@ -120,11 +120,13 @@ def composed(
 
 
 def _part_fault(word: Word, composition: Composition) -> str:
-    """Why a part cannot be chosen that the algorithm does not have."""
+    """Why a part cannot be chosen that the algorithm, or the network, does not have."""
     groups = sources.groups(composition.folders)
-    parts = [group for group in groups if "." in group and check.lookup(group, composition.tree) is not check.ABSENT]
+    section = word.key.partition(".")[0]
+    inside = [group for group in groups if group.startswith(f"{section}.")]
+    parts = [group for group in inside if check.lookup(group, composition.tree) is not check.ABSENT]
     has = f"; its parts are {', '.join(parts)}" if parts else ""
-    return f"{word.text}: algo={composition.choices['algo']} has no part {word.key}{has}"
+    return f"{word.text}: {section}={composition.choices[section]} has no part {word.key}{has}"
 
 
 def _job(composer: Composer, words: Sequence[Word]) -> Job:
@@ -173,7 +175,7 @@ def word_faults(word: Word, tree: dict[str, Any]) -> Iterator[str]:
     """What is wrong with one setting; every element of a sweep is looked at."""
     if word.is_deletion:
         if not check.is_open(word.key, tree) or check.lookup(word.key, tree) is check.ABSENT:
-            yield f"{word.text}: only what stands in {' or '.join(check.OPEN)} can be taken away"
+            yield f"{word.text}: only what stands in {', '.join(check.OPEN)} can be taken away"
         return
     for value in word.values:
         yield from check.refused(value, word.key)

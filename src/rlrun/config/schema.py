@@ -67,6 +67,14 @@ def _off(value: Any) -> Any:
     return "off" if value is False else value
 
 
+def _part(value: Any) -> Any:
+    part = {"name": value} if isinstance(value, str) else value
+    if not isinstance(part, dict) or not isinstance(part.get("name"), str):
+        raise PydanticCustomError("part", "Input should be the name of a part, or a section with its name")
+    return part
+
+
+Part = Annotated[dict[str, Any], BeforeValidator(_part)]  # by its name alone, or with its settings
 Int = Annotated[int, BeforeValidator(_whole)]
 PositiveInt = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
 NonNegativeInt = Annotated[int, BeforeValidator(_whole), Field(ge=0)]

@@ -40,6 +40,7 @@ class Agent(nn.Module):
     observations: ClassVar[type[Space]] = Space  # and the observation space
     remembers: ClassVar[bool] = False  # whether it takes recurrent networks: `act` returns extras of `memory.advanced`
     needs_bounds: ClassVar[bool] = False  # whether its continuous actions always lie in [-1, 1]
+    moves_statistics: ClassVar[bool] = False  # whether `update` uses `batch_statistics`, as batch normalisation needs
     reward_vectors: ClassVar[bool] = False  # whether it takes them, with `batch["reward_weights"]` [reward_dim]
 
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):

@@ -8,8 +8,27 @@ from torch import nn
 
 from rlrun import registry
 from rlrun.core.random import Stream
+from rlrun.errors import ConfigError
 from rlrun.networks.recurrent import Memory
 from rlrun.types import Spec
+
+ROLES = ("actor", "critic")  # sections of `network`, each for one kind of torso
+
+
+def for_role(network: dict[str, Any], role: str | None) -> dict[str, Any]:
+    """The section `network` as a torso of this role reads it."""
+    shared = {key: value for key, value in network.items() if key not in ROLES}
+    return shared | section_of(network, role)
+
+
+def section_of(network: dict[str, Any], role: str | None) -> dict[str, Any]:
+    """What `network` says of this role alone."""
+    if role is None:
+        return {}
+    section = network.get(role, {})
+    if not isinstance(section, dict):
+        raise ConfigError(f"network.{role}={section!r}: must be a section")
+    return section
 
 
 class Parts:
@@ -18,13 +37,20 @@ class Parts:
     def __init__(self, seed: int, device: torch.device, network: dict[str, Any], spec: Spec, scope: str = "agent"):
         self.seed, self.device, self.network, self.spec, self.scope = seed, device, network, spec, scope
         self.memory = Memory()
+        self.torsos: list[tuple[str | None, nn.Module]] = []  # that were built, each with its role
 
-    def torso(self, inputs: tuple[str | Space, ...] = ("obs",), members: int | None = None) -> nn.Module:
+    def torso(
+        self, role: str | None = None, inputs: tuple[str | Space, ...] = ("obs",), members: int | None = None
+    ) -> nn.Module:
         """The chosen network over "obs", "action" or spaces of the agent's own: forward(*inputs) -> [batch, features],
-        or with members [members, batch, features]. Its `features` says how many."""
+        or with members [members, batch, features]. Its `features` says how many.
+
+        role: "actor" or "critic" takes the values of that section of `network` before those of `network` itself.
+        """
         named = {"obs": self.spec.obs, "action": self.spec.action}
         spaces = [named[part] if isinstance(part, str) else part for part in inputs]
-        torso: nn.Module = registry.build("network", self.network, spaces, members, path="network")
+        torso: nn.Module = registry.build("network", for_role(self.network, role), spaces, members, path="network")
+        self.torsos.append((role, torso))
         self.memory.add(torso)
         return torso
 
@@ -35,4 +61,5 @@ class Parts:
     def agent(self, values: dict[str, Any], name: str) -> nn.Module:
         """Another agent inside this one; `name` keeps their random numbers apart."""
         parts = Parts(self.seed, self.device, self.network, self.spec, f"{self.scope}.{name}")
+        parts.torsos = self.torsos
         return registry.build("algo", values, self.spec, parts, path="algo")

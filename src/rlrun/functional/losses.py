@@ -17,6 +17,11 @@ def average(x: Tensor, weight: Tensor) -> Tensor:
     return (x * weight).sum() / weight.sum().clamp(min=1e-8)
 
 
+def moments(x: Tensor, rows: tuple[int, ...], keepdim: bool = False) -> tuple[Tensor, Tensor]:
+    """Mean and (biased) variance over these dimensions, every row counted."""
+    return x.mean(rows, keepdim=keepdim), x.var(rows, correction=0, keepdim=keepdim)
+
+
 def standardise(x: Tensor, weight: Tensor) -> Tensor:
     """Mean 0 and deviation 1 over the rows that count; both of one shape. A single row has no deviation: as it is."""
     rows = weight.sum()

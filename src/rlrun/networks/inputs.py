@@ -83,6 +83,13 @@ def _flatten(space: Any, x: Tensor) -> Tensor:
     return torch.cat([one_hot(part - int(start), int(n)) for part, (start, n) in zip(parts, sizes, strict=True)], -1)
 
 
+def concatenated(obs: Any, others: Any) -> Any:
+    """Two batches of observations, one behind the other: [batch of both, ...]."""
+    if isinstance(obs, dict):
+        return {key: concatenated(value, others[key]) for key, value in obs.items()}
+    return torch.cat([obs, others])
+
+
 def merged(obs: Any, time: int, batch: int) -> Any:
     """The first `time` steps of the first `batch` sequences [time, batch, ...], side by side: [time * batch, ...]."""
     return mapped(lambda x: x[:time, :batch].flatten(0, 1), obs)

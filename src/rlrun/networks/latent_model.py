@@ -23,8 +23,8 @@ class LatentModel(nn.Module):
         space = Box(0.0, 1.0, (latent,), np.float32)
         self.scalar, self.actions, self.latent = scalar, int(action.n), latent
         self.representation = Head(torso(), latent)
-        self.dynamics = Head(torso((space, "action")), latent + scalar.size)
-        self.prediction = Head(torso((space,)), self.actions + scalar.size)
+        self.dynamics = Head(torso(inputs=(space, "action")), latent + scalar.size)
+        self.prediction = Head(torso(inputs=(space,)), self.actions + scalar.size)
 
     def encode(self, obs: Any) -> Tensor:
         """[batch, ...] -> [batch, latent]."""

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from rlrun.config.schema import NonNegativeInt, Size, Units, config
 from rlrun.errors import ConfigError
 from rlrun.nested import flat
-from rlrun.networks.torsos import Activation, Init, Mlp, auto
+from rlrun.networks.torsos import Layers, Mlp, auto
 from rlrun.registry import register
 from rlrun.types import Batch
 
@@ -36,15 +36,13 @@ class Recurrent(nn.Module):
     """
 
     @config
-    class Config:
-        hidden: list[Units]
-        activation: Activation
-        init: Init
+    class Config(Layers):
         features: Units
         sequence_length: Size
         burn_in: NonNegativeInt
         start: Literal["stored", "zero"]
 
+    of_agent = ("sequence_length", "burn_in", "start")  # settings that all recurrent torsos of an agent share
     cell_type: type[nn.Module]
     parts: int  # of the state, each as wide as the cell, which shows the first
 

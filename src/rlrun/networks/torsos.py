@@ -12,7 +12,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlrun.config.schema import Units, config
+from rlrun import registry
+from rlrun.config.schema import Part, Units, config
 from rlrun.errors import ConfigError
 from rlrun.networks.inputs import Flatten, channels_last, is_image, leaves, part
 from rlrun.networks.linear import Linear
@@ -25,20 +26,32 @@ NATURE = [[32, 8, 4], [64, 4, 2], [64, 3, 1]]  # doi 10.1038/nature14236
 ACTIVATIONS = {"relu": F.relu, "tanh": torch.tanh, "elu": F.elu, "gelu": F.gelu, "silu": F.silu}
 
 
-class Stack(nn.Module):
-    """Linear layers with an activation after each: [..., inputs] -> [..., features]."""
+@config
+class Layers:
+    """Settings of the linear layers of a torso."""
 
-    def __init__(self, inputs: int, hidden: list[int], activation: Activation, init: Init, members: int | None):
+    hidden: list[Units]
+    activation: Activation
+    init: Init
+    norm: Part
+
+
+class Stack(nn.Module):
+    """Linear layers with an activation after each, and normalisation around it: [..., inputs] -> [..., features]."""
+
+    def __init__(self, inputs: int, cfg: Any, members: int | None):
         super().__init__()
-        gain = math.sqrt(2) if init == "orthogonal" else None
-        widths = [inputs, *hidden]
+        gain = math.sqrt(2) if cfg.init == "orthogonal" else None
+        widths = [inputs, *cfg.hidden]
         self.layers = nn.ModuleList(Linear(i, o, members, gain) for i, o in pairwise(widths))
-        self.activation = ACTIVATIONS[activation]
+        self.norm = registry.build("norm", cfg.norm, widths, members, path="network.norm")
+        self.activation = ACTIVATIONS[cfg.activation]
         self.features = widths[-1]
 
     def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = self.activation(layer(x))
+        x = self.norm.inputs(x)
+        for i, layer in enumerate(self.layers):
+            x = self.norm.hidden(i, layer(x), self.activation)
         return x
 
 
@@ -65,15 +78,13 @@ class Mlp(nn.Module):
     """Fully connected layers over all inputs, laid flat side by side."""
 
     @config
-    class Config:
-        hidden: list[Units]
-        activation: Activation
-        init: Init
+    class Config(Layers):
+        pass
 
     def __init__(self, cfg: Any, spaces: list[Space], members: int | None):
         super().__init__()
         self.flat = LinearTorso(None, spaces, None)
-        self.stack = Stack(self.flat.features, cfg.hidden, cfg.activation, cfg.init, members)
+        self.stack = Stack(self.flat.features, cfg, members)
         self.features = self.stack.features
 
     def forward(self, *inputs: Any) -> Tensor:
@@ -173,10 +184,7 @@ class Cnn(nn.Module):
     encoder: ClassVar[type[Pixels]] = Convolutions
 
     @config
-    class Config:
-        hidden: list[Units]
-        activation: Activation
-        init: Init
+    class Config(Layers):
         convolutions: list[Convolution]
 
     def __init__(self, cfg: Any, spaces: list[Space], members: int | None):
@@ -196,7 +204,7 @@ class Cnn(nn.Module):
         self.others = nn.ModuleList(Flatten(space, skip=sees) for space in spaces)
         features = sum(encoders[0].features for encoders in self.convolutions) + sum(o.size for o in self.others)
         self.members = members
-        self.stack = Stack(features, cfg.hidden, cfg.activation, cfg.init, members)
+        self.stack = Stack(features, cfg, members)
         self.features = self.stack.features
 
     @classmethod
@@ -221,17 +229,15 @@ class Impala(Cnn):
     encoder = ResidualSections
 
     @config
-    class Config:
-        hidden: list[Units]
-        activation: Activation
-        init: Init
+    class Config(Layers):
         sections: list[Units]
 
 
 @register("network", "auto")
 def auto(cfg: Any, spaces: list[Space], members: int | None) -> nn.Module:
     """`cnn` with Nature DQN's convolutions where there are images, `mlp` for everything else."""
-    cnn = Cnn.Config(hidden=cfg.hidden, activation=cfg.activation, init=cfg.init, convolutions=NATURE)
+    linear = {"hidden": cfg.hidden, "activation": cfg.activation, "init": cfg.init, "norm": cfg.norm}
+    cnn = Cnn.Config(**linear, convolutions=NATURE)
     images = any(Cnn.sees(cnn, leaf) for space in spaces for _, leaf in leaves(space))
     return Cnn(cnn, spaces, members) if images else Mlp(cfg, spaces, members)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from itertools import product
 from typing import Any
 
 import torch
@@ -16,12 +17,14 @@ from rlrun.config.schema import Discounted, NStepReturns, RunConfig
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
-from rlrun.core.parts import Parts
+from rlrun.core.parts import ROLES, Parts, for_role, section_of
 from rlrun.core.random import seed_for, sequence
 from rlrun.envs.vector import VectorEnv
 from rlrun.envs.wrappers import in_evaluation
 from rlrun.errors import ConfigError
+from rlrun.networks.norm import BatchRenorm
 from rlrun.networks.recurrent import Recurrent
+from rlrun.networks.torsos import Layers
 from rlrun.run.data import evaluation_digests
 from rlrun.types import Spec
 
@@ -66,6 +69,8 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
         spec = addons.spec(spec)
         parts = Parts(config.seed, device, config.network, spec)
         agent = registry.build("algo", values, spec, parts, path="algo")
+    check_roles(config, parts)
+    check_norm(agent, parts)
     if parts.memory.size:
         addons.append(Remember(parts.memory))
     for part in (agent, addons):
@@ -145,11 +150,35 @@ def check_memory(config: RunConfig) -> None:
     beside = [part for part in BEFORE if config.algo.get(part)]
     if beside and "buffer" in config.algo:
         raise ConfigError(f"network={network} is not supported beside algo.{beside[0]}, which knows no sequences")
+    for role, key in product(ROLES, torso.of_agent):
+        if key in section_of(values, role):
+            raise ConfigError(f"network.{role}.{key}: is one for the whole agent; set network.{key}")
     if "buffer" not in config.algo and (values["burn_in"] or values["start"] == "zero"):
         raise ConfigError(
             f"network.burn_in={values['burn_in']}, network.start={values['start']}: algo={algo} learns from rollouts, "
             "where every state is fresh; take burn_in=0 and start=stored"
         )
+
+
+def check_norm(agent: Agent, parts: Parts) -> None:
+    """Whether the updates of the agent move the statistics of batch normalisation, where a network has it."""
+    normalised = any(isinstance(module, BatchRenorm) for _, torso in parts.torsos for module in torso.modules())
+    if normalised and not agent.moves_statistics:
+        raise ConfigError(
+            f"network.norm={BatchRenorm.registered} is not supported by algo={agent.registered}, whose updates move no "
+            "running statistics; take network.norm=layer"
+        )
+
+
+def check_roles(config: RunConfig, parts: Parts) -> None:
+    """Whether the agent that was built has the networks that are spoken of."""
+    built = {role for role, _ in parts.torsos}
+    for role in ROLES:
+        if config.network.get(role) and role not in built:
+            raise ConfigError(
+                f"network.{role}: algo={config.algo['name']} builds no network for the {role} alone; "
+                "set the keys of network itself"
+            )
 
 
 def agent_values(config: RunConfig) -> dict[str, Any]:
@@ -162,7 +191,7 @@ def check_ranges(config: RunConfig) -> None:
     for path, part in (("algo", config.algo), ("network", config.network), ("algo.loop", config.algo.get("loop"))):
         if not isinstance(part, dict) or not isinstance(part.get("name"), str):
             raise ConfigError(f"{path}: must be a section with the name of a part")
-    sections = [("algo", agent_values(config), "algo"), ("network", config.network, "network")]
+    sections = [("algo", agent_values(config), "algo")]
     # a section that has a name is a part, built by the loop or the agent
     sections += [
         (group_of(part), own, f"algo.{part}")
@@ -170,6 +199,10 @@ def check_ranges(config: RunConfig) -> None:
         if isinstance(own, dict) and "name" in own
     ]
     faults: list[str] = []
+    try:
+        check_network(config.network)
+    except ConfigError as error:
+        faults += error.faults
     for group, values, path in sections:
         try:
             registry.configured(group, values["name"], settings(values), path)
@@ -177,6 +210,17 @@ def check_ranges(config: RunConfig) -> None:
             faults += error.faults
     if faults:
         raise ConfigError(*faults)
+
+
+def check_network(network: dict[str, Any]) -> None:
+    """The values of `network` against its Config, then those of every role, which must keep its name."""
+    given = [role for role in ROLES if network.get(role)]
+    for role in (None, *given):
+        path = f"network.{role}" if role else "network"
+        values = settings(for_role(network, None)) | section_of(network, role)
+        _, cfg = registry.configured("network", network["name"], values, path)
+        if isinstance(cfg, Layers):
+            registry.configured("norm", cfg.norm["name"], settings(cfg.norm), f"{path}.norm")
 
 
 def settings(part: dict[str, Any]) -> dict[str, Any]:

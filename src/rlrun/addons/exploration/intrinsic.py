@@ -36,7 +36,8 @@ class Intrinsic(nn.Module):
     def __init__(self, cfg, spec: Spec, parts: Parts):
         super().__init__()
         self.cfg = cfg
-        self.network = {"name": "auto", "hidden": cfg.hidden, "activation": "relu", "init": "orthogonal"}
+        layers = {"hidden": cfg.hidden, "activation": "relu", "init": "orthogonal", "norm": {"name": "none"}}
+        self.network = {"name": "auto"} | layers
         self.moments = RunningMoments(())
         self.shuffle = parts.stream("shuffle")
 

@@ -54,7 +54,8 @@ class Predictive(Addon):
             at = f" with unroll_steps={cfg.unroll_steps}"
             raise ConfigError(f"algo.representation.decode{fault}: must name one or more of {', '.join(known)}{at}")
         self.cfg, self.ahead = cfg, max(1, cfg.unroll_steps)
-        self.network = {"name": "auto", "hidden": cfg.hidden, "activation": "relu", "init": "orthogonal"}
+        layers = {"hidden": cfg.hidden, "activation": "relu", "init": "orthogonal", "norm": {"name": "none"}}
+        self.network = {"name": "auto"} | layers
         latent = spaces.Box(-np.inf, np.inf, (cfg.latent,), np.float32)
         self.plain = Flatten(spec.obs)
         self.encoder = self.head([spec.obs], cfg.latent)

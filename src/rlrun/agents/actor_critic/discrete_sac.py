@@ -25,8 +25,8 @@ class DiscreteSAC(SAC):
 
     def networks(self, parts: Any) -> tuple[nn.Module, nn.Module, float]:
         actions, members = int(self.spec.action.n), self.cfg.members
-        critic = Head(parts.torso(members=members), actions * self.columns, members)
-        return DiscretePolicy(parts.torso(), self.spec.action), critic, 0.98 * math.log(actions)
+        critic = Head(parts.torso("critic", members=members), actions * self.columns, members)
+        return DiscretePolicy(parts.torso("actor"), self.spec.action), critic, 0.98 * math.log(actions)
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:

@@ -73,8 +73,9 @@ class SAC(Agent):
     def networks(self, parts: Any) -> tuple[nn.Module, nn.Module, float]:
         """Actor, critics, and the target entropy where none is given."""
         actions, members = self.spec.action.shape[0], self.cfg.members
-        actor = SquashedGaussianPolicy(parts.torso(), actions)
-        critic = Value(parts.torso(inputs=("obs", "action"), members=members), members, columns=self.columns)
+        actor = SquashedGaussianPolicy(parts.torso("actor"), actions)
+        torso = parts.torso("critic", inputs=("obs", "action"), members=members)
+        critic = Value(torso, members, columns=self.columns)
         return actor, critic, -float(actions)
 
     @policy

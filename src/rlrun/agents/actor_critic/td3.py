@@ -53,8 +53,8 @@ class TD3(Agent):
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
-        self.actor = DeterministicPolicy(parts.torso(), spec.action.shape[0])
-        torso = parts.torso(inputs=("obs", "action"), members=cfg.members)
+        self.actor = DeterministicPolicy(parts.torso("actor"), spec.action.shape[0])
+        torso = parts.torso("critic", inputs=("obs", "action"), members=cfg.members)
         self.critic = Value(torso, cfg.members, columns=spec.reward_dim)
         self.target_actor, self.target_critic = Target(self.actor, cfg.tau), Target(self.critic, cfg.tau)
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)

@@ -44,10 +44,11 @@ class IQL(Agent):
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
-        self.actor = stochastic_policy(parts.torso(), spec.action)
-        self.critic = Value(parts.torso(inputs=("obs", "action"), members=cfg.members), cfg.members)
+        self.actor = stochastic_policy(parts.torso("actor"), spec.action)
+        torso = parts.torso("critic", inputs=("obs", "action"), members=cfg.members)
+        self.critic = Value(torso, cfg.members)
         self.target_critic = Target(self.critic, cfg.tau)
-        self.value = Value(parts.torso())
+        self.value = Value(parts.torso("critic"))
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate)
         self.value_optim = Optim(self.value.parameters(), cfg.value_learning_rate)

@@ -61,7 +61,8 @@ class A2C(Agent):
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
-        torso = parts.torso()
+        role = None if cfg.critic == "shared" else "actor"
+        torso = parts.torso(role)
         self.policy = stochastic_policy(torso, spec.action, gain=0.01, std=cfg.initial_std)
         self.value = critic(cfg, parts, torso, columns=spec.reward_dim)
         together = cfg.critic in ("joint", "shared")

@@ -17,8 +17,10 @@ def critic(cfg: Any, parts: Any, torso: nn.Module, columns: int) -> Value | None
     if cfg.critic == "none":
         return None
     if cfg.critic in ("split", "first"):
-        return FittedValue(parts.torso(), cfg, columns)
-    return Value(torso if cfg.critic == "shared" else parts.torso(), gain=1.0, columns=columns)
+        return FittedValue(parts.torso("critic"), cfg, columns)
+    if cfg.critic == "joint":
+        torso = parts.torso("critic")
+    return Value(torso, gain=1.0, columns=columns)
 
 
 def explained(data: Batch) -> Metrics:

@@ -1,0 +1,94 @@
+"""`network.actor` and `network.critic`: what differs between the networks of an agent."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rlrun.core.assemble import build_loop
+from toys import toy
+
+from rlrun.cli import main
+from rlrun.config.schema import run_config
+from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
+from rlrun.networks.norm import Standardised
+
+Build = Callable[..., Loop]
+WITHOUT_WARMUP = {"name": "batch_renorm", "momentum": 0.9}
+RENORM = WITHOUT_WARMUP | {"warmup": 1}
+
+
+def widths(network: Any) -> list[int]:
+    return [layer.weight.shape[-1] for layer in network.torso.stack.layers]
+
+
+@pytest.mark.parametrize(
+    ("algo", "actor", "critics"),
+    [
+        ("sac", "actor", ["critic"]),
+        ("discrete_sac", "actor", ["critic"]),
+        ("td3", "actor", ["critic"]),
+        ("iql", "actor", ["critic", "value"]),
+        ("ppo", "policy", ["value"]),
+        ("ppo_critic_first", "policy", ["value"]),
+    ],
+)
+def test_network_critic_and_actor_change_their_own_networks(
+    algo: str, actor: str, critics: list[str], build: Build
+) -> None:
+    changes: dict[str, Any] = {"network.critic": {"hidden": [6, 7]}}
+    agent = build(toy(algo, **changes)).agent
+    assert widths(getattr(agent, actor)) == [8]
+    assert all(widths(getattr(agent, critic)) == [6, 7] for critic in critics)
+    agent = build(toy(algo, **changes, **{"network.actor": {"hidden": [5], "norm": "layer"}})).agent
+    assert widths(getattr(agent, actor)) == [5]
+    assert any(isinstance(module, Standardised) for module in getattr(agent, actor).modules())
+    assert not any(isinstance(module, Standardised) for module in getattr(agent, critics[0]).modules())
+
+
+def test_particles_have_roles_of_their_own(build: Build) -> None:
+    agent: Any = build(toy("svpg", **{"network.critic": {"hidden": [6]}})).agent
+    assert [widths(particle.value) for particle in agent.particles] == [[6], [6]]
+
+
+@pytest.mark.parametrize(
+    ("algo", "changes", "line"),
+    [
+        ("dqn", {"network.critic": {"hidden": [6]}}, "network.critic: algo=dqn builds no network for the critic alone"),
+        (
+            "ppo",
+            {"network.actor": {"hidden": [6]}, "algo.critic": "shared"},
+            "network.actor: algo=ppo builds no network for the actor alone",
+        ),
+        ("sac", {"network.norm": RENORM}, "network.norm=batch_renorm is not supported by algo=sac"),
+        ("sac", {"network.critic": {"norm": RENORM}}, "network.norm=batch_renorm is not supported by algo=sac"),
+        ("maml", {"network.norm": RENORM}, "network.norm=batch_renorm is not supported by algo=maml"),
+        (
+            "sac",
+            {"network.critic": {"hiden": [6]}},
+            "network.critic.hiden: unknown key; did you mean network.critic.hi",
+        ),
+        ("sac", {"network.critic": {"norm": 5}}, "network.critic.norm=5: must be the name of a part, or a section"),
+        (
+            "sac",
+            {"network.critic": {"norm": WITHOUT_WARMUP}},
+            "network.critic.norm.warmup: missing",
+        ),
+        ("sac", {"network.critic": {"name": "cnn"}}, "network.critic.name: unknown key"),
+        ("sac", {"network.critic": 5}, "network.critic=5: must be a section"),
+        ("recurrent_sac", {"network.actor": {"burn_in": 9}}, "network.actor.burn_in: is one for the whole agent"),
+    ],
+)
+def test_networks_of_a_role_are_refused_in_one_line(algo: str, changes: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        build_loop(run_config(toy(algo, **changes)))
+    assert str(refusal.value).startswith(line)
+    assert "\n" not in str(refusal.value)
+
+
+def test_show_says_where_the_network_of_a_role_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "algo=sac", "env=HalfCheetah", "network.critic.hidden=[64]", "network.norm=batch_renorm"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("network.")}
+    assert "command line" in lines["network.critic.hidden"]
+    assert "what differs in the actor's network" in lines["network.actor"]
+    assert "updates of plain batch normalisation" in lines["network.norm.warmup"]
