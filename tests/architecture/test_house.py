@@ -55,8 +55,8 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "engine": ("engine/", "bench/", "run/lifecycle.py", "run/assemble.py", "run/exactness.py", "cli/doctor.py"),
     "cli": ("cli/", "__main__.py", "bench/command_server.py"),
     "agents": ("agents/",),
-    "loops": ("loops/", "run/evaluation.py"),
-    "run": ("run/", "cli/", "bench/", "config/jobs.py"),
+    "loops": ("loops/", "run/evaluation.py", "run/policy.py"),
+    "run": ("run/", "cli/", "bench/", "config/jobs.py", "python.py"),
     "run.lifecycle": ("run/", "cli/"),
 }
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from rlrun.core.assemble import build_loop
 from toys import toy
 
 from rlrun.cli import main
@@ -12,6 +11,7 @@ from rlrun.config.schema import run_config
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.networks.norm import Standardised
+from rlrun.run.assemble import build_loop
 
 Build = Callable[..., Loop]
 WITHOUT_WARMUP = {"name": "batch_renorm", "momentum": 0.9}
