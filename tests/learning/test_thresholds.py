@@ -34,6 +34,7 @@ PROMISES = {
     "r2d2 MaskedCartPole": (40_000, 475.0),
     "td3 Pendulum": (10_000, -200.0),
     "ddpg Pendulum": (10_000, -200.0),
+    "crossq Pendulum": (20_000, -200.0),  # critics of 256 units a layer, by the preset
     "redq Pendulum": (3_000, -200.0),
     "sac HalfCheetah": (300_000, 7300.0),
     "td3 HalfCheetah": (300_000, 6500.0),

@@ -1,0 +1,97 @@
+"""CrossQ (Bhatt et al. 2024, arXiv 1902.05605): SAC with batch-normalised critics and no target networks."""
+
+from typing import Any
+
+import torch
+from gymnasium.spaces import Box
+from torch import Tensor, nn
+
+from rlrun.config.schema import NStepReturns, OpenFraction, PositiveFloat, PositiveInt, Units, config
+from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.state import Optim
+from rlrun.functional.distributions import SquashedNormal
+from rlrun.functional.losses import ensemble_mse, weighted_mean
+from rlrun.networks.heads import SquashedGaussianPolicy, Value
+from rlrun.networks.inputs import concatenated
+from rlrun.networks.norm import batch_statistics
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics
+
+
+@register("algo", "crossq")
+class CrossQ(Agent):
+    actions = Box
+    needs_bounds = True
+    moves_statistics = True
+
+    @config
+    class Config(NStepReturns):
+        members: Units
+        policy_delay: PositiveInt
+        learning_rate: PositiveFloat
+        beta1: OpenFraction
+        alpha: PositiveFloat
+        target_entropy: float | None
+
+    def __init__(self, cfg, spec, parts):
+        super().__init__(cfg, spec, parts)
+        action_dim = spec.action.shape[0]
+        self.actor = SquashedGaussianPolicy(parts.torso("actor"), action_dim)
+        self.critic = Value(parts.torso("critic", inputs=("obs", "action"), members=cfg.members), cfg.members)
+        self.log_alpha = nn.Parameter(torch.tensor(cfg.alpha).log())
+        self.target_entropy = -float(action_dim) if cfg.target_entropy is None else cfg.target_entropy
+
+        betas = (cfg.beta1, 0.999)
+        self.actor_optim = Optim(self.actor.parameters(), cfg.learning_rate, betas=betas)
+        self.critic_optim = Optim(self.critic.parameters(), cfg.learning_rate, betas=betas)
+        self.alpha_optim = Optim([self.log_alpha], cfg.learning_rate)
+        self.act_noise = parts.stream("act")
+        self.update_noise = parts.stream("update")
+
+    @policy
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        dist = self.actor(obs)
+        if not explore:
+            return dist.mode(), {}
+        action, _ = dist.sample(dist.noise(self.act_noise))
+        return action, {}
+
+    def dist(self, obs: Any, carry: Batch) -> SquashedNormal:
+        return self.actor(obs)
+
+    def update(self, batch: Batch, ctx: Context) -> Metrics:
+        next_noise, noise = self.update_noise.normal(2, *batch["action"].shape)
+        metrics = self.update_critic(batch, next_noise)
+        if (ctx.updates + 1) % self.cfg.policy_delay == 0:
+            metrics |= self.update_actor_and_alpha(batch, noise)
+        return metrics
+
+    @kernel
+    def update_critic(self, batch: Batch, noise: Tensor) -> Metrics:
+        with torch.no_grad():
+            alpha = self.log_alpha.exp()
+            next_action, next_log_prob = self.actor(batch["next_obs"]).sample(noise)
+        obs = concatenated(batch["obs"], batch["next_obs"])
+        action = torch.cat([batch["action"], next_action])
+        with batch_statistics(self.critic):  # of both, in one forward pass (eq. 4)
+            q, next_q = self.critic(obs, action).chunk(2, 1)  # [members, batch] each
+
+        next_q = next_q.detach().amin(0)
+        discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
+        target_q = batch["reward"] + discount * (next_q - alpha * next_log_prob)
+        critic_loss = ensemble_mse(q, target_q, batch["weight"])
+        self.critic_optim.step(critic_loss)
+        return {"critic": critic_loss.detach(), "q": q.detach().mean()}
+
+    @kernel
+    def update_actor_and_alpha(self, batch: Batch, noise: Tensor) -> Metrics:
+        alpha = self.log_alpha.detach().exp()
+        with batch_statistics(self.actor):
+            action, log_prob = self.actor(batch["obs"]).sample(noise)
+        q = self.critic(batch["obs"], action).amin(0)  # by the running statistics
+        actor_loss = weighted_mean(alpha * log_prob - q, batch["weight"])
+        self.actor_optim.step(actor_loss)
+
+        entropy_gap = weighted_mean(log_prob.detach() + self.target_entropy, batch["weight"])
+        self.alpha_optim.step(-self.log_alpha * entropy_gap)
+        return {"actor": actor_loss.detach(), "entropy": -log_prob.detach().mean(), "alpha": alpha}
