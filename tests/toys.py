@@ -39,64 +39,53 @@ OWN_ENVS = dict.fromkeys(MULTI_ARMED, "BernoulliBandit") | dict.fromkeys(CONTEXT
 OWN_ENVS |= dict.fromkeys(LAGRANGIAN, "PointRun")
 OWN_ENVS |= {"bc": "Pendulum"}
 
-# Taken where an algorithm has the key. Learning is fast so that what differs shows after few updates.
+# Small sizes by the last name of a key, wherever an algorithm has it, or by its whole path. Learning is fast so that
+# what differs shows after few updates.
 SMALL: Values = {
-    "env.num_envs": 2,
-    "env.max_episode_steps": 20,
-    "trainer.total_steps": 64,
-    "network.hidden": [8],
-    "network.features": 4,
-    "network.sequence_length": 4,
-    "algo.loop.warmup_steps": 8,
-    "algo.loop.updates_per_step": 0.5,
-    "algo.loop.batch_size": 8,
-    "algo.loop.rollout_steps": 8,
-    "algo.loop.min_steps": 16,
-    "algo.loop.data_steps": 8,
-    "algo.loop.online_after": 2,
-    "algo.buffer.capacity": 8,
-    "algo.learning_rate": 0.01,
-    "algo.actor_learning_rate": 0.01,
-    "algo.critic_learning_rate": 0.01,
-    "algo.temperature_learning_rate": 0.01,
-    "algo.epochs": 2,
-    "algo.minibatch_size": 8,
-    "algo.value_epochs": 2,
-    "algo.value_minibatch_size": 8,
-    "algo.target_every": 4,
-    "algo.returns.num_atoms": 11,
-    "algo.returns.num_quantiles": 5,
-    "algo.policy_delay": 2,
-    "algo.population": 4,
-    "algo.exploration_episodes": 2,
-    "algo.loop.episodes": 2,
-    "algo.elite_fraction": 0.5,
-    "algo.initial_value": 0.5,
-    "algo.init_pulls": 1,
-    "algo.refit_every": 2,
-    "algo.members": 2,
-    "algo.unroll_steps": 2,
-    "algo.td_steps": 2,
-    "algo.search.num_simulations": 4,
-    "algo.search.c_visit": 1.0,
-    "algo.search.c_scale": 0.1,
-    "algo.latent_size": 8,
-    "algo.num_particles": 2,
-    "algo.particle.learning_rate": 0.01,
-    "algo.particle.minibatch_size": 8,
-    "algo.particle.value_epochs": 2,
-    "algo.representation.latent": 4,
-    "algo.representation.unroll_steps": 2,
-    "algo.representation.hidden": [8],
-    "algo.representation.learning_rate": 0.01,
-    "algo.representation.minibatch_size": 8,
-    "algo.intrinsic.hidden": [8],
-    "algo.intrinsic.embedding": 4,
-    "algo.intrinsic.learning_rate": 0.01,
-    "algo.intrinsic.epochs": 2,
-    "algo.intrinsic.minibatch_size": 8,
+    "num_envs": 2,
+    "max_episode_steps": 20,
+    "total_steps": 64,
+    "hidden": [8],
+    "features": 4,
+    "sequence_length": 4,
+    "warmup_steps": 8,
+    "updates_per_step": 0.5,
+    "batch_size": 8,
+    "rollout_steps": 8,
+    "min_steps": 16,
+    "data_steps": 8,
+    "online_after": 2,
+    "capacity": 8,
+    "learning_rate": 0.01,
+    "actor_learning_rate": 0.01,
+    "critic_learning_rate": 0.01,
+    "temperature_learning_rate": 0.01,
+    "epochs": 2,
+    "minibatch_size": 8,
+    "value_epochs": 2,
+    "value_minibatch_size": 8,
+    "target_every": 4,
+    "num_atoms": 11,
+    "num_quantiles": 5,
+    "policy_delay": 2,
+    "population": 4,
+    "exploration_episodes": 2,
+    "episodes": 2,
+    "elite_fraction": 0.5,
+    "initial_value": 0.5,
+    "init_pulls": 1,
+    "refit_every": 2,
+    "members": 2,
+    "unroll_steps": 2,
+    "td_steps": 2,
+    "num_simulations": 4,
+    "c_visit": 1.0,
+    "c_scale": 0.1,
+    "latent_size": 8,
+    "num_particles": 2,
+    "latent": 4,
+    "embedding": 4,
     "algo.reward_weights.thresholds": [None, -0.1],
-    "algo.reward_weights.learning_rate": 0.01,
 }
 
 # Where sequences come out of replay.
@@ -110,13 +99,20 @@ def _toy(algo: str) -> Values:
         try:
             values = jobs([f"algo={algo}", f"env={env}", "preset=none"])[0].values
             known = dict(leaves(values))
-            small = SMALL | (SEQUENCES if known.keys() >= SEQUENCES.keys() else {})
-            values = put(values, {key: value for key, value in small.items() if key in known})
+            values = put(values, small(known))
             build_loop(run_config(values)).env.close()
             return values
         except ConfigError as error:
             faults.append(f"{env}: {error}")
     raise AssertionError(f"algo={algo} is defined for none of the toy environments: {faults}")
+
+
+def small(known: Values) -> Values:
+    """Values for those of these keys that have a small size."""
+    sizes = {key: SMALL.get(key, SMALL.get(key.rpartition(".")[2])) for key in known}
+    if known.keys() >= SEQUENCES.keys():
+        sizes |= SEQUENCES
+    return {key: size for key, size in sizes.items() if size is not None}
 
 
 def toy(algo: str, **changes: Any) -> Values:

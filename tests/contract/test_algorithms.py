@@ -5,17 +5,19 @@ import random
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch._dynamo.backends.debugging import aot_eager
 from toys import ALGOS, NEVER_LEARN, Values, equal, optims, streams, toy, train, weights
 
 from rlrun import registry
 from rlrun.config.check import ABSENT, leaves, lookup
 from rlrun.core.loop import Loop
+from rlrun.core.state import Optim
 from rlrun.engine import native
 from rlrun.engine.accelerate import kernels
 from rlrun.errors import ConfigError
@@ -27,18 +29,21 @@ from rlrun.snapshot.store import Store, step_name
 LEARNERS = [algo for algo in ALGOS if algo not in NEVER_LEARN]
 Build = Callable[..., Loop]
 
-# Another value for a key, where twice the number or the other truth value will not do; of two, the one that is new.
+# Another value for a key, where what follows from its type changes too little, or is no value; of two, the one that is
+# new.
 OTHER: Values = {
-    "algo.gamma": 0.5,
-    "algo.ent_coef": 0.1,
-    "algo.gae_lambda": 0.5,
-    "algo.tau": 0.5,
-    "algo.elite_fraction": 0.25,
     "algo.value_lambda": 0.5,
+    "algo.particle.value_lambda": 0.5,
+    "algo.epsilon.start": 0.5,
+    "algo.epsilon.end": 0.5,
+    "algo.epsilon.fraction": 1.0,
+    "algo.learning_rate_decay": 1.0,
+    "algo.covariance": ("separable", "full"),
+    "algo.td_lambda": 0.5,
+    "algo.ent_coef": 0.1,
+    "algo.tau": 0.5,
     "algo.value_learning_rate": 0.1,
-    "algo.normalize_advantage": ("rollout", "running"),
     "algo.lr_schedule": {"linear": {}},
-    "algo.optimizer": ("rmsprop", "adam"),
     "algo.optimizer_eps": 0.1,
     "algo.critic": ("split", "joint"),
     "algo.loop.lag": (1, 2),
@@ -54,62 +59,42 @@ OTHER: Values = {
     "algo.target_entropy": -3.0,
     "algo.buffer.reward_clip": 0.5,
     "algo.noisy_std": 0.1,
-    "algo.target_unit": ("updates", "steps"),
     "algo.returns.huber_delta": 0.1,
     "algo.returns.v_max": 5.0,
-    "algo.epsilon.start": 0.5,
-    "algo.epsilon.end": 0.5,
-    "algo.epsilon.fraction": 1.0,
-    "algo.initial_value": 1.0,
-    "algo.trace_lambda": 0.5,
     "algo.epsilon": 0.5,
     "algo.probs": [0.9, 0.1],
     "algo.a0": 0.001,
     "algo.b0": 1000.0,
     "algo.dropout": 0.5,
     "algo.reset_learning_rate_every": 2,
-    "algo.learning_rate_decay": 1.0,
-    "algo.add_prob": 0.5,
     "algo.noise_std": 1.0,
     "algo.epsilon_decay": 0.1,
-    "algo.play": ("sample", "bound"),
-    "algo.posterior": ("beta", "normal"),
     "algo.alpha": 20.0,
     "algo.beta": 20.0,
     "algo.prior_mean": 5.0,
     "algo.prior_std": 0.01,
     "algo.buffer.beta": 0.2,
-    "algo.buffer.beta_final": 0.5,
     "algo.buffer.epsilon": 10.0,
     "algo.target_members": (1, 2),
-    "algo.actor_value": ("mean", "min"),
     "algo.n_step": (3, 2),
-    "algo.noise": ("ou", "gaussian"),
     "algo.noise_theta": 0.9,
     "algo.loop.warmup_policy": "zero",
     "algo.loop.update_every": 16,
     "algo.loop.data_steps": 4,
-    "algo.policy": ("deterministic", "stochastic"),
     "algo.expectile": 0.6,
     "algo.max_weight": 0.5,
-    "algo.covariance": ("separable", "full"),
     "algo.covariance_about": "previous",
-    "algo.covariance_rate": 0.5,
     "algo.elite_weights": "log",
-    "algo.report": ("best", "mean"),
     "algo.weight_decay": 0.1,
-    "algo.shaping": ("standardise", "ranks"),
     "algo.target_noise": 0.7,
     "algo.target_noise_clip": 0.01,
     "algo.unroll_steps": 1,
     "algo.td_steps": 1,
-    "algo.td_lambda": 0.5,
     "algo.reanalyze_ratio": 0.5,
     "algo.search.value_bounds": ([-3.0, 3.0],),
     "algo.search.c1": 10.0,
     "algo.search.c2": 1.0,
     "algo.search.unvisited": 0.0,
-    "algo.search.dirichlet_fraction": 1.0,
     "algo.search.temperature_start": 100.0,
     "algo.search.temperature_end": 100.0,
     "algo.search.sampled_moves": 1,
@@ -170,10 +155,6 @@ OTHER: Values = {
     "algo.buffer.rho": 0.3,
     "algo.num_particles": 1,
     "algo.bandwidth": 0.01,
-    "algo.particle.gamma": 0.5,
-    "algo.particle.gae_lambda": 0.5,
-    "algo.particle.value_lambda": 0.5,
-    "algo.particle.normalize_advantage": ("running", "rollout"),
     "algo.particle.optimizer": "rmsprop",
     "algo.particle.optimizer_eps": 0.1,
     "algo.particle.lr_schedule": {"linear": {}},
@@ -192,14 +173,11 @@ OTHER: Values = {
     "algo.particle.critic": ("split", "first"),
     "algo.particle.value_learning_rate": 0.1,
     "algo.particle.value_minibatch_size": 4,
-    "algo.intrinsic.gamma": 0.5,
     "algo.intrinsic.clip": 0.01,
     "algo.intrinsic.obs_clip": 0.1,
     "algo.reward_weights.thresholds": [None, -9.0],
     "algo.reward_weights.initial_weights": [1.0, 3.0],
     "algo.reward_weights.max_weight": 0.5,
-    "algo.reward_weights.transform": ("exp", "softplus"),
-    "algo.reward_weights.measure": ("evaluation", "rollout"),
 }
 
 # What else must be set for a key to matter.
@@ -384,24 +362,52 @@ def test_every_key_changes_what_is_learned(algo: str, build: Build) -> None:
             continue
         if f"{algo}: {key}" in REFUSED:
             with pytest.raises(ConfigError):
-                build(toy(algo, **{key: another(key, value)}))
+                build(toy(algo, **{key: another(algo, key, value)}))
             continue
         given = GIVEN.get(key, {})
         given = {needed: setting for needed, setting in given.items() if lookup(needed, toy(algo)) is not ABSENT}
         before = outcome(given) if given else plain
-        if not key.endswith("name") and equal(before, outcome(given | {key: another(key, value)})):
+        if not key.endswith("name") and equal(before, outcome(given | {key: another(algo, key, value)})):
             dead.add(f"{algo}: {key}")
     assert dead == {listed for listed in NOT_LIVE if listed.startswith(f"{algo}: ")}
 
 
-def another(key: str, value: Any) -> Any:
-    if key in OTHER:
-        choices = OTHER[key] if isinstance(OTHER[key], tuple) else (OTHER[key],)
-        return next(choice for choice in choices if choice != value)
+def another(algo: str, key: str, value: Any) -> Any:
+    """Another value for a key: of OTHER, else one that its type allows."""
+    choices = OTHER[key] if key in OTHER else derived(field_type(algo, key), value)
+    choices = choices if isinstance(choices, tuple) else (choices,)
+    found = [choice for choice in choices if choice != value]
+    assert found, f"{key}: give another value for it in OTHER"
+    return found[0]
+
+
+def derived(kind: Any, value: Any) -> tuple[Any, ...]:
+    """Values that a type allows: another name, the other truth value, twice or half the number; 0.5 or 1 for 0."""
+    if get_origin(kind) is Literal:
+        return get_args(kind)
     if isinstance(value, bool):
-        return not value
-    assert isinstance(value, int | float), f"{key}: give another value for it in OTHER"
-    return 2 * value
+        return (not value,)
+    if not isinstance(value, int | float):
+        return ()
+    numbers = [2 * value, value / 2] if value else [0.5, 1]
+    return tuple(number for number in numbers if allowed(kind, number))
+
+
+def allowed(kind: Any, value: Any) -> bool:
+    try:
+        TypeAdapter(kind, config={"strict": True}).validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+def field_type(algo: str, key: str) -> Any:
+    """The type of a key of `algo`, or of one of its parts, as its Config has it."""
+    section = toy(algo)["algo"]
+    _, *part, name = key.split(".")
+    group = group_of(part[0]) if part else "algo"
+    chosen = section[part[0]]["name"] if part else section["name"]
+    return get_type_hints(registry.lookup(group, chosen).Config, include_extras=True).get(name, Any)
 
 
 @pytest.mark.parametrize("algo", ALGOS)
@@ -466,12 +472,34 @@ def test_kernels_draw_nothing_and_agree_with_compiled_ones(
     for name, (args, before, result, after) in calls.items():
         learners.load_state_dict(before)
         torch.testing.assert_close(compiled[name](*args), result, msg=f"{name}: its value differs")
+        allowed = rounding_of_steps(learners)
         for key, value in learners.state_dict().items():
             if isinstance(value, torch.Tensor):
-                torch.testing.assert_close(value, after[key], msg=f"{name}: {key} differs")
+                near = value.clamp(after[key] - allowed[key], after[key] + allowed[key]) if key in allowed else value
+                torch.testing.assert_close(value, near, msg=f"{name}: {key} differs")
             else:
                 assert equal(value, after[key]), f"{name}: {key} differs"
     assert not [record for record in caplog.records if record.name == native.__name__], "the compiler failed"
+
+
+ROUNDING = 1e-6  # error of a gradient that two orders of summation make, relative to the largest gradient
+
+
+def rounding_of_steps(learners: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """How far a step of an optimiser may differ for the rounding of its gradients, for every element of a parameter.
+
+    Adam divides a gradient by its size. Of one that is nothing but rounding, as that of a bias that normalisation takes
+    out again, it makes a whole step in any direction.
+    """
+    allowed = {}
+    names = {id(param): name for name, param in learners.named_parameters()}
+    for optim in (module for module in learners.modules() if isinstance(module, Optim)):
+        gradient = optim.exp_avg_sq.sqrt()
+        error = ROUNDING * gradient.max() / gradient.clamp(min=1e-30)
+        moved = 2 * optim.learning_rate * error.clamp(max=1)
+        parts = moved.split([param.numel() for param in optim.params])
+        allowed |= {names[id(param)]: part.view_as(param) for param, part in zip(optim.params, parts, strict=True)}
+    return allowed
 
 
 def tensors(part: Any) -> list[torch.Tensor]:
