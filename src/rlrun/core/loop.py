@@ -96,7 +96,8 @@ class Loop(Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Raises ValueError for a type that `get_extra_state` never gives: a snapshot may come from anyone."""
         for name, now in self.get_extra_state().items():
-            if name in state and now is not None and type(state[name]) is not type(now):
+            value = on(self.env.device, state.get(name, now))
+            if now is not None and not isinstance(value, Tensor if isinstance(now, Tensor) else type(now)):
                 raise ValueError(f"{name} is no {type(now).__name__}")
-            setattr(self, name, on(self.env.device, state.get(name, now)))
+            setattr(self, name, value)
         self.episodes = [(returned, int(length)) for returned, length in self.episodes]
