@@ -11,6 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 from toys import equal
 
+from rlrun.envs import replay
 from rlrun.envs.selftest import EPISODE_END, NATIVE
 from rlrun.envs.state import NotSavableError, assign, decode, encode
 from rlrun.envs.vector import VectorEnv
@@ -211,3 +212,17 @@ def test_frame_skip_of_a_simulator_is_no_state():
     with pytest.raises(NotSavableError, match="HalfCheetahEnv was made with another frame_skip"):
         assign(env, {"frame_skip": 10**9})
     env.close()
+
+
+def test_replay_announces_a_long_episode_and_refuses_more_actions_than_are_recorded(monkeypatch, capsys):
+    env = gym.make("CartPole-v1").unwrapped
+    obs, _ = env.reset(seed=0)
+    actions = np.zeros(3, np.int64)
+    for action in actions:
+        last, *_ = env.step(action)
+    env.reset(seed=0)
+    monkeypatch.setattr(replay, "QUIET_S", 0.0)
+    replay.play(env, obs, {"actions": np.frombuffer(actions.tobytes(), np.uint8), "obs": replay.digest(last)}, np.inf)
+    assert capsys.readouterr().err == "playing 3 steps of an episode again, to go on from there\n"
+    with pytest.raises(NotSavableError, match="more than 1,000,000 bytes of actions"):
+        replay.play(env, obs, {"actions": np.zeros(2_000_000, np.uint8), "obs": None}, np.inf)

@@ -5,6 +5,7 @@ place, as long as nothing else decides how the environment goes on: the self-tes
 """
 
 import hashlib
+import sys
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from rlrun.envs.state import NotSavableError, Tree, encode
 
 MAX_BYTES = 1_000_000  # of actions: 125,000 discrete ones, 62,500 of four floats
+QUIET_S = 1.0  # a replay that takes longer says so
 TOO_LONG = f"its episode has more than {MAX_BYTES:,} bytes of actions"
 NOT_RECORDED = "the beginning of its episode was not recorded"
 
@@ -49,12 +51,22 @@ def play(env: gym.Env, obs: Any, tree: Tree, patience_s: float) -> None:
     """Step `env` through a saved episode, of which its reset just gave `obs`.
 
     Raises NotSavableError where the last observation is not the one it was, bit for bit, or where it takes too long.
+    One that takes long is announced, once.
     """
+    if tree["actions"].nbytes > MAX_BYTES:
+        raise NotSavableError(TOO_LONG)
     space: Any = env.action_space
-    start = time.monotonic()
-    for action in np.frombuffer(tree["actions"].tobytes(), space.dtype).reshape(-1, *space.shape).copy():
-        if time.monotonic() - start > patience_s:
+    actions = np.frombuffer(tree["actions"].tobytes(), space.dtype).reshape(-1, *space.shape).copy()
+    start, announced = time.monotonic(), False
+    for action in actions:
+        elapsed_s = time.monotonic() - start
+        if elapsed_s > patience_s:
             raise NotSavableError(f"its episode took longer than {patience_s:g} s to play again")
+        if elapsed_s > QUIET_S and not announced:
+            print(
+                f"playing {len(actions):,} steps of an episode again, to go on from there", file=sys.stderr, flush=True
+            )
+            announced = True
         obs, *_ = env.step(action)
     if not np.array_equal(digest(obs), tree["obs"]):
         raise NotSavableError("its episode, played again, came out differently")
