@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Batch = dict[str, Any]
-"""Tensors by name. Nested for Dict observations. A replay batch carries `discount`, `weight`, `index` and `age`."""
+"""Tensors by name. Nested for Dict observations. A replay batch carries `n_steps`, `weight`, `index` and `age`."""
 
 Metrics = dict[str, "Tensor"]
 """0-d tensors, detached, on the agent's device; never a float, so that logging alone decides when to synchronise."""
