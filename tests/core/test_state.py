@@ -17,7 +17,7 @@ from rlrun.core.state import OPTIMIZERS, Optim, RMSprop, RunningMoments, Target
         ([7, 7, 8, 9], [True, False, False, True]),  # several updates at one step
     ],
 )
-def test_a_target_tracks_once_for_every_period_that_a_count_enters(counts: list[int], expected: list[bool]) -> None:
+def test_polyak_averaging_happens_once_in_every_period(counts: list[int], expected: list[bool]) -> None:
     source = nn.Linear(2, 2)
     target = Target(source, 1.0)
     moved = []
@@ -147,7 +147,7 @@ def test_gradients_can_be_differentiated_again() -> None:
 
 
 @pytest.mark.parametrize("tau", [0.1, 0.9, 1.0])
-def test_a_target_moves_by_tau_towards_its_source_in_place(tau: float) -> None:
+def test_polyak_averaging_moves_a_target_by_tau_in_place(tau: float) -> None:
     source, _ = nets()
     target = Target(source, tau)
     memory = [param.data_ptr() for param in target.parameters()]
