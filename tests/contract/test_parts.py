@@ -9,7 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 from test_algorithms import load, rows_until, save
-from toys import SMALL, Values, equal, optims, put, toy, train
+from toys import Values, equal, optims, put, small, toy, train
 
 from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
@@ -36,7 +36,7 @@ def composed(algo: str, subset: str) -> Values:
     words = [f"algo.{part}={PARTS[part]}" for part in subset.split("+") if part != "none"]
     values = jobs([f"algo={algo}", f"env={LEARNERS[algo]}", "preset=none", *words])[0].values
     known = dict(leaves(values))
-    return put(values, {key: value for key, value in SMALL.items() if key in known})
+    return put(values, small(known))
 
 
 @pytest.mark.parametrize(

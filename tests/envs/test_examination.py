@@ -115,7 +115,7 @@ def test_who_watches_an_evaluation_has_its_environments_in_this_process(tmp_path
     words = ["env=breaking:breaking/Quiet-v0", "env.backend=async", "trainer.total_steps=32", "trainer.eval_episodes=0"]
     assert main(["train", *RUN, *words, "run_dir=run", "logger.console=false"]) == 0
     seen: list[Any] = []
-    watched = evaluate(Path("run"), 1, watch=lambda env, *_: seen.append(env.pool))
+    watched = evaluate(Path("run"), 1, watch=lambda trained: seen.append(trained.env.pool))
     assert isinstance(seen[0], Local) and watched["returns"] == evaluate(Path("run"), 1)["returns"] == [30.0]
 
 

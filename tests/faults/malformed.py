@@ -19,6 +19,7 @@ import torch
 from stores import flip, forge, own, replace_listed, restate
 
 from rlrun import memory
+from rlrun.config.history import FORMAT
 from rlrun.snapshot import manifest, tensors
 
 Change = Callable[[Path], object]
@@ -26,6 +27,7 @@ Change = Callable[[Path], object]
 MANIFEST, STATE, AGENT, REST = "manifest.json", "state.json", "agent.safetensors", "state.safetensors"
 SEGMENT = "replay/segment_000001.bin"
 PARTS = (MANIFEST, STATE, AGENT, REST, "replay/segment_000000.bin", SEGMENT, "replay/segment_000003.bin")
+OWN = b'"format": %d' % FORMAT  # as a manifest has it
 KEYS = ("format", "name", "digest", "header", "clocks", "rings", "files", "checksum")
 
 
@@ -159,7 +161,7 @@ def with_more_keys(rng: random.Random) -> Iterator[Change]:
 
 
 def of_another_format(rng: random.Random) -> Iterator[Change]:
-    for value in (0, -1, 3, 99, 10**18, 10**4000, "1", 1.0, True):
+    for value in (0, -1, FORMAT + 1, 99, 10**18, 10**4000, "1", 1.0, True):
         yield lambda path, value=value: forge(path, lambda m: m.update(format=value))
 
 
@@ -274,10 +276,10 @@ TEXTS: tuple[bytes, ...] = (
 def with_text_tricks(rng: random.Random) -> Iterator[Change]:
     deep = b"[" * 5000 + b"]" * 5000
     for old, new in (
-        (b'"clocks"', b'"digest": "x", "clocks"'), (b'"format": 2', b'"format": 2, "format": 1'),
-        (b'"format": 2', b'"format": NaN'), (b'"format": 2', b'"format": 2e400'), (b'"step": 2', b'"step": -Infinity'),
+        (b'"clocks"', b'"digest": "x", "clocks"'), (OWN, OWN + b', "format": 1'),
+        (OWN, b'"format": NaN'), (OWN, b'"format": 2e400'), (b'"step": 2', b'"step": -Infinity'),
         (b'"rings": {', b'"rings": {"replay": {}, '), (b'"size": ', b'"size": 0'), (b"{", b"["),
-        (b'"step"', b'"st\xc3ep"'), (b'"format": 2', b'"format": ' + b"1" * 5000),
+        (b'"step"', b'"st\xc3ep"'), (OWN, b'"format": ' + b"1" * 5000),
         (b'"header": {', b'"header": {"a": ' + deep + b", "),
     ):  # fmt: skip
         yield lambda path, old=old, new=new: retext(path, old, new)

@@ -18,8 +18,8 @@ from rlrun import errors, files, imports, rundir
 from rlrun.cli import main
 from rlrun.config import resumable
 from rlrun.errors import ConfigError
-from rlrun.run import lifecycle as runs
 from rlrun.run import provenance
+from rlrun.run import trained as runs
 from rlrun.run.job import earlier
 from rlrun.rundir import RunDir
 from rlrun.snapshot.store import Store
