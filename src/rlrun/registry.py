@@ -12,7 +12,7 @@ from dataclasses import is_dataclass
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from rlrun.config.schema import parse
+from rlrun.config.schema import parse, parts_of
 from rlrun.errors import ConfigError
 from rlrun.imports import importing
 
@@ -85,11 +85,27 @@ def build(group: str, values: dict[str, Any], *runtime: Any, path: str = "") -> 
 
 
 def configured(group: str, name: str, settings: dict[str, Any], path: str) -> tuple[Any, Any]:
-    """The class behind a name, and its Config made from the settings. Raises ConfigError."""
+    """The class behind a name, and its Config made from the settings. The parts that the Config names are checked too,
+    at any depth. Raises ConfigError with the faults of all."""
     cls = lookup(group, name)
     if not is_dataclass(getattr(cls, "Config", None)):
         raise ConfigError(
             f"{path}: {cls.__module__}.{cls.__qualname__} needs a Config: an inner class that lists its settings "
             "(or holds `pass`), under @config of rlrun.config.schema"
         )
-    return cls, parse(cls.Config, settings, path)
+    faults: list[str] = []
+    for field, part_group in parts_of(cls.Config).items():
+        section = settings.get(field)
+        if isinstance(section, dict) and "name" in section:
+            own = {key: value for key, value in section.items() if key != "name"}
+            try:
+                configured(part_group, section["name"], own, f"{path}.{field}")
+            except ConfigError as error:
+                faults += error.faults
+    try:
+        config = parse(cls.Config, settings, path)
+    except ConfigError as error:
+        raise ConfigError(*error.faults, *faults) from None
+    if faults:
+        raise ConfigError(*faults)
+    return cls, config

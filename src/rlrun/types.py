@@ -46,8 +46,8 @@ class Bonus(NamedTuple):
 class Spec:
     """What an agent must know about its environments. Every shape comes from here, never from a config."""
 
-    obs: "gym.Space"  # of one environment
-    action: "gym.Space"  # of one environment; Box actions are rescaled to [-1, 1] where they are bounded
+    obs: Any  # the space of one environment
+    action: Any  # the space of one environment; Box actions are rescaled to [-1, 1] where they are bounded
     num_envs: int
     reward_dim: int = 1  # above 1 the reward is a vector
     objective: Objective | None = None  # of a reward vector of the environment; None: it pays one number

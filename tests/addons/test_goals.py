@@ -25,10 +25,16 @@ def goals(obs: Any = None) -> Any:
     return registry.build("goals", VALUES, spec, Parts(0, torch.device("cpu"), {}, spec, "goals"))
 
 
+def seen_by(part: Any, carry: Any, explore: bool) -> Any:
+    """The extras of one look at any observation."""
+    _, extras = part.see(torch.zeros(len(carry["first"]), 3), carry, explore)
+    return extras
+
+
 def test_goals_are_drawn_uniformly_where_episodes_begin() -> None:
     part, counts = goals(), torch.zeros(4)
     for _ in range(20):
-        counts += part.remember({"first": torch.ones(1000, dtype=torch.bool)}, explore=True)[KEPT].bincount(minlength=4)
+        counts += seen_by(part, {"first": torch.ones(1000, dtype=torch.bool)}, explore=True)[KEPT].bincount(minlength=4)
     chi_square = ((counts - 5000) ** 2 / 5000).sum()
     assert chi_square < 11.3  # 1 in 100 of three degrees of freedom
     assert chi_square > 0.1  # and drawn at all: 1 in 100
@@ -36,8 +42,8 @@ def test_goals_are_drawn_uniformly_where_episodes_begin() -> None:
 
 def test_a_goal_is_carried_until_an_episode_begins() -> None:
     part, first = goals(), torch.arange(1000) < 500
-    carry = part.remember({"first": torch.ones(1000, dtype=torch.bool)}, explore=True)
-    after = part.remember(carry | {"first": first}, explore=True)[KEPT]
+    carry = seen_by(part, {"first": torch.ones(1000, dtype=torch.bool)}, explore=True)
+    after = seen_by(part, carry | {"first": first}, explore=True)[KEPT]
     assert torch.equal(after[500:], carry[KEPT][500:])
     assert not torch.equal(after[:500], carry[KEPT][:500])
 
@@ -47,7 +53,7 @@ def test_in_evaluation_environments_take_turns_and_nothing_is_drawn() -> None:
     before = part.draw.generator.get_state()
     carry, seen = {"first": every}, []
     for _ in range(4):
-        kept = part.remember(carry, explore=False)
+        kept = seen_by(part, carry, explore=False)
         carry = kept | {"first": every}
         seen += kept[KEPT].tolist()
     assert seen == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]
@@ -65,15 +71,15 @@ def test_goals_stand_beside_what_is_observed() -> None:
 def test_goals_in_replay_are_those_acted_with(algo: str, build: Build) -> None:
     loop: Any = build(put(toy(algo, **{"algo.buffer.capacity": 100}), {"algo.goals": VALUES}))
     acted, begun = [], []
-    remember = loop.addons[0].remember
+    see = loop.addons[0].see
 
-    def watched(carry: Any, explore: bool) -> Any:
-        kept = remember(carry, explore)
-        acted.append(kept[KEPT])
+    def watched(obs: Any, carry: Any, explore: bool) -> Any:
+        obs, extras = see(obs, carry, explore)
+        acted.append(extras[KEPT])
         begun.append(carry["first"])
-        return kept
+        return obs, extras
 
-    loop.addons[0].remember = watched
+    loop.addons[0].see = watched
     asked = []
     act = loop.agent.act
     loop.agent.act = lambda obs, *rest: (asked.append(obs["goal"]), act(obs, *rest))[1]

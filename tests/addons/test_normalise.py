@@ -31,25 +31,25 @@ def test_the_kind_names_the_addons(kind: str, count: int) -> None:
 def test_observations_get_mean_0_and_deviation_1_from_the_next_update_on() -> None:
     addon, obs = NormaliseObservations(SPEC), torch.randn(50, 3, 2) * 7 + 3
     for rows in obs:
-        addon.collect(step_of(rows, torch.zeros(3)))
-    assert torch.equal(addon.observe(obs[0], {}, True), obs[0].clamp(-10, 10)), "nothing counts before an update"
+        addon.collect(None, step_of(rows, torch.zeros(3)), {})
+    assert torch.equal(addon.see(obs[0], {}, True)[0], obs[0].clamp(-10, 10)), "nothing counts before an update"
     addon.update({}, CONTEXT)
-    out = addon.observe(obs.flatten(0, 1), {}, True)
+    out = addon.see(obs.flatten(0, 1), {}, True)[0]
     assert out.dtype == torch.float32
     torch.testing.assert_close(out.mean(0), torch.zeros(2), atol=1e-5, rtol=0)
     torch.testing.assert_close(out.std(0, correction=0), torch.ones(2))
-    assert addon.observe(torch.full((1, 2), 1e6), {}, True).tolist() == [[10, 10]]
+    assert addon.see(torch.full((1, 2), 1e6), {}, True)[0].tolist() == [[10, 10]]
 
 
 def test_what_is_learned_from_is_normalised_as_what_was_acted_on() -> None:
     addon, obs = NormaliseObservations(SPEC), torch.randn(4, 3, 2) * 5
     for rows in obs:
-        addon.collect(step_of(rows, torch.zeros(3)))
+        addon.collect(None, step_of(rows, torch.zeros(3)), {})
     addon.update({}, CONTEXT)
     batch = {"obs": obs, "next_obs": obs + 1, "reward": torch.ones(4)}
     out = addon.relabel(batch)
-    assert torch.equal(out["obs"], addon.observe(obs, {}, True))
-    assert torch.equal(out["next_obs"], addon.observe(obs + 1, {}, True))
+    assert torch.equal(out["obs"], addon.see(obs, {}, True)[0])
+    assert torch.equal(out["next_obs"], addon.see(obs + 1, {}, True)[0])
     assert torch.equal(out["reward"], batch["reward"])
     assert torch.equal(batch["obs"], obs), "what is stored stays raw"
 
@@ -66,7 +66,7 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None
     seen: list[float] = []
     running = [0.0] * 3
     for t in range(60):
-        addon.collect(step_of(torch.zeros(3, 2), reward[t], done[t]))
+        addon.collect(None, step_of(torch.zeros(3, 2), reward[t], done[t]), {})
         for env in range(3):
             running[env] = gamma * running[env] + reward[t, env].item()
             seen.append(running[env])
@@ -83,8 +83,8 @@ def test_a_row_that_is_no_transition_moves_no_scale() -> None:
     plain, other = (NormaliseRewards(SPEC, 0.9) for _ in range(2))
     obs, reward = torch.zeros(3, 2), torch.tensor([1.0, 2.0, 3.0])
     for addon in (plain, other):
-        addon.collect(step_of(obs, reward, torch.ones(3, dtype=torch.bool)))
-    other.collect(step_of(obs, torch.zeros(3))._replace(weight=torch.zeros(3)))
+        addon.collect(None, step_of(obs, reward, torch.ones(3, dtype=torch.bool)), {})
+    other.collect(None, step_of(obs, torch.zeros(3))._replace(weight=torch.zeros(3)), {})
     for addon in (plain, other):
         addon.update({}, CONTEXT)
     assert torch.equal(plain.live.var, other.live.var) and other.live.count == 3
@@ -93,7 +93,7 @@ def test_a_row_that_is_no_transition_moves_no_scale() -> None:
 def test_the_first_rewards_are_scaled_by_themselves() -> None:
     addon = NormaliseRewards(SPEC, 0.0)
     reward = torch.tensor([100.0, 200.0, 300.0])
-    addon.collect(step_of(torch.zeros(3, 2), reward))
+    addon.collect(None, step_of(torch.zeros(3, 2), reward), {})
     scaled = addon.relabel({"reward": reward})["reward"]
     torch.testing.assert_close(scaled, (reward / reward.std(correction=0)).float())
 
@@ -106,7 +106,7 @@ def test_statistics_grow_with_what_is_collected_and_with_nothing_else(algo: str,
         assert addon.live.count + addon.pending.count == loop.steps
         assert addon.pending.count == 0, "an update takes what was collected"
     before = {name: value.clone() for name, value in loop.addons.state_dict().items()}
-    loop.addons.observe(loop.obs + 100, loop.carry, False)
+    loop.addons.see(loop.obs + 100, loop.carry, False)
     loop.addons.relabel({"obs": loop.obs, "reward": torch.ones(2)})
     assert all(torch.equal(value, before[name]) for name, value in loop.addons.state_dict().items())
 
@@ -115,16 +115,16 @@ def test_statistics_and_running_returns_travel_with_the_state() -> None:
     first, second = (normalisers("both", SPEC, 0.9) for _ in range(2))
     for addon in first:
         for _ in range(5):
-            addon.collect(step_of(torch.randn(3, 2), torch.randn(3)))
+            addon.collect(None, step_of(torch.randn(3, 2), torch.randn(3)), {})
         addon.update({}, CONTEXT)
-        addon.collect(step_of(torch.randn(3, 2), torch.randn(3)))
+        addon.collect(None, step_of(torch.randn(3, 2), torch.randn(3)), {})
     for addon, other in zip(first, second, strict=True):
         other.load_state_dict(addon.state_dict())
     batch = {"obs": torch.randn(3, 2), "reward": torch.randn(3)}
     step = step_of(torch.randn(3, 2), torch.randn(3))
     for addon, other in zip(first, second, strict=True):
         for one in (addon, other):
-            one.collect(step)
+            one.collect(None, step, {})
             one.update({}, CONTEXT)
         out, copied = addon.relabel(batch), other.relabel(batch)
         assert all(torch.equal(out[key], copied[key]) for key in batch)

@@ -12,7 +12,7 @@ from torch import Tensor
 from toys import put, toy, train
 
 from rlrun import registry
-from rlrun.addons.memory import Remember
+from rlrun.addons.memory import RecurrentState
 from rlrun.agents.value.dqn import DQN
 from rlrun.buffers.replay import Replay, Targets
 from rlrun.core.loop import Loop
@@ -86,7 +86,7 @@ def test_rows_show_what_a_slow_unroll_shows(start: str, n_step: int, space: spac
     net, memory = lstm(space, start)
     rows = played(net, space, seed=n_step)
     buffer = stored(rows, space, memory, n_step, capacity)
-    batch = Remember(memory).relabel(buffer.all())
+    batch = RecurrentState(memory).relabel(buffer.all())
     numbers = batch["index"].tolist()
     shown, next_shown = (net(batch[key]).view(LENGTH, len(numbers), -1) for key in ("obs", "next_obs"))
     weight, reward, n_steps, terminated = (
@@ -136,7 +136,7 @@ def test_rows_show_what_a_slow_unroll_shows(start: str, n_step: int, space: spac
 def test_the_burn_in_has_no_gradient_and_rows_have_it_to_the_first() -> None:
     net, memory = lstm(VECTOR, "stored")
     buffer = stored(played(net, VECTOR, 0), VECTOR, memory, 1, STEPS)
-    batch = Remember(memory).relabel(buffer.all())
+    batch = RecurrentState(memory).relabel(buffer.all())
     obs = batch["obs"]
     for key in ("before", "seen", "memory"):
         obs[key] = obs[key].clone().requires_grad_()

@@ -159,7 +159,7 @@ def test_a_masks_of_actions_stays_beside_the_latent_state() -> None:
     spec = Spec(Dict({"x": Discrete(5), "action_mask": Box(0, 1, (2,), np.int8)}), Discrete(2), num_envs=2)
     model = part(spec)
     obs = {"x": torch.tensor([1, 4]), "action_mask": torch.tensor([[1, 0], [1, 1]])}
-    seen = model.observe(obs, {}, True)
+    seen, _ = model.see(obs, {}, True)
     assert seen["obs"].shape == (2, 4) and torch.equal(seen["action_mask"], obs["action_mask"])
     assert [*model.spec(spec).obs] == ["action_mask", "obs"]
 

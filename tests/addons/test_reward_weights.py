@@ -32,7 +32,7 @@ def paid(model: Any, *rewards: list[float], weight: float = 1.0) -> None:
     no = torch.zeros(2, dtype=torch.bool)
     for reward in rewards:
         rows = torch.tensor([reward, reward])
-        model.collect(Step(no, rows, no, no, no, no, torch.full((2,), weight), {}))
+        model.collect(None, Step(no, rows, no, no, no, no, torch.full((2,), weight), {}), {})
 
 
 def weights(model: Any) -> list[float]:
@@ -186,8 +186,8 @@ def test_every_component_is_normalised_by_its_own_deviation() -> None:
     rewards, done = torch.randn(40, 2, 2) * torch.tensor([5.0, 0.1]), torch.rand(40, 2) < 0.1
     no = torch.zeros(2, dtype=torch.bool)
     for reward, ended in zip(rewards, done, strict=True):
-        both.collect(Step(no, reward, ended, no, no, no, torch.ones(2), {}))
+        both.collect(None, Step(no, reward, ended, no, no, no, torch.ones(2), {}), {})
         for part, one in enumerate(alone):
-            one.collect(Step(no, reward[:, part], ended, no, no, no, torch.ones(2), {}))
+            one.collect(None, Step(no, reward[:, part], ended, no, no, no, torch.ones(2), {}), {})
     parts = [one.relabel({"reward": rewards[..., part]})["reward"] for part, one in enumerate(alone)]
     torch.testing.assert_close(both.relabel({"reward": rewards})["reward"], torch.stack(parts, -1))

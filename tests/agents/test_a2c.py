@@ -7,6 +7,7 @@ import pytest
 import torch
 from toys import equal, put, toy, train, weights
 
+from rlrun.agents.policy.critic_updates import NoCritic
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.nested import flat
@@ -81,13 +82,13 @@ def test_a_running_standardiser_remembers_the_rollouts_before(build: Build) -> N
 
 def test_the_joint_gradient_is_the_one_on_the_papers_page(build: Build) -> None:
     """d/d theta of -mean(A log pi) + c_v 1/2 mean((R - V)^2) - c_e H, for the output layers, by hand."""
-    loop: Any = build(toy("a2c", **{"network": {"name": "linear"}, "algo.ent_coef": 0.0, "algo.value_coef": 0.5}))
+    loop: Any = build(toy("a2c", **{"network": {"name": "linear"}, "algo.value_coef": 0.5}))
     agent, grads = loop.agent, []
     agent.optim.apply = grads.append
     obs, action, n = torch.randn(6, 4), torch.tensor([0, 1, 1, 0, 1, 0]), 6
     advantage, target = torch.randn(6), torch.randn(6)
     with torch.no_grad():
-        probabilities, value = agent.policy(obs).logits.softmax(-1), agent.value(obs)
+        probabilities, value = agent.policy(obs).logits.softmax(-1), agent.critic.network(obs)
     zero = torch.zeros(6)
     agent.update_minibatch(
         {"obs": obs, "action": action, "advantage": advantage, "return": target, "value": zero, "log_prob": zero,
@@ -98,7 +99,8 @@ def test_the_joint_gradient_is_the_one_on_the_papers_page(build: Build) -> None:
     values = 0.5 * (value - target) / n
     expected = {
         "policy.output.weight": obs.T @ logits, "policy.output.bias": logits.sum(0),
-        "value.output.weight": obs.T @ values.unsqueeze(-1), "value.output.bias": values.sum().view(1),
+        "critic.network.output.weight": obs.T @ values.unsqueeze(-1),
+        "critic.network.output.bias": values.sum().view(1),
     }  # fmt: skip
     names = {id(param): name for name, param in agent.named_parameters()}
     assert sorted(names.values()) == sorted(expected)
@@ -109,23 +111,27 @@ def test_the_joint_gradient_is_the_one_on_the_papers_page(build: Build) -> None:
 
 def test_a_split_critic_is_clipped_and_paced_apart(build: Build) -> None:
     joint: Any = build(toy("a2c"))
-    split: Any = build(toy("a2c", **{"algo.critic": "split", "algo.value_learning_rate": 0.5}))
-    assert not hasattr(joint.agent.value, "optim")
-    assert split.agent.value.optim.learning_rate == 0.5
-    value_params = {id(param) for param in split.agent.value.parameters()}
+    split: Any = build(toy("a2c", **{"algo.critic_update": {"name": "split", "learning_rate": 0.5}}))
+    assert not hasattr(joint.agent.critic, "optim")
+    assert split.agent.critic.optim.learning_rate == 0.5
+    value_params = {id(param) for param in split.agent.critic.parameters()}
     assert not value_params & {id(param) for param in split.agent.optim.params}
 
 
 @pytest.mark.parametrize("after", [True, False])
 def test_a_critic_fitted_first_gives_the_advantages_or_not(after: bool, build: Build) -> None:
-    changes = {"algo.normalize_advantage": "none", "algo.advantage_after_fit": after, "algo.value_epochs": 20}
+    changes = {
+        "algo.normalize_advantage": "none",
+        "algo.critic_update.advantage_after_fit": after,
+        "algo.critic_update.epochs": 20,
+    }
     agent: Any = (loop := build(toy("ppo_critic_first", **changes))).agent
     rollout = made(16, 2)
     before, used = agent.advantages(rollout), []
     normalised = agent.normalised
     agent.normalised = lambda data: (used.append(data["advantage"]), normalised(data))[1]
     agent.update(rollout, loop.context())
-    assert agent.value.optim.steps == 20 * 4
+    assert agent.critic.optim.steps == 20 * 4
     now = agent.advantages(rollout)["advantage"]
     assert torch.equal(used[0], now if after else before["advantage"])
     assert not torch.equal(now, before["advantage"])
@@ -135,7 +141,7 @@ def test_without_a_critic_advantages_are_the_rewards_to_go(build: Build) -> None
     agent: Any = build(toy("vpg", **{"algo.gamma": 0.5})).agent
     rollout = made(3, 1) | {"reward": torch.tensor([[1.0], [2.0], [4.0]])}
     rollout["terminated"][2] = True
-    assert agent.value is None
+    assert isinstance(agent.critic, NoCritic)
     assert agent.advantages(rollout)["advantage"].flatten().tolist() == [3.0, 4.0, 4.0]
 
 
@@ -175,8 +181,8 @@ def test_a_rollout_without_a_transition_teaches_nothing(algo: str, build: Build)
 
 def test_a_shared_critic_teaches_the_policys_torso(build: Build) -> None:
     """With advantages of 0 only values are learned: the torso moves all the same, and the optimiser holds it once."""
-    agent: Any = build(toy("a2c", **{"algo.critic": "shared", "algo.ent_coef": 0.0})).agent
-    assert agent.value.torso is agent.policy.torso
+    agent: Any = build(toy("a2c", **{"algo.critic_update": {"name": "shared"}})).agent
+    assert agent.critic.network.torso is agent.policy.torso
     assert len(agent.optim.params) == len([*agent.parameters()])
     rollout = {key: flat(value) for key, value in made(8, 2).items()}
     before = [param.clone() for param in agent.policy.parameters()]
@@ -188,7 +194,7 @@ def test_a_shared_critic_teaches_the_policys_torso(build: Build) -> None:
 
 def test_noise_beside_the_policy_is_in_what_is_done_and_in_its_log_probability(build: Build) -> None:
     """0.3 of the policy's own and 0.4 beside it are 0.5 together."""
-    agent: Any = build(put_on_pendulum("algo.initial_std", 0.3, "algo.noise_std", 0.4)).agent
+    agent: Any = build(put_on_pendulum("algo.init_std", 0.3, "algo.noise_std", 0.4)).agent
     obs = torch.zeros(4000, 3)
     carry = {"first": torch.ones(4000, dtype=torch.bool)}
     action, extras = agent.act(obs, carry, explore=True)
@@ -196,11 +202,11 @@ def test_noise_beside_the_policy_is_in_what_is_done_and_in_its_log_probability(b
     assert (action - mean).std().item() == pytest.approx(0.5, rel=0.03)
     exact = torch.distributions.Normal(mean, 0.5).log_prob(action).sum(-1)
     torch.testing.assert_close(extras["log_prob"], exact)
-    torch.testing.assert_close(agent.dist(obs, carry).log_std.exp(), torch.full((4000, 1), 0.3))
+    torch.testing.assert_close(agent.policy(obs).log_std.exp(), torch.full((4000, 1), 0.3))
 
 
 def test_a_reset_restores_the_deviation_and_no_other_weight(build: Build) -> None:
-    loop: Any = train(build(put_on_pendulum("algo.initial_std", 0.3)), 3)
+    loop: Any = train(build(put_on_pendulum("algo.init_std", 0.3)), 3)
     before = {name: param.clone() for name, param in loop.agent.named_parameters()}
     loop.reset()
     after = dict(loop.agent.named_parameters())
@@ -222,9 +228,9 @@ def test_minibatches_come_in_the_order_stored_unless_they_are_shuffled(shuffle: 
 
 
 def test_a_critic_fitted_first_has_minibatches_of_its_own(build: Build) -> None:
-    loop: Any = build(toy("ppo_critic_first", **{"algo.value_minibatch_size": 2, "algo.minibatch_size": 8}))
+    loop: Any = build(toy("ppo_critic_first", **{"algo.critic_update.minibatch_size": 2, "algo.minibatch_size": 8}))
     loop.agent.update(made(8, 2), loop.context())
-    assert loop.agent.value.optim.steps == 2 * 8 and loop.agent.optim.steps == 2 * 2
+    assert loop.agent.critic.optim.steps == 2 * 8 and loop.agent.optim.steps == 2 * 2
 
 
 def test_the_metrics_say_how_much_of_the_returns_the_critic_knew(build: Build) -> None:

@@ -30,11 +30,11 @@ def batch() -> Any:
 
 
 def test_target_is_the_minimum_of_the_joint_forward_pass(build: Build) -> None:
-    agent: Any = build(toy("crossq", **{"algo.gamma": 0.9, "algo.alpha": 0.2})).agent
+    agent: Any = build(toy("crossq", **{"algo.gamma": 0.9, "algo.entropy.initial_alpha": 0.2})).agent
     data, noise = batch(), torch.randn(6, 1)
     before = agent.state_dict()
     with torch.no_grad(), batch_statistics(agent.critic):
-        action, log_prob = agent.dist(data["next_obs"], {}).sample(noise)
+        action, log_prob = agent.actor(data["next_obs"]).sample(noise)
         both = agent.critic(torch.cat([data["obs"], data["next_obs"]]), torch.cat([data["action"], action]))
         q, next_q = both[:, :6], both[:, 6:].min(0).values
         discount = torch.tensor([0.9, 0.81, 0.0, 0.9, 0.81, 0.9])
@@ -54,7 +54,7 @@ def test_statistics_of_a_network_move_only_where_it_learns(build: Build) -> None
     agent.update_critic(data, noise)
     assert not moved(agent.actor, actor) and moved(agent.critic, critic)
     critic = statistics(agent.critic)
-    agent.update_actor_and_alpha(data, noise)
+    agent.update_actor(data, noise)
     assert moved(agent.actor, actor) and not moved(agent.critic, critic)
 
 
@@ -73,7 +73,9 @@ def test_recorded_kernels_of_batch_renorm_train_as_eager_ones(warmup: int, build
 
 def test_alpha_rises_where_entropy_is_below_its_target(build: Build) -> None:
     for target_entropy, direction in ((100.0, 1), (-100.0, -1)):
-        agent: Any = build(toy("crossq", **{"algo.target_entropy": target_entropy, "algo.policy_delay": 1})).agent
-        before = agent.log_alpha.item()
-        agent.update_actor_and_alpha(batch(), torch.randn(6, 1))
-        assert direction * (agent.log_alpha.item() - before) > 0
+        agent: Any = build(
+            toy("crossq", **{"algo.entropy.target_entropy": target_entropy, "algo.policy_delay": 1})
+        ).agent
+        before = agent.entropy.log_alpha.item()
+        agent.update_actor(batch(), torch.randn(6, 1))
+        assert direction * (agent.entropy.log_alpha.item() - before) > 0

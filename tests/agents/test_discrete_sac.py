@@ -22,7 +22,7 @@ BATCH = {
 
 def agent_that_says(build: Build, **changes: Any) -> Any:
     """An agent whose policy and critics say LOGITS and Q everywhere."""
-    agent: Any = build(toy("discrete_sac", **{"algo.gamma": 0.5, "algo.temperature": 0.2}, **changes)).agent
+    agent: Any = build(toy("discrete_sac", **{"algo.gamma": 0.5, "algo.entropy.initial_alpha": 0.2}, **changes)).agent
     with torch.no_grad():
         for param in [*agent.actor.parameters(), *agent.critic.parameters(), *agent.target_critic.parameters()]:
             param.zero_()
@@ -48,18 +48,19 @@ def test_the_actor_maximises_value_and_entropy(build: Build) -> None:
 
 
 def test_the_policy_settles_at_the_softmax_of_the_values_over_the_temperature(build: Build) -> None:
-    agent = agent_that_says(build, **{"algo.learn_temperature": False, "algo.actor_learning_rate": 0.05})
+    agent = agent_that_says(build, **{"algo.entropy.learning_rate": 0.0, "algo.actor_learning_rate": 0.05})
     for _ in range(300):
         agent.update_actor(BATCH, torch.zeros(1))
     best = (torch.tensor([1.0, 2.0]) / 0.2).softmax(-1)
-    torch.testing.assert_close(agent.dist(BATCH["obs"], {}).logits.softmax(-1)[0], best, atol=1e-3, rtol=0)
+    torch.testing.assert_close(agent.actor(BATCH["obs"]).logits.softmax(-1)[0], best, atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 0.98 * math.log(2)), (0.3, 0.3)])
 def test_the_target_entropy_is_nearly_that_of_uniform_actions_unless_given(
     given: float | None, expected: float, build: Build
 ) -> None:
-    assert build(toy("discrete_sac", **{"algo.target_entropy": given})).agent.target_entropy == pytest.approx(expected)
+    agent = build(toy("discrete_sac", **{"algo.entropy.target_entropy": given})).agent
+    assert agent.entropy.target_entropy == pytest.approx(expected)
 
 
 def test_actions_are_drawn_by_their_probability(build: Build) -> None:

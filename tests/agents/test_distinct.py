@@ -90,15 +90,15 @@ def tells_bad_luck_from_good(build: Build, algo: str) -> bool:
     obs, action = torch.ones(ROWS, 4), torch.zeros(ROWS, dtype=torch.int64)
     learn(agent, 500, lambda: transitions(obs, action, 2.0 * torch.randint(2, (ROWS,), generator=draw) - 1))
     z = agent.q(obs)[0, 0].detach()
-    if not hasattr(agent.returns, "atoms"):
+    if not hasattr(agent.prediction, "atoms"):
         return bool((z.abs() - 1).abs().lt(0.3).all() and (z > 0).any() and (z < 0).any())
-    near = [z.softmax(-1)[(agent.returns.atoms - mode).abs() < 0.3].sum() for mode in (-1.0, 0.0, 1.0)]
+    near = [z.softmax(-1)[(agent.prediction.atoms - mode).abs() < 0.3].sum() for mode in (-1.0, 0.0, 1.0)]
     return bool(near[0] > 0.35 and near[1] < 0.1 and near[2] > 0.35)
 
 
 def knows_quantiles(build: Build, algo: str) -> bool:
     """Rewards between 20 and 30, evenly: what is said of them is the evenly spaced quantiles, however far from 0."""
-    quantiles = {"algo.returns.num_quantiles": 10} if algo == "qr_dqn" else {}
+    quantiles = {"algo.critic.num_quantiles": 10} if algo == "qr_dqn" else {}
     agent = agent_of(build, algo, **{"algo.learning_rate": 0.1}, **quantiles)
     draw = torch.Generator().manual_seed(0)
     obs, action = torch.ones(ROWS, 4), torch.zeros(ROWS, dtype=torch.int64)
@@ -158,8 +158,14 @@ def explores_in_swings(build: Build, algo: str) -> bool:
 
 def asks_two_critics_at_a_time(build: Build, algo: str) -> bool:
     """Ten target critics say 0 to 9. The least of a random two is more than that of all, and not always the same."""
-    tiny = {f"algo.{name}_learning_rate": 1e-9 for name in ("actor", "critic", "temperature")}
-    agent = agent_of(build, algo, "Pendulum", **tiny, **{"algo.members": 10, "algo.temperature": 1e-9})
+    tiny = {f"algo.{name}_learning_rate": 1e-9 for name in ("actor", "critic")}
+    agent = agent_of(
+        build,
+        algo,
+        "Pendulum",
+        **tiny,
+        **{"algo.critic.members": 10, "algo.entropy.initial_alpha": 1e-9, "algo.entropy.learning_rate": 0.0},
+    )
     with torch.no_grad():
         for param in [*agent.target_critic.module.parameters(), *agent.critic.parameters()]:
             param.zero_()

@@ -14,7 +14,7 @@ Build = Callable[..., Loop]
 
 
 def test_targets_are_copied_every_so_many_updates_and_rest_between(build: Build) -> None:
-    loop = build(toy("dqn", **{"algo.target_every": 4, "algo.target_tau": 1.0}))
+    loop = build(toy("dqn", **{"algo.target_every": 4, "algo.tau": 1.0}))
     target = [param.clone() for param in loop.agent.target_q.parameters()]
     for updates in range(1, 9):
         train(loop, updates)
@@ -49,7 +49,7 @@ def test_actions_are_random_as_often_as_epsilon_says(epsilon: float, build: Buil
 def test_a_double_target_takes_the_value_of_the_action_that_the_online_network_prefers(build: Build) -> None:
     losses = []
     for double in (False, True):
-        agent = build(toy("dqn", **{"algo.gamma": 0.5, "algo.double": double, "algo.returns.huber_delta": None})).agent
+        agent = build(toy("dqn", **{"algo.gamma": 0.5, "algo.double": double, "algo.critic.huber_delta": None})).agent
         with torch.no_grad():
             for param in (*agent.q.parameters(), *agent.target_q.parameters()):
                 param.zero_()
@@ -59,12 +59,12 @@ def test_a_double_target_takes_the_value_of_the_action_that_the_online_network_p
             "obs": torch.zeros(1, 4), "next_obs": torch.zeros(1, 4), "action": torch.tensor([1]),
             "reward": torch.ones(1), "n_steps": torch.ones(1), "terminated": torch.zeros(1), "weight": torch.ones(1),
         }  # fmt: skip
-        losses.append(agent.update_q(batch, [()] * 3)[0]["q_loss"].item())
+        losses.append(agent.update_q(batch, [()] * 3)[0]["critic"].item())
     assert losses == [0.5 * (1 + 0.5 * 5) ** 2, 0.5 * (1 + 0.5 * 3) ** 2]
 
 
 def test_targets_may_be_copied_by_steps(build: Build) -> None:
-    loop = build(toy("dqn", **{"algo.target_every": 10, "algo.target_unit": "steps", "algo.target_tau": 1.0}))
+    loop = build(toy("dqn", **{"algo.target_every": 10, "algo.target_unit": "steps", "algo.tau": 1.0}))
     train(loop, 1)
     for _ in range(20):  # two steps and one update each
         loop.tick()
@@ -90,7 +90,7 @@ def test_a_chain_is_valued_as_value_iteration_does(algo: str, double: bool, buil
     values = jobs([f"algo={algo}", "env=Taxi", "preset=none", "network=linear"])[0].values
     changes = {"algo.learning_rate": 0.03, "algo.target_every": 25, "algo.double": double, "algo.buffer.capacity": 36}
     changes["algo.gamma"] = 0.9
-    quantiles = {"algo.returns.num_quantiles": 2} if algo == "qr_dqn" else {}
+    quantiles = {"algo.critic.num_quantiles": 2} if algo == "qr_dqn" else {}
     agent = build(put(values, changes | quantiles | {"algo.lr_schedule": {"linear": {}}})).agent
     for i in range(1000):
         agent.update(batch, Context(i, i, i / 1000))
@@ -100,7 +100,7 @@ def test_a_chain_is_valued_as_value_iteration_does(algo: str, double: bool, buil
 @pytest.mark.parametrize("double", [False, True])
 def test_a_target_never_values_an_action_that_is_forbidden_there(double: bool, build: Build) -> None:
     """Action 1 would be the best to both networks; the mask of the successor leaves action 0: 1 + 0.5 * 3."""
-    changes = {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"masks": "info"}, "algo.returns.huber_delta": None}
+    changes = {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"masks": "info"}, "algo.critic.huber_delta": None}
     agent = build(toy("dqn", **changes, **{"algo.gamma": 0.5, "algo.double": double})).agent
     with torch.no_grad():
         for param in (*agent.q.parameters(), *agent.target_q.parameters()):
@@ -112,4 +112,4 @@ def test_a_target_never_values_an_action_that_is_forbidden_there(double: bool, b
         "obs": obs, "next_obs": obs, "action": torch.tensor([2]), "reward": torch.ones(1),
         "n_steps": torch.ones(1), "terminated": torch.zeros(1), "weight": torch.ones(1),
     }  # fmt: skip
-    assert agent.update_q(batch, [()] * 3)[0]["q_loss"].item() == pytest.approx(2.5**2 / 2)
+    assert agent.update_q(batch, [()] * 3)[0]["critic"].item() == pytest.approx(2.5**2 / 2)

@@ -28,13 +28,13 @@ def old_bandit(rows: int = 64) -> Batch:
 
 def value_of_what_was_learned(build: Build, algo: str) -> tuple[float, float]:
     """The critic's value and the probability of the better arm, after many updates on one old rollout."""
-    loop: Any = build(toy(algo, **{"algo.ent_coef": 0.0, "algo.learning_rate": 0.02}))
+    loop: Any = build(toy(algo, **{"algo.learning_rate": 0.02}))
     rollout = old_bandit()
     for _ in range(300):
         loop.agent.update(rollout, loop.context())
     with torch.no_grad():
         best = loop.agent.policy(torch.ones(1, 4)).log_prob(torch.tensor([1])).exp().item()
-        return loop.agent.value(torch.ones(1, 4)).item(), best
+        return loop.agent.critic.network(torch.ones(1, 4)).item(), best
 
 
 def test_vtrace_values_the_policy_it_has_become_on_rollouts_of_the_one_it_was(build: Build) -> None:
@@ -87,25 +87,25 @@ def test_the_clip_range_of_ppo_moves_with_the_run(build: Build) -> None:
 
 def test_ppo1_steps_policy_and_critic_apart(build: Build) -> None:
     agent: Any = build(toy("ppo1")).agent
-    before = [param.clone() for param in agent.value.parameters()]
+    before = [param.clone() for param in agent.critic.parameters()]
     agent.update_minibatch(minibatch(advantage=torch.randn(4), **{"return": torch.full((4,), 100.0)}))
-    assert all(map(torch.equal, agent.value.parameters(), before)), "the policy's step leaves the critic alone"
-    agent.value.fit(minibatch(**{"return": torch.full((4,), 100.0)}))
-    assert not all(map(torch.equal, agent.value.parameters(), before))
+    assert all(map(torch.equal, agent.critic.parameters(), before)), "the policy's step leaves the critic alone"
+    agent.critic.fit(minibatch(**{"return": torch.full((4,), 100.0)}))
+    assert not all(map(torch.equal, agent.critic.parameters(), before))
 
 
 def test_ppo1_makes_one_pass() -> None:
     (values,) = (job.values["algo"] for job in jobs(["algo=ppo1", "env=CartPole", "preset=none"]))
-    assert (values["epochs"], values["critic"]) == (1, "split")
+    assert (values["epochs"], values["critic_update"]["name"]) == (1, "split")
 
 
 def test_ppo2_takes_the_worse_of_a_value_and_of_one_that_stayed_near(build: Build) -> None:
     agent: Any = build(toy("ppo2")).agent
     with torch.no_grad():
-        value = agent.value(torch.zeros(4, 4))
-    metrics = agent.value.fit(minibatch(value=value - 1.0, **{"return": value + 0.5}))
+        value = agent.critic.network(torch.zeros(4, 4))
+    metrics = agent.critic.fit(minibatch(value=value - 1.0, **{"return": value + 0.5}))
     # the value has moved up by 1, of which 0.1 counts: 1.4 from the return, where the plain error is 0.5
-    assert metrics["value"].item() == pytest.approx(0.5 * 1.4**2, rel=1e-4)
+    assert metrics["critic"].item() == pytest.approx(0.5 * 1.4**2, rel=1e-4)
 
 
 def test_ppo2_teaches_its_critic_discounted_returns(build: Build) -> None:
@@ -118,8 +118,8 @@ def test_ppo2_teaches_its_critic_discounted_returns(build: Build) -> None:
 def test_ppo_critic_first_fits_its_critic_before_the_policy_moves(build: Build) -> None:
     loop: Any = build(toy("ppo_critic_first"))
     agent, order = loop.agent, []
-    fit, move = agent.value.fit, agent.update_minibatch
-    object.__setattr__(agent.value, "fit", lambda batch: (order.append("critic"), fit(batch))[1])
+    fit, move = agent.critic.fit, agent.update_minibatch
+    object.__setattr__(agent.critic, "fit", lambda batch: (order.append("critic"), fit(batch))[1])
     object.__setattr__(agent, "update_minibatch", lambda batch: (order.append("policy"), move(batch))[1])
     train(loop, 1)
     assert order == ["critic"] * 4 + ["policy"] * 4
@@ -129,12 +129,13 @@ def test_without_a_clip_one_step_of_ppo2_is_one_of_a2c(build: Build) -> None:
     """On the whole rollout, where every ratio is 1: what is clipped is all that sets them apart."""
     same = {
         "algo.epochs": 1, "algo.minibatch_size": None, "algo.clip_value": None, "algo.value_lambda": 1.0,
-        "algo.normalize_advantage": "rollout", "algo.ent_coef": 0.01, "algo.critic": "split", "algo.gae_lambda": 0.9,
+        "algo.normalize_advantage": "rollout", "algo.entropy.ent_coef": 0.01,
+        "algo.critic_update": {"name": "split", "learning_rate": None}, "algo.gae_lambda": 0.9,
     }  # fmt: skip
     stepped, rollout = [], old_bandit()
     for algo, own in (("a2c", {}), ("ppo2", {"algo.clip_range": 1e6})):
         loop: Any = build(toy(algo, **same | own))
-        dist = loop.agent.dist(rollout["obs"][:, 0], {})
+        dist = loop.agent.policy(rollout["obs"][:, 0])
         rollout["log_prob"] = dist.log_prob(rollout["action"][:, 0]).detach().unsqueeze(-1)
         loop.agent.update(rollout, loop.context())
         stepped.append([*loop.agent.parameters()])

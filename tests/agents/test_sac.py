@@ -1,4 +1,4 @@
-"""What SAC does beyond what every algorithm promises."""
+"""Soft actor-critic: targets, temperature, the policy that it settles at."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,28 +14,30 @@ Build = Callable[..., Loop]
 
 
 @pytest.mark.parametrize(("target_entropy", "direction"), [(100.0, 1), (-100.0, -1)])
-def test_the_temperature_rises_where_entropy_is_wanting_and_falls_where_it_is_not(
+def test_temperature_rises_below_the_target_entropy_and_falls_above_it(
     target_entropy: float, direction: int, build: Build
 ) -> None:
-    loop: Any = build(toy("sac", **{"algo.target_entropy": target_entropy}))
-    before = loop.agent.temperature
-    assert direction * (train(loop, 5).agent.temperature - before) > 0
+    loop: Any = build(toy("sac", **{"algo.entropy.target_entropy": target_entropy}))
+    before = loop.agent.entropy.alpha
+    assert direction * (train(loop, 5).agent.entropy.alpha - before) > 0
 
 
-def test_the_target_entropy_is_minus_the_number_of_actions_unless_given(build: Build) -> None:
-    assert build(toy("sac")).agent.target_entropy == -1
-    assert build(toy("sac", **{"algo.target_entropy": -3.0})).agent.target_entropy == -3
+def test_target_entropy_defaults_to_minus_the_action_dimensions(build: Build) -> None:
+    assert build(toy("sac")).agent.entropy.target_entropy == -1
+    assert build(toy("sac", **{"algo.entropy.target_entropy": -3.0})).agent.entropy.target_entropy == -3
 
 
-def test_the_critics_learn_from_the_least_target_less_the_entropy_term(build: Build) -> None:
-    agent: Any = build(toy("sac", **{"algo.gamma": 0.9, "algo.temperature": 0.2, "algo.members": 3})).agent
+def test_td_target_is_the_minimum_critic_plus_the_entropy_bonus(build: Build) -> None:
+    agent: Any = build(
+        toy("sac", **{"algo.gamma": 0.9, "algo.entropy.initial_alpha": 0.2, "algo.critic.members": 3})
+    ).agent
     batch = {
         "obs": torch.randn(6, 3), "next_obs": torch.randn(6, 3), "action": torch.rand(6, 1) * 2 - 1,
         "reward": torch.randn(6), "n_steps": torch.ones(6), "terminated": torch.zeros(6), "weight": torch.ones(6),
     }  # fmt: skip
     noise = torch.randn(6, 1)
     with torch.no_grad():
-        action, log_prob = agent.dist(batch["next_obs"], {}).sample(noise)
+        action, log_prob = agent.actor(batch["next_obs"]).sample(noise)
         least = torch.stack([*agent.target_critic(batch["next_obs"], action)]).min(0).values
         target = batch["reward"] + 0.9 * (least - 0.2 * log_prob)
         errors = [0.5 * ((q - target) ** 2).mean() for q in agent.critic(batch["obs"], batch["action"])]
@@ -45,7 +47,7 @@ def test_the_critics_learn_from_the_least_target_less_the_entropy_term(build: Bu
 
 def test_target_bootstraps_after_n_steps_by_hand(build: Build) -> None:
     """Rewards are sums already: of two steps, of one, and of two after which the episode terminated."""
-    agent: Any = build(toy("sac", **{"algo.gamma": 0.9, "algo.n_step": 2, "algo.temperature": 0.5})).agent
+    agent: Any = build(toy("sac", **{"algo.gamma": 0.9, "algo.n_step": 2, "algo.entropy.initial_alpha": 0.5})).agent
     with torch.no_grad():
         for param in (*agent.critic.parameters(), *agent.target_critic.module.parameters()):
             param.zero_()
@@ -56,13 +58,13 @@ def test_target_bootstraps_after_n_steps_by_hand(build: Build) -> None:
         "terminated": torch.tensor([0.0, 0.0, 1.0]), "weight": torch.ones(3),
     }  # fmt: skip
     noise = torch.zeros(3, 1)
-    log_prob = agent.dist(batch["next_obs"], {}).sample(noise)[1].tolist()
+    log_prob = agent.actor(batch["next_obs"]).sample(noise)[1].tolist()
     by_hand = [1 + 0.81 * (10 - 0.5 * log_prob[0]), 1 + 0.9 * (10 - 0.5 * log_prob[1]), -2.0]
     loss = agent.update_critic(batch, noise)["critic"].item()
     assert loss == pytest.approx(2 * 0.5 * sum(target**2 for target in by_hand) / 3)
 
 
-def test_an_actor_update_moves_no_critic(build: Build) -> None:
+def test_actor_update_changes_no_critic(build: Build) -> None:
     agent: Any = train(build(toy("sac")), 1).agent
     before = agent.critic_optim.flat.clone()
     batch = {"obs": torch.randn(6, 3), "weight": torch.ones(6)}
@@ -70,7 +72,7 @@ def test_an_actor_update_moves_no_critic(build: Build) -> None:
     assert torch.equal(before, agent.critic_optim.flat)
 
 
-def test_targets_move_every_so_many_updates(build: Build) -> None:
+def test_target_network_updates_every_target_every_updates(build: Build) -> None:
     loop: Any = build(toy("sac", **{"algo.target_every": 3, "algo.loop.updates_per_step": 0.5}))
     target = loop.agent.target_critic.module.output.bias
     for updates in range(1, 7):
@@ -82,7 +84,7 @@ def test_targets_move_every_so_many_updates(build: Build) -> None:
 def taught_to_rest(build: Build, **changes: Any) -> Any:
     """What 600 updates make of one state where action a earns -a^2 / 2 and nothing follows."""
     rates = {f"algo.{name}_learning_rate": 3e-3 for name in ("actor", "critic")}
-    fast = {"network.hidden": [32], "algo.temperature": 0.04, "algo.temperature_learning_rate": 0.01}
+    fast = {"network.hidden": [32], "algo.entropy.initial_alpha": 0.04, "algo.entropy.learning_rate": 0.01}
     agent: Any = build(toy("sac", **rates | fast | changes)).agent
     draw, obs = torch.Generator().manual_seed(0), torch.zeros(128, 3)
     for i in range(600):
@@ -93,14 +95,14 @@ def taught_to_rest(build: Build, **changes: Any) -> Any:
     return agent
 
 
-def test_the_policy_is_as_wide_as_the_temperature_makes_it_worth(build: Build) -> None:
-    """exp(-a^2 / 2 alpha) is normal with deviation sqrt(alpha); tanh hardly bends it there."""
-    dist = taught_to_rest(build, **{"algo.learn_temperature": False}).dist(torch.zeros(1, 3), {})
+def test_fixed_temperature_sets_the_standard_deviation_of_the_policy(build: Build) -> None:
+    """exp(-a^2 / 2 alpha) is normal with standard deviation sqrt(alpha); tanh hardly bends it there."""
+    dist = taught_to_rest(build, **{"algo.entropy.learning_rate": 0.0}).actor(torch.zeros(1, 3))
     assert dist.log_std.exp().item() == pytest.approx(0.2, rel=0.1)
     assert abs(dist.mean.item()) < 0.05
 
 
-def test_a_learned_temperature_holds_the_entropy_at_its_target(build: Build) -> None:
-    dist = taught_to_rest(build, **{"algo.target_entropy": -0.5}).dist(torch.zeros(4000, 3), {})
+def test_learned_temperature_keeps_the_entropy_at_its_target(build: Build) -> None:
+    dist = taught_to_rest(build, **{"algo.entropy.target_entropy": -0.5}).actor(torch.zeros(4000, 3))
     _, log_prob = dist.sample(torch.randn(4000, 1))
     assert -log_prob.mean().item() == pytest.approx(-0.5, abs=0.1)

@@ -33,8 +33,9 @@ def like(learner: Any, particle: Any) -> None:
     ("kind", "critic"), [("a2c", "first"), ("a2c", "split"), ("a2c", "none"), ("ppo", "first"), ("vtrace", "split")]
 )
 def test_one_particle_is_the_plain_learner(kind: str, critic: str, build: Build) -> None:
-    words = ["algo=svpg", f"algo.particle={kind}", "env=CartPole", "preset=none"]
-    section = jobs(words)[0].values["algo"]["particle"] | {"critic": critic, "minibatch_size": None}
+    choices = [f"algo.particle={kind}", f"algo.particle.critic_update={critic}"]
+    values = jobs(["algo=svpg", *choices, "env=CartPole", "preset=none"])[0].values
+    section = values["algo"]["particle"] | {"minibatch_size": None}
     own = {"algo.num_particles": 1, "algo.temperature": 1.0, "algo.particle": section}
     swarm: Any = build(toy("svpg", **own))
     particle = swarm.agent.particles[0]
@@ -92,7 +93,7 @@ def test_particles_have_weights_random_numbers_and_environments_of_their_own(bui
     rollout = collect(swarm)
     swarm.agent.update(rollout, Context(0, 0, 0.0))
     assert torch.equal(torch.cat([part["obs"] for part in seen], 1), rollout["obs"])
-    log_prob = one.dist(seen[0]["obs"].flatten(0, 1), {}).log_prob(seen[0]["action"].flatten(0, 1))
+    log_prob = one.policy(seen[0]["obs"].flatten(0, 1)).log_prob(seen[0]["action"].flatten(0, 1))
     assert log_prob.shape == (16,)
 
 
@@ -108,8 +109,8 @@ def test_an_evaluation_may_have_any_number_of_environments(count: int, build: Bu
 def test_what_does_not_fit_is_said_in_one_line(build: Build) -> None:
     with pytest.raises(ConfigError, match=r"env.num_envs=3: must be a multiple of algo.num_particles=2"):
         build(toy("svpg", **{"env.num_envs": 3}))
-    with pytest.raises(ConfigError, match=r"algo.particle.critic=joint: must be split, first or none"):
-        build(toy("svpg", **{"algo.particle.critic": "joint"}))
+    with pytest.raises(ConfigError, match=r"algo.particle.critic_update=joint: must be split, first or none"):
+        build(toy("svpg", **{"algo.particle.critic_update": {"name": "joint"}}))
 
 
 def peaks_held(build: Build, repel: bool) -> set[int]:
@@ -118,7 +119,7 @@ def peaks_held(build: Build, repel: bool) -> set[int]:
         "env.num_envs": 128, "env.max_episode_steps": None, "algo.num_particles": 8, "network": {"name": "linear"},
         "algo.temperature": 0.3 if repel else 1e-3, "algo.particle.learning_rate": 0.05, "algo.loop.rollout_steps": 8,
         "algo.particle.minibatch_size": None, "algo.particle.normalize_advantage": "none",
-        "algo.particle.critic": "none",
+        "algo.particle.critic_update": {"name": "none"},
     }  # fmt: skip
     words = ["algo=svpg", "env=BernoulliBandit", "preset=none", "env.kwargs.bandits=1", "env.kwargs.arms=4"]
     values = jobs([*words, "env.kwargs.reward_probs=[1.0,0.0,0.0,1.0]"])[0].values
@@ -129,7 +130,7 @@ def peaks_held(build: Build, repel: bool) -> set[int]:
             particle.optim.optim.flat.copy_(state)
     train(loop, 150)
     obs = torch.zeros(1, dtype=torch.int64)
-    return {int(particle.dist(obs, {}).logits.argmax()) for particle in loop.agent.particles}
+    return {int(particle.policy(obs).logits.argmax()) for particle in loop.agent.particles}
 
 
 def test_repulsion_holds_both_peaks_and_one_start_without_it_one(build: Build) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from toys import Values, put, toy, train
 
-from rlrun.agents.actor_critic.columns import columned, in_last, signed, total
+from rlrun.agents.actor_critic.vector_sac import column_weights, pessimistic
 from rlrun.agents.policy.columns import columns, mixed
 from rlrun.core.loop import Loop
 from rlrun.types import Bonus
@@ -34,29 +34,27 @@ def batch(rows: int = 6, discrete: bool = False) -> dict[str, torch.Tensor]:
     }  # fmt: skip
 
 
-def test_the_worst_of_a_column_that_counts_negative_is_the_most() -> None:
-    q = torch.tensor([[[1.0, 5.0]], [[2.0, 7.0]]])  # [members, batch, columns]
-    assert signed(lambda q: q.amin(0), WEIGHTS)(q).tolist() == [[1.0, 7.0]]
-    assert signed(lambda q: q.mean(0), WEIGHTS)(q).tolist() == [[1.5, 6.0]]
-    assert signed(lambda q: q.amin(0), torch.tensor([1.0, 0.0]))(q).tolist() == [[1.0, 5.0]], "valued without a weight"
-    assert signed(lambda q: q.amin(0), None)(q[..., 0]).tolist() == [1.0]
+def test_minimum_over_members_is_the_maximum_for_negative_weights() -> None:
+    q = torch.tensor([[[1.0, 5.0]], [[2.0, 7.0]]])  # [members, batch, rewards]
+    assert pessimistic(lambda q: q.amin(0), WEIGHTS)(q).tolist() == [[1.0, 7.0]]
+    assert pessimistic(lambda q: q.mean(0), WEIGHTS)(q).tolist() == [[1.5, 6.0]]
+    assert pessimistic(lambda q: q.amin(0), torch.tensor([1.0, 0.0]))(q).tolist() == [[1.0, 5.0]]
 
 
-def test_the_total_weighs_and_what_the_agent_pays_itself_weighs_1() -> None:
-    assert total(torch.tensor([[3.0, 4.0]]), WEIGHTS).tolist() == [4.0]
-    wide = columned(batch(), extra=1)
-    assert wide["reward_weights"].tolist() == [2.0, -0.5, 1.0]
-    assert torch.equal(wide["reward"], torch.cat([batch()["reward"], torch.zeros(6, 1)], 1))
-    assert in_last(torch.tensor([7.0]), wide["reward_weights"]).tolist() == [[0.0, 0.0, 7.0]]
-    one = {"reward": torch.ones(3), "n_steps": torch.ones(3), "terminated": torch.zeros(3)}
-    assert columned(one, extra=1) is one
+def test_entropy_column_has_weight_1() -> None:
+    assert column_weights(batch()).tolist() == [2.0, -0.5, 1.0]
+
+
+def test_reward_vectors_need_the_vector_variant(build: Build) -> None:
+    agent: Any = build(on_point_run("sac")).agent
+    assert type(agent).__name__ == "VectorSAC" and type(build(toy("sac")).agent).__name__ == "SAC"
 
 
 def test_sac_values_every_component_and_the_entropy(build: Build) -> None:
-    agent: Any = build(on_point_run("sac", **{"algo.temperature": 0.2, "algo.members": 3})).agent
+    agent: Any = build(on_point_run("sac", **{"algo.entropy.initial_alpha": 0.2, "algo.critic.members": 3})).agent
     data, noise = batch(), torch.randn(6, 2)
     with torch.no_grad():
-        action, log_prob = agent.dist(data["next_obs"], {}).sample(noise)
+        action, log_prob = agent.actor(data["next_obs"]).sample(noise)
         members = agent.target_critic(data["next_obs"], action)  # [members, batch, columns]
         q = agent.critic(data["obs"], data["action"])
         errors = []
@@ -68,19 +66,19 @@ def test_sac_values_every_component_and_the_entropy(build: Build) -> None:
                 0.9 * (entropy.min() - 0.2 * log_prob[row]),
             ]
             errors.append(data["weight"][row] * 0.5 * ((q[:, row] - torch.stack(target)) ** 2).mean(-1).sum())
-    loss = agent.update_critic(columned(data, extra=1), noise)["critic"]
+    loss = agent.update_critic(data, noise)["critic"]
     torch.testing.assert_close(loss, torch.stack(errors).mean())
 
 
 def test_the_actor_of_sac_climbs_the_weighted_sum(build: Build) -> None:
-    agent: Any = build(on_point_run("sac", **{"algo.temperature": 0.2})).agent
+    agent: Any = build(on_point_run("sac", **{"algo.entropy.initial_alpha": 0.2})).agent
     data, noise = batch(), torch.randn(6, 2)
     with torch.no_grad():
-        action, log_prob = agent.dist(data["obs"], {}).sample(noise)
+        action, log_prob = agent.actor(data["obs"]).sample(noise)
         first, second, entropy = agent.critic(data["obs"], action).unbind(-1)
         value = 2.0 * first.amin(0) - 0.5 * second.amax(0) + entropy.amin(0)
         expected = (data["weight"] * (0.2 * log_prob - value)).mean()
-    torch.testing.assert_close(agent.update_actor(columned(data, extra=1), noise)["actor"], expected)
+    torch.testing.assert_close(agent.update_actor(data, noise)["actor"], expected)
 
 
 def test_td3_values_every_component(build: Build) -> None:
@@ -90,20 +88,20 @@ def test_td3_values_every_component(build: Build) -> None:
         first, second = agent.target_critic(data["next_obs"], agent.target_actor(data["next_obs"])).unbind(-1)
         target = data["reward"] + 0.9 * torch.stack([first.amin(0), second.amax(0)], -1)
         errors = ((agent.critic(data["obs"], data["action"]) - target) ** 2).mean(-1).sum(0)
-    loss = agent.update_critic(columned(data), torch.zeros(6, 2))["critic"]
+    loss = agent.update_critic(data, torch.zeros(6, 2))["critic"]
     torch.testing.assert_close(loss, (0.5 * data["weight"] * errors).mean())
     value = agent.critic(data["obs"], agent.actor(data["obs"]))[0] @ WEIGHTS
-    torch.testing.assert_close(agent.update_actor(columned(data))["actor"], -(data["weight"] * value).mean().detach())
+    torch.testing.assert_close(agent.update_actor(data)["actor"], -(data["weight"] * value).mean().detach())
 
 
 def test_discrete_sac_values_every_action_of_every_component(build: Build) -> None:
     values = {"env.id": "rlrun/Counter-v0", "env.kwargs": {"pays": [1.0, -2.0]}, "env.max_episode_steps": None}
     agent: Any = build(put(toy("discrete_sac"), values)).agent
     obs, action = torch.randn(6, 2), torch.randint(2, (6,))
-    every = agent.critic(obs).unflatten(-1, (2, 3))
-    assert torch.equal(agent.q({"obs": obs, "action": action}), every[:, torch.arange(6), action])
-    value, _ = agent.evaluate(obs, agent.critic, torch.zeros(0), lambda q: q.amin(0))
-    chances = agent.dist(obs, {}).logits.softmax(-1)
+    every = agent.critic(obs)  # [members, batch, actions, columns]
+    assert torch.equal(agent.critic(obs, action), every[:, torch.arange(6), action])
+    value, _ = agent.evaluate(obs, agent.critic, lambda q: q.amin(0), torch.zeros(0))
+    chances = agent.actor(obs).logits.softmax(-1)
     torch.testing.assert_close(value, sum(chances[:, [a]] * every[:, :, a].amin(0) for a in range(2)))
 
 

@@ -28,7 +28,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "types", "errors", "memory",
     ),
     "agents": (
-        "agents", "core.agent", "core.state", "core.schedule", "core.random", "functional", "networks",
+        "agents", "core.agent", "core.parts", "core.state", "core.schedule", "core.random", "functional",
+        "networks",
         "buffers.rollout", "nested", "config.schema", "registry", "types", "errors",
     ),
     "core": ("core", "nested", "functional", "networks", "config.schema", "registry", "module", "types", "errors"),

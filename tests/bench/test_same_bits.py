@@ -17,7 +17,8 @@ from rlrun.bench import same_bits
 from rlrun.bench.run_difference import run_difference
 from rlrun.bench.same_bits import Case, Comparison, DataSets, Done, Tree, cases, limits, settings
 from rlrun.config import history
-from rlrun.config.history import Change, Renamed
+from rlrun.config.history import Change
+from rlrun.config.renamed import Renamed
 from rlrun.errors import ConfigError, RlrunError
 from rlrun.snapshot.store import Store
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from rlrun.config import history
-from rlrun.config.history import Added, Change, Renamed, former_keys, renamed_metrics, renamed_state, upgraded
+from rlrun.config.history import Added, Change, former_keys, renamed_metrics, renamed_state, upgraded
+from rlrun.config.renamed import Renamed
 from rlrun.errors import ConfigError
 
 CHANGES = (

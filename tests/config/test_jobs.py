@@ -159,8 +159,8 @@ def test_what_a_preset_says_of_a_part_goes_where_another_part_has_no_such_key():
         ),
         (
             "algo.epsilon=linear",
-            "algo.epsilon=linear: algo=sac has no part algo.epsilon; its parts are algo.buffer, algo.entropy_target, "
-            "algo.goals, algo.intrinsic, algo.loop, algo.representation, algo.reward_weights",
+            "algo.epsilon=linear: algo=sac has no part algo.epsilon; its parts are algo.buffer, algo.critic, "
+            "algo.entropy, algo.goals, algo.intrinsic, algo.loop, algo.representation, algo.reward_weights",
         ),
         ("algo.loop=onpolicy", "algo.loop=onpolicy is not supported by algo=sac, which learns from replay"),
         (

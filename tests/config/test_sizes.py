@@ -38,7 +38,12 @@ TOO_LARGE = [
         "algo.loop.batch_size=1e12",
         "algo.loop.batch_size=1000000000000: must be less than or equal to",
     ),
-    ("sac", "Pendulum", "algo.members=1e9", "algo.members=1000000000: must be less than or equal to 16384"),
+    (
+        "sac",
+        "Pendulum",
+        "algo.critic.members=1e9",
+        "algo.critic.members=1000000000: must be less than or equal to 16384",
+    ),
     ("vpg", "CartPole", "algo.loop.min_steps=1e13", "algo.loop.min_steps=10000000000000, env.num_envs=8: takes"),
     (
         "svpg",
@@ -55,8 +60,8 @@ TOO_LARGE = [
     (
         "qr_dqn",
         "CartPole",
-        "algo.returns.num_quantiles=1e9",
-        "algo.returns.num_quantiles=1000000000: must be less than",
+        "algo.critic.num_quantiles=1e9",
+        "algo.critic.num_quantiles=1000000000: must be less than",
     ),
     ("dqn", "Pong", "env.wrappers.frame_stack.stack=1e9", "env.wrappers.frame_stack.stack=1000000000: must be less "),
     ("ppo", "CartPole", f"name={'a' * 300}", f"name='{'a' * 76}...: must be at most 255 bytes long"),

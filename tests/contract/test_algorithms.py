@@ -16,12 +16,13 @@ from toys import ALGOS, NEVER_LEARN, Values, equal, optims, streams, toy, train,
 
 from rlrun import registry
 from rlrun.config.check import ABSENT, leaves, lookup
+from rlrun.config.schema import parts_of
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
 from rlrun.engine import native
 from rlrun.engine.accelerate import kernels
 from rlrun.errors import ConfigError
-from rlrun.run.assemble import AROUND, group_of
+from rlrun.run.assemble import AROUND
 from rlrun.run.lifecycle import rings
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store, step_name
@@ -40,12 +41,10 @@ OTHER: Values = {
     "algo.learning_rate_decay": 1.0,
     "algo.covariance": ("separable", "full"),
     "algo.td_lambda": 0.5,
-    "algo.ent_coef": 0.1,
     "algo.tau": 0.5,
-    "algo.value_learning_rate": 0.1,
+    "algo.critic_update.learning_rate": 0.1,
     "algo.lr_schedule": {"linear": {}},
     "algo.optimizer_eps": 0.1,
-    "algo.critic": ("split", "joint"),
     "algo.loop.lag": (1, 2),
     "algo.loop.min_rollouts": 5,
     "algo.rho_clip": 2.0,
@@ -55,12 +54,10 @@ OTHER: Values = {
     "algo.clip_value": 0.001,
     "algo.max_grad_norm": 0.001,
     "algo.target_kl": 1e-9,
-    "algo.target_tau": 0.5,
-    "algo.target_entropy": -3.0,
     "algo.buffer.reward_clip": 0.5,
     "algo.noisy_std": 0.1,
-    "algo.returns.huber_delta": 0.1,
-    "algo.returns.v_max": 5.0,
+    "algo.critic.huber_delta": 0.1,
+    "algo.critic.v_max": 5.0,
     "algo.epsilon": 0.5,
     "algo.probs": [0.9, 0.1],
     "algo.a0": 0.001,
@@ -75,7 +72,7 @@ OTHER: Values = {
     "algo.prior_std": 0.01,
     "algo.buffer.beta": 0.2,
     "algo.buffer.epsilon": 10.0,
-    "algo.target_members": (1, 2),
+    "algo.critic.target_members": (1, 2),
     "algo.n_step": (3, 2),
     "algo.noise_theta": 0.9,
     "algo.loop.warmup_policy": "zero",
@@ -114,9 +111,9 @@ OTHER: Values = {
         "minibatch_size": None,
     },
     "algo.representation.hidden": [4],
-    "algo.entropy_target.target_entropy": 9.0,
-    "algo.entropy_target.max_entropy": 99.0,
-    "algo.entropy_target.min_alpha": 1.0,
+    "algo.entropy.target_entropy": 9.0,
+    "algo.entropy.max_entropy": 99.0,
+    "algo.entropy.min_alpha": 1.0,
     "algo.goals": {"name": "categorical", "num_goals": 2},
     "algo.goals.num_goals": 3,
     "algo.intrinsic": {
@@ -138,18 +135,6 @@ OTHER: Values = {
     "algo.intrinsic.separate": False,
     "algo.intrinsic.reward_coef": 3.0,
     "algo.intrinsic.coef_end": 0.0,
-    "algo.entropy_target": {
-        "name": "staged",
-        "target_entropy": 9.0,
-        "max_entropy": 9.0,
-        "initial_alpha": 1.0,
-        "min_alpha": 0.0,
-        "skip_free_stage": True,
-        "very_slow_rate": 0.1,
-        "slow_rate": 0.1,
-        "fast_rate": 0.5,
-        "average_window": 1,
-    },
     "algo.intrinsic.hidden": [4],
     "algo.buffer.reward_threshold": 1e9,
     "algo.buffer.rho": 0.3,
@@ -158,21 +143,12 @@ OTHER: Values = {
     "algo.particle.optimizer": "rmsprop",
     "algo.particle.optimizer_eps": 0.1,
     "algo.particle.lr_schedule": {"linear": {}},
-    "algo.particle.ent_coef": 0.1,
-    "algo.particle.entropy_target": {
-        "name": "sgd",
-        "target_entropy": 9.0,
-        "initial_alpha": 1.0,
-        "learning_rate": 0.1,
-        "window": 1,
-    },
     "algo.particle.minibatch_size": 4,
     "algo.particle.clip_value": 0.001,
     "algo.particle.max_grad_norm": 0.001,
     "algo.particle.target_kl": 1e-9,
-    "algo.particle.critic": ("split", "first"),
-    "algo.particle.value_learning_rate": 0.1,
-    "algo.particle.value_minibatch_size": 4,
+    "algo.particle.critic_update.learning_rate": 0.1,
+    "algo.particle.critic_update.minibatch_size": 4,
     "algo.intrinsic.clip": 0.01,
     "algo.intrinsic.obs_clip": 0.1,
     "algo.reward_weights.thresholds": [None, -9.0],
@@ -182,29 +158,18 @@ OTHER: Values = {
 
 # What else must be set for a key to matter.
 GIVEN: dict[str, Values] = {
-    "algo.particle.value_learning_rate": {"algo.particle.critic": "first"},
     "algo.buffer.alpha": {"algo.buffer.reward_threshold": 1e9, "algo.buffer.phi": 0.9, "algo.buffer.rho": 0.0},
     "algo.buffer.capacity": {"algo.buffer.reward_threshold": 1e9, "algo.buffer.phi": 0.9, "algo.buffer.rho": 0.0},
-    "algo.entropy_target": {"algo.ent_coef": 0.0, "algo.learn_temperature": True},
-    "algo.entropy_target.target_entropy": {"algo.entropy_target.skip_free_stage": True},
-    "algo.entropy_target.slow_rate": {
-        "algo.entropy_target.skip_free_stage": True,
-        "algo.entropy_target.fast_rate": 0.001,
+    "algo.entropy.target_entropy": {"algo.entropy.skip_free_stage": True},
+    "algo.entropy.slow_rate": {
+        "algo.entropy.skip_free_stage": True,
+        "algo.entropy.fast_rate": 0.001,
     },
-    "algo.entropy_target.fast_rate": {"algo.entropy_target.skip_free_stage": True},
-    "algo.ent_coef": {"algo.entropy_target": None},
-    "algo.temperature": {"algo.entropy_target": None},
-    "algo.temperature_learning_rate": {"algo.entropy_target": None, "algo.learn_temperature": True},
-    "algo.target_entropy": {"algo.entropy_target": None, "algo.learn_temperature": True},
-    "algo.learn_temperature": {"algo.entropy_target": None},
+    "algo.entropy.fast_rate": {"algo.entropy.skip_free_stage": True},
     "algo.intrinsic.coef_end": {"algo.intrinsic.separate": False},
-    "algo.value_coef": {"algo.critic": "joint"},
-    "algo.value_lambda": {"algo.critic": "joint"},
-    "algo.clip_value": {"algo.critic": "joint", "algo.epochs": 2},
-    "algo.value_learning_rate": {"algo.critic": "first"},
-    "algo.value_epochs": {"algo.critic": "first"},
-    "algo.value_minibatch_size": {"algo.critic": "first"},
-    "algo.advantage_after_fit": {"algo.critic": "first"},
+    "algo.value_coef": {"algo.critic_update": {"name": "joint"}},
+    "algo.value_lambda": {"algo.critic_update": {"name": "joint"}},
+    "algo.clip_value": {"algo.critic_update": {"name": "joint"}, "algo.epochs": 2},
     "algo.target_kl": {"algo.epochs": 2},
     "algo.clip_range": {"algo.epochs": 2},
     "algo.clip_range_end": {"algo.epochs": 2, "algo.clip_range": 0.02},
@@ -237,7 +202,6 @@ ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buf
 NOT_LIVE: dict[str, str] = {
     "vtrace: algo.value_lambda": "the critic learns the corrected returns, whose traces gae_lambda scales",
     "svpg: algo.particle.target_kl": "no particle moves while its gradients are collected",
-    "a2c_minibatch: algo.critic": "without a bound on gradients one optimiser steps as two do",
     "cma_es: algo.report": "says which parameters are evaluated",
     **{
         f"{algo}: algo.{key}": "replay: one return, batches seen once"
@@ -279,8 +243,8 @@ ON_POLICY = ("a2c", "a2c_split", "a2c_minibatch", "vpg", "vtrace", "ppo", "ppo1"
 NOT_LIVE |= {
     f"{algo}: algo.{key}": "of Box actions, where ppo_lagrangian's toy has them"
     for algo, keys in (
-        *((algo, ("initial_std", "noise_std")) for algo in ON_POLICY),
-        ("svpg", ("particle.initial_std", "particle.noise_std")),
+        *((algo, ("init_std", "noise_std")) for algo in ON_POLICY),
+        ("svpg", ("particle.init_std", "particle.noise_std")),
     )
     for key in keys
 }
@@ -319,12 +283,25 @@ def load(loop: Loop, snapshot: Snapshot) -> Loop:
 
 @pytest.mark.parametrize("algo", ALGOS)
 def test_keys_of_the_yaml_are_the_fields_of_the_config(algo: str) -> None:
-    values = toy(algo)["algo"]
-    own = {key: value for key, value in values.items() if key not in AROUND}
-    parts = {group: section for group, section in values.items() if isinstance(section, dict) and "name" in section}
-    for group, section in {"algo": own, **parts}.items():
-        cls = registry.lookup(group_of(group), section["name"])
-        assert {field.name for field in fields(cls.Config)} == section.keys() - {"name"}, group
+    for path, (cls, section) in parts(toy(algo)["algo"]).items():
+        assert {field.name for field in fields(cls.Config)} == section.keys() - {"name"}, path
+
+
+def parts(values: Values) -> dict[str, tuple[Any, Values]]:
+    """The agent, and every part at any depth: by path, the class and its section."""
+    found: dict[str, tuple[Any, Values]] = {}
+
+    def visit(path: str, group: str, section: Values) -> None:
+        cls = registry.lookup(group, section["name"])
+        found[path] = cls, section
+        for field, inner in parts_of(cls.Config).items():
+            visit(f"{path}.{field}", inner, section[field])
+
+    for name in AROUND:
+        if values.get(name):
+            visit(f"algo.{name}", name, values[name])
+    visit("algo", "algo", {key: value for key, value in values.items() if key not in AROUND})
+    return found
 
 
 @pytest.mark.parametrize("algo", LEARNERS)
@@ -403,11 +380,11 @@ def allowed(kind: Any, value: Any) -> bool:
 
 def field_type(algo: str, key: str) -> Any:
     """The type of a key of `algo`, or of one of its parts, as its Config has it."""
-    section = toy(algo)["algo"]
-    _, *part, name = key.split(".")
-    group = group_of(part[0]) if part else "algo"
-    chosen = section[part[0]]["name"] if part else section["name"]
-    return get_type_hints(registry.lookup(group, chosen).Config, include_extras=True).get(name, Any)
+    path, _, name = key.rpartition(".")
+    known = parts(toy(algo)["algo"])
+    if path not in known:
+        return Any
+    return get_type_hints(known[path][0].Config, include_extras=True).get(name, Any)
 
 
 @pytest.mark.parametrize("algo", ALGOS)

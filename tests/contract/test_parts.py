@@ -23,7 +23,7 @@ PARTS = {
     "representation": "predictive",
     "goals": "categorical",
     "intrinsic": "icm",
-    "entropy_target": "staged",
+    "entropy": "staged",
 }
 LEARNERS = {"ppo": "CartPole", "sac": "Pendulum"}
 SUBSETS = ["+".join(name for name, wanted in zip(PARTS, chosen, strict=True) if wanted) or "none"

@@ -29,8 +29,8 @@ def widths(network: Any) -> list[int]:
         ("discrete_sac", "actor", ["critic"]),
         ("td3", "actor", ["critic"]),
         ("iql", "actor", ["critic", "value"]),
-        ("ppo", "policy", ["value"]),
-        ("ppo_critic_first", "policy", ["value"]),
+        ("ppo", "policy", ["critic.network"]),
+        ("ppo_critic_first", "policy", ["critic.network"]),
     ],
 )
 def test_network_critic_and_actor_change_their_own_networks(
@@ -39,16 +39,16 @@ def test_network_critic_and_actor_change_their_own_networks(
     changes: dict[str, Any] = {"network.critic": {"hidden": [6, 7]}}
     agent = build(toy(algo, **changes)).agent
     assert widths(getattr(agent, actor)) == [8]
-    assert all(widths(getattr(agent, critic)) == [6, 7] for critic in critics)
+    assert all(widths(agent.get_submodule(critic)) == [6, 7] for critic in critics)
     agent = build(toy(algo, **changes, **{"network.actor": {"hidden": [5], "norm": "layer"}})).agent
     assert widths(getattr(agent, actor)) == [5]
     assert any(isinstance(module, Standardised) for module in getattr(agent, actor).modules())
-    assert not any(isinstance(module, Standardised) for module in getattr(agent, critics[0]).modules())
+    assert not any(isinstance(module, Standardised) for module in agent.get_submodule(critics[0]).modules())
 
 
 def test_particles_have_roles_of_their_own(build: Build) -> None:
     agent: Any = build(toy("svpg", **{"network.critic": {"hidden": [6]}})).agent
-    assert [widths(particle.value) for particle in agent.particles] == [[6], [6]]
+    assert [widths(particle.critic.network) for particle in agent.particles] == [[6], [6]]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_particles_have_roles_of_their_own(build: Build) -> None:
         ("dqn", {"network.critic": {"hidden": [6]}}, "network.critic: algo=dqn builds no network for the critic alone"),
         (
             "ppo",
-            {"network.actor": {"hidden": [6]}, "algo.critic": "shared"},
+            {"network.actor": {"hidden": [6]}, "algo.critic_update": {"name": "shared"}},
             "network.actor: algo=ppo builds no network for the actor alone",
         ),
         ("sac", {"network.norm": RENORM}, "network.norm=batch_renorm is not supported by algo=sac"),

@@ -25,7 +25,7 @@ VALUE_BASED: Values = OFF_POLICY | {
     "algo.learning_rate": 0.01, "algo.target_every": 10, "algo.epsilon.fraction": 1.0, "algo.epsilon.start": 1.0,
     "algo.epsilon.end": 0.5, "algo.n_step": 1,
 }  # fmt: skip
-CATEGORICAL: Values = {"algo.returns.v_min": -1.5, "algo.returns.v_max": 2.5, "algo.returns.num_atoms": 33}
+CATEGORICAL: Values = {"algo.critic.v_min": -1.5, "algo.critic.v_max": 2.5, "algo.critic.num_atoms": 33}
 
 ACTOR_CRITIC: Values = OFF_POLICY | {
     "algo.actor_learning_rate": 0.01, "algo.critic_learning_rate": 0.01, "algo.tau": 0.1, "network.hidden": [32],
@@ -36,7 +36,7 @@ MODEL: Values = {
     "algo.search.num_simulations": 8, "algo.weight_decay": 0.0, "network.hidden": [16], "env.num_envs": 4,
     "trainer.total_steps": 1000,
 }  # fmt: skip
-SOFT: Values = {"algo.temperature": 0.03, "algo.learn_temperature": False}
+SOFT: Values = {"algo.entropy.initial_alpha": 0.03, "algo.entropy.learning_rate": 0.0}
 
 # Settings with which a probe is learned in a second, and how often the agent learns.
 LEARNERS: dict[str, tuple[Values, int]] = {
@@ -49,7 +49,7 @@ LEARNERS: dict[str, tuple[Values, int]] = {
     ),
     "dqn": (VALUE_BASED, 400),
     "c51": (VALUE_BASED | CATEGORICAL, 400),
-    "qr_dqn": (VALUE_BASED | {"algo.returns.num_quantiles": 8}, 400),
+    "qr_dqn": (VALUE_BASED | {"algo.critic.num_quantiles": 8}, 400),
     "rainbow": (VALUE_BASED | CATEGORICAL, 400),
     "sac": (ACTOR_CRITIC | SOFT, 500),
     "discrete_sac": (ACTOR_CRITIC | SOFT, 500),
@@ -68,7 +68,7 @@ LEARNERS: dict[str, tuple[Values, int]] = {
 }  # fmt: skip
 
 CRITICS: dict[str, Callable[[Any, Tensor], Tensor]] = {
-    "ppo": lambda agent, obs: agent.value(obs),
+    "ppo": lambda agent, obs: agent.critic.network(obs),
     **dict.fromkeys(("dqn", "c51", "qr_dqn", "rainbow"), lambda agent, obs: agent.values(obs).amax(-1)),
     "sac": lambda agent, obs: agent.critic(obs, agent.actor(obs).mode()).mean(0),
     "discrete_sac": lambda agent, obs: agent.critic(obs).mean(0).amax(-1),

@@ -50,7 +50,7 @@ def test_log_probabilities_are_those_of_the_policy_that_acted(build: Build) -> N
     advantages = loop.agent.advantages
 
     def compare(rollout: Batch) -> Batch:
-        dist = loop.agent.dist(rollout["obs"], {})
+        dist = loop.agent.policy(rollout["obs"])
         recorded.append((dist.log_prob(rollout["action"]) - rollout["log_prob"]).abs().max().item())
         return advantages(rollout)
 

@@ -9,6 +9,7 @@ from gymnasium import Space, spaces
 from toys import toy, train
 
 from rlrun import registry
+from rlrun.addons.memory import RecurrentState
 from rlrun.buffers.rollout import minibatches
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
@@ -70,21 +71,20 @@ def test_torsos_of_one_agent_have_parts_of_their_own() -> None:
     memory.add(other)
     assert (memory.size, memory.sequence_length) == (15, 3)
     obs = {"obs": torch.randn(ENVS, 2), "memory": torch.randn(ENVS, 15)}
-    after = memory.advanced(obs)[1]["carry.memory"]
+    after = memory.after(obs)
     torch.testing.assert_close(after[:, :10], one.after(obs))
     torch.testing.assert_close(after[:, 10:], other.after(obs))
-    plain = torch.zeros(1)
-    assert Memory().advanced(plain) == (plain, {})
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru"])
-def test_who_acts_runs_every_cell_once_and_says_the_same(name: str) -> None:
+def test_recurrent_state_runs_every_cell_once_per_step(name: str) -> None:
     memory, net = Memory(), torso(name)
     memory.add(net)
     obs = {"obs": torch.randn(ENVS, 2), "memory": torch.randn(ENVS, net.size)}
+    carry = {"first": torch.zeros(ENVS, dtype=torch.bool), "carry.memory": obs["memory"]}
     plain, steps, step = net(obs), [], net.step
     net.step = lambda x, state: (steps.append(1), step(x, state))[1]
-    seen, _ = memory.advanced(obs)
+    seen, _ = RecurrentState(memory).see({"obs": obs["obs"]}, carry, True)
     assert torch.equal(net(seen), plain) and len(steps) == 1
 
 
@@ -96,14 +96,14 @@ def test_sequences_of_a_rollout_say_what_was_said_when_it_was_collected(build: B
     def update(rollout: Any, ctx: Any) -> Any:
         agent = loop.agent
         data = {key: rollout[key] for key in ("obs", "action", "log_prob", "weight")}
-        values = agent.value(flat(rollout["obs"])).view_as(rollout["reward"])
+        values = agent.critic.network(flat(rollout["obs"])).view_as(rollout["reward"])
         for batch in next(minibatches(data | {"value": values}, 1, 8, agent.shuffle, length=3)):
             assert batch["weight"].dim() == 2
             torch.testing.assert_close(agent.policy(batch["obs"]).log_prob(batch["action"]), batch["log_prob"])
-            torch.testing.assert_close(agent.value(batch["obs"]), batch["value"])
+            torch.testing.assert_close(agent.critic.network(batch["obs"]), batch["value"])
             seen.append(batch["obs"]["first"][1:].any().item())
         same = ~rollout["first"][1:]
-        after = agent.value(flat(rollout["next_obs"])).view_as(values)
+        after = agent.critic.network(flat(rollout["next_obs"])).view_as(values)
         torch.testing.assert_close(after[:-1][same], values[1:][same])
         return {}
 

@@ -214,7 +214,7 @@ def test_some_members_say_what_they_say_among_all(name: str, obs: Space, asked: 
     inputs = [torch.as_tensor(np.stack([space.sample() for _ in range(5)])) for space in (obs, ACTION)]
     theirs = head(*inputs)[asked]
     with FlopCounterMode(display=False) as counted:
-        torch.testing.assert_close(head.ask(asked, *inputs), theirs)
+        torch.testing.assert_close(head.select(asked, *inputs), theirs)
     with FlopCounterMode(display=False) as all_of_them:
         head(*inputs)
     share = len(theirs) / 3 if name == "mlp" else 1

@@ -139,9 +139,9 @@ def test_the_agent_is_told_where_episodes_start_and_gets_its_carry_back() -> Non
 
 def test_the_agent_sees_what_the_addons_make_of_observations() -> None:
     class Shift(Addon):
-        def observe(self, obs: Any, carry: Any, explore: bool) -> Any:
+        def see(self, obs: Any, carry: Any, explore: bool) -> Any:
             assert not explore
-            return obs + 100
+            return obs + 100, {}
 
     player = Player()
     evaluate(player, Addons([Shift(), Shift()]), Lengths([3]), 1)  # type: ignore[arg-type]

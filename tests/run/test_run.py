@@ -59,7 +59,9 @@ def test_a_run_may_start_from_some_modules_of_another(build: Build, tmp_path: Pa
     assert equal(dict(fresh.agent.actor.named_parameters()), dict(trained.agent.actor.named_parameters()))
     assert equal(dict(fresh.agent.critic.named_parameters()), before)
     for part in ("acter", "actor_optim"):
-        with pytest.raises(ConfigError, match=rf"the agent has no {part} \(it has: actor, critic, target_critic\)"):
+        with pytest.raises(
+            ConfigError, match=rf"the agent has no {part} \(it has: actor, critic, target_critic, entropy\)"
+        ):
             warm_start(path, fresh, [part])
 
 

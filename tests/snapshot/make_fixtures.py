@@ -57,9 +57,9 @@ FAMILIES: dict[str, tuple[list[str], tuple[int, int, int]]] = {
         (320, 128, 32),
     ),
     "sac": (SMALL_SAC, (120, 60, 8)),
-    "redq": ([*SMALL_SAC, "algo.members=4", "algo.policy_delay=4"], (120, 60, 8)),
+    "redq": ([*SMALL_SAC, "algo.critic.members=4", "algo.policy_delay=4"], (120, 60, 8)),
     "dqn": (SMALL_DQN, (120, 60, 8)),
-    "rainbow": ([*SMALL_DQN, "algo.returns.num_atoms=11"], (120, 60, 8)),
+    "rainbow": ([*SMALL_DQN, "algo.critic.num_atoms=11"], (120, 60, 8)),
     "recurrent_sac": ([*SMALL_SAC, *MEMORY], (120, 60, 8)),
     "cem": (["env=CartPole", "env.num_envs=4", "algo.population=8", "algo.elite_fraction=0.25"], (1200, 400, 200)),
     "svpg": (

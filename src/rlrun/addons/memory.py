@@ -1,4 +1,4 @@
-"""Memory of recurrent networks: it is put beside what they see, when they act and when they learn."""
+"""Recurrent state: an add-on advances it with every observation, and puts it beside the observation in batches."""
 
 from typing import Any
 
@@ -6,24 +6,36 @@ import torch
 from torch import Tensor
 
 from rlrun.core.addon import Addon
+from rlrun.core.agent import policy
 from rlrun.nested import flat, index, mapped
 from rlrun.networks.recurrent import Memory
 from rlrun.types import MASK, Batch
 
 
-class Remember(Addon):
-    """The agent gives its memory back with every action (`carry.memory`); the next observation brings it, 0 in a new
-    episode. Rows of a rollout have the memory they were acted on with, successors the one after it."""
+class RecurrentState(Addon):
+    """The state goes on from step to step as `carry.memory`, and is 0 where an episode starts.
+
+    Agents know nothing of it: their networks read it from the observation. In a rollout, rows have the state before
+    their observation, and next observations the one after it.
+    """
 
     def __init__(self, memory: Memory):
         super().__init__()
+        self.memory = memory
         self.size, self.length, self.burn_in = memory.size, memory.sequence_length, memory.burn_in
         self.stores = memory.stores
 
-    def observe(self, obs: Any, carry: Batch, explore: bool) -> Any:
+    def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
         first = carry["first"]
-        memory = carry.get("carry.memory", torch.zeros(len(first), self.size, device=first.device))
-        return beside(obs, memory=memory * ~first.unsqueeze(-1))
+        state = carry.get("carry.memory", torch.zeros(len(first), self.size, device=first.device))
+        obs = beside(obs, memory=state * ~first.unsqueeze(-1))
+        after = self.advance(obs)
+        return obs | {"memory_after": after}, {"memory": obs["memory"], "carry.memory": after}
+
+    @policy
+    def advance(self, obs: Batch) -> Tensor:
+        """The state after an observation, [num_envs, size]."""
+        return self.memory.after(obs)
 
     def relabel(self, batch: Batch) -> Batch:
         if "n_steps" in batch:  # out of replay

@@ -22,7 +22,7 @@ usage: rlrun train algo=<name> env=<name> [key=value ...]
 
   algo, env            what to train, and where (rlrun list algo, rlrun list env; any Gymnasium id is an env)
   network, trainer     other groups (rlrun list)
-  algo.buffer=<name>   the same for the parts of an algorithm: algo.epsilon, algo.returns, ... (rlrun list)
+  algo.buffer=<name>   the same for the parts of an algorithm: algo.critic, algo.entropy, ... (rlrun list)
   preset=none          without the values tuned for this pair; preset=<name>: with those of another
   a.b=value            any key that `rlrun show algo=<name> env=<name>` prints
   plugins=[package]    with your own algorithms, networks and environments

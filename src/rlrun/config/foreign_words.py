@@ -11,9 +11,10 @@ ROLLOUT = ("algo.loop.rollout_steps", "algo.loop.min_steps")
 UPDATES = ("algo.loop.updates_per_step (gradient steps divided by environment steps)", "algo.loop.update_every")
 MINIBATCH = ("algo.loop.batch_size", "algo.minibatch_size")
 TARGET_EVERY = ("algo.target_every", "algo.target_unit (updates or steps)")
-TARGET_TAU = ("algo.target_tau", "algo.tau")
+TARGET_TAU = ("algo.tau",)
 LEARNING_RATE = ("algo.learning_rate", "algo.actor_learning_rate", "algo.critic_learning_rate")
-ENTROPY = ("algo.ent_coef", "algo.temperature")
+ENTROPY = ("algo.entropy.ent_coef", "algo.entropy (fixed or auto)", "algo.entropy.initial_alpha")
+MEMBERS = ("algo.critic.members",)
 HIDDEN = ("network.hidden",)
 NETWORK = ("network.hidden", "network.activation")
 WARMUP = ("algo.loop.warmup_steps",)
@@ -28,7 +29,7 @@ SNAPSHOT_EVERY = ("trainer.snapshot_every",)
 SCHEDULE = ("algo.lr_schedule ({linear: {}} falls to 0)",)
 NOISE_STD = ("algo.noise_std",)
 
-CRITIC = ("algo.critic (shared: one torso)",)
+CRITIC = ("algo.critic_update (shared: one torso)",)
 NORMALIZE = ("env.normalize (none, obs, reward or both)",)
 DEVICE = ("device (cpu or cuda)",)
 NO_PENALTY = "no penalty on the divergence; algo.target_kl stops the epochs of an update"
@@ -102,9 +103,9 @@ KEYS: dict[str, tuple[str, ...]] = {
     "policy_lr": ("algo.actor_learning_rate", "algo.learning_rate"),
     "actor_lr": ("algo.actor_learning_rate", "algo.learning_rate"),
     "q_lr": ("algo.critic_learning_rate", "algo.learning_rate"),
-    "critic_lr": ("algo.critic_learning_rate", "algo.value_learning_rate"),
-    "vf_lr": ("algo.value_learning_rate", "algo.critic_learning_rate"),
-    "alpha_lr": ("algo.temperature_learning_rate",),
+    "critic_lr": ("algo.critic_learning_rate", "algo.critic_update.learning_rate"),
+    "vf_lr": ("algo.critic_update.learning_rate", "algo.critic_learning_rate"),
+    "alpha_lr": ("algo.entropy.learning_rate",),
     "anneal_lr": SCHEDULE,
     "lr_schedule": SCHEDULE,
     "adam_epsilon": ("algo.optimizer_eps",),
@@ -141,7 +142,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "ent_coef": ENTROPY,
     "entropy_coeff": ENTROPY,
     "norm_adv": ("algo.normalize_advantage (none, minibatch, rollout or running)",),
-    "log_std_init": ("algo.initial_std (the standard deviation, not its logarithm)",),
+    "log_std_init": ("algo.init_std (the standard deviation, not its logarithm)",),
     "shuffle_batch_per_epoch": ("algo.shuffle",),
     "int_coef": ("algo.intrinsic.coef",),
     "ext_coef": ("algo.intrinsic.reward_coef",),
@@ -171,11 +172,11 @@ KEYS: dict[str, tuple[str, ...]] = {
     "tau": TARGET_TAU,
     "polyak": TARGET_TAU,
     "policy_frequency": ("algo.policy_delay",),
-    "alpha": ("algo.temperature", "algo.buffer.alpha"),
-    "initial_alpha": ("algo.entropy_target.initial_alpha", "algo.temperature"),
-    "autotune": ("algo.learn_temperature",),
-    "n_critics": ("algo.members",),
-    "twin_q": ("algo.members (how many critics)",),
+    "alpha": ("algo.entropy.initial_alpha", "algo.buffer.alpha"),
+    "initial_alpha": ("algo.entropy.initial_alpha",),
+    "autotune": ("algo.entropy (auto or fixed)",),
+    "n_critics": MEMBERS,
+    "twin_q": ("algo.critic.members (how many critics)",),
     "clip_rewards": ("algo.buffer.reward_clip",),
     "action_noise": ("algo.noise (gaussian or ou)",),
     "noise_type": ("algo.noise (gaussian or ou)",),
@@ -193,8 +194,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "final_epsilon": ("algo.epsilon.end",),
     "end_e": ("algo.epsilon.end",),
     "double_q": ("algo.double",),
-    "n_atoms": ("algo.returns.num_atoms",),
-    "n_quantiles": ("algo.returns.num_quantiles",),
+    "n_atoms": ("algo.critic.num_atoms",),
+    "n_quantiles": ("algo.critic.num_quantiles",),
     "noisy": ("algo.noisy_std (a number switches noise on)",),
     "sigma0": ("algo.sigma0", "algo.noisy_std"),
 }

@@ -1,14 +1,16 @@
-"""The names that earlier formats of runs used for config keys, metrics and state, and the keys that they lacked.
+"""The names that earlier formats of runs used for config keys, metrics and state, and the keys that they did not have.
 
 `config.yaml` begins with its format, and every snapshot holds it. Nothing else fills a stored config in: a key that is
 missing without standing here was cut off, and is an error.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from rlrun.config import format_3
+from rlrun.config.renamed import Renamed
 from rlrun.errors import ConfigError
 
 
@@ -20,22 +22,15 @@ class Added(NamedTuple):
     beside: str  # a key of the same section, without which the section has no use for it
 
 
-class Renamed(NamedTuple):
-    """A path with a new name."""
-
-    old: str
-    new: str
-    algos: tuple[str, ...] = ()  # the values of `algo.name` that it concerns; empty: all
-
-
 @dataclass(frozen=True)
 class Change:
     """From one format to the next."""
 
     keys: tuple[Renamed, ...] = ()  # of config.yaml
     metrics: tuple[Renamed, ...] = ()  # keys of a row, like loss/critic
-    state: tuple[Renamed, ...] = ()  # of snapshots: the path of a value, or the beginning of one that ends at a dot
+    state: tuple[Renamed, ...] = ()  # of snapshots: the path of a value, or its beginning; `*` is any one name
     added: tuple[Added, ...] = ()
+    regroup: Callable[[dict[str, Any]], None] | None = None  # changes the whole config in place, after the renames
 
 
 CHANGES: tuple[Change, ...] = (
@@ -47,14 +42,20 @@ CHANGES: tuple[Change, ...] = (
         )
     ),
     Change(  # from format 2 to 3
+        keys=format_3.KEYS,
+        metrics=format_3.METRICS,
+        state=format_3.STATE,
+        regroup=format_3.regroup,
         added=(
             Added("network.norm", {"name": "none"}, beside="hidden"),
             Added("network.actor", {}, beside="hidden"),
             Added("network.critic", {}, beside="hidden"),
-        )
+        ),
     ),
 )
 FORMAT = len(CHANGES) + 1
+LOSS = "loss/"  # before the names of an agent's metrics in a row
+LAST_METRICS = "trainer._extra_state.metrics."  # before the same names in a snapshot
 KEY = "format"  # of config.yaml; the first format had none
 
 
@@ -75,6 +76,8 @@ def upgraded(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
             if name in section:
                 home, renamed = _place(values, new)
                 home[renamed] = section.pop(name)
+        if change.regroup is not None:
+            change.regroup(values)
         for key, value, beside in change.added:
             section, name = _place(values, key)
             if beside in section and name not in section:
@@ -107,6 +110,8 @@ def renamed_state(state: dict[str, Any], stored: int, algo: str) -> dict[str, An
     for change in CHANGES[stored - 1 :]:
         for old, new in _names(change.state, algo):
             state = _moved(state, old, new)
+        for old, new in _names(change.metrics, algo):
+            state = _moved(state, old.replace(LOSS, LAST_METRICS), new.replace(LOSS, LAST_METRICS))
     return state
 
 
@@ -137,9 +142,20 @@ def _moved(state: dict[str, Any], old: str, new: str, prefix: str = "") -> dict[
     moved = {}
     for name, value in state.items():
         path = f"{prefix}{name}"
-        if f"{path}.".startswith(f"{old}."):
-            name = (new + path.removeprefix(old)).removeprefix(prefix)
+        renamed = _renamed(path, old, new)
+        if renamed is not None:
+            name = renamed.removeprefix(prefix)
         elif isinstance(value, dict) and old.startswith(f"{path}."):
             value = _moved(value, old, new, f"{path}.")
         moved[name] = value
     return moved
+
+
+def _renamed(path: str, old: str, new: str) -> str | None:
+    """A path that begins with `old`, under its new name; None if it does not. The names that `*` matches stay."""
+    names, pattern = path.split("."), old.split(".")
+    head, rest = names[: len(pattern)], names[len(pattern) :]
+    if len(head) < len(pattern) or any(part not in ("*", name) for name, part in zip(head, pattern, strict=True)):
+        return None
+    matched = iter([name for name, part in zip(head, pattern, strict=True) if part == "*"])
+    return ".".join([*(next(matched) if part == "*" else part for part in new.split(".")), *rest])

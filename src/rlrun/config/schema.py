@@ -1,12 +1,14 @@
 """Typed configs. Names, types and ranges live here and in each part's `Config`; values live in YAML only."""
 
 import difflib
-from dataclasses import fields
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, core_schema
 
 from rlrun.config.check import MOST_EPISODES
 from rlrun.errors import ConfigError
@@ -67,6 +69,19 @@ def _off(value: Any) -> Any:
     return "off" if value is False else value
 
 
+@dataclass(frozen=True)
+class Part:
+    """Marks a field of a Config as a registered part: `critic: Annotated[dict[str, Any], Part("critic")]`.
+
+    Its value is the name of the part, or a section with `name` and its settings.
+    """
+
+    group: str  # where it is registered
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return core_schema.no_info_before_validator_function(_part, handler(source))
+
+
 def _part(value: Any) -> Any:
     part = {"name": value} if isinstance(value, str) else value
     if not isinstance(part, dict) or not isinstance(part.get("name"), str):
@@ -74,7 +89,20 @@ def _part(value: Any) -> Any:
     return part
 
 
-Part = Annotated[dict[str, Any], BeforeValidator(_part)]  # by its name alone, or with its settings
+@cache
+def parts_of(cls: type) -> dict[str, str]:
+    """The fields of a Config that are parts, each with its group."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {name: mark.group for name, hint in hints.items() for mark in _marks(hint)}
+
+
+def _marks(hint: Any) -> Iterator[Part]:
+    """The `Part` in an annotation, which may be optional."""
+    yield from (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Part))
+    for inner in get_args(hint):
+        yield from _marks(inner)
+
+
 Int = Annotated[int, BeforeValidator(_whole)]
 PositiveInt = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
 NonNegativeInt = Annotated[int, BeforeValidator(_whole), Field(ge=0)]

@@ -58,11 +58,18 @@ def groups(where: Sequence[Path]) -> dict[str, dict[str, Path]]:
 
 
 def own_keys(path: str, where: Sequence[Path]) -> set[str]:
-    """The keys that a part's file gives values to, those of the files it builds on included."""
+    """The keys that a part's file gives values to, those of the files it builds on and of its own parts included."""
     file = find(f"{path}.yaml", where)
     tree = yaml.safe_load(file.read_text(encoding="utf-8")) if file else {}
-    bases = [base for base in tree.pop("defaults", []) if isinstance(base, str) and base != "_self_"]
-    return set(tree).union(*(own_keys(f"{path.rpartition('/')[0]}/{base}", where) for base in bases))
+    folder = path.rpartition("/")[0]
+    keys: set[str] = set()
+    for base in tree.pop("defaults", []):
+        if isinstance(base, dict):  # `entropy@entropy: fixed`: a part, in the section behind the @
+            keys |= {group.rpartition("@")[2] for group in base}
+        elif base != "_self_":
+            base = base.removesuffix("@_here_")
+            keys |= own_keys(base[1:] if base.startswith("/") else f"{folder}/{base}", where)
+    return keys | set(tree)
 
 
 def find(path: str, where: Sequence[Path]) -> Path | None:

@@ -22,16 +22,15 @@ class Addon(nn.Module):
         """What the agent sees instead of the environment's spec."""
         return spec
 
-    def remember(self, carry: Batch, explore: bool) -> Batch:
-        """What stands beside the next action, stored with the step; what is named `carry.*` comes back a step later."""
-        return {}
+    def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
+        """The observation that the agent acts on, and extras to be stored with the step, each [num_envs, ...].
 
-    def observe(self, obs: Any, carry: Batch, explore: bool) -> Any:
-        """What the agent acts on; `carry` holds also what was just remembered."""
-        return obs
+        carry: `first` marks episode starts, `carry.*` are extras of these names that were returned a step ago.
+        explore=False draws no random numbers. It runs in evaluation too, and so changes no state."""
+        return obs, {}
 
-    def collect(self, step: Step) -> None:
-        """Every training step once, as it happens: the place where statistics grow."""
+    def collect(self, obs: Any, step: Step, extras: Batch) -> None:
+        """Called once for every training step, where running statistics grow. obs: as the environment gave it."""
 
     def reward(self, batch: Batch) -> Tensor:
         """What it pays for a step, [num_envs]: once, as it happens, of what the add-ons before this one make of it."""
@@ -80,23 +79,22 @@ class Addons(nn.ModuleList):
         return spec
 
     def act(self, policy: Any, obs: Any, carry: Batch, explore: bool, *params: Tensor) -> tuple[Tensor, Batch]:
-        """What a policy does that sees through the add-ons. Its extras, and what they remember."""
-        own = self.remember(carry, explore)
-        action, extras = policy.act(self.observe(obs, carry | own, explore), carry, explore, *params)
+        """The action of a policy that sees through the add-ons, and the extras of both."""
+        seen, own = self.see(obs, carry, explore)
+        action, extras = policy.act(seen, carry, explore, *params)
         return action, own | extras
 
-    def remember(self, carry: Batch, explore: bool) -> Batch:
-        return {name: value for addon in self for name, value in addon.remember(carry, explore).items()}
-
-    def observe(self, obs: Any, carry: Batch, explore: bool) -> Any:
+    def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
+        extras: Batch = {}
         for addon in self:
-            obs = addon.observe(obs, carry, explore)
-        return obs
+            obs, more = addon.see(obs, carry, explore)
+            extras |= more
+        return obs, extras
 
     def collect(self, obs: Any, step: Step, extras: Batch) -> Step:
         """The step as it is learned from: with what is paid for it as further columns of its reward."""
         for addon in self:
-            addon.collect(step)
+            addon.collect(obs, step, extras)
         if not (unpaid := len(self.payers)):
             return step
         batch: Batch = extras | step._asdict() | {"obs": obs, "next_obs": step.final_obs}

@@ -38,7 +38,7 @@ class Agent(nn.Module):
     registered: ClassVar[str] = "?"  # the name in configs, set by @register
     actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Space  # action spaces the algorithm is defined for
     observations: ClassVar[type[Space]] = Space  # and the observation space
-    remembers: ClassVar[bool] = False  # whether it takes recurrent networks: `act` returns extras of `memory.advanced`
+    remembers: ClassVar[bool] = False  # whether it takes recurrent networks
     needs_bounds: ClassVar[bool] = False  # whether its continuous actions always lie in [-1, 1]
     moves_statistics: ClassVar[bool] = False  # whether `update` uses `batch_statistics`, as batch normalisation needs
     reward_vectors: ClassVar[bool] = False  # whether it takes them, with `batch["reward_weights"]` [reward_dim]
@@ -70,10 +70,6 @@ class Agent(nn.Module):
 
         carry: `first` [num_envs] bool marks episode starts, `carry.*` is what this method returned a step ago; params:
         [members, P], the environments are split evenly over the members. explore=False draws and moves nothing."""
-        raise NotImplementedError
-
-    def dist(self, obs: Any, carry: Batch) -> Any:
-        """The policy's distribution over actions, for those that have one."""
         raise NotImplementedError
 
     def update(self, batch: Batch, ctx: Context) -> Metrics | tuple[Metrics, Tensor]:

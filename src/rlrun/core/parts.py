@@ -1,6 +1,6 @@
 """What an agent is built from: torsos of the chosen network, random streams, other agents."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from gymnasium import Space
@@ -12,6 +12,7 @@ from rlrun.errors import ConfigError
 from rlrun.networks.recurrent import Memory
 from rlrun.types import Spec
 
+P = TypeVar("P")
 ROLES = ("actor", "critic")  # sections of `network`, each for one kind of torso
 
 
@@ -58,8 +59,25 @@ class Parts:
         """Random numbers for one purpose of this agent."""
         return Stream(self.seed, f"{self.scope}.{name}", self.device)
 
-    def agent(self, values: dict[str, Any], name: str) -> nn.Module:
+    def part(self, group: str, values: dict[str, Any], kind: type[P], *runtime: Any) -> P:
+        """The part `algo.<group>`, built from its values. Raises ConfigError unless it is a `kind`."""
+        path = f"algo.{group}"
+        if not issubclass(registry.lookup(group, values["name"]), kind):
+            suited = [name for name, cls in registry.registered(group).items() if issubclass(cls, kind)]
+            raise ConfigError(f"{path}={values['name']}: must be one of {', '.join(suited)} for this algorithm")
+        part: P = registry.build(group, values, *runtime, path=path)
+        return part
+
+    def agent(self, values: dict[str, Any], name: str) -> Any:
         """Another agent inside this one; `name` keeps their random numbers apart."""
         parts = Parts(self.seed, self.device, self.network, self.spec, f"{self.scope}.{name}")
         parts.torsos = self.torsos
-        return registry.build("algo", values, self.spec, parts, path="algo")
+        return agent_named(values, self.spec, parts)
+
+
+def agent_named(values: dict[str, Any], spec: Spec, parts: Parts) -> Any:
+    """The agent that `values` name; for reward vectors the variant that is registered for them, if there is one."""
+    group = "algo"
+    if spec.reward_dim > 1 and values["name"] in registry.registered("vector_algo"):
+        group = "vector_algo"
+    return registry.build(group, values, spec, parts, path="algo")

@@ -108,7 +108,7 @@ class Target(nn.Module):
         super().__init__()
         self.tau = tau
         self.periods = 0
-        self.module = copy.deepcopy(source).requires_grad_(False)
+        self.module: Any = copy.deepcopy(source).requires_grad_(False)
         self.fast: list[Tensor] = list(source.parameters())
         self.slow: list[Tensor] = list(self.module.parameters())
 

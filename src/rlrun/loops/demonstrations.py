@@ -48,7 +48,8 @@ class Demonstrations(OnPolicy):
         shown = self.draw(rollout)
         self.batch = batch = self.addons.relabel(beside(rollout, shown))
         self.clock.lap("sample")
-        metrics, value = self.agent.update(batch, ctx)
+        learned: Any = self.agent.update(batch, ctx)
+        metrics, value = learned
         metrics |= self.addons.update(batch, ctx)
         envs = rollout["weight"].shape[1]
         self.refresh(shown, value[:, envs:].T.flatten())

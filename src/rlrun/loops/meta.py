@@ -26,9 +26,10 @@ class Meta(Loop):
     def tick(self) -> Metrics:
         self.clock.start()
         ctx = self.context()
-        policy = self.agent.get_exploration_policy()
-        explored = self.collect(policy, self.agent.exploration_episodes)
-        adapted = self.collect(self.agent.adapt_policy(policy, explored), self.cfg.episodes)
+        agent: Any = self.agent
+        policy = agent.get_exploration_policy()
+        explored = self.collect(policy, agent.exploration_episodes)
+        adapted = self.collect(agent.adapt_policy(policy, explored), self.cfg.episodes)
         self.batch = batch = {"explored": explored, "adapted": adapted}
         self.clock.lap("env")
         metrics: Any = self.agent.update(batch, ctx)

@@ -53,8 +53,13 @@ class OffPolicy(Loop):
 
     def learn(self) -> Metrics:
         """All updates that are due; metrics of the last, and how many came after the action that is under way."""
-        done = [self.update() for _ in range(self.updates_due())] or [{}]
-        return done[-1] | ({"lag": torch.tensor(float(len(done)))} if self.cfg.lag and done[-1] else {})
+        metrics: Metrics = {}
+        num_updates = self.updates_due()
+        for _ in range(num_updates):
+            metrics = self.update()
+        if metrics and self.cfg.lag:
+            metrics["lag"] = torch.tensor(float(num_updates))
+        return metrics
 
     def act(self) -> tuple[Tensor, Batch]:
         """What the agent does to explore, or what the warm-up does in its stead."""
@@ -62,7 +67,8 @@ class OffPolicy(Loop):
         if policy == "agent":
             return self.addons.act(self.agent, self.obs, self.carry, True)
         action = self.uniform_action() if policy == "random" else self.zero_action()
-        return action, self.addons.remember(self.carry, True)
+        _, extras = self.addons.see(self.obs, self.carry, True)
+        return action, extras
 
     def reset(self, seed: int | None = None, refill: Warmup | None = None) -> None:
         """As every loop; the buffer is emptied, and filled again by another policy than at first if one is given."""

@@ -25,12 +25,17 @@ class Head(nn.Module):
     def forward(self, *inputs: Any) -> Tensor:
         return self.output(self.torso(*inputs))
 
-    def ask(self, members: Tensor | slice, *inputs: Any) -> Tensor:
-        """What these of the members say. The others are not computed, but where members share a part."""
+    def select(self, members: Tensor | slice | None, *inputs: Any) -> Tensor:
+        """Outputs of some members only, [selected, batch, outputs]; of all members for None.
+
+        The others are not computed, unless members share parameters.
+        """
+        if members is None:
+            return self(*inputs)
         if any(param.dim() != 3 for param in self.parameters()):  # convolutions or a memory, not [members, in, out]
             return self(*inputs)[members]
-        theirs = {name: param[members] for name, param in self.named_parameters()}
-        return torch.func.functional_call(self, theirs, inputs)
+        selected = {name: param[members] for name, param in self.named_parameters()}
+        return torch.func.functional_call(self, selected, inputs)
 
 
 class ActionValues(Head):
@@ -68,6 +73,24 @@ class Value(Head):
 
     def forward(self, *inputs: Any) -> Tensor:
         return super().forward(*inputs).squeeze(-1)
+
+
+class DiscreteCritic(Head):
+    """Q-values of an ensemble, one for each discrete action: [members, batch, actions], or [members, batch] of one
+    action [batch]. Of several reward columns one each: [..., columns]."""
+
+    def __init__(self, torso: nn.Module, actions: int, members: int, columns: int = 1):
+        super().__init__(torso, actions * columns, members)
+        self.columns = columns
+
+    def forward(self, obs: Any, action: Tensor | None = None) -> Tensor:
+        q = super().forward(obs)
+        if self.columns > 1:
+            q = q.unflatten(-1, (-1, self.columns))
+        if action is None:
+            return q
+        chosen = action[None, :, None] if self.columns == 1 else action[None, :, None, None]
+        return q.take_along_dim(chosen, 2).squeeze(2)
 
 
 class DeterministicPolicy(Head):

@@ -8,6 +8,7 @@ from torch.func import functional_call
 
 from rlrun.functional.distributions import Source
 from rlrun.networks.linear import Linear
+from rlrun.networks.recurrent import without_next_state
 
 
 class Noisy(nn.Module):
@@ -47,4 +48,4 @@ class Noisy(nn.Module):
             layer = self.network.get_submodule(name)
             weights[f"{name}.weight"] = layer.weight + weight_std * torch.outer(before, after)
             weights[f"{name}.bias"] = layer.bias + bias_std * after
-        return functional_call(self.network, weights, (obs,))
+        return functional_call(self.network, weights, (without_next_state(obs),))

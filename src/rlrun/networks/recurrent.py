@@ -147,10 +147,13 @@ class Memory:
             if torso.cfg.start == "stored":
                 self.stores = {"memory": spaces.Box(-np.inf, np.inf, (self.size,), np.float32)}
 
-    def advanced(self, obs: Any) -> tuple[Any, Batch]:
-        """The observation with the memory after it beside it, so that no cell runs twice; and what is to be stored with
-        the step: the memory before it, and after it, which comes back with the next."""
-        if not self.torsos:
-            return obs, {}
-        after = torch.cat([torso.after(obs) for torso in self.torsos], -1)
-        return obs | {"memory_after": after}, {"memory": obs["memory"], "carry.memory": after}
+    def after(self, obs: Batch) -> Tensor:
+        """The state of all torsos after an observation with the state before it: [batch, size]."""
+        return torch.cat([torso.after(obs) for torso in self.torsos], -1)
+
+
+def without_next_state(obs: Any) -> Any:
+    """An observation from which a network with other weights computes the state after it anew."""
+    if not isinstance(obs, dict):
+        return obs
+    return {key: value for key, value in obs.items() if key != "memory_after"}

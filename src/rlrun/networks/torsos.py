@@ -33,7 +33,7 @@ class Layers:
     hidden: list[Units]
     activation: Activation
     init: Init
-    norm: Part
+    norm: Annotated[dict[str, Any], Part("norm")]
 
 
 class Stack(nn.Module):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rlrun import engine, registry
-from rlrun.addons.memory import Remember
+from rlrun.addons.memory import RecurrentState
 from rlrun.addons.normalise import normalisers
 from rlrun.addons.rewards import weighted
 from rlrun.addons.rewards.total import rewarding
@@ -17,20 +17,18 @@ from rlrun.config.schema import Discounted, NStepReturns, RunConfig
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
-from rlrun.core.parts import ROLES, Parts, for_role, section_of
+from rlrun.core.parts import ROLES, Parts, agent_named, for_role, section_of
 from rlrun.core.random import seed_for, sequence
 from rlrun.envs.vector import VectorEnv
 from rlrun.envs.wrappers import in_evaluation
 from rlrun.errors import ConfigError
 from rlrun.networks.norm import BatchRenorm
 from rlrun.networks.recurrent import Recurrent
-from rlrun.networks.torsos import Layers
 from rlrun.run.data import evaluation_digests
 from rlrun.types import Spec
 
 BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order they see a step
 AROUND = ("loop", "buffer", "reward_weights", *BEFORE)  # sections of `algo` that are not the agent's
-AGENTS_INSIDE = ("particle",)  # sections of `algo` that name an agent inside the agent
 EVAL_ENVS = 16  # evaluation environments stepped together, at most
 
 
@@ -68,11 +66,11 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
         addons = build_addons(config, spec, cfg, device)
         spec = addons.spec(spec)
         parts = Parts(config.seed, device, config.network, spec)
-        agent = registry.build("algo", values, spec, parts, path="algo")
+        agent = agent_named(values, spec, parts)
     check_roles(config, parts)
     check_norm(agent, parts)
     if parts.memory.size:
-        addons.append(Remember(parts.memory))
+        addons.append(RecurrentState(parts.memory))
     for part in (agent, addons):
         engine.accelerate(part, config.trainer, device)
     return agent, addons
@@ -192,12 +190,10 @@ def check_ranges(config: RunConfig) -> None:
         if not isinstance(part, dict) or not isinstance(part.get("name"), str):
             raise ConfigError(f"{path}: must be a section with the name of a part")
     sections = [("algo", agent_values(config), "algo")]
-    # a section that has a name is a part, built by the loop or the agent
-    sections += [
-        (group_of(part), own, f"algo.{part}")
-        for part, own in config.algo.items()
-        if isinstance(own, dict) and "name" in own
-    ]
+    for part in AROUND:
+        own = config.algo.get(part)
+        if isinstance(own, dict) and "name" in own:
+            sections.append((part, own, f"algo.{part}"))
     faults: list[str] = []
     try:
         check_network(config.network)
@@ -218,19 +214,12 @@ def check_network(network: dict[str, Any]) -> None:
     for role in (None, *given):
         path = f"network.{role}" if role else "network"
         values = settings(for_role(network, None)) | section_of(network, role)
-        _, cfg = registry.configured("network", network["name"], values, path)
-        if isinstance(cfg, Layers):
-            registry.configured("norm", cfg.norm["name"], settings(cfg.norm), f"{path}.norm")
+        registry.configured("network", network["name"], values, path)
 
 
 def settings(part: dict[str, Any]) -> dict[str, Any]:
     """The section of a part without its name."""
     return {key: value for key, value in part.items() if key != "name"}
-
-
-def group_of(part: str) -> str:
-    """Where a part of `algo` is registered."""
-    return "algo" if part in AGENTS_INSIDE else part
 
 
 def prepare_device(config: RunConfig) -> torch.device:

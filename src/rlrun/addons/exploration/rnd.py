@@ -58,15 +58,16 @@ class RND(Intrinsic):
 class View(nn.Module):
     """Observations as a network sees them that was never trained: boxes standardised, of stacked frames the newest."""
 
-    def __init__(self, space: spaces.Space, frame_stack: int, clip: float):
+    def __init__(self, space: Any, frame_stack: int, clip: float):
         super().__init__()
         self.space, self.clip = space, clip
         self.newest: slice | None = None  # of the frames; None: all there is
-        self.parts = nn.ModuleDict()  # of a Dict
+        self.parts: Any = nn.ModuleDict()  # of a Dict
         self.standardises = isinstance(space, spaces.Box)
         if isinstance(space, spaces.Dict):
-            self.parts.update({key: View(part, frame_stack, clip) for key, part in space.items() if key != MASK})
-            self.space = spaces.Dict({key: part.space for key, part in self.parts.items()})
+            views = {key: View(part, frame_stack, clip) for key, part in space.items() if key != MASK}
+            self.parts.update(views)
+            self.space = spaces.Dict({key: view.space for key, view in views.items()})
         if isinstance(space, spaces.Box):
             if frame_stack > 1 and is_image(space):
                 self.newest = slice(-(space.shape[0] // frame_stack), None)

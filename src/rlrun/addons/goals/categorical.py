@@ -42,15 +42,16 @@ class CategoricalGoals(Addon):
         own = spec.obs.spaces if isinstance(spec.obs, spaces.Dict) else {"obs": spec.obs}
         return replace(spec, obs=spaces.Dict({**own, GOAL: self.space}))
 
-    def remember(self, carry: Batch, explore: bool) -> Batch:
+    def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
         first = carry["first"]
-        slots = torch.arange(len(first), device=first.device)
-        before = carry.get(KEPT, slots - len(first))
-        fresh = self.draw.integers(self.num_goals, len(first)) if explore else (before + len(first)) % self.num_goals
-        return {KEPT: torch.where(first, fresh, before)}
-
-    def observe(self, obs: Any, carry: Batch, explore: bool) -> Any:
-        return with_goal(obs, carry[KEPT])
+        num_envs = len(first)
+        previous = carry.get(KEPT, torch.arange(num_envs, device=first.device) - num_envs)
+        if explore:
+            fresh = self.draw.integers(self.num_goals, num_envs)
+        else:
+            fresh = (previous + num_envs) % self.num_goals
+        goal = torch.where(first, fresh, previous)
+        return with_goal(obs, goal), {KEPT: goal}
 
     def relabel(self, batch: Batch) -> Batch:
         return batch | {name: with_goal(batch[name], batch[KEPT]) for name in ("obs", "next_obs")}

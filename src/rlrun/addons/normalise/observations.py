@@ -30,10 +30,10 @@ class NormaliseObservations(Addon):
         self.live = RunningMoments(spec.obs.shape)
         self.pending = RunningMoments(spec.obs.shape)
 
-    def observe(self, obs: Tensor, carry: Batch, explore: bool) -> Tensor:
-        return self.normalise(obs)
+    def see(self, obs: Tensor, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
+        return self.normalise(obs), {}
 
-    def collect(self, step: Step) -> None:
+    def collect(self, obs: Tensor, step: Step, extras: Batch) -> None:
         self.pending.add(step.obs)
 
     def relabel(self, batch: Batch) -> Batch:

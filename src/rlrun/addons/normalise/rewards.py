@@ -3,6 +3,8 @@
 Each component of a reward vector by its own.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -23,7 +25,7 @@ class NormaliseRewards(Addon):
         self.live, self.pending = RunningMoments(shape), RunningMoments(shape)
         self.returns = torch.zeros(spec.num_envs, *shape)  # discounted, of the running episodes
 
-    def collect(self, step: Step) -> None:
+    def collect(self, obs: Any, step: Step, extras: Batch) -> None:
         self.returns.mul_(self.gamma).add_(step.reward)
         self.pending.add(self.returns[step.weight > 0])
         self.returns[step.terminated | step.truncated] = 0.0

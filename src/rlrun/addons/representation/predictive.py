@@ -74,8 +74,8 @@ class Predictive(Addon):
             latent = spaces.Dict({"obs": latent, MASK: spec.obs[MASK]})
         return replace(spec, obs=latent, frame_stack=1)
 
-    def observe(self, obs: Any, carry: Batch, explore: bool) -> Any:
-        return masked(self.encode(obs), obs)
+    def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
+        return masked(self.encode(obs), obs), {}
 
     @policy
     def encode(self, obs: Any) -> Tensor:

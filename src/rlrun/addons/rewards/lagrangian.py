@@ -78,7 +78,7 @@ class LagrangianWeights(Addon):
     def spec(self, spec: Spec) -> Spec:
         return replace(spec, objective=self.objective)
 
-    def collect(self, step: Step) -> None:
+    def collect(self, obs: Any, step: Step, extras: Batch) -> None:
         self.seen += step.weight @ step.reward
         self.rows += step.weight.sum()
         self.fresh = True

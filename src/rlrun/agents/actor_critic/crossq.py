@@ -1,21 +1,23 @@
 """CrossQ (Bhatt et al. 2024, arXiv 1902.05605): SAC with batch-normalised critics and no target networks."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from gymnasium.spaces import Box
-from torch import Tensor, nn
+from torch import Tensor
 
-from rlrun.config.schema import NStepReturns, OpenFraction, PositiveFloat, PositiveInt, Units, config
+from rlrun.agents.critics.ensemble import Minimum
+from rlrun.agents.entropy.coefficient import EntropyCoefficient
+from rlrun.config.schema import NStepReturns, OpenFraction, Part, PositiveFloat, PositiveInt, config
 from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
-from rlrun.functional.distributions import SquashedNormal
 from rlrun.functional.losses import ensemble_mse, weighted_mean
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.networks.inputs import concatenated
 from rlrun.networks.norm import batch_statistics
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "crossq")
@@ -26,25 +28,26 @@ class CrossQ(Agent):
 
     @config
     class Config(NStepReturns):
-        members: Units
         policy_delay: PositiveInt
         learning_rate: PositiveFloat
         beta1: OpenFraction
-        alpha: PositiveFloat
-        target_entropy: float | None
+        critic: Annotated[dict[str, Any], Part("critic")]
+        entropy: Annotated[dict[str, Any], Part("entropy")]
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         action_dim = spec.action.shape[0]
+        self.ensemble = parts.part("critic", cfg.critic, Minimum)
+        members = self.ensemble.members
         self.actor = SquashedGaussianPolicy(parts.torso("actor"), action_dim)
-        self.critic = Value(parts.torso("critic", inputs=("obs", "action"), members=cfg.members), cfg.members)
-        self.log_alpha = nn.Parameter(torch.tensor(cfg.alpha).log())
-        self.target_entropy = -float(action_dim) if cfg.target_entropy is None else cfg.target_entropy
+        self.critic = Value(parts.torso("critic", inputs=("obs", "action"), members=members), members)
+        self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, -float(action_dim))
 
         betas = (cfg.beta1, 0.999)
         self.actor_optim = Optim(self.actor.parameters(), cfg.learning_rate, betas=betas)
         self.critic_optim = Optim(self.critic.parameters(), cfg.learning_rate, betas=betas)
-        self.alpha_optim = Optim([self.log_alpha], cfg.learning_rate)
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
 
@@ -56,42 +59,35 @@ class CrossQ(Agent):
         action, _ = dist.sample(dist.noise(self.act_noise))
         return action, {}
 
-    def dist(self, obs: Any, carry: Batch) -> SquashedNormal:
-        return self.actor(obs)
-
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         next_noise, noise = self.update_noise.normal(2, *batch["action"].shape)
         metrics = self.update_critic(batch, next_noise)
         if (ctx.updates + 1) % self.cfg.policy_delay == 0:
-            metrics |= self.update_actor_and_alpha(batch, noise)
+            metrics |= self.update_actor(batch, noise)
         return metrics
 
     @kernel
     def update_critic(self, batch: Batch, noise: Tensor) -> Metrics:
         with torch.no_grad():
-            alpha = self.log_alpha.exp()
             next_action, next_log_prob = self.actor(batch["next_obs"]).sample(noise)
         obs = concatenated(batch["obs"], batch["next_obs"])
         action = torch.cat([batch["action"], next_action])
         with batch_statistics(self.critic):  # of both, in one forward pass (eq. 4)
             q, next_q = self.critic(obs, action).chunk(2, 1)  # [members, batch] each
 
-        next_q = next_q.detach().amin(0)
+        next_q = self.ensemble.target(next_q.detach())
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
-        target_q = batch["reward"] + discount * (next_q - alpha * next_log_prob)
+        target_q = batch["reward"] + discount * (next_q - self.entropy.alpha * next_log_prob)
         critic_loss = ensemble_mse(q, target_q, batch["weight"])
         self.critic_optim.step(critic_loss)
         return {"critic": critic_loss.detach(), "q": q.detach().mean()}
 
     @kernel
-    def update_actor_and_alpha(self, batch: Batch, noise: Tensor) -> Metrics:
-        alpha = self.log_alpha.detach().exp()
+    def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
         with batch_statistics(self.actor):
             action, log_prob = self.actor(batch["obs"]).sample(noise)
-        q = self.critic(batch["obs"], action).amin(0)  # by the running statistics
-        actor_loss = weighted_mean(alpha * log_prob - q, batch["weight"])
+        q = self.ensemble.actor(self.critic(batch["obs"], action))  # by the running statistics
+        actor_loss = weighted_mean(self.entropy.alpha * log_prob - q, batch["weight"])
         self.actor_optim.step(actor_loss)
-
-        entropy_gap = weighted_mean(log_prob.detach() + self.target_entropy, batch["weight"])
-        self.alpha_optim.step(-self.log_alpha * entropy_gap)
-        return {"actor": actor_loss.detach(), "entropy": -log_prob.detach().mean(), "alpha": alpha}
+        metrics = {"actor": actor_loss.detach(), "entropy": -log_prob.detach().mean()}
+        return metrics | self.entropy.adjust(-log_prob.detach(), batch["weight"])

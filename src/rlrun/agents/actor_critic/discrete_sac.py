@@ -4,46 +4,54 @@ SAC whose critics have a value for every action, so that expectations over the p
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
+from gymnasium import Space
 from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
-from rlrun.agents.actor_critic.columns import Join
 from rlrun.agents.actor_critic.sac import SAC
+from rlrun.agents.critics.ensemble import Critic, Reduce
 from rlrun.core.agent import policy
-from rlrun.networks.heads import DiscretePolicy, Head
+from rlrun.core.parts import Parts
+from rlrun.networks.heads import DiscreteCritic, DiscretePolicy
 from rlrun.registry import register
-from rlrun.types import Batch
+from rlrun.types import Batch, Spec
 
 
-@register("algo", "discrete_sac")
-class DiscreteSAC(SAC):
-    actions = Discrete
+class DiscreteActions:
+    """What differs from SAC."""
+
+    actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Discrete
     needs_bounds = False
+    spec: Spec
+    ensemble: Any
+    actor: Any
+    act_noise: Any
 
-    def networks(self, parts: Any) -> tuple[nn.Module, nn.Module, float]:
-        actions, members = int(self.spec.action.n), self.cfg.members
-        critic = Head(parts.torso("critic", members=members), actions * self.columns, members)
-        return DiscretePolicy(parts.torso("actor"), self.spec.action), critic, 0.98 * math.log(actions)
+    def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, float]:
+        """The target entropy is 0.98 of the largest."""
+        n, members = int(self.spec.action.n), self.ensemble.members
+        critic = DiscreteCritic(parts.torso("critic", members=members), n, members, columns)
+        return DiscretePolicy(parts.torso("actor"), self.spec.action), critic, 0.98 * math.log(n)
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        obs, extras = self.memory.advanced(obs)
         dist = self.actor(obs)
-        return (dist.sample(dist.noise(self.act_noise)) if explore else dist.mode()), extras
+        if not explore:
+            return dist.mode(), {}
+        return dist.sample(dist.noise(self.act_noise)), {}
 
-    def q(self, batch: Batch) -> Tensor:
-        q = self.each(self.critic(batch["obs"]))
-        action = batch["action"][None, :, None]
-        return q.take_along_dim(action if self.columns == 1 else action.unsqueeze(-1), 2).squeeze(2)
-
-    def each(self, q: Tensor) -> Tensor:
-        """[members, batch, actions], or [members, batch, actions, columns]."""
-        return q if self.columns == 1 else q.unflatten(-1, (-1, self.columns))
-
-    def evaluate(self, obs: Any, critic: Callable[..., Tensor], noise: Tensor, over: Join) -> tuple[Tensor, Tensor]:
+    def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """The expected Q-value of the policy, and minus its entropy; [batch]."""
         dist = self.actor(obs)
-        value, probability = over(self.each(critic(obs))), dist.logits.softmax(-1)
-        return (value * (probability if self.columns == 1 else probability.unsqueeze(-1))).sum(1), -dist.entropy()
+        q = reduce(critic(obs))  # [batch, actions], or [batch, actions, columns]
+        probability = dist.logits.softmax(-1)
+        if q.dim() > probability.dim():
+            probability = probability.unsqueeze(-1)
+        return (q * probability).sum(1), -dist.entropy()
+
+
+@register("algo", "discrete_sac")
+class DiscreteSAC(DiscreteActions, SAC):  # type: ignore[misc]  # actions are not those of SAC
+    pass

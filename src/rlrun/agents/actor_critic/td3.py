@@ -1,85 +1,92 @@
 """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477).
 
-One critic, no delay and no target noise make it DDPG (Lillicrap et al. 2015, arXiv 1509.02971), whose
-Ornstein-Uhlenbeck exploration is an option. Of a reward vector every component has a value, and the actor weighs them.
+With one critic, no delay and no target noise it is DDPG (Lillicrap et al. 2015, arXiv 1509.02971), whose
+Ornstein-Uhlenbeck exploration is an option.
 """
 
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
-from rlrun.agents.actor_critic.columns import columned, signed, total
+from rlrun.agents.critics.ensemble import Critic, Ensemble
 from rlrun.config.schema import (
     Fraction,
     NonNegativeFloat,
     NStepReturns,
+    Part,
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
-    Units,
     config,
 )
 from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import ensemble_mse, weighted_mean
 from rlrun.functional.targets import smoothed
 from rlrun.networks.heads import DeterministicPolicy, Value
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "td3")
 class TD3(Agent):
     actions = Box
     needs_bounds = True
-    reward_vectors = True
     remembers = True
+    columns = 1  # values of every action
 
     @config
     class Config(NStepReturns):
         tau: PositiveFraction
-        members: Units
         policy_delay: PositiveInt
         actor_learning_rate: PositiveFloat
         critic_learning_rate: PositiveFloat
         lr_schedule: dict[str, Any]
+        critic: Annotated[dict[str, Any], Part("critic")]
         target_noise: NonNegativeFloat
         target_noise_clip: NonNegativeFloat
         noise: Literal["gaussian", "ou"]
         noise_std: NonNegativeFloat
         noise_theta: Fraction
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
+        self.ensemble = parts.part("critic", cfg.critic, Ensemble)
+        members = self.ensemble.members
         self.actor = DeterministicPolicy(parts.torso("actor"), spec.action.shape[0])
-        torso = parts.torso("critic", inputs=("obs", "action"), members=cfg.members)
-        self.critic = Value(torso, cfg.members, columns=spec.reward_dim)
-        self.target_actor, self.target_critic = Target(self.actor, cfg.tau), Target(self.critic, cfg.tau)
+        torso = parts.torso("critic", inputs=("obs", "action"), members=members)
+        self.critic = Value(torso, members, columns=self.columns)
+        self.target_actor = Target(self.actor, cfg.tau)
+        self.target_critic = Target(self.critic, cfg.tau)
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
-        self.act_noise, self.update_noise = parts.stream("act"), parts.stream("update")
+        self.act_noise = parts.stream("act")
+        self.update_noise = parts.stream("update")
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        obs, extras = self.memory.advanced(obs)
         action = self.actor(obs)
         if not explore:
-            return action, extras
+            return action, {}
         noise = self.cfg.noise_std * self.act_noise.normal(*action.shape)
         if self.cfg.noise == "gaussian":
-            return (action + noise).clamp(-1, 1), extras
+            return (action + noise).clamp(-1, 1), {}
         # a mean-reverting walk that starts at 0 with every episode
         walk = carry.get("carry.noise", torch.zeros_like(action)) * ~carry["first"].unsqueeze(-1)
         walk = walk - self.cfg.noise_theta * walk + noise
-        return (action + walk).clamp(-1, 1), extras | {"carry.noise": walk}
+        return (action + walk).clamp(-1, 1), {"carry.noise": walk}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        for optim in (self.actor_optim, self.critic_optim):
-            optim.tick(ctx.progress)
-        batch = columned(batch)
-        metrics = self.update_critic(batch, self.update_noise.normal(*batch["action"].shape))
+        self.actor_optim.tick(ctx.progress)
+        self.critic_optim.tick(ctx.progress)
+        noise = self.update_noise.normal(*batch["action"].shape)
+        metrics = self.update_critic(batch, noise, self.ensemble.draw(self.update_noise))
         if (ctx.updates + 1) % self.cfg.policy_delay == 0:
             metrics |= self.update_actor(batch)
             self.target_actor.track()
@@ -87,22 +94,31 @@ class TD3(Agent):
         return metrics
 
     @kernel
-    def update_critic(self, batch: Batch, noise: Tensor) -> Metrics:
+    def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> Metrics:
         with torch.no_grad():
-            next_action = self.target_actor(batch["next_obs"])
-            next_action = smoothed(next_action, noise, self.cfg.target_noise, self.cfg.target_noise_clip)
-            least = signed(lambda q: q.amin(0), batch.get("reward_weights"))
-            next_value = least(self.target_critic(batch["next_obs"], next_action))
-            discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
-            target = batch["reward"] + discount * next_value
+            target_q = self.target_q(batch, noise, partial(self.target_critic.module.select, members))
         q = self.critic(batch["obs"], batch["action"])  # [members, batch]
-        loss = ensemble_mse(q, target, batch["weight"])
-        self.critic_optim.step(loss)
-        return {"critic": loss.detach(), "q": q.detach().mean()}
+        critic_loss = ensemble_mse(q, target_q, batch["weight"])
+        self.critic_optim.step(critic_loss)
+        return {"critic": critic_loss.detach(), "q": q.detach().mean()}
+
+    def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
+        next_action = self.next_action(batch, noise)
+        next_q = self.ensemble.target(target_critic(batch["next_obs"], next_action))
+        discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
+        return batch["reward"] + discount * next_q
+
+    def next_action(self, batch: Batch, noise: Tensor) -> Tensor:
+        """The target policy's action plus clipped noise: target policy smoothing (eq. 14)."""
+        action = self.target_actor(batch["next_obs"])
+        return smoothed(action, noise, self.cfg.target_noise, self.cfg.target_noise_clip)
 
     @kernel
     def update_actor(self, batch: Batch) -> Metrics:
-        value = self.critic.ask(slice(1), batch["obs"], self.actor(batch["obs"]))[0]
-        loss = -weighted_mean(total(value, batch.get("reward_weights")), batch["weight"])
-        self.actor_optim.step(loss)
-        return {"actor": loss.detach()}
+        actor_loss = -weighted_mean(self.actor_q(batch), batch["weight"])
+        self.actor_optim.step(actor_loss)
+        return {"actor": actor_loss.detach()}
+
+    def actor_q(self, batch: Batch) -> Tensor:
+        """The first critic's value of the actor's action, [batch]."""
+        return self.critic.select(slice(1), batch["obs"], self.actor(batch["obs"]))[0]

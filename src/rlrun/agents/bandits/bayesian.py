@@ -28,6 +28,8 @@ class Bayesian(MultiArmed):
         prior_std: PositiveFloat
         reward_std: PositiveFloat
 
+    cfg: Config
+
     def score(self, context: Tensor) -> Tensor:
         mean, std = self.moments(context)
         if self.cfg.play == "bound":

@@ -14,6 +14,8 @@ class EpsilonGreedy(MultiArmed):
     class Config:
         epsilon: Fraction
 
+    cfg: Config
+
     def score(self, context: Tensor) -> Tensor:
         value = self.value(context)
         random = self.noise.uniform(len(context), 1) < self.cfg.epsilon

@@ -8,11 +8,12 @@ from torch import Tensor
 
 from rlrun.config.schema import Fraction, config
 from rlrun.core.agent import Agent
+from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Categorical
 from rlrun.networks.choices import legal
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "fixed_policy")
@@ -23,9 +24,11 @@ class FixedPolicy(Agent):
     class Config:
         probs: list[Fraction] | None
 
+    cfg: Config
+
     probs: Tensor
 
-    def __init__(self, cfg, spec, parts):
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         arms = int(spec.action.n)
         probs = torch.tensor(cfg.probs or [1 / arms] * arms)

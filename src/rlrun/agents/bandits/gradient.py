@@ -6,9 +6,10 @@ from torch import Tensor
 from rlrun.agents.bandits.multi_armed import MultiArmed
 from rlrun.config.schema import PositiveFloat, config
 from rlrun.core.agent import kernel
+from rlrun.core.parts import Parts
 from rlrun.functional.choices import one_hot
 from rlrun.registry import register
-from rlrun.types import Batch, Metrics
+from rlrun.types import Batch, Metrics, Spec
 
 
 @register("algo", "gradient_bandit")
@@ -18,9 +19,11 @@ class Gradient(MultiArmed):
         learning_rate: PositiveFloat
         temperature: PositiveFloat
 
+    cfg: Config
+
     preference: Tensor
 
-    def __init__(self, cfg, spec, parts):
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.register_buffer("preference", torch.zeros_like(self.counts))
 

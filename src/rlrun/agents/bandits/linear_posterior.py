@@ -10,12 +10,13 @@ from rlrun.agents.bandits.first_pulls import FirstPulls
 from rlrun.agents.bandits.regression import BayesianRegression
 from rlrun.config.schema import NonNegativeInt, PositiveFloat, config
 from rlrun.core.agent import Agent
+from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.nested import flat
 from rlrun.networks.choices import legal
 from rlrun.networks.inputs import Flatten
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 MOST = 1000  # inputs; the cost of a step grows with their cube
 
@@ -31,7 +32,9 @@ class LinearPosterior(Agent):
         b0: PositiveFloat
         init_pulls: NonNegativeInt
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.flatten, arms = Flatten(spec.obs), int(spec.action.n)
         if self.flatten.size > MOST:

@@ -7,9 +7,10 @@ from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from rlrun.core.agent import Agent, kernel
+from rlrun.core.parts import Parts
 from rlrun.functional.tabular import random_argmax
 from rlrun.nested import flat
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 class MultiArmed(Agent):
@@ -21,7 +22,7 @@ class MultiArmed(Agent):
     counts: Tensor
     totals: Tensor
 
-    def __init__(self, cfg, spec, parts):
+    def __init__(self, cfg: Any, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.arms = int(spec.action.n)
         self.register_buffer("counts", torch.zeros(int(spec.obs.n), self.arms))

@@ -7,17 +7,18 @@ from typing import Any
 
 import torch
 from gymnasium.spaces import Discrete
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlrun.agents.bandits.first_pulls import FirstPulls
 from rlrun.config.schema import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, config
 from rlrun.core.agent import Agent, kernel
+from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.functional.losses import weighted_mean
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import Head
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @config
@@ -41,7 +42,10 @@ class NeuralGreedy(Agent):
         dropout: Fraction
         act_with_dropout: bool
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Any
+    q: Any
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.arms = int(spec.action.n)
         self.noise = parts.stream("act")
@@ -53,7 +57,7 @@ class NeuralGreedy(Agent):
 
     def build(self, parts: Any) -> None:
         """The network."""
-        self.q: nn.Module = Head(parts.torso(), self.arms)
+        self.q = Head(parts.torso(), self.arms)
 
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -81,7 +85,9 @@ class NeuralGreedy(Agent):
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         cfg = self.cfg
-        since = ctx.updates % cfg.reset_learning_rate_every if cfg.reset_learning_rate_every else ctx.updates
+        since = ctx.updates
+        if cfg.reset_learning_rate_every:
+            since %= cfg.reset_learning_rate_every
         self.optim.learning_rate.fill_(cfg.learning_rate / (1 + cfg.learning_rate_decay * since))
         return self.fit(batch, self.draws(batch))
 

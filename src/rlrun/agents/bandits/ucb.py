@@ -14,6 +14,8 @@ class UCB(MultiArmed):
     class Config:
         confidence: NonNegativeFloat
 
+    cfg: Config
+
     def score(self, context: Tensor) -> Tensor:
         counts = self.counts[context]
         pulls = counts.sum(-1, keepdim=True).clamp(min=1)

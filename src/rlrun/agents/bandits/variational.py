@@ -24,12 +24,12 @@ class Variational(NeuralGreedy):
     class Config(Training):
         noise_std: PositiveFloat
         prior_std: PositiveFloat
-        initial_std: PositiveFloat
+        init_std: PositiveFloat
 
     def build(self, parts: Any) -> None:
         template = Head(parts.torso(members=1), self.arms, members=1)
         self.mean = nn.Parameter(torch.cat([param.detach().reshape(-1) for param in template.parameters()]))
-        rho = math.log(math.expm1(self.cfg.initial_std))
+        rho = math.log(math.expm1(self.cfg.init_std))
         self.rho = nn.Parameter(torch.full_like(self.mean, rho))  # the deviation is softplus(rho)
         self.q = Stacked(template)
 

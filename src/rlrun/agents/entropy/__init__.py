@@ -1,1 +1,1 @@
-"""What steers the coefficient of a policy's entropy, beside keeping it fixed."""
+"""Coefficients of a policy's entropy: fixed, or moved so that the entropy follows a target."""

@@ -1,4 +1,4 @@
-"""Entropy kept from falling below a target, by rules in three stages, as the Agent Learning Framework (ALF) has it.
+"""Rules in three stages that keep the entropy from falling below a target, as in the Agent Learning Framework (ALF).
 
 *Init*: while the entropy is above a maximum, alpha drifts down slowly. *Free*: alpha stays until the entropy falls
 below the target. *Adjust*: alpha goes up where the entropy falls and down where it rises, by half as much on the side
@@ -11,18 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlrun.agents.entropy.target import EntropyTarget, Window
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, MovingAverage
 from rlrun.config.schema import PositiveFloat, Size, config
 from rlrun.errors import ConfigError
+from rlrun.functional.losses import average
 from rlrun.registry import register
 from rlrun.types import Metrics
 
 INIT, FREE, ADJUST = 0, 1, 2
-LEAST = -100.0  # of log alpha
+MIN_LOG_ALPHA = -100.0
 
 
-@register("entropy_target", "staged")
-class Staged(EntropyTarget):
+@register("entropy", "staged")
+class Staged(EntropyCoefficient):
     @config
     class Config:
         target_entropy: float | None
@@ -41,14 +42,15 @@ class Staged(EntropyTarget):
     above: Tensor
     max_entropy: Tensor
 
-    def __init__(self, cfg: Any, default: float):
+    def __init__(self, cfg: Any, default_target: float):
         super().__init__()
-        self.cfg, self.target = cfg, default if cfg.target_entropy is None else cfg.target_entropy
+        self.cfg = cfg
+        self.target = default_target if cfg.target_entropy is None else cfg.target_entropy
         if cfg.max_entropy is not None and cfg.max_entropy < self.target:
-            raise ConfigError(f"algo.entropy_target.max_entropy={cfg.max_entropy}: is below the target, {self.target}")
-        self.least = math.log(cfg.min_alpha) if cfg.min_alpha > 0 else LEAST
+            raise ConfigError(f"algo.entropy.max_entropy={cfg.max_entropy}: is below the target, {self.target}")
+        self.min_log_alpha = math.log(cfg.min_alpha) if cfg.min_alpha > 0 else MIN_LOG_ALPHA
         self.urgent = self.target * (0.5 if self.target > 0 else 2.0)
-        self.average = Window(cfg.average_window)
+        self.average = MovingAverage(cfg.average_window)
         self.register_buffer("log_alpha", torch.tensor(math.log(cfg.initial_alpha)))
         self.register_buffer("rate", torch.tensor(cfg.fast_rate))
         self.register_buffer("stage", torch.tensor(ADJUST if cfg.skip_free_stage else INIT))
@@ -60,36 +62,38 @@ class Staged(EntropyTarget):
         return self.log_alpha.exp()
 
     @torch.no_grad()
-    def adjust(self, entropy: Tensor) -> Metrics:
-        first, filling = self.average.seen == 0, self.average.seen < self.cfg.average_window
-        before = torch.where(first, entropy, self.average.mean())
+    def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
+        entropy = average(entropy, weight)
+        filling = self.average.seen < self.cfg.average_window
+        previous = torch.where(self.average.seen == 0, entropy, self.average.mean())
         self.average.add(entropy)
-        average = self.average.mean()
-        falls = (average < before).float()
-        change = self.drift(average, falls, filling) + self.steer(average, falls)
-        self.log_alpha.add_(change).clamp_(min=self.least)
-        return {"entropy_target_alpha": self.alpha, "entropy_target_stage": self.stage.float()}
+        current = self.average.mean()
+        falls = (current < previous).float()
+        change = self.drift(current, falls, filling) + self.steer(current, falls)
+        self.log_alpha.add_(change).clamp_(min=self.min_log_alpha)
+        return {"alpha": self.alpha, "entropy_stage": self.stage.float()}
 
-    def drift(self, average: Tensor, falls: Tensor, filling: Tensor) -> Tensor:
-        """Init: the change of log alpha. The stage moves on where the entropy is below the maximum; if none is given,
-        it is found while the window fills."""
+    def drift(self, entropy: Tensor, falls: Tensor, filling: Tensor) -> Tensor:
+        """Stage init: the change of log alpha. The stage ends once the entropy is below its maximum, which is estimated
+        while the window fills if none is given."""
         drifting = self.stage == INIT
         if self.cfg.max_entropy is None:
-            guess = torch.minimum(0.8 * average, average / 0.8)
+            guess = torch.minimum(0.8 * entropy, entropy / 0.8)
             self.max_entropy.copy_(torch.where(filling & drifting, guess, self.max_entropy))
             drifting = drifting & (self.average.seen == self.cfg.average_window)
-        self.stage.add_(drifting & (average < self.max_entropy))
+        self.stage.add_(drifting & (entropy < self.max_entropy))
         return drifting * (1.5 * falls - 1) * self.cfg.very_slow_rate
 
-    def steer(self, average: Tensor, falls: Tensor) -> Tensor:
-        """Free and adjust: the change of log alpha. The rate is less after every crossing of the target."""
-        above = average > self.target
+    def steer(self, entropy: Tensor, falls: Tensor) -> Tensor:
+        """Stages free and adjust: the change of log alpha. The rate shrinks at every crossing of the target."""
+        above = entropy > self.target
         crossed = (self.stage == ADJUST) & (above != self.above)
-        self.stage.add_((self.stage == FREE) & (average < self.target))
+        self.stage.add_((self.stage == FREE) & (entropy < self.target))
         adjusting = self.stage == ADJUST
         rate = torch.where(crossed, 0.9 * self.rate, self.rate).clamp(min=self.cfg.slow_rate)
-        rate = torch.where(average < self.urgent, self.cfg.fast_rate, rate)
+        rate = torch.where(entropy < self.urgent, self.cfg.fast_rate, rate)
         self.rate.copy_(torch.where(adjusting, rate, self.rate))
         self.above.copy_(above)
-        up, down = torch.where(above, 0.5, 1.0), torch.where(above, 1.0, 0.5)
+        up = torch.where(above, 0.5, 1.0)
+        down = torch.where(above, 1.0, 0.5)
         return adjusting * (up * falls - down * (1 - falls)) * self.rate

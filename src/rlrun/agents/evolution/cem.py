@@ -16,9 +16,10 @@ from rlrun.agents.evolution.covariance import Full, Separable
 from rlrun.agents.evolution.policy import StackedPolicy, directions
 from rlrun.config.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, Size, config
 from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "cem")
@@ -39,11 +40,13 @@ class CEM(Agent):
         antithetic: bool
         orthogonal: bool
 
+    cfg: Config
+
     mean: Tensor
     weights: Tensor
     extra_var: Tensor
 
-    def __init__(self, cfg, spec, parts):
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.num_elites = int(cfg.population * cfg.elite_fraction + 1e-9)
         if self.num_elites == 0:

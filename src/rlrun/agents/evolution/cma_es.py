@@ -14,9 +14,10 @@ from rlrun.agents.evolution.covariance import Full, Separable
 from rlrun.agents.evolution.policy import StackedPolicy
 from rlrun.config.schema import PositiveFloat, Size, config
 from rlrun.core.agent import Agent, kernel
+from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 LARGE = 2000  # parameters whose covariance matrix is still worth its memory
 
@@ -54,14 +55,18 @@ class CMAES(Agent):
         covariance: Literal["auto", "full", "separable"]
         report: Literal["mean", "best"]
 
+    cfg: Config
+
     mean: Tensor
     sigma: Tensor
     path_sigma: Tensor
     path_c: Tensor
     best: Tensor
     best_fitness: Tensor
+    weights: Tensor
+    covariance: Any
 
-    def __init__(self, cfg, spec, parts):
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         if cfg.population < 4:
             raise ConfigError(f"algo.population={cfg.population}: must be at least 4, of which the better half counts")
@@ -83,7 +88,9 @@ class CMAES(Agent):
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         own = self.mean if self.cfg.report == "mean" else self.best
-        return self.policy(obs, own[None] if params is None else params), {}
+        if params is None:
+            params = own[None]
+        return self.policy(obs, params), {}
 
     def ask(self) -> Tensor:
         """Parameter vectors to try, [population, P] (38-40)."""

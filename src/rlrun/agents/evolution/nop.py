@@ -11,9 +11,10 @@ from torch import Tensor
 
 from rlrun.config.schema import config
 from rlrun.core.agent import Agent
+from rlrun.core.parts import Parts
 from rlrun.networks.heads import stochastic_policy
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "nop")
@@ -24,7 +25,9 @@ class NOP(Agent):
     class Config:
         pass
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         # gain 0.01: nearly the same distribution, whatever is observed
         self.policy = stochastic_policy(parts.torso(), spec.action, gain=0.01).requires_grad_(False)

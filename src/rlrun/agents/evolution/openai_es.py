@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from rlrun.agents.evolution.policy import StackedPolicy, directions
 from rlrun.config.schema import NonNegativeFloat, PositiveFloat, Size, config
 from rlrun.core.agent import Agent, kernel
+from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "openai_es")
@@ -32,7 +33,9 @@ class OpenAIES(Agent):
         orthogonal: bool
         shaping: Literal["ranks", "standardise", "none"]
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.policy = StackedPolicy(spec, parts)
         self.mean = nn.Parameter(self.policy.initial())

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
 from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import cloning_error, weighted_mean
 from rlrun.networks.heads import DeterministicPolicy, Head, stochastic_policy
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "bc")
@@ -30,7 +31,9 @@ class BC(Agent):
         weight_decay: NonNegativeFloat
         max_grad_norm: PositiveFloat | None
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.actor: Head
         if cfg.policy == "stochastic":
@@ -47,13 +50,12 @@ class BC(Agent):
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        said = self.actor(obs)
-        if isinstance(said, Tensor):
-            return said, {}
-        return (said.sample(said.noise(self.act_noise)) if explore else said.mode()), {}
-
-    def dist(self, obs: Any, carry: Batch) -> Any:
-        return self.actor(obs)
+        dist = self.actor(obs)
+        if isinstance(dist, Tensor):  # a deterministic policy
+            return dist, {}
+        if not explore:
+            return dist.mode(), {}
+        return dist.sample(dist.noise(self.act_noise)), {}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         self.optim.tick(ctx.progress)

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
 from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.functional.losses import weighted_mean
 from rlrun.nested import index
 from rlrun.networks.heads import Head
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "causal_bc")
@@ -31,7 +32,9 @@ class CausalBC(Agent):
         cloning_coef: NonNegativeFloat
         norm_coef: NonNegativeFloat
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.sequence_length = 2  # an observation, and the one before
         self.actor = Head(parts.torso(), spec.action.shape[0])

@@ -1,33 +1,51 @@
-"""SAC whose policy also clones what data sets show (Nair et al. 2018, arXiv 1709.10089, there for DDPG).
+"""SAC whose policy also clones demonstrated actions (Nair et al. 2018, arXiv 1709.10089, there for DDPG).
 
-By option only where the critics think more of the shown action than of the policy's own. The error is counted in units
-of the mean absolute value, as in arXiv 2106.06860, so that its weight depends on no scale of rewards. Rows that were
-collected are not cloned.
+With `cloning_filter` only those that the critics value above the policy's own action. The error counts in units of the
+mean absolute value, as in arXiv 2106.06860, so that its weight does not depend on the scale of rewards. Transitions
+that the agent collected itself are not cloned.
 """
+
+from typing import Any
 
 from torch import Tensor
 
-from rlrun.agents.actor_critic.columns import signed, total
-from rlrun.agents.actor_critic.sac import JOINS, SAC
+from rlrun.agents.actor_critic.sac import SAC
 from rlrun.config.schema import NonNegativeFloat, config
 from rlrun.functional.losses import cloning_error
 from rlrun.registry import register
 from rlrun.types import Batch
 
 
-@register("algo", "sac_cloning")
-class SACCloning(SAC):
+class Cloning:
+    """What differs from SAC."""
+
     @config
     class Config(SAC.Config):
         cloning_coef: NonNegativeFloat
         cloning_filter: bool
 
-    def actor_loss(self, batch: Batch, value: Tensor, log_prob: Tensor) -> Tensor:
-        wanted = batch.get("shown", batch["weight"].new_ones(()))  # from data sets alone, every row is
+    cfg: Any
+    entropy: Any
+    critic: Any
+    actor: Any
+
+    def actor_loss(self, batch: Batch, q: Tensor, log_prob: Tensor) -> Tensor:
+        cloned = batch.get("shown", batch["weight"].new_ones(()))  # data sets alone hold nothing else
         if self.cfg.cloning_filter:
-            weights = batch.get("reward_weights")
-            least = total(signed(JOINS["min"], weights)(self.q(batch)), weights)
-            wanted = wanted * (least > value).detach()
+            cloned = cloned * (self.stored_q(batch) > q).detach()
         error = cloning_error(self.actor(batch["obs"]).mode(), batch["action"])
-        coef = self.cfg.cloning_coef * value.detach().abs().mean()
-        return super().actor_loss(batch, value, log_prob) + coef * wanted * error
+        coef = self.cfg.cloning_coef * q.detach().abs().mean()
+        return self.entropy.alpha * log_prob - q + coef * cloned * error
+
+    def stored_q(self, batch: Batch) -> Tensor:
+        """The least Q-value of the stored action over the members, [batch]."""
+        return self.critic(batch["obs"], batch["action"]).amin(0)
+
+
+@register("algo", "sac_cloning")
+class SACCloning(Cloning, SAC):
+    @config
+    class Config(Cloning.Config):
+        pass
+
+    cfg: Config

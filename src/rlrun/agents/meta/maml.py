@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from rlrun.config.schema import Discounted, PositiveFloat, PositiveInt, Size, config
 from rlrun.core.agent import Agent
+from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.functional.baselines import linear_baseline
 from rlrun.functional.distributions import Categorical, Normal
@@ -26,7 +27,7 @@ from rlrun.networks.heads import Head
 from rlrun.networks.inputs import Flatten
 from rlrun.networks.stacked import Stacked
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 class TaskPolicy:
@@ -59,7 +60,9 @@ class MAML(Agent):
         epochs: PositiveInt
         clip_range: PositiveFloat
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.exploration_episodes = cfg.exploration_episodes
         self.discrete = isinstance(spec.action, Discrete)
@@ -106,7 +109,7 @@ class MAML(Agent):
         surrogate = clipped_surrogate(ratio, adapted["advantage"], self.cfg.clip_range)
         loss = -per_task(surrogate, adapted).mean()
         norm = self.optim.step(loss)
-        return {"policy": loss.detach(), "ratio": ratio.detach().mean(), "grad_norm": norm}
+        return {"actor": loss.detach(), "ratio": ratio.detach().mean(), "grad_norm": norm}
 
     def adapt(self, params: Tensor, explored: Batch) -> Tensor:
         """Weights of every task [tasks, P] after the inner step, differentiable in params [1, P] or [tasks, P]."""

@@ -6,7 +6,7 @@ there, never with stored ones. Past the end of an episode the model learns that 
 """
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from rlrun.config.schema import (
     Discounted,
     Fraction,
     NonNegativeFloat,
+    Part,
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
@@ -25,6 +26,7 @@ from rlrun.config.schema import (
     config,
 )
 from rlrun.core.agent import Agent, kernel
+from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
 from rlrun.functional.returns import n_step, td_lambda
 from rlrun.functional.scalars import Plain, TwoHot
@@ -33,7 +35,7 @@ from rlrun.networks.choices import legal
 from rlrun.networks.inputs import merged
 from rlrun.networks.latent_model import LatentModel, scale_gradient
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "muzero")
@@ -56,16 +58,18 @@ class MuZero(Agent):
         lr_schedule: dict[str, Any]
         weight_decay: NonNegativeFloat
         max_grad_norm: PositiveFloat | None
-        target_tau: PositiveFraction
+        tau: PositiveFraction
         target_every: PositiveInt
-        search: dict[str, Any]
+        search: Annotated[dict[str, Any], Part("search")]
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.sequence_length = cfg.unroll_steps + cfg.td_steps
         scalar = Plain() if cfg.support is None else TwoHot(cfg.support)
         self.model = LatentModel(parts.torso, spec.action, cfg.latent_size, scalar)
-        self.target = Target(self.model, cfg.target_tau)
+        self.target = Target(self.model, cfg.tau)
         self.optim = Optim(
             self.model.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay,
             max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule,

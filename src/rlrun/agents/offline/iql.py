@@ -19,11 +19,12 @@ from rlrun.config.schema import (
     config,
 )
 from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import advantage_weight, cloning_error, ensemble_mse, expectile_error, weighted_mean
 from rlrun.networks.heads import Value, stochastic_policy
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "iql")
@@ -42,7 +43,9 @@ class IQL(Agent):
         value_learning_rate: PositiveFloat
         lr_schedule: dict[str, Any]
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.actor = stochastic_policy(parts.torso("actor"), spec.action)
         torso = parts.torso("critic", inputs=("obs", "action"), members=cfg.members)
@@ -58,9 +61,6 @@ class IQL(Agent):
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.actor(obs)
         return (dist.sample(dist.noise(self.act_noise)) if explore else dist.mode()), {}
-
-    def dist(self, obs: Any, carry: Batch) -> Any:
-        return self.actor(obs)
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         self.actor_optim.tick(ctx.progress)

@@ -6,19 +6,20 @@ here it is flat.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
-from rlrun.config.schema import PositiveFloat, Units, config
+from rlrun.config.schema import Part, PositiveFloat, Units, config
 from rlrun.core.agent import Agent
+from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.svgd import median_bandwidth, squared_distances, svgd_direction
 from rlrun.nested import index
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 class Gradients(nn.Module):
@@ -59,23 +60,26 @@ class SVPG(Agent):
         num_particles: Units
         temperature: PositiveFloat
         bandwidth: PositiveFloat | None
-        particle: dict[str, Any]
+        particle: Annotated[dict[str, Any], Part("algo")]
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         if spec.num_envs % cfg.num_particles:
             raise ConfigError(
                 f"env.num_envs={spec.num_envs}: must be a multiple of algo.num_particles={cfg.num_particles}, "
                 "for each particle has environments of its own"
             )
-        self.particles = nn.ModuleList(parts.agent(cfg.particle, f"particle{i}") for i in range(cfg.num_particles))
-        for particle in self.particles:
-            if particle.cfg.critic in ("joint", "shared"):
+        particles = [parts.agent(cfg.particle, f"particle{i}") for i in range(cfg.num_particles)]
+        for particle in particles:
+            if particle.critic.in_policy_loss:
                 raise ConfigError(
-                    f"algo.particle.critic={particle.cfg.critic}: must be split, first or none, "
-                    "for critics are not mixed"
+                    f"algo.particle.critic_update={particle.critic.registered}: must be split, first or none, because "
+                    "only the policies of the particles are mixed"
                 )
             particle.optim = Gradients(particle.optim)
+        self.particles: Any = nn.ModuleList(particles)
 
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         """Environments are split over the particles in order, as evenly as may be."""
@@ -86,13 +90,13 @@ class SVPG(Agent):
         return torch.cat(actions), {key: torch.cat([extra[key] for extra in extras]) for key in extras[0]}
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
-        learned = [
-            particle.update(index(rollout, (slice(None), rows)), ctx)
-            for particle, rows in self.split(rollout["weight"][0])
-        ]
-        return {key: torch.stack([one[key] for one in learned]).mean() for key in learned[0]} | self.move()
+        learned: list[Metrics] = []
+        for particle, rows in self.split(rollout["weight"][0]):
+            learned.append(particle.update(index(rollout, (slice(None), rows)), ctx))
+        metrics = {key: torch.stack([one[key] for one in learned]).mean() for key in learned[0]}
+        return metrics | self.move()
 
-    def split(self, envs: Tensor) -> Iterator[tuple[Agent, slice]]:
+    def split(self, envs: Tensor) -> Iterator[tuple[Any, slice]]:
         """The particles that have environments, and which."""
         begin = 0
         for particle, part in zip(self.particles, envs.tensor_split(len(self.particles)), strict=True):

@@ -1,30 +1,29 @@
 """Advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783), synchronous, with advantages by GAE (arXiv 1506.02438).
 
-The frame of all on-policy agents: advantages of a rollout, then epochs of minibatches. The critic shares the policy's
-optimiser (joint) and, by option, its torso (shared), steps beside it with its own (split), is fitted before it (first),
-or is not there: REINFORCE (Williams 1992, doi 10.1007/BF00992696).
+The base of all on-policy agents: advantages of a rollout, then epochs of minibatches.
 """
 
 import math
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
 
-from rlrun.agents.entropy.target import default_target, entropy_target
+from rlrun import registry
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, default_target
 from rlrun.agents.policy.columns import Column, columns, mixed
-from rlrun.agents.policy.critic import critic, explained, value_loss
+from rlrun.agents.policy.critic_updates import CriticUpdate
 from rlrun.buffers.rollout import minibatches
-from rlrun.config.schema import Discounted, Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, Size, config
+from rlrun.config.schema import Discounted, Fraction, NonNegativeFloat, Part, PositiveFloat, PositiveInt, Size, config
 from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS, RunningMoments
 from rlrun.functional.losses import average, kl_k1, kl_k3, standardise
 from rlrun.functional.returns import gae, td_lambda
-from rlrun.nested import flat
 from rlrun.networks.heads import stochastic_policy
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "a2c")
@@ -45,106 +44,102 @@ class A2C(Agent):
         epochs: PositiveInt
         minibatch_size: Size | None
         shuffle: bool
-        initial_std: PositiveFloat
+        init_std: PositiveFloat
         noise_std: NonNegativeFloat
-        ent_coef: NonNegativeFloat
-        entropy_target: dict[str, Any] | None
         value_coef: NonNegativeFloat
         clip_value: PositiveFloat | None
         max_grad_norm: PositiveFloat | None
         target_kl: PositiveFloat | None
-        critic: Literal["joint", "shared", "split", "first", "none"]
-        value_learning_rate: PositiveFloat | None
-        value_epochs: PositiveInt
-        value_minibatch_size: Size | None
-        advantage_after_fit: bool
+        critic_update: Annotated[dict[str, Any], Part("critic_update")]
+        entropy: Annotated[dict[str, Any], Part("entropy")]
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        role = None if cfg.critic == "shared" else "actor"
-        torso = parts.torso(role)
-        self.policy = stochastic_policy(torso, spec.action, gain=0.01, std=cfg.initial_std)
-        self.value = critic(cfg, parts, torso, columns=spec.reward_dim)
-        together = cfg.critic in ("joint", "shared")
-        params = [*(self if together else self.policy).parameters()]  # of a shared torso only once
+        critic_update = registry.lookup("critic_update", cfg.critic_update["name"])
+        torso = parts.torso(critic_update.policy_role)
+        self.policy = stochastic_policy(torso, spec.action, gain=0.01, std=cfg.init_std)
+        self.critic = parts.part("critic_update", cfg.critic_update, CriticUpdate, cfg, parts, torso, spec.reward_dim)
+        trained = self if self.critic.in_policy_loss else self.policy
         options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm, "schedule": cfg.lr_schedule}
-        self.optim = OPTIMIZERS[cfg.optimizer](params, cfg.learning_rate, **options)
-        fixed = f"algo.ent_coef={cfg.ent_coef}: must be 0" if cfg.ent_coef else None
-        self.entropy_target = entropy_target(cfg.entropy_target, default_target(spec.action), fixed)
+        self.optim = OPTIMIZERS[cfg.optimizer](trained.parameters(), cfg.learning_rate, **options)
+        self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, default_target(spec.action))
         if cfg.normalize_advantage == "running":
             self.moments = RunningMoments(())
-        self.act_noise, self.shuffle = parts.stream("act"), parts.stream("shuffle") if cfg.shuffle else None
+        self.act_noise = parts.stream("act")
+        self.shuffle = parts.stream("shuffle") if cfg.shuffle else None
 
     @torch.no_grad()
     def rewind(self) -> None:
-        """Exploration starts over, with the run."""
+        """Restart exploration with the run."""
         if isinstance(self.spec.action, Box):
-            self.policy.log_std.fill_(math.log(self.cfg.initial_std))
+            log_std: Any = self.policy.log_std
+            log_std.fill_(math.log(self.cfg.init_std))
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        obs, extras = self.memory.advanced(obs)
         dist = self.policy(obs)
         if not explore:
-            return dist.mode(), extras
+            return dist.mode(), {}
         if self.cfg.noise_std and isinstance(self.spec.action, Box):
             dist = dist.widened(self.cfg.noise_std)
         action = dist.sample(dist.noise(self.act_noise))
-        return action, extras | {"log_prob": dist.log_prob(action)}
-
-    def dist(self, obs: Any, carry: Batch) -> Any:
-        return self.policy(obs)
+        return action, {"log_prob": dist.log_prob(action)}
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
-        cfg, metrics = self.cfg, {}
-        if self.entropy_target is not None:
-            metrics |= self.entropy_target.follow(self.policy, rollout)
+        metrics = self.entropy.follow(self.policy, rollout)
         data = self.advantages(rollout)
-        metrics |= {} if self.value is None else explained(data)
-        if cfg.critic == "first":
-            size = cfg.value_minibatch_size or cfg.minibatch_size
-            epochs = minibatches(data, cfg.value_epochs, size, self.shuffle, self.memory.sequence_length)
-            metrics |= self.value.fit_all(epochs, ctx.progress)
-            data = self.advantages(rollout) if cfg.advantage_after_fit else data
+        metrics |= self.critic.explained_variance(data)
+        data, fitted = self.critic.fit_first(data, lambda: self.advantages(rollout), self.minibatches, ctx.progress)
+        metrics |= fitted
         data["advantage"] = self.normalised(data)
-        for epoch in minibatches(data, cfg.epochs, cfg.minibatch_size, self.shuffle, self.memory.sequence_length):
-            self.anneal(ctx.progress)
+        for epoch in self.minibatches(data, self.cfg.epochs, self.cfg.minibatch_size):
+            self.start_epoch(ctx.progress)
             for batch in epoch:
                 metrics |= self.update_minibatch(batch)
-                if cfg.critic == "split":
-                    metrics |= self.value.fit(batch)
-            if cfg.target_kl is not None and metrics.get("kl", 0.0) > 1.5 * cfg.target_kl:
+                metrics |= self.critic.fit_after(batch)
+            if self.cfg.target_kl is not None and metrics.get("kl", 0.0) > 1.5 * self.cfg.target_kl:
                 break
         return metrics
 
-    def anneal(self, progress: float) -> None:
-        """What moves along a schedule, before every epoch."""
+    def minibatches(self, data: Batch, epochs: int, size: int | None) -> Any:
+        """A list of minibatches for each epoch."""
+        return minibatches(data, epochs, size, self.shuffle, self.memory.sequence_length)
+
+    def start_epoch(self, progress: float) -> None:
+        """Move what follows a schedule; progress of the run from 0 to 1."""
         self.optim.tick(progress)
-        if self.cfg.critic == "split":
-            self.value.optim.tick(progress)
+        self.critic.start_epoch(progress)
 
     @torch.no_grad()
     def advantages(self, rollout: Batch) -> Batch:
-        """What the minibatches need, [time, env, ...]: advantages, and the values and returns they came from."""
-        value = next_value = torch.zeros_like(rollout["reward"])
-        if self.value is not None:
-            value, next_value = (self.value(flat(rollout[key])).view_as(value) for key in ("obs", "next_obs"))
-        found = columns(rollout, value, next_value, self.cfg.gamma, self.spec.bonuses)
-        advantage, target = zip(*(self.estimate(rollout, column) for column in found), strict=True)
-        kept = {key: rollout[key] for key in ("obs", "action", "log_prob", "weight")}
-        own = {"value": value, "return": torch.stack(target, -1).view_as(value)}
-        return kept | own | {"advantage": mixed(advantage, self.spec.bonuses, rollout.get("reward_weights"))}
+        """Advantages, returns and old values, with what else the losses read: [time, env, ...]."""
+        values, next_values = self.critic.values(rollout)
+        advantages, returns = [], []
+        for column in columns(rollout, values, next_values, self.cfg.gamma, self.spec.bonuses):
+            advantage, target = self.estimate(rollout, column)
+            advantages.append(advantage)
+            returns.append(target)
+        return {
+            **{key: rollout[key] for key in ("obs", "action", "log_prob", "weight")},
+            "value": values,
+            "return": torch.stack(returns, -1).view_as(values),
+            "advantage": mixed(advantages, self.spec.bonuses, rollout.get("reward_weights")),
+        }
 
     def estimate(self, rollout: Batch, column: Column) -> tuple[Tensor, Tensor]:
-        """Advantages and the critic's returns of one reward, [time, env]."""
+        """Advantages and returns of one reward, [time, env]."""
         advantage = gae(*column, self.cfg.gae_lambda)
         if self.cfg.value_lambda is None:
             return advantage, advantage + column.value
-        reward, _, *rest = column
-        return advantage, td_lambda(reward, *rest, self.cfg.value_lambda)
+        returns = td_lambda(
+            column.reward, column.next_value, column.terminated, column.done, column.gamma, self.cfg.value_lambda
+        )
+        return advantage, returns
 
     def normalised(self, data: Batch) -> Tensor:
-        """Advantages as the minibatches see them, [time, env]; per minibatch it happens there."""
+        """Advantages [time, env], normalised over the rollout or by running statistics."""
         advantage, weight = data["advantage"], data["weight"]
         if self.cfg.normalize_advantage == "rollout":
             return standardise(advantage, weight)
@@ -163,19 +158,22 @@ class A2C(Agent):
         log_ratio = log_prob - batch["log_prob"]
         policy_loss, metrics = self.policy_loss(log_prob, log_ratio, advantage, weight)
         entropy = average(dist.entropy(), weight)
-        alpha = self.cfg.ent_coef if self.entropy_target is None else self.entropy_target.alpha
-        loss = policy_loss - alpha * entropy
-        if self.cfg.critic in ("joint", "shared"):
-            error = value_loss(self.value, batch, self.cfg.clip_value)
-            loss = loss + self.cfg.value_coef * error
-            metrics |= {"value": error.detach()}
+        loss = policy_loss - self.entropy.alpha * entropy
+        if self.critic.in_policy_loss:
+            critic_loss = self.critic.loss(batch)
+            loss = loss + self.cfg.value_coef * critic_loss
+            metrics["critic"] = critic_loss.detach()
         metrics["grad_norm"] = self.optim.step(loss)
         log_ratio = log_ratio.detach()
-        metrics |= {"kl": average(kl_k3(log_ratio), weight), "kl_k1": average(kl_k1(log_ratio), weight)}
-        return metrics | {"policy": policy_loss.detach(), "entropy": entropy.detach()}
+        metrics["kl"] = average(kl_k3(log_ratio), weight)
+        metrics["kl_k1"] = average(kl_k1(log_ratio), weight)
+        metrics["actor"] = policy_loss.detach()
+        metrics["entropy"] = entropy.detach()
+        return metrics
 
     def policy_loss(
         self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, weight: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """To be minimised; log_prob of the actions taken, log_ratio to when they were taken; all [batch]."""
+        """The loss and its metrics. log_prob of the stored actions, log_ratio to their stored log-probabilities; all
+        [batch]."""
         return -average(log_prob * advantage, weight), {}

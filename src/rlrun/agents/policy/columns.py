@@ -1,7 +1,4 @@
-"""Rewards of on-policy agents, one column each: the environment's, then intrinsic ones with returns of their own.
-
-The environment's are weighed by `reward_weights` where they are several.
-"""
+"""Rewards of on-policy agents, a column each: those of the environment, then intrinsic ones with their own returns."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -24,31 +21,40 @@ class Column(NamedTuple):
 
 
 def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bonuses: Sequence[Bonus]) -> list[Column]:
-    """The columns of a rollout whose reward and values are [time, env], or [time, env, own + bonuses].
+    """The columns of a rollout whose rewards and values are [time, env], or [time, env, rewards + bonuses].
 
-    `done` also ends where the next row is no transition. A bonus that is not episodic knows no other end: what follows
-    the last step of an episode is the first of the next (arXiv 1810.12894, sec. 2.3).
+    `done` also marks rows before one that is no transition. A bonus that is not episodic ends nowhere else: the last
+    step of an episode is followed by the first of the next (arXiv 1810.12894, sec. 2.3).
     """
     terminated, weight = rollout["terminated"], rollout["weight"]
     gap = torch.zeros_like(terminated)
     gap[:-1] = weight[1:] == 0
     done = terminated | rollout["truncated"] | gap
-    parts = (x.view(*weight.shape, -1).unbind(-1) for x in (rollout["reward"], value, next_value))
-    every = [*zip(*parts, strict=True)]
-    count = len(every) - len(bonuses)
-    found = [Column(*own, terminated, done, gamma) for own in every[:count]]
-    for bonus, (reward, v_tm1, v_t) in zip(bonuses, every[count:], strict=True):
+    rewards = rollout["reward"].view(*weight.shape, -1).unbind(-1)
+    values = value.view(*weight.shape, -1).unbind(-1)
+    next_values = next_value.view(*weight.shape, -1).unbind(-1)
+
+    found = []
+    num_own = len(rewards) - len(bonuses)
+    for i in range(num_own):
+        found.append(Column(rewards[i], values[i], next_values[i], terminated, done, gamma))
+    for i, bonus in enumerate(bonuses, num_own):
         if bonus.episodic:
-            found.append(Column(reward, v_tm1, v_t, terminated, done, bonus.gamma))
+            found.append(Column(rewards[i], values[i], next_values[i], terminated, done, bonus.gamma))
         else:
-            following = torch.cat([torch.where(gap[:-1], v_t[:-1], v_tm1[1:]), v_t[-1:]])
-            found.append(Column(reward, v_tm1, following, torch.zeros_like(gap), gap, bonus.gamma))
+            v_tm1, v_t = values[i], next_values[i]
+            across = torch.cat([torch.where(gap[:-1], v_t[:-1], v_tm1[1:]), v_t[-1:]])
+            found.append(Column(rewards[i], v_tm1, across, torch.zeros_like(gap), gap, bonus.gamma))
     return found
 
 
 def mixed(advantages: Sequence[Tensor], bonuses: Sequence[Bonus], weights: Tensor | None = None) -> Tensor:
-    """The environment's advantages, weighed, plus those of the bonuses times their coefficients. No weights: it has
-    one."""
-    count = len(advantages) - len(bonuses)
-    own = advantages[0] if weights is None else torch.stack([*advantages[:count]], -1) @ weights
-    return sum((bonus.coef * extra for bonus, extra in zip(bonuses, advantages[count:], strict=True)), start=own)
+    """The weighted sum of the environment's advantages, plus those of the bonuses times their coefficients. Without
+    weights the environment has one reward."""
+    num_own = len(advantages) - len(bonuses)
+    total = advantages[0]
+    if weights is not None:
+        total = torch.stack([*advantages[:num_own]], -1) @ weights
+    for bonus, advantage in zip(bonuses, advantages[num_own:], strict=True):
+        total = total + bonus.coef * advantage
+    return total

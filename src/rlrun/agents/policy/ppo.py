@@ -1,7 +1,7 @@
 """Proximal policy optimisation with a clipped objective (Schulman et al. 2017, arXiv 1707.06347).
 
-Everything but the policy's loss is A2C's. Beyond the paper, by option: clipped values, a limit on the KL divergence, a
-critic fitted first, a clip range that moves with the run.
+A2C with another policy loss. Options beyond the paper: clipped values, a limit on the KL divergence, a critic that is
+fitted first, a clip range that changes linearly during the run.
 """
 
 import torch
@@ -9,10 +9,11 @@ from torch import Tensor
 
 from rlrun.agents.policy.a2c import A2C
 from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
+from rlrun.core.parts import Parts
 from rlrun.functional.losses import average, clip_fraction, clipped_surrogate
 from rlrun.functional.schedules import linear
 from rlrun.registry import register
-from rlrun.types import Metrics
+from rlrun.types import Metrics, Spec
 
 
 @register("algo", "ppo")
@@ -22,14 +23,15 @@ class PPO(A2C):
         clip_range: PositiveFloat
         clip_range_end: NonNegativeFloat | None
 
+    cfg: Config
     clip_range: Tensor
 
-    def __init__(self, cfg, spec, parts):
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.register_buffer("clip_range", torch.tensor(cfg.clip_range))
 
-    def anneal(self, progress: float) -> None:
-        super().anneal(progress)
+    def start_epoch(self, progress: float) -> None:
+        super().start_epoch(progress)
         if self.cfg.clip_range_end is not None:
             self.clip_range.fill_(linear(self.cfg.clip_range, self.cfg.clip_range_end, progress))
 
@@ -37,5 +39,6 @@ class PPO(A2C):
         self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, weight: Tensor
     ) -> tuple[Tensor, Metrics]:
         ratio = log_ratio.exp()
-        gain = clipped_surrogate(ratio, advantage, self.clip_range)
-        return -average(gain, weight), {"clipped": average(clip_fraction(ratio.detach(), self.clip_range), weight)}
+        surrogate = clipped_surrogate(ratio, advantage, self.clip_range)
+        clipped = clip_fraction(ratio.detach(), self.clip_range)
+        return -average(surrogate, weight), {"clipped": average(clipped, weight)}

@@ -10,12 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlrun.agents.policy.critic_updates import NoCritic
 from rlrun.agents.policy.ppo import PPO
 from rlrun.core.agent import Agent
+from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.nested import flat
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "ppo_demos")
@@ -26,20 +28,17 @@ class PPODemos(Agent):
     actions = PPO.actions
     Config = PPO.Config
 
-    def __init__(self, cfg, spec, parts):
+    def __init__(self, cfg: PPO.Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         if cfg.target_kl is not None:
             why = "a demonstrator is no older policy to stay near to"
             raise ConfigError(f"algo.target_kl={cfg.target_kl}: is not supported by ppo_demos: {why}")
         self.learner = PPO(cfg, spec, parts)
-        if self.learner.value is None:
-            raise ConfigError("algo.critic=none: ppo_demos ranks failures by what a critic says of them")
+        if isinstance(self.learner.critic, NoCritic):
+            raise ConfigError("algo.critic_update=none: ppo_demos ranks failed episodes by a critic's values")
 
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         return self.learner.act(obs, carry, explore)
-
-    def dist(self, obs: Any, carry: Batch) -> Any:
-        return self.learner.dist(obs, carry)
 
     def update(self, rollout: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         """Beside the metrics the values of what was seen, [time, env], by which demonstrations are ranked."""
@@ -51,4 +50,4 @@ class PPODemos(Agent):
     def predictions(self, rollout: Batch) -> tuple[Tensor, Tensor]:
         shape, obs = rollout["weight"].shape, flat(rollout["obs"])
         log_prob = self.learner.policy(obs).log_prob(flat(rollout["action"]))
-        return self.learner.value(obs).view(*shape, -1)[..., 0], log_prob.view(shape)
+        return self.learner.critic.network(obs).view(*shape, -1)[..., 0], log_prob.view(shape)

@@ -9,11 +9,12 @@ from torch import Tensor
 from rlrun.agents.policy.a2c import A2C
 from rlrun.agents.policy.columns import Column
 from rlrun.config.schema import PositiveFloat, config
+from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.functional.returns import vtrace
 from rlrun.nested import flat
 from rlrun.registry import register
-from rlrun.types import Batch
+from rlrun.types import Batch, Spec
 
 
 @register("algo", "vtrace")
@@ -23,14 +24,17 @@ class VTrace(A2C):
         rho_clip: PositiveFloat
         c_clip: PositiveFloat
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         if cfg.rho_clip < cfg.c_clip:
             raise ConfigError(f"algo.rho_clip={cfg.rho_clip}: must be at least algo.c_clip, which is {cfg.c_clip}")
         super().__init__(cfg, spec, parts)
 
     def estimate(self, rollout: Batch, column: Column) -> tuple[Tensor, Tensor]:
-        log_prob = self.policy(flat(rollout["obs"])).log_prob(flat(rollout["action"])).view_as(column.value)
-        target, advantage = vtrace(
-            log_prob - rollout["log_prob"], *column, self.cfg.rho_clip, self.cfg.c_clip, self.cfg.gae_lambda
-        )
+        dist = self.policy(flat(rollout["obs"]))
+        log_prob = dist.log_prob(flat(rollout["action"])).view_as(column.value)
+        log_ratio = log_prob - rollout["log_prob"]
+        cfg = self.cfg
+        target, advantage = vtrace(log_ratio, *column, cfg.rho_clip, cfg.c_clip, cfg.gae_lambda)
         return advantage, target

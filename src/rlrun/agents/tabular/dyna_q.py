@@ -9,9 +9,10 @@ from torch import Tensor
 from rlrun.agents.tabular.model import TabularModel
 from rlrun.agents.tabular.q_learning import QLearning
 from rlrun.config.schema import PositiveInt, config
+from rlrun.core.parts import Parts
 from rlrun.functional.returns import td_target
 from rlrun.registry import register
-from rlrun.types import Batch, Metrics
+from rlrun.types import Batch, Metrics, Spec
 
 
 @register("algo", "dyna_q")
@@ -21,7 +22,9 @@ class DynaQ(QLearning):
         planning_steps: PositiveInt
         prioritized: bool
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.model = TabularModel(self.q[0].numel())
         self.plans = parts.stream("plans")

@@ -4,21 +4,22 @@ Environments of a vector share one table. Where several visit the same state and
 as it would by one visit after the other, averaged over their orders.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
-from rlrun import registry
-from rlrun.config.schema import Discounted, PositiveFraction, config
+from rlrun.agents.value.exploration import Epsilon
+from rlrun.config.schema import Discounted, Part, PositiveFraction, config
 from rlrun.core.agent import Agent, kernel
+from rlrun.core.parts import Parts
 from rlrun.core.schedule import Schedule
 from rlrun.functional.returns import td_target
 from rlrun.functional.tabular import move, random_argmax
 from rlrun.nested import index
 from rlrun.registry import register
-from rlrun.types import Batch, Context, Metrics
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "q_learning")
@@ -32,18 +33,20 @@ class QLearning(Agent):
         lr_schedule: dict[str, Any]
         double: bool
         initial_value: float
-        epsilon: dict[str, Any]
+        epsilon: Annotated[dict[str, Any], Part("epsilon")]
+
+    cfg: Config
 
     q: Tensor
     epsilon: Tensor
     rate: Tensor
 
-    def __init__(self, cfg, spec, parts):
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.num_actions = int(spec.action.n)
         tables = 2 if cfg.double else 1
         self.register_buffer("q", torch.full((tables, int(spec.obs.n), self.num_actions), cfg.initial_value))
-        self.schedule = registry.build("epsilon", cfg.epsilon, path="algo.epsilon")
+        self.schedule = parts.part("epsilon", cfg.epsilon, Epsilon)
         self.register_buffer("epsilon", torch.tensor(self.schedule(Context(0, 0, 0.0))))
         self.register_buffer("rate", torch.tensor(cfg.learning_rate))
         self.lr_schedule = Schedule(cfg.learning_rate, cfg.lr_schedule) if cfg.lr_schedule else None
@@ -53,7 +56,9 @@ class QLearning(Agent):
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         state = self.state(obs)
-        return (self.explore(state) if explore else self.q.mean(0)[state].argmax(-1)), {}
+        if explore:
+            return self.explore(state), {}
+        return self.q.mean(0)[state].argmax(-1), {}
 
     def explore(self, state: Tensor) -> Tensor:
         """Actions of the epsilon-greedy policy, ties broken at random."""

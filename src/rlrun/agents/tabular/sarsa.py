@@ -12,11 +12,12 @@ from torch import Tensor
 from rlrun.agents.tabular.q_learning import QLearning
 from rlrun.config.schema import Fraction, config
 from rlrun.core.agent import kernel
+from rlrun.core.parts import Parts
 from rlrun.functional.returns import td_target
 from rlrun.functional.tabular import move_along
 from rlrun.nested import on
 from rlrun.registry import register
-from rlrun.types import Batch, Metrics
+from rlrun.types import Batch, Metrics, Spec
 
 
 @register("algo", "sarsa")
@@ -25,7 +26,9 @@ class SARSA(QLearning):
     class Config(QLearning.Config):
         trace_lambda: Fraction
 
-    def __init__(self, cfg, spec, parts):
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.last: Batch | None = None  # the transition that waits for its next action
         self.traces = self.q.new_zeros(spec.num_envs, self.q.numel())

@@ -1,7 +1,7 @@
-"""What a value network says about an action's return: its mean, a distribution on atoms, or quantiles.
+"""Predictions of the return of an action: its mean, a distribution over atoms, or quantiles.
 
-Each is `size` numbers for an action, from which its value follows, and a loss towards the return
-reward + discount * (what is said of the next action). The loss comes per row, and with it the row's priority in replay.
+A prediction z has `size` numbers for each action. It is trained towards reward + discount * (prediction of the next
+action), by a loss for each row of the batch, which comes with the row's priority in replay.
 """
 
 from typing import Any
@@ -19,20 +19,22 @@ from rlrun.functional.scalars import squash, unsquash
 from rlrun.registry import register
 
 
-class Returns(nn.Module):
-    size: int  # numbers for an action
+class Prediction(nn.Module):
+    """What the critic of discrete actions predicts."""
+
+    size: int  # numbers for each action
 
     def value(self, z: Tensor) -> Tensor:
         """The expected return; z [..., size] -> [...]."""
         raise NotImplementedError
 
     def loss(self, z: Tensor, next_z: Tensor, reward: Tensor, discount: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and priority [batch]; z and next_z [batch, size], of the action taken and of the next one."""
+        """Loss and priority [batch]; z and next_z [batch, size] of the action taken and of the next one."""
         raise NotImplementedError
 
 
-@register("returns", "mean")
-class Mean(Returns):
+@register("critic", "mean")
+class Mean(Prediction):
     """The expected return alone."""
 
     @config
@@ -41,7 +43,8 @@ class Mean(Returns):
 
     def __init__(self, cfg: Any):
         super().__init__()
-        self.size, self.delta = 1, float("inf") if cfg.huber_delta is None else cfg.huber_delta
+        self.size = 1
+        self.delta = float("inf") if cfg.huber_delta is None else cfg.huber_delta
 
     def value(self, z: Tensor) -> Tensor:
         return z.squeeze(-1)
@@ -51,9 +54,9 @@ class Mean(Returns):
         return huber(error, self.delta), error
 
 
-@register("returns", "rescaled")
+@register("critic", "rescaled")
 class Rescaled(Mean):
-    """The expected return, of which the network gives the squashed value (arXiv 1805.11593; R2D2, sec. 2.3)."""
+    """The expected return, which the network outputs squashed (arXiv 1805.11593; R2D2, sec. 2.3)."""
 
     def value(self, z: Tensor) -> Tensor:
         return unsquash(z.squeeze(-1))
@@ -63,8 +66,8 @@ class Rescaled(Mean):
         return huber(error, self.delta), error
 
 
-@register("returns", "categorical")
-class Categorical(Returns):
+@register("critic", "categorical")
+class Categorical(Prediction):
     """Logits over fixed atoms (C51; Bellemare et al. 2017, arXiv 1707.06887).
 
     The loss is the divergence KL(target || prediction): its gradient is the cross-entropy's, and it is 0 where nothing
@@ -82,7 +85,7 @@ class Categorical(Returns):
     def __init__(self, cfg: Any):
         super().__init__()
         if cfg.num_atoms < 2 or cfg.v_min >= cfg.v_max:
-            raise ConfigError("algo.returns: needs num_atoms of at least 2 and v_min below v_max")
+            raise ConfigError("algo.critic: needs num_atoms of at least 2 and v_min below v_max")
         self.size = cfg.num_atoms
         self.register_buffer("atoms", torch.linspace(cfg.v_min, cfg.v_max, cfg.num_atoms), persistent=False)
 
@@ -96,8 +99,8 @@ class Categorical(Returns):
         return divergence, divergence
 
 
-@register("returns", "quantile")
-class Quantile(Returns):
+@register("critic", "quantile")
+class Quantile(Prediction):
     """Equally likely values, the quantiles of the return (QR-DQN; Dabney et al. 2018, arXiv 1710.10044)."""
 
     @config
@@ -107,7 +110,8 @@ class Quantile(Returns):
 
     def __init__(self, cfg: Any):
         super().__init__()
-        self.size, self.delta = cfg.num_quantiles, cfg.huber_delta
+        self.size = cfg.num_quantiles
+        self.delta = cfg.huber_delta
 
     def value(self, z: Tensor) -> Tensor:
         return z.mean(-1)

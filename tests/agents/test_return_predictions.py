@@ -1,11 +1,11 @@
-"""What a value network says about returns, and what it learns from a transition."""
+"""Predictions of the return: their values, losses and priorities."""
 
 import math
 
 import pytest
 import torch
 
-from rlrun.agents.value.returns import Categorical, Mean, Quantile, Rescaled
+from rlrun.agents.critics.prediction import Categorical, Mean, Quantile, Rescaled
 from rlrun.errors import ConfigError
 
 REWARD, DISCOUNT = torch.tensor([1.0, 1.0]), torch.tensor([0.5, 0.0])  # the second row terminates
@@ -20,35 +20,35 @@ def test_the_mean_has_hubers_loss_and_its_error_as_priority() -> None:
 
 
 def test_a_rescaled_return_is_squashed_after_the_target_and_before_the_error() -> None:
-    returns = Rescaled(Rescaled.Config(huber_delta=None))
+    prediction = Rescaled(Rescaled.Config(huber_delta=None))
     squashed = lambda x: math.sqrt(x + 1) - 1 + 0.001 * x  # noqa: E731  # of positive numbers
     z, next_z = torch.tensor([[0.5], [0.5]]), torch.tensor([[squashed(14.0)], [squashed(3.0)]])
-    assert returns.value(next_z).tolist() == pytest.approx([14.0, 3.0], rel=1e-4)
-    loss, priority = returns.loss(z, next_z, REWARD, DISCOUNT)
+    assert prediction.value(next_z).tolist() == pytest.approx([14.0, 3.0], rel=1e-4)
+    loss, priority = prediction.loss(z, next_z, REWARD, DISCOUNT)
     error = [0.5 - squashed(1 + 0.5 * 14), 0.5 - squashed(1.0)]
     assert priority.tolist() == pytest.approx(error, abs=1e-5)
     assert loss.tolist() == pytest.approx([0.5 * x * x for x in error], abs=1e-5)
 
 
 def test_a_categorical_return_learns_the_projected_one() -> None:
-    returns = Categorical(Categorical.Config(num_atoms=3, v_min=0.0, v_max=2.0))
+    prediction = Categorical(Categorical.Config(num_atoms=3, v_min=0.0, v_max=2.0))
     next_z = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]]).log()
-    assert returns.value(next_z).tolist() == pytest.approx([0.75, 1.7])
+    assert prediction.value(next_z).tolist() == pytest.approx([0.75, 1.7])
     # 1 + 0.5 * (0, 1, 2) = 1, 1.5, 2 with masses 0.5, 0.25, 0.25; and 1 alone
     target = torch.tensor([[0.0, 0.625, 0.375], [0.0, 1.0, 0.0]])
-    loss, priority = returns.loss(torch.zeros(2, 3), next_z, REWARD, DISCOUNT)
+    loss, priority = prediction.loss(torch.zeros(2, 3), next_z, REWARD, DISCOUNT)
     entropy = [-(0.625 * math.log(0.625) + 0.375 * math.log(0.375)), 0.0]
     assert loss.tolist() == pytest.approx([math.log(3) - entropy[0], math.log(3)])
     assert torch.equal(loss, priority)
-    learned, _ = returns.loss((target + 1e-12).log(), next_z, REWARD, DISCOUNT)
+    learned, _ = prediction.loss((target + 1e-12).log(), next_z, REWARD, DISCOUNT)
     assert learned.tolist() == pytest.approx([0.0, 0.0], abs=1e-5)
 
 
 def test_a_step_that_terminated_teaches_quantiles_its_reward_alone() -> None:
-    returns = Quantile(Quantile.Config(num_quantiles=2, huber_delta=1.0))
+    prediction = Quantile(Quantile.Config(num_quantiles=2, huber_delta=1.0))
     z, next_z = torch.tensor([[1.0, 3.0], [1.0, 3.0]]), torch.tensor([[2.0, 8.0], [2.0, 8.0]])
-    assert returns.value(z).tolist() == [2.0, 2.0]
-    loss, _ = returns.loss(z, next_z, REWARD, DISCOUNT)
+    assert prediction.value(z).tolist() == [2.0, 2.0]
+    loss, _ = prediction.loss(z, next_z, REWARD, DISCOUNT)
     # row 0, samples 2 and 5: the quantile 1 has 0.25 (0.5 + 3.5) / 2, the quantile 3 (0.25 0.5 + 0.75 1.5) / 2
     # row 1, sample 1: the quantile 1 is right, the quantile 3 is 2 too high: 0.25 * 1.5
     assert loss.tolist() == pytest.approx([0.5 + 0.625, 0.375])
@@ -56,5 +56,5 @@ def test_a_step_that_terminated_teaches_quantiles_its_reward_alone() -> None:
 
 @pytest.mark.parametrize(("num_atoms", "v_min", "v_max"), [(1, 0.0, 1.0), (5, 1.0, 1.0), (5, 2.0, 1.0)])
 def test_atoms_must_span_something(num_atoms: int, v_min: float, v_max: float) -> None:
-    with pytest.raises(ConfigError, match=r"algo\.returns"):
+    with pytest.raises(ConfigError, match=r"algo\.critic"):
         Categorical(Categorical.Config(num_atoms=num_atoms, v_min=v_min, v_max=v_max))

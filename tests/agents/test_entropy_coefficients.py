@@ -1,4 +1,4 @@
-"""Entropy targets: stages and coefficients traced by hand, the loop closed on bandits, and what agents do with them."""
+"""Entropy coefficients: fixed, learned, staged; traced by hand, on bandits, and inside agents."""
 
 import math
 from collections.abc import Callable
@@ -10,8 +10,8 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from toys import put, toy, train
 
 from rlrun import registry
+from rlrun.agents.entropy.coefficient import default_target
 from rlrun.agents.entropy.staged import ADJUST, FREE, INIT
-from rlrun.agents.entropy.target import default_target
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
@@ -23,24 +23,25 @@ RULES = {
     "name": "staged", "target_entropy": 1.0, "max_entropy": 2.0, "initial_alpha": 1.0, "min_alpha": 1e-4,
     "skip_free_stage": False, "very_slow_rate": 0.001, "slow_rate": 0.01, "fast_rate": 0.5, "average_window": 1,
 }  # fmt: skip
-OFF = {"vtrace": {"algo.ent_coef": 0.0}}
+ONE = torch.ones(1)
+AUTO = {"name": "auto", "target_entropy": 1.0, "initial_alpha": 1.0, "learning_rate": 0.1}
 SLOPE = {"name": "sgd", "target_entropy": 1.0, "initial_alpha": 1.0, "learning_rate": 0.1, "window": 1}
 
 
 def staged(**changes: Any) -> Any:
-    return registry.build("entropy_target", RULES | changes, 0.0)
+    return registry.build("entropy", RULES | changes, 0.0)
 
 
 def trace(target: Any, series: list[float]) -> list[tuple[int, float, float]]:
     """Stage, log alpha and rate after each entropy."""
     found = []
     for entropy in series:
-        target.adjust(torch.tensor(entropy))
+        target.adjust(torch.tensor([entropy]), ONE)
         found.append((int(target.stage), round(float(target.log_alpha), 6), round(float(target.rate), 6)))
     return found
 
 
-def test_alpha_drifts_rests_and_is_adjusted() -> None:
+def test_staged_alpha_drifts_rests_and_is_adjusted() -> None:
     series = [3.0, 2.5, 2.6, 1.9, 1.5, 0.9, 0.8, 0.9, 1.1, 1.2, 1.1, 0.9, 0.4]
     assert trace(staged(), series) == [
         (INIT, -0.001, 0.5),  # the first counts as rising: -1
@@ -59,7 +60,7 @@ def test_alpha_drifts_rests_and_is_adjusted() -> None:
     ]
 
 
-def test_without_a_maximum_the_first_entropies_give_it() -> None:
+def test_staged_max_entropy_defaults_to_the_first_entropies() -> None:
     target = staged(max_entropy=None, average_window=2)
     assert trace(target, [2.0, 1.0])[-1][:2] == (INIT, 0.0005)  # nothing before the window is full, then falling
     assert float(target.max_entropy) == pytest.approx(0.8 * 1.5)
@@ -69,30 +70,30 @@ def test_without_a_maximum_the_first_entropies_give_it() -> None:
     assert float(below_zero.max_entropy) == pytest.approx(-1 / 0.8)
 
 
-def test_the_stage_left_out_the_least_alpha_and_the_slowest_rate() -> None:
+def test_staged_options_skip_stage_min_alpha_and_slow_rate() -> None:
     assert trace(staged(skip_free_stage=True), [1.5, 1.4]) == [(ADJUST, -0.5, 0.5), (ADJUST, -0.25, 0.5)]
     low = staged(skip_free_stage=True, min_alpha=0.5, slow_rate=0.48)
     crossing = trace(low, [1.5, 2.0, 3.0, 0.9])
     assert [alpha for _, alpha, _ in crossing[1:]] == [round(math.log(0.5), 6)] * 2 + [round(math.log(0.5) + 0.48, 6)]
     assert crossing[-1][2] == 0.48
-    assert staged(min_alpha=-1.0).least == -100
+    assert staged(min_alpha=-1.0).min_log_alpha == -100
 
 
-def test_a_negative_target_is_urgent_at_twice_its_size() -> None:
+def test_staged_negative_target_is_urgent_at_twice_its_size() -> None:
     target = staged(target_entropy=-1.0, skip_free_stage=True)
     rates = [rate for *_, rate in trace(target, [0.0, -1.5, -1.9, -2.1])]
     assert rates == [0.5, 0.45, 0.45, 0.5]
 
 
-def test_the_gradient_leads_alpha_by_the_sign_of_the_gap_and_rests_at_the_target() -> None:
+def test_sgd_alpha_moves_against_the_gap_to_the_target_entropy() -> None:
     for entropy, direction in ((2.0, -1), (0.5, 1), (1.0, 0)):
-        target: Any = registry.build("entropy_target", SLOPE, 0.0)
+        target: Any = registry.build("entropy", SLOPE, 0.0)
         before = target.alpha
-        target.adjust(torch.tensor(entropy))
+        target.adjust(torch.tensor([entropy]), ONE)
         assert torch.sign(target.alpha - before) == direction
-    target = registry.build("entropy_target", SLOPE | {"window": 2}, 0.0)
-    target.adjust(torch.tensor(3.0))
-    assert target.adjust(torch.tensor(-1.0))["entropy_target_gap"] == 0  # the mean of both is the target
+    target = registry.build("entropy", SLOPE | {"window": 2}, 0.0)
+    target.adjust(torch.tensor([3.0]), ONE)
+    assert target.adjust(torch.tensor([-1.0]), ONE)["entropy_gap"] == 0  # the mean of both is the target
 
 
 @pytest.mark.parametrize(
@@ -103,21 +104,21 @@ def test_the_gradient_leads_alpha_by_the_sign_of_the_gap_and_rests_at_the_target
     ],
     ids=["staged", "sgd"],
 )
-def test_a_bandit_settles_at_the_target(values: dict[str, Any]) -> None:
+def test_bandit_settles_at_the_target_entropy(values: dict[str, Any]) -> None:
     """Rewards 1, 0, 0 for three arms, exact gradients of reward + alpha H."""
-    target: Any = registry.build("entropy_target", values, 0.0)
+    target: Any = registry.build("entropy", values, 0.0)
     logits = torch.nn.Parameter(torch.zeros(3))
     optim, last = Optim([logits], 0.03), []
     for _ in range(3000):
         policy = Categorical(logits)
         entropy = policy.entropy()
-        target.adjust(entropy.detach())
+        target.adjust(entropy.detach().view(1), ONE)
         optim.step(-(logits.softmax(-1)[0] + target.alpha * entropy))
         last.append(entropy.item())
     assert sum(last[-500:]) / 500 == pytest.approx(0.5, abs=0.05)
 
 
-def test_targets_that_follow_from_the_actions() -> None:
+def test_default_target_entropy_by_action_space() -> None:
     assert default_target(Box(-1.0, 1.0, (3,))) == pytest.approx(3 * math.log(0.2))
     spread = Categorical(torch.tensor([0.9, 0.05, 0.05]).log()).entropy().item()
     assert default_target(Discrete(3)) == pytest.approx(spread)
@@ -125,38 +126,51 @@ def test_targets_that_follow_from_the_actions() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [RULES | {"skip_free_stage": True, "max_entropy": None}, SLOPE], ids=["staged", "sgd"]
+    "values",
+    [RULES | {"skip_free_stage": True, "max_entropy": None}, SLOPE, AUTO],
+    ids=["staged", "sgd", "auto"],
 )
 @pytest.mark.parametrize("algo", ["a2c", "ppo", "vtrace", "ppo_lstm", "sac", "discrete_sac"])
-def test_agents_learn_with_the_coefficient_that_the_target_sets(algo: str, values: Any, build: Build) -> None:
-    loop: Any = build(put(toy(algo), {"algo.entropy_target": values | {"target_entropy": 100.0}} | OFF.get(algo, {})))
-    before, rows = loop.agent.entropy_target.alpha, []
+def test_agents_learn_with_the_adjusted_entropy_coefficient(algo: str, values: Any, build: Build) -> None:
+    loop: Any = build(put(toy(algo), {"algo.entropy": values | {"target_entropy": 100.0}}))
+    before, rows = loop.agent.entropy.alpha, []
     while loop.updates < 4:
         rows.append(loop.tick())
-    assert loop.agent.entropy_target.alpha != before
-    assert "entropy_target_alpha" in rows[-1]
-    if "sac" in algo:
-        assert torch.equal(loop.agent.temperature, loop.agent.entropy_target.alpha)
+    assert loop.agent.entropy.alpha != before
+    assert "alpha" in rows[-1]
 
 
-def test_more_alpha_means_more_of_the_entropys_gradient(build: Build) -> None:
-    """PPO with alpha held at 0.3 is PPO with ent_coef=0.3."""
+def test_alpha_scales_the_gradient_of_the_entropy(build: Build) -> None:
+    """PPO with alpha at 0.3 is PPO with ent_coef=0.3."""
     still = RULES | {"initial_alpha": 0.3, "target_entropy": -1e9, "max_entropy": 1e9}  # free for ever
-    held = train(build(put(toy("ppo"), {"algo.entropy_target": still})), 2)
-    fixed = train(build(toy("ppo", **{"algo.ent_coef": 0.3})), 2)
+    held = train(build(put(toy("ppo"), {"algo.entropy": still})), 2)
+    fixed = train(build(toy("ppo", **{"algo.entropy.ent_coef": 0.3})), 2)
     for one, other in zip(held.agent.policy.parameters(), fixed.agent.policy.parameters(), strict=True):
         torch.testing.assert_close(one, other)
 
 
-@pytest.mark.parametrize(
-    ("words", "fault"),
-    [
-        (["algo=ppo", "env=CartPole", "algo.ent_coef=0.01"], "algo.ent_coef=0.01"),
-        (["algo=sac", "env=Pendulum", "algo.learn_temperature=false"], "algo.learn_temperature=false"),
-        (["algo=sac", "env=Pendulum", "algo.entropy_target.max_entropy=-9"], "algo.entropy_target.max_entropy=-9"),
-    ],
-)
-def test_what_would_pull_against_it_is_refused(words: list[str], fault: str, build: Build) -> None:
-    values = jobs([*words, "preset=none", "algo.entropy_target=staged"])[0].values
-    with pytest.raises(ConfigError, match=fault):
-        build(values)
+def test_fixed_entropy_coefficient_never_changes() -> None:
+    fixed: Any = registry.build("entropy", {"name": "fixed", "ent_coef": 0.3}, 0.0)
+    assert fixed.adjust(torch.tensor([5.0]), ONE) == {}
+    assert fixed.alpha.item() == pytest.approx(0.3)
+    assert not fixed.state_dict()
+
+
+def test_auto_temperature_weights_rows_by_importance() -> None:
+    """The gradient of -log alpha * mean(w (target - H)): rows of weight 0 do not count."""
+    for entropy, direction in ((2.0, -1), (0.5, 1)):
+        auto: Any = registry.build("entropy", AUTO, 0.0)
+        auto.adjust(torch.tensor([entropy, 1e3 * direction]), torch.tensor([1.0, 0.0]))
+        assert torch.sign(auto.alpha - 1.0) == direction
+
+
+def test_max_entropy_below_the_target_is_refused(build: Build) -> None:
+    words = ["algo=sac", "env=Pendulum", "preset=none", "algo.entropy=staged", "algo.entropy.max_entropy=-9"]
+    with pytest.raises(ConfigError, match=r"algo\.entropy\.max_entropy=-9"):
+        build(jobs(words)[0].values)
+
+
+def test_part_of_another_kind_is_refused(build: Build) -> None:
+    words = ["algo=sac", "env=Pendulum", "preset=none", "algo.critic=quantile"]
+    with pytest.raises(ConfigError, match=r"algo\.critic=quantile: must be one of min, redq"):
+        build(jobs(words)[0].values)

@@ -1,0 +1,28 @@
+"""TD3 for reward vectors: the critics hold one value for each reward, and the actor maximises their weighted sum."""
+
+from torch import Tensor
+
+from rlrun.agents.actor_critic.td3 import TD3
+from rlrun.agents.actor_critic.vector_sac import pessimistic
+from rlrun.agents.critics.ensemble import Critic
+from rlrun.registry import register
+from rlrun.types import Batch
+
+
+@register("vector_algo", "td3")
+class VectorTD3(TD3):
+    reward_vectors = True
+
+    @property
+    def columns(self) -> int:  # type: ignore[override]
+        return self.spec.reward_dim
+
+    def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
+        """[batch, rewards]."""
+        reduce = pessimistic(self.ensemble.target, batch["reward_weights"])
+        next_q = reduce(target_critic(batch["next_obs"], self.next_action(batch, noise)))
+        discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
+        return batch["reward"] + discount.unsqueeze(-1) * next_q
+
+    def actor_q(self, batch: Batch) -> Tensor:
+        return super().actor_q(batch) @ batch["reward_weights"]

@@ -1,0 +1,40 @@
+"""The learned temperature of soft actor-critic (Haarnoja et al. 2018, arXiv 1812.05905, eq. 18)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlrun.agents.entropy.coefficient import EntropyCoefficient
+from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
+from rlrun.core.state import Optim
+from rlrun.functional.losses import weighted_mean
+from rlrun.registry import register
+from rlrun.types import Metrics
+
+
+@register("entropy", "auto")
+class Auto(EntropyCoefficient):
+    """Gradient descent on log alpha (H - target): alpha rises while the entropy is below its target."""
+
+    @config
+    class Config:
+        initial_alpha: PositiveFloat
+        learning_rate: NonNegativeFloat
+        target_entropy: float | None
+
+    def __init__(self, cfg: Any, default_target: float):
+        super().__init__()
+        self.target_entropy = default_target if cfg.target_entropy is None else cfg.target_entropy
+        self.log_alpha = nn.Parameter(torch.tensor(cfg.initial_alpha).log())
+        self.optim = Optim([self.log_alpha], cfg.learning_rate)
+
+    @property
+    def alpha(self) -> Tensor:
+        return self.log_alpha.detach().exp()
+
+    def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
+        alpha = self.alpha
+        gap = weighted_mean(self.target_entropy - entropy, weight)
+        self.optim.step(-self.log_alpha * gap)
+        return {"alpha": alpha}

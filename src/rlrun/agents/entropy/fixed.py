@@ -1,0 +1,36 @@
+"""An entropy coefficient that never changes."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlrun.agents.entropy.coefficient import EntropyCoefficient
+from rlrun.config.schema import NonNegativeFloat, config
+from rlrun.registry import register
+from rlrun.types import Batch, Metrics
+
+
+@register("entropy", "fixed")
+class Fixed(EntropyCoefficient):
+    """alpha = ent_coef."""
+
+    @config
+    class Config:
+        ent_coef: NonNegativeFloat
+
+    ent_coef: Tensor
+
+    def __init__(self, cfg: Any, default_target: float):
+        super().__init__()
+        self.register_buffer("ent_coef", torch.tensor(cfg.ent_coef), persistent=False)
+
+    @property
+    def alpha(self) -> Tensor:
+        return self.ent_coef
+
+    def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
+        return {}
+
+    def follow(self, policy: nn.Module, rollout: Batch) -> Metrics:
+        return {}

@@ -1,0 +1,43 @@
+"""Gradient descent on log alpha as in soft actor-critic (arXiv 1812.05905), on a moving average of the entropy."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, MovingAverage
+from rlrun.config.schema import PositiveFloat, Size, config
+from rlrun.core.state import Optim
+from rlrun.functional.losses import average
+from rlrun.registry import register
+from rlrun.types import Metrics
+
+
+@register("entropy", "sgd")
+class Sgd(EntropyCoefficient):
+    """Minimises log alpha (H - target), H averaged over a window: alpha falls while the entropy is above its target."""
+
+    @config
+    class Config:
+        target_entropy: float | None
+        initial_alpha: PositiveFloat
+        learning_rate: PositiveFloat
+        window: Size
+
+    def __init__(self, cfg: Any, default_target: float):
+        super().__init__()
+        self.target = default_target if cfg.target_entropy is None else cfg.target_entropy
+        self.log_alpha = nn.Parameter(torch.tensor(math.log(cfg.initial_alpha)))
+        self.optim = Optim([self.log_alpha], cfg.learning_rate)
+        self.average = MovingAverage(cfg.window)
+
+    @property
+    def alpha(self) -> Tensor:
+        return self.log_alpha.detach().exp()
+
+    def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
+        self.average.add(average(entropy, weight))
+        gap = self.average.mean() - self.target
+        self.optim.step(self.log_alpha * gap)
+        return {"alpha": self.alpha, "entropy_gap": gap}
