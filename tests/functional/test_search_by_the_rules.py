@@ -68,10 +68,10 @@ def results(rule: str, simulations: int, first: bool, perfect: bool) -> set[floa
 
 @pytest.mark.parametrize(("rule", "simulations"), [("puct", 100), ("gumbel", 200)])
 @pytest.mark.parametrize("first", [True, False])
-def test_it_never_loses_to_a_player_who_never_errs(rule: str, simulations: int, first: bool) -> None:
+def test_search_never_loses_tic_tac_toe_to_a_perfect_player(rule: str, simulations: int, first: bool) -> None:
     assert results(rule, simulations, first, perfect=True) == {0.0}
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_it_never_loses_to_anyone(first: bool) -> None:
+def test_search_never_loses_tic_tac_toe_to_any_player(first: bool) -> None:
     assert results("puct", 100, first, perfect=False) == {0.0, 1.0}
