@@ -69,8 +69,8 @@ def test_sum_tree_draws_leaves_in_proportion_to_priorities() -> None:
     tree.set(torch.arange(3 * WIDTH), priority)
     found = tree.sample(torch.rand(len(tree.levels), count, generator=torch.Generator().manual_seed(0)))
     share = priority / priority.sum()
-    deviation = (share * (1 - share) / count).sqrt()
-    assert ((found.bincount(minlength=len(share)) / count - share).abs() < 5 * deviation).all()
+    std = (share * (1 - share) / count).sqrt()
+    assert ((found.bincount(minlength=len(share)) / count - share).abs() < 5 * std).all()
 
 
 def test_sum_tree_set_updates_sums_also_for_repeated_indices() -> None:

@@ -361,7 +361,7 @@ def test_replay_standardises_rewards_of_a_batch_then_scales_them(make_env: Make)
     env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 50})
     buffer = replay(env.spec, 50, standardize_reward=True, reward_scale=10.0)
     fill(buffer, env, 6)
-    # rewards 1, 2, 6: mean 3, deviation sqrt(14 / 3)
+    # rewards 1, 2, 6: mean 3, standard deviation sqrt(14 / 3)
     expected = [10 * x / (14 / 3) ** 0.5 for x in (-2, -1, 3)]
     assert buffer.read(torch.tensor([0, 1, 5]))["reward"].tolist() == pytest.approx(expected, rel=1e-5)
     assert buffer.read(torch.tensor([1, 1]))["reward"].tolist() == [0.0, 0.0]

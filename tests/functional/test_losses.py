@@ -99,7 +99,7 @@ def test_standardise_ignores_masked_rows() -> None:
     expected = (kept - kept.mean()) / (kept.std() + 1e-8)
     torch.testing.assert_close(standardise(spoiled, weight)[weight > 0], expected)
     one = torch.tensor([0.0, 1.0, 0.0])
-    assert standardise(torch.tensor([5.0, 7.0, 9.0]), one)[1] == 7, "one row has no deviation"
+    assert standardise(torch.tensor([5.0, 7.0, 9.0]), one)[1] == 7, "one row has no standard deviation"
 
 
 @pytest.mark.parametrize(

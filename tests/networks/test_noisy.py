@@ -49,7 +49,7 @@ def test_noisy_network_without_noise_is_the_network_itself() -> None:
     assert torch.equal(noisy(obs), noisy.network(obs))
     noise = noisy.noise(Stream(1, "x"))
     grads = torch.autograd.grad(noisy(obs, noise).square().sum(), [*noisy.parameters()])
-    assert all(grad.abs().sum() > 0 for grad in grads), "weights and deviations learn"
+    assert all(grad.abs().sum() > 0 for grad in grads), "weights and standard deviations learn"
 
 
 def test_noisy_target_network_copies_std_and_has_noise_of_its_own() -> None:

@@ -207,14 +207,14 @@ def test_squashed_gaussian_policy_bounds_its_log_std() -> None:
 
 
 @pytest.mark.parametrize(("name", "obs"), [("mlp", VECTOR), ("cnn", IMAGE)])
-@pytest.mark.parametrize("asked", [slice(1), slice(1, 3), torch.tensor([2, 0])])
-def test_head_members_computed_alone_equal_those_of_the_ensemble(name: str, obs: Space, asked: slice | Tensor) -> None:
+@pytest.mark.parametrize("members", [slice(1), slice(1, 3), torch.tensor([2, 0])])
+def test_head_selected_members_equal_those_of_the_ensemble(name: str, obs: Space, members: slice | Tensor) -> None:
     """Convolutions cannot be taken apart, so that all of them answer."""
     head = Value(torso(name, [obs, ACTION], members=3), 3)
     inputs = [torch.as_tensor(np.stack([space.sample() for _ in range(5)])) for space in (obs, ACTION)]
-    theirs = head(*inputs)[asked]
+    theirs = head(*inputs)[members]
     with FlopCounterMode(display=False) as counted:
-        torch.testing.assert_close(head.ask(asked, *inputs), theirs)
+        torch.testing.assert_close(head.ask(members, *inputs), theirs)
     with FlopCounterMode(display=False) as all_of_them:
         head(*inputs)
     share = len(theirs) / 3 if name == "mlp" else 1
