@@ -38,11 +38,7 @@ def _appended(part: Tensor, more: Tensor) -> Tensor:
     return torch.cat([part, more.to(part.dtype)], 1)
 
 
-def lines(
-    demos: list[Demo],
-    count: int,
-    time: int,
-) -> Batch:
+def lines(demos: list[Demo], count: int, time: int) -> Batch:
     """Returns their transitions one after the other in `count` time lines, [time, count, ...]; the rest is padded with
     masked steps (weight 0)."""
     transitions_of_demos = [transitions(demo) for demo in demos]

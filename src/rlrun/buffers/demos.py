@@ -103,8 +103,9 @@ class Demos(nn.Module):
 
     def add(self, episode: Demo, highest_value: float) -> None:
         """Adds an episode of the agent's own; a success is cut after its last positive reward."""
-        positive = (episode["reward"] > 0).nonzero()
-        episode_return = float(episode["reward"].sum())
+        reward = episode["reward"]
+        positive = (reward > 0).nonzero()
+        episode_return = float(reward.sum())
         if len(positive) and episode_return >= self.threshold:
             success = cut(episode, int(positive[-1]) + 1)
             self.add_success(success | {"kind": "own", "worth": episode_return})
@@ -157,11 +158,7 @@ class Demos(nn.Module):
             setattr(self, name, on(self.device, state[name]))
 
 
-def pick(
-    demos: list[Demo],
-    weight: Tensor,
-    uniform: float,
-) -> Demo | None:
+def pick(demos: list[Demo], weight: Tensor, uniform: float) -> Demo | None:
     """Returns one of them with probabilities in proportion to `weight`; None of none."""
     if not demos:
         return None

@@ -36,36 +36,30 @@ class Frames(Module):
         self.num_envs = spec.num_envs
         fields: Layout = {}
         for name, shape in images.items():
-            frame_shape = shape[1:] if self.stack > 1 else shape
+            frame_shape = shape
+            if self.stack > 1:
+                frame_shape = shape[1:]
             fields[_dotted("frame", name)] = ((self.num_envs, *frame_shape), torch.uint8)
         fields["step"] = ((self.num_envs,), torch.int32)
         self.ring = Ring(rows, fields, device, setting)
         self.steps = torch.zeros(self.num_envs, dtype=torch.int32, device=device)  # timestep of each episode
         self.finals: dict[int, dict[str, Tensor]] = {}  # flat index -> last frames of a truncated episode
 
-    def add(
-        self,
-        values: Batch,
-        step: Step,
-        row: int,
-    ) -> None:
+    def add(self, values: Batch, step: Step, row: int) -> None:
         """Stores the frames of one vector step; values: observations and successors by dotted names."""
         place = self.ring.append()
         for name in self.images:
-            self._memory(name)[place] = self._newest(values[_dotted("obs", name)])
+            obs = values[_dotted("obs", name)]
+            self._memory(name)[place] = self._newest(obs)
         self.ring.memory["step"][place] = self.steps
         done = step.terminated | step.truncated
         self.steps = torch.where(done, 0, self.steps + 1)
-        for env in step.truncated.nonzero().flatten().tolist():
+        truncated_envs = step.truncated.nonzero().flatten()
+        for env in truncated_envs.tolist():
             self._keep_final(values, row, env)
         self._drop_overwritten_finals()
 
-    def _keep_final(
-        self,
-        values: Batch,
-        row: int,
-        env: int,
-    ) -> None:
+    def _keep_final(self, values: Batch, row: int, env: int) -> None:
         final = {}
         for name in self.images:
             successor = values[_dotted("next_obs", name)]
@@ -87,22 +81,20 @@ class Frames(Module):
 
     def stacks(self, row: Tensor, env: Tensor) -> Batch:
         """Returns the observations at absolute rows by dotted names, [batch, stack, ...]."""
-        frames_back = torch.minimum(self._frames_back(), self._timestep(row, env))
+        timestep = self._timestep(row, env)
+        frames_back = torch.minimum(self._frames_back(), timestep)
         frame_rows = row[:, None] - frames_back
         stacks = {}
         for name in self.images:
             stacks[_dotted("obs", name)] = self._gather(name, frame_rows, env)
         return stacks
 
-    def successors(
-        self,
-        row: Tensor,
-        env: Tensor,
-        total: int,
-    ) -> Batch:
+    def successors(self, row: Tensor, env: Tensor, total: int) -> Batch:
         """Returns the observations one step later; after a termination their values are arbitrary."""
-        frames_back = torch.minimum(self._frames_back(), self._timestep(row, env) + 1)
-        frame_rows = (row[:, None] + 1 - frames_back).clamp(max=total - 1)
+        timestep = self._timestep(row, env) + 1
+        frames_back = torch.minimum(self._frames_back(), timestep)
+        frame_rows = row[:, None] + 1 - frames_back
+        frame_rows = frame_rows.clamp(max=total - 1)
         successors = {}
         for name in self.images:
             successors[_dotted("next_obs", name)] = self._gather(name, frame_rows, env)
@@ -136,16 +128,12 @@ class Frames(Module):
             return obs
         return obs[:, -1]
 
-    def _gather(
-        self,
-        name: str,
-        frame_rows: Tensor,
-        env: Tensor,
-    ) -> Tensor:
+    def _gather(self, name: str, frame_rows: Tensor, env: Tensor) -> Tensor:
         """Returns the images made of the frames at absolute rows [batch, stack]."""
         place = frame_rows % self.ring.capacity
-        frame_index = (place * self.num_envs + env[:, None]).flatten()
-        frames = self._memory(name).flatten(0, 1).index_select(0, frame_index)
+        frame_index = place * self.num_envs + env[:, None]
+        all_frames = self._memory(name).flatten(0, 1)
+        frames = all_frames.index_select(0, frame_index.flatten())
         return frames.view(-1, *self.images[name])
 
     def get_extra_state(self) -> dict[str, Any]:

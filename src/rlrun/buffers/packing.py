@@ -35,11 +35,7 @@ def layout(name: str, space: Space) -> Layout:
     raise ConfigError(f"algo.buffer: {space} is not supported, for float32 cannot hold its numbers")
 
 
-def nest(
-    batch: Batch,
-    name: str,
-    space: Space,
-) -> Any:
+def nest(batch: Batch, name: str, space: Space) -> Any:
     """Returns the value of a space from its fields by dotted names, as `nested.dotted` gives them."""
     if not isinstance(space, spaces.Dict):
         return batch[name]
@@ -66,12 +62,7 @@ class Packing:
         for name, (shape, dtype) in fields.items():
             self._add_field(name, shape, dtype)
 
-    def _add_field(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        dtype: torch.dtype,
-    ) -> None:
+    def _add_field(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         start = self.width
         self.width += math.prod(shape)
         self.slices[name] = slice(start, self.width)

@@ -57,8 +57,8 @@ class Prioritized(Replay):
 
     def sample(self, size: int, progress: float = 0.0) -> Batch:
         """Returns a batch of transitions, drawn in proportion to their priorities with replacement."""
-        num_levels = len(self.tree.levels)
-        storage_index = self.tree.sample(self.stream.uniform(num_levels, size))
+        uniform = self.stream.uniform(len(self.tree.levels), size)
+        storage_index = self.tree.sample(uniform)
         probability = self.tree.get(storage_index) / self.tree.total
         beta = self.cfg.beta + (self.cfg.beta_final - self.cfg.beta) * progress
         correction = importance_weight(probability, len(self), beta)
@@ -74,8 +74,9 @@ class Prioritized(Replay):
         error = td_error.abs().to(torch.float64)
         batch_size = len(batch["index"])
         if len(error) > batch_size:
+            error = error.view(-1, batch_size)
             weight = batch["weight"].view(-1, batch_size)
-            error = of_sequences(error.view(-1, batch_size), weight)
+            error = of_sequences(error, weight)
         new_priority = priority(error, self.cfg.alpha, self.cfg.epsilon)
         self.tree.set(self.storage_index(batch["index"]), new_priority)
         self.highest.copy_(torch.maximum(self.highest, new_priority.max()))
@@ -103,4 +104,5 @@ class Prioritized(Replay):
     def read_weight(self, row: int) -> Tensor:
         """Returns the weights of all environments of one row, 0 where it is no transition; [num_envs]."""
         column = self.packing.slices["weight"].start
-        return self.ring.memory["rows"][row % self.ring.capacity][:, column]
+        place = row % self.ring.capacity
+        return self.ring.memory["rows"][place][:, column]

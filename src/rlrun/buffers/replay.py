@@ -90,10 +90,12 @@ class Replay(Module):
         self.cleared = 0  # rows before this one were cleared, though the ring still holds some
         images = _image_shapes(spec.obs)
         setting = f"algo.buffer.capacity={cfg.capacity}"
-        self.frames = Frames(spec, images, rows, device, setting) if images else None
+        self.frames: Frames | None = None
+        if images:
+            self.frames = Frames(spec, images, rows, device, setting)
         self.packing = Packing(_row_fields(spec, targets, images))
-        width = self.packing.width
-        self.ring = Ring(rows, {"rows": ((spec.num_envs, width), torch.float32)}, device, setting)
+        packed_row = ((spec.num_envs, self.packing.width), torch.float32)
+        self.ring = Ring(rows, {"rows": packed_row}, device, setting)
         self.packing.hold(self.ring.memory["rows"])
 
     def __len__(self) -> int:
@@ -169,7 +171,9 @@ class Replay(Module):
         if targets.ahead:
             batch["ahead"] = self._sequences(flat_index, targets.ahead)
         if self.cfg.standardize_reward:
-            mask = batch["mask"] if "mask" in batch else batch["weight"]
+            mask = batch["weight"]
+            if "mask" in batch:
+                mask = batch["mask"]
             batch["reward"] = standardized(batch["reward"], mask)
         if self.cfg.reward_scale != 1:
             batch["reward"] = self.cfg.reward_scale * batch["reward"]
@@ -238,8 +242,9 @@ class Replay(Module):
         step = torch.arange(self.targets.n_step, device=self.device).view(-1, 1)
         following = flat_index + self.spec.num_envs * step  # [n_step, batch]
         same_episode = self._same_episode_mask(following)  # [n_step, batch, 1]
-        rewards = self.packing.rows[:, self.packing.slices["reward"]]
-        reward = self._clipped(rewards[self._clamped_storage_index(following)])
+        stored_rewards = self.packing.rows[:, self.packing.slices["reward"]]
+        reward = stored_rewards[self._clamped_storage_index(following)]
+        reward = self._clipped(reward)
         discount = self.targets.gamma ** step.unsqueeze(-1)
         n_step_reward = (discount * same_episode * reward).sum(0)
         if self.spec.reward_dim == 1:
@@ -249,7 +254,8 @@ class Replay(Module):
     def _same_episode_mask(self, following: Tensor) -> Tensor:
         """Returns 1 at the indices [time, batch] that belong to the episode of the first of their column;
         [time, batch, 1]."""
-        done, weight = self._done_and_weight(self._clamped_storage_index(following))
+        storage_index = self._clamped_storage_index(following)
+        done, weight = self._done_and_weight(storage_index)
         num_stored = self.num_complete_rows * self.spec.num_envs
         is_stored = (following[1:] < num_stored).unsqueeze(-1)
         goes_on = (done[:-1] == 0) & is_stored & (weight[1:] > 0)  # weight 0: the episode's next step was lost
@@ -261,7 +267,8 @@ class Replay(Module):
         first_index = self.first * num_envs
         step = torch.arange(1, burn_in + 1, device=self.device).view(-1, 1)
         preceding = flat_index - num_envs * step  # [burn_in, batch]
-        done, weight = self._done_and_weight(self.storage_index(preceding.clamp(min=first_index)))
+        storage_index = self.storage_index(preceding.clamp(min=first_index))
+        done, weight = self._done_and_weight(storage_index)
         is_stored = (preceding >= first_index).unsqueeze(-1)
         goes_on = (done == 0) & is_stored & (weight > 0)
         return goes_on.long().cumprod(0).sum(0).squeeze(-1)
@@ -308,8 +315,10 @@ class Replay(Module):
         """Returns observations, of the rows `batch`, and successors, of the rows `end`."""
         if self.frames:
             num_envs = self.spec.num_envs
-            batch = batch | self.frames.stacks(flat_index // num_envs, flat_index % num_envs)
-            end = end | self.frames.successors(last_index // num_envs, last_index % num_envs, self.ring.total)
+            row, env = flat_index // num_envs, flat_index % num_envs
+            last_row, last_env = last_index // num_envs, last_index % num_envs
+            batch = batch | self.frames.stacks(row, env)
+            end = end | self.frames.successors(last_row, last_env, self.ring.total)
         obs = nest(batch, "obs", self.spec.obs)
         next_obs = nest(end, "next_obs", self.spec.obs)
         return {"obs": obs, "next_obs": next_obs}
@@ -370,11 +379,7 @@ def _image_shapes(space: Space) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _row_fields(
-    spec: Spec,
-    targets: Targets,
-    images: dict[str, tuple[int, ...]],
-) -> Layout:
+def _row_fields(spec: Spec, targets: Targets, images: dict[str, tuple[int, ...]]) -> Layout:
     """Returns the fields of a packed row: everything but images."""
     scalar = ((), torch.float32)
     reward: tuple[tuple[int, ...], torch.dtype] = scalar

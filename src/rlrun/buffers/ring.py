@@ -68,11 +68,7 @@ class Ring(Module):
         self.total = state["total"]
 
 
-def _zeros(
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Tensor:
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     # torch writes its zeros; NumPy takes pages from the system that are zero until they are filled

@@ -14,11 +14,7 @@ from rlrun.networks.inputs import leaves
 from rlrun.types import Batch, Spec, Step
 
 
-def ahead(
-    rollout: Batch,
-    start: Tensor,
-    length: int,
-) -> Batch:
+def ahead(rollout: Batch, start: Tensor, length: int) -> Batch:
     """Returns the steps that follow each of some steps, and these, [length, batch, ...].
 
     start [batch]: flat indices row * num_envs + env. `mask` is 1 for as long as the episode goes on and is part of the
@@ -126,11 +122,7 @@ def minibatches(
         yield epoch
 
 
-def rows_and_padding(
-    weight: Tensor,
-    size: int | None,
-    dim: int,
-) -> tuple[Tensor, Tensor]:
+def rows_and_padding(weight: Tensor, size: int | None, dim: int) -> tuple[Tensor, Tensor]:
     """Returns the indices of the rows to learn from along a dimension, and of those that pad the last minibatch.
 
     Single steps (dim 0) are learned from where they are not masked, and masked ones pad; sequences (dim 1) all count.

@@ -59,10 +59,12 @@ class SumTree(Module):
         uniform_top, *uniform_lower = uniform.to(torch.float64).unbind()
         top, *lower = self.levels
         cumulative = top.cumsum(0)
-        index = torch.searchsorted(cumulative, uniform_top * cumulative[-1], right=True)
+        total = cumulative[-1]
+        index = torch.searchsorted(cumulative, uniform_top * total, right=True)
         for level, uniform_level in zip(lower, uniform_lower, strict=True):
             cumulative = level.index_select(0, index).cumsum(1)
-            point = uniform_level.unsqueeze(1) * cumulative[:, -1:]
+            total = cumulative[:, -1:]
+            point = uniform_level.unsqueeze(1) * total
             column = torch.searchsorted(cumulative, point, right=True)
             index = torch.add(column.squeeze(1), index, alpha=WIDTH)
         return index

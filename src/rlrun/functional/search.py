@@ -89,12 +89,7 @@ class Tree:
         action = choice[self.rows, leaf]
         return leaf, action
 
-    def grow(
-        self,
-        leaf: Tensor,
-        action: Tensor,
-        node: Node,
-    ) -> None:
+    def grow(self, leaf: Tensor, action: Tensor, node: Node) -> None:
         """Adds the node to which `action` leads at `leaf`, and its return to all of its ancestors."""
         self.child[self.rows, leaf, action] = self.size
         is_ancestor = self.is_ancestor[self.rows, leaf]
@@ -265,12 +260,7 @@ class Gumbel:
         scores[:, 0] = self._root_scores(tree, n[:, 0], improved_logits[:, 0])
         return scores
 
-    def _root_scores(
-        self,
-        tree: Tree,
-        n: Tensor,
-        improved_logits: Tensor,
-    ) -> Tensor:
+    def _root_scores(self, tree: Tree, n: Tensor, improved_logits: Tensor) -> Tensor:
         """Returns noise + logit + sigma(q) of the actions that have as many visits as the plan says, else -inf."""
         is_legal = tree.logits[:, 0] > -math.inf
         num_legal = is_legal.sum(-1).clamp(max=self.considered)
