@@ -21,6 +21,23 @@ def stack(trees: Sequence[Any]) -> Any:
     return torch.stack(list(trees))
 
 
+def joined(trees: Sequence[Any]) -> Any:
+    """Equally nested trees of tensors, one after the other along the first dimension. A copy."""
+    if isinstance(trees[0], dict):
+        return {key: joined([tree[key] for tree in trees]) for key in trees[0]}
+    return torch.cat(list(trees))
+
+
+def dotted(name: str, tree: Any) -> dict[str, Any]:
+    """The leaves of a tree by dotted names: {"a": x} named "obs" gives {"obs.a": x}."""
+    if not isinstance(tree, dict):
+        return {name: tree}
+    leaves: dict[str, Any] = {}
+    for key, value in tree.items():
+        leaves |= dotted(f"{name}.{key}", value)
+    return leaves
+
+
 def index(tree: Any, where: Any) -> Any:
     """The same rows of every leaf."""
     if isinstance(tree, dict):

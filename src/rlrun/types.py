@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 if TYPE_CHECKING:
     import gymnasium as gym
     from torch import Tensor
 
 Batch = dict[str, Any]
-"""Tensors by name. Nested for Dict observations. A replay batch carries `n_steps`, `weight`, `index` and `age`."""
+"""Tensors by name, nested for Dict observations. `Transition`, `RolloutBatch`, `PopulationBatch` and `MetaBatch` list
+the keys of those that reach an agent, with their shapes, writers and readers."""
 
 Metrics = dict[str, "Tensor"]
 """0-d tensors, detached, on the agent's device; never a float, so that logging alone decides when to synchronise."""
@@ -91,6 +92,139 @@ class Context:
     env_steps: int  # transitions seen
     progress: float  # env_steps over the horizon of the schedules, 0 to 1
     data: Any = None  # read access to the run's buffer: all(), sample(n), read(ids); None without one
+
+
+class Timesteps(TypedDict, total=False):
+    """Keys of every batch of timesteps. [...] is [B] or [T, B] in a `Transition`, and [T, N] in a `RolloutBatch`.
+
+    Beside these keys, extras named `carry.*` [..., *] are stored as an agent or an add-on returned them with an action;
+    the next `act` gets them in its carry.
+    """
+
+    # Observation acted on; add-ons put a goal, a memory or a latent state into it or in its place.
+    # Written by buffers/replay.py, buffers/rollout.py; read by agents and add-ons.
+    obs: Any  # [..., *space]
+    # The true successor, also where an episode ended; in a Transition that of its last timestep.
+    # Written by buffers/replay.py, buffers/rollout.py; read by agents and add-ons.
+    next_obs: Any  # [..., *space]
+    # Written by buffers/replay.py, buffers/rollout.py; read by agents and add-ons.
+    action: "Tensor"  # [..., *space]
+    # Reward of the environment or of all reward modules; in a Transition the discounted sum over `n_steps` timesteps.
+    # Written by buffers/replay.py, buffers/rollout.py, core/addon.py, addons/rewards/total.py; read by agents.
+    reward: "Tensor"  # [...] or, of reward vectors, [..., columns]
+    # 1 or True where the episode terminated: no bootstrap. In a Transition that of its last timestep.
+    # Written by buffers/replay.py, buffers/rollout.py; read by agents.
+    terminated: "Tensor"  # [...]
+    # 1 or True where the episode was truncated: bootstrap from `next_obs`.
+    # Written by buffers/replay.py, buffers/rollout.py; read by on-policy agents.
+    truncated: "Tensor"  # [...]
+    # 0 where the row is masked, times the importance weight of prioritised replay; [B] also for sequences.
+    # Written by buffers/replay.py, buffers/rollout.py, buffers/prioritized.py; read by every loss.
+    weight: "Tensor"  # [...]
+    # 1 or True for rows of a data set or of demonstrations.
+    # Written by buffers/mixed.py, buffers/demo_lines.py; read by agents that clone behaviour.
+    shown: "Tensor"  # [...]
+    # Weights of the components of a reward vector, of one batch.
+    # Written by addons/rewards/fixed.py, addons/rewards/lagrangian.py; read by agents that take reward vectors.
+    reward_weights: "Tensor"  # [columns]
+    # Intrinsic rewards as they were stored, one column for each reward module.
+    # Written by core/addon.py; read by addons/rewards/total.py.
+    paid: "Tensor"  # [..., modules]
+    # Sum of the intrinsic rewards as they count now, a part of `reward`.
+    # Written by addons/rewards/total.py; read by its metrics.
+    bonus: "Tensor"  # [...]
+    # Rows that the representation learns from: steps in a row out of replay, else the whole rollout.
+    # Written by addons/representation/predictive.py; read by it.
+    lesson: Batch  # [T, B] or [T, N]
+
+
+class Transition(Timesteps, total=False):
+    """Keys of a batch out of replay: transitions [B, ...], or sequences [T, B, ...] where the agent asks for them."""
+
+    # Number of rewards in `reward`: below `algo.n_step` where the episode or the data end.
+    # Written by buffers/replay.py; read by agents, which discount by gamma^n_steps.
+    n_steps: "Tensor"  # [...]
+    # Flat index of the transition (or of the first one after the burn-in): row * num_envs + env.
+    # Written by buffers/replay.py; read by buffers/prioritized.py and by bootstrapped ensembles.
+    index: "Tensor"  # [B]
+    # How many vector steps ago it was collected.
+    # Written by buffers/replay.py; read by plug-ins alone.
+    age: "Tensor"  # [B]
+    # 1 for as long as the episode goes on in a sequence; beyond, steps are repeated.
+    # Written by buffers/replay.py; read by agents that take sequences.
+    mask: "Tensor"  # [T, B]
+    # Steps in a row from each sampled one on, a batch of sequences with a `mask` of its own.
+    # Written by buffers/replay.py; read by addons/representation/predictive.py, which removes it.
+    ahead: Batch  # [T, B]
+    # Improved policy of the search, an extra of MuZero.
+    # Written by agents/model_based/muzero.py; read by it.
+    policy: "Tensor"  # [T, B, actions]
+    # State of recurrent networks before the timestep, an extra of recurrent agents.
+    # Written by networks/recurrent.py; read by addons/memory.py, which puts it into `obs`.
+    memory: "Tensor"  # [T, B, size]
+
+
+class RolloutBatch(Timesteps, total=False):
+    """Keys of an on-policy rollout [T, N, ...]; N also counts demonstrations that stand beside the environments."""
+
+    # True where the row is the first of its episode.
+    # Written by buffers/rollout.py; read by addons/memory.py and linear baselines.
+    first: "Tensor"  # [T, N]
+    # Log-probability of the action under the policy that acted, an extra of policy gradient agents.
+    # Written by agents/policy/a2c.py, agents/meta/maml.py, buffers/demo_lines.py; read by policy gradient agents.
+    log_prob: "Tensor"  # [T, N]
+    # State of recurrent networks before the timestep, an extra of recurrent agents.
+    # Written by networks/recurrent.py; read by addons/memory.py, which puts it into `obs`.
+    memory: "Tensor"  # [T, N, size]
+    # Rows as an intrinsic reward module preprocessed them.
+    # Written by addons/exploration/bonus.py; read by it.
+    explored: Batch  # [T, N]
+
+
+class PopulationBatch(TypedDict, total=False):
+    """Keys of a batch of evolution."""
+
+    # Parameter vectors under trial.
+    # Written by loops/evolution.py; read by evolution strategies.
+    params: "Tensor"  # [members, P]
+    # Mean return of each of them.
+    # Written by loops/evolution.py; read by evolution strategies.
+    fitness: "Tensor"  # [members]
+
+
+class MetaBatch(TypedDict, total=False):
+    """Keys of a batch of meta-learning: two `RolloutBatch`es, in which every environment has a task of its own."""
+
+    # Rollout of the exploration policy.
+    # Written by loops/meta.py; read by MAML.
+    explored: Batch  # [T, N]
+    # Rollout of the adapted policies.
+    # Written by loops/meta.py; read by MAML.
+    adapted: Batch  # [T, N]
+
+
+OwnBatch = TypedDict(
+    "OwnBatch",
+    {
+        # Prediction of the critic when the rollout was collected.
+        # Written by agents/policy/a2c.py; read by agents/policy/critic.py.
+        "value": "Tensor",  # [T, N] or, of several rewards, [T, N, columns]
+        # Target of the critic.
+        # Written by agents/policy/a2c.py; read by agents/policy/critic.py.
+        "return": "Tensor",  # [T, N] or, of several rewards, [T, N, columns]
+        # Advantage estimates, of all rewards together.
+        # Written by agents/policy/a2c.py, agents/meta/maml.py; read by policy losses.
+        "advantage": "Tensor",  # [T, N]
+        # Number of tasks behind the rows.
+        # Written by agents/meta/maml.py; read by it.
+        "tasks": int,  # []
+        # Number of transitions in the buffer.
+        # Written by agents/bandits/variational.py; read by it.
+        "stored": "Tensor",  # []
+    },
+    total=False,
+)
+"""Keys that agents add to a batch inside `update`. In functional form because `return` is a keyword."""
 
 
 def carried(extras: Batch, first: "Tensor") -> Batch:

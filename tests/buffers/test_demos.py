@@ -29,7 +29,7 @@ def demo(*rewards: float, terminated: bool = True, obs: float = 0.0) -> dict[str
     }  # fmt: skip
 
 
-def test_sources_are_drawn_as_rho_and_phi_say() -> None:
+def test_demos_draw_sources_with_probabilities_rho_and_phi() -> None:
     demos = buffer(reward_threshold=5.0)
     demos.begin([demo(5.0)], [])
     demos.add(demo(0.0), 1.0)
@@ -38,12 +38,12 @@ def test_sources_are_drawn_as_rho_and_phi_say() -> None:
         assert kinds.count(kind) / 10_000 == pytest.approx(share, abs=3 * (share * (1 - share) / 10_000) ** 0.5)
 
 
-def test_an_empty_pool_leaves_the_environment() -> None:
+def test_demos_draw_none_from_an_empty_pool() -> None:
     demos = buffer(rho=0.5, phi=0.49)
     assert {demos.draw() for _ in range(50)} == {None}
 
 
-def test_failures_are_drawn_by_their_value_to_a_power() -> None:
+def test_value_demonstrations_are_drawn_by_a_power_of_their_value() -> None:
     assert priorities([1.0, 3.0], 0.0).tolist() == [1.0, 1.0]
     assert priorities([1.0, 3.0], 1.0).tolist() == pytest.approx([1 / 3, 1.0])
     assert priorities([-1.0, 1.0, 3.0], 2.0).tolist() == pytest.approx([0.0, 0.25, 1.0]), "none is below 0"
@@ -53,7 +53,7 @@ def test_failures_are_drawn_by_their_value_to_a_power() -> None:
     assert priorities([1e30, 2e30], 10.0).isfinite().all()
 
 
-def test_a_success_is_cut_after_its_last_reward_and_a_failure_is_kept_whole() -> None:
+def test_demos_cut_a_success_after_its_last_reward_and_keep_a_failure_whole() -> None:
     demos = buffer()
     demos.add(demo(0.0, 1.0, 0.0, 0.0), 7.0)
     (kept,) = demos.reward_demos
@@ -65,7 +65,7 @@ def test_a_success_is_cut_after_its_last_reward_and_a_failure_is_kept_whole() ->
     assert cut(demo(0.0, 1.0), 2)["terminated"]
 
 
-def test_the_threshold_is_the_least_that_a_reward_demonstration_earned() -> None:
+def test_demos_threshold_is_the_least_return_of_reward_demonstrations() -> None:
     demos = buffer(reward_threshold=2.0)
     demos.add(demo(1.0), 0.0)
     assert not demos.reward_demos
@@ -80,7 +80,7 @@ def test_the_threshold_is_the_least_that_a_reward_demonstration_earned() -> None
     )
 
 
-def test_every_success_moves_a_share_of_phi_to_rho() -> None:
+def test_demos_increase_rho_and_decrease_phi_with_every_success() -> None:
     demos = buffer()
     demos.begin([demo(1.0)], [])  # five places for failures
     for success in range(1, 8):
@@ -91,7 +91,7 @@ def test_every_success_moves_a_share_of_phi_to_rho() -> None:
     assert demos.phi == pytest.approx(0.0, abs=1e-12)
 
 
-def test_the_least_promising_failures_go_first_and_then_the_longest_successes() -> None:
+def test_demos_evict_failures_of_lowest_value_then_longest_successes() -> None:
     demos = buffer(reward_threshold=1.0)
     demos.begin([demo(*[0.0] * 9, 1.0)], [])  # longer than all, but given
     for value in (3.0, 1.0, 5.0, 2.0, 4.0, 0.5):
@@ -106,7 +106,7 @@ def test_the_least_promising_failures_go_first_and_then_the_longest_successes() 
     assert [len(found["reward"]) for found in demos.reward_demos] == [10, 4, 2, 3, 5, 6]
 
 
-def test_a_replayed_failure_is_worth_what_the_critic_says_now_and_a_success_what_it_earned() -> None:
+def test_demos_refresh_updates_values_of_failures_alone() -> None:
     demos = buffer(reward_threshold=1.0)
     demos.add(demo(0.0), 3.0)
     demos.add(demo(2.0), 3.0)
@@ -115,14 +115,14 @@ def test_a_replayed_failure_is_worth_what_the_critic_says_now_and_a_success_what
     assert demos.value_demos[0]["worth"] == -1.0 and demos.reward_demos[0]["worth"] == 2.0
 
 
-def test_more_demonstrations_than_places_and_probabilities_beyond_one_are_refused() -> None:
+def test_demos_refuse_too_many_demonstrations_and_probabilities_above_1() -> None:
     with pytest.raises(ConfigError, match=r"algo.buffer.capacity=1: there are 2 demonstrations already"):
         buffer(capacity=1).begin([demo(1.0)], [demo(2.0)])
     with pytest.raises(ConfigError, match=r"rho \+ algo.buffer.phi = 1.2: must be less than 1"):
         buffer(rho=0.9)
 
 
-def test_the_best_of_its_own_are_saved() -> None:
+def test_demos_best_returns_own_demonstrations_of_highest_return() -> None:
     demos = buffer()
     demos.begin([demo(9.0)], [demo(1.0), demo(3.0), demo(2.0)])
     assert [found["worth"] for found in demos.best()] == [3.0, 2.0]
@@ -137,7 +137,7 @@ def rollout(time: int, envs: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_demonstrations_stand_beside_the_rollout_one_after_the_other() -> None:
+def test_demo_lines_beside_appends_demonstrations_to_a_rollout() -> None:
     mixed = beside(rollout(4, 2), [demo(0.0, 1.0, 2.0, obs=10.0), demo(5.0, 6.0, terminated=False, obs=20.0)])
     assert mixed["reward"].shape == (4, 4)
     lines = {key: value[:, 2:].transpose(0, 1).flatten(0, 1).squeeze(-1).tolist() for key, value in mixed.items()}
@@ -151,7 +151,7 @@ def test_demonstrations_stand_beside_the_rollout_one_after_the_other() -> None:
     assert beside(rollout(4, 2), [])["shown"].shape == (4, 2)
 
 
-def test_an_episode_of_a_rollout_becomes_the_demonstration_it_was() -> None:
+def test_demo_lines_episode_recovers_a_demonstration() -> None:
     mixed = beside(rollout(3, 1), [demo(0.0, 1.0, 2.0, obs=10.0)])
     back = episode({key: value[:, 1] for key, value in mixed.items()})
     assert back["obs"].flatten().tolist() == [10, 11, 12, 13]

@@ -24,13 +24,13 @@ def prioritized(spec: Spec, capacity: int, alpha: float = 1.0, beta: float = 1.0
     return Prioritized(cfg, spec, Targets(0.9), 0, CPU)
 
 
-def test_a_stack_whose_frames_are_being_overwritten_is_not_drawn() -> None:
+def test_prioritized_replay_never_draws_stacks_with_overwritten_frames() -> None:
     spec = Spec(Box(0, 255, (3, 16, 16), np.uint8), Discrete(2), 1, frame_stack=3)
     buffer = prioritized(spec, 9)
     obs, zero, no = torch.zeros(1, 3, 16, 16, dtype=torch.uint8), torch.zeros(1), torch.zeros(1, dtype=torch.bool)
     for _ in range(25):
         buffer.add(obs, zero.long(), Step(obs, zero, no, no, obs, zero.long(), torch.ones(1), {}), {})
-        drawn = buffer.number(buffer.tree.get(torch.arange(9)).nonzero().flatten()).tolist()
+        drawn = buffer.flat_index(buffer.tree.get(torch.arange(9)).nonzero().flatten()).tolist()
         assert sorted(drawn) == [*range(*buffer.span)]
 
 
@@ -44,7 +44,7 @@ def fill(buffer: Prioritized, env: VectorEnv, steps: int) -> None:
 
 
 @pytest.mark.parametrize("size", [5, 3 * WIDTH + 7, TOP * WIDTH + 5])
-def test_the_tree_goes_down_by_the_sums_of_what_lies_under_every_node(size: int) -> None:
+def test_sum_tree_sample_equals_the_cumulative_sum_search(size: int) -> None:
     """Against a loop over leaves."""
     tree, generator = SumTree(size, CPU), torch.Generator().manual_seed(0)
     priority = torch.arange(size, dtype=torch.float64) % 4  # every fourth must never come
@@ -63,17 +63,17 @@ def test_the_tree_goes_down_by_the_sums_of_what_lies_under_every_node(size: int)
     assert (tree.get(found) > 0).all()
 
 
-def test_the_tree_draws_each_leaf_for_its_share_of_the_numbers() -> None:
+def test_sum_tree_draws_leaves_in_proportion_to_priorities() -> None:
     tree, count = SumTree(3 * WIDTH, CPU), 200_000
     priority = 1.0 + torch.arange(3 * WIDTH) % 7
     tree.set(torch.arange(3 * WIDTH), priority)
     found = tree.sample(torch.rand(len(tree.levels), count, generator=torch.Generator().manual_seed(0)))
     share = priority / priority.sum()
-    deviation = (share * (1 - share) / count).sqrt()
-    assert ((found.bincount(minlength=len(share)) / count - share).abs() < 5 * deviation).all()
+    std = (share * (1 - share) / count).sqrt()
+    assert ((found.bincount(minlength=len(share)) / count - share).abs() < 5 * std).all()
 
 
-def test_the_tree_follows_changes_also_of_one_leaf_twice() -> None:
+def test_sum_tree_set_updates_sums_also_for_repeated_indices() -> None:
     size = 2 * TOP * WIDTH  # of three levels
     tree = SumTree(size, CPU)
     tree.set(torch.tensor([7, size - 1]), torch.tensor([1.0, 3.0]))
@@ -83,7 +83,7 @@ def test_the_tree_follows_changes_also_of_one_leaf_twice() -> None:
     assert set(tree.sample(torch.linspace(0, 0.999, 50).expand(3, 50)).tolist()) == {size - 1}
 
 
-def test_rows_come_by_their_last_error_and_weights_undo_it(make_env: Make) -> None:
+def test_prioritized_replay_draws_by_latest_error_and_corrects_by_weights(make_env: Make) -> None:
     env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 100})
     buffer = prioritized(env.spec, 20)
     fill(buffer, env, 10)
@@ -97,7 +97,7 @@ def test_rows_come_by_their_last_error_and_weights_undo_it(make_env: Make) -> No
     torch.testing.assert_close(batch["weight"], expected / expected.max(), rtol=1e-4, atol=1e-6)
 
 
-def test_new_rows_have_the_highest_priority_so_far_and_overwritten_ones_none(make_env: Make) -> None:
+def test_prioritized_replay_gives_new_rows_the_highest_priority(make_env: Make) -> None:
     env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 100})
     buffer = prioritized(env.spec, 4)
     fill(buffer, env, 4)
@@ -111,7 +111,7 @@ def test_new_rows_have_the_highest_priority_so_far_and_overwritten_ones_none(mak
         assert torch.equal(buffer.read(torch.tensor([number]))["index"], torch.tensor([number]))
 
 
-def test_stacked_frames_are_drawn_only_with_all_their_neighbours(make_env: Make) -> None:
+def test_prioritized_replay_draws_only_complete_stacks_of_frames(make_env: Make) -> None:
     env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 6})
     frames = Spec(image(), env.spec.action, 1, frame_stack=2)
     buffer = prioritized(frames, 8)

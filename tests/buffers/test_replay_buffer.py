@@ -38,11 +38,33 @@ def fill(buffer: Replay, env: VectorEnv, steps: int) -> list[tuple[Any, Tensor, 
     return kept
 
 
+def test_replay_worked_example_of_its_docstring() -> None:
+    """Four steps of two environments, of which environment 0 terminates at row 1; rewards are flat indices."""
+    spec = Spec(spaces.Box(-9, 9, (1,)), spaces.Discrete(2), 2)
+    buffer = replay(spec, gamma=0.5, n_step=3)
+    sequences = replay(spec)
+    sequences.targets = Targets(sequence_length=3)
+    never = torch.tensor([False, False])
+    for row in range(4):
+        flat_index = 2.0 * row + torch.arange(2)
+        obs = flat_index.unsqueeze(-1)
+        terminated = torch.tensor([row == 1, False])
+        step = Step(obs, flat_index, terminated, never, obs + 0.5, torch.zeros(2), torch.ones(2), {})
+        for each in (buffer, sequences):
+            each.add(obs, torch.zeros(2), step, {})
+    batch = buffer.read(torch.tensor([0, 2, 1, 5]))
+    assert batch["reward"].tolist() == [0 + 0.5 * 2, 2, 1 + 0.5 * 3 + 0.25 * 5, 5 + 0.5 * 7]
+    assert batch["n_steps"].tolist() == [2, 1, 3, 2]
+    assert batch["terminated"].tolist() == [1, 1, 0, 0]
+    assert batch["next_obs"].squeeze(-1).tolist() == [2.5, 2.5, 5.5, 7.5]
+    batch = sequences.read(torch.tensor([0, 5]))
+    assert batch["reward"].T.tolist() == [[0, 2, 2], [5, 7, 7]]
+    assert batch["mask"].T.tolist() == [[1, 1, 0], [1, 1, 0]]
+
+
 @pytest.mark.parametrize("capacity", [1000, 20, 21])
 @pytest.mark.parametrize("truncate", [False, True])
-def test_every_row_comes_back_as_it_went_in_until_it_is_overwritten(
-    capacity: int, truncate: bool, make_env: Make
-) -> None:
+def test_replay_returns_rows_as_stored_until_overwritten(capacity: int, truncate: bool, make_env: Make) -> None:
     env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 3, "truncate": truncate})
     buffer = replay(env.spec, capacity)
     kept = fill(buffer, env, 17)
@@ -67,7 +89,7 @@ def test_every_row_comes_back_as_it_went_in_until_it_is_overwritten(
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_every_component_of_a_reward_vector_is_summed_by_itself(n_step: int, make_env: Make) -> None:
+def test_replay_n_step_sums_components_of_reward_vectors_separately(n_step: int, make_env: Make) -> None:
     pays = [1.0, -2.0, 0.5]
     env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 4, "pays": pays})
     one = make_env("rlrun/Counter-v0", 2, kwargs={"length": 4})
@@ -92,7 +114,7 @@ def test_every_component_of_a_reward_vector_is_summed_by_itself(n_step: int, mak
 
 @pytest.mark.parametrize("capacity", [1000, 24])
 @pytest.mark.parametrize("truncate", [False, True])
-def test_n_steps_are_summed_until_the_episode_or_the_data_ends(capacity: int, truncate: bool, make_env: Make) -> None:
+def test_replay_n_step_sums_end_with_the_episode_or_the_data(capacity: int, truncate: bool, make_env: Make) -> None:
     env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 4, "truncate": truncate})
     buffer = replay(env.spec, capacity, n_step=3)
     kept = fill(buffer, env, 17)
@@ -112,7 +134,7 @@ def test_n_steps_are_summed_until_the_episode_or_the_data_ends(capacity: int, tr
         assert torch.equal(batch["next_obs"][place], step.final_obs[i])
 
 
-def test_n_steps_stop_before_a_row_that_is_no_transition(make_env: Make) -> None:
+def test_replay_n_step_sums_stop_before_masked_steps(make_env: Make) -> None:
     env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 50})
     buffer = replay(env.spec, n_step=3)
     kept = fill(buffer, env, 2)
@@ -126,7 +148,7 @@ def test_n_steps_stop_before_a_row_that_is_no_transition(make_env: Make) -> None
 
 
 @pytest.mark.parametrize("truncate", [False, True])
-def test_no_transition_crosses_a_reset(truncate: bool, make_env: Make) -> None:
+def test_replay_transitions_never_cross_a_reset(truncate: bool, make_env: Make) -> None:
     env = make_env("rlrun/Counter-v0", 3, kwargs={"length": 4, "truncate": truncate})
     buffer = replay(env.spec, 40)
     fill(buffer, env, 50)
@@ -136,7 +158,7 @@ def test_no_transition_crosses_a_reset(truncate: bool, make_env: Make) -> None:
     assert torch.equal(batch["reward"], batch["next_obs"][:, 1])
 
 
-def test_a_sample_is_uniform_over_what_is_there(make_env: Make) -> None:
+def test_replay_sample_is_uniform(make_env: Make) -> None:
     env = make_env("rlrun/Counter-v0", 2)
     buffer = replay(env.spec, 20)
     fill(buffer, env, 33)
@@ -148,7 +170,7 @@ def test_a_sample_is_uniform_over_what_is_there(make_env: Make) -> None:
     assert chi_squared < 43.9  # 19 degrees of freedom: exceeded once in a thousand
 
 
-def test_samples_follow_the_seed_and_nothing_else(make_env: Make) -> None:
+def test_replay_samples_depend_on_the_seed_alone(make_env: Make) -> None:
     env = make_env("rlrun/Counter-v0", 2)
     draws = []
     for seed in (0, 0, 1):
@@ -184,7 +206,7 @@ def matches(some: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_every_kind_of_observation_keeps_its_values_shape_and_dtype(space: Space) -> None:
+def test_replay_keeps_values_shapes_and_dtypes_of_every_space(space: Space) -> None:
     space.seed(0)
     buffer = replay(Spec(space, spaces.Box(-1, 1, (2,)), 1), 10)
     seen = [tensors(space.sample()) for _ in range(4)]
@@ -199,12 +221,12 @@ def test_every_kind_of_observation_keeps_its_values_shape_and_dtype(space: Space
         assert batch["action"].tolist() == [[0.5, -0.5]]
 
 
-def test_an_observation_that_float32_cannot_hold_is_refused() -> None:
+def test_replay_refuses_observations_that_float32_cannot_hold() -> None:
     with pytest.raises((TypeError, ConfigError), match="not supported"):
         replay(Spec(spaces.Discrete(2**24 + 1), spaces.Discrete(2), 1))
 
 
-def test_a_buffer_too_small_for_one_step_is_refused() -> None:
+def test_replay_refuses_a_capacity_below_one_step() -> None:
     with pytest.raises(ConfigError, match=r"algo\.buffer\.capacity=3: holds no step of env\.num_envs=4"):
         replay(Spec(spaces.Discrete(3), spaces.Discrete(2), 4), 3)
 
@@ -279,7 +301,7 @@ def check_frames(buffer: Replay, kept: list[tuple[Tensor, Step]]) -> set[str]:
 
 
 @pytest.mark.parametrize("steps", [2, 5, 19, 20, 21, 22, 23, 31, 70])
-def test_stacks_and_successors_are_those_a_list_would_have_kept(steps: int) -> None:
+def test_replay_rebuilds_stacks_of_frames_and_successors(steps: int) -> None:
     film = Film([[5, 1, 2, 7], [3, 4, 1]], [["truncated", "terminated"] * 2, ["terminated", "truncated", "truncated"]])
     buffer = replay(frames_spec(), capacity=20 * ENVS)
     kept = play(buffer, film, steps)
@@ -296,7 +318,7 @@ def test_stacks_and_successors_are_those_a_list_would_have_kept(steps: int) -> N
 
 @pytest.mark.parametrize("before", [1, 13, 33])
 @pytest.mark.parametrize("steps", [1, 2, 12, 45])
-def test_a_cleared_buffer_has_only_what_came_since(before: int, steps: int) -> None:
+def test_replay_clear_removes_every_transition(before: int, steps: int) -> None:
     kinds = [["truncated", "terminated"], ["truncated", "truncated"]]
     buffer, film = replay(frames_spec(), capacity=20 * ENVS), Film([[4, 3], [5, 2]], kinds)
     kept = play(buffer, film, before)
@@ -310,7 +332,7 @@ def test_a_cleared_buffer_has_only_what_came_since(before: int, steps: int) -> N
 
 
 @pytest.mark.parametrize("steps", [9, 40])
-def test_n_steps_of_frames_lead_to_the_successor_that_a_list_would_have_kept(steps: int) -> None:
+def test_replay_n_step_rebuilds_successors_of_frames(steps: int) -> None:
     film = Film([[50], [4, 1]], [["truncated"], ["terminated", "truncated"]])
     buffer = replay(frames_spec(), capacity=20 * ENVS, n_step=3)
     kept = play(buffer, film, steps)
@@ -328,29 +350,29 @@ def test_n_steps_of_frames_lead_to_the_successor_that_a_list_would_have_kept(ste
             assert batch["n_steps"][place] == last - row + 1 and batch["terminated"][place] == 0
 
 
-def test_rewards_are_clipped_before_they_are_summed(make_env: Make) -> None:
+def test_replay_clips_rewards_before_n_step_sums(make_env: Make) -> None:
     env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 50})
     buffer = replay(env.spec, 50, gamma=1.0, n_step=3, reward_clip=1.0, reward_scale=2.0)
     fill(buffer, env, 6)  # rewards 1, 2, 3, ...
     assert buffer.read(torch.tensor([2]))["reward"] == 2 * 3
 
 
-def test_rewards_are_standardised_over_the_rows_of_a_batch_and_then_scaled(make_env: Make) -> None:
+def test_replay_standardises_rewards_of_a_batch_then_scales_them(make_env: Make) -> None:
     env = make_env("rlrun/Counter-v0", 1, kwargs={"length": 50})
     buffer = replay(env.spec, 50, standardize_reward=True, reward_scale=10.0)
     fill(buffer, env, 6)
-    # rewards 1, 2, 6: mean 3, deviation sqrt(14 / 3)
+    # rewards 1, 2, 6: mean 3, standard deviation sqrt(14 / 3)
     expected = [10 * x / (14 / 3) ** 0.5 for x in (-2, -1, 3)]
     assert buffer.read(torch.tensor([0, 1, 5]))["reward"].tolist() == pytest.approx(expected, rel=1e-5)
     assert buffer.read(torch.tensor([1, 1]))["reward"].tolist() == [0.0, 0.0]
 
 
-def test_a_row_that_is_no_transition_moves_no_mean_and_no_deviation() -> None:
+def test_replay_standardises_rewards_without_masked_steps() -> None:
     x = standardized(torch.tensor([1.0, 3.0, 1e6]), torch.tensor([1.0, 0.5, 0.0]))
     assert x[:2].tolist() == pytest.approx([-1.0, 1.0])
 
 
-def test_each_frame_is_stored_once() -> None:
+def test_replay_stores_each_frame_once() -> None:
     buffer = replay(frames_spec(), capacity=20 * ENVS)
     assert buffer.frames is not None
     stored = sum(field.numel() * field.element_size() for field in buffer.frames.ring.memory.values())
@@ -359,7 +381,7 @@ def test_each_frame_is_stored_once() -> None:
     assert len(buffer.frames.finals) <= 20, "last frames of episodes long overwritten"
 
 
-def test_frames_go_on_from_a_snapshot() -> None:
+def test_replay_frames_resume_from_a_snapshot() -> None:
     kinds = [["truncated", "terminated"], ["truncated", "truncated"]]
     film, spec = Film([[4, 3], [5, 2]], kinds), frames_spec()
     buffer, copy = replay(spec, 20 * ENVS), replay(spec, 20 * ENVS)
@@ -373,7 +395,7 @@ def test_frames_go_on_from_a_snapshot() -> None:
     check_frames(copy, kept)
 
 
-def test_images_that_are_not_stacked_are_stored_whole() -> None:
+def test_replay_stores_images_without_a_stack_whole() -> None:
     spec = Spec(spaces.Box(0, 255, (3, SIDE, SIDE), np.uint8), spaces.Discrete(2), 1)
     buffer = replay(spec, 10)
     no = torch.zeros(1, dtype=torch.bool)

@@ -18,13 +18,13 @@ def filled(capacity: int, rows: int) -> Ring:
 
 
 @pytest.mark.parametrize(("rows", "first"), [(0, 0), (3, 0), (5, 0), (6, 1), (13, 8)])
-def test_a_ring_keeps_the_newest_rows(rows: int, first: int) -> None:
+def test_ring_keeps_the_newest_rows(rows: int, first: int) -> None:
     ring = filled(5, rows)
     assert (ring.total, ring.first) == (rows, first)
     assert ring.read(first, rows)["n"].tolist() == list(range(first, rows))
 
 
-def test_rows_are_read_and_written_across_the_end_of_the_memory() -> None:
+def test_ring_reads_and_writes_across_the_end_of_its_memory() -> None:
     ring = filled(5, 13)
     rows = ring.read(8, 13)
     assert rows["x"].tolist() == [[i, i] for i in range(8, 13)]
@@ -37,7 +37,7 @@ def test_rows_are_read_and_written_across_the_end_of_the_memory() -> None:
     assert copy.first == 9
 
 
-def test_what_was_read_does_not_change_with_the_ring() -> None:
+def test_ring_read_returns_a_copy() -> None:
     ring = filled(3, 3)
     rows = ring.read(0, 3)
     ring.memory["n"][ring.append()] = 99

@@ -17,7 +17,7 @@ def numbered() -> Batch:
 
 
 @pytest.mark.parametrize("size", [1, 7, 10, 30, 64])
-def test_by_step_every_row_is_used_once_an_epoch(size: int) -> None:
+def test_minibatches_use_every_step_once_an_epoch(size: int) -> None:
     orders = []
     for epoch in minibatches(numbered(), 3, size, Stream(0, "test")):
         numbers = torch.cat([batch["n"] for batch in epoch])
@@ -29,7 +29,7 @@ def test_by_step_every_row_is_used_once_an_epoch(size: int) -> None:
 
 
 @pytest.mark.parametrize("size", [6, 12, 30, 48])
-def test_whole_time_lines_stay_whole_and_are_used_once_an_epoch(size: int) -> None:
+def test_minibatches_of_whole_time_lines_use_each_once_an_epoch(size: int) -> None:
     for epoch in minibatches(numbered(), 2, size, Stream(0, "test"), length=None):
         lines = torch.cat([batch["n"] for batch in epoch], 1)
         assert lines.shape == (TIME, ENVS)
@@ -38,7 +38,7 @@ def test_whole_time_lines_stay_whole_and_are_used_once_an_epoch(size: int) -> No
         assert all(batch["obs"]["a"].shape == (*batch["n"].shape, 2) for batch in epoch)
 
 
-def test_sequences_are_cut_one_after_the_other_and_what_is_left_is_shorter() -> None:
+def test_minibatches_of_sequences_are_shorter_at_the_end_of_time_lines() -> None:
     """Time lines of 6 in sequences of 4 and 2; 8 rows a minibatch are two of the longer, four of the shorter."""
     (epoch,) = minibatches(numbered(), 1, 8, Stream(0, "test"), length=4)
     assert [tuple(batch["n"].shape) for batch in epoch] == [(4, 2), (4, 2), (4, 1), (2, 4), (2, 1)]
@@ -47,7 +47,7 @@ def test_sequences_are_cut_one_after_the_other_and_what_is_left_is_shorter() -> 
     assert all(((batch["n"][1:] - batch["n"][:-1]) == ENVS).all() for batch in epoch)
 
 
-def test_without_a_stream_minibatches_keep_the_order_stored() -> None:
+def test_minibatches_without_a_stream_keep_the_stored_order() -> None:
     (epoch,) = minibatches(numbered(), 1, 4, None)
     assert torch.cat([batch["n"] for batch in epoch]).tolist() == list(range(TIME * ENVS))
     (epoch,) = minibatches(numbered(), 1, 9, None, length=3)
@@ -55,7 +55,7 @@ def test_without_a_stream_minibatches_keep_the_order_stored() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 2, None])
-def test_minibatches_follow_their_stream(length: int | None) -> None:
+def test_minibatches_depend_on_their_stream(length: int | None) -> None:
     def numbers(seed: int) -> list[int]:
         epochs = minibatches(numbered(), 2, 2, Stream(seed, "test"), length)
         return [n for epoch in epochs for batch in epoch for n in batch["n"].flatten().tolist()]
@@ -63,7 +63,7 @@ def test_minibatches_follow_their_stream(length: int | None) -> None:
     assert numbers(0) == numbers(0) != numbers(1)
 
 
-def test_a_rollout_is_its_steps_stacked_in_time() -> None:
+def test_rollout_stacks_its_steps_in_time() -> None:
     rollout = Rollout()
     no, weight = torch.tensor([False, False]), torch.ones(2)
     for t in range(3):
@@ -82,7 +82,7 @@ def test_a_rollout_is_its_steps_stacked_in_time() -> None:
 
 
 @pytest.mark.parametrize("size", [None, 7, 20])
-def test_rows_of_weight_0_only_fill_the_last_minibatch_up(size: int | None) -> None:
+def test_minibatches_pad_the_last_one_with_masked_steps(size: int | None) -> None:
     rollout = numbered()
     rollout["weight"][2] = 0
     rollout["weight"][5, 3] = 0
@@ -94,5 +94,5 @@ def test_rows_of_weight_0_only_fill_the_last_minibatch_up(size: int | None) -> N
         assert len(epoch) == (1 if size is None else -(-len(counted) // size))
 
 
-def test_a_rollout_without_a_transition_makes_no_minibatch() -> None:
+def test_minibatches_of_a_rollout_without_transitions_are_none() -> None:
     assert list(minibatches(numbered() | {"weight": torch.zeros(TIME, ENVS)}, 1, None, Stream(0, "test"))) == [[]]

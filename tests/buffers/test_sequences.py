@@ -52,7 +52,7 @@ def store(buffer: Replay, rows: list[dict[str, Tensor]]) -> None:
 
 
 @pytest.mark.parametrize("rows", [100, 23])  # without and with overwriting
-def test_a_sequence_is_the_rows_of_its_episode(rows: int) -> None:
+def test_replay_sequences_stay_within_their_episode(rows: int) -> None:
     kept, buffer = history(60), replay(rows)
     store(buffer, kept)
     index = torch.arange(buffer.first * ENVS, buffer.first * ENVS + len(buffer))
@@ -81,7 +81,7 @@ def test_a_sequence_is_the_rows_of_its_episode(rows: int) -> None:
     assert ends == set(range(LENGTH)), "episodes ended everywhere in a sequence"
 
 
-def test_what_the_agent_did_not_say_is_stored_as_0() -> None:
+def test_replay_stores_missing_extras_as_0() -> None:
     buffer, row = replay(10, length=1), history(1)[0]
     row["policy"] = row["policy"] * 0
     obs = {"place": row["place"], "action_mask": torch.ones(ENVS, 4)}
@@ -90,7 +90,7 @@ def test_what_the_agent_did_not_say_is_stored_as_0() -> None:
     assert not buffer.read(torch.arange(ENVS))["policy"].any()
 
 
-def test_sequences_of_frames_are_the_transitions_in_a_row() -> None:
+def test_replay_sequences_of_frames_equal_transitions_in_a_row() -> None:
     """Stacks are formed in a sequence as for single transitions, the last frame of a cut episode included."""
     single, buffer = replay(30, FRAMES, 4), replay(30, FRAMES, 4)
     single.targets = single.targets._replace(sequence_length=None)
@@ -109,6 +109,6 @@ def test_sequences_of_frames_are_the_transitions_in_a_row() -> None:
             assert torch.equal(batch[name][t, there], alone[name]), (t, name)
 
 
-def test_a_sequence_longer_than_the_buffer_is_refused() -> None:
+def test_replay_refuses_sequences_longer_than_the_buffer() -> None:
     with pytest.raises(ConfigError, match="5 rows, and the agent learns from 6"):
         replay(5)

@@ -5,7 +5,7 @@ import torch
 from rlrun.functional.baselines import linear_baseline
 
 
-def test_what_is_linear_in_the_features_is_found_in_every_environment() -> None:
+def test_linear_baseline_fits_linear_returns_of_every_environment() -> None:
     torch.manual_seed(0)
     obs = torch.randn(40, 2, 1)
     first = torch.zeros(40, 2, dtype=torch.bool)
@@ -16,7 +16,7 @@ def test_what_is_linear_in_the_features_is_found_in_every_environment() -> None:
     torch.testing.assert_close(fitted, returns, rtol=0, atol=0.02)
 
 
-def test_rows_that_do_not_count_are_not_fitted() -> None:
+def test_linear_baseline_ignores_masked_rows() -> None:
     torch.manual_seed(0)
     obs, first = torch.randn(30, 1, 2), torch.zeros(30, 1, dtype=torch.bool)
     first[0] = True

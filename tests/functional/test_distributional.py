@@ -25,15 +25,15 @@ def spread(position: list[float], probability: list[float]) -> list[float]:
         (9.0, [0, 0, 0, 1]),
     ],
 )
-def test_mass_goes_to_the_atoms_on_both_sides(position: float, expected: list[float]) -> None:
+def test_project_splits_probability_between_neighbouring_atoms(position: float, expected: list[float]) -> None:
     assert spread([position], [1.0]) == expected
 
 
-def test_masses_that_meet_add_up() -> None:
+def test_project_adds_up_probabilities_on_one_atom() -> None:
     assert spread([0.5, 0.5, 1.0, 5.0], [0.5, 0.25, 0.125, 0.125]) == [0, 0.375, 0.5, 0.125]
 
 
-def test_a_terminal_step_leaves_the_two_atoms_around_its_reward() -> None:
+def test_project_of_a_terminal_step_has_two_atoms() -> None:
     reward, discount = torch.tensor([[0.5], [0.5]]), torch.tensor([[0.0], [0.9]])
     probability = torch.tensor([[0.1, 0.2, 0.3, 0.4]]).expand(2, -1)
     ended, went_on = project(reward + discount * ATOMS, probability, ATOMS)
@@ -43,7 +43,7 @@ def test_a_terminal_step_leaves_the_two_atoms_around_its_reward() -> None:
     torch.testing.assert_close(went_on, slow)
 
 
-def test_the_sum_is_kept_and_the_mean_where_nothing_lies_beyond_the_ends() -> None:
+def test_project_keeps_sum_and_mean() -> None:
     draw = torch.Generator().manual_seed(0)
     atoms = torch.linspace(-10, 10, 51)
     position = 20 * torch.rand(64, 51, generator=draw) - 10
@@ -66,7 +66,7 @@ def slow_quantile_huber(quantiles: Tensor, target: Tensor, delta: float) -> floa
 
 
 @pytest.mark.parametrize("delta", [0.3, 1.0, 100.0])
-def test_quantile_huber_is_its_double_sum(delta: float) -> None:
+def test_quantile_huber_equals_its_double_sum(delta: float) -> None:
     draw = torch.Generator().manual_seed(1)
     quantiles, target = torch.randn(3, 5, generator=draw), 3 * torch.randn(3, 7, generator=draw)
     loss = quantile_huber(quantiles, target, delta)
@@ -74,12 +74,12 @@ def test_quantile_huber_is_its_double_sum(delta: float) -> None:
     assert loss.tolist() == pytest.approx(slow, rel=1e-5)
 
 
-def test_one_quantile_is_pulled_half_as_hard_as_by_hubers_loss() -> None:
+def test_quantile_huber_of_one_quantile_is_half_the_huber_loss() -> None:
     quantile, target = torch.tensor([[1.0]]), torch.tensor([[3.5]])
     assert quantile_huber(quantile, target, 1.0).item() == 0.5 * 2.0
 
 
-def test_quantiles_found_by_descent_are_those_of_the_samples() -> None:
+def test_quantile_huber_is_minimised_by_the_quantiles_of_the_samples() -> None:
     target = torch.arange(100.0).expand(1, -1)
     quantiles = torch.zeros(1, 4, requires_grad=True)
     optim = torch.optim.Adam([quantiles], 1.0)

@@ -26,18 +26,18 @@ def test_normal_equals_torch_distributions() -> None:
     assert torch.equal(ours.mode(), mean)
 
 
-def test_normal_samples_by_the_noise_it_is_given() -> None:
+def test_normal_sample_is_a_function_of_the_noise() -> None:
     dist = Normal(torch.tensor([[1.0, -1.0]]), torch.tensor([[0.0, math.log(2)]]))
     assert dist.sample(torch.tensor([[0.5, 0.5]])).tolist() == [[1.5, 0.0]]
 
 
-def test_independent_noise_adds_its_variance() -> None:
+def test_normal_widened_adds_the_variance_of_the_noise() -> None:
     wide = Normal(torch.tensor([1.0, -2.0]), torch.tensor([0.3, 1.2]).log()).widened(0.4)
     assert wide.mean.tolist() == [1.0, -2.0]
     assert wide.log_std.exp().tolist() == pytest.approx([0.5, 1.6**0.5])
 
 
-def test_squashed_normal_equals_torch_distributions_where_those_are_exact() -> None:
+def test_squashed_normal_equals_torch_distributions() -> None:
     mean, log_std = torch.randn(5, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64) * 0.3 - 1
     dist = SquashedNormal(mean, log_std)
     action, _ = dist.sample(torch.randn(5, 3, dtype=torch.float64))
@@ -45,7 +45,7 @@ def test_squashed_normal_equals_torch_distributions_where_those_are_exact() -> N
     torch.testing.assert_close(dist.log_prob(action), theirs.log_prob(action).sum(-1))
 
 
-def test_the_log_probability_of_a_sample_is_that_of_its_action() -> None:
+def test_squashed_normal_log_prob_of_a_sample_equals_that_of_its_action() -> None:
     mean, log_std, noise = torch.randn(3, 64, 2, dtype=torch.float64)
     dist = SquashedNormal(mean, log_std - 1)
     action, log_prob = dist.sample(noise)
@@ -53,14 +53,14 @@ def test_the_log_probability_of_a_sample_is_that_of_its_action() -> None:
 
 
 @pytest.mark.parametrize("u", [0.0, 3.0, -6.0, 9.0, -12.0, 20.0, 60.0])
-def test_a_sample_has_its_exact_log_probability_however_far_it_saturates(u: float) -> None:
+def test_squashed_normal_log_prob_is_exact_at_saturation(u: float) -> None:
     mean, log_std = torch.tensor([[u - 0.5]]), torch.tensor([[0.0]])
     action, log_prob = SquashedNormal(mean, log_std).sample(torch.tensor([[0.5]]))
     assert log_prob.item() == pytest.approx(slow_log_prob(mean, log_std, torch.tensor([[u]])).item(), rel=1e-6)
     assert abs(action.item()) <= 1
 
 
-def test_gradients_flow_through_saturated_samples() -> None:
+def test_squashed_normal_gradients_are_finite_at_saturation() -> None:
     mean = torch.tensor([[30.0]], requires_grad=True)
     _, log_prob = SquashedNormal(mean, torch.zeros(1, 1)).sample(torch.zeros(1, 1))
     (grad,) = torch.autograd.grad(log_prob.sum(), mean)
@@ -68,7 +68,7 @@ def test_gradients_flow_through_saturated_samples() -> None:
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_an_action_rounded_to_the_bound_has_the_log_probability_of_the_last_float_inside(sign: float) -> None:
+def test_squashed_normal_log_prob_of_an_action_rounded_to_the_bound(sign: float) -> None:
     inside = sign * torch.nextafter(torch.tensor(1.0), torch.tensor(0.0))
     mean, log_std = torch.tensor([[sign * 8.0]]), torch.tensor([[0.0]])
     exact = slow_log_prob(mean, log_std, torch.atanh(inside.double()).view(1, 1))
@@ -77,13 +77,13 @@ def test_an_action_rounded_to_the_bound_has_the_log_probability_of_the_last_floa
     assert torch.isfinite(value)
 
 
-def test_the_log_determinant_is_exact_in_float32() -> None:
+def test_tanh_log_det_is_exact_in_float32() -> None:
     u = torch.linspace(-80, 80, 321)[:, None]
     exact = 2 * (math.log(2) - u.double().abs() - torch.log1p(torch.exp(-2 * u.double().abs())))
     torch.testing.assert_close(tanh_log_det(u).double(), exact.sum(-1), rtol=1e-5, atol=1e-5)
 
 
-def test_the_density_of_squashed_actions_integrates_to_1() -> None:
+def test_squashed_normal_density_integrates_to_1() -> None:
     edges = torch.linspace(-1, 1, 200_001, dtype=torch.float64)
     action = ((edges[1:] + edges[:-1]) / 2)[:, None]
     density = SquashedNormal(torch.tensor([[0.7]]).double(), torch.tensor([[-0.5]]).double()).log_prob(action).exp()
@@ -98,7 +98,7 @@ def test_categorical_equals_torch_distributions() -> None:
     assert torch.equal(ours.mode(), logits.argmax(-1))
 
 
-def test_categorical_samples_have_the_frequencies_of_their_probabilities() -> None:
+def test_categorical_sample_frequencies_match_probabilities() -> None:
     p = torch.tensor([0.1, 0.2, 0.3, 0.4])
     draws = 40_000
     dist = Categorical(p.log().expand(draws, 4))
@@ -107,19 +107,19 @@ def test_categorical_samples_have_the_frequencies_of_their_probabilities() -> No
     assert chi_squared < 16.3  # 3 degrees of freedom: exceeded once in a thousand
 
 
-def test_categorical_sampling_bears_the_smallest_and_largest_uniforms() -> None:
+def test_categorical_sample_takes_the_smallest_and_largest_uniforms() -> None:
     dist = Categorical(torch.zeros(2, 3))
     noise = torch.tensor([[0.0, 0.5, 0.5], [0.5, 1 - 2**-24, 0.5]])
     assert dist.sample(noise).tolist()[1] == 1
     assert dist.sample(noise)[0] != 0
 
 
-def test_impossible_choices_are_never_drawn() -> None:
+def test_categorical_never_samples_choices_of_probability_0() -> None:
     dist = Categorical(torch.tensor([0.0, float("-inf"), 0.0]).expand(1000, 3))
     assert not (dist.sample(dist.noise(Stream(0, "test"))) == 1).any()
 
 
-def test_a_categorical_with_impossible_choices_has_the_entropy_of_the_others() -> None:
+def test_categorical_entropy_ignores_choices_of_probability_0() -> None:
     logits = torch.tensor([[0.0, float("-inf"), 0.0]], requires_grad=True)
     entropy = Categorical(logits).entropy()
     assert entropy.item() == pytest.approx(math.log(2))
@@ -127,7 +127,7 @@ def test_a_categorical_with_impossible_choices_has_the_entropy_of_the_others() -
     assert torch.isfinite(grad).all()
 
 
-def test_independent_decisions_add_their_log_probabilities_and_entropies() -> None:
+def test_independent_adds_log_probs_and_entropies_of_its_decisions() -> None:
     """Two decisions, of 1/4 against 3/4 and of three equal choices: P = 3/4 * 1/3."""
     inf = float("inf")
     logits = torch.tensor([[[0.0, math.log(3), -inf], [0.0, 0.0, 0.0]]])
@@ -138,14 +138,14 @@ def test_independent_decisions_add_their_log_probabilities_and_entropies() -> No
     assert dist.mode().tolist()[0][0] == 1
 
 
-def test_masked_actions_have_probability_0_and_the_others_share_the_rest() -> None:
+def test_masked_actions_have_probability_0() -> None:
     dist = Categorical(masked(torch.tensor([[math.log(2), 9.0, 0.0, 9.0]]), torch.tensor([[1, 0, 1, 0]])))
     probabilities = [dist.log_prob(torch.tensor([action])).exp().item() for action in range(4)]
     assert probabilities == pytest.approx([2 / 3, 0, 1 / 3, 0])
     assert dist.entropy().item() == pytest.approx(math.log(3) - 2 / 3 * math.log(2))
 
 
-def test_with_all_masked_but_one_nothing_is_left_to_choose_and_gradients_stay_finite() -> None:
+def test_masked_distribution_with_one_legal_action_has_finite_gradients() -> None:
     logits = torch.tensor([[3.0, -1.0, 0.5]], requires_grad=True)
     dist = Categorical(masked(logits, torch.tensor([[False, True, False]])))
     assert dist.log_prob(torch.tensor([1])).item() == 0
@@ -155,7 +155,7 @@ def test_with_all_masked_but_one_nothing_is_left_to_choose_and_gradients_stay_fi
     assert grad.tolist() == [[0, 0, 0]]
 
 
-def test_gradients_of_masked_distributions_are_those_of_the_smaller_one() -> None:
+def test_masked_distribution_has_the_gradients_of_the_distribution_over_legal_actions() -> None:
     full = torch.tensor([[0.3, 5.0, -0.7]], requires_grad=True)
     small = full.detach()[:, [0, 2]].requires_grad_()
     ours, theirs = Categorical(masked(full, torch.tensor([[1, 0, 1]]))), Categorical(small)
@@ -165,6 +165,6 @@ def test_gradients_of_masked_distributions_are_those_of_the_smaller_one() -> Non
     assert grad[0, 1] == 0
 
 
-def test_a_mask_that_forbids_everything_forbids_nothing() -> None:
+def test_masked_ignores_a_mask_that_forbids_everything() -> None:
     scores = torch.tensor([[1.0, 2.0], [1.0, 2.0]])
     assert masked(scores, torch.tensor([[0, 0], [1, 0]])).tolist() == [[1, 2], [1, float("-inf")]]

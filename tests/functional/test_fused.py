@@ -25,7 +25,7 @@ def test_plain_adam_agrees_with_the_fused_operation(decoupled: bool, weight_deca
     torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
 
 
-def test_plain_lerp_moves_tensors_with_the_same_bits() -> None:
+def test_plain_lerp_has_the_same_bits_as_the_fused_operation() -> None:
     ends = [torch.randn(7), torch.randn(2, 3)]
     one, other = ([torch.ones(7), torch.ones(2, 3)] for _ in range(2))
     fused.lerp_all_(one, ends, 0.3)
@@ -43,7 +43,7 @@ def test_plain_gamma_has_the_mean_and_variance_of_its_shape(shape: float) -> Non
     assert drawn.log().mean().item() == pytest.approx(log, abs=0.05)
 
 
-def test_plain_gamma_is_drawn_from_its_generator() -> None:
+def test_plain_gamma_draws_from_its_generator() -> None:
     shapes = torch.tensor([0.5, 2.0, 30.0])
     one, other = (fused.plain_gamma(shapes, generator=torch.Generator().manual_seed(4)) for _ in range(2))
     assert torch.equal(one, other) and (one > 0).all()

@@ -63,19 +63,19 @@ PAIRS: dict[str, tuple[Callable[..., object], Callable[..., object], tuple[Tenso
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_gradients_are_those_of_differences(name: str) -> None:
+def test_gradients_match_finite_differences(name: str) -> None:
     ours, _, inputs = PAIRS[name]
     assert torch.autograd.gradcheck(ours, inputs)
 
 
 @pytest.mark.parametrize("name", ["normal", "squashed"])
-def test_gradients_of_gradients_too(name: str) -> None:
+def test_second_order_gradients_match_finite_differences(name: str) -> None:
     ours, _, inputs = PAIRS[name]
     assert torch.autograd.gradgradcheck(ours, inputs)
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_values_and_gradients_are_those_of_the_plain_formula(name: str) -> None:
+def test_values_and_gradients_match_autograd_of_the_formula(name: str) -> None:
     ours, plain, inputs = PAIRS[name]
     torch.testing.assert_close(ours(*inputs), plain(*inputs))
     weights = [doubles(*out.shape, seed=7).detach() for out in _tuple(ours(*inputs))]
@@ -90,7 +90,7 @@ def _tuple(out: object) -> tuple[Tensor, ...]:
     return out if isinstance(out, tuple) else (out,)  # type: ignore[return-value]
 
 
-def test_a_deviation_shared_by_all_rows_gets_the_sum_of_their_gradients() -> None:
+def test_normal_log_std_shared_by_rows_gets_the_sum_of_their_gradients() -> None:
     mean, log_std, action = doubles(6, 2), doubles(2, seed=3), doubles(6, 2, seed=4).detach()
     for function in (normal, normal_plain):
         function(action, mean, log_std.expand_as(mean)).sum().backward()

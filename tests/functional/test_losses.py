@@ -25,7 +25,7 @@ from rlrun.functional.losses import (
 )
 
 
-def test_a_row_of_weight_0_counts_nothing_and_of_weight_2_twice() -> None:
+def test_weighted_mean_masks_weight_0_and_doubles_weight_2() -> None:
     x = torch.tensor([1.0, 100.0, 3.0, 4.0])
     assert weighted_mean(x, torch.tensor([1.0, 0.0, 1.0, 2.0])) == 12 / 4
 
@@ -37,7 +37,7 @@ def test_ensemble_mse_sums_members_and_averages_rows() -> None:
     assert ensemble_mse(q, target, torch.tensor([1.0, 0.0])) == 0.5 * (0 + 4) / 2
 
 
-def test_a_member_has_the_gradient_it_would_have_alone() -> None:
+def test_ensemble_mse_gradient_of_a_member_equals_that_of_a_single_network() -> None:
     q = torch.randn(3, 4, requires_grad=True)
     target, weight = torch.randn(4), torch.rand(4)
     (together,) = torch.autograd.grad(ensemble_mse(q, target, weight), q)
@@ -56,7 +56,7 @@ def test_a_member_has_the_gradient_it_would_have_alone() -> None:
         (1.1, 2.0, 2.2),  # within the range nothing is clipped
     ],
 )
-def test_the_clipped_surrogate_is_pessimistic(ratio: float, advantage: float, expected: float) -> None:
+def test_clipped_surrogate_takes_the_minimum(ratio: float, advantage: float, expected: float) -> None:
     value = clipped_surrogate(torch.tensor([ratio]), torch.tensor([advantage]), 0.2)
     assert value.item() == pytest.approx(expected)
 
@@ -69,29 +69,29 @@ def test_the_clipped_surrogate_is_pessimistic(ratio: float, advantage: float, ex
         (-0.9, 0.5 * 1.9**2),  # moved away: the plain error is worse
     ],
 )
-def test_the_clipped_value_error_is_the_worse_one(value: float, expected: float) -> None:
+def test_clipped_value_error_takes_the_maximum(value: float, expected: float) -> None:
     error = clipped_value_error(torch.tensor([value]), torch.zeros(1), torch.ones(1), 0.2)
     assert error.item() == pytest.approx(expected)
 
 
-def test_an_unlimited_value_error_is_half_the_square() -> None:
+def test_clipped_value_error_without_a_range_is_half_the_square() -> None:
     error = clipped_value_error(torch.tensor([3.0]), torch.tensor([-50.0]), torch.tensor([1.0]), float("inf"))
     assert error.item() == 2.0
 
 
-def test_huber_is_a_parabola_that_goes_on_as_its_tangent() -> None:
+def test_huber_is_quadratic_then_linear() -> None:
     error = torch.tensor([0.0, 0.5, -0.5, 2.0, -3.0])
     assert huber(error, 1.0).tolist() == [0.0, 0.125, 0.125, 1.5, 2.5]
     assert huber(torch.tensor([4.0]), 2.0).item() == 2.0 * (4.0 - 1.0)
 
 
-def test_an_average_leaves_rows_of_weight_0_out_of_the_count_too() -> None:
+def test_average_leaves_masked_rows_out_of_the_count() -> None:
     x, weight = torch.tensor([1.0, 100.0, 3.0]), torch.tensor([1.0, 0.0, 1.0])
     assert average(x, weight) == 2
     assert average(x, torch.zeros(3)) == 0
 
 
-def test_standardising_sees_only_the_rows_that_count() -> None:
+def test_standardise_ignores_masked_rows() -> None:
     x = torch.randn(50)
     weight = (torch.arange(50) % 3 > 0).float()
     spoiled = torch.where(weight > 0, x, torch.tensor(1e3))
@@ -99,22 +99,20 @@ def test_standardising_sees_only_the_rows_that_count() -> None:
     expected = (kept - kept.mean()) / (kept.std() + 1e-8)
     torch.testing.assert_close(standardise(spoiled, weight)[weight > 0], expected)
     one = torch.tensor([0.0, 1.0, 0.0])
-    assert standardise(torch.tensor([5.0, 7.0, 9.0]), one)[1] == 7, "one row has no deviation"
+    assert standardise(torch.tensor([5.0, 7.0, 9.0]), one)[1] == 7, "one row has no standard deviation"
 
 
 @pytest.mark.parametrize(
     ("ratio", "advantage", "gradient"),
     [(1.0, 2.0, 2.0), (1.3, 2.0, 0.0), (0.7, 2.0, 2.0), (0.7, -2.0, 0.0), (1.3, -2.0, -2.0)],
 )
-def test_the_surrogate_has_no_gradient_beyond_the_clip_where_it_would_gain(
-    ratio: float, advantage: float, gradient: float
-) -> None:
+def test_clipped_surrogate_has_no_gradient_beyond_the_clip(ratio: float, advantage: float, gradient: float) -> None:
     x = torch.tensor([ratio], requires_grad=True)
     clipped_surrogate(x, torch.tensor([advantage]), 0.2).sum().backward()
     assert x.grad is not None and x.grad.item() == gradient
 
 
-def test_explained_variance_is_1_of_who_knows_and_0_of_who_says_a_constant() -> None:
+def test_explained_variance_bounds() -> None:
     target, weight = torch.tensor([1.0, 2.0, 6.0, 1e6]), torch.tensor([1.0, 1.0, 1.0, 0.0])  # variance 14 / 3
     assert explained_variance(target, target, weight) == 1
     assert explained_variance(torch.full((4,), 9.0), target, weight) == 0
@@ -123,11 +121,11 @@ def test_explained_variance_is_1_of_who_knows_and_0_of_who_says_a_constant() -> 
     assert explained_variance(half, torch.ones(4), weight) == 0
 
 
-def test_the_clip_fraction_counts_ratios_outside() -> None:
+def test_clip_fraction_counts_ratios_outside_of_the_range() -> None:
     assert clip_fraction(torch.tensor([0.7, 0.81, 1.0, 1.19, 1.5]), 0.2).tolist() == [1, 0, 0, 0, 1]
 
 
-def test_both_estimates_of_the_divergence_have_its_mean_and_k3_the_smaller_spread() -> None:
+def test_kl_estimates_are_unbiased_and_k3_has_less_variance() -> None:
     old, new = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.4, 0.4, 0.2])
     log_ratio = (new / old).log()
     exact = -(old * log_ratio).sum().item()
@@ -138,7 +136,7 @@ def test_both_estimates_of_the_divergence_have_its_mean_and_k3_the_smaller_sprea
 
 
 @pytest.mark.parametrize("expectile", [0.5, 0.8, 0.1])
-def test_expectile_regression_finds_the_expectile_of_the_uniform_distribution(expectile: float) -> None:
+def test_expectile_error_is_minimised_by_the_expectile(expectile: float) -> None:
     """Of U(0, 1) the expectile e has tau (1 - e)^2 = (1 - tau) e^2: e = 1 / (1 + sqrt((1 - tau) / tau))."""
     x = (torch.arange(20_000, dtype=torch.float64) + 0.5) / 20_000
     v = torch.zeros((), dtype=torch.float64, requires_grad=True)
@@ -148,19 +146,19 @@ def test_expectile_regression_finds_the_expectile_of_the_uniform_distribution(ex
     assert float(v.detach()) == pytest.approx(1 / (1 + ((1 - expectile) / expectile) ** 0.5), abs=1e-6)
 
 
-def test_expectile_errors_by_hand() -> None:
+def test_expectile_error_by_hand() -> None:
     error = torch.tensor([2.0, -2.0, 0.0, -1.0])
     torch.testing.assert_close(expectile_error(error, 0.75), torch.tensor([3.0, 1.0, 0.0, 0.25]))
 
 
-def test_actions_are_cloned_by_their_advantage_up_to_a_limit_and_no_gradient_asks_why() -> None:
+def test_advantage_weights_are_clipped_and_detached() -> None:
     advantage = torch.tensor([0.0, 2 * math.log(5.0), -2 * math.log(4.0), 1e4], requires_grad=True)
     share = advantage_weight(advantage, temperature=2.0, limit=100.0)
     torch.testing.assert_close(share, torch.tensor([1.0, 5.0, 0.25, 100.0]))
     assert not share.requires_grad
 
 
-def test_cloning_is_by_likelihood_or_by_squared_error() -> None:
+def test_cloning_error_is_negative_log_prob_or_squared_error() -> None:
     action = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
     torch.testing.assert_close(cloning_error(torch.zeros(2, 2), action), torch.tensor([1.0, 4.0]))
     normal = Normal(torch.zeros(2, 2), torch.zeros(2, 2))
@@ -170,7 +168,7 @@ def test_cloning_is_by_likelihood_or_by_squared_error() -> None:
     torch.testing.assert_close(cloning_error(choice, torch.tensor([1])), torch.tensor([math.log(4 / 3)]))
 
 
-def test_moments_are_over_the_given_rows_by_hand() -> None:
+def test_moments_over_the_given_rows_by_hand() -> None:
     x = torch.tensor([[[1.0, 0.0], [3.0, 0.0]], [[5.0, 2.0], [5.0, 4.0]]])
     mean, var = moments(x, (-2,), keepdim=True)
     torch.testing.assert_close(mean, torch.tensor([[[2.0, 0.0]], [[5.0, 3.0]]]))

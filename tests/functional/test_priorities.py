@@ -6,14 +6,14 @@ import torch
 from rlrun.functional.priorities import importance_weight, of_sequences, priority
 
 
-def test_probabilities_follow_errors_to_a_power() -> None:
+def test_priority_is_a_power_of_the_error() -> None:
     found = priority(torch.tensor([-4.0, 1.0, 0.0]), alpha=0.5, epsilon=0.0)
     assert (found / found.sum()).tolist() == pytest.approx([2 / 3, 1 / 3, 0])
     assert priority(torch.tensor([5.0, 0.0]), alpha=0.0, epsilon=1e-5).tolist() == [1.0, 1.0], "uniform"
     assert (priority(torch.zeros(2), alpha=0.6, epsilon=1e-5) > 0).all(), "none is never drawn again"
 
 
-def test_weights_are_one_over_probabilities_and_at_most_1() -> None:
+def test_importance_weight_is_inverse_to_probability_and_at_most_1() -> None:
     """Four rows, drawn with 1/2, 1/4, 1/8 and 1/8; uniform would be 1/4."""
     probability = torch.tensor([0.5, 0.25, 0.125, 0.125])
     assert importance_weight(probability, 4, beta=1.0).tolist() == [0.25, 0.5, 1.0, 1.0]
@@ -22,14 +22,14 @@ def test_weights_are_one_over_probabilities_and_at_most_1() -> None:
     assert importance_weight(torch.tensor([0.01]), 4, beta=1.0).tolist() == [1.0], "one row alone"
 
 
-def test_with_beta_1_a_weighted_mean_is_that_of_uniform_rows_but_for_a_factor() -> None:
+def test_importance_weight_with_beta_1_corrects_the_mean() -> None:
     error = torch.tensor([8.0, 4.0, 2.0, 2.0], dtype=torch.float64)
     probability = priority(error, 1.0, 0.0) / priority(error, 1.0, 0.0).sum()
     weighted = (probability * importance_weight(probability, 4, 1.0) * error).sum()
     assert weighted.item() == pytest.approx(4 * probability.min().item() * error.mean().item())
 
 
-def test_a_sequence_has_its_largest_error_mixed_with_the_mean_of_steps_that_count() -> None:
+def test_sequence_priority_mixes_maximum_and_mean_error() -> None:
     error = torch.tensor([[1.0, 9.0], [3.0, 9.0], [50.0, 9.0]])
     weight = torch.tensor([[1.0, 0.0], [0.5, 0.0], [0.0, 0.0]])
     assert of_sequences(error, weight).tolist() == pytest.approx([0.9 * 3 + 0.1 * 2, 0.0])

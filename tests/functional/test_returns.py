@@ -28,13 +28,13 @@ def slow_gae(
     return out
 
 
-def test_a_td_target_bootstraps_as_far_as_its_discount_says() -> None:
+def test_td_target_bootstraps_by_its_discount() -> None:
     target = td_target(torch.tensor([1.0, 1.0, -2.0]), torch.tensor([0.9, 0.0, 0.81]), torch.tensor([10.0, 10.0, 5.0]))
     assert target.tolist() == pytest.approx([10.0, 1.0, 2.05])
 
 
 @pytest.mark.parametrize("time", [1, 2, 3, 7, 8, 9, 64, 100])
-def test_reverse_recurrence_equals_the_loop_for_every_length(time: int) -> None:
+def test_reverse_recurrence_equals_the_loop(time: int) -> None:
     x, decay = torch.randn(time, 3, dtype=torch.float64), torch.rand(time, 3, dtype=torch.float64)
     y = torch.zeros(3, dtype=torch.float64)
     slow = torch.zeros_like(x)
@@ -46,7 +46,7 @@ def test_reverse_recurrence_equals_the_loop_for_every_length(time: int) -> None:
     assert torch.equal(decay, given), "its argument was changed"
 
 
-def test_gae_of_three_steps_is_the_sum_one_writes_down() -> None:
+def test_gae_of_three_steps_by_hand() -> None:
     r, v, v_next = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.5, 0.5, 0.5]), torch.tensor([0.5, 0.5, 4.0])
     never = torch.zeros(3, dtype=torch.bool)
     advantage = gae(r, v, v_next, never, never, gamma=0.5, gae_lambda=0.5)
@@ -54,7 +54,7 @@ def test_gae_of_three_steps_is_the_sum_one_writes_down() -> None:
     assert advantage.tolist() == [0.75 + (1.75 + 4.5 / 4) / 4, 1.75 + 4.5 / 4, 4.5]
 
 
-def test_gae_does_not_bootstrap_past_a_termination_but_does_past_a_cut() -> None:
+def test_gae_bootstraps_truncated_but_not_terminated_steps() -> None:
     r, v, v_next = torch.ones(3), torch.zeros(3), torch.full((3,), 10.0)
     middle, never = torch.tensor([False, True, False]), torch.zeros(3, dtype=torch.bool)
     ended = gae(r, v, v_next, middle, middle, gamma=0.5, gae_lambda=1.0)
@@ -68,7 +68,7 @@ SHAPES = pytest.mark.parametrize(("time", "envs"), [(1, 1), (1, 4), (2, 3), (23,
 
 @SHAPES
 @pytest.mark.parametrize("gae_lambda", [0.0, 0.95, 1.0])
-def test_gae_equals_the_slow_loop_over_many_episodes(time: int, envs: int, gae_lambda: float) -> None:
+def test_gae_equals_the_loop_over_many_episodes(time: int, envs: int, gae_lambda: float) -> None:
     r, v, v_next = torch.randn(3, time, envs)
     terminated = torch.rand(time, envs) < 0.15
     done = terminated | (torch.rand(time, envs) < 0.15)
@@ -76,7 +76,7 @@ def test_gae_equals_the_slow_loop_over_many_episodes(time: int, envs: int, gae_l
     torch.testing.assert_close(fast, slow_gae(r, v, v_next, terminated, done, 0.97, gae_lambda))
 
 
-def test_gae_with_lambda_1_is_the_discounted_return_minus_the_value() -> None:
+def test_gae_with_lambda_1_is_the_return_minus_the_value() -> None:
     r, v = torch.tensor([1.0, 1.0, 1.0]), torch.tensor([5.0, 6.0, 7.0])
     end = torch.tensor([False, False, True])
     advantage = gae(r, v, torch.tensor([6.0, 7.0, 99.0]), end, end, gamma=0.9, gae_lambda=1.0)
@@ -109,7 +109,7 @@ def slow_n_step(r: Tensor, v: Tensor, terminated: Tensor, done: Tensor, gamma: f
 
 @SHAPES
 @pytest.mark.parametrize("n", [1, 2, 5, 100])
-def test_n_step_returns_equal_the_slow_loop(time: int, envs: int, n: int) -> None:
+def test_n_step_returns_equal_the_loop(time: int, envs: int, n: int) -> None:
     r, _, v, terminated, done = episodes(time, envs)
     torch.testing.assert_close(
         n_step(r, v, terminated, done, 0.9, n), slow_n_step(r, v, terminated, done, 0.9, n), msg=f"n={n}"
@@ -117,14 +117,14 @@ def test_n_step_returns_equal_the_slow_loop(time: int, envs: int, n: int) -> Non
 
 
 @SHAPES
-def test_monte_carlo_returns_go_to_the_end_and_bootstrap_there(time: int, envs: int) -> None:
+def test_monte_carlo_returns_bootstrap_at_the_end(time: int, envs: int) -> None:
     r, _, v, terminated, done = episodes(time, envs)
     torch.testing.assert_close(monte_carlo(r, v, terminated, done, 0.9), slow_n_step(r, v, terminated, done, 0.9, time))
 
 
 @SHAPES
 @pytest.mark.parametrize("trace", [0.0, 0.3, 0.95, 1.0])
-def test_lambda_returns_are_the_mixture_of_all_n_step_returns(time: int, envs: int, trace: float) -> None:
+def test_td_lambda_returns_are_the_mixture_of_n_step_returns(time: int, envs: int, trace: float) -> None:
     r, v_tm1, v_t, terminated, done = episodes(time, envs)
     fast = td_lambda(r, v_t, terminated, done, 0.9, trace)
     # sum of (1 - lambda) lambda^(n-1) G_n; the last n, with all that is left of the weight, sees the end
@@ -136,7 +136,7 @@ def test_lambda_returns_are_the_mixture_of_all_n_step_returns(time: int, envs: i
     torch.testing.assert_close(fast, gae(r, v_tm1, v_t, terminated, done, 0.9, trace) + v_tm1)
 
 
-def test_returns_of_three_steps_are_what_one_writes_down() -> None:
+def test_td_lambda_and_n_step_returns_of_three_steps_by_hand() -> None:
     r, v = torch.tensor([1.0, 2.0, 4.0]), torch.tensor([10.0, 20.0, 40.0])
     no, last = torch.tensor([False] * 3), torch.tensor([False, False, True])
     assert monte_carlo(r, v, last, last, 0.5).tolist() == [3.0, 4.0, 4.0]
@@ -173,7 +173,7 @@ def slow_vtrace(
 
 @SHAPES
 @pytest.mark.parametrize(("rho_clip", "c_clip", "trace"), [(1.0, 1.0, 1.0), (2.0, 0.7, 0.9), (1e9, 1e9, 1.0)])
-def test_vtrace_equals_the_paper_written_out(
+def test_vtrace_equals_the_formula_of_the_paper(
     time: int, envs: int, rho_clip: float, c_clip: float, trace: float
 ) -> None:
     r, v_tm1, v_t, terminated, done = episodes(time, envs)
@@ -184,7 +184,7 @@ def test_vtrace_equals_the_paper_written_out(
 
 
 @SHAPES
-def test_vtrace_of_the_acting_policy_is_the_return(time: int, envs: int) -> None:
+def test_vtrace_on_policy_is_the_return(time: int, envs: int) -> None:
     r, v_tm1, v_t, terminated, done = episodes(time, envs)
     target, advantage = vtrace(torch.zeros_like(r), r, v_tm1, v_t, terminated, done, 0.9)
     whole = monte_carlo(r, v_t, terminated, done, 0.9)
@@ -193,7 +193,7 @@ def test_vtrace_of_the_acting_policy_is_the_return(time: int, envs: int) -> None
 
 
 @pytest.mark.parametrize("size", [-20.0, 20.0])
-def test_vtrace_stays_finite_for_policies_that_disagree(size: float) -> None:
+def test_vtrace_is_finite_for_extreme_ratios(size: float) -> None:
     r, v_tm1, v_t, terminated, done = episodes(37, 5)
     target, advantage = vtrace(torch.full_like(r, size), r, v_tm1, v_t, terminated, done, 0.99)
     assert torch.isfinite(target).all() and torch.isfinite(advantage).all()
@@ -201,7 +201,7 @@ def test_vtrace_stays_finite_for_policies_that_disagree(size: float) -> None:
 
 
 @pytest.mark.parametrize("rho_clip", [1.0, 10.0])
-def test_the_fixed_point_of_vtrace_is_the_value_of_the_clipped_policy(rho_clip: float) -> None:
+def test_vtrace_fixed_point_is_the_value_of_the_clipped_policy(rho_clip: float) -> None:
     mu, pi, rewards, gamma = torch.tensor([0.8, 0.2]), torch.tensor([0.3, 0.7]), torch.tensor([0.0, 1.0]), 0.5
     clipped = torch.minimum(rho_clip * mu, pi)
     expected = float((clipped / clipped.sum() * rewards).sum() / (1 - gamma))  # one state, for ever
@@ -218,7 +218,7 @@ def test_the_fixed_point_of_vtrace_is_the_value_of_the_clipped_policy(rho_clip: 
 
 @SHAPES
 @pytest.mark.parametrize("trace", [0.0, 0.9, 1.0])
-def test_retrace_equals_the_paper_written_out(time: int, envs: int, trace: float) -> None:
+def test_retrace_equals_the_formula_of_the_paper(time: int, envs: int, trace: float) -> None:
     r, q, v_t, terminated, done = episodes(time, envs)
     log_ratio = torch.randn(time, envs, dtype=torch.float64)
     slow = q.clone()
@@ -235,7 +235,7 @@ def test_retrace_equals_the_paper_written_out(time: int, envs: int, trace: float
     torch.testing.assert_close(retrace(log_ratio, r, q, v_t, terminated, done, 0.9, trace), slow)
 
 
-def test_the_arguments_of_returns_are_left_as_they_were() -> None:
+def test_gae_td_lambda_n_step_vtrace_and_retrace_leave_their_arguments_unchanged() -> None:
     r, v_tm1, v_t, terminated, done = given = episodes(9, 2)
     before = [tensor.clone() for tensor in given]
     td_lambda(r, v_t, terminated, done, 0.9, 0.9)

@@ -8,14 +8,14 @@ import torch
 from rlrun.functional.scalars import Plain, TwoHot, squash, unsquash
 
 
-def test_squashing_by_hand_and_back() -> None:
+def test_squash_by_hand_and_unsquash_inverts_it() -> None:
     x = torch.tensor([0.0, 3.0, -8.0, 99.0])
     assert squash(x).tolist() == pytest.approx([0.0, 1.003, -2.008, 9.099])
     wide = torch.linspace(-500, 500, 101, dtype=torch.float64)
     torch.testing.assert_close(unsquash(squash(wide)), wide)
 
 
-def test_a_number_lies_between_its_two_neighbours() -> None:
+def test_two_hot_spreads_a_number_over_its_two_neighbours() -> None:
     code = TwoHot(2)
     value = float(unsquash(torch.tensor(0.25, dtype=torch.float64)))
     spread = code.spread(torch.tensor([0.0, value, -1e9, 1e9]))
@@ -23,12 +23,12 @@ def test_a_number_lies_between_its_two_neighbours() -> None:
     torch.testing.assert_close(spread, torch.tensor(expected), atol=1e-5, rtol=0)
 
 
-def test_the_mean_of_what_was_spread_is_the_number() -> None:
+def test_two_hot_mean_inverts_spread() -> None:
     code, numbers = TwoHot(20), torch.linspace(-300, 300, 41)
     torch.testing.assert_close(code.mean(code.spread(numbers).log()), numbers, rtol=1e-3, atol=1e-2)
 
 
-def test_losses_by_hand() -> None:
+def test_scalar_losses_by_hand() -> None:
     assert Plain().loss(torch.tensor([[3.0]]), torch.tensor([1.0])).tolist() == [2.0]
     assert Plain().mean(torch.tensor([[3.0]])).tolist() == [3.0]
     uniform = TwoHot(2).loss(torch.zeros(1, 5), torch.tensor([0.7]))

@@ -6,10 +6,10 @@ from rlrun.functional.schedules import linear
 @pytest.mark.parametrize(
     ("progress", "expected"), [(0.0, 1.0), (0.05, 0.75), (0.1, 0.5), (0.2, 0.0), (0.7, 0.0), (1.0, 0.0)]
 )
-def test_linear_falls_within_its_fraction_and_stays(progress: float, expected: float) -> None:
+def test_linear_schedule_stays_at_its_end(progress: float, expected: float) -> None:
     assert linear(1.0, 0.0, progress, fraction=0.2) == pytest.approx(expected)
 
 
-def test_linear_rises_too_and_ends_exactly() -> None:
+def test_linear_schedule_may_rise_and_ends_exactly() -> None:
     assert linear(0.25, 0.75, 0.5) == 0.5
     assert linear(0.1, 0.3, 1.0) == 0.1 + (0.3 - 0.1)

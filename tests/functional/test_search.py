@@ -161,7 +161,7 @@ CASES = list(product((1, 2), (False, True), (None, (-4.0, 4.0)), (1, 12, 40)))  
 
 @pytest.mark.parametrize("players, masked, bounds, simulations", CASES)
 @pytest.mark.parametrize("kind", ["puct", "gumbel"])
-def test_every_node_is_the_slow_searchs(
+def test_search_equals_the_slow_search_node_by_node(
     kind: str, players: int, masked: bool, bounds: tuple[float, float] | None, simulations: int
 ) -> None:
     seed = CASES.index((players, masked, bounds, simulations))
@@ -187,7 +187,7 @@ def assert_equal(tree: Tree, row: int, slow: SlowSearch) -> None:
         assert children == node.children
 
 
-def test_returns_of_a_chain_by_hand() -> None:
+def test_search_backs_up_returns_of_a_chain_by_hand() -> None:
     """One action: three nodes in a row, rewards 1, 2, 4, a guess of 10 everywhere, discount 0.5."""
 
     def chain(state: Tensor, action: Tensor) -> Node:
@@ -202,7 +202,7 @@ def test_returns_of_a_chain_by_hand() -> None:
     assert tree.root_value.item() == 24.75 / 4
 
 
-def test_the_other_players_gain_is_a_loss() -> None:
+def test_search_with_two_players_counts_the_opponents_reward_as_a_loss() -> None:
     """Two moves each, then the game is over. The first player must see that action 1 lets the other win."""
     reward = {(1, 0): 0.0, (1, 1): 0.0, (2, 0): 0.0, (2, 1): 1.0}
 
@@ -220,7 +220,7 @@ def test_the_other_players_gain_is_a_loss() -> None:
         assert rule.policy(tree)[0, 0] > 0.5
 
 
-def test_illegal_actions_are_never_tried() -> None:
+def test_search_never_tries_illegal_actions() -> None:
     world = World(0, 1, masked=False)
     root = world.roots(torch.Generator().manual_seed(0))
     legal = torch.rand(BATCH, ACTIONS, generator=torch.Generator().manual_seed(1)) < 0.5
@@ -235,14 +235,14 @@ def test_illegal_actions_are_never_tried() -> None:
         assert not policy[~legal].any() and legal[torch.arange(BATCH), rule.best(tree)].all()
 
 
-def test_sequential_halving_by_hand() -> None:
+def test_halving_by_hand() -> None:
     """16 simulations for 4 actions: two rounds of 8, all four twice, then the better two four times each."""
     assert halving(4, 16) == (0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5)
     assert halving(1, 3) == (0, 1, 2)
     assert halving(3, 4) == (0, 0, 0, 1)
 
 
-def test_the_improved_policy_by_hand() -> None:
+def test_gumbel_improved_policy_by_hand() -> None:
     """Two actions of equal logits, worth 1 and 0 for certain: sigma is (c_visit + 1) c_scale q after a visit each."""
 
     def bandit(state: Tensor, action: Tensor) -> Node:

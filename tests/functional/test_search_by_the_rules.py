@@ -1,4 +1,4 @@
-"""A search that knows the rules of tic-tac-toe never loses, whoever begins and whatever the other player does."""
+"""A search with the rules of tic-tac-toe as its model never loses, as first or second player, against any moves."""
 
 import math
 from functools import cache
@@ -17,7 +17,7 @@ OVER = 9  # where the state says so, behind the nine stones
 
 @cache
 def by_chance(board: bytes) -> float:
-    """What the player to move gets on average where both move at random: all the search is told of a position."""
+    """Returns the mean reward of the player to move where both move at random: the value that the search is given."""
     played = [RULES.play(stones(board), move) for move in moves(board)]
     return float(np.mean([reward if over else -by_chance(after.tobytes()) for after, reward, over in played]))
 
@@ -68,10 +68,10 @@ def results(rule: str, simulations: int, first: bool, perfect: bool) -> set[floa
 
 @pytest.mark.parametrize(("rule", "simulations"), [("puct", 100), ("gumbel", 200)])
 @pytest.mark.parametrize("first", [True, False])
-def test_it_never_loses_to_a_player_who_never_errs(rule: str, simulations: int, first: bool) -> None:
+def test_search_never_loses_tic_tac_toe_to_a_perfect_player(rule: str, simulations: int, first: bool) -> None:
     assert results(rule, simulations, first, perfect=True) == {0.0}
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_it_never_loses_to_anyone(first: bool) -> None:
+def test_search_never_loses_tic_tac_toe_to_any_player(first: bool) -> None:
     assert results("puct", 100, first, perfect=False) == {0.0, 1.0}

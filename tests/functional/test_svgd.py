@@ -8,7 +8,7 @@ import torch
 from rlrun.functional.svgd import median_bandwidth, rbf, squared_distances, svgd_direction
 
 
-def test_two_particles_by_hand() -> None:
+def test_svgd_of_two_particles_by_hand() -> None:
     """x = 0 and 2, h^2 = 2: k = exp(-4/4); d k(x_2, x_1) / d x_2 = -(2 - 0) / 2 k."""
     x, k = torch.tensor([[0.0], [2.0]]), math.exp(-1)
     kernel, repulsion = rbf(x, 2.0)
@@ -19,7 +19,7 @@ def test_two_particles_by_hand() -> None:
     torch.testing.assert_close(svgd_direction(x, score, 10.0, 2.0), expected)
 
 
-def test_the_derivative_of_the_kernel_is_autograds() -> None:
+def test_rbf_gradient_equals_autograd() -> None:
     x = torch.randn(6, 3, dtype=torch.float64)
     other = x.clone().requires_grad_()
     for i in range(6):
@@ -28,12 +28,12 @@ def test_the_derivative_of_the_kernel_is_autograds() -> None:
         torch.testing.assert_close(rbf(x, 0.7)[1][i], slope.sum(0))
 
 
-def test_particles_repel_each_other_with_equal_force() -> None:
+def test_svgd_repulsion_is_mutual() -> None:
     repulsion = rbf(torch.randn(7, 4, dtype=torch.float64), 1.3)[1]
     torch.testing.assert_close(repulsion.sum(0), torch.zeros(4, dtype=torch.float64))
 
 
-def test_the_bandwidth_is_the_median_distance() -> None:
+def test_median_bandwidth_follows_the_median_distance() -> None:
     """0, 1, 3: squared distances 0 0 0 1 1 4 4 9 9, their median 1."""
     distances = squared_distances(torch.tensor([[0.0], [1.0], [3.0]]))
     assert distances.flatten().sort().values.tolist() == [0, 0, 0, 1, 1, 4, 4, 9, 9]
@@ -43,13 +43,13 @@ def test_the_bandwidth_is_the_median_distance() -> None:
     assert median_bandwidth(torch.zeros(3, 3)) == pytest.approx(1e-8)
 
 
-def test_one_particle_climbs_by_its_gradient_over_the_temperature() -> None:
+def test_svgd_of_one_particle_is_gradient_over_temperature() -> None:
     x, score = torch.randn(1, 5), torch.randn(1, 5)
     bandwidth = median_bandwidth(squared_distances(x))
     torch.testing.assert_close(svgd_direction(x, score, 4.0, bandwidth), score / 4)
 
 
-def test_the_swarm_has_the_moments_of_what_it_is_drawn_from() -> None:
+def test_svgd_particles_have_the_moments_of_the_target_distribution() -> None:
     """50 particles on the log density of N(2, 0.5^2)."""
     torch.manual_seed(0)
     x = torch.randn(50, 1, dtype=torch.float64)

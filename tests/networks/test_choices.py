@@ -19,11 +19,11 @@ INF = float("inf")
     [(spaces.Discrete(4), [4]), (MULTI, [2, 3]), (spaces.MultiBinary(2), [2, 2]), (spaces.Box(0, 1, (2,)), [])],
     ids=str,
 )
-def test_choices_of_every_decision(space: Space, sizes: list[int]) -> None:
+def test_choices_counts_those_of_every_decision(space: Space, sizes: list[int]) -> None:
     assert choices(space) == sizes
 
 
-def test_decisions_of_different_size_lie_side_by_side() -> None:
+def test_distribution_splits_logits_of_decisions_of_different_size() -> None:
     logits = torch.tensor([[0.0, math.log(3), 0.0, 0.0, math.log(2)]])
     dist = distribution(MULTI, logits, obs=None)
     assert dist.log_prob(torch.tensor([[1, 2]])).exp().tolist() == pytest.approx([3 / 4 * 2 / 4])
@@ -42,7 +42,7 @@ def test_decisions_of_different_size_lie_side_by_side() -> None:
     ],
     ids=str,
 )
-def test_only_allowed_actions_are_drawn_and_all_of_them(space: Space, mask: list[int], allowed: set[Any]) -> None:
+def test_distribution_samples_all_legal_actions_and_no_others(space: Space, mask: list[int], allowed: set[Any]) -> None:
     rows = 500
     obs = {"obs": None, "action_mask": torch.tensor(mask).expand(rows, -1)}
     dist = distribution(space, torch.randn(rows, len(mask)), obs)
@@ -52,7 +52,7 @@ def test_only_allowed_actions_are_drawn_and_all_of_them(space: Space, mask: list
     assert torch.isfinite(dist.entropy()).all()
 
 
-def test_forbidden_actions_are_worth_less_than_any_other() -> None:
+def test_legal_scores_forbidden_actions_below_all_others() -> None:
     values, mask = torch.tensor([[-3.0, 9.0], [-3.0, 9.0]]), torch.tensor([[1, 0], [1, 1]])
     assert legal(values, {"obs": None, "action_mask": mask}).tolist() == [[-3, -INF], [-3, 9]]
     assert legal(values, {"obs": None}) is values and legal(values, values) is values

@@ -45,7 +45,7 @@ def batched(value: Any, *leading: int) -> Any:
 
 @pytest.mark.parametrize(("space", "value", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 @pytest.mark.parametrize("leading", [(1,), (4,), (3, 4)], ids=str)
-def test_every_space_becomes_a_vector(
+def test_flatten_makes_a_vector_of_every_space(
     space: Space, value: Any, expected: list[float], leading: tuple[int, ...]
 ) -> None:
     flatten = Flatten(space)
@@ -55,7 +55,7 @@ def test_every_space_becomes_a_vector(
     assert (flat == torch.tensor(expected)).all()
 
 
-def test_a_space_that_cannot_be_read_is_refused() -> None:
+def test_flatten_refuses_spaces_without_a_fixed_size() -> None:
     with pytest.raises(ConfigError, match="not supported"):
         Flatten(spaces.Text(5))
 
@@ -71,7 +71,7 @@ def test_a_space_that_cannot_be_read_is_refused() -> None:
         (spaces.Discrete(3), False),
     ],
 )
-def test_images_are_bytes_with_channels_first_or_last(space: Space, expected: bool) -> None:
+def test_is_image_takes_bytes_with_channels_first_or_last(space: Space, expected: bool) -> None:
     assert is_image(space) == expected
 
 

@@ -19,7 +19,7 @@ def network() -> Noisy:
     return Noisy(Dueling(torso, actions=2), std=0.5)
 
 
-def test_a_layer_adds_the_outer_product_of_its_noise_times_what_it_learned() -> None:
+def test_noisy_layer_adds_factorised_noise_times_its_std() -> None:
     layer = Linear(2, 3)
     noisy = Noisy(layer, std=0.5)
     with torch.no_grad():
@@ -31,28 +31,28 @@ def test_a_layer_adds_the_outer_product_of_its_noise_times_what_it_learned() -> 
     torch.testing.assert_close(noisy(x, noise), layer(x) + x @ weight + bias)
 
 
-def test_deviations_start_at_std_over_the_root_of_the_inputs() -> None:
+def test_noisy_init_std_is_scaled_by_the_root_of_the_inputs() -> None:
     noisy = network()
     assert {round(part.max().item(), 6) for part in noisy.weight_std} == {round(0.5 / 3**0.5, 6), 0.25}
     assert [tuple(part.shape) for part in noisy.bias_std] == [(4,), (2,), (1,)]
 
 
-def test_noise_is_the_signed_root_of_normal_numbers() -> None:
+def test_noisy_noise_is_the_signed_root_of_normal_numbers() -> None:
     noisy = network()
     drawn = noisy.noise(Stream(0, "x"))
     plain = Stream(0, "x").normal((3 + 4) + (4 + 2) + (4 + 1))
     torch.testing.assert_close(drawn * drawn.abs(), plain)
 
 
-def test_without_noise_it_is_the_network_itself_and_every_layer_is_noisy_with_it() -> None:
+def test_noisy_network_without_noise_is_the_network_itself() -> None:
     noisy, obs = network(), torch.randn(5, 3)
     assert torch.equal(noisy(obs), noisy.network(obs))
     noise = noisy.noise(Stream(1, "x"))
     grads = torch.autograd.grad(noisy(obs, noise).square().sum(), [*noisy.parameters()])
-    assert all(grad.abs().sum() > 0 for grad in grads), "weights and deviations learn"
+    assert all(grad.abs().sum() > 0 for grad in grads), "weights and standard deviations learn"
 
 
-def test_a_target_copies_the_deviations_and_has_noise_of_its_own() -> None:
+def test_noisy_target_network_copies_std_and_has_noise_of_its_own() -> None:
     noisy, obs = network(), torch.randn(5, 3)
     target: nn.Module = Target(noisy, tau=1.0)
     some, other = (noisy.noise(Stream(seed, "x")) for seed in (1, 2))

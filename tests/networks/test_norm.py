@@ -29,7 +29,7 @@ def state(network: nn.Module) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in network.state_dict().items()}
 
 
-def test_layer_norm_stands_between_linear_and_activation() -> None:
+def test_layer_norm_is_applied_between_linear_layer_and_activation() -> None:
     net = torso("layer")
     x = torch.randn(6, 3)
     expected = x
@@ -40,7 +40,7 @@ def test_layer_norm_stands_between_linear_and_activation() -> None:
     torch.testing.assert_close(net(x), expected)
 
 
-def test_batch_renorm_stands_before_the_stack_and_after_activations() -> None:
+def test_batch_renorm_is_applied_to_inputs_and_after_activations() -> None:
     net = torso(RENORM)
     x = torch.randn(6, 3)
     norms = [nn.BatchNorm1d(width, eps=EPSILON) for width in (3, 8, 5)]
@@ -64,7 +64,7 @@ def test_batch_renorm_corrects_towards_the_running_statistics_by_hand() -> None:
     assert (layer.mean.item(), layer.var.item(), layer.batches.item()) == (2.75, 2.5, 2.0)
 
 
-def test_corrections_of_batch_renorm_are_bounded_and_have_no_gradient() -> None:
+def test_batch_renorm_corrections_are_bounded_and_detached() -> None:
     layer = Renormalised(1, None, momentum=0.5, warmup=0)
     x = torch.tensor([[1e3], [3e3]], requires_grad=True)
     with batch_statistics(layer):
@@ -76,7 +76,7 @@ def test_corrections_of_batch_renorm_are_bounded_and_have_no_gradient() -> None:
 
 @pytest.mark.parametrize("learn", [False, True])
 @pytest.mark.parametrize("norm", ["layer", RENORM])
-def test_members_of_a_normalised_ensemble_are_networks_of_their_own(norm: Any, learn: bool) -> None:
+def test_norm_of_ensemble_members_equals_that_of_single_networks(norm: Any, learn: bool) -> None:
     net = torso(norm, [VECTOR, ACTION], members=3)
     for name, param in net.named_parameters():
         if ".norm." in name:
@@ -101,7 +101,7 @@ def call(network: Any, learn: bool, *inputs: Tensor) -> Tensor:
         return network(*inputs)
 
 
-def test_statistics_move_inside_batch_statistics_alone_and_are_in_the_state() -> None:
+def test_batch_renorm_updates_statistics_inside_batch_statistics_alone() -> None:
     net = Value(torso(RENORM, members=2), 2)
     x = torch.randn(6, 3)
     before, out = state(net), net(x)
@@ -116,7 +116,7 @@ def test_statistics_move_inside_batch_statistics_alone_and_are_in_the_state() ->
     assert all(torch.equal(value, after[name]) for name, value in state(net).items()), "off again, after an error too"
 
 
-def test_rows_are_normalised_apart_outside_of_batch_statistics() -> None:
+def test_batch_renorm_normalises_rows_independently_outside_of_batch_statistics() -> None:
     net = torso(RENORM)
     call(net, True, torch.randn(6, 3))
     x = torch.randn(4, 3)
@@ -124,7 +124,7 @@ def test_rows_are_normalised_apart_outside_of_batch_statistics() -> None:
 
 
 @pytest.mark.parametrize("norm", ["layer", RENORM])
-def test_norms_stand_in_every_torso_with_linear_layers(norm: Any) -> None:
+def test_norm_is_applied_in_every_torso_with_linear_layers(norm: Any) -> None:
     images = torch.randint(256, (5, 2, 36, 36), dtype=torch.uint8)
     net = torso(norm, [IMAGE, ACTION], 2, name="cnn", convolutions=[[4, 8, 4]])
     assert call(net, True, images, torch.randn(5, 2)).shape == (2, 5, 5)

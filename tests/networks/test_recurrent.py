@@ -32,7 +32,7 @@ def torso(name: str, space: Space = VECTOR) -> Any:
 
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 @pytest.mark.parametrize("space", [VECTOR, NESTED], ids=["vector", "dict"])
-def test_unrolled_over_time_it_is_what_it_is_step_by_step_with_resets_inside(name: str, space: Space) -> None:
+def test_recurrent_unroll_equals_single_steps_with_resets(name: str, space: Space) -> None:
     net = torso(name, space)
     x, memory = torch.randn(TIME, ENVS, 2), torch.randn(ENVS, net.size)
     obs = {"x": x, "n": torch.randint(2, (TIME, ENVS))} if space is NESTED else {"obs": x}
@@ -46,7 +46,7 @@ def test_unrolled_over_time_it_is_what_it_is_step_by_step_with_resets_inside(nam
         state = net.after(now)
 
 
-def test_an_lstm_is_torchs() -> None:
+def test_lstm_equals_torch() -> None:
     net, x = torso("lstm"), torch.randn(TIME, ENVS, 2)
     reference = torch.nn.LSTM(net.encoder.features, 5)
     reference.load_state_dict({f"{name}_l0": value for name, value in net.cell.state_dict().items()})
@@ -56,7 +56,7 @@ def test_an_lstm_is_torchs() -> None:
     torch.testing.assert_close(seen, expected)
 
 
-def test_gradients_flow_back_to_the_start_of_an_episode_and_no_further() -> None:
+def test_recurrent_gradients_stop_at_the_start_of_an_episode() -> None:
     net, x = torso("lstm"), torch.randn(TIME, 1, 2, requires_grad=True)
     first = torch.zeros(TIME, 1, dtype=torch.bool)
     first[4] = True
@@ -65,7 +65,7 @@ def test_gradients_flow_back_to_the_start_of_an_episode_and_no_further() -> None
     assert (grad[:4] == 0).all() and (grad[4:].abs().sum(-1) > 0).all()
 
 
-def test_torsos_of_one_agent_have_parts_of_their_own() -> None:
+def test_recurrent_torsos_of_one_agent_have_separate_states() -> None:
     memory, one, other = Memory(), torso("lstm"), torso("gru")
     memory.add(one)
     memory.add(other)
@@ -88,7 +88,7 @@ def test_recurrent_state_runs_every_cell_once_per_step(name: str) -> None:
     assert torch.equal(net(seen), plain) and len(steps) == 1
 
 
-def test_sequences_of_a_rollout_say_what_was_said_when_it_was_collected(build: Build) -> None:
+def test_recurrent_sequences_of_a_rollout_reproduce_the_collected_outputs(build: Build) -> None:
     """Stored states, resets and order are right if log-probabilities come out the same, before anything is learned."""
     loop = build(toy("ppo_lstm", **{"env.max_episode_steps": 5}))
     seen = []
@@ -113,7 +113,7 @@ def test_sequences_of_a_rollout_say_what_was_said_when_it_was_collected(build: B
 
 
 @pytest.mark.parametrize("algo", ["a2c", "vpg", "ppo1", "ppo2", "ppo_critic_first", "vtrace"])
-def test_every_on_policy_algorithm_learns_with_memory_masked_actions_too(algo: str, build: Build) -> None:
+def test_recurrent_on_policy_algorithms_learn_also_with_masked_actions(algo: str, build: Build) -> None:
     probe = {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"observation": "tuple", "masks": "info"}}
     loop = build(toy(algo, network=toy("ppo_lstm")["network"], **probe))
     before = {name: param.clone() for name, param in loop.agent.named_parameters()}
@@ -123,7 +123,7 @@ def test_every_on_policy_algorithm_learns_with_memory_masked_actions_too(algo: s
 
 
 @pytest.mark.parametrize("algo", ["cem", "muzero", "maml", "svpg", "neural_greedy", "ppo_demos"])
-def test_who_learns_from_single_steps_refuses_memory(algo: str, build: Build) -> None:
+def test_recurrent_networks_are_refused_by_algorithms_that_learn_from_single_steps(algo: str, build: Build) -> None:
     network = toy("ppo_lstm")["network"]
     with pytest.raises(ConfigError, match="network=lstm is not supported"):
         build(toy(algo, network=network))

@@ -45,7 +45,7 @@ def member(net: nn.Module, inputs: list[Space], name: str, i: int) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "impala"])
-def test_members_of_an_ensemble_are_networks_of_their_own(name: str) -> None:
+def test_torso_ensemble_members_equal_single_networks(name: str) -> None:
     inputs = [VECTOR if name == "mlp" else IMAGE, ACTION]
     net = torso(name, inputs, members=3)
     seen = torch.randn(6, 3) if name == "mlp" else torch.randint(256, (6, 2, 36, 36), dtype=torch.uint8)
@@ -57,7 +57,7 @@ def test_members_of_an_ensemble_are_networks_of_their_own(name: str) -> None:
     assert not torch.equal(out[0], out[1])
 
 
-def test_an_mlp_is_its_layers_with_activations_between_and_after() -> None:
+def test_mlp_equals_its_layers_with_activations() -> None:
     net, x = torso("mlp", [VECTOR]), torch.randn(4, 3)
     first, second = net.stack.layers
     expected = torch.tanh(torch.tanh(x @ first.weight + first.bias) @ second.weight + second.bias)
@@ -65,7 +65,7 @@ def test_an_mlp_is_its_layers_with_activations_between_and_after() -> None:
     assert net.features == 5
 
 
-def test_every_activation_is_another_function() -> None:
+def test_mlp_activations_differ() -> None:
     outputs = set()
     for activation in ("relu", "tanh", "elu", "gelu", "silu"):
         torch.manual_seed(0)
@@ -73,13 +73,13 @@ def test_every_activation_is_another_function() -> None:
     assert len(outputs) == 5
 
 
-def test_a_linear_torso_joins_its_inputs_and_has_no_weights() -> None:
+def test_linear_torso_joins_its_inputs_and_has_no_weights() -> None:
     net = torso("linear", [VECTOR, ACTION])
     assert net(torch.ones(2, 3), torch.zeros(2, 2)).tolist() == [[1, 1, 1, 0, 0]] * 2
     assert not list(net.parameters()) and net.features == 5
 
 
-def test_auto_sees_images_with_convolutions_and_everything_else_without() -> None:
+def test_auto_torso_is_cnn_for_images_and_mlp_otherwise() -> None:
     torch.manual_seed(0)
     seeing, seen = torso("auto", [IMAGE]), torch.randint(256, (2, 2, 36, 36), dtype=torch.uint8)
     torch.manual_seed(0)
@@ -89,12 +89,12 @@ def test_auto_sees_images_with_convolutions_and_everything_else_without() -> Non
 
 
 @pytest.mark.parametrize("space", [VECTOR, spaces.Box(0, 255, (3, 35, 36), np.uint8), spaces.Discrete(3)], ids=str)
-def test_cnn_refuses_what_is_no_image_and_says_what_takes_it(space: Space) -> None:
+def test_cnn_refuses_spaces_without_images_and_suggests_mlp(space: Space) -> None:
     with pytest.raises(ConfigError, match=r"network=cnn needs images .* network=mlp"):
         torso("cnn", [space])
 
 
-def test_convolutions_see_bytes_as_numbers_from_0_to_1() -> None:
+def test_cnn_scales_bytes_to_0_to_1() -> None:
     net = Convolutions(IMAGE, SimpleNamespace(init="orthogonal", convolutions=NATURE))
     x = torch.full((1, 2, 36, 36), 255, dtype=torch.uint8)
     expected = torch.ones(1, 2, 36, 36)
@@ -104,25 +104,25 @@ def test_convolutions_see_bytes_as_numbers_from_0_to_1() -> None:
     assert net.features == 64
 
 
-def test_convolutions_are_as_many_and_as_large_as_asked_for() -> None:
+def test_cnn_has_the_configured_convolutions() -> None:
     net = torso("cnn", [IMAGE], convolutions=[[4, 5, 3], [6, 2, 1]]).convolutions[0][0]
     assert [tuple(layer.weight.shape) for layer in net.layers] == [(4, 2, 5, 5), (6, 4, 2, 2)]
     assert net.features == 6 * 10 * 10  # 36 pixels become 11, then 10
 
 
 @pytest.mark.parametrize(("convolutions", "side"), [([[4, 17, 1]], 17), ([[4, 3, 2], [4, 9, 1]], 19), ([], 16)])
-def test_an_image_may_be_as_small_as_its_convolutions_take(convolutions: list[list[int]], side: int) -> None:
+def test_cnn_refuses_images_smaller_than_its_convolutions_take(convolutions: list[list[int]], side: int) -> None:
     assert torso("cnn", [spaces.Box(0, 255, (2, side, side), np.uint8)], convolutions=convolutions)
     with pytest.raises(ConfigError, match=f"{side} a side or more"):
         torso("cnn", [spaces.Box(0, 255, (2, side - 1, side), np.uint8)], convolutions=convolutions)
 
 
-def test_impala_has_as_many_sections_as_asked_for() -> None:
+def test_impala_has_the_configured_sections() -> None:
     net = torso("impala", [IMAGE], sections=[3, 7]).convolutions[0][0]
     assert net.features == 7 * 9 * 9  # 36 pixels become 18, then 9
 
 
-def test_every_image_has_an_encoder_of_its_own_and_the_rest_stands_beside_them() -> None:
+def test_cnn_has_an_encoder_per_image_and_concatenates_the_other_inputs() -> None:
     space = spaces.Dict({"left": IMAGE, "right": IMAGE, "speed": VECTOR, "action_mask": spaces.MultiBinary(2)})
     net = torso("cnn", [space, ACTION])
     obs = {key: torch.randint(256, (4, 2, 36, 36), dtype=torch.uint8) for key in ("left", "right")}
@@ -133,7 +133,7 @@ def test_every_image_has_an_encoder_of_its_own_and_the_rest_stands_beside_them()
     assert not torch.equal(left.layers[0].weight, right.layers[0].weight)
 
 
-def test_auto_sees_an_image_wherever_it_lies() -> None:
+def test_auto_torso_finds_nested_images() -> None:
     assert isinstance(torso("auto", [spaces.Dict({"a": spaces.Dict({"b": IMAGE}), "c": VECTOR})]), Cnn)
     small = spaces.Box(0, 255, (3, 20, 20), np.uint8)
     net = torso("auto", [small])
@@ -142,7 +142,7 @@ def test_auto_sees_an_image_wherever_it_lies() -> None:
     torch.testing.assert_close(bright, net.stack(torch.ones(1, 1200)))
 
 
-def test_impala_is_three_sections_of_convolution_pooling_and_two_residual_blocks() -> None:
+def test_impala_equals_its_formula() -> None:
     """Against the formula, with torch's functions; 36 pixels become 18, 9 and 5."""
     cfg = SimpleNamespace(init="orthogonal", sections=[16, 32, 32])
     net, x = ResidualSections(IMAGE, cfg), torch.randint(256, (2, 2, 36, 36), dtype=torch.uint8)
@@ -160,7 +160,7 @@ def test_impala_is_three_sections_of_convolution_pooling_and_two_residual_blocks
     torch.testing.assert_close(net(x), y.flatten(1))
 
 
-def test_a_stacked_network_is_one_network_for_each_parameter_vector() -> None:
+def test_stacked_equals_one_network_per_parameter_vector() -> None:
     template = Head(torso("mlp", [VECTOR], members=1), 2, members=1)
     stacked, obs = Stacked(template), torch.randn(6, 3)
     params = torch.randn(3, stacked.size)
@@ -171,7 +171,7 @@ def test_a_stacked_network_is_one_network_for_each_parameter_vector() -> None:
         torch.testing.assert_close(out[2 * i : 2 * i + 2], template(obs[2 * i : 2 * i + 2])[0])
 
 
-def test_a_stacked_network_holds_no_weights_and_splits_dicts() -> None:
+def test_stacked_holds_no_weights_and_splits_dicts() -> None:
     space = spaces.Dict({"a": VECTOR, "n": spaces.Discrete(2)})
     stacked = Stacked(Head(torso("linear", [space], members=1), 2, members=1))
     assert not list(stacked.parameters()) and not stacked.state_dict()
@@ -181,12 +181,12 @@ def test_a_stacked_network_holds_no_weights_and_splits_dicts() -> None:
     torch.testing.assert_close(together, alone)
 
 
-def test_a_stacked_network_refuses_layers_that_cannot_be_stacked() -> None:
+def test_stacked_refuses_convolutions() -> None:
     with pytest.raises(ConfigError, match="network"):
         Stacked(Head(torso("cnn", [IMAGE], members=1), 2, members=1))
 
 
-def test_heads_have_the_shapes_of_their_roles() -> None:
+def test_heads_return_the_shapes_of_their_roles() -> None:
     x, a = torch.randn(4, 3), torch.randn(4, 2)
     assert Value(torso("mlp", [VECTOR]))(x).shape == (4,)
     assert Value(torso("mlp", [VECTOR, ACTION], members=3), members=3)(x, a).shape == (3, 4)
@@ -197,7 +197,7 @@ def test_heads_have_the_shapes_of_their_roles() -> None:
     assert DiscretePolicy(torso("mlp", [VECTOR]), spaces.Discrete(5))(x).logits.shape == (4, 5)
 
 
-def test_the_deviation_of_a_squashed_gaussian_is_kept_in_bounds() -> None:
+def test_squashed_gaussian_policy_bounds_its_log_std() -> None:
     policy = SquashedGaussianPolicy(torso("mlp", [VECTOR]), 1)
     with torch.no_grad():
         policy.output.bias.copy_(torch.tensor([0.0, 50.0]))
@@ -207,14 +207,14 @@ def test_the_deviation_of_a_squashed_gaussian_is_kept_in_bounds() -> None:
 
 
 @pytest.mark.parametrize(("name", "obs"), [("mlp", VECTOR), ("cnn", IMAGE)])
-@pytest.mark.parametrize("asked", [slice(1), slice(1, 3), torch.tensor([2, 0])])
-def test_some_members_say_what_they_say_among_all(name: str, obs: Space, asked: slice | Tensor) -> None:
+@pytest.mark.parametrize("members", [slice(1), slice(1, 3), torch.tensor([2, 0])])
+def test_head_selected_members_equal_those_of_the_ensemble(name: str, obs: Space, members: slice | Tensor) -> None:
     """Convolutions cannot be taken apart, so that all of them answer."""
     head = Value(torso(name, [obs, ACTION], members=3), 3)
     inputs = [torch.as_tensor(np.stack([space.sample() for _ in range(5)])) for space in (obs, ACTION)]
-    theirs = head(*inputs)[asked]
+    theirs = head(*inputs)[members]
     with FlopCounterMode(display=False) as counted:
-        torch.testing.assert_close(head.select(asked, *inputs), theirs)
+        torch.testing.assert_close(head.select(members, *inputs), theirs)
     with FlopCounterMode(display=False) as all_of_them:
         head(*inputs)
     share = len(theirs) / 3 if name == "mlp" else 1

@@ -20,7 +20,7 @@ CFG = SimpleNamespace(
 
 @pytest.mark.parametrize("kind", [ActionValues, Dueling])
 @pytest.mark.parametrize("size", [1, 7])
-def test_every_action_has_its_numbers(kind: type[ActionValues], size: int) -> None:
+def test_action_values_have_one_vector_per_action(kind: type[ActionValues], size: int) -> None:
     assert kind(LinearTorso(None, [Box(-1, 1, (4,))], None), 3, size)(torch.randn(5, 4)).shape == (5, 3, size)
 
 
@@ -28,7 +28,7 @@ def test_every_action_has_its_numbers(kind: type[ActionValues], size: int) -> No
 @pytest.mark.parametrize("kind", [ActionValues, Dueling])
 @pytest.mark.parametrize("noisy", [False, True])
 @pytest.mark.parametrize("size", [1, 51])
-def test_torsos_dueling_noise_and_distributions_go_together(torso: type, kind: type, noisy: bool, size: int) -> None:
+def test_action_values_combine_dueling_noise_and_distributions(torso: type, kind: type, noisy: bool, size: int) -> None:
     """Every parameter of each combination takes part in what it says."""
     network = kind(torso(CFG, [SEEN[torso]], None), 3, size)
     obs = torch.from_numpy(np.stack([SEEN[torso].sample() for _ in range(5)]))
@@ -43,7 +43,7 @@ def test_torsos_dueling_noise_and_distributions_go_together(torso: type, kind: t
     assert all(param.grad is not None for param in network.parameters())
 
 
-def test_only_differences_of_advantages_count_and_rows_stand_alone() -> None:
+def test_dueling_values_depend_on_advantage_differences_alone() -> None:
     head, obs = Dueling(LinearTorso(None, [Box(-1, 1, (4,))], None), 3, 2), torch.randn(5, 4)
     before = head(obs)
     torch.testing.assert_close(before.mean(1), head.value(obs))

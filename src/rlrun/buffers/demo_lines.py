@@ -1,78 +1,90 @@
-"""From episodes to demonstrations, and from demonstrations to further time lines of a rollout."""
-
-from typing import Any
+"""Conversion between rollouts and demonstrations: an episode becomes a demonstration, demonstrations become further
+time lines of a rollout."""
 
 import torch
+from torch import Tensor
 
 from rlrun.buffers.demos import Demo, cut
-from rlrun.nested import index, mapped
+from rlrun.nested import index, joined, mapped
 from rlrun.types import Batch
 
 
 def episode(rows: Batch) -> Demo:
-    """The rows of one episode, [steps, ...], as a demonstration."""
-    obs = joined([rows["obs"], index(rows["next_obs"], slice(-1, None))])
-    ended = bool(rows["terminated"][-1])
-    return {"obs": obs, "action": rows["action"], "reward": rows["reward"], "terminated": ended}
-
-
-def joined(parts: list[Any]) -> Any:
-    """Tensors, or equally nested dicts of tensors, one after the other. A copy."""
-    if isinstance(parts[0], dict):
-        return {key: joined([part[key] for part in parts]) for key in parts[0]}
-    return torch.cat(parts)
+    """Returns the rows of one episode, [steps, ...], as a demonstration."""
+    last_obs = index(rows["next_obs"], slice(-1, None))
+    return {
+        "obs": joined([rows["obs"], last_obs]),
+        "action": rows["action"],
+        "reward": rows["reward"],
+        "terminated": bool(rows["terminated"][-1]),
+    }
 
 
 def beside(rollout: Batch, shown: list[Demo]) -> Batch:
-    """The rollout [time, env + n, ...] with the demonstrations one after the other in n further time lines.
+    """Returns the rollout [time, env + n, ...] with the demonstrations one after the other in n further time lines.
 
     `shown` marks their rows; as if a demonstrator had chosen them for certain, their log_prob is 0.
     """
-    time, marked = len(rollout["weight"]), rollout | {"shown": torch.zeros_like(rollout["terminated"])}
+    collected = rollout | {"shown": torch.zeros_like(rollout["terminated"])}
     if not shown:
-        return marked
+        return collected
+    time = len(rollout["weight"])
     steps = sum(len(demo["reward"]) for demo in shown)
-    return _beside(marked, lines(shown, -(-steps // time), time))
+    count = -(-steps // time)  # rounded up
+    return mapped(_appended, collected, lines(shown, count, time))
+
+
+def _appended(part: Tensor, more: Tensor) -> Tensor:
+    return torch.cat([part, more.to(part.dtype)], 1)
 
 
 def lines(demos: list[Demo], count: int, time: int) -> Batch:
-    """Their transitions one after the other in `count` time lines, [time, count, ...]; what is left has weight 0."""
-    rows = joined([transitions(demo) for demo in demos])
-    padding = index(rows, torch.zeros(count * time - len(rows["reward"]), dtype=torch.long))
-    rows = joined([rows, padding | {"weight": torch.zeros_like(padding["weight"])}])
-    return _lines(rows, time)
+    """Returns their transitions one after the other in `count` time lines, [time, count, ...]; the rest is padded with
+    masked steps (weight 0)."""
+    transitions_of_demos = [transitions(demo) for demo in demos]
+    rows = joined(transitions_of_demos)
+    num_missing = count * time - len(rows["reward"])
+    padding = index(rows, torch.zeros(num_missing, dtype=torch.long))
+    padding["weight"] = torch.zeros_like(padding["weight"])
+    rows = joined([rows, padding])
+
+    def folded(part: Tensor) -> Tensor:
+        return part.unflatten(0, (-1, time)).transpose(0, 1)
+
+    return mapped(folded, rows)
 
 
 def shortened(demos: list[Demo], steps: int | None) -> list[Demo]:
-    """Their first `steps` transitions, the last episode cut; None: all."""
+    """Returns their first `steps` transitions, the last episode cut; None: all."""
     if steps is None:
         return demos
     kept: list[Demo] = []
     for demo in demos:
         length = min(steps, len(demo["reward"]))
-        kept += [cut(demo, length)] if length else []
+        if length:
+            kept.append(cut(demo, length))
         steps -= length
     return kept
 
 
 def transitions(demo: Demo) -> Batch:
-    """[steps, ...]; where it ends without the task, what follows is the critic's to say."""
+    """Returns the transitions of a demonstration, [steps, ...]; one that did not terminate is truncated at its end."""
     reward = demo["reward"]
     weight = reward.new_ones(len(reward))
-    first, last = torch.zeros_like(weight, dtype=torch.bool), torch.zeros_like(weight, dtype=torch.bool)
-    first[0] = last[-1] = True
-    ended = torch.full_like(last, demo["terminated"])
+    first = torch.zeros_like(weight, dtype=torch.bool)
+    first[0] = True
+    last = torch.zeros_like(weight, dtype=torch.bool)
+    last[-1] = True
+    terminated = torch.full_like(last, demo["terminated"])
     return {
-        "obs": index(demo["obs"], slice(None, -1)), "next_obs": index(demo["obs"], slice(1, None)),
-        "action": demo["action"], "reward": reward, "terminated": last & ended, "truncated": last & ~ended,
-        "weight": weight, "first": first, "log_prob": torch.zeros_like(weight),
+        "obs": index(demo["obs"], slice(None, -1)),
+        "next_obs": index(demo["obs"], slice(1, None)),
+        "action": demo["action"],
+        "reward": reward,
+        "terminated": last & terminated,
+        "truncated": last & ~terminated,
+        "weight": weight,
+        "first": first,
+        "log_prob": torch.zeros_like(weight),
         "shown": torch.ones_like(last),
-    }  # fmt: skip
-
-
-def _lines(rows: Any, time: int) -> Any:
-    return mapped(lambda x: x.unflatten(0, (-1, time)).transpose(0, 1), rows)
-
-
-def _beside(some: Any, more: Any) -> Any:
-    return mapped(lambda one, other: torch.cat([one, other.to(one.dtype)], 1), some, more)
+    }

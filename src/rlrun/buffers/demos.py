@@ -1,7 +1,7 @@
-"""Demonstrations to be replayed among what is collected (PPO+D: Libardi et al. 2020, arXiv 2007.03328).
+"""Demonstrations to be replayed between episodes of the agent's own (PPO+D: Libardi et al. 2020, arXiv 2007.03328).
 
-Reward demonstrations were given, or are the agent's own that earned as much; value demonstrations are its failures,
-known by the highest value that the critic predicted along them.
+Reward demonstrations were given, or are the agent's own of a sufficient return; value demonstrations are its failures,
+ranked by the highest value that the critic predicted along them.
 """
 
 from typing import Any, Literal
@@ -24,7 +24,10 @@ the return, or of value demonstrations the highest value predicted."""
 
 @register("buffer", "demos")
 class Demos(nn.Module):
-    """Two pools that share a capacity. With every success of the agent rho grows at the expense of phi."""
+    """Two pools that share a capacity. With every success of the agent rho grows at the expense of phi.
+
+    rho and phi are the probabilities of replaying a reward demonstration and a value demonstration.
+    """
 
     @config
     class Config:
@@ -41,86 +44,111 @@ class Demos(nn.Module):
         save_every: PositiveInt
         num_saved: PositiveInt
 
-    def __init__(self, cfg: Any, spec: Spec, targets: Targets, seed: int, device: torch.device):
+    STATE = ("reward_demos", "value_demos", "rho", "phi", "first_values", "value_capacity")
+
+    def __init__(
+        self,
+        cfg: Any,
+        spec: Spec,
+        targets: Targets,
+        seed: int,
+        device: torch.device,
+    ):
         super().__init__()
         if cfg.rho + cfg.phi >= 1:
             raise ConfigError(f"algo.buffer.rho + algo.buffer.phi = {cfg.rho + cfg.phi:g}: must be less than 1")
-        self.cfg, self.device = cfg, device
+        self.cfg = cfg
+        self.device = device
         self.stream = Stream(seed, "demos")
         self.reward_demos: list[Demo] = []
         self.value_demos: list[Demo] = []
-        self.rho, self.phi = cfg.rho, cfg.phi
-        self.first_values = self.value_capacity = cfg.capacity  # places for value demonstrations
+        self.rho = cfg.rho
+        self.phi = cfg.phi
+        self.value_capacity = cfg.capacity  # of value demonstrations; shrinks with every success
+        self.first_values = cfg.capacity  # what it was at first
 
     def begin(self, given: list[Demo], own: list[Demo]) -> None:
-        """The demonstrations to start with. Those given are never dropped."""
-        self.reward_demos = [demo | {"kind": "given"} for demo in given] + [demo | {"kind": "own"} for demo in own]
-        if len(self.reward_demos) > self.cfg.capacity:
-            raise ConfigError(
-                f"algo.buffer.capacity={self.cfg.capacity}: there are {len(self.reward_demos)} demonstrations already"
-            )
-        self.first_values = self.value_capacity = self.cfg.capacity - len(self.reward_demos)
+        """Adds the demonstrations to start with. Those given are never dropped."""
+        for demo in given:
+            self.reward_demos.append(demo | {"kind": "given"})
+        for demo in own:
+            self.reward_demos.append(demo | {"kind": "own"})
+        num_demos = len(self.reward_demos)
+        if num_demos > self.cfg.capacity:
+            raise ConfigError(f"algo.buffer.capacity={self.cfg.capacity}: there are {num_demos} demonstrations already")
+        self.value_capacity = self.cfg.capacity - num_demos
+        self.first_values = self.value_capacity
 
     def __len__(self) -> int:
         return len(self.reward_demos) + len(self.value_demos)
 
     @property
     def threshold(self) -> float:
-        """What an episode must earn to be a reward demonstration."""
-        least = -float("inf") if self.cfg.reward_threshold is None else self.cfg.reward_threshold
-        return min((demo["worth"] for demo in self.reward_demos), default=least)
+        """The least return with which an episode becomes a reward demonstration."""
+        if self.reward_demos:
+            return min(demo["worth"] for demo in self.reward_demos)
+        if self.cfg.reward_threshold is None:
+            return -float("inf")
+        return self.cfg.reward_threshold
 
     def draw(self) -> Demo | None:
-        """What an environment would do next: replay a demonstration, or None: an episode of its own."""
-        source, which = self.stream.uniform(2).tolist()
+        """Returns a demonstration for an environment to replay, or None: an episode of its own."""
+        source, uniform = self.stream.uniform(2).tolist()
         if source < self.rho:
-            return pick(self.reward_demos, torch.ones(len(self.reward_demos)), which)
+            return pick(self.reward_demos, torch.ones(len(self.reward_demos)), uniform)
         if source < self.rho + self.phi:
-            return pick(self.value_demos, priorities([d["worth"] for d in self.value_demos], self.cfg.alpha), which)
+            values = [demo["worth"] for demo in self.value_demos]
+            return pick(self.value_demos, priorities(values, self.cfg.alpha), uniform)
         return None
 
     def add(self, episode: Demo, highest_value: float) -> None:
-        """An episode of the agent's own. Its end after the last positive reward teaches nothing about rewards."""
-        paid = (episode["reward"] > 0).nonzero()
-        earned = float(episode["reward"].sum())
-        if len(paid) and earned >= self.threshold:
-            self.add_success(cut(episode, int(paid[-1]) + 1) | {"kind": "own", "worth": earned})
+        """Adds an episode of the agent's own; a success is cut after its last positive reward."""
+        reward = episode["reward"]
+        positive = (reward > 0).nonzero()
+        episode_return = float(reward.sum())
+        if len(positive) and episode_return >= self.threshold:
+            success = cut(episode, int(positive[-1]) + 1)
+            self.add_success(success | {"kind": "own", "worth": episode_return})
         else:
             self.value_demos.append(episode | {"kind": "value", "worth": highest_value})
         self.evict()
 
     def add_success(self, demo: Demo) -> None:
-        """One more reward demonstration. A new best drops the agent's own weaker ones."""
+        """Adds a reward demonstration. A new best one drops the agent's own weaker ones."""
         best = max((other["worth"] for other in self.reward_demos), default=-float("inf"))
         if demo["worth"] > best:
             self.reward_demos = [other for other in self.reward_demos if other["kind"] == "given"]
         self.reward_demos.append(demo)
-        share = self.cfg.phi / max(self.first_values, 1)
-        self.rho = min(self.rho + share, self.cfg.rho + self.cfg.phi)
-        self.phi = self.cfg.rho + self.cfg.phi - self.rho
+        rho_and_phi = self.cfg.rho + self.cfg.phi
+        step = self.cfg.phi / max(self.first_values, 1)
+        self.rho = min(self.rho + step, rho_and_phi)
+        self.phi = rho_and_phi - self.rho
         self.value_capacity = max(self.value_capacity - 1, 0)
 
     def refresh(self, demo: Demo, highest_value: float) -> None:
-        """A demonstration was replayed: what the critic now predicts along it."""
+        """Updates a value demonstration that was replayed, with the critic's current prediction along it."""
         if demo["kind"] == "value":
             demo["worth"] = highest_value
 
     def evict(self) -> None:
-        """Value demonstrations of the lowest value first, then the agent's own rewarded ones, the longest first."""
+        """Drops value demonstrations of the lowest value first, then the agent's own rewarded ones, the longest
+        first."""
         self.value_demos.sort(key=lambda demo: demo["worth"])
-        places = min(self.value_capacity, max(self.cfg.capacity - len(self.reward_demos), 0))
-        self.value_demos = self.value_demos[max(len(self.value_demos) - places, 0) :]
+        num_free = max(self.cfg.capacity - len(self.reward_demos), 0)
+        num_kept = min(self.value_capacity, num_free)
+        num_dropped = max(len(self.value_demos) - num_kept, 0)
+        self.value_demos = self.value_demos[num_dropped:]
         while len(self) > self.cfg.capacity:
-            own = [demo for demo in self.reward_demos if demo["kind"] == "own"]
-            longest = max(own, key=lambda demo: len(demo["reward"]))
+            longest = max(self._own(), key=lambda demo: len(demo["reward"]))
             self.reward_demos = [demo for demo in self.reward_demos if demo is not longest]
 
     def best(self) -> list[Demo]:
-        """The agent's own that earned most, to be saved."""
-        own = [demo for demo in self.reward_demos if demo["kind"] == "own"]
-        return sorted(own, key=lambda demo: -demo["worth"])[: self.cfg.num_saved]
+        """Returns the agent's own demonstrations of the highest returns, to be saved."""
+        ranked = sorted(self._own(), key=lambda demo: -demo["worth"])
+        return ranked[: self.cfg.num_saved]
 
-    STATE = ("reward_demos", "value_demos", "rho", "phi", "first_values", "value_capacity")
+    def _own(self) -> list[Demo]:
+        return [demo for demo in self.reward_demos if demo["kind"] == "own"]
 
     def get_extra_state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.STATE}
@@ -131,26 +159,36 @@ class Demos(nn.Module):
 
 
 def pick(demos: list[Demo], weight: Tensor, uniform: float) -> Demo | None:
-    """One of them with probabilities in proportion to `weight`; None of none."""
+    """Returns one of them with probabilities in proportion to `weight`; None of none."""
     if not demos:
         return None
-    place = int(torch.searchsorted(weight.cumsum(0), uniform * float(weight.sum()), right=True))
+    cumulative = weight.cumsum(0)
+    point = uniform * float(weight.sum())
+    place = int(torch.searchsorted(cumulative, point, right=True))
     return demos[min(place, len(demos) - 1)]
 
 
 def priorities(values: list[float], alpha: float) -> Tensor:
-    """values^alpha, shifted to be none below 0 and scaled to at most 1; all alike where all are 0."""
+    """Returns values^alpha, shifted to be at least 0 and scaled to at most 1; all are 1 where all values are 0."""
     v = torch.tensor(values, dtype=torch.float64)
-    v = v - v.min().clamp(max=0) if len(v) else v
-    return (v / v.max()) ** alpha if len(v) and v.max() > 0 else torch.ones_like(v)
+    if not values:
+        return v
+    v = v - v.min().clamp(max=0)
+    if v.max() <= 0:
+        return torch.ones_like(v)
+    return (v / v.max()) ** alpha
 
 
 def cut(demo: Demo, steps: int) -> Demo:
-    """Its first steps."""
-
-    def head(tree: Any, rows: int) -> Any:
-        return mapped(lambda part: part[:rows].clone(), tree)
-
+    """Returns its first steps, copied."""
     whole = steps == len(demo["reward"])
-    short = {"obs": head(demo["obs"], steps + 1)} | {key: head(demo[key], steps) for key in ("action", "reward")}
-    return demo | short | {"terminated": demo["terminated"] and whole}
+    return demo | {
+        "obs": _head(demo["obs"], steps + 1),
+        "action": _head(demo["action"], steps),
+        "reward": _head(demo["reward"], steps),
+        "terminated": demo["terminated"] and whole,
+    }
+
+
+def _head(tree: Any, rows: int) -> Any:
+    return mapped(lambda part: part[:rows].clone(), tree)

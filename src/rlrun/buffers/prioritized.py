@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rlrun.buffers.replay import Replay
 from rlrun.buffers.sum_tree import SumTree
@@ -14,7 +15,10 @@ from rlrun.types import Batch, Metrics, Step
 
 @register("buffer", "prioritized")
 class Prioritized(Replay):
-    """Draws rows by the error they last had; new rows come first. `weight` corrects for it, fully once beta is 1."""
+    """Samples rows in proportion to their latest TD error; new rows have the highest priority.
+
+    `weight` is multiplied by the importance weight, which corrects the bias fully once beta is 1.
+    """
 
     @config
     class Config(Replay.Config):
@@ -23,61 +27,82 @@ class Prioritized(Replay):
         beta_final: Fraction
         epsilon: PositiveFloat
 
+    highest: Tensor  # the highest priority so far, 0-d
+
     def __init__(self, cfg: Any, *parts: Any):
         super().__init__(cfg, *parts)
         self.tree = SumTree(self.ring.capacity * self.spec.num_envs, self.device)
         self.register_buffer("highest", torch.ones((), dtype=torch.float64, device=self.device))
 
-    def add(self, obs: Any, action: Any, step: Step, extras: Batch) -> None:
+    def add(
+        self,
+        obs: Any,
+        action: Any,
+        step: Step,
+        extras: Batch,
+    ) -> None:
+        """Stores one vector step with the highest priority so far."""
         oldest = self.first
         super().add(obs, action, step, extras)
         newest = self.ring.total - 1
-        ready = newest - (self.frames is not None)  # the latest row that can be sampled
-        if ready >= self.first:
-            weight = self.read_weight(ready)
-            self.tree.set(self.places(ready), self.highest * (weight > 0))
-        for row in range(max(oldest, self.ring.first), self.first):  # frames are needed, but their own stacks are gone
+        latest_complete = self.num_complete_rows - 1
+        if latest_complete >= self.first:
+            is_transition = self.read_weight(latest_complete) > 0
+            self.tree.set(self.places(latest_complete), self.highest * is_transition)
+        # rows that stay as frames of later stacks, but whose own stacks are no longer whole
+        for row in range(max(oldest, self.ring.first), self.first):
             self.tree.set(self.places(row), 0.0)
-        if ready < newest:
+        if latest_complete < newest:
             self.tree.set(self.places(newest), 0.0)
 
     def sample(self, size: int, progress: float = 0.0) -> Batch:
-        place = self.tree.sample(self.stream.uniform(len(self.tree.levels), size))
-        probability = self.tree.get(place) / self.tree.total
+        """Returns a batch of transitions, drawn in proportion to their priorities with replacement."""
+        uniform = self.stream.uniform(len(self.tree.levels), size)
+        storage_index = self.tree.sample(uniform)
+        probability = self.tree.get(storage_index) / self.tree.total
         beta = self.cfg.beta + (self.cfg.beta_final - self.cfg.beta) * progress
         correction = importance_weight(probability, len(self), beta)
-        batch = self.read(self.number(place))
+        batch = self.read(self.flat_index(storage_index))
         batch["weight"] = batch["weight"] * correction.to(batch["weight"].dtype)
         return batch
 
-    def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, torch.Tensor]) -> None:
+    def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
+        """Updates the priorities of a batch by the TD errors that the agent returned, [batch] or [time * batch]."""
         if not isinstance(out, tuple):
             return
-        error = out[1].abs().to(torch.float64)
-        if len(error) > len(batch["index"]):
-            error = of_sequences(error.view(-1, len(batch["index"])), batch["weight"].view(-1, len(batch["index"])))
-        found = priority(error, self.cfg.alpha, self.cfg.epsilon)
-        self.tree.set(self._place(batch["index"]), found)
-        self.highest.copy_(torch.maximum(self.highest, found.max()))
+        _, td_error = out
+        error = td_error.abs().to(torch.float64)
+        batch_size = len(batch["index"])
+        if len(error) > batch_size:
+            error = error.view(-1, batch_size)
+            weight = batch["weight"].view(-1, batch_size)
+            error = of_sequences(error, weight)
+        new_priority = priority(error, self.cfg.alpha, self.cfg.epsilon)
+        self.tree.set(self.storage_index(batch["index"]), new_priority)
+        self.highest.copy_(torch.maximum(self.highest, new_priority.max()))
 
     def clear(self) -> None:
+        """Removes every transition."""
         super().clear()
         self.tree.clear()
         self.highest.fill_(1.0)
 
-    def places(self, row: int) -> torch.Tensor:
-        """Leaves of all environments of one absolute row."""
+    def places(self, row: int) -> Tensor:
+        """Returns the storage indices of all environments of one row, [num_envs]."""
         first = (row % self.ring.capacity) * self.spec.num_envs
         return torch.arange(first, first + self.spec.num_envs, device=self.device)
 
-    def number(self, place: torch.Tensor) -> torch.Tensor:
-        """The absolute number, row * num_envs + env, of what lies at a place now."""
-        if self.ring.first == 0:
-            return place
+    def flat_index(self, storage_index: Tensor) -> Tensor:
+        """Returns the flat index, row * num_envs + env, of the transitions stored there now."""
+        if self.ring.first == 0:  # nothing was overwritten yet, so they are the same
+            return storage_index
         size = self.ring.capacity * self.spec.num_envs
-        newest = self.ring.total * self.spec.num_envs  # one past
-        return newest - 1 - (newest - 1 - place) % size
+        newest = self.ring.total * self.spec.num_envs - 1
+        steps_back = (newest - storage_index) % size
+        return newest - steps_back
 
-    def read_weight(self, row: int) -> torch.Tensor:
-        """Of all environments of one row: 0 where it is no transition."""
-        return self.ring.memory["rows"][row % self.ring.capacity][:, self.packing.slices["weight"].start]
+    def read_weight(self, row: int) -> Tensor:
+        """Returns the weights of all environments of one row, 0 where it is no transition; [num_envs]."""
+        column = self.packing.slices["weight"].start
+        place = row % self.ring.capacity
+        return self.ring.memory["rows"][place][:, column]

@@ -13,8 +13,8 @@ from rlrun.module import Module
 class Ring(Module):
     """Named fields of `capacity` rows. Row numbers are absolute: row i lies at i modulo capacity.
 
-    The rows themselves are no part of the state dict: the snapshot store moves them in segments, so that its cost
-    follows the new rows. `total` is. `setting` says what to change where they do not fit into memory.
+    The rows themselves are no part of the state dict: the snapshot store copies them in segments, so that its cost
+    follows the new rows. `total` is. `setting` names the config key to change where they do not fit into memory.
     """
 
     def __init__(
@@ -25,29 +25,37 @@ class Ring(Module):
         setting: str = "algo.buffer.capacity",
     ):
         super().__init__()
-        self.capacity, self.total = capacity, 0
-        row = sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype in fields.values())
-        memory.check_fits(setting, row * capacity, device)
-        self.memory = {name: _zeros((capacity, *shape), dtype, device) for name, (shape, dtype) in fields.items()}
+        self.capacity = capacity
+        self.total = 0  # rows appended so far
+        row_bytes = 0
+        for shape, dtype in fields.values():
+            row_bytes += torch.Size(shape).numel() * dtype.itemsize
+        memory.check_fits(setting, row_bytes * capacity, device)
+        self.memory: dict[str, Tensor] = {}
+        for name, (shape, dtype) in fields.items():
+            self.memory[name] = _zeros((capacity, *shape), dtype, device)
 
     @property
     def first(self) -> int:
-        """The oldest row still there."""
+        """The oldest row in memory."""
         return max(0, self.total - self.capacity)
 
     def append(self) -> int:
-        """Make room for one row; its place in the memory. The caller fills it."""
+        """Makes room for one row and returns its place in memory, for the caller to fill."""
         place = self.total % self.capacity
         self.total += 1
         return place
 
     def read(self, lo: int, hi: int) -> dict[str, Tensor]:
-        """Rows lo to hi, copied to the CPU; every field [hi - lo, ...]."""
-        rows = torch.arange(lo, hi) % self.capacity
-        return {name: field[rows.to(field.device)].cpu() for name, field in self.memory.items()}
+        """Returns rows lo to hi, copied to the CPU; every field [hi - lo, ...]."""
+        places = torch.arange(lo, hi) % self.capacity
+        rows = {}
+        for name, field in self.memory.items():
+            rows[name] = field[places.to(field.device)].cpu()
+        return rows
 
     def write(self, lo: int, rows: dict[str, Tensor]) -> None:
-        """Put rows back where `read` found them."""
+        """Writes rows back to where `read` found them."""
         for name, values in rows.items():
             places = torch.arange(lo, lo + len(values)) % self.capacity
             field = self.memory[name]
@@ -64,4 +72,5 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> 
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
     # torch writes its zeros; NumPy takes pages from the system that are zero until they are filled
-    return torch.from_numpy(np.zeros(shape, torch.empty(0, dtype=dtype).numpy().dtype))
+    numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
+    return torch.from_numpy(np.zeros(shape, numpy_dtype))

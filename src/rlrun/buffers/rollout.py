@@ -15,108 +15,166 @@ from rlrun.types import Batch, Spec, Step
 
 
 def ahead(rollout: Batch, start: Tensor, length: int) -> Batch:
-    """Steps in a row [length, batch, ...] from each of these on, numbers [batch] of row * num_envs + env.
+    """Returns the steps that follow each of some steps, and these, [length, batch, ...].
 
-    `mask` is 1 while their episodes go on and are there. Past the end, where it is 0, the last step is repeated.
+    start [batch]: flat indices row * num_envs + env. `mask` is 1 for as long as the episode goes on and is part of the
+    rollout. Beyond, where it is 0, the last step is repeated.
     """
-    weight, ended = rollout["weight"], rollout["terminated"] | rollout["truncated"]
-    goes_on = torch.zeros_like(weight)
-    goes_on[:-1] = ~ended[:-1] & (weight[1:] > 0)
-    number, mask = [start], [(weight.flatten()[start] > 0).to(weight)]
+    weight = rollout["weight"]
+    num_envs = weight.shape[1]
+    done = rollout["terminated"] | rollout["truncated"]
+    goes_on = torch.zeros_like(weight)  # 1 where the next row continues the episode
+    goes_on[:-1] = ~done[:-1] & (weight[1:] > 0)
+    goes_on = goes_on.flatten()
+
+    step_index = [start]
+    mask = [(weight.flatten()[start] > 0).to(weight)]
     for _ in range(length - 1):
-        more = goes_on.flatten()[number[-1]]
-        number.append(number[-1] + weight.shape[1] * more.long())
-        mask.append(mask[-1] * more)
-    rows: Batch = index(flat(rollout), torch.stack(number))
-    return rows | {"mask": torch.stack(mask)}
+        has_next = goes_on[step_index[-1]]
+        step_index.append(step_index[-1] + num_envs * has_next.long())
+        mask.append(mask[-1] * has_next)
+    steps: Batch = index(flat(rollout), torch.stack(step_index))
+    steps["mask"] = torch.stack(mask)
+    return steps
 
 
-def check_fits(setting: str, steps: int, spec: Spec, device: torch.device) -> None:
-    """ConfigError where a rollout of so many vector steps takes more memory than there is. Counted are observations
-    and their successors, which every rollout holds."""
-    shapes = [(leaf.shape or (), 1 if leaf.dtype == "uint8" else 4) for _, leaf in leaves(spec.obs)]
-    observation = sum(math.prod(shape) * size for shape, size in shapes)
-    memory.check_fits(f"{setting}, env.num_envs={spec.num_envs}", 2 * observation * steps * spec.num_envs, device)
+def check_fits(
+    setting: str,
+    steps: int,
+    spec: Spec,
+    device: torch.device,
+) -> None:
+    """Raises ConfigError where a rollout of so many vector steps takes more memory than there is.
+
+    Observations and their successors count, which every rollout holds.
+    """
+    obs_bytes = 0
+    for _, leaf in leaves(spec.obs):
+        itemsize = 1 if leaf.dtype == "uint8" else 4
+        obs_bytes += math.prod(leaf.shape or ()) * itemsize
+    rollout_bytes = 2 * obs_bytes * steps * spec.num_envs
+    memory.check_fits(f"{setting}, env.num_envs={spec.num_envs}", rollout_bytes, device)
 
 
 class Rollout:
-    """Collects vector steps; `batch()` is what an on-policy agent learns from. Emptied by the tick that filled it."""
+    """Collects vector steps for an on-policy agent, which gets them as `batch()`."""
 
     def __init__(self) -> None:
         self.rows: list[Batch] = []
 
-    def add(self, obs: Any, action: Tensor, step: Step, extras: Batch, first: Tensor) -> None:
-        """`next_obs` is the true successor, also where an episode ended; `first` marks rows that start one."""
-        self.rows.append(
-            {
-                "obs": obs, "action": action, "reward": step.reward, "terminated": step.terminated,
-                "truncated": step.truncated, "next_obs": step.final_obs, "weight": step.weight, "first": first,
-                **extras,
-            }
-        )  # fmt: skip
+    def add(
+        self,
+        obs: Any,
+        action: Tensor,
+        step: Step,
+        extras: Batch,
+        first: Tensor,
+    ) -> None:
+        """Adds one vector step; `first` marks rows that start an episode.
+
+        `next_obs` is the true successor, also where an episode ended.
+        """
+        row = {
+            "obs": obs,
+            "action": action,
+            "reward": step.reward,
+            "terminated": step.terminated,
+            "truncated": step.truncated,
+            "next_obs": step.final_obs,
+            "weight": step.weight,
+            "first": first,
+        }
+        self.rows.append(row | extras)
 
     def batch(self) -> Batch:
-        """Every field [time, env, ...]."""
+        """Returns every field [time, env, ...]."""
         return stack(self.rows)
 
 
 def minibatches(
-    rollout: Batch, epochs: int, size: int | None, stream: Stream | None, length: int | None = 1
+    rollout: Batch,
+    epochs: int,
+    size: int | None,
+    stream: Stream | None,
+    length: int | None = 1,
 ) -> Iterator[list[Batch]]:
-    """One list of minibatches of `size` rows per epoch, each epoch shuffled anew; every row is used once an epoch.
+    """Yields one list of minibatches of `size` rows per epoch, each epoch shuffled anew; every row is used once an
+    epoch.
 
-    length 1: single steps [size, ...], those of weight 0 left out. Longer, for recurrent agents: [length,
-    size / length, ...], sequences cut from every time line, one after the other; rows of weight 0 stay, and where a
-    time line is no multiple of the length, minibatches of its last rows are shorter. length None: whole time lines.
-    The last minibatch is smaller where the size does not divide the rows, unless rows of weight 0 can fill it up: who
-    compiles for shapes should not meet others in every rollout. size None: all in one. No stream: in the order stored.
+    length 1: single steps [size, ...], masked ones (weight 0) left out. Longer, for recurrent agents: [length,
+    size / length, ...], sequences cut from every time line, one after the other, masked steps included; where a time
+    line is no multiple of the length, minibatches of its last rows are shorter. length None: whole time lines.
+
+    The last minibatch is smaller where the size does not divide the rows, unless masked steps can pad it: compiled
+    kernels should not meet other shapes in every rollout. size None: all in one. No stream: in the order stored.
     """
-    blocks = [flat(rollout)] if length == 1 else [*sequences(rollout, length)]
-    dim = int(length != 1)
-    chosen = [used_and_filling(block["weight"], size, dim) for block in blocks]
+    if length == 1:
+        dim = 0
+        blocks = [flat(rollout)]
+    else:
+        dim = 1
+        blocks = list(sequences(rollout, length))
+    selections = [rows_and_padding(block["weight"], size, dim) for block in blocks]
     for _ in range(epochs):
-        yield [
-            batch
-            for block, (used, filling) in zip(blocks, chosen, strict=True)
-            for batch in shuffled(block, used, filling, size, stream, dim)
-        ]
+        epoch: list[Batch] = []
+        for block, (rows, padding) in zip(blocks, selections, strict=True):
+            epoch += shuffled(block, rows, padding, size, stream, dim)
+        yield epoch
 
 
-def used_and_filling(weight: Tensor, size: int | None, dim: int) -> tuple[Tensor, Tensor]:
-    """Numbers of the rows to learn from along a dimension, and of those that make the last minibatch a whole one."""
-    if dim:
-        return torch.arange(weight.shape[dim], device=weight.device), weight.new_empty(0, dtype=torch.long)
-    used, rest = (weight > 0).nonzero().squeeze(-1), (weight <= 0).nonzero().squeeze(-1)
-    short = -len(used) % size if size is not None and len(rest) else 0
-    return used, rest.repeat(-(-short // max(len(rest), 1)))[:short]
+def rows_and_padding(weight: Tensor, size: int | None, dim: int) -> tuple[Tensor, Tensor]:
+    """Returns the indices of the rows to learn from along a dimension, and of those that pad the last minibatch.
+
+    Single steps (dim 0) are learned from where they are not masked, and masked ones pad; sequences (dim 1) all count.
+    """
+    if dim == 1:
+        sequence_index = torch.arange(weight.shape[1], device=weight.device)
+        return sequence_index, sequence_index[:0]
+    used = (weight > 0).nonzero().squeeze(-1)
+    masked = (weight <= 0).nonzero().squeeze(-1)
+    if size is None or len(masked) == 0:
+        return used, masked[:0]
+    num_missing = -len(used) % size
+    num_copies = math.ceil(num_missing / len(masked))
+    padding = masked.repeat(num_copies)[:num_missing]
+    return used, padding
 
 
 def sequences(rollout: Batch, length: int | None) -> Iterator[Batch]:
-    """[length, sequences, ...], and what is left at the end of every time line."""
+    """Yields sequences [length, sequences, ...], and then the shorter ones left at the end of every time line."""
     time = len(rollout["weight"])
-    length = min(length or time, time)
-    whole = time - time % length
+    if length is None or length > time:
+        length = time
+    remainder = time % length
+    whole = time - remainder
 
     def cut(part: Tensor) -> Tensor:
         return part[:whole].unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2)
 
     yield mapped(cut, rollout)
-    if whole < time:
+    if remainder:
         yield index(rollout, slice(whole, time))
 
 
 def shuffled(
-    data: Batch, used: Tensor, filling: Tensor, size: int | None, stream: Stream | None, dim: int
+    data: Batch,
+    rows: Tensor,
+    padding: Tensor,
+    size: int | None,
+    stream: Stream | None,
+    dim: int,
 ) -> Iterator[Batch]:
-    """Parts of `size` rows, split along a dimension."""
+    """Yields minibatches of `size` rows, split along a dimension."""
     if size is None:
-        many = len(used)
+        num_selected = len(rows)
     elif dim == 0:
-        many = size
+        num_selected = size
     else:
-        many = size // len(data["weight"])
-    many = max(1, many)
-    order = used if stream is None else used[stream.permutation(len(used))]
-    order = torch.cat([order, filling])
-    for i in range(0, len(order), many):
-        yield selected(data, order[i : i + many], dim)
+        num_selected = size // len(data["weight"])
+    num_selected = max(1, num_selected)
+    order = rows
+    if stream is not None:
+        order = rows[stream.permutation(len(rows))]
+    order = torch.cat([order, padding])
+    for start in range(0, len(order), num_selected):
+        yield selected(data, order[start : start + num_selected], dim)

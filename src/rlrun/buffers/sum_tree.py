@@ -1,56 +1,80 @@
-"""Drawing indices in proportion to their priorities, and changing them, as a few vector operations on any device."""
+"""Sampling of indices in proportion to their priorities, as a few vector operations on any device."""
 
 import torch
 from torch import Tensor
 
 from rlrun.module import Module
 
-TOP = 1024  # at most so many nodes on the top level, which every draw looks at
-WIDTH = 32  # nodes under each of the others, so that little is looked at below
+TOP = 1024  # maximum number of nodes on the top level, all of which every draw reads
+WIDTH = 32  # nodes under each of the others, of which a draw reads one group a level
 
 
 class SumTree(Module):
-    """A wide, low tree: [nodes] at the top, [nodes above, WIDTH] below. Float64, for sums of a million numbers."""
+    """A wide, low tree: [nodes] at the top, [nodes above, WIDTH] below. Every node holds the sum of those below it.
+
+    Float64, for sums of a million numbers.
+    """
 
     def __init__(self, size: int, device: torch.device):
         super().__init__()
-        nodes = [-(-size // WIDTH)]
+        nodes = [_groups(size)]
         while nodes[0] > TOP:
-            nodes.insert(0, -(-nodes[0] // WIDTH))
-        shapes = [(nodes[0],), *((count, WIDTH) for count in nodes)]
-        self.levels = [torch.zeros(shape, dtype=torch.float64, device=device) for shape in shapes]
-        for number, level in enumerate(self.levels):
+            nodes.insert(0, _groups(nodes[0]))
+        shapes: list[tuple[int, ...]] = [(nodes[0],)]
+        for count in nodes:
+            shapes.append((count, WIDTH))
+        self.levels: list[Tensor] = []
+        for number, shape in enumerate(shapes):
+            level = torch.zeros(shape, dtype=torch.float64, device=device)
+            self.levels.append(level)
             self.register_buffer(f"level_{number}", level)
 
     @property
     def total(self) -> Tensor:
+        """The sum of all priorities, 0-d."""
         return self.levels[0].sum()
 
     def get(self, index: Tensor) -> Tensor:
+        """Returns the priorities of leaves [n]."""
         return self.levels[-1].view(-1).index_select(0, index)
 
     def set(self, index: Tensor, priority: Tensor | float) -> None:
-        """Give leaves [n] new priorities; of an index that comes twice, one of its priorities stays."""
-        leaves, priority = self.levels[-1], priority if isinstance(priority, float) else priority.to(torch.float64)
+        """Sets the priorities of leaves [n]; of an index that comes twice, one of its priorities stays."""
+        if isinstance(priority, Tensor):
+            priority = priority.to(torch.float64)
+        leaves = self.levels[-1]
         leaves.view(-1).scatter_(0, index, priority)
-        for level, above in zip(self.levels[:0:-1], self.levels[-2::-1], strict=True):
+        levels_from_below = self.levels[:0:-1]
+        levels_above = self.levels[-2::-1]
+        for level, above in zip(levels_from_below, levels_above, strict=True):
             index = index // WIDTH
-            above.view(-1).scatter_(0, index, level.index_select(0, index).sum(1))
+            sums = level.index_select(0, index).sum(1)
+            above.view(-1).scatter_(0, index, sums)
 
     def sample(self, uniform: Tensor) -> Tensor:
-        """Indices [n] for numbers [levels, n] in [0, 1): on every level a node in proportion to what lies under it.
+        """Returns indices [n] drawn by uniform numbers [levels, n]: on every level a node in proportion to its sum.
 
         A number below 1 times a sum is less than the sum, so that no node of 0 is ever reached.
         """
-        (top, *lower), (first, *shares) = self.levels, uniform.to(torch.float64).unbind()
-        sums = top.cumsum(0)
-        index = torch.searchsorted(sums, first * sums[-1], right=True)
-        for level, share in zip(lower, shares, strict=True):
-            sums = level.index_select(0, index).cumsum(1)
-            column = torch.searchsorted(sums, share.unsqueeze(1) * sums[:, -1:], right=True)
+        uniform_top, *uniform_lower = uniform.to(torch.float64).unbind()
+        top, *lower = self.levels
+        cumulative = top.cumsum(0)
+        total = cumulative[-1]
+        index = torch.searchsorted(cumulative, uniform_top * total, right=True)
+        for level, uniform_level in zip(lower, uniform_lower, strict=True):
+            cumulative = level.index_select(0, index).cumsum(1)
+            total = cumulative[:, -1:]
+            point = uniform_level.unsqueeze(1) * total
+            column = torch.searchsorted(cumulative, point, right=True)
             index = torch.add(column.squeeze(1), index, alpha=WIDTH)
         return index
 
     def clear(self) -> None:
+        """Sets every priority to 0."""
         for level in self.levels:
             level.zero_()
+
+
+def _groups(count: int) -> int:
+    """Returns how many groups of WIDTH nodes `count` nodes make, rounded up."""
+    return -(-count // WIDTH)

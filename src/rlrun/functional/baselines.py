@@ -1,19 +1,40 @@
-"""Baselines: what returns were to be expected, to be subtracted from them."""
+"""Baselines: predicted returns, which are subtracted from the observed ones to reduce their variance."""
 
 import torch
 from torch import Tensor
 
 
-def linear_baseline(obs: Tensor, first: Tensor, returns: Tensor, weight: Tensor) -> Tensor:
-    """Returns [time, env] as a linear function of features, fitted to those of each environment by ridge regression.
+def linear_baseline(
+    obs: Tensor,
+    first: Tensor,
+    returns: Tensor,
+    weight: Tensor,
+) -> Tensor:
+    """Returns predictions of `returns`, [time, env]: for each environment a linear function of features, by ridge
+    regression.
 
-    Features: obs [time, env, n], its square, and powers of the time since `first`, in hundreds of steps (arXiv
-    1604.06778, section 5). Rows of weight 0 are not fitted.
+    The features of a timestep are (arXiv 1604.06778, section 5)
+
+        [obs, obs^2, t, t^2, t^3, 1]    with t = timesteps since the last `first`, over 100
+
+    obs [time, env, n]; first, returns and weight [time, env]. Timesteps of weight 0 are masked out of the fit.
     """
-    now = torch.arange(len(first), device=first.device)[:, None].expand_as(first)
-    time = ((now - torch.where(first, now, 0).cummax(0).values) / 100)[..., None]
-    x = torch.cat([obs, obs**2, time, time**2, time**3, torch.ones_like(time)], -1).transpose(0, 1)  # [env, time, f]
-    weighted = (x * weight.T[..., None]).transpose(1, 2)
-    ridge = 1e-5 * torch.eye(x.shape[-1], device=x.device)
-    fitted = torch.linalg.solve(weighted @ x + ridge, weighted @ returns.T[..., None])
-    return (x @ fitted).squeeze(-1).T
+    t = _timesteps_of_episode(first) / 100
+    t = t.unsqueeze(-1)
+    features = torch.cat([obs, obs**2, t, t**2, t**3, torch.ones_like(t)], -1)
+
+    # w = (X' W X + ridge)^-1 X' W y for each environment
+    X = features.transpose(0, 1)  # [env, time, features]
+    y = returns.T[..., None]  # [env, time, 1]
+    XtW = (X * weight.T[..., None]).transpose(1, 2)
+    ridge = 1e-5 * torch.eye(X.shape[-1], device=X.device)
+    w = torch.linalg.solve(XtW @ X + ridge, XtW @ y)
+    return (X @ w).squeeze(-1).T
+
+
+def _timesteps_of_episode(first: Tensor) -> Tensor:
+    """How many timesteps ago each episode began, counted from row 0 where that is not among them; [time, env]."""
+    row = torch.arange(len(first), device=first.device)
+    row = row[:, None].expand_as(first)
+    first_row = torch.where(first, row, 0).cummax(0).values
+    return row - first_row

@@ -1,12 +1,13 @@
-"""Choices as vectors."""
+"""Discrete choices as vectors."""
 
 import torch
 from torch import Tensor
 
 
 def one_hot(x: Tensor, size: int) -> Tensor:
-    """[...] numbers from 0 to size - 1 to [..., size] float32.
+    """Returns the one-hot vectors [..., size] float32 of integers [...] from 0 to size - 1.
 
-    Unlike torch's it asks nothing of the device, so a kernel may call it.
+    torch's own function reads the largest integer, which makes a GPU synchronise; this one may be used in kernels.
     """
-    return (x.unsqueeze(-1) == torch.arange(size, device=x.device)).float()
+    classes = torch.arange(size, device=x.device)
+    return (x.unsqueeze(-1) == classes).float()

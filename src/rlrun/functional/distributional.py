@@ -3,13 +3,21 @@
 from torch import Tensor
 
 
-def project(position: Tensor, probability: Tensor, atoms: Tensor) -> Tensor:
-    """A distribution moved onto evenly spaced atoms (arXiv 1707.06887, eq. 7): [batch, atoms].
+def project(
+    position: Tensor,
+    probability: Tensor,
+    atoms: Tensor,
+) -> Tensor:
+    """Returns a distribution projected onto evenly spaced atoms, [batch, atoms] (arXiv 1707.06887, eq. 7).
 
-    position, probability [batch, n]: where the mass lies and how much; atoms [atoms], rising. Mass between two atoms is
-    shared by nearness, on an atom it stays there, beyond the ends it goes to the last one. The sum is kept, and the
-    mean too where nothing lies beyond the ends.
+        p_i = sum_j probability_j * [1 - |clip(position_j, v_min, v_max) - atom_i| / gap] clipped to at least 0
+
+    position and probability [batch, n], atoms [atoms] in rising order. Probability between two atoms is split by
+    distance; beyond the ends it goes to the last atom. The sum is kept, and the mean too where nothing is clipped.
     """
+    v_min, v_max = atoms[0], atoms[-1]
     gap = atoms[1] - atoms[0]
-    distance = (position.clamp(atoms[0], atoms[-1]).unsqueeze(-1) - atoms).abs() / gap  # [batch, n, atoms]
-    return (probability.unsqueeze(-1) * (1 - distance).clamp(min=0)).sum(1)
+    clipped = position.clamp(v_min, v_max).unsqueeze(-1)
+    distance = (clipped - atoms).abs() / gap  # [batch, n, atoms]
+    share = (1 - distance).clamp(min=0)
+    return (probability.unsqueeze(-1) * share).sum(1)

@@ -1,8 +1,8 @@
-"""Action distributions as thin views of a network's output. Noise is an argument, so that kernels draw nothing."""
+"""Action distributions over the outputs of a network. Noise is an argument, so that kernels draw nothing."""
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -13,159 +13,223 @@ LOG_2 = math.log(2)
 
 
 class Source(Protocol):
-    """Where noise comes from: a named stream of random numbers."""
+    """A source of random numbers, such as a named stream."""
 
     def normal(self, *shape: int) -> Tensor: ...
     def uniform(self, *shape: int) -> Tensor: ...
 
 
 def tanh_log_det(u: Tensor) -> Tensor:
-    """log |d tanh(u) / du|, exact however far u saturates; summed over the last dimension."""
-    return 2 * (LOG_2 - u - F.softplus(-2 * u)).sum(-1)
+    """Returns log |d tanh(u) / du|, summed over the last dimension.
+
+    log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)), which is exact for every u.
+    """
+    log_derivative = LOG_2 - u - F.softplus(-2 * u)
+    return 2 * log_derivative.sum(-1)
 
 
 class _NormalLogProb(torch.autograd.Function):
-    """log p(action) = -sum(z^2 / 2 + log_std + log(2 pi) / 2) with z = (action - mean) / std, and its gradients."""
+    """log p(action) = -sum(z^2 / 2 + log_std + log(2 pi) / 2) with z = (action - mean) / std, and its gradients.
+
+    d log p / d mean = z / std,  d log p / d action = -z / std,  d log p / d log_std = z^2 - 1
+    """
 
     @staticmethod
-    def forward(ctx, action, mean, log_std):
+    def forward(
+        ctx: Any,
+        action: Tensor,
+        mean: Tensor,
+        log_std: Tensor,
+    ) -> Tensor:
         ctx.save_for_backward(action, mean, log_std)
-        scaled = (action - mean) * torch.exp(-log_std)
-        return -torch.addcmul(log_std, scaled, scaled, value=0.5).sum(-1) - 0.5 * LOG_2PI * mean.shape[-1]
+        z = (action - mean) * torch.exp(-log_std)
+        half_square = torch.addcmul(log_std, z, z, value=0.5)  # log_std + z^2 / 2
+        normaliser = 0.5 * LOG_2PI * mean.shape[-1]
+        return -half_square.sum(-1) - normaliser
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx: Any, grad_log_prob: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         action, mean, log_std = ctx.saved_tensors
-        inverse, grad = torch.exp(-log_std), grad.unsqueeze(-1)
-        scaled = (action - mean) * inverse
-        by_mean = grad * scaled * inverse
-        return (-by_mean if ctx.needs_input_grad[0] else None), by_mean, grad * (scaled * scaled - 1)
+        inverse_std = torch.exp(-log_std)
+        z = (action - mean) * inverse_std
+        grad_log_prob = grad_log_prob.unsqueeze(-1)
+        grad_mean = grad_log_prob * z * inverse_std
+        grad_action = None
+        if ctx.needs_input_grad[0]:
+            grad_action = -grad_mean
+        grad_log_std = grad_log_prob * (z * z - 1)
+        return grad_action, grad_mean, grad_log_std
 
 
 class _SquashedSample(torch.autograd.Function):
-    """tanh(u) and its log-probability for u = mean + std * noise.
+    """tanh(u) and its log-probability for u = mean + std * noise, and their gradients.
 
     d log_prob / du = 2 tanh(u), for log |d tanh(u) / du| has the derivative -2 tanh(u).
     """
 
     @staticmethod
-    def forward(ctx, mean, log_std, noise):
+    def forward(
+        ctx: Any,
+        mean: Tensor,
+        log_std: Tensor,
+        noise: Tensor,
+    ) -> tuple[Tensor, Tensor]:
         u = torch.addcmul(mean, torch.exp(log_std), noise)
         action = torch.tanh(u)
         ctx.save_for_backward(log_std, noise, action)
-        gaussian = torch.addcmul(log_std, noise, noise, value=0.5).sum(-1) + 0.5 * LOG_2PI * mean.shape[-1]
-        return action, -gaussian - tanh_log_det(u)
+        half_square = torch.addcmul(log_std, noise, noise, value=0.5)  # log_std + noise^2 / 2
+        normaliser = 0.5 * LOG_2PI * mean.shape[-1]
+        negative_log_prob_of_u = half_square.sum(-1) + normaliser
+        log_prob = -negative_log_prob_of_u - tanh_log_det(u)
+        return action, log_prob
 
     @staticmethod
-    def backward(ctx, by_action, by_log_prob):
+    def backward(
+        ctx: Any,
+        grad_action: Tensor,
+        grad_log_prob: Tensor,
+    ) -> tuple[Tensor, Tensor, None]:
         log_std, noise, action = ctx.saved_tensors
-        by_log_prob = by_log_prob.unsqueeze(-1)
-        by_u = by_action * (1 - action * action) + 2 * action * by_log_prob
-        return by_u, by_u * torch.exp(log_std) * noise - by_log_prob, None
+        grad_log_prob = grad_log_prob.unsqueeze(-1)
+        tanh_derivative = 1 - action * action
+        grad_u = grad_action * tanh_derivative + 2 * action * grad_log_prob
+        grad_log_std = grad_u * torch.exp(log_std) * noise - grad_log_prob
+        return grad_u, grad_log_std, None
 
 
 @dataclass
 class Normal:
-    """Diagonal Gaussian; mean and log_std [..., actions]."""
+    """A diagonal Gaussian distribution; mean and log_std [..., actions]."""
 
     mean: Tensor
     log_std: Tensor
 
     def widened(self, std: float) -> "Normal":
-        """Of a sample plus independent noise of mean 0 and this deviation: the variances add up."""
-        return Normal(self.mean, 0.5 * torch.log(torch.exp(2 * self.log_std) + std**2))
+        """Returns the distribution of a sample plus independent Gaussian noise of this standard deviation."""
+        variance = torch.exp(2 * self.log_std)
+        log_std = 0.5 * torch.log(variance + std**2)
+        return Normal(self.mean, log_std)
 
     def noise(self, source: Source) -> Tensor:
+        """Draws the noise that `sample` takes."""
         return source.normal(*self.mean.shape)
 
     def sample(self, noise: Tensor) -> Tensor:
-        return self.mean + self.log_std.exp() * noise
+        """Returns an action, [..., actions]."""
+        std = self.log_std.exp()
+        return self.mean + std * noise
 
     def mode(self) -> Tensor:
+        """Returns the most likely action, [..., actions]."""
         return self.mean
 
     def log_prob(self, action: Tensor) -> Tensor:
+        """Returns the log-probability of an action, [...]."""
         return _NormalLogProb.apply(action, self.mean, self.log_std)
 
     def entropy(self) -> Tensor:
-        return (self.log_std + 0.5 * (1 + LOG_2PI)).sum(-1)
+        """Returns the entropy, [...]."""
+        entropies = self.log_std + 0.5 * (1 + LOG_2PI)
+        return entropies.sum(-1)
 
 
 @dataclass
 class SquashedNormal:
-    """A Gaussian squashed by tanh into (-1, 1) (arXiv 1812.05905, appendix C); mean and log_std [..., actions]."""
+    """A diagonal Gaussian squashed by tanh into (-1, 1) (arXiv 1812.05905, appendix C); mean and log_std
+    [..., actions]."""
 
     mean: Tensor
     log_std: Tensor
 
     def noise(self, source: Source) -> Tensor:
+        """Draws the noise that `sample` takes."""
         return source.normal(*self.mean.shape)
 
     def sample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Action and its log-probability, which is exact at saturation because u is known."""
+        """Returns an action [..., actions] and its log-probability [...], which is exact at saturation since u is
+        known."""
         return _SquashedSample.apply(self.mean, self.log_std, noise)
 
     def mode(self) -> Tensor:
+        """Returns the squashed mean, [..., actions]."""
         return torch.tanh(self.mean)
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Of a given action; one that was rounded to -1 or 1 counts as the last float inside."""
-        bound = 1 - torch.finfo(action.dtype).eps / 2
-        u = torch.atanh(action.clamp(-bound, bound))
-        return Normal(self.mean, self.log_std).log_prob(u) - tanh_log_det(u)
+        """Returns the log-probability of a given action; one that was rounded to -1 or 1 counts as the last float
+        inside."""
+        largest_inside = 1 - torch.finfo(action.dtype).eps / 2
+        inside = action.clamp(-largest_inside, largest_inside)
+        u = torch.atanh(inside)
+        gaussian = Normal(self.mean, self.log_std)
+        return gaussian.log_prob(u) - tanh_log_det(u)
 
 
 @dataclass
 class Categorical:
-    """logits [..., choices]."""
+    """A categorical distribution; logits [..., choices]."""
 
     logits: Tensor
 
     def noise(self, source: Source) -> Tensor:
+        """Draws the noise that `sample` takes."""
         return source.uniform(*self.logits.shape)
 
     def sample(self, noise: Tensor) -> Tensor:
-        """By the Gumbel trick."""
-        return (self.logits - torch.log(-torch.log(noise.clamp(min=1e-20)))).argmax(-1)
+        """Returns a choice [...], by the Gumbel-max trick."""
+        exponential = -torch.log(noise.clamp(min=1e-20))
+        gumbel = -torch.log(exponential)
+        return (self.logits + gumbel).argmax(-1)
 
     def mode(self) -> Tensor:
+        """Returns the most likely choice, [...]."""
         return self.logits.argmax(-1)
 
     def log_prob(self, action: Tensor) -> Tensor:
-        return self.logits.log_softmax(-1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
+        """Returns the log-probability of a choice, [...]."""
+        log_p = self.logits.log_softmax(-1)
+        column = action.long().unsqueeze(-1)
+        return log_p.gather(-1, column).squeeze(-1)
 
     def entropy(self) -> Tensor:
+        """Returns the entropy, [...]. A choice of logit -inf adds 0."""
         log_p = self.logits.log_softmax(-1)
-        finite = log_p.clamp(min=torch.finfo(log_p.dtype).min)  # an impossible choice (logit -inf) adds 0
-        return -(log_p.exp() * finite).sum(-1)
+        lowest = torch.finfo(log_p.dtype).min
+        finite_log_p = log_p.clamp(min=lowest)
+        return -(log_p.exp() * finite_log_p).sum(-1)
 
 
 @dataclass
 class Independent:
-    """Several decisions, each for itself: log-probabilities and entropies of `parts` add up."""
+    """Several independent decisions: log-probabilities and entropies of `parts` add up."""
 
     parts: Categorical  # logits [..., decisions, choices]
 
     def noise(self, source: Source) -> Tensor:
+        """Draws the noise that `sample` takes."""
         return self.parts.noise(source)
 
     def sample(self, noise: Tensor) -> Tensor:
+        """Returns a choice for every decision, [..., decisions]."""
         return self.parts.sample(noise)
 
     def mode(self) -> Tensor:
+        """Returns the most likely choices, [..., decisions]."""
         return self.parts.mode()
 
     def log_prob(self, action: Tensor) -> Tensor:
+        """Returns the log-probability of the choices together, [...]."""
         return self.parts.log_prob(action).sum(-1)
 
     def entropy(self) -> Tensor:
+        """Returns the entropy of the choices together, [...]."""
         return self.parts.entropy().sum(-1)
 
 
 def masked(scores: Tensor, mask: Tensor) -> Tensor:
-    """Scores [..., choices] with -inf where the mask, of the same shape, is 0: probability 0, and never the best.
+    """Returns scores [..., choices] with -inf where the mask, of the same shape, is 0.
 
-    A mask that forbids everything, as environments show where an episode is over, forbids nothing.
+    A mask that forbids everything, as environments return after an episode's end, forbids nothing.
     """
     legal = mask.bool()
-    return scores.masked_fill(~legal & legal.any(-1, keepdim=True), float("-inf"))
+    any_legal = legal.any(-1, keepdim=True)
+    return scores.masked_fill(~legal & any_legal, float("-inf"))

@@ -1,4 +1,4 @@
-"""Losses as plain functions. Every loss is weighted per row: importance weights, and 0 for rows that are no step."""
+"""Losses as plain functions. Every loss is weighted per row: importance weights, and 0 for masked steps."""
 
 from typing import Any
 
@@ -8,84 +8,144 @@ from torch.nn import functional as F
 
 
 def weighted_mean(x: Tensor, weight: Tensor) -> Tensor:
-    """Mean over the batch of weight * x; x [..., batch], weight [batch]."""
+    """Returns the mean of weight * x over the batch; x [..., batch], weight [batch]."""
     return (x * weight).mean()
 
 
 def average(x: Tensor, weight: Tensor) -> Tensor:
-    """sum(weight * x) / sum(weight): rows of weight 0 are not counted either; both of one shape. 0 of no rows."""
-    return (x * weight).sum() / weight.sum().clamp(min=1e-8)
+    """Returns sum(weight * x) / sum(weight): masked rows are left out of the count too; both of one shape.
+
+    0 where every row is masked.
+    """
+    weighted_sum = (x * weight).sum()
+    total_weight = weight.sum().clamp(min=1e-8)
+    return weighted_sum / total_weight
 
 
-def moments(x: Tensor, rows: tuple[int, ...], keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """Mean and (biased) variance over these dimensions, every row counted."""
-    return x.mean(rows, keepdim=keepdim), x.var(rows, correction=0, keepdim=keepdim)
+def moments(
+    x: Tensor,
+    rows: tuple[int, ...],
+    keepdim: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Returns the mean and the (biased) variance over the dimensions `rows`; every row counts."""
+    mean = x.mean(rows, keepdim=keepdim)
+    variance = x.var(rows, correction=0, keepdim=keepdim)
+    return mean, variance
 
 
 def standardise(x: Tensor, weight: Tensor) -> Tensor:
-    """Mean 0 and deviation 1 over the rows that count; both of one shape. A single row has no deviation: as it is."""
-    rows = weight.sum()
+    """Returns x with mean 0 and standard deviation 1 over the rows of weight 1; both of one shape.
+
+    A single row has no standard deviation and is returned as it is.
+    """
+    count = weight.sum()
     centred = x - average(x, weight)
-    deviation = ((centred**2 * weight).sum() / (rows - 1).clamp(min=1e-8)).sqrt()
-    return torch.where(rows > 1, centred / (deviation + 1e-8), x)
+    sum_of_squares = (centred**2 * weight).sum()
+    variance = sum_of_squares / (count - 1).clamp(min=1e-8)
+    std = variance.sqrt()
+    return torch.where(count > 1, centred / (std + 1e-8), x)
 
 
-def ensemble_mse(q: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-    """Half the squared error, summed over members, averaged over the batch and, where q has them, reward columns;
-    q [members, batch] or [members, batch, columns], target without members, weight [batch]."""
-    error = (q - target) ** 2
-    rows = error.mean(-1) if error.dim() > 1 + weight.dim() else error
-    return 0.5 * weighted_mean(rows, weight) * q.shape[0]
+def ensemble_mse(
+    q: Tensor,
+    target: Tensor,
+    weight: Tensor,
+) -> Tensor:
+    """Returns half the squared error, summed over members, averaged over the batch and the reward columns, if any.
+
+    q [members, batch] or [members, batch, columns], target the same without members, weight [batch].
+    """
+    squared_error = (q - target) ** 2
+    has_columns = squared_error.dim() > 1 + weight.dim()
+    if has_columns:
+        squared_error = squared_error.mean(-1)
+    num_members = q.shape[0]
+    return 0.5 * weighted_mean(squared_error, weight) * num_members
 
 
 def expectile_error(error: Tensor, expectile: float) -> Tensor:
-    """|expectile - 1{error < 0}| error^2 per row (arXiv 2110.06169, eq. 5).
+    """Returns |expectile - 1{error < 0}| error^2 per row (arXiv 2110.06169, eq. 5).
 
-    The v that makes its mean over errors x - v least is an expectile of x: its mean for 0.5, towards its maximum for 1.
+    The v that minimises its mean over errors x - v is an expectile of x: the mean for 0.5, near the maximum for 1.
     """
-    return torch.where(error < 0, 1 - expectile, expectile) * error**2
+    weight = torch.where(error < 0, 1 - expectile, expectile)
+    return weight * error**2
 
 
-def advantage_weight(advantage: Tensor, temperature: float, limit: float) -> Tensor:
-    """min(exp(advantage / temperature), limit) per row, a constant: how much a policy clones an action that is so much
-    better than the rest (arXiv 1910.00177, eq. 10)."""
-    return (advantage.detach() / temperature).exp().clamp(max=limit)
+def advantage_weight(
+    advantage: Tensor,
+    temperature: float,
+    limit: float,
+) -> Tensor:
+    """Returns min(exp(advantage / temperature), limit) per row, detached (arXiv 1910.00177, eq. 10).
+
+    It weights behaviour cloning: actions of higher advantage are cloned more.
+    """
+    exponent = advantage.detach() / temperature
+    return exponent.exp().clamp(max=limit)
 
 
 def cloning_error(policy: Any, action: Tensor) -> Tensor:
-    """-log p(action) of a distribution; of a deterministic policy's actions [batch, actions] the squared error, summed
-    over their dimensions; [batch]."""
-    return ((policy - action) ** 2).sum(-1) if isinstance(policy, Tensor) else -policy.log_prob(action)
+    """Returns the behaviour cloning loss per row, [batch].
+
+    It is -log p(action) of a distribution, and for the actions [batch, actions] of a deterministic policy the squared
+    error summed over their dimensions.
+    """
+    if isinstance(policy, Tensor):
+        squared_error = (policy - action) ** 2
+        return squared_error.sum(-1)
+    return -policy.log_prob(action)
 
 
-def explained_variance(value: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-    """1 - var(target - value) / var(target) over the rows that count, all of one shape: 1 of a perfect critic, 0 of one
-    that says a constant, less of one that is worse. 0 where the target does not vary."""
+def explained_variance(
+    value: Tensor,
+    target: Tensor,
+    weight: Tensor,
+) -> Tensor:
+    """Returns 1 - var(target - value) / var(target) over the rows of weight 1, all of one shape.
 
-    def variance(x: Tensor) -> Tensor:
-        return average((x - average(x, weight)) ** 2, weight)
+    1 for a perfect critic, 0 for a constant one, less for a worse one; 0 where the target does not vary.
+    """
+    target_variance = _variance(target, weight)
+    residual_variance = _variance(target - value, weight)
+    explained = 1 - residual_variance / target_variance
+    return torch.where(target_variance > 0, explained, 0.0)
 
-    of_target = variance(target)
-    return torch.where(of_target > 0, 1 - variance(target - value) / of_target, 0.0)
+
+def _variance(x: Tensor, weight: Tensor) -> Tensor:
+    mean = average(x, weight)
+    return average((x - mean) ** 2, weight)
 
 
 class _ClippedSurrogate(torch.autograd.Function):
-    """min(r A, clip(r) A); its gradient is A wherever the first is the least, which autograd takes 20 steps to find."""
+    """min(r A, clip(r) A); its gradient is A wherever r A is the minimum, which autograd finds in 20 operations."""
 
     @staticmethod
-    def forward(ctx, ratio, advantage, clip_range):
-        plain, clipped = ratio * advantage, ratio.clamp(1 - clip_range, 1 + clip_range) * advantage
-        ctx.save_for_backward(advantage, plain <= clipped)
-        return torch.minimum(plain, clipped)
+    def forward(
+        ctx: Any,
+        ratio: Tensor,
+        advantage: Tensor,
+        clip_range: Any,
+    ) -> Tensor:
+        unclipped = ratio * advantage
+        clipped = ratio.clamp(1 - clip_range, 1 + clip_range) * advantage
+        is_unclipped = unclipped <= clipped
+        ctx.save_for_backward(advantage, is_unclipped)
+        return torch.minimum(unclipped, clipped)
 
     @staticmethod
-    def backward(ctx, grad):
-        advantage, chosen = ctx.saved_tensors
-        return grad * advantage * chosen, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        advantage, is_unclipped = ctx.saved_tensors
+        grad_ratio = grad * advantage * is_unclipped
+        return grad_ratio, None, None
 
 
-def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float | Tensor) -> Tensor:
-    """PPO's pessimistic objective, to be maximised, per row (arXiv 1707.06347, eq. 7); both [batch].
+def clipped_surrogate(
+    ratio: Tensor,
+    advantage: Tensor,
+    clip_range: float | Tensor,
+) -> Tensor:
+    """Returns PPO's clipped objective per row, to be maximised (arXiv 1707.06347, eq. 7); both [batch].
 
     min(ratio A, clip(ratio, 1 - clip_range, 1 + clip_range) A); the advantage is a constant.
     """
@@ -93,43 +153,64 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, clip_range: float | Tens
 
 
 def clip_fraction(ratio: Tensor, clip_range: float | Tensor) -> Tensor:
-    """1 where the probability ratio has left 1 - clip_range .. 1 + clip_range, else 0, per row."""
-    return ((ratio - 1).abs() > clip_range).to(ratio.dtype)
+    """Returns 1 where the probability ratio is outside of 1 - clip_range .. 1 + clip_range, else 0, per row."""
+    distance = (ratio - 1).abs()
+    return (distance > clip_range).to(ratio.dtype)
 
 
 def kl_k1(log_ratio: Tensor) -> Tensor:
-    """Unbiased estimate of KL(old, new) per row, -log(new / old) of actions drawn from old; can be negative."""
+    """Returns an unbiased estimate of KL(old, new) per row, -log(new / old) of actions drawn from old.
+
+    It can be negative.
+    """
     return -log_ratio
 
 
 def kl_k3(log_ratio: Tensor) -> Tensor:
-    """(new / old) - 1 - log(new / old) of actions drawn from old: unbiased too, never negative, of less variance
+    """Returns another unbiased estimate, (new / old) - 1 - log(new / old): never negative, with less variance
     (J. Schulman, "Approximating KL divergence", 2020)."""
-    return log_ratio.exp() - 1 - log_ratio
+    ratio = log_ratio.exp()
+    return ratio - 1 - log_ratio
 
 
-def clipped_value_error(value: Tensor, old_value: Tensor, target: Tensor, clip_range: float) -> Tensor:
-    """Half the worse squared error of the value and of the value kept within clip_range of the old one; [batch]."""
+def clipped_value_error(
+    value: Tensor,
+    old_value: Tensor,
+    target: Tensor,
+    clip_range: float,
+) -> Tensor:
+    """Returns half the larger squared error of the value and of the value within clip_range of the old one; [batch]."""
     error = (value - target) ** 2
     if clip_range < float("inf"):
-        clipped = old_value + (value - old_value).clamp(-clip_range, clip_range)
-        error = torch.maximum(error, (clipped - target) ** 2)
+        change = (value - old_value).clamp(-clip_range, clip_range)
+        clipped_value = old_value + change
+        clipped_error = (clipped_value - target) ** 2
+        error = torch.maximum(error, clipped_error)
     return 0.5 * error
 
 
 def huber(error: Tensor, delta: float) -> Tensor:
-    """Half the square up to delta, linear beyond, per row; delta may be infinite."""
-    return 0.5 * error**2 if delta == float("inf") else F.huber_loss(error, torch.zeros_like(error), "none", delta)
+    """Returns half the square up to delta, linear beyond, per row; delta may be infinite."""
+    if delta == float("inf"):
+        return 0.5 * error**2
+    return F.huber_loss(error, torch.zeros_like(error), "none", delta)
 
 
-def quantile_huber(quantiles: Tensor, target: Tensor, delta: float) -> Tensor:
-    """Quantile regression with Huber's loss (arXiv 1710.10044, eq. 10 and algorithm 1), per row: [batch].
+def quantile_huber(
+    quantiles: Tensor,
+    target: Tensor,
+    delta: float,
+) -> Tensor:
+    """Returns the quantile regression loss with Huber's (arXiv 1710.10044, eq. 10 and algorithm 1), per row: [batch].
 
-    quantiles [batch, n] estimate the quantiles (2i + 1) / 2n of what `target` [batch, m] are samples of:
-    sum_i mean_j |tau_i - 1{target_j < quantile_i}| huber(target_j - quantile_i).
+        sum_i mean_j |tau_i - 1{target_j < quantile_i}| huber(target_j - quantile_i)    with tau_i = (2i + 1) / 2n
+
+    quantiles [batch, n] estimate the quantiles tau_i of the distribution from which `target` [batch, m] is sampled.
     """
     n = quantiles.shape[-1]
     tau = (2 * torch.arange(n, device=quantiles.device) + 1) / (2 * n)
     error = target.unsqueeze(-2) - quantiles.unsqueeze(-1)  # [batch, n, m]
-    share = (tau.unsqueeze(-1) - (error.detach() < 0).to(error.dtype)).abs()
-    return (share * huber(error, delta)).mean(-1).sum(-1)
+    is_below = (error.detach() < 0).to(error.dtype)
+    weight = (tau.unsqueeze(-1) - is_below).abs()
+    loss = weight * huber(error, delta)
+    return loss.mean(-1).sum(-1)

@@ -1,54 +1,95 @@
-"""Conjugate posteriors: what is known of a mean or a linear function after some data, in closed form."""
+"""Conjugate posteriors of means and of linear functions, in closed form."""
 
 import torch
 from torch import Tensor
 
 
 def beta_moments(alpha: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of Beta(alpha, beta), elementwise."""
+    """Returns the mean and the standard deviation of Beta(alpha, beta), elementwise."""
     total = alpha + beta
-    return alpha / total, (alpha * beta / (total + 1)).sqrt() / total
+    mean = alpha / total
+    std = (alpha * beta / (total + 1)).sqrt() / total
+    return mean, std
 
 
 def normal_mean(
-    counts: Tensor, totals: Tensor, prior_mean: float, prior_std: float, noise_std: float
+    counts: Tensor,
+    totals: Tensor,
+    prior_mean: float,
+    prior_std: float,
+    noise_std: float,
 ) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of an unknown mean with a normal prior, after `counts` draws of sum `totals`, elementwise.
+    """Returns the mean and the standard deviation of an unknown mean with a normal prior, elementwise.
 
-    precision = 1 / prior_std^2 + n / noise_std^2; mean = (prior_mean / prior_std^2 + total / noise_std^2) / precision
-    (Gelman et al., Bayesian Data Analysis, eq. 2.12).
+        precision = 1 / prior_std^2 + n / noise_std^2
+        mean = (prior_mean / prior_std^2 + total / noise_std^2) / precision
+
+    `counts` draws n of sum `totals` were observed (Gelman et al., Bayesian Data Analysis, eq. 2.12).
     """
-    precision = 1 / prior_std**2 + counts / noise_std**2
-    return (prior_mean / prior_std**2 + totals / noise_std**2) / precision, precision.rsqrt()
+    prior_variance = prior_std**2
+    noise_variance = noise_std**2
+    precision = 1 / prior_variance + counts / noise_variance
+    mean = (prior_mean / prior_variance + totals / noise_variance) / precision
+    std = precision.rsqrt()
+    return mean, std
 
 
 def normal_inverse_gamma(
-    xx: Tensor, xy: Tensor, yy: Tensor, count: Tensor, ridge: float, a0: float, b0: float
+    xx: Tensor,
+    xy: Tensor,
+    yy: Tensor,
+    count: Tensor,
+    ridge: float,
+    a0: float,
+    b0: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Bayesian linear regression y = w'x + noise with unknown noise variance, from its sufficient statistics.
+    """Returns the posterior (mean, precision, a, b) of Bayesian linear regression y = w'x + noise of unknown variance.
 
-    xx [..., d, d] sum of x x', xy [..., d], yy [...], count [...]. Prior: w ~ N(0, variance / ridge), variance ~
-    IG(a0, b0). Returns w's mean [..., d], the precision L [..., d, d], with which w's covariance is variance * L^-1,
-    a [...] and b [...]: L = xx + ridge I, mean = L^-1 xy, a = a0 + n / 2, b = b0 + (yy - mean' L mean) / 2
-    (Bishop, exercise 3.12).
+    Prior: w ~ N(0, variance / ridge), variance ~ IG(a0, b0). The posterior is of the same form (Bishop, exercise 3.12):
+
+        L = xx + ridge I              precision [..., d, d]: w's covariance is variance * L^-1
+        mean = L^-1 xy                [..., d]
+        a = a0 + n / 2                [...]
+        b = b0 + (yy - mean' L mean) / 2    [...]
+
+    Sufficient statistics: xx [..., d, d] sum of x x', xy [..., d], yy [...], count n [...].
     """
-    precision = xx + ridge * torch.eye(xx.shape[-1], dtype=xx.dtype, device=xx.device)
-    mean = torch.cholesky_solve(xy.unsqueeze(-1), torch.linalg.cholesky(precision)).squeeze(-1)
+    identity = torch.eye(xx.shape[-1], dtype=xx.dtype, device=xx.device)
+    precision = xx + ridge * identity
+    cholesky = torch.linalg.cholesky(precision)
+    mean = torch.cholesky_solve(xy.unsqueeze(-1), cholesky).squeeze(-1)
     explained = (mean * xy).sum(-1)  # mean' L mean, for L mean = xy
-    return mean, precision, a0 + count / 2, b0 + 0.5 * (yy - explained).clamp(min=0)
+    residual = (yy - explained).clamp(min=0)
+    a = a0 + count / 2
+    b = b0 + 0.5 * residual
+    return mean, precision, a, b
 
 
 def normal_inverse_gamma_draw(
-    mean: Tensor, precision: Tensor, b: Tensor, gamma_noise: Tensor, normal_noise: Tensor
+    mean: Tensor,
+    precision: Tensor,
+    b: Tensor,
+    gamma_noise: Tensor,
+    normal_noise: Tensor,
 ) -> Tensor:
-    """Weights [..., d] drawn from that posterior; gamma_noise [...] of Gamma(a, 1), normal_noise [..., d]."""
-    std = (b / gamma_noise).sqrt().unsqueeze(-1)
-    # L = C C', so C'^-1 z has covariance L^-1
+    """Returns weights [..., d] drawn from that posterior; gamma_noise [...] of Gamma(a, 1), normal_noise [..., d].
+
+    With L = C C', C'^-1 z has the covariance L^-1.
+    """
+    noise_std = (b / gamma_noise).sqrt().unsqueeze(-1)
     upper = torch.linalg.cholesky(precision).mT
-    return mean + std * torch.linalg.solve_triangular(upper, normal_noise.unsqueeze(-1), upper=True).squeeze(-1)
+    z = normal_noise.unsqueeze(-1)
+    correlated = torch.linalg.solve_triangular(upper, z, upper=True).squeeze(-1)
+    return mean + noise_std * correlated
 
 
-def normal_kl(mean: Tensor, std: Tensor, prior_std: float) -> Tensor:
-    """KL(N(mean, std^2) || N(0, prior_std^2)), summed over all entries (Kingma and Welling 2014, appendix B)."""
-    ratio = (std / prior_std) ** 2
-    return 0.5 * (ratio + (mean / prior_std) ** 2 - 1 - ratio.log()).sum()
+def normal_kl(
+    mean: Tensor,
+    std: Tensor,
+    prior_std: float,
+) -> Tensor:
+    """Returns KL(N(mean, std^2) || N(0, prior_std^2)), summed over all entries (Kingma and Welling 2014, app. B)."""
+    variance_ratio = (std / prior_std) ** 2
+    squared_mean = (mean / prior_std) ** 2
+    kl = variance_ratio + squared_mean - 1 - variance_ratio.log()
+    return 0.5 * kl.sum()

@@ -1,65 +1,135 @@
-"""Returns and advantages. Time is the first dimension; `terminated` stops bootstrapping, `done` stops summing."""
+"""Returns and advantages. Time is the first dimension; `terminated` stops bootstrapping, `done` stops summing.
+
+Names as in rlax: r_t, v_t and so on belong to the timestep after the action, v_tm1 to the one that was acted on.
+"""
 
 import torch
 from torch import Tensor
 
 
-def td_target(r_t: Tensor, discount_t: Tensor, v_t: Tensor) -> Tensor:
-    """One-step target r + discount * v. discount_t is gamma^n where the episode goes on, 0 where it terminated."""
+def td_target(
+    r_t: Tensor,
+    discount_t: Tensor,
+    v_t: Tensor,
+) -> Tensor:
+    """Returns the one-step target r + discount * v; discount_t is gamma^n, and 0 where the episode terminated."""
     return r_t + discount_t * v_t
 
 
-def reverse_recurrence(x_t: Tensor, decay_t: Tensor) -> Tensor:
-    """y_t = x_t + decay_t * y_{t+1}, with y_T = x_T; both [time, ...].
+def td_error(
+    r_t: Tensor,
+    v_tm1: Tensor,
+    v_t: Tensor,
+    terminated: Tensor,
+    gamma: float,
+) -> Tensor:
+    """Returns delta_t = r_t + gamma v_t - v_tm1, without the bootstrap where the episode terminated."""
+    return r_t + gamma * v_t * ~terminated - v_tm1
 
-    By doubling (Hillis and Steele, 1986): log2(time) vector operations instead of `time` of them, on any device.
+
+def reverse_recurrence(x_t: Tensor, decay_t: Tensor) -> Tensor:
+    """Returns y_t = x_t + decay_t * y_{t+1}, with y_T = x_T; both [time, ...].
+
+    By doubling (Hillis and Steele, 1986): log2(time) vector operations instead of `time` of them, on any device. After
+    each round y_t holds the sum over twice as many timesteps, and decay_t the factor of the first one beyond.
     """
-    y, decay, reach, length = x_t, decay_t, 1, x_t.shape[0]
-    while reach < length:
-        y = torch.cat([y[:-reach] + decay[:-reach] * y[reach:], y[-reach:]])
-        decay = torch.cat([decay[:-reach] * decay[reach:], torch.zeros_like(decay[-reach:])])
-        reach *= 2
+    y = x_t
+    decay = decay_t
+    span = 1  # timesteps that y sums
+    length = x_t.shape[0]
+    while span < length:
+        y_start = y[:-span] + decay[:-span] * y[span:]
+        y = torch.cat([y_start, y[-span:]])
+        decay_start = decay[:-span] * decay[span:]
+        decay = torch.cat([decay_start, torch.zeros_like(decay[-span:])])
+        span *= 2
     return y
 
 
 def gae(
-    r_t: Tensor, v_tm1: Tensor, v_t: Tensor, terminated: Tensor, done: Tensor, gamma: float, gae_lambda: float
+    r_t: Tensor,
+    v_tm1: Tensor,
+    v_t: Tensor,
+    terminated: Tensor,
+    done: Tensor,
+    gamma: float,
+    gae_lambda: float,
 ) -> Tensor:
-    """Generalised advantage estimation (arXiv 1506.02438, eq. 16); everything [time, ...].
+    """Returns generalised advantage estimates A_t (arXiv 1506.02438, eq. 16); everything [time, ...].
 
-    v_tm1 is the value of the observation acted on, v_t that of its true successor (the final observation where an
-    episode ended). `done` is terminated or truncated: a truncated step still bootstraps, but nothing flows across it.
+        delta_t = r_t + gamma v_t (1 - terminated_t) - v_tm1
+        A_t = delta_t + gamma lambda (1 - done_t) A_{t+1}
+
+    v_tm1: value of the observation acted on. v_t: value of its true successor, the final observation where an episode
+    ended. done: terminated or truncated. A truncated step bootstraps, but no advantage flows across it.
     """
-    delta = r_t + gamma * v_t * ~terminated - v_tm1
-    return reverse_recurrence(delta, gamma * gae_lambda * (~done).to(r_t.dtype))
+    delta = td_error(r_t, v_tm1, v_t, terminated, gamma)
+    not_done = (~done).to(r_t.dtype)
+    decay = gamma * gae_lambda * not_done
+    return reverse_recurrence(delta, decay)
 
 
-def td_lambda(r_t: Tensor, v_t: Tensor, terminated: Tensor, done: Tensor, gamma: float, td_lambda: float) -> Tensor:
-    """Returns G_t = r + gamma * ((1 - lambda) * v_t + lambda * G_{t+1}), and r + gamma * v_t where an episode or the
-    batch ends (Sutton and Barto 2018, eq. 12.20); everything [time, ...], v_t and the flags as in `gae`.
+def td_lambda(
+    r_t: Tensor,
+    v_t: Tensor,
+    terminated: Tensor,
+    done: Tensor,
+    gamma: float,
+    trace_lambda: float,
+) -> Tensor:
+    """Returns lambda-returns G_t (Sutton and Barto 2018, eq. 12.20); everything [time, ...], v_t and the flags as in
+    `gae`.
+
+        G_t = r_t + gamma ((1 - lambda) v_t + lambda G_{t+1})
+        G_t = r_t + gamma v_t (1 - terminated_t)    where an episode or the batch ends
 
     Equal to gae + v_tm1 where v_t is the next row's v_tm1.
     """
-    going_on = ~done
-    going_on[-1] = False
-    flow = td_lambda * going_on.to(r_t.dtype)
-    return reverse_recurrence(r_t + gamma * v_t * ~terminated * (1 - flow), gamma * flow)
+    not_done = ~done
+    not_done[-1] = False
+    trace = trace_lambda * not_done.to(r_t.dtype)
+    bootstrap = gamma * v_t * ~terminated * (1 - trace)
+    return reverse_recurrence(r_t + bootstrap, gamma * trace)
 
 
-def monte_carlo(r_t: Tensor, v_t: Tensor, terminated: Tensor, done: Tensor, gamma: float) -> Tensor:
-    """Discounted rewards to the end of the episode; v_t stands for what a cut, or the end of the batch, hides."""
+def monte_carlo(
+    r_t: Tensor,
+    v_t: Tensor,
+    terminated: Tensor,
+    done: Tensor,
+    gamma: float,
+) -> Tensor:
+    """Returns the discounted rewards to the end of the episode, with v_t beyond a truncation or the batch's end."""
     return td_lambda(r_t, v_t, terminated, done, gamma, 1.0)
 
 
-def n_step(r_t: Tensor, v_t: Tensor, terminated: Tensor, done: Tensor, gamma: float, n: int) -> Tensor:
-    """n discounted rewards, then gamma^n * v (arXiv 1602.01783, sec. 4); fewer where an episode or the batch ends."""
-    whole = monte_carlo(r_t, v_t, terminated, done, gamma)
-    if n >= len(r_t):
-        return whole
-    # beyond the n-th reward: the difference between what the return knows and what the value says
-    beyond = (whole[n:] - v_t[n - 1 : -1]) * gamma**n
-    ended = torch.stack([done[i : len(done) - n + i] for i in range(n)]).any(0)
-    return torch.cat([whole[:-n] - beyond * ~ended, whole[-n:]])
+def n_step(
+    r_t: Tensor,
+    v_t: Tensor,
+    terminated: Tensor,
+    done: Tensor,
+    gamma: float,
+    n: int,
+) -> Tensor:
+    """Returns n-step returns (arXiv 1602.01783, sec. 4); with fewer rewards where an episode or the batch ends.
+
+        G^n_t = r_t + gamma r_{t+1} + ... + gamma^{n-1} r_{t+n-1} + gamma^n v_{t+n-1}
+
+    Computed from the Monte Carlo returns G_t, which share the first n rewards: where no episode ends in these steps,
+
+        G^n_t = G_t - gamma^n (G_{t+n} - v_{t+n-1})
+    """
+    monte_carlo_return = monte_carlo(r_t, v_t, terminated, done, gamma)
+    time = len(r_t)
+    if n >= time:
+        return monte_carlo_return
+    beyond_n = (monte_carlo_return[n:] - v_t[n - 1 : -1]) * gamma**n
+    done_at_step = []
+    for k in range(n):
+        done_at_step.append(done[k : time - n + k])
+    episode_ended = torch.stack(done_at_step).any(0)
+    n_step_return = monte_carlo_return[:-n] - beyond_n * ~episode_ended
+    return torch.cat([n_step_return, monte_carlo_return[-n:]])
 
 
 def vtrace(
@@ -74,17 +144,25 @@ def vtrace(
     c_clip: float = 1.0,
     trace_lambda: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """V-trace targets and policy-gradient advantages (arXiv 1802.01561, eq. 1 and sec. 4.2); everything [time, ...].
+    """Returns V-trace targets vs_t and policy-gradient advantages (arXiv 1802.01561, eq. 1 and sec. 4.2); everything
+    [time, ...].
+
+        rho_t = min(rho_clip, ratio_t),  c_t = lambda min(c_clip, ratio_t)
+        vs_t = v_tm1 + rho_t delta_t + gamma c_t (1 - done_t) (vs_{t+1} - v_t)
+        advantage_t = rho_t (r_t + gamma vs_{t+1} - v_tm1)
 
     log_ratio: log of the learning policy's over the acting policy's probability of the action. The rest as in `gae`.
     """
     ratio = log_ratio.exp()
-    rho, c = ratio.clamp(max=rho_clip), trace_lambda * ratio.clamp(max=c_clip)
-    delta = rho * (r_t + gamma * v_t * ~terminated - v_tm1)
-    target = v_tm1 + reverse_recurrence(delta, gamma * c * ~done)
-    after = torch.where(done[:-1], v_t[:-1], target[1:])  # an episode's last successor has no target: its value
-    next_target = torch.cat([after, v_t[-1:]])
-    return target, rho * (r_t + gamma * next_target * ~terminated - v_tm1)
+    rho = ratio.clamp(max=rho_clip)
+    c = trace_lambda * ratio.clamp(max=c_clip)
+    delta = rho * td_error(r_t, v_tm1, v_t, terminated, gamma)
+    vs = v_tm1 + reverse_recurrence(delta, gamma * c * ~done)
+    # an episode's last successor has no target, so its value stands in
+    next_vs = torch.where(done[:-1], v_t[:-1], vs[1:])
+    next_vs = torch.cat([next_vs, v_t[-1:]])
+    advantage = rho * td_error(r_t, v_tm1, next_vs, terminated, gamma)
+    return vs, advantage
 
 
 def retrace(
@@ -97,12 +175,16 @@ def retrace(
     gamma: float,
     trace_lambda: float = 1.0,
 ) -> Tensor:
-    """Retrace(lambda) targets for q_tm1 (arXiv 1606.02647, eq. 3 and 4); everything [time, ...].
+    """Returns Retrace(lambda) targets for q_tm1 (arXiv 1606.02647, eq. 3 and 4); everything [time, ...].
+
+        c_t = lambda min(1, ratio_t)
+        target_t = q_tm1 + delta_t + gamma c_{t+1} (1 - done_t) (target_{t+1} - q_t)
 
     q_tm1: value of the action taken; v_t: expected action value of the true successor under the learning policy;
-    log_ratio: as in `vtrace`. The trace into a row is cut by that row's own ratio.
+    log_ratio: as in `vtrace`.
     """
-    c = trace_lambda * log_ratio.exp().clamp(max=1.0)
+    ratio = log_ratio.exp()
+    c = trace_lambda * ratio.clamp(max=1.0)
     c_next = torch.cat([c[1:], torch.zeros_like(c[-1:])])
-    delta = r_t + gamma * v_t * ~terminated - q_tm1
+    delta = td_error(r_t, q_tm1, v_t, terminated, gamma)
     return q_tm1 + reverse_recurrence(delta, gamma * c_next * ~done)

@@ -1,18 +1,35 @@
-"""Schedules: what a number is at some time of a run."""
+"""Schedules: functions from time to a number."""
 
 import math
 
 
-def linear(start: float, end: float, progress: float, fraction: float = 1.0) -> float:
-    """From start to end within the first `fraction` of a run whose progress goes from 0 to 1, then end."""
-    return start + (end - start) * min(1.0, progress / fraction)
+def linear(
+    start: float,
+    end: float,
+    progress: float,
+    fraction: float = 1.0,
+) -> float:
+    """Returns a number that goes from start to end within the first `fraction` of a run, then stays; progress is 0
+    to 1."""
+    done = min(1.0, progress / fraction)
+    return start + (end - start) * done
 
 
-def exponential(start: float, end: float, time: float, constant: float) -> float:
-    """From start towards end; the distance falls to 1/e within each time constant."""
-    return end + (start - end) * math.exp(-time / constant)
+def exponential(
+    start: float,
+    end: float,
+    time: float,
+    constant: float,
+) -> float:
+    """Returns a number that goes from start towards end; the distance falls to 1/e within each time constant."""
+    distance = (start - end) * math.exp(-time / constant)
+    return end + distance
 
 
-def geometric(start: float, factor: float, count: int) -> float:
-    """start, multiplied by the factor each time it is counted."""
+def geometric(
+    start: float,
+    factor: float,
+    count: int,
+) -> float:
+    """Returns start * factor^count."""
     return float(start * factor**count)

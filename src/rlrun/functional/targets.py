@@ -3,9 +3,15 @@
 from torch import Tensor
 
 
-def smoothed(action_t: Tensor, noise: Tensor, std: float, limit: float) -> Tensor:
-    """An action near a target policy's, at which TD3's targets ask (arXiv 1802.09477, eq. 14); both [batch, actions].
+def smoothed(
+    action_t: Tensor,
+    noise: Tensor,
+    std: float,
+    limit: float,
+) -> Tensor:
+    """Returns the smoothed action of a target policy (TD3: arXiv 1802.09477, eq. 14); both [batch, actions].
 
-    noise: standard normal. It moves an action by at most `limit`, and none out of [-1, 1].
+    noise: standard normal. It changes an action by at most `limit`, and within [-1, 1].
     """
-    return (action_t + (std * noise).clamp(-limit, limit)).clamp(-1, 1)
+    clipped_noise = (std * noise).clamp(-limit, limit)
+    return (action_t + clipped_noise).clamp(-1, 1)

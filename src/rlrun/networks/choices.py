@@ -1,4 +1,4 @@
-"""Discrete decisions: how many choices each has, which of them are legal, and a distribution over them.
+"""Discrete actions: the sizes of their decisions, legal choices, and distributions over them.
 
 The choices of several decisions lie side by side; MultiBinary decides between 0 and 1. A mask of actions is an entry of
 the observation (`types.MASK`).
@@ -16,7 +16,7 @@ from rlrun.types import MASK
 
 
 def choices(space: Space) -> list[int]:
-    """How many each decision of a discrete action has; none in an action that is not discrete."""
+    """Returns the number of choices of every decision of a discrete action; of other actions an empty list."""
     match space:
         case spaces.Discrete():
             return [int(space.n)]
@@ -28,17 +28,31 @@ def choices(space: Space) -> list[int]:
 
 
 def legal(scores: Tensor, obs: Any) -> Tensor:
-    """Scores of one decision [..., choices], -inf where the observation forbids it."""
-    return masked(scores, obs[MASK]) if isinstance(obs, dict) and MASK in obs else scores
+    """Returns scores of one decision [..., choices], -inf where the observation's mask forbids it."""
+    mask = _action_mask(obs)
+    if mask is None:
+        return scores
+    return masked(scores, mask)
 
 
 def distribution(space: Space, logits: Tensor, obs: Any) -> Categorical | Independent:
-    """Over the actions of a discrete space that the observation allows; logits [..., choices of all decisions]."""
+    """Returns the distribution over the legal actions of a discrete space; logits [..., choices of all decisions]."""
     if isinstance(space, spaces.Discrete):
         return Categorical(legal(logits, obs))
     sizes = choices(space)
     parts = logits.split(sizes, -1)
-    if isinstance(obs, dict) and MASK in obs:
-        parts = tuple(map(masked, parts, obs[MASK].split(sizes, -1)))
-    padded = [F.pad(part, (0, max(sizes) - part.shape[-1]), value=float("-inf")) for part in parts]
+    mask = _action_mask(obs)
+    if mask is not None:
+        masks = mask.split(sizes, -1)
+        parts = tuple(map(masked, parts, masks))
+    padded = []
+    for part, size in zip(parts, sizes, strict=True):
+        missing = max(sizes) - size
+        padded.append(F.pad(part, (0, missing), value=float("-inf")))
     return Independent(Categorical(torch.stack(padded, -2)))
+
+
+def _action_mask(obs: Any) -> Tensor | None:
+    if not isinstance(obs, dict):
+        return None
+    return obs.get(MASK)

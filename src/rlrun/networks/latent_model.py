@@ -1,4 +1,4 @@
-"""MuZero's three networks: what is seen to a latent state, that and an action to the next one, and predictions."""
+"""MuZero's three networks (arXiv 1911.08265): representation, dynamics and prediction."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,42 +15,54 @@ from rlrun.networks.heads import Head
 class LatentModel(nn.Module):
     """Latent states [batch, latent] lie in [0, 1], so that many steps in a row keep their scale (appendix G).
 
-    torso: builds the chosen network over named inputs or spaces. scalar: how outputs mean a value or a reward.
+    torso: builds the chosen network over named inputs or spaces. scalar: how outputs represent a value or a reward.
     """
 
-    def __init__(self, torso: Callable[..., Any], action: Discrete, latent: int, scalar: Plain | TwoHot):
+    def __init__(
+        self,
+        torso: Callable[..., Any],
+        action: Discrete,
+        latent: int,
+        scalar: Plain | TwoHot,
+    ):
         super().__init__()
-        space = Box(0.0, 1.0, (latent,), np.float32)
-        self.scalar, self.actions, self.latent = scalar, int(action.n), latent
+        self.scalar = scalar
+        self.actions = int(action.n)
+        self.latent = latent
+        latent_space = Box(0.0, 1.0, (latent,), np.float32)
         self.representation = Head(torso(), latent)
-        self.dynamics = Head(torso(inputs=(space, "action")), latent + scalar.size)
-        self.prediction = Head(torso(inputs=(space,)), self.actions + scalar.size)
+        self.dynamics = Head(torso(inputs=(latent_space, "action")), latent + scalar.size)
+        self.prediction = Head(torso(inputs=(latent_space,)), self.actions + scalar.size)
 
     def encode(self, obs: Any) -> Tensor:
-        """[batch, ...] -> [batch, latent]."""
+        """Returns latent states; [batch, ...] -> [batch, latent]."""
         return unit(self.representation(obs))
 
     def step(self, latent: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """(next latent state, output of the reward)."""
-        change, reward = self.dynamics(latent, action).split([self.latent, self.scalar.size], -1)
+        """Returns (next latent state, output of the reward)."""
+        output = self.dynamics(latent, action)
+        change, reward = output.split([self.latent, self.scalar.size], -1)
         return unit(latent + change), reward
 
     def predict(self, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """(logits of the policy, output of the value); any leading dimensions."""
-        logits, value = self.prediction(latent).split([self.actions, self.scalar.size], -1)
+        """Returns (logits of the policy, output of the value); any leading dimensions."""
+        output = self.prediction(latent)
+        logits, value = output.split([self.actions, self.scalar.size], -1)
         return logits, value
 
     def forward(self, obs: Any) -> Tensor:
-        """The value of what is seen, [batch]."""
-        return self.scalar.mean(self.predict(self.encode(obs))[1])
+        """Returns the value of observations, [batch]."""
+        _, value = self.predict(self.encode(obs))
+        return self.scalar.mean(value)
 
 
 def unit(x: Tensor) -> Tensor:
-    """Every row stretched to [0, 1]."""
-    low, high = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+    """Returns every row scaled to [0, 1]."""
+    low = x.amin(-1, keepdim=True)
+    high = x.amax(-1, keepdim=True)
     return (x - low) / (high - low + 1e-5)
 
 
 def scale_gradient(x: Tensor, factor: float) -> Tensor:
-    """x, with gradients multiplied."""
+    """Returns x; its gradient is multiplied by the factor."""
     return torch.lerp(x.detach(), x, factor)

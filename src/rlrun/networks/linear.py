@@ -13,24 +13,48 @@ class Linear(nn.Module):
     and zero biases.
     """
 
-    def __init__(self, inputs: int, outputs: int, members: int | None = None, gain: float | None = None):
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        members: int | None = None,
+        gain: float | None = None,
+    ):
         super().__init__()
-        stack = () if members is None else (members,)
-        self.weight = nn.Parameter(torch.empty(*stack, inputs, outputs))
-        self.bias = nn.Parameter(torch.empty(*stack, 1, outputs) if stack else torch.empty(outputs))
+        if members is None:
+            self.weight = nn.Parameter(torch.empty(inputs, outputs))
+            self.bias = nn.Parameter(torch.empty(outputs))
+        else:
+            self.weight = nn.Parameter(torch.empty(members, inputs, outputs))
+            self.bias = nn.Parameter(torch.empty(members, 1, outputs))
         with torch.no_grad():
             if gain is None:
-                bound = 1 / math.sqrt(inputs) if inputs else 0.0
-                self.weight.uniform_(-bound, bound)
-                self.bias.uniform_(-bound, bound)
+                self._draw_uniform()
             else:
-                for weight in self.weight if stack else (self.weight,):
-                    nn.init.orthogonal_(weight, gain)
-                self.bias.zero_()
+                self._draw_orthogonal(gain)
+
+    def _draw_uniform(self) -> None:
+        inputs = self.weight.shape[-2]
+        bound = 0.0
+        if inputs:
+            bound = 1 / math.sqrt(inputs)
+        self.weight.uniform_(-bound, bound)
+        self.bias.uniform_(-bound, bound)
+
+    def _draw_orthogonal(self, gain: float) -> None:
+        inputs, outputs = self.weight.shape[-2:]
+        for weight in self.weight.view(-1, inputs, outputs):
+            nn.init.orthogonal_(weight, gain)
+        self.bias.zero_()
 
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.dim() == 2:
-            return torch.addmm(self.bias, x, self.weight) if x.dim() == 2 else x @ self.weight + self.bias
+            if x.dim() == 2:
+                return torch.addmm(self.bias, x, self.weight)
+            return x @ self.weight + self.bias
         if self.weight.shape[-1] == 1:  # a product this narrow costs more than its multiplications
-            return (x * self.weight.transpose(-1, -2)).sum(-1, keepdim=True) + self.bias
-        return torch.baddbmm(self.bias, x if x.dim() == 3 else x.expand(self.weight.shape[0], *x.shape), self.weight)
+            column = self.weight.transpose(-1, -2)
+            return (x * column).sum(-1, keepdim=True) + self.bias
+        if x.dim() == 2:
+            x = x.expand(self.weight.shape[0], *x.shape)
+        return torch.baddbmm(self.bias, x, self.weight)

@@ -16,13 +16,14 @@ from rlrun.config.schema import Fraction, NonNegativeInt, config
 from rlrun.functional.losses import moments
 from rlrun.registry import register
 
-MAX_R, MAX_D = 3.0, 5.0  # bounds of the corrections of batch renormalisation, from its section 4
-EPSILON = 1e-3  # added to variances by batch renormalisation, as CrossQ's authors have it
+MAX_R = 3.0  # bounds of the corrections of batch renormalisation, from its section 4
+MAX_D = 5.0
+EPSILON = 1e-3  # added to variances by batch renormalisation, as in the code of CrossQ's authors
 
 
 @register("norm", "none")
 class NoNorm(nn.Module):
-    """Activations alone. widths: of the inputs of a stack, then of each of its linear layers."""
+    """No normalisation, activations alone. widths: of the inputs of a stack, then of each of its linear layers."""
 
     registered: ClassVar[str] = "?"  # the name in configs, set by @register
 
@@ -34,11 +35,11 @@ class NoNorm(nn.Module):
         super().__init__()
 
     def inputs(self, x: Tensor) -> Tensor:
-        """What the first linear layer reads."""
+        """Returns the input of the first linear layer."""
         return x
 
     def hidden(self, i: int, x: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
-        """What follows the linear layer number i."""
+        """Returns the output of the linear layer number i after normalisation and activation."""
         return activation(x)
 
 
@@ -48,10 +49,12 @@ class LayerNorm(NoNorm):
 
     def __init__(self, cfg: Any, widths: list[int], members: int | None):
         super().__init__(cfg, widths, members)
-        self.layers = nn.ModuleList(Standardised(width, members) for width in widths[1:])
+        hidden_widths = widths[1:]
+        self.layers = nn.ModuleList(Standardised(width, members) for width in hidden_widths)
 
     def hidden(self, i: int, x: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
-        return activation(self.layers[i](x))
+        normalised = self.layers[i](x)
+        return activation(normalised)
 
 
 @register("norm", "batch_renorm")
@@ -74,11 +77,12 @@ class BatchRenorm(NoNorm):
         return self.layers[0](x)
 
     def hidden(self, i: int, x: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
-        return self.layers[i + 1](activation(x))
+        following = self.layers[i + 1]
+        return following(activation(x))
 
 
 class Standardised(nn.Module):
-    """Every row to mean 0 and variance 1 over its features, then scaled and shifted: [..., features]."""
+    """Normalises every row to mean 0 and variance 1 over its features, then scales and shifts it: [..., features]."""
 
     def __init__(self, features: int, members: int | None):
         super().__init__()
@@ -87,15 +91,16 @@ class Standardised(nn.Module):
         self.bias = nn.Parameter(torch.zeros(shape))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, x.shape[-1:]) * self.scale + self.bias
+        normalised = F.layer_norm(x, x.shape[-1:])
+        return normalised * self.scale + self.bias
 
 
 class Renormalised(nn.Module):
-    """Every feature to mean 0 and variance 1 over rows [..., features], then scaled and shifted.
+    """Normalises every feature to mean 0 and variance 1 over rows [..., features], then scales and shifts it.
 
-    With members, each has statistics of its own over its rows [members, batch, features]. `training` says whether the
-    batch's statistics are used, corrected towards the running ones once those have seen `warmup` batches, and move the
-    running ones. It is off from the beginning; `batch_statistics` alone switches it on.
+    With members, each has statistics of its own over its rows [members, batch, features]. In training mode the batch's
+    statistics are used, corrected towards the running ones once those have seen `warmup` batches, and the running ones
+    are updated. It is off from the beginning; `batch_statistics` alone switches it on.
     """
 
     mean: Tensor
@@ -115,24 +120,36 @@ class Renormalised(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
-            return (x - self.mean) * (self.var + EPSILON).rsqrt() * self.scale + self.bias
-        rows = tuple(range(x.dim() - 1)) if self.members is None else (-2,)
-        mean, var = moments(x, rows, keepdim=self.members is not None)
+            normalised = (x - self.mean) * (self.var + EPSILON).rsqrt()
+            return normalised * self.scale + self.bias
+        mean, var = self.statistics(x)
         r, d = self.corrections(mean.detach(), var.detach())
         self.move(mean.detach(), var.detach())
-        return ((x - mean) * (var + EPSILON).rsqrt() * r + d) * self.scale + self.bias
+        normalised = (x - mean) * (var + EPSILON).rsqrt()
+        return (normalised * r + d) * self.scale + self.bias
+
+    def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the mean and the variance of a batch, of each member where there are any."""
+        if self.members is None:
+            rows = tuple(range(x.dim() - 1))
+            return moments(x, rows)
+        return moments(x, (-2,), keepdim=True)
 
     def corrections(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
-        """r and d of a batch's statistics (algorithm 1); 1 and 0, plain batch normalisation, during the warm-up."""
+        """Returns r and d of a batch's statistics (algorithm 1); 1 and 0, plain batch normalisation, in the warm-up.
+
+        r = clip(std / running_std, 1 / MAX_R, MAX_R),  d = clip((mean - running_mean) / running_std, -MAX_D, MAX_D)
+        """
         running_std = (self.var + EPSILON).sqrt()
-        r = ((var + EPSILON).sqrt() / running_std).clamp(1 / MAX_R, MAX_R)
+        std = (var + EPSILON).sqrt()
+        r = (std / running_std).clamp(1 / MAX_R, MAX_R)
         d = ((mean - self.mean) / running_std).clamp(-MAX_D, MAX_D)
-        warm = self.batches >= self.warmup
-        return torch.where(warm, r, 1.0), torch.where(warm, d, 0.0)
+        is_warm = self.batches >= self.warmup
+        return torch.where(is_warm, r, 1.0), torch.where(is_warm, d, 0.0)
 
     @torch.no_grad()
     def move(self, mean: Tensor, var: Tensor) -> None:
-        """The running statistics follow those of a batch."""
+        """Updates the running statistics with those of a batch."""
         self.mean.lerp_(mean, 1 - self.momentum)
         self.var.lerp_(var, 1 - self.momentum)
         self.batches.add_(1)
@@ -140,7 +157,7 @@ class Renormalised(nn.Module):
 
 @contextmanager
 def batch_statistics(network: nn.Module) -> Iterator[None]:
-    """Inside, batch-normalised layers of the network use the statistics of what they are given, and remember them.
+    """Makes batch-normalised layers of the network use the statistics of their batch and update the running ones.
 
     For the part of an update in which a network learns. Acting, evaluation and targets stay outside.
     """
@@ -155,5 +172,7 @@ def batch_statistics(network: nn.Module) -> Iterator[None]:
 
 
 def stacked(features: int, members: int | None) -> tuple[int, ...]:
-    """The shape of one number per feature, of every member."""
-    return (features,) if members is None else (members, 1, features)
+    """Returns the shape of one number per feature, for every member."""
+    if members is None:
+        return (features,)
+    return members, 1, features

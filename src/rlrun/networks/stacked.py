@@ -14,27 +14,35 @@ class Stacked(nn.Module):
 
     def __init__(self, template: nn.Module):
         super().__init__()
-        if any(param.shape[0] != 1 for param in template.parameters()):
-            raise ConfigError("network: convolutions are not supported in a population; take network=mlp or linear")
+        self.shapes: dict[str, torch.Size] = {}
+        self.sizes: list[int] = []
+        for name, param in template.named_parameters():
+            if param.shape[0] != 1:
+                raise ConfigError("network: convolutions are not supported in a population; take network=mlp or linear")
+            shape = param.shape[1:]
+            self.shapes[name] = shape
+            self.sizes.append(shape.numel())
+        self.size = sum(self.sizes)
         # hidden from the module tree: the template's own weights are never used
         self.template = (template.requires_grad_(False),)
-        self.shapes = {name: param.shape[1:] for name, param in template.named_parameters()}
-        self.size = sum(shape.numel() for shape in self.shapes.values())
 
     def initial(self) -> Tensor:
-        """The template's own weights as a vector [P]."""
-        return torch.cat([param.detach().flatten() for param in self.template[0].parameters()])
+        """Returns the template's own weights as a vector [P]."""
+        weights = [param.detach().flatten() for param in self.template[0].parameters()]
+        return torch.cat(weights)
 
     def forward(self, obs: Any, params: Tensor) -> Tensor:
-        """obs [num_envs, ...], split evenly over params [members, P]; outputs [num_envs, outputs]."""
+        """Returns outputs [num_envs, outputs] of obs [num_envs, ...], split evenly over params [members, P]."""
         members = len(params)
-        parts = params.split([shape.numel() for shape in self.shapes.values()], dim=1)
-        weights = {
-            name: part.reshape(members, *shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
-        }
-        return torch.func.functional_call(self.template[0], weights, (split(obs, members),)).flatten(0, 1)
+        parts = params.split(self.sizes, dim=1)
+        weights = {}
+        for (name, shape), part in zip(self.shapes.items(), parts, strict=True):
+            weights[name] = part.reshape(members, *shape)
+        inputs = (split(obs, members),)
+        outputs = torch.func.functional_call(self.template[0], weights, inputs)
+        return outputs.flatten(0, 1)
 
 
 def split(obs: Any, members: int) -> Any:
-    """[num_envs, ...] to [members, num_envs / members, ...]."""
+    """Returns observations divided among members, [num_envs, ...] -> [members, num_envs / members, ...]."""
     return unflattened(obs, members, -1)

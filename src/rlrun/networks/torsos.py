@@ -1,4 +1,4 @@
-"""Torsos: from observations (and actions) to features. Heads belong to the algorithms."""
+"""Torsos: networks from observations (and actions) to features, below the heads that an algorithm chooses."""
 
 import math
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from rlrun import registry
 from rlrun.config.schema import Part, Units, config
 from rlrun.errors import ConfigError
-from rlrun.networks.inputs import Flatten, channels_last, is_image, leaves, part
+from rlrun.networks.inputs import Flatten, beside, channels_last, is_image, leaves, part
 from rlrun.networks.linear import Linear
 from rlrun.registry import register
 
@@ -41,7 +41,9 @@ class Stack(nn.Module):
 
     def __init__(self, inputs: int, cfg: Any, members: int | None):
         super().__init__()
-        gain = math.sqrt(2) if cfg.init == "orthogonal" else None
+        gain = None
+        if cfg.init == "orthogonal":
+            gain = math.sqrt(2)
         widths = [inputs, *cfg.hidden]
         self.layers = nn.ModuleList(Linear(i, o, members, gain) for i, o in pairwise(widths))
         self.norm = registry.build("norm", cfg.norm, widths, members, path="network.norm")
@@ -57,7 +59,7 @@ class Stack(nn.Module):
 
 @register("network", "linear")
 class LinearTorso(nn.Module):
-    """No torso at all: the inputs, flat. A head on top makes a linear policy or value."""
+    """The inputs as a flat vector, without weights. A head on top makes a linear policy or value."""
 
     @config
     class Config:
@@ -65,17 +67,18 @@ class LinearTorso(nn.Module):
 
     def __init__(self, cfg: Any, spaces: list[Space], members: int | None):
         super().__init__()
-        self.inputs = nn.ModuleList(Flatten(space) for space in spaces)
-        self.features = sum(part.size for part in self.inputs)
+        flattens = [Flatten(space) for space in spaces]
+        self.inputs = nn.ModuleList(flattens)
+        self.features = sum(flatten.size for flatten in flattens)
 
     def forward(self, *inputs: Any) -> Tensor:
-        flat = [part(x) for part, x in zip(self.inputs, inputs, strict=True)]
-        return flat[0] if len(flat) == 1 else torch.cat(flat, -1)
+        parts = [flatten(x) for flatten, x in zip(self.inputs, inputs, strict=True)]
+        return beside(parts)
 
 
 @register("network", "mlp")
 class Mlp(nn.Module):
-    """Fully connected layers over all inputs, laid flat side by side."""
+    """Fully connected layers over all inputs as a flat vector."""
 
     @config
     class Config(Layers):
@@ -92,7 +95,7 @@ class Mlp(nn.Module):
 
 
 def orthogonal(layers: Iterable[nn.Module]) -> None:
-    """Orthogonal weights with the gain of a ReLU, zero biases."""
+    """Draws orthogonal weights of convolutions with the gain of a ReLU, and sets their biases to zero."""
     for layer in layers:
         if isinstance(layer, nn.Conv2d):
             nn.init.orthogonal_(layer.weight, math.sqrt(2))
@@ -100,33 +103,40 @@ def orthogonal(layers: Iterable[nn.Module]) -> None:
 
 
 class Pixels(nn.Module):
-    """Convolutional layers on bytes [batch, C, H, W] or [batch, H, W, C], seen from 0 to 1 -> [batch, features]."""
+    """Convolutional layers on bytes [batch, C, H, W] or [batch, H, W, C], scaled to 0 to 1 -> [batch, features]."""
 
     def __init__(self, space: Space, cfg: Any):
         super().__init__()
         shape: Any = space.shape
         self.permute = channels_last(space)
-        self.layers = self.build(shape[2] if self.permute else shape[0], cfg)
+        channels = shape[0]
+        if self.permute:
+            channels = shape[2]
+        self.layers = self.build(channels, cfg)
         if cfg.init == "orthogonal":
             orthogonal(self.modules())
         with torch.no_grad():
-            self.features = self(torch.zeros(1, *shape, dtype=torch.uint8)).shape[1]
+            image = torch.zeros(1, *shape, dtype=torch.uint8)
+            self.features = self(image).shape[1]
 
     def build(self, channels: int, cfg: Any) -> nn.ModuleList:
+        """Returns the layers on an image of so many channels."""
         raise NotImplementedError
 
     @staticmethod
     def smallest(cfg: Any) -> int:
-        """Pixels a side that the layers need."""
+        """Returns the least number of pixels a side that the layers need."""
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
-        last = self.permute
-        if not last and torch.is_grad_enabled():
+        is_channels_last = self.permute
+        if not is_channels_last and torch.is_grad_enabled():
             # so that the first layer's gradient takes a CPU less than half the time. A stack of channels does what
             # contiguous(memory_format=torch.channels_last) does, in half of its time
-            x, last = torch.stack(x.unbind(1), -1), True
-        x = x.permute(0, 3, 1, 2) if last else x
+            x = torch.stack(x.unbind(1), -1)
+            is_channels_last = True
+        if is_channels_last:
+            x = x.permute(0, 3, 1, 2)
         x = x.float() * (1 / 255)
         for layer in self.layers:
             x = F.relu(layer(x))
@@ -137,9 +147,11 @@ class Convolutions(Pixels):
     """Convolutions without padding."""
 
     def build(self, channels: int, cfg: Any) -> nn.ModuleList:
-        inputs = [channels, *(outputs for outputs, _, _ in cfg.convolutions)]
-        sizes = zip(inputs, cfg.convolutions, strict=False)
-        return nn.ModuleList(nn.Conv2d(i, o, kernel, stride) for i, (o, kernel, stride) in sizes)
+        layers = nn.ModuleList()
+        for outputs, kernel, stride in cfg.convolutions:
+            layers.append(nn.Conv2d(channels, outputs, kernel, stride))
+            channels = outputs
+        return layers
 
     @staticmethod
     def smallest(cfg: Any) -> int:
@@ -150,7 +162,7 @@ class Convolutions(Pixels):
 
 
 class Residual(nn.Module):
-    """x + two convolutions of it."""
+    """A residual block: x + two convolutions of it."""
 
     def __init__(self, channels: int):
         super().__init__()
@@ -167,19 +179,24 @@ class ResidualSections(Pixels):
     """Sections of convolution, pooling and two residual blocks (IMPALA's deep network)."""
 
     def build(self, channels: int, cfg: Any) -> nn.ModuleList:
-        return nn.ModuleList(
-            nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.MaxPool2d(3, 2, padding=1), Residual(o), Residual(o))
-            for i, o in pairwise([channels, *cfg.sections])
-        )
+        sections = nn.ModuleList()
+        for outputs in cfg.sections:
+            convolution = nn.Conv2d(channels, outputs, 3, padding=1)
+            pooling = nn.MaxPool2d(3, 2, padding=1)
+            section = nn.Sequential(convolution, pooling, Residual(outputs), Residual(outputs))
+            sections.append(section)
+            channels = outputs
+        return sections
 
     @staticmethod
     def smallest(cfg: Any) -> int:
-        return 1  # they pad
+        return 1  # every layer pads
 
 
 @register("network", "cnn")
 class Cnn(nn.Module):
-    """An encoder of its own for every image among the inputs, everything else beside them, then linear layers."""
+    """A separate encoder for every image among the inputs; linear layers follow over its features and the other
+    inputs."""
 
     encoder: ClassVar[type[Pixels]] = Convolutions
 
@@ -189,37 +206,61 @@ class Cnn(nn.Module):
 
     def __init__(self, cfg: Any, spaces: list[Space], members: int | None):
         super().__init__()
-        sees = partial(self.sees, cfg)
-        images = [(i, path, leaf) for i, space in enumerate(spaces) for path, leaf in leaves(space) if sees(leaf)]
-        if not images:
-            name, smallest = type(self).__name__.lower(), max(16, self.encoder.smallest(cfg))
-            raise ConfigError(
-                f"network={name} needs images of bytes [channels, height, width], {smallest} a side or more; "
-                f"this environment has {spaces[0]}, which is not supported; network=mlp reads anything"
-            )
-        self.places = [(i, path) for i, path, _ in images]
-        self.convolutions = nn.ModuleList(
-            nn.ModuleList(self.encoder(leaf, cfg) for _ in range(members or 1)) for _, _, leaf in images
-        )
-        self.others = nn.ModuleList(Flatten(space, skip=sees) for space in spaces)
-        features = sum(encoders[0].features for encoders in self.convolutions) + sum(o.size for o in self.others)
         self.members = members
-        self.stack = Stack(features, cfg, members)
+        self.places: list[tuple[int, tuple[str, ...]]] = []  # input and keys of every image
+        self.convolutions = nn.ModuleList()  # of every image, an encoder for every member
+        self.features = 0
+        for i, space in enumerate(spaces):
+            for path, leaf in leaves(space):
+                if self.sees(cfg, leaf):
+                    self.places.append((i, path))
+                    self._add_encoders(leaf, cfg)
+        if not self.places:
+            raise self._refusal(cfg, spaces)
+
+        others = [Flatten(space, skip=partial(self.sees, cfg)) for space in spaces]
+        self.others = nn.ModuleList(others)
+        self.other_sizes = [other.size for other in others]
+        self.stack = Stack(self.features + sum(self.other_sizes), cfg, members)
         self.features = self.stack.features
+
+    def _add_encoders(self, image: Space, cfg: Any) -> None:
+        encoders = [self.encoder(image, cfg) for _ in range(self.members or 1)]
+        self.convolutions.append(nn.ModuleList(encoders))
+        self.features += encoders[0].features
+
+    def _refusal(self, cfg: Any, spaces: list[Space]) -> ConfigError:
+        name = type(self).__name__.lower()
+        smallest = max(16, self.encoder.smallest(cfg))
+        return ConfigError(
+            f"network={name} needs images of bytes [channels, height, width], {smallest} a side or more; "
+            f"this environment has {spaces[0]}, which is not supported; network=mlp reads anything"
+        )
 
     @classmethod
     def sees(cls, cfg: Any, space: Space) -> bool:
         """Whether a space is an image, large enough."""
-        return is_image(space) and sorted(space.shape)[1] >= cls.encoder.smallest(cfg)  # type: ignore[type-var]
+        if not is_image(space):
+            return False
+        shape: Any = space.shape
+        _, smaller_side, _ = sorted(shape)  # the smallest of the three is that of channels
+        return smaller_side >= cls.encoder.smallest(cfg)
 
     def forward(self, *inputs: Any) -> Tensor:
         parts = []
+        encoders: Any
         for (i, path), encoders in zip(self.places, self.convolutions, strict=True):
-            seen = [encoder(part(inputs[i], path)) for encoder in encoders]  # type: ignore[union-attr]
-            parts.append(seen[0] if self.members is None else torch.stack(seen))
-        flat = [other(x) for other, x in zip(self.others, inputs, strict=True) if other.size]
-        parts += [x.expand(*parts[0].shape[:-1], -1) for x in flat]
-        return self.stack(parts[0] if len(parts) == 1 else torch.cat(parts, -1))
+            image = part(inputs[i], path)
+            features = [encoder(image) for encoder in encoders]
+            if self.members is None:
+                parts.append(features[0])
+            else:
+                parts.append(torch.stack(features))
+        leading = parts[0].shape[:-1]
+        for other, size, x in zip(self.others, self.other_sizes, inputs, strict=True):
+            if size:
+                parts.append(other(x).expand(*leading, -1))
+        return self.stack(beside(parts))
 
 
 @register("network", "impala")
@@ -235,11 +276,19 @@ class Impala(Cnn):
 
 @register("network", "auto")
 def auto(cfg: Any, spaces: list[Space], members: int | None) -> nn.Module:
-    """`cnn` with Nature DQN's convolutions where there are images, `mlp` for everything else."""
-    linear = {"hidden": cfg.hidden, "activation": cfg.activation, "init": cfg.init, "norm": cfg.norm}
-    cnn = Cnn.Config(**linear, convolutions=NATURE)
-    images = any(Cnn.sees(cnn, leaf) for space in spaces for _, leaf in leaves(space))
-    return Cnn(cnn, spaces, members) if images else Mlp(cfg, spaces, members)
+    """Returns `cnn` with Nature DQN's convolutions where there are images, else `mlp`."""
+    cnn = Cnn.Config(
+        hidden=cfg.hidden,
+        activation=cfg.activation,
+        init=cfg.init,
+        norm=cfg.norm,
+        convolutions=NATURE,
+    )
+    for space in spaces:
+        for _, leaf in leaves(space):
+            if Cnn.sees(cnn, leaf):
+                return Cnn(cnn, spaces, members)
+    return Mlp(cfg, spaces, members)
 
 
-auto.Config = Mlp.Config
+auto.Config = Mlp.Config  # type: ignore[attr-defined]

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from rlrun import files
-from rlrun.buffers.packing import flatten
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
+from rlrun.nested import dotted
 from rlrun.rundir import RunDir
 from rlrun.snapshot import atomic
 from rlrun.snapshot.tensors import dump
@@ -22,7 +22,7 @@ def write(run: RunDir, loop: Loop, reason: str) -> Path:
     """RUN/postmortem: the batch of the last update, the step, the norms of weights and moments. Returns the folder."""
     folder = run.path / FOLDER
     files.make_folder(folder)
-    batch = {name: value for name, value in flatten("batch", loop.batch or {}).items() if isinstance(value, Tensor)}
+    batch = {name: value for name, value in dotted("batch", loop.batch or {}).items() if isinstance(value, Tensor)}
     # parts may share their memory, a goal with the observation it stands in
     tensors = {name: value.detach().cpu().clone(memory_format=torch.contiguous_format) for name, value in batch.items()}
     atomic.replace_file(folder / "batch.safetensors", dump(tensors))

@@ -1,0 +1,152 @@
+"""Frames of stacked images, each stored once; stacks and successors are formed when they are sampled."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlrun.buffers.packing import Layout
+from rlrun.buffers.ring import Ring
+from rlrun.module import Module
+from rlrun.nested import on
+from rlrun.types import Batch, Spec, Step
+
+
+class Frames(Module):
+    """The newest frame of every image of every row, with the timestep of its episode, so that stacks can be rebuilt.
+
+    `images`: shapes by dotted key; "" where the observation is one image and nothing else.
+
+    The observation at row t is made of the frames of rows t - stack + 1 to t; its episode's first frame is repeated
+    where the episode has fewer. Its successor ends with the frame of row t + 1. After a truncation that row starts
+    another episode, so `finals` keeps the last frames of truncated episodes.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        images: dict[str, tuple[int, ...]],
+        rows: int,
+        device: torch.device,
+        setting: str,
+    ):
+        super().__init__()
+        self.stack = spec.frame_stack
+        self.images = images
+        self.num_envs = spec.num_envs
+        fields: Layout = {}
+        for name, shape in images.items():
+            frame_shape = shape
+            if self.stack > 1:
+                frame_shape = shape[1:]
+            fields[_dotted("frame", name)] = ((self.num_envs, *frame_shape), torch.uint8)
+        fields["step"] = ((self.num_envs,), torch.int32)
+        self.ring = Ring(rows, fields, device, setting)
+        self.steps = torch.zeros(self.num_envs, dtype=torch.int32, device=device)  # timestep of each episode
+        self.finals: dict[int, dict[str, Tensor]] = {}  # flat index -> last frames of a truncated episode
+
+    def add(self, values: Batch, step: Step, row: int) -> None:
+        """Stores the frames of one vector step; values: observations and successors by dotted names."""
+        place = self.ring.append()
+        for name in self.images:
+            obs = values[_dotted("obs", name)]
+            self._memory(name)[place] = self._newest(obs)
+        self.ring.memory["step"][place] = self.steps
+        done = step.terminated | step.truncated
+        self.steps = torch.where(done, 0, self.steps + 1)
+        truncated_envs = step.truncated.nonzero().flatten()
+        for env in truncated_envs.tolist():
+            self._keep_final(values, row, env)
+        self._drop_overwritten_finals()
+
+    def _keep_final(self, values: Batch, row: int, env: int) -> None:
+        final = {}
+        for name in self.images:
+            successor = values[_dotted("next_obs", name)]
+            final[name] = self._newest(successor)[env].clone()
+        self.finals[row * self.num_envs + env] = final
+
+    def _drop_overwritten_finals(self) -> None:
+        first_index = self.ring.first * self.num_envs
+        while self.finals:
+            oldest_index = next(iter(self.finals))
+            if oldest_index >= first_index:
+                return
+            del self.finals[oldest_index]
+
+    def clear(self) -> None:
+        """Starts new episodes with the next row."""
+        self.steps = torch.zeros_like(self.steps)
+        self.finals = {}
+
+    def stacks(self, row: Tensor, env: Tensor) -> Batch:
+        """Returns the observations at absolute rows by dotted names, [batch, stack, ...]."""
+        timestep = self._timestep(row, env)
+        frames_back = torch.minimum(self._frames_back(), timestep)
+        frame_rows = row[:, None] - frames_back
+        stacks = {}
+        for name in self.images:
+            stacks[_dotted("obs", name)] = self._gather(name, frame_rows, env)
+        return stacks
+
+    def successors(self, row: Tensor, env: Tensor, total: int) -> Batch:
+        """Returns the observations one step later; after a termination their values are arbitrary."""
+        timestep = self._timestep(row, env) + 1
+        frames_back = torch.minimum(self._frames_back(), timestep)
+        frame_rows = row[:, None] + 1 - frames_back
+        frame_rows = frame_rows.clamp(max=total - 1)
+        successors = {}
+        for name in self.images:
+            successors[_dotted("next_obs", name)] = self._gather(name, frame_rows, env)
+        if self.finals:
+            self._put_finals(successors, row * self.num_envs + env)
+        return successors
+
+    def _put_finals(self, successors: Batch, flat_index: Tensor) -> None:
+        """Overwrites the newest frame of successors of truncated steps."""
+        for i, number in enumerate(flat_index.tolist()):
+            final = self.finals.get(number, {})
+            for name, frame in final.items():
+                successor = successors[_dotted("next_obs", name)]
+                self._newest(successor)[i] = frame
+
+    def _frames_back(self) -> Tensor:
+        """Returns how many rows each frame of a stack lies behind the newest, oldest frame first; [stack]."""
+        return torch.arange(self.stack - 1, -1, -1, device=self.steps.device)
+
+    def _timestep(self, row: Tensor, env: Tensor) -> Tensor:
+        """Returns how many steps the episode had seen at these rows, [batch, 1]."""
+        place = row % self.ring.capacity
+        return self.ring.memory["step"][place, env][:, None]
+
+    def _memory(self, name: str) -> Tensor:
+        return self.ring.memory[_dotted("frame", name)]
+
+    def _newest(self, obs: Tensor) -> Tensor:
+        """Returns the newest frame of stacks, a view."""
+        if self.stack == 1:
+            return obs
+        return obs[:, -1]
+
+    def _gather(self, name: str, frame_rows: Tensor, env: Tensor) -> Tensor:
+        """Returns the images made of the frames at absolute rows [batch, stack]."""
+        place = frame_rows % self.ring.capacity
+        frame_index = place * self.num_envs + env[:, None]
+        all_frames = self._memory(name).flatten(0, 1)
+        frames = all_frames.index_select(0, frame_index.flatten())
+        return frames.view(-1, *self.images[name])
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {"steps": self.steps, "finals": self.finals}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        device = self.steps.device
+        self.steps = state["steps"].to(device)
+        self.finals = on(device, state["finals"])
+
+
+def _dotted(field: str, image: str) -> str:
+    """Returns the dotted name of an image's field; an image without a name is the whole observation."""
+    if not image:
+        return field
+    return f"{field}.{image}"
