@@ -6,8 +6,8 @@ import pytest
 import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
+from rlrun.envs.builtin.probes import Counter
 from rlrun.envs.pool import Local
-from rlrun.envs.probes import Counter
 from rlrun.envs.slot import Slot
 from rlrun.envs.vector import VectorEnv
 

@@ -7,8 +7,8 @@ from gymnasium.spaces import Box, Discrete
 
 from rlrun.cli import main
 from rlrun.config.schema import parse
+from rlrun.envs.builtin.maze import DynaMaze
 from rlrun.envs.dynamics import dynamics
-from rlrun.envs.maze import DynaMaze
 from rlrun.envs.wrappers import Discretize
 
 

@@ -11,8 +11,8 @@ from gymnasium import spaces
 from toys import equal, toy
 
 from rlrun.core.loop import Loop
+from rlrun.envs.builtin.probe_spaces import OBSERVATIONS
 from rlrun.envs.presented import presented
-from rlrun.envs.probe_spaces import OBSERVATIONS
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import RunError
 from rlrun.types import MASK

@@ -11,6 +11,8 @@ class BrokenOffError(BaseException):
 
 
 class Breakable:
+    """Work between `begin` and `end`, which `interrupt` breaks off by raising BrokenOffError."""
+
     def __init__(self) -> None:
         self.busy = self.asked = False
 

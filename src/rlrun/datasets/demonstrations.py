@@ -128,6 +128,7 @@ def write(folder: Path, demos: list[Demo], env: VectorEnv) -> None:
 
 
 def require_minari(folder: Path) -> None:
+    """Raises ConfigError where the packages that read data sets are not installed."""
     if importlib.util.find_spec("minari") is None or importlib.util.find_spec("h5py") is None:
         raise ConfigError(f"{folder}: needs a package; pip install rlrun[data]")
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rlrun.envs.actions import Actions
 from rlrun.envs.state import Tree
 from rlrun.errors import ConfigError, RunError
-from rlrun.nested import mapped, on
+from rlrun.nested import leaves, mapped, on
 from rlrun.types import Return, Spec, Step
 
 UNREAD = 1024  # vector steps after which ended episodes are read though nobody asks
@@ -81,11 +81,14 @@ class Accelerated(nn.Module):
 
     def reset(self, seed: np.random.SeedSequence | None = None) -> Any:
         """New episodes everywhere. The first reset is seeded, later ones when `seed` is."""
-        drawn, self.seed = seed or self.seed, None
+        drawn = seed or self.seed
+        self.seed = None
         if self.device.type == "cuda":  # a step waits for what made its actions; here nothing does
             torch.cuda.synchronize(self.device)
-        self.obs = self._tensors(self.simulator.reset(drawn and int(drawn.generate_state(1, np.uint32)[0])))
-        self.returns, self.lengths = torch.zeros_like(self.returns), torch.zeros_like(self.lengths)
+        number = None if drawn is None else int(drawn.generate_state(1, np.uint32)[0])
+        self.obs = self._tensors(self.simulator.reset(number))
+        self.returns = torch.zeros_like(self.returns)
+        self.lengths = torch.zeros_like(self.lengths)
         return self.obs
 
     def start(self, seeds: dict[int, int]) -> Any:
@@ -164,13 +167,17 @@ class Units:
     """What Actions does, for tensors on a device."""
 
     def __init__(self, actions: Actions, device: torch.device):
-        def tensor(values: Any) -> Tensor | None:
+        def tensor(values: Any) -> Any:
             return None if values is None else torch.as_tensor(values, device=device)
 
         space = self.space = actions.native
-        self.bounds = actions.bounds and [torch.as_tensor(bound, device=device) for bound in actions.bounds]
+        self.bounds = None
+        if actions.bounds is not None:
+            self.bounds = [tensor(bound) for bound in actions.bounds]
         self.scale, self.offset = tensor(actions.scale), tensor(actions.offset)
-        self.range = [tensor(side.ravel()) for side in (space.low, space.high)] if isinstance(space, spaces.Box) else []
+        self.range = []  # lowest and highest native action
+        if isinstance(space, spaces.Box):
+            self.range = [tensor(space.low.ravel()), tensor(space.high.ravel())]
         self.dtype = torch.float32 if np.issubdtype(space.dtype, np.floating) else torch.int32
 
     def clip(self, actions: Tensor) -> Tensor:
@@ -187,7 +194,5 @@ class Units:
 
 
 def _finite(tree: Any) -> Tensor:
-    """Whether all numbers are, as a tensor."""
-    if isinstance(tree, dict):
-        return torch.stack([_finite(value) for value in tree.values()]).all()
-    return torch.isfinite(tree).all()
+    """Whether all numbers are finite, as a tensor, so that nobody waits for the device."""
+    return torch.stack([torch.isfinite(leaf).all() for leaf in leaves(tree)]).all()

@@ -19,7 +19,8 @@ class Actions:
 
     def __init__(self, space: gym.Space):
         self.native: Any = space
-        self.space, self.bounds = space, None
+        self.space: Any = space  # what the agent sees
+        self.bounds: tuple[Any, Any] | None = None  # (low, high) in the agent's units
         self.scale: Any = None  # native = action * scale + offset; None: as it is
         self.offset: Any = None
         match space:
@@ -40,7 +41,8 @@ class Actions:
                 )
 
     def _box(self, space: spaces.Box) -> None:
-        low, high = space.low.astype(np.float64).ravel(), space.high.astype(np.float64).ravel()
+        low = space.low.astype(np.float64).ravel()
+        high = space.high.astype(np.float64).ravel()
         if not np.isfinite([low, high]).all():
             self.bounds = (low.astype(np.float32), high.astype(np.float32))
             self.space = spaces.Box(*self.bounds, dtype=np.float32)

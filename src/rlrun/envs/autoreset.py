@@ -135,13 +135,9 @@ def _placed(obs: Obs, final: np.ndarray) -> Obs:
 
 
 def put(out: Obs, index: int, row: Any) -> None:
+    """Write the observation of one environment into its row of a batch, in place."""
     if isinstance(out, dict):
         for key, part in out.items():
             put(part, index, row[key])
     else:
         out[index] = row
-
-
-def row(obs: Obs, index: int) -> Any:
-    """One environment's part of a batch of observations."""
-    return mapped(lambda part: part[index], obs)

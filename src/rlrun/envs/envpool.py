@@ -8,7 +8,7 @@ limit. Atari's frames are prepared by EnvPool itself; where a lost life is an en
 
 import warnings
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -23,8 +23,6 @@ FRAMES = {"frameskip", "obs_type"}  # arguments of single environments that are 
 class EnvPool(GymVectorEnv):
     """`id` as in Gymnasium, but for its namespace. Observations and the like are EnvPool's memory."""
 
-    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-
     def __init__(self, id: str, num_envs: int, **arguments: Any):
         try:
             import envpool
@@ -33,6 +31,7 @@ class EnvPool(GymVectorEnv):
         name = id.rpartition("/")[2]
         if name not in envpool.list_all_envs():
             raise ConfigError(f"env.backend=envpool: EnvPool has no {name}")
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.num_envs = num_envs
         self.make = partial(envpool.make_gymnasium, name, num_envs=num_envs, **arguments)
         self._begin([0] * num_envs)

@@ -14,15 +14,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from rlrun.config.schema import EnvConfig
-from rlrun.envs import bandits as _bandits  # noqa: F401 (registers rlrun/... with Gymnasium)
-from rlrun.envs import boards as _boards  # noqa: F401
-from rlrun.envs import contextual as _contextual  # noqa: F401
-from rlrun.envs import datasets as _datasets  # noqa: F401
-from rlrun.envs import deep_sea as _deep_sea  # noqa: F401
-from rlrun.envs import functions as _functions  # noqa: F401
-from rlrun.envs import maze as _maze  # noqa: F401
-from rlrun.envs import point as _point  # noqa: F401
-from rlrun.envs import probes as _probes  # noqa: F401
+from rlrun.envs import builtin as _builtin  # noqa: F401 (registers rlrun/... with Gymnasium)
 from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
 from rlrun.envs.box2d import NewWorld
 from rlrun.envs.explained import explained

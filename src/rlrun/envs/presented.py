@@ -87,9 +87,9 @@ def as_tensors(space: gym.Space, entry: str | None = None) -> gym.Space:
         with np.errstate(over="ignore"):  # wider than float32: unbounded
             return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
     if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        kind = type(space).__name__
+        name = type(space).__name__
         hint = f"; env.wrappers.hide.entries=[{entry}] leaves this one out" if entry else ""
-        raise ConfigError(f"env: {kind} observations are not supported: they have no fixed shape{hint}")
+        raise ConfigError(f"env: {name} observations are not supported: they have no fixed shape{hint}")
     return space
 
 

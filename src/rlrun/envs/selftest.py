@@ -1,24 +1,26 @@
 """Which way of saving is exact for an environment: tried, not believed."""
 
 import contextlib
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from rlrun.envs.make import Recipe, find
 from rlrun.envs.presented import sample
 from rlrun.envs.replay import raw
 from rlrun.envs.slot import Slot, line
 
-NATIVE, REPLAY, EPISODE_END, NOT_MADE = "native", "replay", "episode end", "not made"
+MethodName = Literal["native", "replay", "episode end"]
+NATIVE: Final = "native"  # its state is saved
+REPLAY: Final = "replay"  # its episode is saved as the actions since the reset, and played again
+EPISODE_END: Final = "episode end"  # nothing is saved: the episode ends at a restore
 MOMENTS, STEPS = 5, 20  # of saving, and between them: what a first draw hides, another shows
 
 
 class Method(NamedTuple):
     """How an environment is saved, as the self-test found it."""
 
-    name: str  # NATIVE: its state; REPLAY: how its episode came about; EPISODE_END: not at all
+    name: MethodName
     reason: str  # why not NATIVE; empty where it is
 
 
@@ -31,20 +33,6 @@ def self_test(make: Callable[[], Slot]) -> Method:
             return Method(name, "; ".join(reasons))
         reasons.append(reason)
     return Method(EPISODE_END, "; ".join(dict.fromkeys(reasons)))
-
-
-def methods(ids: Iterable[str]) -> dict[str, Method]:
-    """The method of every id, as Gymnasium registers it; NOT_MADE, with the reason, where it cannot be made here."""
-    return {id: _method(id) for id in ids}
-
-
-def _method(id: str) -> Method:
-    try:
-        recipe = Recipe(find(id), {}, (), None, None, id)
-        recipe().close()
-    except Exception as error:
-        return Method(NOT_MADE, " ".join(f"{type(error).__name__}: {error}".split()))
-    return self_test(recipe)
 
 
 def simulator_self_test(make: Callable[[], Any]) -> Method:
@@ -91,7 +79,7 @@ def _together(one: Any, other: Any) -> str:
     return ""
 
 
-TESTS = {NATIVE: _native, REPLAY: _replay}
+TESTS: dict[MethodName, Callable[[Slot, Slot], str]] = {NATIVE: _native, REPLAY: _replay}
 
 
 def _agree(one: Slot, other: Slot) -> bool:
@@ -112,6 +100,8 @@ def _agree(one: Slot, other: Slot) -> bool:
 
 
 class Played(NamedTuple):
+    """What came out of some steps."""
+
     seen: list[Any]  # all that came out, as bytes
     actions: list[Any]
     obs: Any  # the last one

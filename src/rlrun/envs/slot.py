@@ -11,9 +11,8 @@ from gymnasium import spaces
 
 from rlrun.envs import replay, state
 from rlrun.envs.replay import Episode
-from rlrun.envs.rewards import reward_shape
+from rlrun.envs.rewards import OwnReward, reward_shape
 from rlrun.envs.state import NotSavableError, Tree
-from rlrun.envs.wrappers import OwnReward
 from rlrun.errors import reason
 
 LOST = "lost"  # in place of a tree: why there is none
@@ -177,7 +176,9 @@ def check_shown(space: gym.Space, obs: Any) -> None:
     if isinstance(space, spaces.Dict):
         for key, part in space.items():
             check_shown(part, obs[key])
-    elif (shown := np.asarray(obs)).shape != space.shape or not np.can_cast(shown.dtype, space.dtype, "same_kind"):
+        return
+    shown = np.asarray(obs)
+    if shown.shape != space.shape or not np.can_cast(shown.dtype, np.dtype(space.dtype), "same_kind"):
         raise ValueError(f"it shows {shown.dtype} {shown.shape}, and its space says {space.dtype} {space.shape}")
 
 

@@ -91,14 +91,16 @@ def assign(layer: Any, saved: dict[str, Tree]) -> None:
     and the name of a method. A tree may come from anyone.
     """
     here = vars(layer)
+    cls: Any = type(layer)
+    class_name = type(layer).__name__
     for name, value in saved.items():
         found = decode(value, here.get(name))
-        if is_method(type(layer), name):
-            raise NotSavableError(f"{type(layer).__name__}.{name} is a method, and was saved as a value")
+        if is_method(cls, name):
+            raise NotSavableError(f"{class_name}.{name} is a method, and was saved as a value")
         if name in here and not _fits(here[name], found):
-            raise NotSavableError(f"{type(layer).__name__}.{name} is {here[name]!r}, and was saved as {found!r:.50}")
-        if name in here and name.lstrip("_") in arguments(type(layer)) and _differs(here[name], found):
-            raise NotSavableError(f"{type(layer).__name__} was made with another {name}")
+            raise NotSavableError(f"{class_name}.{name} is {here[name]!r}, and was saved as {found!r:.50}")
+        if name in here and name.lstrip("_") in arguments(cls) and _differs(here[name], found):
+            raise NotSavableError(f"{class_name} was made with another {name}")
         here[name] = found
 
 

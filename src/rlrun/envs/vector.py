@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from rlrun.config.schema import EnvConfig
 from rlrun.envs.accelerated import Accelerated
 from rlrun.envs.actions import Actions
-from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put, row
+from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put
 from rlrun.envs.examination import examined
 from rlrun.envs.explained import explained
 from rlrun.envs.make import Recipe, recipe
@@ -29,6 +29,7 @@ from rlrun.envs.tasks import draw
 from rlrun.envs.verdicts import Verdict
 from rlrun.envs.workers import Workers
 from rlrun.errors import ConfigError, RunError, reason
+from rlrun.nested import index as rows_of
 from rlrun.nested import mapped
 from rlrun.types import Return, Spec, Step
 
@@ -292,7 +293,7 @@ class VectorEnv(nn.Module):
             self._start(index)
         final = copied(self.pool.observations if raw.final_obs is None else raw.final_obs)
         for index in rows:
-            put(final, index, row(before, index))
+            put(final, index, rows_of(before, index))
             weight[index] = 0.0
         clock.cut = self.pool.idle = {}
         return raw._replace(obs=self.pool.observations, final_obs=final, weight=weight)
@@ -407,6 +408,7 @@ class VectorEnv(nn.Module):
 
 
 def finite(values: np.ndarray) -> bool:
+    """Whether every number is finite."""
     return np.count_nonzero(np.isfinite(values)) == values.size  # three times faster than all()
 
 

@@ -276,7 +276,8 @@ def work(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) ->
     """A worker of a pool: calls the methods of its slot, as asked, until its pipe is closed or one of them raises."""
     slot = recipe()
     things.callback(slot.close)
-    pipe.send((CloudpickleWrapper(slot.form), None))
+    form: Any = slot.form  # Any: Gymnasium types what is wrapped as a function
+    pipe.send((CloudpickleWrapper(form), None))
     num_envs, size, slot.recording = pipe.recv()
     observations, _ = arrays(slot.observation_space, num_envs, _received(pipe, size))
     answer = None

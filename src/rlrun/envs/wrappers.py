@@ -7,14 +7,13 @@ Evaluation returns are the environment's own: wrappers that change rewards chang
 `train/return_mean`, but neither `eval/return_mean` nor what `rlrun eval` prints. See `in_evaluation`.
 """
 
-import math
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 
 from rlrun.config.schema import NonNegativeInt, PositiveInt, Units, config
-from rlrun.envs.rewards import reward_shape
+from rlrun.envs.rewards import LinearReward, OwnReward
 from rlrun.registry import lookup, register
 
 RAM = (128,)  # bytes of an Atari 2600
@@ -133,6 +132,7 @@ class Hide(gym.ObservationWrapper):
     def __init__(self, cfg: Config, env: gym.Env):
         super().__init__(env)
         space: Any = env.observation_space
+        entries: list[Any]
         match space:
             case gym.spaces.Dict():
                 entries = list(space)
@@ -201,49 +201,6 @@ class Discretize(gym.ObservationWrapper):
         return int(np.clip((share * self.bins).astype(int), 0, self.bins - 1) @ self.place)
 
 
-@register("wrapper", "linear_reward")
-class LinearReward(gym.Wrapper):
-    """One reward of several, each times its weight: for algorithms that take one number."""
-
-    reward_space = None  # whatever is within
-
-    @config
-    class Config:
-        weights: list[float]
-
-    def __init__(self, cfg: Config, env: gym.Env):
-        super().__init__(env)
-        if reward_shape(env) != (len(cfg.weights),):
-            raise ValueError(f"linear_reward: {len(cfg.weights)} weights, rewards of shape {reward_shape(env)}")
-        self.weights = np.asarray(cfg.weights, np.float64)
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, float(self.weights @ np.asarray(reward)), terminated, truncated, info
-
-
-@register("wrapper", "own_reward")
-class OwnReward(gym.Wrapper):
-    """Sums what the environment itself pays, beneath wrappers that change rewards. Evaluation puts it there."""
-
-    @config
-    class Config:
-        pass
-
-    def __init__(self, cfg: Config, env: gym.Env):
-        super().__init__(env)
-        self.restart()
-
-    def restart(self) -> None:
-        """Begin a new sum. To be called when every wrapper is reset, for some take steps of their own to do so."""
-        self.total = np.zeros(math.prod(reward_shape(self.env)))
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        answer = self.env.step(action)
-        self.total = self.total + np.ravel(np.asarray(answer[1], np.float32))  # in float32, as every reward arrives
-        return answer
-
-
 def in_evaluation(wrappers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """A config's wrappers as evaluation has them: without those for training alone, and above `own_reward`.
 
@@ -252,10 +209,12 @@ def in_evaluation(wrappers: dict[str, dict[str, Any]]) -> dict[str, dict[str, An
     kept = {name: settings for name, settings in wrappers.items() if not is_training_only(lookup("wrapper", name))}
     if kept.keys() <= {"time_limit"}:  # nothing that could change a reward
         return kept
-    names = [*kept]
-    beneath = names.index("linear_reward") + 1 if "linear_reward" in kept else 0
-    order = [*names[:beneath], "own_reward", *names[beneath:]]
-    return {name: kept.get(name, {}) for name in order}
+    names = list(kept)
+    start = 0
+    if LinearReward.registered in kept:
+        start = names.index(LinearReward.registered) + 1
+    names.insert(start, OwnReward.registered)
+    return {name: kept.get(name, {}) for name in names}
 
 
 def is_training_only(wrapper: Any) -> bool:

@@ -16,7 +16,7 @@ from rlrun.config.sources import CONF
 from rlrun.core.loop import Loop
 from rlrun.datasets import folders
 from rlrun.envs import downloads
-from rlrun.envs.tables import SKLEARN
+from rlrun.envs.builtin.tables import SKLEARN
 from rlrun.errors import ConfigError
 
 OURS = "rlrun/"  # ids of environments that read tables begin so

@@ -42,6 +42,7 @@ def evaluate(
 
 
 def summary(played: list[Played], objective: Objective | None) -> dict[str, float]:
+    """The metrics `eval/*` of these episodes."""
     returns, lengths, successes, returned = zip(*played, strict=True)
     told = [success for success in successes if success is not None]
     return {

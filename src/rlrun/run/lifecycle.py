@@ -38,6 +38,8 @@ from rlrun.types import MASK
 
 @dataclass(frozen=True)
 class Result:
+    """How a run ended, and its summary.json."""
+
     status: str  # done | stopped | failed
     exit_code: int
     summary: dict[str, Any]
@@ -108,6 +110,7 @@ def check_goal(config: RunConfig, snapshot: Snapshot, changes: Mapping[str, Any]
 
 
 def open_store(config: RunConfig, run: RunDir) -> Store:
+    """The snapshots of a run, to be read and written."""
     return Store(run.path, config.trainer.snapshot_keep, config.trainer.snapshot_archive_every)
 
 
@@ -212,6 +215,7 @@ def recorded_rows(snapshot: Snapshot) -> Written | None:
 def make_trainer(
     config: RunConfig, loop: Loop, store: Store, log: Telemetry, signals: Signals, recorded: Recorded
 ) -> Trainer:
+    """The trainer of a loop, with how it evaluates and where it saves."""
     episodes = config.trainer.eval_episodes
     masked = MASK in getattr(loop.env.spec.obs, "spaces", ())
 
@@ -244,10 +248,12 @@ def close_store(store: Store, log: Telemetry) -> None:
 
 
 def rings(loop: Loop) -> dict[str, Ring]:
+    """The ring buffers of a run, which snapshots store in segments, by module path."""
     return {name: module for name, module in loop.named_modules() if isinstance(module, Ring)}
 
 
 def summarise(trainer: Trainer, status: str) -> dict[str, Any]:
+    """The content of summary.json."""
     progress, loop, seconds = trainer.progress, trainer.loop, trainer.elapsed()
     return {
         "status": status, "step": loop.steps, "total_steps": trainer.cfg.total_steps,

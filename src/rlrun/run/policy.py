@@ -15,7 +15,7 @@ from rlrun.envs.actions import Actions
 from rlrun.envs.presented import in_dicts
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent
-from rlrun.nested import mapped
+from rlrun.nested import leaves, mapped
 from rlrun.run.trained import restored
 from rlrun.types import Spec, carried
 
@@ -64,7 +64,7 @@ class Policy:
         if single:
             obs = mapped(lambda part: np.asarray(part)[None], obs)
         seen = _tensors(self.observation_space, obs, self._device)
-        count = len(next(_leaves(seen)))
+        count = len(next(leaves(seen)))
         if len(self._carry.get("first", ())) != count:
             self._carry = {"first": torch.ones(count, dtype=torch.bool, device=self._device)}
         action, extras = self.addons.act(self.agent, seen, self._carry, explore)
@@ -96,11 +96,3 @@ def _tensors(space: Space, obs: Any, device: torch.device) -> Any:
     if isinstance(space, spaces.Box) and space.dtype != np.uint8:
         array = array.astype(np.float32)
     return torch.as_tensor(array, device=device)
-
-
-def _leaves(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        for part in tree.values():
-            yield from _leaves(part)
-    else:
-        yield tree

@@ -62,4 +62,5 @@ class Leave:
 
 
 def foreign(handler: Any) -> bool:
+    """Whether a signal handler belongs to neither rlrun nor Python, such as that of a scheduler's client."""
     return callable(handler) and not isinstance(handler, Leave) and handler is not signal.default_int_handler

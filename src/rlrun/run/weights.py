@@ -68,6 +68,7 @@ def part_of(agent: nn.Module, name: str) -> nn.Module:
 
 
 def without(state: dict[str, Any], places: tuple[str, ...]) -> dict[str, Any]:
+    """The entries whose names begin with none of these prefixes."""
     return {key: value for key, value in state.items() if not key.startswith(places)}
 
 

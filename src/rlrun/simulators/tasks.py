@@ -29,6 +29,8 @@ class Physics:
 
 
 class State(NamedTuple):
+    """The state of one functional environment, with the key of its random numbers."""
+
     inner: Any
     key: jax.Array
     obs: Any
@@ -71,6 +73,7 @@ def specification(id: str) -> EnvSpec:
 
 
 def make(num_envs: int, id: str, max_episode_steps: int | None, **kwargs: Any) -> JaxEnv:
+    """`num_envs` environments of an id; the entry point of `specification`."""
     return JaxEnv(compiled(id, json.dumps(kwargs, sort_keys=True), max_episode_steps), num_envs)
 
 
@@ -81,6 +84,7 @@ def compiled(id: str, kwargs: str, limit: int | None) -> Program:
 
 
 def task(id: str, kwargs: dict[str, Any]) -> Any:
+    """The task of an id, as `Program` describes it. Raises ValueError for a class that is not functional."""
     if id.startswith(PLAYGROUND):
         return Physics(playground().load(id.removeprefix(PLAYGROUND), config_overrides=kwargs))
     spec = gym.spec(id)

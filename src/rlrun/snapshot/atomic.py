@@ -20,6 +20,8 @@ RESERVE = 16 << 20  # bytes of the disk left to logs and small files
 
 
 class Written(NamedTuple):
+    """A file on disk."""
+
     size: int  # bytes
     sha256: str  # hex
 

@@ -18,6 +18,8 @@ from rlrun.snapshot.segments import Block, Segment, Table, filename
 
 @dataclass(frozen=True)
 class RingCopy:
+    """A copy of one ring buffer: full blocks as segments on disk, partial ones in memory."""
+
     table: Table
     segments: dict[int, "Future[Segment]"]  # full blocks, by number: on disk before this copy is written
     partial: dict[Block, list[memoryview]]  # the oldest and the newest block: bytes in memory
@@ -25,6 +27,8 @@ class RingCopy:
 
 @dataclass(frozen=True)
 class Copy:
+    """A copy of all state of a run, to be written as one snapshot."""
+
     header: dict[str, Any]
     clocks: dict[str, Any]
     skeleton: bytes

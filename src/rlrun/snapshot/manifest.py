@@ -37,12 +37,16 @@ RING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*)*")  
 
 @config
 class File:
+    """A file of a snapshot, as its manifest lists it."""
+
     size: NonNegativeInt  # bytes
     sha256: str  # hex
 
 
 @config
 class Manifest:
+    """manifest.json: everything that a snapshot holds, with sizes and hashes."""
+
     format: int
     name: str  # of the snapshot's folder
     digest: str

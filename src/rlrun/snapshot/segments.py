@@ -48,6 +48,8 @@ class Ring(Protocol):
 
 
 class Block(NamedTuple):
+    """The rows lo..hi of a ring that lie in one segment."""
+
     number: int  # of the segment: rows start at number * segment_rows
     lo: int
     hi: int
@@ -62,6 +64,8 @@ class Segment(NamedTuple):
 
 @config
 class Field:
+    """A column of a ring."""
+
     dtype: str
     shape: Shape  # of one row
 
@@ -105,6 +109,7 @@ class Table:
 
 
 def describe(ring: Ring) -> Table:
+    """The table of a ring as it is now."""
     rows = ring.read(ring.total, ring.total)
     fields = {name: Field(dtype=dtype_name(column), shape=list(column.shape[1:])) for name, column in rows.items()}
     fit = max(1, SEGMENT_BYTES // max(1, sum(field.bytes() for field in fields.values())))
@@ -113,6 +118,7 @@ def describe(ring: Ring) -> Table:
 
 
 def filename(number: int) -> str:
+    """The name of a segment's file."""
     return f"segment_{number:06d}.bin"
 
 

@@ -27,6 +27,7 @@ STAGING = atomic.TEMPORARY + "segments"  # full segments between two snapshots
 
 
 def step_name(step: int) -> str:
+    """The name of the snapshot of a step, `step_000010000`."""
     return f"step_{step:09d}"
 
 

@@ -7,10 +7,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
 
-from rlrun.envs.bandits import OneStep
+from rlrun.envs.builtin.bandits import OneStep
+from rlrun.envs.builtin.tables import load
 from rlrun.envs.downloads import fetched
 from rlrun.envs.state import Tree
-from rlrun.envs.tables import load
 from rlrun.errors import ConfigError
 
 
@@ -52,7 +52,7 @@ class DatasetBandit(OneStep):
         return super().reset(seed=seed, options=options)
 
     def draw(self) -> np.ndarray:
-        taken = []
+        taken: list[np.ndarray] = []
         while (short := self.num_envs - sum(map(len, taken))) > 0:
             if self.next >= len(self.order):
                 self.shuffle(int(self.rng.integers(2**62)))

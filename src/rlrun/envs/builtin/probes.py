@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rlrun.envs.probe_spaces import Spaces
+from rlrun.envs.builtin.probe_spaces import Spaces
 
 
 class Probe(gym.Env):

@@ -75,6 +75,12 @@ def best_moves(rules: Rules, board: bytes) -> tuple[int, tuple[int, ...]]:
 
 
 class Board(gym.Env):
+    """A board game, seen and rewarded from the side of the player to move; see the module for the players.
+
+    Observations: `board` [2, rows, columns], the stones of the player to move and those of the other, and
+    `action_mask`. Reward 1 for a win, -1 for a loss or an illegal move, which ends the game.
+    """
+
     def __init__(
         self,
         rows: int,

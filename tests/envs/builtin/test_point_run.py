@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from point_run import GAIN, KEPT, STEPS, best_gains, earned, optimum
 
-from rlrun.envs.point import PointRun
+from rlrun.envs.builtin.point import PointRun
 
 
 def test_the_optimum_of_a_run_without_wind_is_that_of_its_geometry() -> None:

@@ -20,7 +20,7 @@ OBSERVATIONS: dict[str, Space] = {
     "image": IMAGE,
     "image_last": Box(0, 255, (36, 36, 3), np.uint8),
     "discrete": Discrete(2, start=3),
-    "multi_discrete": MultiDiscrete([[2, 3], [3, 2]]),
+    "multi_discrete": MultiDiscrete(np.array([[2, 3], [3, 2]])),
     "multi_binary": MultiBinary((2, 2)),
     "dict": Dict({"camera": IMAGE, "touch": Dict({"left": Discrete(2), "right": NUMBERS})}),
     "tuple": Tuple([Discrete(2), Tuple([NUMBERS, IMAGE])]),
@@ -28,7 +28,7 @@ OBSERVATIONS: dict[str, Space] = {
 
 ACTIONS: dict[str, Space] = {
     "discrete": Discrete(3, start=1),
-    "multi_discrete": MultiDiscrete([[2], [3]]),
+    "multi_discrete": MultiDiscrete(np.array([[2], [3]])),
     "multi_binary": MultiBinary((1, 2)),
     "box": Box(-2.0, 2.0, (2, 1), np.float32),
     "unbounded_box": Box(-np.inf, np.inf, (2,), np.float64),

@@ -4,8 +4,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-import rlrun.envs.make  # noqa: F401 (registers them)
-from rlrun.envs.boards import Rules, best_moves
+import rlrun.envs.builtin  # noqa: F401 (registers its ids)
+from rlrun.envs.builtin.boards import Rules, best_moves
 from rlrun.envs.make import Recipe, find
 from rlrun.envs.selftest import self_test
 

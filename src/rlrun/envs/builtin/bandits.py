@@ -5,7 +5,7 @@ environment reports `regret` (what the best arm pays on average minus what the c
 the chosen one was best).
 """
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -19,9 +19,8 @@ from rlrun.envs.state import Tree, decode, encode
 class OneStep(gym.vector.VectorEnv):
     """Environments whose every step ends an episode. Subclasses draw what is seen, and pay for what is done."""
 
-    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.SAME_STEP}
-
     def __init__(self, num_envs: int, observation: gym.Space, actions: int):
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.num_envs = num_envs
         self.single_observation_space, self.single_action_space = observation, Discrete(actions)
         self.observation_space = batch_space(self.single_observation_space, num_envs)

@@ -12,9 +12,9 @@ import torch
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
-from rlrun.envs import tables
-from rlrun.envs.datasets import DatasetBandit
-from rlrun.envs.tables import load
+from rlrun.envs.builtin import tables
+from rlrun.envs.builtin.dataset_bandits import DatasetBandit
+from rlrun.envs.builtin.tables import load
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 

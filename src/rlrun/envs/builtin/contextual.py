@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box
 
-from rlrun.envs.bandits import OneStep
+from rlrun.envs.builtin.bandits import OneStep
 
 
 class LinearBandit(OneStep):

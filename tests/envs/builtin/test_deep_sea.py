@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 
-import rlrun.envs.make  # noqa: F401 (registers the environment)
+import rlrun.envs.builtin  # noqa: F401 (registers its ids)
 
 
 def dive(env: Any, actions: Any) -> tuple[float, bool, int]:
