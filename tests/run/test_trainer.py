@@ -14,7 +14,7 @@ from rlrun.core.state import Optim
 from rlrun.errors import RunError
 from rlrun.run.evaluation import EvaluationInterruptedError
 from rlrun.run.signals import Signals
-from rlrun.run.trainer import Trainer, due
+from rlrun.run.trainer import Trainer, is_due
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from rlrun.run.trainer import Trainer, due
     ],
 )
 def test_a_period_is_due_when_a_multiple_was_reached(period: int, before: int, after: int, expected: bool) -> None:
-    assert due(period, before, after) == expected
+    assert is_due(period, before, after) == expected
 
 
 class Run(nn.Module):
@@ -52,7 +52,7 @@ class Run(nn.Module):
             "snapshot_every": 0, "snapshot_keep": 1, "snapshot_archive_every": 0, "snapshot_on_failure": "continue",
             "engine": "auto", "precision": "fp32", "threads": None,
         }  # fmt: skip
-        self.trainer = Trainer(TrainerConfig(**(base | config)), self, self, self.evaluate, self.save)  # type: ignore[arg-type]
+        self.trainer = Trainer(TrainerConfig(**(base | config)), self, self, self.evaluate, self)  # type: ignore[arg-type]
 
     def tick(self) -> dict[str, torch.Tensor]:
         self.steps += self.stride
@@ -68,6 +68,10 @@ class Run(nn.Module):
 
     def save(self, names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
         self.saved += names
+
+    def flush(self) -> None: ...
+
+    def wait(self) -> None: ...
 
     def row(self, values: dict[str, float]) -> None:
         self.rows.append(values)
@@ -173,7 +177,7 @@ def test_environments_made_anew_are_told_once() -> None:
 
 def test_a_finished_run_is_done_without_a_tick() -> None:
     run = Run(total_steps=8)
-    run.steps = run.trainer.progress.settled = 8
+    run.steps = run.trainer.progress.logged_until = 8
     assert run.run() == "done"
     assert (run.updates, run.rows, run.saved) == (0, [], [])
 

@@ -75,7 +75,7 @@ def test_the_best_evaluation_meets_its_floors_best(seen: list[tuple[float, float
     trainer: Any = SimpleNamespace(progress=Progress(), loop=SimpleNamespace(steps=0))
     for returned, missing in seen:
         trainer.loop.steps += 1
-        Trainer.compare(trainer, returned, missing)
+        Trainer.update_best(trainer, returned, missing)
     assert trainer.progress.best_step == best
 
 
