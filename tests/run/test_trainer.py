@@ -215,6 +215,7 @@ def test_what_the_trainer_remembers_is_in_its_state() -> None:
     assert other.trainer.progress == run.trainer.progress
     assert other.trainer.metrics == {"critic": torch.tensor(20.0)}
     assert other.trainer.elapsed() >= 12.5
+    assert state["trainer._extra_state"]["progress"]["settled"] == 20, "its name in snapshots"
 
 
 # --- signals ---------------------------------------------------------------------------------------------------------

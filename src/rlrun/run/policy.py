@@ -1,4 +1,4 @@
-"""A trained agent to call from Python: observations in, actions in the environment's own units out."""
+"""A trained agent to call from Python: takes observations, returns actions in the environment's own units."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,7 +50,7 @@ class Policy:
         self.reset()
 
     def reset(self) -> None:
-        """New episodes begin with the next observation: what was remembered is forgotten."""
+        """Forget the recurrent state: the next observation begins a new episode."""
         self._carry = {}
 
     @torch.no_grad()
@@ -70,11 +70,13 @@ class Policy:
         action, extras = self.addons.act(self.agent, seen, self._carry, explore)
         self._carry = carried(extras, torch.zeros(count, dtype=torch.bool, device=self._device))
         native = self._actions.to_native(self._actions.clip(action.cpu().numpy()))
-        return native[0] if single else native
+        if single:
+            return native[0]
+        return native
 
 
 def _is_single(space: Space, obs: Any) -> bool:
-    """Whether an observation is one, and no batch. Raises ValueError where it is neither."""
+    """Whether this is one observation, not a batch. Raises ValueError where the shape is neither."""
     if isinstance(space, spaces.Dict):
         kinds = {_is_single(part, obs[key]) for key, part in space.items()}
         if len(kinds) > 1:
@@ -89,7 +91,7 @@ def _is_single(space: Space, obs: Any) -> bool:
 
 
 def _tensors(space: Space, obs: Any, device: torch.device) -> Any:
-    """As agents see it: boxes in float32, but for those of bytes."""
+    """An observation as the agent sees it: tensors, boxes in float32 unless they hold bytes."""
     if isinstance(space, spaces.Dict):
         return {key: _tensors(part, obs[key], device) for key, part in space.items()}
     array = np.asarray(obs)
