@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from rlrun.envs.point import PointRun
+from rlrun.envs.builtin.point import PointRun
 
 STEPS = 100  # of an episode
 Array = NDArray[np.float64]

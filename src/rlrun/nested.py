@@ -1,6 +1,6 @@
 """Observations and batches: an array or tensor, or a dict of such, nested to any depth."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,15 @@ def mapped(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     if isinstance(tree, dict):
         return {key: mapped(function, value, *(other[key] for other in others)) for key, value in tree.items()}
     return function(tree, *others)
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """Every array or tensor of a tree, in the order of its keys."""
+    if isinstance(tree, dict):
+        for part in tree.values():
+            yield from leaves(part)
+    else:
+        yield tree
 
 
 def stack(trees: Sequence[Any]) -> Any:

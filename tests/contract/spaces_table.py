@@ -11,7 +11,7 @@ from pathlib import Path
 from toys import ALGOS, Values, toy, train
 
 from rlrun.config.schema import run_config
-from rlrun.envs.probe_spaces import ACTIONS, OBSERVATIONS, REWARDS
+from rlrun.envs.builtin.probe_spaces import ACTIONS, OBSERVATIONS, REWARDS
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import build_loop
 

@@ -31,15 +31,15 @@ def digest(run: Path) -> str:
 
 def deleted_at(step: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody deletes a folder while the run is at this step."""
-    settle = Trainer.settle
+    log_and_evaluate = Trainer.log_and_evaluate
 
     def one(self: Trainer) -> None:
         if self.loop.steps == step:
-            self.wait()
+            self.checkpointer.wait()
             shutil.rmtree(path)
-        settle(self)
+        log_and_evaluate(self)
 
-    monkeypatch.setattr(Trainer, "settle", one)
+    monkeypatch.setattr(Trainer, "log_and_evaluate", one)
 
 
 @pytest.mark.parametrize("words", [SMALL, REPLAY], ids=["ppo", "dqn"])
@@ -138,7 +138,7 @@ def test_a_full_disk_without_room_for_the_error_log_is_one_line(
     def broken(self: Trainer) -> None:
         raise ValueError("something else")
 
-    monkeypatch.setattr(Trainer, "settle", broken)
+    monkeypatch.setattr(Trainer, "log_and_evaluate", broken)
     monkeypatch.setattr("rlrun.files.open_to_append", full)
     monkeypatch.setattr("rlrun.telemetry.metrics.files.open_to_append", full)
     assert main(["resume", str(run), "total_steps=80"]) == 1

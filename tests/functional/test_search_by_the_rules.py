@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlrun.envs.boards import GAMES, Rules, Stones, best_moves
+from rlrun.envs.builtin.boards import GAMES, Rules, Stones, best_moves
 from rlrun.functional.search import Gumbel, Node, Puct, search
 
 RULES = Rules(**GAMES["TicTacToe"])

@@ -7,7 +7,7 @@ from toys import Values, put, train
 
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
-from rlrun.envs.probe_spaces import ACTIONS, OBSERVATIONS
+from rlrun.envs.builtin.probe_spaces import ACTIONS, OBSERVATIONS
 from rlrun.run.evaluation import evaluate
 
 Build = Callable[..., Loop]

@@ -14,7 +14,7 @@ from rlrun.core.state import Optim
 from rlrun.errors import RunError
 from rlrun.run.evaluation import EvaluationInterruptedError
 from rlrun.run.signals import Signals
-from rlrun.run.trainer import Trainer, due
+from rlrun.run.trainer import Trainer, is_due
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ from rlrun.run.trainer import Trainer, due
         (0, 0, 100, False),  # never
     ],
 )
-def test_a_period_is_due_when_a_multiple_was_reached(period: int, before: int, after: int, expected: bool) -> None:
-    assert due(period, before, after) == expected
+def test_is_due_when_a_multiple_of_the_period_was_reached(period: int, before: int, after: int, expected: bool) -> None:
+    assert is_due(period, before, after) == expected
 
 
 class Run(nn.Module):
@@ -52,7 +52,7 @@ class Run(nn.Module):
             "snapshot_every": 0, "snapshot_keep": 1, "snapshot_archive_every": 0, "snapshot_on_failure": "continue",
             "engine": "auto", "precision": "fp32", "threads": None,
         }  # fmt: skip
-        self.trainer = Trainer(TrainerConfig(**(base | config)), self, self, self.evaluate, self.save)  # type: ignore[arg-type]
+        self.trainer = Trainer(TrainerConfig(**(base | config)), self, self, self.evaluate, self)  # type: ignore[arg-type]
 
     def tick(self) -> dict[str, torch.Tensor]:
         self.steps += self.stride
@@ -68,6 +68,10 @@ class Run(nn.Module):
 
     def save(self, names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
         self.saved += names
+
+    def flush(self) -> None: ...
+
+    def wait(self) -> None: ...
 
     def row(self, values: dict[str, float]) -> None:
         self.rows.append(values)
@@ -99,7 +103,7 @@ def test_rows_evaluations_and_snapshots_come_at_their_periods() -> None:
     assert [name for name in run.saved if name != "best"] == ["step_000000016", "step_000000032", "step_000000040"]
 
 
-def test_a_run_may_keep_nothing_not_even_the_best() -> None:
+def test_trainer_without_snapshots_saves_nothing() -> None:
     run = Run(stride=4, total_steps=40, eval_every=12, snapshot_every=None)
     assert run.run() == "done" and run.trainer.progress.best_return is not None
     assert run.saved == []
@@ -128,7 +132,7 @@ def test_the_best_snapshot_moves_only_when_an_evaluation_beats_it() -> None:
     assert (progress.best_return, progress.best_step, progress.final_return) == (5.0, 16, 0.0)
 
 
-def test_a_row_tells_of_the_episodes_since_the_last_one() -> None:
+def test_metrics_row_covers_episodes_since_the_last_row() -> None:
     run = Run(stride=4, total_steps=16, log_every=8)
     run.run()
     assert [row["train/return_mean"] for row in run.rows] == [6.0, 14.0]
@@ -159,7 +163,7 @@ def test_a_row_holds_the_metrics_of_the_last_update_and_the_speeds() -> None:
     assert {"wall_s", "time/steps_per_s", "time/updates_per_s", "time/share_log", "sys/rss_mb"} <= run.rows[0].keys()
 
 
-def test_environments_made_anew_are_told_once() -> None:
+def test_restarts_are_logged_once() -> None:
     class Breaks(Run):
         def tick(self) -> dict[str, torch.Tensor]:
             if self.steps == 4:
@@ -173,7 +177,7 @@ def test_environments_made_anew_are_told_once() -> None:
 
 def test_a_finished_run_is_done_without_a_tick() -> None:
     run = Run(total_steps=8)
-    run.steps = run.trainer.progress.settled = 8
+    run.steps = run.trainer.progress.logged_until = 8
     assert run.run() == "done"
     assert (run.updates, run.rows, run.saved) == (0, [], [])
 
@@ -186,7 +190,7 @@ def test_numbers_that_are_not_finite_stop_the_run_before_anything_is_saved() -> 
     assert not run.saved and not run.rows
 
 
-def test_an_interrupted_evaluation_is_made_up_for_after_the_resume() -> None:
+def test_interrupted_evaluation_is_repeated_after_the_resume() -> None:
     run, resumed = (Run(stride=4, total_steps=12, eval_every=8) for _ in range(2))
 
     def interrupt(step: int) -> dict[str, float]:
@@ -203,7 +207,7 @@ def test_an_interrupted_evaluation_is_made_up_for_after_the_resume() -> None:
     assert resumed.evaluated == [8, 12]
 
 
-def test_what_the_trainer_remembers_is_in_its_state() -> None:
+def test_trainer_state_round_trips_progress_and_metrics() -> None:
     run, other = Run(stride=4, total_steps=20, eval_every=4), Run(stride=4, total_steps=40, eval_every=4)
     run.run()
     state = run.trainer.state()
@@ -211,6 +215,7 @@ def test_what_the_trainer_remembers_is_in_its_state() -> None:
     assert other.trainer.progress == run.trainer.progress
     assert other.trainer.metrics == {"critic": torch.tensor(20.0)}
     assert other.trainer.elapsed() >= 12.5
+    assert state["trainer._extra_state"]["progress"]["settled"] == 20, "its name in snapshots"
 
 
 # --- signals ---------------------------------------------------------------------------------------------------------
@@ -248,7 +253,7 @@ def test_a_signal_in_the_last_tick_does_not_undo_the_end() -> None:
     assert run.trainer.run(signals) == "done"
 
 
-def test_a_second_signal_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_signal_exits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[int] = []
     monkeypatch.setattr("os._exit", left.append)
     earlier = signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -18,7 +18,7 @@ from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
 from rlrun.run.assemble import build_loop
 from rlrun.run.lifecycle import rings
-from rlrun.run.trainer import Trainer
+from rlrun.run.trainer import NoCheckpoints, Trainer
 from rlrun.rundir import RunDir
 from rlrun.snapshot.store import Store, step_name
 
@@ -63,7 +63,7 @@ def train(rows: int, folder: Path) -> None:
     run.write_start(job.values, job.words)
     run.write_json("meta.json", {})
     store, kept = Store(folder, keep=2), rings(loop)
-    trainer = Trainer(config.trainer, loop, None, None, None)  # type: ignore[arg-type]
+    trainer = Trainer(config.trainer, loop, None, None, NoCheckpoints())  # type: ignore[arg-type]
 
     def seal() -> None:
         store.seal(kept)

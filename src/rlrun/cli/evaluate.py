@@ -105,8 +105,8 @@ class Watcher:
         )
 
     def _film(self, env: "VectorEnv", path: Path, snapshot: "Snapshot") -> None:
-        from rlrun.envs.recording import Film, check_camera
-        from rlrun.run.evaluation import shares
+        from rlrun.envs.recording import VideoRecorder, check_camera
+        from rlrun.run.evaluation import episodes_per_env
 
         check_camera(env.recipe, env.name)
         folder = path / "videos"
@@ -119,20 +119,20 @@ class Watcher:
             films.append(str(folder / f"step_{snapshot.step:09}-{len(films)}.mp4"))
             return Path(films[-1])
 
-        for slot, share in zip(env.pool.slots, shares(self.films, env.num_envs), strict=True):
-            slot.env = Film(slot.env, int(share), start, shot)
+        for slot, share in zip(env.pool.slots, episodes_per_env(self.films, env.num_envs), strict=True):
+            slot.env = VideoRecorder(slot.env, int(share), start, shot)
 
     def _record(self, env: "VectorEnv", folder: Path, config: "RunConfig", snapshot: "Snapshot") -> None:
-        from rlrun.envs.recording import DataSet, Diary
-        from rlrun.run.evaluation import shares
+        from rlrun.envs.recording import DataSet, EpisodeRecorder
+        from rlrun.run.evaluation import episodes_per_env
 
         slots = env.pool.slots
         about = {"algorithm_name": config.algo["name"], "description": f"{config.name}, step {snapshot.step}"}
         about |= {"rlrun_env": env.origin | {"wrappers": config.env.wrappers}}  # without evaluation's time limit
         data = DataSet(folder, env.recipe, (slots[0].observation_space, slots[0].action_space), about)
         self.written["data_set"] = str(folder)
-        for slot, share in zip(slots, shares(self.episodes, env.num_envs), strict=True):
-            slot.env = Diary(slot.env, int(share), data.add)
+        for slot, share in zip(slots, episodes_per_env(self.episodes, env.num_envs), strict=True):
+            slot.env = EpisodeRecorder(slot.env, int(share), data.add)
 
 
 class FrameCount:

@@ -22,7 +22,7 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
     if env_id.startswith("playground/"):  # its names are looked up when one is made, for it takes long to import
         return None if find_spec("mujoco_playground") else f"env={env_id}: needs an extra{advice('jax')}"
     if env_id.startswith("rlrun/"):
-        import rlrun.envs.make  # noqa: F401 (registers them; takes torch's second)
+        import rlrun.envs.builtin  # noqa: F401 (registers them)
     if env_id in _registered():
         return None
     if env_id in registered_by(plugins):

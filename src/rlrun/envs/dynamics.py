@@ -1,4 +1,4 @@
-"""What is best in an environment whose dynamics are written down: the reference for whoever learns in it."""
+"""The optimal return of an environment with tabular dynamics, as a reference for agents."""
 
 from typing import Any
 
@@ -13,15 +13,17 @@ from rlrun.functional.tabular import value_iteration
 
 
 def optimal_return(cfg: EnvConfig) -> tuple[float, int | None]:
-    """The largest expected return of an episode, and the time limit within which it is had, if there is one.
+    """The largest expected return of an episode, and the time limit that it assumes, if there is one.
 
-    Raises ConfigError where the environment does not tell its dynamics as Gymnasium's toy-text environments do.
+    Raises ConfigError where the environment does not publish its dynamics as Gymnasium's toy-text environments do.
     """
     env = make(cfg)
     try:
         core: Any = env.unwrapped
         if not hasattr(core, "P") or not hasattr(core, "initial_state_distrib"):
-            raise ConfigError(f"optimal=true: {cfg.id} does not tell its dynamics (as FrozenLake, Taxi and others do)")
+            raise ConfigError(
+                f"optimal=true: {cfg.id} does not publish its dynamics (as FrozenLake, Taxi and others do)"
+            )
         horizon = _time_limit(env)
         value = value_iteration(*dynamics(core.P), horizon=horizon)
         return float(torch.as_tensor(core.initial_state_distrib, dtype=value.dtype) @ value), horizon

@@ -1,6 +1,6 @@
-"""The data that a run reads beside its config: what it was, whether it still is, and what a stored config may name.
+"""The data files that a run reads: their digests, whether they have changed, and which ones a stored config may name.
 
-A stored config may come from anyone. What it names is read only if it has the content that the run has recorded, and
+A stored config may be untrusted. What it names is read only if it has the content that the run has recorded, and
 downloaded only from where rlrun itself says that it is published.
 """
 
@@ -16,7 +16,7 @@ from rlrun.config.sources import CONF
 from rlrun.core.loop import Loop
 from rlrun.datasets import folders
 from rlrun.envs import downloads
-from rlrun.envs.tables import SKLEARN
+from rlrun.envs.builtin.tables import SKLEARN
 from rlrun.errors import ConfigError
 
 OURS = "rlrun/"  # ids of environments that read tables begin so
@@ -33,7 +33,7 @@ def data_digests(loop: Loop) -> dict[str, str]:
 
 
 def data_changes(loop: Loop) -> list[str]:
-    """A line for each data set that is not what the run has read. One that is gone is not needed any more."""
+    """A line for each data set that has changed since the run read it. One that is gone is not needed any more."""
     changes = []
     for name, then in loop.digests.items():
         key, _, place = name.partition("=")
@@ -60,7 +60,9 @@ def check_stored_data(config: RunConfig, recorded: Any, use: Use, typed: bool = 
     """
     for key, place in _named(config, use):
         name = f"{key}={place}"
-        then = recorded.get(name) if isinstance(recorded, Mapping) else None
+        then = None
+        if isinstance(recorded, Mapping):
+            then = recorded.get(name)
         if then is None and typed:
             continue
         if then is None:
@@ -78,7 +80,9 @@ def check_stored_sources(values: Mapping[str, Any]) -> None:
         return
     for section in ("kwargs", "eval_kwargs"):
         kwargs = env.get(section)
-        source = kwargs.get("source") if isinstance(kwargs, Mapping) else None
+        if not isinstance(kwargs, Mapping):
+            continue
+        source = kwargs.get("source")
         if source is None or source in _published() or _is_cached(source):
             continue
         raise ConfigError(
@@ -91,7 +95,9 @@ def _named(config: RunConfig, use: Use) -> list[tuple[str, str]]:
     tables = _tables(config.env)
     if use == "evaluate":
         return tables[-1:]
-    return tables + _data_sets(config.algo) if use == "begin" else tables
+    if use == "begin":
+        return tables + _data_sets(config.algo)
+    return tables
 
 
 def _tables(env: EnvConfig) -> list[tuple[str, str]]:
@@ -104,10 +110,13 @@ def _tables(env: EnvConfig) -> list[tuple[str, str]]:
 
 def _data_sets(algo: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Keys and places of the data sets that a run reads when it begins."""
-    loop, buffer = algo.get("loop") or {}, algo.get("buffer") or {}
+    loop = algo.get("loop") or {}
+    buffer = algo.get("buffer") or {}
     data = loop.get("data")
-    found = [("algo.loop.data", place) for place in (data if isinstance(data, list) else [data])]
-    found += [(f"algo.buffer.{key}", buffer.get(key)) for key in ("given", "own")]
+    if not isinstance(data, list):
+        data = [data]
+    found = [("algo.loop.data", place) for place in data]
+    found += [("algo.buffer.given", buffer.get("given")), ("algo.buffer.own", buffer.get("own"))]
     return [(key, place) for key, place in found if isinstance(place, str) and place]
 
 
@@ -134,13 +143,16 @@ def _reads_tables(id: Any) -> bool:
 
 def _published() -> list[Any]:
     """Where the tables that rlrun names are published: {url, sha256} of each."""
-    texts = [path.read_text(encoding="utf-8") for path in sorted((CONF / "env").glob("*.yaml"))]
-    envs = [yaml.safe_load(text) for text in texts if "source:" in text]
-    return [source for env in envs if (source := env["kwargs"]["source"])]
+    sources = []
+    for path in sorted((CONF / "env").glob("*.yaml")):
+        text = path.read_text(encoding="utf-8")
+        if "source:" in text:
+            sources.append(yaml.safe_load(text)["kwargs"]["source"])
+    return [source for source in sources if source]
 
 
 def _is_cached(source: Any) -> bool:
-    """Whether the user has downloaded this before, so that no request would be sent."""
+    """Whether this file is in the user's cache already, so that no request would be sent."""
     try:
         downloads.check_source(**source)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Evaluation: whole episodes in environments of their own, nothing explored, nothing learned."""
+"""Evaluation: whole episodes in environments of their own, without exploration and without learning."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,38 +13,41 @@ from rlrun.run.returns import components, score, shortfall
 from rlrun.types import Objective, Return, carried
 
 
-class Played(NamedTuple):
-    """One episode. Returns are the environment's own, beneath wrappers and without normalisation; `train/return_mean`
-    counts rewards as the agent gets them from the environments, after wrappers and before normalisation."""
+class EpisodeResult(NamedTuple):
+    """One episode.
+
+    Returns sum the rewards of the environment itself, beneath wrappers and without normalisation; `train/return_mean`
+    sums rewards after wrappers and before normalisation.
+    """
 
     episode_return: float
     length: int
-    success: bool | None  # None where the environment does not tell
-    returned: Return  # the sums of a reward vector's components; else the return again
+    success: bool | None  # None where the environment does not report it
+    returned: Return  # the sum of each component of a reward vector; else the return again
 
 
 class EvaluationInterruptedError(Exception):
-    """A signal asked to stop. Nothing has changed: the evaluation is done again after the resume."""
+    """A stop signal arrived. Nothing has changed: the evaluation is repeated after the resume."""
 
 
 def evaluate(
     agent: Agent, addons: Addons, env: Any, episodes: int, interrupted: Callable[[], bool] = lambda: False
 ) -> dict[str, float]:
-    """What metrics.jsonl says about `episodes` episodes. Raises EvaluationInterruptedError.
+    """The metrics `eval/*` of `episodes` episodes. Raises EvaluationInterruptedError.
 
-    Of an agent that adapts also what it returns in the same tasks as it was before.
+    For meta-learners, also reports the pre-adaptation return.
     """
     found = summary(play(agent, addons, env, episodes, interrupted=interrupted), addons.spec(env.spec).objective)
     if isinstance(agent, MetaAgent):
         before = play(agent.get_exploration_policy(), addons, env, episodes, interrupted=interrupted)
-        found["eval/return_before"] = float(np.mean([one.episode_return for one in before]))
+        found["eval/return_before"] = float(np.mean([result.episode_return for result in before]))
     return found
 
 
-def summary(played: list[Played], objective: Objective | None) -> dict[str, float]:
-    returns, lengths, successes, returned = zip(*played, strict=True)
-    told = [success for success in successes if success is not None]
-    return {
+def summary(results: list[EpisodeResult], objective: Objective | None) -> dict[str, float]:
+    """The metrics `eval/*` of these episodes."""
+    returns, lengths, successes, returned = zip(*results, strict=True)
+    metrics = {
         "eval/return_mean": float(np.mean(returns)),
         "eval/return_std": float(np.std(returns)),
         "eval/return_min": min(returns),
@@ -52,14 +55,21 @@ def summary(played: list[Played], objective: Objective | None) -> dict[str, floa
         "eval/length_mean": float(np.mean(lengths)),
         **components("eval", returned),
         **shortfall(returned, lengths, objective),
-    } | ({"eval/success_rate": float(np.mean(told))} if told else {})
+    }
+    reported = [success for success in successes if success is not None]
+    if reported:
+        metrics["eval/success_rate"] = float(np.mean(reported))
+    return metrics
 
 
-def shares(episodes: int, num_envs: int) -> np.ndarray:
-    """How many episodes each environment plays, [num_envs]: a fixed number, so that short ones count no more."""
-    owed = np.full(num_envs, episodes // num_envs)
-    owed[: episodes % num_envs] += 1
-    return owed
+def episodes_per_env(episodes: int, num_envs: int) -> np.ndarray:
+    """How many episodes each environment plays, [num_envs].
+
+    The numbers are fixed, or short episodes would be over-represented.
+    """
+    counts = np.full(num_envs, episodes // num_envs)
+    counts[: episodes % num_envs] += 1
+    return counts
 
 
 @torch.no_grad()
@@ -71,20 +81,24 @@ def play(
     explore: bool = False,
     interrupted: Callable[[], bool] = lambda: False,
     watch: Callable[[], object] = lambda: None,
-) -> list[Played]:
-    """`episodes` episodes, after those in which an agent that adapts to its task has explored.
+) -> list[EpisodeResult]:
+    """Play `episodes` episodes; a meta-learner first adapts to the tasks.
 
-    `watch` is called in between. The environments must end by themselves. Raises EvaluationInterruptedError.
+    watch: called between adaptation and the first of these episodes. The episodes of the environments must have an
+    end. Raises EvaluationInterruptedError.
     """
-    policy: Any = adapted(agent, addons, env) if isinstance(agent, MetaAgent) else agent
+    policy: Any = agent
+    if isinstance(agent, MetaAgent):
+        policy = adapted(agent, addons, env)
     watch()
     num_envs, objective = env.spec.num_envs, addons.spec(env.spec).objective
-    owed = shares(episodes, num_envs)
-    played: list[Played] = []
-    running_return, running_length = np.zeros((num_envs, env.spec.reward_dim)), np.zeros(num_envs, dtype=np.int64)
+    remaining = episodes_per_env(episodes, num_envs)
+    results: list[EpisodeResult] = []
+    running_return = np.zeros((num_envs, env.spec.reward_dim))
+    running_length = np.zeros(num_envs, dtype=np.int64)
     obs = env.reset()
     carry: dict[str, Any] = {"first": torch.ones(num_envs, dtype=torch.bool, device=env.device)}
-    while owed.any():
+    while remaining.any():
         if interrupted():
             raise EvaluationInterruptedError
         action, extras = addons.act(policy, obs, carry, explore)
@@ -94,17 +108,19 @@ def play(
         running_length += weight.astype(np.int64)
         ended = step.terminated | step.truncated
         for i in np.flatnonzero(ended.cpu().numpy()):
-            if owed[i] and weight[i]:  # else the episode was dropped, and is played again
-                owed[i] -= 1
+            if remaining[i] and weight[i]:  # an episode that was cut off by a restart is played again
+                remaining[i] -= 1
                 total = step.info.get("own_returns", {}).get(i, running_return[i])
                 success = step.info.get("success", {}).get(i)
-                played.append(_played(total, int(running_length[i]), success, objective))
+                results.append(_result(total, int(running_length[i]), success, objective))
             running_return[i] = running_length[i] = 0
         obs, carry = step.obs, carried(extras, ended)
-    return played
+    return results
 
 
-def _played(total: np.ndarray, length: int, success: bool | None, objective: Objective | None) -> Played:
-    """`total` [reward_dim]: the sum of each component of the reward."""
-    returned = total.tolist() if objective else float(total[0])
-    return Played(score(returned, objective), length, success, returned)
+def _result(total: np.ndarray, length: int, success: bool | None, objective: Objective | None) -> EpisodeResult:
+    """total: the sum of each component of the reward, [reward_dim]."""
+    returned: Return = float(total[0])
+    if objective:
+        returned = total.tolist()
+    return EpisodeResult(score(returned, objective), length, success, returned)

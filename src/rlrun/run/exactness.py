@@ -1,6 +1,6 @@
-"""Whether a resumed run goes on bit for bit, and if not, why."""
+"""Whether a resumed run continues bit for bit, and if not, why."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,11 +17,14 @@ DECISIVE = ("device", "gpu", "threads", "engine", "precision", "products", "cpu"
 
 
 def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
-    """meta.json: what made this run, and everything outside the config that can change a bit."""
+    """meta.json: the provenance of this run, and everything outside the config that can change a bit."""
+    gpu = None
+    if loop.env.device.type == "cuda":
+        gpu = torch.cuda.get_device_name(loop.env.device)
     return provenance() | {
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "device": str(loop.env.device),
-        "gpu": torch.cuda.get_device_name(loop.env.device) if loop.env.device.type == "cuda" else None,
+        "gpu": gpu,
         "threads": torch.get_num_threads(),
         "engine": engine.running(config.trainer.engine, loop.env.device),
         "precision": config.trainer.precision,
@@ -33,7 +36,7 @@ def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
 
 
 def decided(config: RunConfig, before: dict[str, Any]) -> RunConfig:
-    """A run that goes on, with what `trainer.engine=auto` stood for when it began, and what was known of its envs."""
+    """The config of a resumed run: `trainer.engine=auto` is what it was at the start. Self-tests are not repeated."""
     _recall_self_tests(before)
     return engine.resumed(config, before.get("engine"))
 
@@ -47,10 +50,16 @@ def _recall_self_tests(before: dict[str, Any]) -> None:
 def verdict(before: dict[str, Any], now: dict[str, Any], others: Sequence[str], format: int) -> str:
     """`exact`, or `not exact, because ...`. `others`: verdicts of the environments and of the files, empty or `exact`
     where nothing is wrong. A snapshot of format 1 does not record the files."""
-    reasons = [f"{key} {before.get(key)} -> {now[key]}" for key in DECISIVE if before.get(key) != now[key]]
-    old, new = before.get("versions", {}), now["versions"]
-    reasons += [f"{name} {old.get(name)} -> {new.get(name)}" for name in new if old.get(name) != new[name]]
+    reasons = _differences(before, now, DECISIVE)
+    reasons += _differences(before.get("versions", {}), now["versions"], now["versions"])
     reasons += [other.removeprefix("not exact, because ") for other in others if other not in ("", "exact")]
     if reasons:
         return f"not exact, because {'; '.join(reasons)}"
-    return "exact" if format > 1 else "exact as far as a snapshot of format 1 can tell"
+    if format == 1:
+        return "exact as far as a snapshot of format 1 can tell"
+    return "exact"
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any], keys: Iterable[str]) -> list[str]:
+    """`key old -> new` for each key whose values differ."""
+    return [f"{key} {before.get(key)} -> {now[key]}" for key in keys if before.get(key) != now[key]]

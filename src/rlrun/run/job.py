@@ -1,6 +1,5 @@
-"""A job from its composed values to an exit code: its run's folder is claimed, and cleared away where nothing began.
-
-Nothing here imports torch before a folder is claimed.
+"""From the composed values of a job to its exit code: creates and locks the run's folder, and removes it again where
+training never began. Nothing here imports torch before the folder is locked.
 """
 
 import errno
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Done:
-    """A run that came to an end, whatever that was."""
+    """A run that has ended: where it is, and the exit code."""
 
     path: Path
     exit_code: int
 
 
 def train_job(job: "Job") -> Done:
-    """Train one job in a run directory of its own, or go on with the run that `resume=auto` finds."""
+    """Train one job in a run directory of its own, or continue the run that `resume=auto` finds."""
     with ExitStack() as alone:
         if job.values["resume"] == "auto":
             alone.enter_context(starting(job.values))
@@ -38,7 +37,7 @@ def train_job(job: "Job") -> Done:
         folder = RunDir.create(job.values)
         with held(folder, is_new=True):
             folder.write_start(job.values, job.words)
-            alone.close()  # who looks now finds this run, and who holds it
+            alone.close()  # from now on another process finds this run, and its lock
             from rlrun.config.schema import run_config
             from rlrun.run.lifecycle import train
 
@@ -57,7 +56,10 @@ def resume_run(
 
     typed: the run's config stands on this command line, so that it may name what a stored one may not.
     """
-    folder = RunDir.open(path) if into is None else RunDir.create({"run_dir": into})
+    if into is None:
+        folder = RunDir.open(path)
+    else:
+        folder = RunDir.create({"run_dir": into})
     with held(folder, is_new=into is not None):
         from rlrun import registry
         from rlrun.run import lifecycle
@@ -77,14 +79,16 @@ def _go_on(job: "Job", path: Path) -> Done:
 
 
 def modules_of(job: "Job") -> list[str]:
-    """The modules that a job names, which a resume must name again."""
+    """The modules that a job names; a resume must name them again."""
     module = module_of(job.values["env"]["id"])
     plugins: list[str] = job.values["plugins"]
-    return plugins if module is None else [*plugins, module]
+    if module is None:
+        return plugins
+    return [*plugins, module]
 
 
 def earlier(values: dict[str, Any]) -> Path | None:
-    """The latest run of this name (or in this run_dir) whose config differs in nothing that was learned from."""
+    """The latest run of this name (or in this run_dir) whose config differs in nothing that affects learning."""
     from rlrun.config.resumable import same_run
     from rlrun.config.stored import CONFIG, read_config
 
@@ -96,8 +100,8 @@ def earlier(values: dict[str, Any]) -> Path | None:
 
 @contextmanager
 def held(folder: RunDir, is_new: bool) -> Iterator[None]:
-    """Leave a trace of what failed in the run's error.log, take a new directory away where training never began, and
-    give the lock back."""
+    """Write the trace of an error to the run's error.log, remove a new directory where training never began, and
+    release the lock."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A run from start to end: trained, resumed, branched or evaluated, with signals, logs and snapshots around it."""
+"""A run from start to end: trained, resumed or branched, with signals, logs and snapshots."""
 
 import sys
 import traceback
@@ -38,6 +38,8 @@ from rlrun.types import MASK
 
 @dataclass(frozen=True)
 class Result:
+    """How a run ended, and its summary.json."""
+
     status: str  # done | stopped | failed
     exit_code: int
     summary: dict[str, Any]
@@ -50,8 +52,11 @@ def train(config: RunConfig, run: RunDir) -> Result:
 
 
 def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = False) -> Result:
-    """Go on from the latest snapshot that is whole. `changes`: key paths that may differ from the recorded config;
-    `typed`: the same config stands on this command line."""
+    """Continue from the latest complete snapshot.
+
+    changes: key paths that may differ from the recorded config. typed: the user typed the same config on this command
+    line, so that it is trusted.
+    """
     words = changes or {}
     changes = resumable.news(run.config(), words)
     config = stored_config(run.path, changes, typed)
@@ -65,7 +70,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     snapshot = store.load()
     check_unchanged(run.path, snapshot)
     summary = run.read_json("summary.json")
-    ended = (summary.get("status"), summary.get("step")) == ("done", snapshot.step)  # else it still owes its last lines
+    ended = (summary.get("status"), summary.get("step")) == ("done", snapshot.step)  # else its last rows are missing
     if ended and snapshot.step >= config.trainer.total_steps:
         print(printable(f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps"))
         return Result("done", 0, summary)
@@ -80,7 +85,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
 
 
 def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
-    """Go on from any snapshot of a run, in a directory of its own; the source stays as it is."""
+    """Continue from any snapshot of a run in a new directory; the source is not changed."""
     source_path, name = locate(source)
     words = changes or {}
     changes = resumable.news(read_config(source_path / CONFIG), words)
@@ -101,18 +106,19 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
 
 
 def check_goal(config: RunConfig, snapshot: Snapshot, changes: Mapping[str, Any] | None) -> None:
-    """ConfigError where the steps that were asked for are behind the snapshot: nothing would be left to do."""
+    """Raises ConfigError where the snapshot is at or past the requested number of steps."""
     total = config.trainer.total_steps
     if "trainer.total_steps" in (changes or {}) and total <= snapshot.step:
         raise ConfigError(f"total_steps={total}: {snapshot.name} is at step {snapshot.step:,}; ask for more")
 
 
 def open_store(config: RunConfig, run: RunDir) -> Store:
+    """The snapshots of a run, to be read and written."""
     return Store(run.path, config.trainer.snapshot_keep, config.trainer.snapshot_archive_every)
 
 
 def check(config: RunConfig) -> None:
-    """Build everything once and throw it away: raises ConfigError for what training would refuse."""
+    """Build everything once and discard it. Raises ConfigError for what training would refuse."""
     registry.load(config.plugins)
     check_start(config, prepare_device(config))
     build_loop(config).env.close()
@@ -137,10 +143,11 @@ def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
 
 
 def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot: Snapshot | None = None) -> Result:
-    """Train with signals, telemetry and snapshots around; always leaves a summary, whatever happens."""
+    """Train with signals, telemetry and snapshots. Leaves a summary.json however training ends."""
     recorded = Recorded.read(run.path)
-    step = snapshot.step if snapshot else 0
-    written = recorded_rows(snapshot) if snapshot else None
+    step, written = 0, None
+    if snapshot is not None:
+        step, written = snapshot.step, recorded_rows(snapshot)
     log = Telemetry(run.path, config.logger, config.name, config.trainer.total_steps, step, written)
     status, code, line = "failed", 1, ""
     with Signals() as signals:
@@ -150,10 +157,14 @@ def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot
             if snapshot and not store.names():  # a branch, which must not begin at step 0 if it is killed soon
                 trainer.snapshot([step_name(loop.steps)])
             status = trainer.run(signals)
-            code = signals.exit_code if status == "stopped" else 0
+            code = 0
+            if status == "stopped":
+                code = signals.exit_code
         except Exception as fault:
             code = getattr(fault, "exit_code", 1)
-            line = str(fault) if isinstance(fault, RlrunError) else printable(reason(fault))
+            line = printable(reason(fault))
+            if isinstance(fault, RlrunError):
+                line = str(fault)
             run.error_log(traceback.format_exc())
             if isinstance(fault, RunError):
                 postmortem.write(run, loop, line)
@@ -172,7 +183,7 @@ def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot
 
 
 def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snapshot: Snapshot | None) -> None:
-    """Put a snapshot's state back, say how exactly, and record what this process is."""
+    """Restore a snapshot, report how exactly the run continues, and record this process in meta.json."""
     loop, facts, before = trainer.loop, exactness.facts(config, trainer.loop), run.meta()
     if snapshot is None:
         run.write_json(META, facts)
@@ -202,16 +213,45 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
 
 
 def recorded_rows(snapshot: Snapshot) -> Written | None:
-    """The rows of metrics that were written when the snapshot was taken; None where it does not say."""
+    """The rows of metrics that were written when the snapshot was taken; None for a header without them."""
     match snapshot.header.get("metrics"):
         case {"rows": int(rows), "sha256": str(sha256)} if rows >= 0:
             return Written(rows, sha256)
     return None
 
 
+class StoreCheckpointer:
+    """Saves a run in its store, with a header that a resume checks."""
+
+    def __init__(self, config: RunConfig, loop: Loop, store: Store, log: Telemetry, recorded: Recorded):
+        self.config, self.loop, self.store, self.log, self.recorded = config, loop, store, log, recorded
+        self.rings = rings(loop)
+
+    def save(self, names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
+        """Take a snapshot; the rows of metrics so far are on disk before it."""
+        header = {
+            "step": self.loop.steps,
+            "total_steps": self.config.trainer.total_steps,
+            "algo": self.config.algo["name"],
+            **self.recorded._asdict(),
+            "metrics": self.log.written._asdict(),
+            "data": data_digests(self.loop),
+        }
+        self.store.save(names, state, self.rings, header, clocks, first=self.log.sync)
+
+    def flush(self) -> None:
+        """Write the segments of replay that have filled."""
+        self.store.seal(self.rings)
+
+    def wait(self) -> None:
+        """Return once the last snapshot is on disk."""
+        self.store.wait()
+
+
 def make_trainer(
     config: RunConfig, loop: Loop, store: Store, log: Telemetry, signals: Signals, recorded: Recorded
 ) -> Trainer:
+    """The trainer of a loop, with how it evaluates and where it saves."""
     episodes = config.trainer.eval_episodes
     masked = MASK in getattr(loop.env.spec.obs, "spaces", ())
 
@@ -224,19 +264,11 @@ def make_trainer(
         loop.addons.evaluated(found)
         return found
 
-    kept = rings(loop)
-
-    def save(names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
-        header = {"step": loop.steps, "total_steps": config.trainer.total_steps, "algo": config.algo["name"]}
-        header |= {**recorded._asdict(), "metrics": log.written._asdict(), "data": data_digests(loop)}
-        store.save(names, state, kept, header, clocks, first=log.sync)
-
-    seal, wait = (lambda: store.seal(kept)), (lambda: store.wait())
-    return Trainer(config.trainer, loop, log, evaluate_at, save, seal, wait)
+    return Trainer(config.trainer, loop, log, evaluate_at, StoreCheckpointer(config, loop, store, log, recorded))
 
 
 def close_store(store: Store, log: Telemetry) -> None:
-    """What was being written when a run failed is written to its end."""
+    """Finish the snapshot that is being written; where that fails, say so, for the run has ended anyway."""
     try:
         store.close()
     except SnapshotError as error:
@@ -244,10 +276,12 @@ def close_store(store: Store, log: Telemetry) -> None:
 
 
 def rings(loop: Loop) -> dict[str, Ring]:
+    """The ring buffers of a run, which snapshots store in segments, by module path."""
     return {name: module for name, module in loop.named_modules() if isinstance(module, Ring)}
 
 
 def summarise(trainer: Trainer, status: str) -> dict[str, Any]:
+    """The content of summary.json."""
     progress, loop, seconds = trainer.progress, trainer.loop, trainer.elapsed()
     return {
         "status": status, "step": loop.steps, "total_steps": trainer.cfg.total_steps,

@@ -1,4 +1,4 @@
-"""A trained agent to call from Python: observations in, actions in the environment's own units out."""
+"""A trained agent to call from Python: takes observations, returns actions in the environment's own units."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,10 +12,10 @@ from rlrun import registry
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.envs.actions import Actions
-from rlrun.envs.presented import in_dicts
+from rlrun.envs.obs_adapter import in_dicts
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent
-from rlrun.nested import mapped
+from rlrun.nested import leaves, mapped
 from rlrun.run.trained import restored
 from rlrun.types import Spec, carried
 
@@ -23,7 +23,7 @@ from rlrun.types import Spec, carried
 def load(run: str | Path, plugins: Sequence[str] = ()) -> "Policy":
     """The policy of a run: of its best snapshot (else its latest), or of the snapshot `RUN/snapshots/<name>`.
 
-    The run may come from anyone: nothing in it is run as code, and modules that it needs are named in `plugins`.
+    The run may be untrusted: nothing in it is run as code, and modules that it needs are named in `plugins`.
     Raises ConfigError and SnapshotError with one line about what is wrong.
     """
     registry.load(plugins)
@@ -50,7 +50,7 @@ class Policy:
         self.reset()
 
     def reset(self) -> None:
-        """New episodes begin with the next observation: what was remembered is forgotten."""
+        """Forget the recurrent state: the next observation begins a new episode."""
         self._carry = {}
 
     @torch.no_grad()
@@ -64,17 +64,19 @@ class Policy:
         if single:
             obs = mapped(lambda part: np.asarray(part)[None], obs)
         seen = _tensors(self.observation_space, obs, self._device)
-        count = len(next(_leaves(seen)))
+        count = len(next(leaves(seen)))
         if len(self._carry.get("first", ())) != count:
             self._carry = {"first": torch.ones(count, dtype=torch.bool, device=self._device)}
         action, extras = self.addons.act(self.agent, seen, self._carry, explore)
         self._carry = carried(extras, torch.zeros(count, dtype=torch.bool, device=self._device))
         native = self._actions.to_native(self._actions.clip(action.cpu().numpy()))
-        return native[0] if single else native
+        if single:
+            return native[0]
+        return native
 
 
 def _is_single(space: Space, obs: Any) -> bool:
-    """Whether an observation is one, and no batch. Raises ValueError where it is neither."""
+    """Whether this is one observation, not a batch. Raises ValueError where the shape is neither."""
     if isinstance(space, spaces.Dict):
         kinds = {_is_single(part, obs[key]) for key, part in space.items()}
         if len(kinds) > 1:
@@ -89,18 +91,10 @@ def _is_single(space: Space, obs: Any) -> bool:
 
 
 def _tensors(space: Space, obs: Any, device: torch.device) -> Any:
-    """As agents see it: boxes in float32, but for those of bytes."""
+    """An observation as the agent sees it: tensors, boxes in float32 unless they hold bytes."""
     if isinstance(space, spaces.Dict):
         return {key: _tensors(part, obs[key], device) for key, part in space.items()}
     array = np.asarray(obs)
     if isinstance(space, spaces.Box) and space.dtype != np.uint8:
         array = array.astype(np.float32)
     return torch.as_tensor(array, device=device)
-
-
-def _leaves(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        for part in tree.values():
-            yield from _leaves(part)
-    else:
-        yield tree

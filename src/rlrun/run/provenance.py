@@ -1,4 +1,4 @@
-"""What made a run: versions, host, process, and the state of the project's git."""
+"""The provenance of a run: versions, host, process, and the state of the project's git repository."""
 
 import os
 import platform
@@ -50,11 +50,13 @@ def git_state(folder: Path) -> str | None:
             changes = _git(folder, "diff-index", "--name-only", "--ignore-submodules=all", commit, "--", env=env)
     except (OSError, ValueError, subprocess.SubprocessError, ConfigError):
         return None
-    return f"{commit}-dirty" if changes else commit
+    if changes:
+        return f"{commit}-dirty"
+    return commit
 
 
 def _git(folder: Path, *words: str, env: Mapping[str, str] = NOTHING, codes: Sequence[int] = (0,)) -> str:
-    """What a git command prints; it asks nobody for a password and fetches nothing. Raises SubprocessError."""
+    """The output of a git command, which prompts for no password and fetches nothing. Raises SubprocessError."""
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
     done = subprocess.run(
         ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *words],

@@ -1,4 +1,4 @@
-"""What episodes returned, as one number; of reward vectors also what became of each component."""
+"""Episode returns as metrics: one number, and for reward vectors each component."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from rlrun.types import Objective, Return
 
 
 def score(returned: Return, objective: Objective | None) -> float:
-    """One number by which an episode is told and compared."""
+    """The return as one number: of a reward vector, the weighted sum."""
     if isinstance(returned, float):
         return returned
     assert objective is not None
@@ -18,13 +18,23 @@ def score(returned: Return, objective: Objective | None) -> float:
 def components(group: str, returned: Sequence[Return]) -> dict[str, float]:
     """`<group>/return_mean_<i>` of every component i; nothing where rewards are one number."""
     means = np.mean(returned, 0)
-    return {f"{group}/return_mean_{i}": float(mean) for i, mean in enumerate(means)} if means.ndim else {}
+    if not means.ndim:
+        return {}
+    return {f"{group}/return_mean_{i}": float(mean) for i, mean in enumerate(means)}
 
 
 def shortfall(returned: Sequence[Return], lengths: Sequence[int], objective: Objective | None) -> dict[str, float]:
-    """`eval/shortfall`: how far the component that misses its floor most is below it, a step; 0 where none does."""
-    if objective is None or not any(floor is not None for floor in objective.floors):
+    """`eval/shortfall`: the largest distance of a component's mean per step below its floor; 0 where none is below.
+
+    Nothing without floors.
+    """
+    if objective is None:
         return {}
     means = np.sum(returned, 0) / sum(lengths)
-    gaps = [floor - mean for floor, mean in zip(objective.floors, means, strict=True) if floor is not None]
+    gaps = []
+    for floor, mean in zip(objective.floors, means, strict=True):
+        if floor is not None:
+            gaps.append(floor - mean)
+    if not gaps:
+        return {}
     return {"eval/shortfall": float(max(0.0, *gaps))}

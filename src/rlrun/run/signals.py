@@ -1,4 +1,4 @@
-"""Being asked to stop: the first signal lets the tick finish and a snapshot be written, the second leaves at once."""
+"""Stop signals: after the first the tick finishes and a snapshot is written, the second ends the process at once."""
 
 import os
 import signal
@@ -8,28 +8,32 @@ from typing import Any
 
 from rlrun.core.breakable import compiling
 
-REQUEUES = (signal.SIGUSR1, signal.SIGUSR2)  # nobody sends them by hand
+REQUEUES = (signal.SIGUSR1, signal.SIGUSR2)  # sent by schedulers, not by hand
 CODES = {signal.SIGUSR1: 143, signal.SIGUSR2: 143, signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 class Signals:
-    """While entered, remembers stop signals. Afterwards earlier handlers are back, and called with them.
+    """As a context manager, records stop signals. At its end the earlier handlers are restored, and called with them.
 
-    A second signal leaves at once. Only a job that a scheduler's client looks after waits for its snapshot still: where
-    it is preempted, SIGTERM and the signal to requeue may come together, in any order.
+    A second signal ends the process at once, except in a job that a scheduler's client has handlers in: where it is
+    preempted, SIGTERM and the signal to requeue may come together, in any order, and it still waits for its snapshot.
     """
 
     def __init__(self) -> None:
-        self.all: list[signal.Signals] = []  # in their order
+        self.all: list[signal.Signals] = []  # in the order of arrival
         self.earlier: dict[signal.Signals, Any] = {}
 
     @property
     def received(self) -> signal.Signals | None:
-        return self.all[0] if self.all else None
+        """The first stop signal; None without one."""
+        return next(iter(self.all), None)
 
     @property
     def exit_code(self) -> int:
-        return CODES[self.all[0]] if self.all else 0
+        """Of a process that such a signal has ended; 0 without one."""
+        if not self.all:
+            return 0
+        return CODES[self.all[0]]
 
     def __enter__(self) -> "Signals":
         self.earlier = {number: signal.signal(number, self._handle) for number in CODES}
@@ -38,21 +42,21 @@ class Signals:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, handler in self.earlier.items():
             signal.signal(number, handler)
-        compiling.asked = False
+        compiling.interrupted = False
         for number in CODES:
             if number in self.all and foreign(self.earlier[number]):
                 self.earlier[number](number, None)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        looked_after = any(foreign(self.earlier.get(requeue)) for requeue in REQUEUES)
-        if self.all and (number in self.all or not looked_after):
+        has_client = any(foreign(self.earlier.get(requeue)) for requeue in REQUEUES)
+        if self.all and (number in self.all or not has_client):
             os._exit(CODES[signal.Signals(number)])
         self.all.append(signal.Signals(number))
         compiling.interrupt()
 
 
 class Leave:
-    """The handler where nothing is trained yet: out through every `finally`, with the same code."""
+    """The handler before training begins: exits through every `finally`, with the same code."""
 
     number: signal.Signals | None = None
 
@@ -62,4 +66,5 @@ class Leave:
 
 
 def foreign(handler: Any) -> bool:
+    """Whether a signal handler belongs to neither rlrun nor Python, such as that of a scheduler's client."""
     return callable(handler) and not isinstance(handler, Leave) and handler is not signal.default_int_handler

@@ -1,4 +1,4 @@
-"""What a run has learned, put back: its config, which may come from anyone, its agent, and environments to act in."""
+"""A trained agent restored from a run, whose config may be untrusted, with environments to act in."""
 
 import dataclasses
 import sys
@@ -21,7 +21,7 @@ from rlrun.errors import ConfigError, RlrunError, SnapshotError, printable, reas
 from rlrun.imports import module_of
 from rlrun.run.assemble import build_agent, eval_env, prepare_device
 from rlrun.run.data import TABLE, check_stored_data, check_stored_sources
-from rlrun.run.evaluation import Played, play, summary
+from rlrun.run.evaluation import EpisodeResult, play, summary
 from rlrun.run.weights import load_part, locate
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import BEST, Store
@@ -53,7 +53,9 @@ def restored(
     run_path, name = locate(path)
     config = stored_config(run_path)
     store = Store(run_path)
-    snapshot = store.load(name or (BEST if BEST in store.names() else None))
+    if name is None and BEST in store.names():
+        name = BEST
+    snapshot = store.load(name)
     check_unchanged(run_path, snapshot)
     if TABLE not in words:  # else the user has typed another table
         check_stored_data(config, snapshot.header.get("data"), "evaluate")
@@ -63,7 +65,9 @@ def restored(
     config = dataclasses.replace(config, env=env_config)
     with built_from(run_path):
         device = prepare_device(config)
-        env = eval_env(config, config.seed if seed is None else seed, "eval", episodes, device)
+        if seed is None:
+            seed = config.seed
+        env = eval_env(config, seed, "eval", episodes, device)
     try:
         with built_from(run_path):
             agent, addons = build_agent(config, env.spec, device)
@@ -93,16 +97,15 @@ def evaluate(
             if watch is not None:
                 watch(trained)
 
-        played = play(trained.agent, trained.addons, trained.env, episodes, explore, watch=begin)
+        results = play(trained.agent, trained.addons, trained.env, episodes, explore, watch=begin)
         objective = trained.addons.spec(trained.env.spec).objective
     snapshot = trained.snapshot
     about = {"run": str(trained.path), "snapshot": snapshot.name, "step": snapshot.step, "episodes": episodes}
-    return about | figures(played, objective)
+    return about | figures(results, objective)
 
 
 def eval_config(env: EnvConfig, words: Mapping[str, Any]) -> EnvConfig:
-    """The environment of an evaluation by command, with what the user typed. Raises ConfigError where it must not be
-    made."""
+    """The environment of `rlrun eval`, with what the user typed. Raises ConfigError where it must not be made."""
     typed = {key.removeprefix(ENV_KWARGS): value for key, value in words.items() if key.startswith(ENV_KWARGS)}
     timeout_s = words.get("env.timeout_s", env.timeout_s)
     env = dataclasses.replace(env, eval_kwargs=env.eval_kwargs | typed, timeout_s=timeout_s)
@@ -111,18 +114,24 @@ def eval_config(env: EnvConfig, words: Mapping[str, Any]) -> EnvConfig:
     return env
 
 
-def figures(played: list[Played], objective: Objective | None) -> dict[str, Any]:
-    """What `rlrun eval` prints of its episodes: statistics, and the returns and lengths of each."""
-    found: dict[str, Any] = {key.removeprefix("eval/"): value for key, value in summary(played, objective).items()}
-    returns, lengths, _, returned = zip(*played, strict=True)
-    parts = {f"returns_{i}": [*part] for i, part in enumerate(zip(*returned, strict=True))} if objective else {}
-    return found | {"returns": [*returns]} | parts | {"lengths": [*lengths]}
+def figures(results: list[EpisodeResult], objective: Objective | None) -> dict[str, Any]:
+    """What `rlrun eval` prints of its episodes: statistics, and the return and length of each."""
+    found: dict[str, Any] = {key.removeprefix("eval/"): value for key, value in summary(results, objective).items()}
+    returns, lengths, _, returned = zip(*results, strict=True)
+    found["returns"] = list(returns)
+    if objective:
+        for i, component in enumerate(zip(*returned, strict=True)):
+            found[f"returns_{i}"] = list(component)
+    found["lengths"] = list(lengths)
+    return found
 
 
 def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: bool = False) -> RunConfig:
-    """The config of a run, which may be untrusted: it imports and downloads nothing. Modules that it names must have
-    been imported by now, because the user typed them or installed them as plug-ins. `typed`: the same config stands on
-    this command line."""
+    """The config of a run, which may be untrusted: nothing is imported or downloaded because of it.
+
+    Modules that it names must be imported already, because the user typed them or installed them as plug-ins.
+    typed: the user typed the same config on this command line. Raises ConfigError.
+    """
     files.check_folder(path)
     values, filled = parse_config(read_text(path / CONFIG), path / CONFIG)
     values = changed(values, changes or {})
@@ -130,9 +139,11 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
         check_stored_sources(values)
     try:
         config = run_config(values)
-    except ConfigError as error:  # one line: of a config that was cut off everything is missing
-        more = f" (and {len(error.faults) - 1} more faults)" if len(error.faults) > 1 else ""
-        raise ConfigError(f"{path / CONFIG}: {error.faults[0]}{more}") from None
+    except ConfigError as error:  # one line: in a truncated config every key is missing
+        fault = error.faults[0]
+        if len(error.faults) > 1:
+            fault += f" (and {len(error.faults) - 1} more faults)"
+        raise ConfigError(f"{path / CONFIG}: {fault}") from None
     if filled:
         line = f"{path / CONFIG} is of an earlier format; it goes on with {', '.join(filled)}"
         print(printable(line), file=sys.stderr)
@@ -145,7 +156,7 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
 
 @contextmanager
 def built_from(path: Path) -> Iterator[None]:
-    """Turns what parts raise over the values of a stored config, which may hold anything, into one line."""
+    """Turns an exception of a part that is built from an untrusted config into a ConfigError of one line."""
     try:
         yield
     except RlrunError:

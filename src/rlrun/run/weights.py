@@ -1,4 +1,4 @@
-"""Weights from elsewhere: a run's snapshot as the start of another, or for evaluation."""
+"""Loading weights: from a snapshot into a new run (`init_from`), or for evaluation."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,9 @@ from rlrun.snapshot.store import Store
 
 def locate(path: Path) -> tuple[Path, str | None]:
     """The run directory and snapshot name that a path means: RUN, or RUN/snapshots/<name>."""
-    return (path.parent.parent, path.name) if path.parent.name == "snapshots" else (path, None)
+    if path.parent.name == "snapshots":
+        return path.parent.parent, path.name
+    return path, None
 
 
 def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
@@ -28,9 +30,14 @@ def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
     source = f"init_from={path}"
     fresh = tuple(f"{place}." for place, module in loop.named_modules() if getattr(module, "starts_fresh", False))
     for entry in modules:
-        name, _, there = entry.partition(":")
-        place, origin = place_of(name), place_of(there if ":" in entry else name)
-        renamed = {place + key.removeprefix(origin): weights[key] for key in weights if key.startswith(f"{origin}.")}
+        name, colon, name_there = entry.partition(":")
+        if not colon:
+            name_there = name
+        place, origin = place_of(name), place_of(name_there)
+        renamed = {}
+        for key, value in weights.items():
+            if key.startswith(f"{origin}."):
+                renamed[place + key.removeprefix(origin)] = value
         load_part(part_of(loop.agent, name), without(renamed, fresh), place, fresh, source)
     if not modules:
         load_part(loop.agent, without(weights, fresh), "agent", fresh, source)
@@ -38,7 +45,7 @@ def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
 
 
 def stored(path: Path) -> Mapping[str, Any]:
-    """What is kept there, by its place in a run: `agent.actor.output.bias`."""
+    """The state at `path`, by its place in a run: `agent.actor.output.bias`. Raises ConfigError and SnapshotError."""
     if path.suffix == ".safetensors":
         try:
             return tensors.load(files.read(path.resolve(), memory.total() // manifest.COPIES))
@@ -54,20 +61,28 @@ def stored(path: Path) -> Mapping[str, Any]:
 
 
 def place_of(name: str) -> str:
-    """Of a part of the agent, in the state of a run."""
-    return f"agent.{name}" if name else "agent"
+    """Where a part of the agent is in the state of a run. An empty name is the whole agent."""
+    if not name:
+        return "agent"
+    return f"agent.{name}"
 
 
 def part_of(agent: nn.Module, name: str) -> nn.Module:
     """A part of the agent that has weights. ConfigError where there is none of this name."""
-    parts = {name: part for name, part in agent.named_modules() if any(True for _ in part.parameters())}
+    parts = {name: part for name, part in agent.named_modules() if has_weights(part)}
     if name not in parts:
-        children = ", ".join(child for child, _ in agent.named_children() if child in parts)
+        children = ", ".join(child for child, part in agent.named_children() if has_weights(part))
         raise ConfigError(f"init_modules: the agent has no {name} (it has: {children})")
     return parts[name]
 
 
+def has_weights(module: nn.Module) -> bool:
+    """Whether a module has parameters."""
+    return next(module.parameters(), None) is not None
+
+
 def without(state: dict[str, Any], places: tuple[str, ...]) -> dict[str, Any]:
+    """The entries whose names begin with none of these prefixes."""
     return {key: value for key, value in state.items() if not key.startswith(places)}
 
 
@@ -78,9 +93,15 @@ def load_part(
     optional: tuple[str, ...] | None = None,
     source: str = "the snapshot",
 ) -> None:
-    """The entries under `prefix` into a module. ConfigError, which tells the source, where names or shapes do not fit;
-    entries that begin with one of `optional`, and where it is given also extra state, may be missing."""
-    own = {key.removeprefix(f"{prefix}."): value for key, value in state.items() if key.startswith(f"{prefix}.")}
+    """Load the entries under `prefix` into a module.
+
+    Raises ConfigError, with the source, where names or shapes do not fit. Entries that begin with one of `optional`,
+    and extra state where it is given, may be missing.
+    """
+    own = {}
+    for key, value in state.items():
+        if key.startswith(f"{prefix}."):
+            own[key.removeprefix(f"{prefix}.")] = value
     try:
         missing, unknown = module.load_state_dict(own, strict=False)
     except Exception as error:  # an untrusted snapshot may hold anything
@@ -88,19 +109,22 @@ def load_part(
             f"{source}: does not fit this config: {_misfit(module, own, prefix) or manifest.line(error)}"
         ) from None
     if optional is not None:
-        needed = (key for key in missing if not key.endswith("_extra_state"))
+        needed = [key for key in missing if not key.endswith("_extra_state")]
         missing = [key for key in needed if not f"{prefix}.{key}".startswith(optional)]
-    if missing or unknown:
-        what = f"lacks {prefix}.{missing[0]}" if missing else f"has {prefix}.{unknown[0]}"
-        raise ConfigError(f"{source}: does not fit this config: it {what}")
+    if missing:
+        raise ConfigError(f"{source}: does not fit this config: it lacks {prefix}.{missing[0]}")
+    if unknown:
+        raise ConfigError(f"{source}: does not fit this config: it has {prefix}.{unknown[0]}")
 
 
 def _misfit(module: nn.Module, given: Mapping[str, Any], prefix: str) -> str | None:
-    """The first tensor of another shape, and how many there are."""
-    shapes = {name: list(tensor.shape) for name, tensor in (*module.named_parameters(), *module.named_buffers())}
-    others = {name: list(getattr(given.get(name), "shape", shape)) for name, shape in shapes.items()}
-    wrong = [name for name, shape in shapes.items() if others[name] != shape]
-    if not wrong:
-        return None
-    more = f" ({len(wrong) - 1} more like it)" if len(wrong) > 1 else ""
-    return f"{prefix}.{wrong[0]} is {others[wrong[0]]} there and {shapes[wrong[0]]} here{more}"
+    """The first tensor of another shape, and how many there are; None where all shapes fit."""
+    faults = []
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        shape = list(tensor.shape)
+        other = list(getattr(given.get(name), "shape", shape))
+        if other != shape:
+            faults.append(f"{prefix}.{name} is {other} there and {shape} here")
+    if len(faults) < 2:
+        return next(iter(faults), None)
+    return f"{faults[0]} ({len(faults) - 1} more like it)"

@@ -29,6 +29,8 @@ class Physics:
 
 
 class State(NamedTuple):
+    """The state of one functional environment, with the key of its random numbers."""
+
     inner: Any
     key: jax.Array
     obs: Any
@@ -55,7 +57,7 @@ class Functional:
 
 
 def specification(id: str) -> EnvSpec:
-    """Of `playground/NAME`, or of an id of Gymnasium whose environment is a functional one.
+    """The specification of `playground/NAME`, or of an id of Gymnasium whose environment is functional.
 
     Raises ConfigError or gymnasium.error.Error for unknown names, ModuleNotFoundError where a package is missing.
     """
@@ -64,23 +66,27 @@ def specification(id: str) -> EnvSpec:
     else:
         known, name = playground(), id.removeprefix(PLAYGROUND)
         if name not in known.ALL_ENVS:
-            near = difflib.get_close_matches(name, known.ALL_ENVS, n=1)
-            raise ConfigError(f"env.id={id!r}: unknown{f'; did you mean {PLAYGROUND}{near[0]}?' if near else ''}")
+            hint = ""
+            if near := difflib.get_close_matches(name, known.ALL_ENVS, n=1):
+                hint = f"; did you mean {PLAYGROUND}{near[0]}?"
+            raise ConfigError(f"env.id={id!r}: unknown{hint}")
         limit = known.get_default_config(name).episode_length
     return EnvSpec(id, vector_entry_point=f"{__name__}:make", max_episode_steps=limit, kwargs={"id": id})
 
 
 def make(num_envs: int, id: str, max_episode_steps: int | None, **kwargs: Any) -> JaxEnv:
+    """`num_envs` environments of an id; the entry point of `specification`."""
     return JaxEnv(compiled(id, json.dumps(kwargs, sort_keys=True), max_episode_steps), num_envs)
 
 
 @cache
 def compiled(id: str, kwargs: str, limit: int | None) -> Program:
-    """Once in a process, or every evaluation would wait for the compiler."""
+    """The compiled task of an id. Cached, or every evaluation would wait for the compiler."""
     return Program(task(id, json.loads(kwargs)), limit)
 
 
 def task(id: str, kwargs: dict[str, Any]) -> Any:
+    """The task of an id, as `Program` describes it. Raises ValueError for a class that is not functional."""
     if id.startswith(PLAYGROUND):
         return Physics(playground().load(id.removeprefix(PLAYGROUND), config_overrides=kwargs))
     spec = gym.spec(id)
@@ -91,7 +97,7 @@ def task(id: str, kwargs: dict[str, Any]) -> Any:
 
 
 def playground() -> Any:
-    """Its registry, without what its dependencies say about theirs."""
+    """The registry of MuJoCo Playground, imported without the warnings of its dependencies."""
     with warnings.catch_warnings(action="ignore"):
         from mujoco_playground import registry
     return registry

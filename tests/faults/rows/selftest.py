@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from saving_methods import saving_methods
 from toys import equal
 
 from rlrun.config.schema import EnvConfig
@@ -18,11 +19,10 @@ STEPS = 12
 
 
 def every_id(options: Options) -> Tally:
-    from rlrun.envs.selftest import EPISODE_END, NATIVE, NOT_MADE, REPLAY, methods
+    from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY
 
     ids = some(options.count, registered(), options.random("selftest"))
-    tally, found, tried = Tally(), methods(ids), 0
-    made = {id: method for id, method in found.items() if method.name != NOT_MADE}
+    tally, made, tried = Tally(), saving_methods(ids), 0
     exact = [id for id, method in made.items() if method.name in (NATIVE, REPLAY)]
     for id, method in made.items():
         tally.expect(method.name != EPISODE_END or method.reason, f"{id}: not exact, and it does not say why")
@@ -44,7 +44,7 @@ def every_id(options: Options) -> Tally:
 def registered() -> list[str]:
     import gymnasium
 
-    import rlrun.envs.probes  # noqa: F401 (registers its ids)
+    import rlrun.envs.builtin  # noqa: F401 (registers its ids)
 
     try:
         import ale_py

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-import rlrun.envs.make  # noqa: F401 (registers them)
+import rlrun.envs.builtin  # noqa: F401 (registers its ids)
 
 
 def cost(name: str, action: list[float]) -> float:
