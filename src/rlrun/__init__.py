@@ -14,7 +14,7 @@ __all__ = ["load", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch is imported when it is asked for: the command line starts without."""
+    """Import `train` and `load`, and torch with them, at first use: the command line starts without torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rlrun import python

@@ -166,8 +166,8 @@ def test_what_cannot_be_made_gets_one_line_and_no_folder(
     for module in ("jax", "minigrid", "bsuite"):
         monkeypatch.setitem(sys.modules, module, None)
     assert main(["train", "algo=ppo", *words, *QUIET]) == 2
-    told = capsys.readouterr().err
-    assert line in told and told.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert line in errors and errors.count("\n") == 1
     assert not any(Path.cwd().iterdir())
 
 

@@ -214,6 +214,16 @@ def test_probes_are_known_before_any_was_made():
     assert "id: rlrun/ProbeDiscount-v0" in done.stdout
 
 
+def test_network_without_a_part_that_the_algorithm_chooses_is_refused():
+    line = "network=linear: has no part network.norm, which algo=crossq chooses; network may be auto, cnn, compact, "
+    assert faults("algo=crossq", "env=Pendulum", "network=linear") == [line + "gru, impala, lstm, mlp"]
+
+
+def test_schedule_by_name_is_refused_with_the_section_to_write_where_a_preset_has_one():
+    line = "algo.lr_schedule=linear: must be a section; did you mean algo.lr_schedule.linear={}?"
+    assert faults("algo=ppo", "env=Pendulum", "algo.lr_schedule=linear") == [line]
+
+
 def test_bases_are_no_choices():
     (line,) = faults("algo=sac", "env=_base")
     assert line.startswith("env=_base: unknown name")

@@ -79,8 +79,8 @@ def test_resume_notices_every_changed_value_of_the_config(seed: int, finished: P
     put(values, key, mutated(value, draw))
     write("config.yaml", yaml.safe_dump(values, sort_keys=False))
     assert main(["resume", str(finished)]) == 2
-    assert str(finished / "config.yaml") in (told := capsys.readouterr().err) or key in told
-    assert "Traceback" not in told
+    assert str(finished / "config.yaml") in (printed := capsys.readouterr().err) or key in printed
+    assert "Traceback" not in printed
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -190,10 +190,10 @@ def test_resume_is_not_exact_where_rows_of_metrics_were_changed(damage: str, tmp
     if damage != "deleted":
         (run / "metrics.jsonl").write_text(texts[damage])
     assert main(["resume", str(run), "total_steps=80"]) == 0
-    told = capsys.readouterr().out
-    assert "not exact, because metrics.jsonl" in told
+    printed = capsys.readouterr().out
+    assert "not exact, because metrics.jsonl" in printed
     kept = {"lost": 3, "emptied": 0, "deleted": 0, "letters": 3}.get(damage, 4)
-    assert ("rows are not those" in told) == (kept == 4)
+    assert ("rows are not those" in printed) == (kept == 4)
     assert len((run / "metrics.jsonl").read_text().splitlines()) == kept + 4
     assert main(["resume", str(run), "total_steps=120"]) == 0
     assert ", exact" in capsys.readouterr().out, "from here on the rows are known again"

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from counting_kernel import count_calls_of_dqn
 from test_compiling import WORDS
 from toys import ALGOS, equal, toy, train
 
@@ -79,17 +80,7 @@ def test_replay_and_rollouts_lie_on_the_device(build: Build) -> None:
 
 
 def test_python_state_in_a_graph_is_found(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlrun.agents.value.dqn import DQN
-    from rlrun.core.agent import kernel
-
-    written = DQN.update_q
-
-    @kernel
-    def update_q(self: Any, batch: Any, noise: Any) -> Any:
-        self.calls = getattr(self, "calls", 0) + 1
-        return written(self, batch | {"reward": batch["reward"] * 0.9**self.calls}, noise)
-
-    monkeypatch.setattr(DQN, "update_q", update_q)
+    count_calls_of_dqn(monkeypatch)
     eager, graphed = (
         train(build(on_gpu("dqn", **{"trainer.engine": engine})), 15) for engine in ("eager", "cudagraph")
     )

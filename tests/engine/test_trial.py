@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from counting_kernel import count_calls_of_dqn
 from torch import Tensor, nn
 from toys import equal, toy, train
 
-from rlrun.agents.value.dqn import DQN
-from rlrun.core.agent import kernel
 from rlrun.core.loop import Loop
 from rlrun.engine import tape
 from rlrun.engine.native import Compiled
@@ -190,14 +189,7 @@ def test_a_compiled_kernel_may_not_change_attributes(caplog: pytest.LogCaptureFi
 def test_a_counter_in_the_kernel_of_a_plug_in_trains_as_eager(
     build: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    written = DQN.update_q
-
-    @kernel
-    def update_q(self: Any, batch: Any, noise: Any) -> Any:
-        self.calls = getattr(self, "calls", 0) + 1
-        return written(self, batch | {"reward": batch["reward"] * 0.9**self.calls}, noise)
-
-    monkeypatch.setattr(DQN, "update_q", update_q)
+    count_calls_of_dqn(monkeypatch)
     states = []
     for engine in ("eager", "auto"):
         loop = train(build(toy("dqn", **{"trainer.engine": engine})), tape.CHECKED[-1] + 5)

@@ -167,10 +167,14 @@ def _broken_rule(value: Any, known: Any, key: str) -> str | None:
 
 
 def _inside(key: str, value: Any, known: Tree) -> str:
-    """What to write instead of a section's value."""
+    """What to write instead of a section's value. A section of sections, or an empty one, has names as its keys, such
+    as `{linear: {}}`."""
+    names_parts = all(isinstance(item, dict) for item in known.values())
+    if isinstance(value, str) and names_parts:
+        return f"; did you mean {key}.{value}={{}}?"
     if known:
         return f", one of its keys: {', '.join(f'{key}.{name}' for name in known)}"
-    return f"; did you mean {key}.{value}={{}}?" if isinstance(value, str) else ""
+    return ""
 
 
 _SINGULAR = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

@@ -1,7 +1,9 @@
 """The one file that touches Hydra: its search path, its override grammar, its composition and its sweeps."""
 
+import contextlib
 import copy
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -38,6 +40,7 @@ LAUNCHERS = {  # Hydra's packages by how their choices begin
     "hydra/launcher=ray": "hydra-ray-launcher",
     "hydra/launcher=rq": "hydra-rq-launcher",
 }
+NOT_OVERRIDABLE = re.compile(r"In '(?P<file>[^']+)': Could not override '(?P<part>[^']+)'")  # a message of Hydra's
 NO_PRESET = "none"
 NO_ALGO, NO_ENV = "_none", "_base"  # what train.yaml names until a choice is made
 
@@ -239,9 +242,9 @@ class Composer:
         key = tuple(choices)
         if key not in self._known:
             try:
-                config = self._loader.load_configuration("train", list(choices), RunMode.RUN)
+                config = self._load(choices)
             except (HydraException, OmegaConfBaseException, YAMLError) as error:
-                raise ConfigError(_one_line(error)) from None
+                raise ConfigError(self._lacking_part(choices, error) or _one_line(error)) from None
             chosen = dict(config.hydra.runtime.choices)
             OmegaConf.set_struct(config, False)
             del config["hydra"]
@@ -257,6 +260,28 @@ class Composer:
             for part in found
             if part.config_path and not part.config_path.startswith("hydra/")
         ]
+
+    def _load(self, choices: Sequence[str]) -> DictConfig:
+        return self._loader.load_configuration("train", list(choices), RunMode.RUN)
+
+    def _lacking_part(self, choices: Sequence[str], error: Exception) -> str | None:
+        """One line where a file, like that of an algorithm, chooses a part that another group's choice does not have;
+        None for other errors."""
+        found = NOT_OVERRIDABLE.search(str(error))
+        if found is None:
+            return None
+        part = found["part"].replace("/", ".")
+        chooser = found["file"].replace("/", "=", 1)
+        group = part.partition(".")[0]
+        typed = [word for word in choices if word.startswith(f"{group}=")]
+        others = [word for word in choices if word not in typed]
+        fitting = []
+        for name in sources.options(group, self.folders):
+            with contextlib.suppress(HydraException):
+                self._load([*others, choice(group, name)])
+                fitting.append(name)
+        line = f"{''.join(typed) or group}: has no part {part}, which {chooser} chooses"
+        return f"{line}; {group} may be {', '.join(fitting)}"
 
     def _advice(self, text: str, error: Exception) -> str:
         key, is_pair, value = text.partition("=")

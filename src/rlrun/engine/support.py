@@ -13,7 +13,7 @@ TESTED = ">=2.10,<2.15"  # versions of torch; the same range stands in pyproject
 
 
 def check(cfg: TrainerConfig, device: torch.device) -> None:
-    """Raise ConfigError for an engine that was asked for by name and cannot be had here."""
+    """Raise ConfigError if the config names an engine that this torch or this device cannot run."""
     why = None if cfg.engine == "auto" else lacking(cfg.engine, device)
     if why:
         raise ConfigError(f"trainer.engine={cfg.engine}: {why}; trainer.engine=eager runs everywhere")

@@ -42,7 +42,8 @@ class Taped:
     script = Script
 
     def __init__(self, method: Callable[..., Any], module: nn.Module | None = None):
-        self.method, self.module = method, nn.Module() if module is None else module
+        self.method = method
+        self.module = nn.Module() if module is None else module
         self.streams = [part for part in self.module.modules() if isinstance(part, Stream)]
         self._forget()
 
