@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlrun import files
 from rlrun.config import history
@@ -23,19 +23,35 @@ def to_yaml(values: Any) -> str:
     return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True)
 
 
-def config_text(values: dict[str, Any]) -> str:
-    """The text of a config.yaml."""
-    return to_yaml({history.KEY: history.FORMAT, **values})
+class StoredConfig(NamedTuple):
+    """A config.yaml in today's format."""
+
+    values: dict[str, Any]
+    filled: list[str]  # what it lacked and was filled in, like `env.x=1`
+    metrics_format: int  # the format whose metric keys the run writes
+
+
+def config_text(values: dict[str, Any], metrics_format: int | None = None) -> str:
+    """The text of a config.yaml. `metrics_format`: that of the run's metric keys; None: today's."""
+    head = {history.KEY: history.FORMAT}
+    if metrics_format not in (None, history.FORMAT):
+        head[history.METRICS_KEY] = metrics_format
+    return to_yaml(head | values)
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """The values of a config.yaml, in today's format. Raises ConfigError as `parse_config` does, and where it cannot be
     read."""
-    return parse_config(read_text(path), path)[0]
+    return read_stored(path).values
 
 
-def parse_config(text: str, path: Path) -> tuple[dict[str, Any], list[str]]:
-    """The values of a stored config in today's format, and what was filled in, like `env.x=1`.
+def read_stored(path: Path) -> StoredConfig:
+    """A config.yaml with what is known of its format. Raises ConfigError as `read_config` does."""
+    return parse_config(read_text(path), path)
+
+
+def parse_config(text: str, path: Path) -> StoredConfig:
+    """A stored config, as untrusted data.
 
     It names registered parts and never code: ConfigError for `_target_`, environment variables, YAML aliases (a bomb
     needs them, we never write them), or anything but a mapping with names as keys. `path` is for messages.
@@ -47,7 +63,8 @@ def parse_config(text: str, path: Path) -> tuple[dict[str, Any], list[str]]:
     if faults:
         raise ConfigError(*faults)
     try:
-        return history.upgraded(values)
+        upgraded, filled = history.upgraded(values)
+        return StoredConfig(upgraded, filled, history.metrics_format(values))
     except ConfigError as error:
         raise ConfigError(*(f"{path}: {fault}" for fault in error.faults)) from None
 

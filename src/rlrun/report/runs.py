@@ -8,10 +8,10 @@ from typing import Any
 
 from rlrun import files
 from rlrun.config import check
-from rlrun.config.stored import CONFIG, OVERRIDES, parse_json, read_config, read_words
+from rlrun.config.stored import CONFIG, OVERRIDES, parse_json, read_stored, read_words
 from rlrun.errors import ConfigError
 from rlrun.lock import LOCK, holder
-from rlrun.telemetry.metrics import Row, read_rows
+from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
 
 METRICS = "metrics.jsonl"
 MARKS = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these is a run, or was to become one
@@ -135,11 +135,13 @@ def _read_run(path: Path) -> Run:
     if not (path / CONFIG).is_file():
         raise ConfigError(f"not a run, or one that never began (it has no {CONFIG})")
     files.check_folder(path)
-    config = read_config(path / CONFIG)
+    stored = read_stored(path / CONFIG)
+    config = stored.values
     _check_config(config)
+    keys = MetricKeys(stored.metrics_format, config["algo"]["name"])
     faults: list[str] = []
     meta, summary = _small(path / "meta.json", faults), _small(path / "summary.json", faults)
-    return Run(path, config, _typed(path / OVERRIDES), meta, summary, _rows(path / METRICS, faults), faults)
+    return Run(path, config, _typed(path / OVERRIDES), meta, summary, _rows(path / METRICS, keys, faults), faults)
 
 
 def _check_config(config: dict[str, Any]) -> None:
@@ -153,7 +155,8 @@ def _check_config(config: dict[str, Any]) -> None:
         raise ConfigError(f"not a run of rlrun ({CONFIG} holds a number of thousands of digits)") from None
 
 
-def _rows(path: Path, faults: list[str]) -> list[Row]:
+def _rows(path: Path, keys: MetricKeys, faults: list[str]) -> list[Row]:
+    """The rows of a metrics file by today's keys, one for each step; a fault for what cannot be read."""
     try:
         lines = sum(line.endswith(b"\n") for line in files.read_lines(path))  # the last may be half written
         found = read_rows(path)
@@ -161,7 +164,7 @@ def _rows(path: Path, faults: list[str]) -> list[Row]:
         faults.append(f"{METRICS}: {error.strerror}")
         return []
     rows: dict[int, Row] = {}
-    for row in found:
+    for row in map(keys.current, found):
         numbers = {key: value for key, value in row.items() if type(value) in (int, float) and abs(value) < HUGE}
         if type(numbers.get("step")) is int and numbers["step"] >= 0:
             rows[numbers["step"]] = rows.get(numbers["step"], {}) | numbers

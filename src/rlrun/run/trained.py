@@ -124,7 +124,7 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
     been imported by now, because the user typed them or installed them as plug-ins. `typed`: the same config stands on
     this command line."""
     files.check_folder(path)
-    values, filled = parse_config(read_text(path / CONFIG), path / CONFIG)
+    values, filled, _ = parse_config(read_text(path / CONFIG), path / CONFIG)
     values = changed(values, changes or {})
     if not typed:
         check_stored_sources(values)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun import files
+from rlrun.config import history
 from rlrun.errors import RunError
 from rlrun.snapshot.atomic import replace_file
 
@@ -20,6 +21,21 @@ GROUPS = ("step", "wall_s", "train", "eval", "loss", "time", "sys")
 
 
 LARGEST = 1e300  # numbers beyond are damage
+
+
+class MetricKeys(NamedTuple):
+    """The metric keys of one run. It writes those of the format it began with, so that no curve changes its name."""
+
+    format: int
+    algo: str  # the `algo.name` of the run
+
+    def stored(self, row: Row) -> Row:
+        """A row with today's keys, by the keys of the run's files."""
+        return history.former_metrics(row, self.format, self.algo)
+
+    def current(self, row: Row) -> Row:
+        """A row of the run's files, by today's keys."""
+        return history.renamed_metrics(row, self.format, self.algo)
 
 
 class Written(NamedTuple):
