@@ -12,7 +12,7 @@ import pytest
 
 from rlrun.cli import main
 from rlrun.core.breakable import Breakable, BrokenOffError
-from rlrun.engine import native
+from rlrun.engine import inductor
 from rlrun.snapshot.store import Store
 
 WORDS = [
@@ -36,7 +36,7 @@ def test_a_signal_does_not_wait_for_the_compiler(
             time.sleep(60)
         return module.forward
 
-    monkeypatch.setattr(native, "inductor", compiler)
+    monkeypatch.setattr(inductor, "compiled_graph", compiler)
     run, resumed = tmp_path / "run", False
     assert main(["train", *WORDS, "trainer.total_steps=20", f"run_dir={run}"]) == 0
     resumed = True

@@ -24,7 +24,7 @@ WORDS = [
     "algo.loop.batch_size=8", "algo.buffer.capacity=64", "trainer.total_steps=64", "trainer.eval_every=0",
     "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "trainer.log_every=32", "logger.tensorboard=false",
 ]  # fmt: skip
-RECORDERS = ("recorder", "script", "operations", "trial", "tape", "graphs", "native")
+RECORDERS = ("recorder", "script", "operations", "trial", "tape", "graphs", "inductor")
 
 # removed from torch, then a run is trained with what stands in the command line
 WITHOUT = """
@@ -49,10 +49,10 @@ sys.exit(code)
 @pytest.fixture(autouse=True)
 def asked_anew() -> Iterator[None]:
     """What was found out about torch, and said, is forgotten before and after."""
-    for found in (support._broken, support._say):
+    for found in (support._broken, support._warn_once):
         found.cache_clear()
     yield
-    for found in (support._broken, support._say):
+    for found in (support._broken, support._warn_once):
         found.cache_clear()
 
 
@@ -176,9 +176,9 @@ def test_graphs_run_eager_without_a_gpu(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_run_whose_engine_is_gone_is_evaluated_and_resumed_eager(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from rlrun.engine import native
+    from rlrun.engine import inductor
 
-    monkeypatch.setattr(native, "inductor", lambda graph, inputs: graph.forward)
+    monkeypatch.setattr(inductor, "compiled_graph", lambda graph, inputs: graph.forward)
     run = tmp_path / "run"
     assert main(["train", *WORDS, "trainer.engine=compile", f"run_dir={run}"]) == 0
     monkeypatch.setattr(torch, "__version__", "2.99.0")

@@ -229,9 +229,9 @@ def test_rows_looked_up_by_number_can_be_replayed() -> None:
 
 def test_arguments_that_never_repeat_do_not_fill_the_memory() -> None:
     replayed = Taped(lambda x, factor: x * factor)
-    for index in range(3 * tape.MOST):
+    for index in range(3 * tape.MAX_VARIANTS):
         assert torch.equal(replayed(torch.ones(2), float(index)), torch.full((2,), float(index)))
-    assert len(replayed.calls) == tape.MOST
+    assert len(replayed.calls) == tape.MAX_VARIANTS
 
 
 def test_a_kernel_inside_a_kernel_is_part_of_its_tape() -> None:

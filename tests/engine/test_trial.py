@@ -13,7 +13,7 @@ from toys import equal, toy, train
 
 from rlrun.core.loop import Loop
 from rlrun.engine import tape
-from rlrun.engine.native import Compiled
+from rlrun.engine.inductor import InductorKernel
 from rlrun.engine.tape import Taped
 from rlrun.engine.trial import same_bits
 
@@ -179,7 +179,7 @@ def test_every_kind_of_arguments_is_checked() -> None:
 
 def test_a_compiled_kernel_may_not_change_attributes(caplog: pytest.LogCaptureFixture) -> None:
     module = Kernel()
-    compiled = Compiled(module.counts, module)
+    compiled = InductorKernel(module.counts, module)
     for _ in range(3):
         compiled(torch.ones(3))
     assert compiled.failed == "it changes Kernel.calls" and not compiled.tapes

@@ -65,19 +65,19 @@ def _hardware() -> Iterator[tuple[str, str]]:
 
 
 def _probe() -> None:
-    """Measures and shows; keeps what a quiet machine gave."""
-    from rlrun.bench import machine
+    """Measure this machine and print the figures. They are saved only if no other process disturbed them."""
+    from rlrun.bench import hardware_profile
     from rlrun.bench.probe import Probe
 
     print("measuring, a minute or two; whatever else runs here should rest meanwhile", flush=True)
     before = Probe.take()
-    found = machine.probe()
-    for name, value in found.measured.items():
+    profile = hardware_profile.probe()
+    for name, value in profile.measured.items():
         print(f"{name:32} {value:12,.1f}")
     if Probe.unsteady([before, Probe.take()]):
         print("not kept: the machine did not hold still; measure again when nothing else runs\n")
     else:
-        print(f"kept in {found.save()}\n")
+        print(f"kept in {profile.save()}\n")
 
 
 def _unmet(package: str) -> Iterator[str]:
