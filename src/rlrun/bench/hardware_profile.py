@@ -48,7 +48,8 @@ def pays_from(measured: Measured, algo: str) -> int | None:
 
 
 def engines() -> Measured:
-    """CPU microseconds of updates, replayed and compiled, and seconds of compiling. The first alone without compiler."""
+    """CPU microseconds of replayed and of compiled updates, and seconds of compiling. Figures of a compiler that is not
+    there are left out."""
     found: Measured = {}
     for algo in LOOPS.values():
         replayed, _, soon = built(algo, "auto")

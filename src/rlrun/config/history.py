@@ -151,7 +151,9 @@ def _place(values: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
     section: Any = values
     for part in sections:
         section = section.get(part) if isinstance(section, dict) else None
-    return (section if isinstance(section, dict) else {}), name
+    if isinstance(section, dict):
+        return section, name
+    return {}, name
 
 
 def _moved(state: dict[str, Any], old: str, new: str, prefix: str = "") -> dict[str, Any]:

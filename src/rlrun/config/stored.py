@@ -13,7 +13,7 @@ CONFIG, OVERRIDES = "config.yaml", "overrides.yaml"
 
 
 def to_yaml(values: Any) -> str:
-    """Keys in their order, nothing by reference."""
+    """YAML text of plain values, with keys in their order and without aliases."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -75,7 +75,7 @@ def read_words(path: Path) -> list[str]:
 
 
 def parse_words(text: str, path: Path) -> list[str]:
-    """The same from its text."""
+    """The words in the text of an overrides.yaml. `path` is for messages."""
     words = _parse_yaml(text, path)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ConfigError(f"{path}: must be a list of the words that were typed, like - algo=sac")
@@ -135,12 +135,18 @@ def _parse_yaml(text: str, path: Path) -> Any:
 
 def _forbidden(values: Any, path: str) -> list[str]:
     """Faults of a config that would reach outside: one line each."""
+    faults = []
     if isinstance(values, dict):
-        faults = [f"{path}{key}: not allowed in a stored config" for key in values if key == "_target_"]
-        faults += [f"{path}{key}: a key must be a name" for key in values if not isinstance(key, str)]
-        return faults + [fault for key, value in values.items() for fault in _forbidden(value, f"{path}{key}.")]
-    if isinstance(values, list):
-        return [fault for index, value in enumerate(values) for fault in _forbidden(value, f"{path}{index}.")]
-    if isinstance(values, str) and "${oc.env" in values.replace(" ", ""):
-        return [f"{path.rstrip('.')}: environment variables are not allowed in a stored config"]
-    return []
+        for key in values:
+            if key == "_target_":
+                faults.append(f"{path}{key}: not allowed in a stored config")
+            elif not isinstance(key, str):
+                faults.append(f"{path}{key}: a key must be a name")
+    elif isinstance(values, list):
+        values = dict(enumerate(values))
+    elif isinstance(values, str) and "${oc.env" in values.replace(" ", ""):
+        faults.append(f"{path.rstrip('.')}: environment variables are not allowed in a stored config")
+    if isinstance(values, dict):
+        for key, value in values.items():
+            faults += _forbidden(value, f"{path}{key}.")
+    return faults
