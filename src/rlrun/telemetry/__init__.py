@@ -1,4 +1,4 @@
-"""What a run tells the world: metrics.jsonl (the truth), and from the same rows TensorBoard and the console."""
+"""Log rows of a run: written to metrics.jsonl, and from there to TensorBoard and the console."""
 
 import contextlib
 from pathlib import Path
@@ -36,7 +36,7 @@ class Telemetry:
         self._keys = keys or MetricKeys(history.FORMAT, "")
         self._metrics = MetricsFile(run / "metrics.jsonl", from_step, written)
         self.fault = self._metrics.fault
-        past = [self._keys.current(row) for row in self._metrics.past]
+        past = list(map(self._keys.current, self._metrics.past))
         self._console: Console = open_console(logger.console, title, run, total_steps, past)
         self._board: Board | None = None
         if logger.tensorboard:
@@ -51,7 +51,9 @@ class Telemetry:
         row = ordered(values)
         stored = self._keys.stored(row)
         self._metrics.append(stored)
-        self.times |= {key: value for key, value in row.items() if key.startswith("time/")}
+        for key, value in row.items():
+            if key.startswith("time/"):
+                self.times[key] = value
         if self._board:
             self._write_to_board(self._board, stored)
         self._console.row(row)
@@ -66,11 +68,11 @@ class Telemetry:
         self._console.message(printable(text))
 
     def sync(self) -> None:
-        """Return once every row is on the disk: a snapshot promises the rows before it."""
+        """Return once every row is on the disk: a snapshot guarantees the rows before it."""
         self._metrics.sync()
 
     def close(self, summary: dict[str, Any]) -> None:
-        """Write the last lines and let go of everything. `summary` is that of summary.json; {} after a crash."""
+        """Write the last lines and close all outputs. `summary` is that of summary.json; {} after a crash."""
         self._metrics.close()
         if self._board:
             with contextlib.suppress(OSError):
@@ -78,7 +80,7 @@ class Telemetry:
         self._console.close(summary)
 
     def _open_board(self, rows: list[Row]) -> None:
-        """The rows are kept in metrics.jsonl: without TensorBoard, training goes on."""
+        """Training goes on without TensorBoard if that fails: the rows are in metrics.jsonl."""
         try:
             self._board = Board(self._run / "tb", rows)
         except (ImportError, OSError, ConfigError) as error:
