@@ -42,7 +42,7 @@ def test_cudagraph_learns_the_same_bits_as_eager(algo: str, build: Build, monkey
 
 
 @pytest.mark.parametrize("engine", ["eager", "cudagraph"])
-def test_a_resumed_run_is_exact_on_a_gpu(engine: str, tmp_path: Path) -> None:
+def test_resume_on_gpu_is_exact(engine: str, tmp_path: Path) -> None:
     words = [word for word in WORDS if "engine" not in word]
     words += [f"trainer.engine={engine}", "device=cuda"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -71,7 +71,7 @@ def test_lower_precision_trains_fp32_weights(algo: str, precision: str, engine: 
         assert param.dtype == torch.float32 and param.isfinite().all(), name
 
 
-def test_replay_and_rollouts_lie_on_the_device(build: Build) -> None:
+def test_replay_and_rollouts_are_stored_on_the_device(build: Build) -> None:
     sac = train(build(on_gpu("sac", **{"trainer.engine": "eager"})), 3)
     sampled = sac.buffer.sample(4)
     assert {value.device.type for value in sampled.values() if isinstance(value, torch.Tensor)} == {"cuda"}
@@ -79,7 +79,7 @@ def test_replay_and_rollouts_lie_on_the_device(build: Build) -> None:
     assert {value.device.type for value in ppo.batch.values() if isinstance(value, torch.Tensor)} == {"cuda"}
 
 
-def test_python_state_in_a_graph_is_found(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cudagraph_detects_python_state_in_a_kernel(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     count_calls_of_dqn(monkeypatch)
     eager, graphed = (
         train(build(on_gpu("dqn", **{"trainer.engine": engine})), 15) for engine in ("eager", "cudagraph")
@@ -88,7 +88,7 @@ def test_python_state_in_a_graph_is_found(build: Build, monkeypatch: pytest.Monk
     assert graphed.agent.update_q.failed
 
 
-def test_tensors_of_jax_are_those_of_torch_on_the_device(build: Build) -> None:
+def test_jax_tensors_share_device_memory_with_torch(build: Build) -> None:
     jax = pytest.importorskip("jax")
     pytest.importorskip("flax")
     if jax.default_backend() != "gpu":

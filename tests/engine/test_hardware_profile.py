@@ -40,12 +40,12 @@ def run(*words: str) -> RunConfig:
     return run_config(jobs([*WORDS, "trainer.total_steps=100", *words])[0].values)
 
 
-def test_where_nothing_was_measured_auto_stays() -> None:
+def test_hardware_profile_missing_leaves_engine_auto() -> None:
     assert hardware_profile.read() is None
     assert hardware_profile.follow(run(), CPU) == run()
 
 
-def test_a_file_is_read_as_it_was_saved() -> None:
+def test_hardware_profile_is_read_as_it_was_saved() -> None:
     made = measured()
     assert hardware_profile.read() == made
     assert hardware_profile.path().parent.name == "rlrun"
@@ -62,7 +62,7 @@ def test_a_file_is_read_as_it_was_saved() -> None:
         ([], "cuda", "auto"),
     ],
 )
-def test_auto_follows_what_was_measured_for_such_runs(words: list[str], device: str, engine: str) -> None:
+def test_engine_auto_follows_the_hardware_profile(words: list[str], device: str, engine: str) -> None:
     measured()
     config = run(*words)
     followed = hardware_profile.follow(config, torch.device(device))
@@ -70,7 +70,7 @@ def test_auto_follows_what_was_measured_for_such_runs(words: list[str], device: 
     assert followed.trainer.precision == "fp32"
 
 
-def test_each_loop_has_a_measurement_of_its_own() -> None:
+def test_hardware_profile_measures_each_loop_separately() -> None:
     sac, search = (
         run_config(jobs(words)[0].values) for words in (["algo=sac", "env=Pendulum"], ["algo=cem", "env=CartPole"])
     )
@@ -84,7 +84,7 @@ def test_each_loop_has_a_measurement_of_its_own() -> None:
     [({"cpu": "Z80"}, "cpu Z80, here "), ({"cores": 999}, "cores 999, here "), ({"torch": "0.1"}, "torch 0.1, here "),
      ({"compile_from": 3}, "it cannot be read"), ({"surprise": 3}, "it cannot be read")],
 )  # fmt: skip
-def test_another_machines_file_is_ignored_with_a_line(
+def test_hardware_profile_of_another_machine_is_ignored_with_a_warning(
     changes: dict[str, Any], line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     measured()
@@ -106,9 +106,7 @@ def resumed(path: Path) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 @pytest.mark.parametrize("before", ["compile", "auto"])
-def test_a_resumed_run_keeps_the_engine_it_began_with(
-    before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_keeps_the_engine_of_the_run(before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine's file goes, or comes, while the run is stopped; a branch of the run obeys too."""
     compiler(monkeypatch)
     if before == "compile":
@@ -126,7 +124,7 @@ def test_a_resumed_run_keeps_the_engine_it_began_with(
     assert "engine: auto" in (path / "config.yaml").read_text()
 
 
-def test_compiling_must_pay_within_the_run() -> None:
+def test_compile_from_is_the_step_where_compiling_pays_off() -> None:
     # 100 of 400 us saved, 10 / 64 updates per step: 3.2 s are won back after 204,800 steps
     found = {"ppo replayed us": 400.0, "ppo compiled us": 300.0, "ppo compiling s": 3.2}
     assert measuring.pays_from(found, "ppo") == 210_000
@@ -137,7 +135,7 @@ def test_compiling_must_pay_within_the_run() -> None:
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 @pytest.mark.parametrize("compiles", [True, False])
-def test_a_missing_compiler_is_no_error(compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_without_a_compiler_measures_replayed_updates(compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*inputs: Any) -> Any:
         raise TorchDynamoException("no C++ compiler")
 
@@ -150,7 +148,7 @@ def test_a_missing_compiler_is_no_error(compiles: bool, monkeypatch: pytest.Monk
     assert set(measuring.engines()) == (names if compiles else {"dqn replayed us"})
 
 
-def test_doctor_measures_keeps_and_says_what_auto_does(
+def test_doctor_probe_saves_the_hardware_profile(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def auto() -> str:
