@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
 
 
 def outcome(run: Path) -> Outcome:
-    """Read a run folder, of whatever format."""
+    """Read a run folder of any format."""
     snapshot = Store(run).load()
     algo = str(snapshot.header.get("algo"))
     latest = max(1, history.FORMAT - 1)
@@ -56,7 +56,7 @@ def without_clocks(row: Row) -> Row:
 
 
 def run_difference(before: Path, now: Path) -> str:
-    """What differs first in the rows and in the state of two run folders; empty where nothing does."""
+    """The first difference in the rows and in the state of two run folders; "" if there is none."""
     old, new = outcome(before), outcome(now)
     return "; ".join(filter(None, [row_difference(old.rows, new.rows), state_difference(old.state, new.state)]))
 

@@ -1,4 +1,4 @@
-"""What Gymnasium knows under a name; gymnasium is imported only when a name is no preset of ours."""
+"""Looks up environments in Gymnasium, which is imported only for names without a preset."""
 
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -9,7 +9,7 @@ from rlrun.imports import advice, importing, is_found, module_of
 
 
 def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> str | None:
-    """Why `env=<env_id>` cannot be had, with the nearest name, or None. `module:Id` is looked up when it is made.
+    """Why there is no such environment, with the nearest name, or None. `module:Id` is looked up when it is made.
 
     The plug-ins are imported where the id is not known without them. Raises ConfigError for one that cannot be.
     """

@@ -35,7 +35,7 @@ def onednn_from() -> float:
 
 
 def rule() -> str:
-    """The choice in words, for people, and to tell whether another machine gives the same bits."""
+    """The choice in words, for people, and for comparing machines that should give the same bits."""
     if math.isinf(onednn_from()):
         return "mkl"
     return f"onednn from {onednn_from() / 1e6:g} MFLOP"

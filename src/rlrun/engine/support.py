@@ -56,7 +56,7 @@ def _broken(engine: str) -> str | None:
         from rlrun.engine.tape import works
 
         works()
-    except Exception as error:  # whatever another torch may raise
+    except Exception as error:  # another torch may raise anything
         return f"torch {torch.__version__} lacks what recording needs ({reason(error)})"
     return None
 

@@ -150,7 +150,7 @@ def repeatable(call: Call) -> bool:
 
 
 def works() -> None:
-    """Record and replay a small kernel. Raises whatever this torch raises where that fails."""
+    """Record and replay a small kernel. Raises the error of this torch if that fails."""
     calls = CHECKED[-1] + 1
     total = torch.zeros(2)
     taped = Taped(lambda x: total.add_(x * 2) + 1)
