@@ -49,6 +49,7 @@ def curve(algo: str, folder: Path) -> tuple[list[int], list[float], float]:
 
 
 def draw(curves: dict[str, tuple[list[int], list[float], float]], out: Path) -> None:
+    """Write the picture: the regret of every algorithm, with its bounds."""
     matplotlib.use("svg" if out.suffix == ".svg" else "agg")
     from matplotlib import pyplot
 

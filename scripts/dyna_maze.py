@@ -30,7 +30,7 @@ SETTINGS = [
 
 
 def lengths(words: list[str], seed: int, steps: int, folder: Path) -> list[int]:
-    """Of the greedy way, every EVERY steps; CAP where it does not arrive."""
+    """Lengths of the greedy way, every EVERY steps; CAP where it does not arrive."""
     total = [f"trainer.total_steps={steps}", f"seed={seed}", f"run_dir={folder}"]
     if main(["train", *words, *SETTINGS, *total]):
         raise SystemExit(f"{' '.join(words)}: the run failed")
@@ -40,10 +40,13 @@ def lengths(words: list[str], seed: int, steps: int, folder: Path) -> list[int]:
 
 def settled(way: list[int]) -> float:
     """Real steps after which the greedy way is the shortest; infinite where it never is."""
-    return next(((i + 1) * EVERY for i, length in enumerate(way) if length == SHORTEST), float("inf"))
+    if SHORTEST not in way:
+        return float("inf")
+    return (way.index(SHORTEST) + 1) * EVERY
 
 
 def draw(ways: dict[str, list[list[int]]], out: Path) -> None:
+    """Write the picture: for each agent the median over seeds."""
     matplotlib.use("agg")
     from matplotlib import pyplot
 

@@ -43,6 +43,7 @@ def invent(folder: Path, algos: int, envs: int, seeds: int) -> None:
 
 
 def main(algos: int = 5, envs: int = 3, seeds: int = 5) -> None:
+    """Invent runs, report them and take the picture."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome") or "chromium"
     with tempfile.TemporaryDirectory() as folder:
         invent(Path(folder, "runs"), algos, envs, seeds)

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def options() -> argparse.Namespace:
+    """The command line, parsed."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument(
         "--results", type=Path, default=ROOT / "docs" / "benchmarks.jsonl", help="records are added here"
@@ -33,14 +34,21 @@ def options() -> argparse.Namespace:
 
 
 def compared(given: argparse.Namespace, names: list[str], libraries: str = "", seed: int = 0) -> None:
-    for asked in names or CASES:
-        name, case = drawn(seed) if asked == "drawn" else (asked, CASES[asked])
+    """Measure whole runs of cases, or of all of them, beside other libraries."""
+    for name in names or CASES:
+        if name == "drawn":
+            name, case = drawn(seed)
+        else:
+            case = CASES[name]
         print(name, flush=True)
-        beside = libraries.split(",") if libraries else case.libraries
+        beside = case.libraries
+        if libraries:
+            beside = tuple(libraries.split(","))
         measure("end_to_end", partial(compare.race, case, beside, given.cache, given.repeats), name, given.results)
 
 
 def pieces_measured(given: argparse.Namespace) -> None:
+    """Measure rlrun's pieces, and SB3's."""
     for part in pieces.PARTS:
         works = pieces.timers(part, [], 0.2)
         measure("micro", partial(interleaved, works, given.repeats), "", given.results)
@@ -48,6 +56,7 @@ def pieces_measured(given: argparse.Namespace) -> None:
 
 
 def main() -> None:
+    """Run one command."""
     given = options()
     page = ROOT / "docs" / "benchmarks.md"
     match given.command:

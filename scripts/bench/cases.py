@@ -1,4 +1,4 @@
-"""What is compared end to end: the same task, networks and hyper-parameters for every library."""
+"""The cases that are compared end to end: the same task, networks and hyperparameters for every library."""
 
 import random
 from dataclasses import dataclass
@@ -9,6 +9,8 @@ TWO = ("rlrun-compiled@2", "sb3@2")  # on two threads, where products are large 
 
 @dataclass(frozen=True)
 class Case:
+    """One task, with the same settings for every library."""
+
     algo: str
     env: str  # Gymnasium's id
     first: int  # steps until which start-up, warm-up and compiling are over
@@ -23,6 +25,7 @@ class Case:
 def off_policy(
     algo: str, env: str, libraries: tuple[str, ...], width: int = 256, batch: int = 256, critics: int = 2
 ) -> Case:
+    """A case of SAC or TD3."""
     words = ("algo.actor_learning_rate=3e-4", "algo.critic_learning_rate=3e-4", "algo.loop.warmup_steps=1000")
     words += (f"network.hidden=[{width},{width}]", f"algo.loop.batch_size={batch}", f"algo.members={critics}")
     peer: dict[str, object] = {
@@ -36,8 +39,10 @@ def ppo(
     env: str, first: int, steps: int, rollout: int, minibatch: int, epochs: int, normalize: bool,
     libraries: tuple[str, ...],
 ) -> Case:  # fmt: skip
+    """A case of PPO."""
+    normalized = "both" if normalize else "none"
     words = ("env.num_envs=8", f"algo.loop.rollout_steps={rollout}", f"algo.epochs={epochs}")
-    words += (f"algo.minibatch_size={minibatch}", f"env.normalize={'both' if normalize else 'none'}")
+    words += (f"algo.minibatch_size={minibatch}", f"env.normalize={normalized}")
     peer: dict[str, object] = {
         "num_envs": 8, "n_steps": rollout, "batch_size": minibatch, "n_epochs": epochs, "learning_rate": 3e-4,
         "gamma": 0.99, "gae_lambda": 0.95, "clip_range": 0.2, "max_grad_norm": 0.5, "vf_coef": 0.5,
@@ -49,9 +54,11 @@ def ppo(
 def dqn(
     env: str, first: int, steps: int, hidden: list[int], capacity: int, frames: int, libraries: tuple[str, ...]
 ) -> Case:
+    """A case of DQN. `frames`: how many are stacked; 0 for observations that are no images."""
     words = (f"algo.buffer.capacity={capacity}", "algo.loop.batch_size=32", "algo.loop.updates_per_step=0.25")
     words += ("algo.target_unit=steps", "algo.loop.warmup_steps=1000", f"network.hidden={hidden}".replace(" ", ""))
-    words += ("network=cnn", "algo.buffer.reward_clip=1.0") if frames else ()
+    if frames:
+        words += ("network=cnn", "algo.buffer.reward_clip=1.0")
     peer: dict[str, object] = {
         "learning_rate": 1e-4, "buffer_size": capacity, "learning_starts": 1000, "batch_size": 32, "train_freq": 4,
         "gradient_steps": 1, "gamma": 0.99, "target_update_interval": 2500, "hidden": hidden, "frames": frames,
@@ -74,7 +81,7 @@ CASES = {  # the most important first
 
 
 def drawn(seed: int) -> tuple[str, Case]:
-    """SAC with sizes that nobody chose, and a name that tells them: whether a path was made for the cases above."""
+    """SAC with random sizes, and a name that holds them: shows whether rlrun is fast for the cases above alone."""
     dice = random.Random(seed)
     env, width = dice.choice(("Hopper", "Walker2d", "Ant", "Swimmer")), dice.randrange(128, 449, 32)
     batch, critics = dice.randrange(96, 385, 32), dice.choice((2, 3, 4))

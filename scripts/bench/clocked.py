@@ -39,15 +39,16 @@ def updates() -> int:
 
 
 def wait_for_turn(file: Path) -> None:
-    """Says that it is ready, and waits for SIGCONT."""
-    told: list[int] = []
-    signal.signal(signal.SIGCONT, lambda *_: told.append(1))
+    """Write that it is ready, and wait for SIGCONT."""
+    received: list[int] = []
+    signal.signal(signal.SIGCONT, lambda *_: received.append(1))
     file.with_suffix(".ready").write_text(str(time.perf_counter() - BEGAN))
-    while not told:
+    while not received:
         time.sleep(1e-3)
 
 
 def watch(file: Path, first: int, steps: int, times: int) -> None:
+    """Count the steps of all environments in this process, and write the file when they are done."""
     marks: list[tuple[float, float]] = []
     before = 0
     plain = OrderEnforcing.step

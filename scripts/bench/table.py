@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ imports, warm-up, first updates, compiling. `scripts/bench/README.md` says how t
 
 
 def latest(lines: Iterable[str]) -> list[dict[str, Any]]:
+    """The last steady record of each case, library and unit."""
     records: dict[tuple[str, ...], dict[str, Any]] = {}
     for line in lines:
         record = json.loads(line)
@@ -29,6 +31,7 @@ def latest(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def figure(record: dict[str, Any]) -> str:
+    """The median and the range of a record."""
     return f"{record['median']:,.1f} ({record['low']:,.1f} to {record['high']:,.1f})"
 
 
@@ -41,47 +44,68 @@ def text(records: list[dict[str, Any]]) -> str:
         parts.append(runs(whole))
     if records:
         probes = sorted({json.dumps(record["probe"]) for record in records})
-        versions = sorted({f"{name} {number}" for record in records for name, number in record["versions"].items()})
-        pinned = sorted({word for words in PEERS.values() for word in words})
-        parts.append(f"## The machine\n\nVersions: {', '.join(versions)}. Peers: {', '.join(pinned)}.\n\n")
-        parts[-1] += "".join(f"- {probe}\n" for probe in probes)
+        versions = set()
+        for record in records:
+            versions.update(map(" ".join, record["versions"].items()))
+        pinned = set(chain.from_iterable(PEERS.values()))
+        page = f"## The machine\n\nVersions: {', '.join(sorted(versions))}. Peers: {', '.join(sorted(pinned))}.\n\n"
+        for probe in probes:
+            page += f"- {probe}\n"
+        parts.append(page)
     return "\n".join(parts)
 
 
 def pieces(micro: list[dict[str, Any]]) -> str:
+    """The table of pieces, beside those of SB3."""
     peers = {record["case"]: record for record in micro if record["library"] != "rlrun"}
     page = "## Pieces\n\n| what | us | SB3 | times as fast |\n|---|---|---|---|\n"
     for record in micro:
         if record["library"] == "rlrun":
-            peer = peers.get(record["case"])
-            beside = f"{figure(peer)} | {peer['median'] / record['median']:.1f}" if peer else " | "
+            beside = " | "
+            if peer := peers.get(record["case"]):
+                beside = f"{figure(peer)} | {peer['median'] / record['median']:.1f}"
             page += f"| {record['case']} | {figure(record)} | {beside} |\n"
     return page
 
 
 def runs(whole: list[dict[str, Any]]) -> str:
-    """One row for every case and library; those that nobody measured say so."""
+    """The table of whole runs: a row for every case and library, also for those that were not measured."""
     speeds = {(r["case"], r["library"]): r for r in whole if r["unit"] == "steps/s"}
     beside = {(r["case"], r["library"], r["unit"]): r["median"] for r in whole}
-    rows = [(name, library) for name, case in CASES.items() for library in case.libraries]
+    rows = []
+    for name, case in CASES.items():
+        rows += [(name, library) for library in case.libraries]
+    rows += [row for row in speeds if row not in rows]
     columns = {"updates/step": ".3f", "start s": ".0f", "MiB": ".0f"}
     page = f"## Whole runs\n\n| case | library | steps/s | times as fast as | {' | '.join(columns)} |\n"
     page += "|---" * (4 + len(columns)) + "|\n"
-    for case, library in [*rows, *(row for row in speeds if row not in rows)]:
-        record = speeds.get((case, library))
-        said = ""
-        if record and library.startswith("rlrun"):
-            # a ratio is told of what was measured in one run
-            beside_it = [one for one in speeds.values() if one["case"] == case and one["began"] == record["began"]]
-            peers = [(one["library"], one) for one in beside_it if not one["library"].startswith("rlrun")]
-            said = ", ".join(f"{name} {record['median'] / r['median']:.2f}" for name, r in peers)
-        speed = figure(record) if record else "not measured"
-        told = [(beside.get((case, library, unit)), how) for unit, how in columns.items()]
-        rest = " | ".join("" if value is None else f"{value:{how}}" for value, how in told)
-        page += f"| {case} | {library} | {speed} | {said} | {rest} |\n"
+    for name, library in rows:
+        record = speeds.get((name, library))
+        speed = "not measured"
+        if record:
+            speed = figure(record)
+        cells = []
+        for unit, form in columns.items():
+            value = beside.get((name, library, unit))
+            cells.append("" if value is None else f"{value:{form}}")
+        ratios = ratios_to_peers(record, speeds.values())
+        page += f"| {name} | {library} | {speed} | {ratios} | {' | '.join(cells)} |\n"
     return page
 
 
+def ratios_to_peers(record: dict[str, Any] | None, speeds: Iterable[dict[str, Any]]) -> str:
+    """How many times as fast as other libraries a record of rlrun is, by what was measured together; "" for others."""
+    if record is None or not record["library"].startswith("rlrun"):
+        return ""
+    ratios = []
+    for peer in speeds:
+        together = (peer["case"], peer["began"]) == (record["case"], record["began"])
+        if together and not peer["library"].startswith("rlrun"):
+            ratios.append(f"{peer['library']} {record['median'] / peer['median']:.2f}")
+    return ", ".join(ratios)
+
+
 def write(results: Path, page: Path) -> None:
+    """Write the page from a results file."""
     goals = (Path(__file__).parent / "goals.md").read_text()
     page.write_text(text(latest(results.read_text().splitlines())) + "\n" + goals)

@@ -14,7 +14,7 @@ __all__ = ["load", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """Names that need torch are imported at first use, so that the command line starts without torch."""
+    """Import `train` and `load`, and torch with them, at first use: the command line starts without torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rlrun import python

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import files, lock
-from rlrun.config.stored import CONFIG, OVERRIDES, config_text, parse_json, read_config, read_words, to_yaml
+from rlrun.config.stored import CONFIG, OVERRIDES, config_text, parse_json, read_stored, read_words, to_yaml
 from rlrun.errors import ConfigError
 from rlrun.lock import LOCK
 from rlrun.snapshot.atomic import TEMPORARY, replace_text, sweep
@@ -91,18 +91,26 @@ class RunDir:
     def holds_run(self) -> bool:
         return (self.path / CONFIG).exists()
 
-    def write_start(self, config: dict[str, Any], overrides: list[str]) -> None:
-        """config.yaml as resolved, overrides.yaml as typed. From then on the directory holds a run."""
+    def write_start(self, config: dict[str, Any], overrides: list[str], metrics_format: int | None = None) -> None:
+        """config.yaml as resolved, overrides.yaml as typed. From then on the directory holds a run.
+
+        `metrics_format`: that of the run's metric keys, which it keeps; None: today's.
+        """
         replace_text(self.path / OVERRIDES, to_yaml(overrides))
-        replace_text(self.path / CONFIG, config_text(config))
+        replace_text(self.path / CONFIG, config_text(config, metrics_format))
 
     def change(self, config: dict[str, Any], words: list[str]) -> None:
         """Record what a resume changed."""
-        self.write_start(config, [*read_words(self.path / OVERRIDES), *words])
+        self.write_start(config, [*read_words(self.path / OVERRIDES), *words], self.metrics_format)
 
     def config(self) -> dict[str, Any]:
         """config.yaml, read as untrusted data."""
-        return read_config(self.path / CONFIG)
+        return read_stored(self.path / CONFIG).values
+
+    @property
+    def metrics_format(self) -> int:
+        """The format of the run's metric keys: the one it began with."""
+        return read_stored(self.path / CONFIG).metrics_format
 
     def write_json(self, name: str, values: dict[str, Any]) -> None:
         """A small file, at once: meta.json, summary.json. ValueError for numbers that are not finite."""

@@ -232,8 +232,8 @@ OPENERS = {
     "config/sources.py": "our own YAML, and that of plug-ins",
     "run/data.py": "our own YAML",
     "run/trainer.py": "/proc",
-    "engine/machine.py": "the user's own measurements, /proc",
-    "engine/products.py": "/proc",
+    "engine/hardware_profile.py": "the user's own measurements, /proc",
+    "engine/matmul_backend.py": "/proc",
     "envs/downloads.py": "new files in the user's own cache, and the address itself",
     "envs/verdicts.py": "what an installed distribution says of its files",
     "bench/measure.py": "results of benchmarks",
@@ -252,7 +252,13 @@ def test_files_of_runs_are_opened_in_one_place() -> None:
 
 
 # Who may use names of torch that begin with an underscore: recording and compiling have no others.
-PRIVATE = {"engine/recorder.py", "engine/script.py", "engine/operations.py", "engine/native.py", "functional/fused.py"}
+PRIVATE = {
+    "engine/recorder.py",
+    "engine/script.py",
+    "engine/operations.py",
+    "engine/inductor.py",
+    "functional/fused.py",
+}
 PRIVATE_NAME = re.compile(
     r"\btorch(\.\w+)*\._[a-z]|\baten\._[a-z]|\._(schema|cdata|modules|parameters|buffers)\b|\(torch(\.\w+)*, \"_"
 )

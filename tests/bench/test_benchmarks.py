@@ -64,7 +64,7 @@ def test_a_call_is_timed_by_the_given_clock() -> None:
         ([Probe(100.0, 10.0, 999.0)] * 2, True, True),
     ],
 )
-def test_a_machine_that_does_not_hold_still_gives_no_result(probes: list[Probe], piece: bool, whole: bool) -> None:
+def test_record_is_noisy_on_an_unsteady_machine(probes: list[Probe], piece: bool, whole: bool) -> None:
     for kind, noisy in (("micro", piece), ("end_to_end", whole)):
         assert measure.record(kind, "x", "rlrun", "us", [1.0], {}, probes, "now").noisy is noisy
 
@@ -169,7 +169,7 @@ def test_libraries_take_turns_between_their_marks_and_updates_are_counted(
             assert str(program) not in process.read_text(), "who waits for a turn is ended too"
 
 
-def test_a_drawn_case_is_told_by_its_seed() -> None:
+def test_drawn_case_depends_on_its_seed() -> None:
     name, case = drawn(7)
     assert drawn(7) == (name, case)
     assert len({drawn(seed)[0] for seed in range(20)}) == 20

@@ -221,7 +221,7 @@ NO_BOX2D = "error: env.id='LunarLander-v3': No module named 'Box2D'; pip install
         ({"code": -9}, {}, "FAILED   at the older commit: exit code -9"),
     ],
 )
-def test_a_comparison_says_what_came_of_it(tmp_path: Path, before: Any, now: Any, line: str) -> None:
+def test_same_bits_result_names_the_outcome(tmp_path: Path, before: Any, now: Any, line: str) -> None:
     assert compare(FakeTree(ROOT, **before), FakeTree(ROOT, **now), Case.of_preset("sac-Pendulum")) == line
 
 

@@ -14,7 +14,7 @@ ROWS = [
 ]
 
 
-def test_columns_are_aligned_and_as_wide_as_they_are():
+def test_columns_are_aligned_without_a_width():
     assert [*columns(ROWS)] == [*columns(ROWS, 200)] == [
         "key         value  meaning",
         "algo.gamma  0.99   discount per step, between 0 and 1, of all rewards",
@@ -22,7 +22,7 @@ def test_columns_are_aligned_and_as_wide_as_they_are():
     ]  # fmt: skip
 
 
-def test_the_last_column_is_wrapped_into_the_room_that_is_left():
+def test_columns_wrap_the_last_one():
     assert [*columns(ROWS, 50)] == [
         "key         value  meaning",
         "algo.gamma  0.99   discount per step, between 0",
@@ -43,13 +43,13 @@ def test_cells_that_do_not_fit_stand_below_their_row():
     ]
 
 
-def test_paths_are_never_broken():
+def test_columns_never_break_paths():
     path = f"runs/{'x' * 60}"
     assert [*columns([("run", path)], 40)] == ["run", f"    {path}"]
 
 
 @pytest.mark.parametrize("words", [["list", "algo"], ["show", "algo=sac", "preset=none"]])
-def test_tables_keep_to_the_width_of_the_terminal(words, capsys, monkeypatch):
+def test_columns_fit_the_width_of_the_terminal(words, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(words) == 0

@@ -147,7 +147,7 @@ def test_cfg_job_prints_every_job_of_a_sweep(capsys):
         (["--hydra-help"], "Configuration groups"),
     ],
 )
-def test_hydra_answers_its_own_questions(flags, text, tmp_path):
+def test_hydra_options_print_hydras_own_views(flags, text, tmp_path):
     words = ["train", "algo=sac", "env=HalfCheetah", "algo.gamma=0.9", "hydra.verbose=false"]
     out, err = fresh("-m", "rlrun", *words, *flags, cwd=tmp_path)
     assert err == ""
@@ -204,7 +204,7 @@ def test_bench_measures_a_piece_and_refuses_what_is_none(capsys, tmp_path):
     assert say(capsys, "bench", "seconds=0")[0] == 2
 
 
-def test_doctor_says_what_there_is_and_what_is_wrong(capsys, monkeypatch):
+def test_doctor_prints_versions_and_problems(capsys, monkeypatch):
     code, out, _ = say(capsys, "doctor")
     rows = {line.split()[0] for line in out}
     assert {"rlrun", "python", "torch", "cpu", "threads", "products", "atari", "box2d"} <= rows

@@ -24,7 +24,7 @@ def evaluate(capsys: Any, run: Path, *words: str) -> tuple[list[str], dict[str, 
     return lines, json.loads(last)
 
 
-def test_a_table_and_json_from_the_same_episodes(run: Path, capsys: Any) -> None:
+def test_eval_prints_a_table_and_json_of_the_same_episodes(run: Path, capsys: Any) -> None:
     before = (run / "metrics.jsonl").read_bytes()
     lines, result = evaluate(capsys, run, "episodes=3", "seed=7")
     assert len(result["returns"]) == len(result["lengths"]) == 3
@@ -37,14 +37,14 @@ def test_a_table_and_json_from_the_same_episodes(run: Path, capsys: Any) -> None
     assert evaluate(capsys, run, "episodes=3", "seed=8")[1]["returns"] != result["returns"]
 
 
-def test_other_arguments_of_the_environment_and_exploring(run: Path, capsys: Any) -> None:
+def test_eval_takes_env_kwargs_and_explore(run: Path, capsys: Any) -> None:
     bounded = evaluate(capsys, run, "episodes=3", "env.kwargs.sutton_barto_reward=true")[1]
     assert bounded["returns"] == [-1.0] * 3, "0 a step and -1 at the fall"
     explored = evaluate(capsys, run, "episodes=3", "explore=true")[1]
     assert explored["returns"] != evaluate(capsys, run, "episodes=3")[1]["returns"]
 
 
-def test_films_and_data_sets_change_no_return(run: Path, capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_eval_returns_are_equal_with_video_and_record(run: Path, capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
     minari, _ = pytest.importorskip("minari"), pytest.importorskip("imageio_ffmpeg")
     plain = evaluate(capsys, run, "episodes=3")[1]
     monkeypatch.setattr(cli, "SHOW_EVERY_S", 0.0)
@@ -75,9 +75,7 @@ def test_bad_input_is_one_line(run: Path, words: list[str], line: str, capsys: A
     assert out == "" and err.startswith(line) and err.count("\n") == 1
 
 
-def test_an_agent_that_adapts_is_recorded_in_the_episodes_that_count(
-    capsys: Any, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_eval_records_meta_learners_after_adaptation(capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
     minari = pytest.importorskip("minari")
     small = ["env.num_envs=2", "env.max_episode_steps=5", "trainer.total_steps=1", "trainer.eval_episodes=1"]
     words = ["algo=maml", "env=PointGoal", "preset=none", *small, "logger.console=false", "network.hidden=[8]"]
@@ -95,7 +93,7 @@ def test_an_agent_that_adapts_is_recorded_in_the_episodes_that_count(
         ("video=true", "error: env.kwargs.render_mode=rgb_array: rlrun/BernoulliBandit-v0 draws no pictures"),
     ],
 )
-def test_what_cannot_be_watched_says_so_in_one_line(word: str, line: str, capsys: Any, tmp_path: Path) -> None:
+def test_eval_refuses_video_of_vectorised_simulators(word: str, line: str, capsys: Any, tmp_path: Path) -> None:
     words = ["algo=ucb", "env=BernoulliBandit", "trainer.total_steps=8", "logger.console=false"]
     assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
     capsys.readouterr()

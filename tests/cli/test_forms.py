@@ -23,7 +23,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize(("typed", "meant"), FORMS.items())
-def test_flags_and_bare_names_are_answered_with_the_command_that_works(typed, meant, capsys):
+def test_forms_translate_flags_and_bare_names(typed, meant, capsys):
     assert main(typed.split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
     command = line.partition("did you mean: rlrun train ")[2]
@@ -48,6 +48,6 @@ def test_flags_and_bare_names_are_answered_with_the_command_that_works(typed, me
         ("train --fast --faster", "unrecognized arguments: --fast --faster (rlrun train --help)"),
     ],
 )
-def test_what_has_no_translation_is_named(typed, line, capsys):
+def test_forms_name_words_without_translation(typed, line, capsys):
     assert main(typed.split()) == 2
     assert capsys.readouterr().err == f"error: {line}\n"

@@ -133,7 +133,7 @@ def _forget() -> None:
     ],
     ids=" ".join,
 )
-def test_own_environments_train_as_typed(words: list[str], workplace: Path) -> None:
+def test_env_from_a_module_trains(words: list[str], workplace: Path) -> None:
     assert main(["train", "algo=ppo", *words, *QUIET]) == 0
 
 
@@ -160,14 +160,14 @@ def test_own_environments_train_as_typed(words: list[str], workplace: Path) -> N
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip
-def test_what_cannot_be_made_gets_one_line_and_no_folder(
+def test_env_that_cannot_be_made_is_one_line_and_leaves_no_folder(
     words: list[str], line: str, workplace: Path, capsys: Any, monkeypatch: Any
 ) -> None:
     for module in ("jax", "minigrid", "bsuite"):
         monkeypatch.setitem(sys.modules, module, None)
     assert main(["train", "algo=ppo", *words, *QUIET]) == 2
-    told = capsys.readouterr().err
-    assert line in told and told.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert line in errors and errors.count("\n") == 1
     assert not any(Path.cwd().iterdir())
 
 
@@ -179,7 +179,7 @@ def test_what_cannot_be_made_gets_one_line_and_no_folder(
         (["algo=dqn", "env=Pendulum"], "this environment has Box(-2.0, 2.0, (1,), float32),"),
     ],
 )
-def test_errors_show_the_spaces_of_the_environment(words: list[str], own: str, workplace: Path, capsys: Any) -> None:
+def test_env_errors_show_its_spaces(words: list[str], own: str, workplace: Path, capsys: Any) -> None:
     assert main(["train", *words, *QUIET]) == 2
     assert own in capsys.readouterr().err
 

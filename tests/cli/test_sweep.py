@@ -26,7 +26,7 @@ def ran(job, **summary):
     return str(folder.path)
 
 
-def test_every_job_has_a_row_with_its_run():
+def test_sweep_prints_a_row_for_every_job():
     found = jobs([*PAIR, "seed=0,1,2"], multirun=True)
     ran(found[2], status="done", step=1)  # of an earlier sweep
     results = Results(found)
@@ -40,20 +40,20 @@ def test_every_job_has_a_row_with_its_run():
     ]
 
 
-def test_runs_that_are_gone_on_with_belong_to_the_sweep():
+def test_sweep_counts_resumed_runs():
     found = jobs([*PAIR, "seed=0", "resume=auto"], multirun=True)
     path = ran(found[0], status="done", step=10)
     assert Results(found).rows()[1] == ("algo=ppo env=CartPole seed=0 resume=auto", "done", "10", "", "", path)
 
 
-def test_jobs_that_differ_in_what_a_run_may_change_keep_their_own():
+def test_sweep_distinguishes_jobs_by_resumable_keys():
     found = jobs([*PAIR, "total_steps=10,20"], multirun=True)
     results = Results(found)
     paths = [ran(job, status="done", step=10) for job in reversed(found)]
     assert [row[-1] for row in results.rows()[1:]] == paths[::-1]
 
 
-def test_equal_jobs_share_no_run():
+def test_sweep_gives_equal_jobs_separate_runs():
     found = jobs([*PAIR, "seed=0,0"], multirun=True)
     results = Results(found)
     paths = {ran(job, status="done", step=10) for job in found}

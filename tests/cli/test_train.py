@@ -84,7 +84,7 @@ def test_a_plugin_adds_a_network_for_any_algorithm(workplace, capsys):
     }
 
 
-def test_an_impossible_pair_leaves_no_directory(workplace, capsys):
+def test_train_refuses_an_action_space_and_leaves_no_directory(workplace, capsys):
     assert main(["train", "algo=sac", *SHORT]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: algo=sac needs Box actions")
@@ -106,14 +106,14 @@ def test_an_impossible_pair_leaves_no_directory(workplace, capsys):
         (["-m", "algo=ppo", "trainer.precision=tf32", "device=cpu"], "trainer.precision=tf32: needs a CUDA device"),
     ],
 )
-def test_what_does_not_go_together_leaves_no_directory(workplace, capsys, words, line):
+def test_train_refuses_settings_that_conflict_and_leaves_no_directory(workplace, capsys, words, line):
     assert main(["train", *SHORT, *words]) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"error: {line}")
     assert list(workplace.iterdir()) == []
 
 
-def test_a_run_is_not_resumed_to_an_end_that_it_has_passed(workplace, capsys):
+def test_resume_refuses_total_steps_before_the_snapshot(workplace, capsys):
     assert main(["train", "algo=ppo", *SHORT, "run_dir=r"]) == 0
     stored = (workplace / "r" / "config.yaml").read_text()
     summary = json.loads((workplace / "r" / "summary.json").read_text())
@@ -160,7 +160,7 @@ def test_an_unexpected_failure_is_one_line_and_a_trace_in_the_run(workplace, cap
     assert "Traceback" in (workplace / "here" / "error.log").read_text()
 
 
-def test_a_disk_that_refuses_the_very_start_is_one_line_and_leaves_no_directory(workplace, capsys, monkeypatch):
+def test_train_on_a_full_disk_is_one_line_and_leaves_no_directory(workplace, capsys, monkeypatch):
     def refuse(path, chunks):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -170,7 +170,7 @@ def test_a_disk_that_refuses_the_very_start_is_one_line_and_leaves_no_directory(
     assert not Path("run").exists()
 
 
-def test_a_sweep_is_checked_whole_before_its_first_job(workplace, capsys):
+def test_sweep_checks_all_jobs_before_the_first_one(workplace, capsys):
     assert main(["train", "-m", "algo=dqn,sac", "seed=0,1", *SHORT]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: algo=sac needs Box actions")
@@ -178,7 +178,7 @@ def test_a_sweep_is_checked_whole_before_its_first_job(workplace, capsys):
     assert list(workplace.glob("runs/*/*")) == []
 
 
-def test_a_failed_job_lets_the_others_go_on(workplace, capsys, monkeypatch):
+def test_sweep_continues_after_a_failed_job(workplace, capsys, monkeypatch):
     monkeypatch.setattr("rlrun.run.lifecycle.check", lambda config: None)  # the fault shows only in a job
     words = ["algo=fragile", "plugins=[rlrun_example,fragile]", "seed=0,1,2", *SHORT]
     assert main(["train", "-m", *words]) == 1
@@ -194,7 +194,7 @@ def test_a_failed_job_lets_the_others_go_on(workplace, capsys, monkeypatch):
     assert "plugins=[rlrun_example,fragile]" in yaml.safe_load((runs["s2"] / "overrides.yaml").read_text())
 
 
-def test_a_signal_before_training_leaves_nothing_behind(workplace):
+def test_train_interrupted_before_training_leaves_nothing_behind(workplace):
     """A plug-in that takes long to import stands for everything slow before the first step."""
     (workplace / "slow").mkdir()
     (workplace / "slow" / "__init__.py").write_text(

@@ -49,7 +49,7 @@ def test_status_has_a_line_for_every_run(tmp_path: Path, capsys: Any, monkeypatc
     assert say(capsys, "status", "nowhere")[2] == ["error: nowhere: no such folder"]
 
 
-def test_diff_shows_what_differs_and_where_curves_part(tmp_path: Path, capsys: Any) -> None:
+def test_diff_shows_differing_keys_and_the_first_differing_step(tmp_path: Path, capsys: Any) -> None:
     one = make_run(tmp_path / "a", {50: 1.0, 100: 2.0}, gamma=0.9)
     other = make_run(tmp_path / "b", {50: 1.0, 100: 3.0}, gamma=0.99, tau=1)
     code, out, _ = say(capsys, "diff", str(one), str(other))
@@ -141,7 +141,7 @@ def test_bad_input_is_one_line(words: list[str], line: str, tmp_path: Path, caps
         (["report", "runs"], {"torch", "gymnasium", "hydra"}),
     ],
 )
-def test_watching_imports_little(words: list[str], absent: set[str], tmp_path: Path) -> None:
+def test_status_diff_and_report_import_no_torch(words: list[str], absent: set[str], tmp_path: Path) -> None:
     make_run(tmp_path / "runs" / "0", {100: 1.0})
     program = f"import sys; from rlrun.cli import main; main({words!r}); print(*sys.modules, file=sys.stderr)"
     env = os.environ | {"PYTHONPATH": HOME}

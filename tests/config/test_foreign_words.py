@@ -221,5 +221,5 @@ def test_options_without_a_key_are_explained(algo, word, line):
     assert check.nearest_key(word, tree(algo)) == line
 
 
-def test_a_word_that_is_spelt_alike_by_chance_is_not_suggested():
+def test_foreign_words_suggest_no_key_by_chance():
     assert check.nearest_key("algo.zepsilon", tree("sac")) == ""

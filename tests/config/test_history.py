@@ -5,10 +5,20 @@ from typing import Any
 import pytest
 
 from rlrun.config import history
-from rlrun.config.history import Added, Change, former_keys, renamed_metrics, renamed_state, upgraded
+from rlrun.config.history import (
+    Added,
+    Change,
+    former_keys,
+    former_metrics,
+    metrics_format,
+    renamed_metrics,
+    renamed_state,
+    upgraded,
+)
 from rlrun.config.renamed import Renamed
 from rlrun.errors import ConfigError
 
+REAL_CHANGES = history.CHANGES
 CHANGES = (
     Change(
         keys=(Renamed("algo.lr", "algo.rate"), Renamed("algo.temp", "algo.alpha", ("sac",))),
@@ -71,6 +81,29 @@ def test_history_renames_metrics_by_whole_keys() -> None:
     assert renamed_metrics(row, 1, "td3") == renamed
     assert list(renamed_metrics(row, 1, "sac")) == ["step", "loss/critic", "loss/q_max", "loss/alpha"]
     assert renamed_metrics(row, 2, "sac") == row
+
+
+@pytest.mark.parametrize("stored", [1, 2, 3])
+@pytest.mark.parametrize("algo", ["sac", "td3"])
+def test_former_metrics_undo_renamed_metrics(stored: int, algo: str) -> None:
+    names = ("loss/q", "loss/q_max", "loss/temp") if stored == 1 else ("loss/value", "loss/alpha")
+    row: dict[str, Any] = {"step": 1, **dict.fromkeys(names, 2.0)}
+    assert former_metrics(renamed_metrics(row, stored, algo), stored, algo) == row
+
+
+@pytest.mark.parametrize("change", REAL_CHANGES, ids=lambda change: f"to_format_{REAL_CHANGES.index(change) + 2}")
+def test_metrics_renamed_in_one_format_have_one_former_name_for_each_algorithm(change: Change) -> None:
+    everywhere = [name.new for name in change.metrics if not name.algos]
+    named = [(name.new, algo) for name in change.metrics for algo in name.algos]
+    assert len({*everywhere}) == len(everywhere)
+    assert len({*named}) == len(named)
+    assert not {new for new, _ in named} & {*everywhere}
+
+
+@pytest.mark.parametrize("stored", [3, 0, "1", 1.0, True, None])
+def test_metrics_format_after_the_format_of_the_file_is_refused(stored: Any) -> None:
+    with pytest.raises(ConfigError, match=r"metrics_format=.*: must be a whole number from 1 to 2"):
+        metrics_format({"format": 2, "metrics_format": stored})
 
 
 def test_history_renames_state_paths_by_whole_names() -> None:

@@ -75,7 +75,7 @@ def test_values_are_plain_and_fitted_to_the_yaml():
     assert "hydra" not in found
 
 
-def test_no_number_is_cut_to_fit():
+def test_values_are_never_truncated_to_integers():
     found = values("network=cnn", "network.convolutions=[[16,8.5,4.0],[inf,1,1]]")["network"]["convolutions"]
     assert found == [[16, 8.5, 4], [float("inf"), 1, 1]]
 
@@ -89,7 +89,7 @@ def test_open_sections_take_any_key_without_a_plus_and_give_keys_back():
     assert "frame_stack" not in values(*atari, "~env.wrappers.frame_stack", alone=True)["env"]["wrappers"]
 
 
-def test_total_steps_needs_no_section():
+def test_total_steps_is_short_for_trainer_total_steps():
     found = jobs([*PAIR, "total_steps=10,2e1"], multirun=True)
     assert [job.values["trainer"]["total_steps"] for job in found] == [10, 20]
     assert found[1].words == [*PAIR, "trainer.total_steps=20.0"]
@@ -126,7 +126,7 @@ def test_a_part_is_chosen_by_its_name_and_other_values_stand():
     assert (found["name"], found["alpha"], found["capacity"], found["beta"]) == ("prioritized", 0.3, 500, 0.4)
 
 
-def test_what_a_preset_says_of_a_part_goes_where_another_part_has_no_such_key():
+def test_preset_keys_of_a_replaced_part_are_dropped():
     chosen = values("algo=dqn", "env=CartPole", "algo.epsilon=exponential", alone=True)["algo"]["epsilon"]
     assert chosen == {"name": "exponential", "start": 1.0, "end": 0.04, "steps": 1000}
 
@@ -184,7 +184,7 @@ def test_what_a_preset_says_of_a_part_goes_where_another_part_has_no_such_key():
         ("trainer.engine=warp", "trainer.engine='warp': must be 'auto', 'eager', 'compile' or 'cudagraph'"),
     ],
 )
-def test_one_line_says_what_is_wrong(word, line):
+def test_faulty_word_is_refused_in_one_line(word, line):
     assert faults(*PAIR, word) == [line]
 
 
@@ -214,7 +214,17 @@ def test_probes_are_known_before_any_was_made():
     assert "id: rlrun/ProbeDiscount-v0" in done.stdout
 
 
-def test_bases_are_no_choices():
+def test_network_without_a_part_that_the_algorithm_chooses_is_refused():
+    line = "network=linear: has no part network.norm, which algo=crossq chooses; network may be auto, cnn, compact, "
+    assert faults("algo=crossq", "env=Pendulum", "network=linear") == [line + "gru, impala, lstm, mlp"]
+
+
+def test_schedule_by_name_is_refused_with_the_section_to_write_where_a_preset_has_one():
+    line = "algo.lr_schedule=linear: must be a section; did you mean algo.lr_schedule.linear={}?"
+    assert faults("algo=ppo", "env=Pendulum", "algo.lr_schedule=linear") == [line]
+
+
+def test_base_files_cannot_be_chosen():
     (line,) = faults("algo=sac", "env=_base")
     assert line.startswith("env=_base: unknown name")
 
@@ -245,11 +255,11 @@ def test_keys_of_a_group_without_a_usable_choice_are_not_judged():
         ("coded", "trainer.threads._target_: _target_ is refused; parts have registered names (rlrun list)"),
     ],
 )
-def test_files_are_held_to_the_same_rules(trainer, line, more_configs):
+def test_values_in_files_are_refused_like_typed_ones(trainer, line, more_configs):
     assert faults(*PAIR, f"trainer={trainer}", config_dirs=more_configs) == [line]
 
 
-def test_what_no_file_decides_is_asked_for(more_configs):
+def test_values_missing_in_all_files_are_required(more_configs):
     words = ["algo=bare", "env=HalfCheetah"]
     line = "algo.loop.episodes: missing; give it a value with algo.loop.episodes=..."
     assert faults(*words, config_dirs=more_configs) == [line]
@@ -292,9 +302,9 @@ def test_parts_are_swept_like_values():
     assert found[1].words == [*PAIR, "algo.buffer=prioritized"]
 
 
-def test_a_fault_of_some_jobs_names_one_of_them():
+def test_sweep_reports_the_first_job_with_a_fault():
     assert faults(*PAIR, "seed=0,x", multirun=True) == ["seed=x: must be a whole number, like 0 (seed=x)"]
 
 
-def test_a_fault_of_all_jobs_is_said_once():
+def test_sweep_reports_a_fault_of_all_jobs_once():
     assert faults(*PAIR, "seed=0,1", "sed=1", multirun=True) == ["sed: unknown key; did you mean seed?"]

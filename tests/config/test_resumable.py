@@ -11,7 +11,8 @@ import yaml
 
 from rlrun.cli import main
 from rlrun.config.check import leaves
-from rlrun.config.stored import parse_config
+from rlrun.config.history import FORMAT
+from rlrun.config.stored import config_text, read_config
 from rlrun.snapshot.store import Store
 from rlrun.telemetry.metrics import MetricsFile, Written
 
@@ -79,8 +80,8 @@ def test_resume_notices_every_changed_value_of_the_config(seed: int, finished: P
     put(values, key, mutated(value, draw))
     write("config.yaml", yaml.safe_dump(values, sort_keys=False))
     assert main(["resume", str(finished)]) == 2
-    assert str(finished / "config.yaml") in (told := capsys.readouterr().err) or key in told
-    assert "Traceback" not in told
+    assert str(finished / "config.yaml") in (printed := capsys.readouterr().err) or key in printed
+    assert "Traceback" not in printed
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -120,6 +121,14 @@ def test_resume_names_the_key_with_both_values(finished: Path, write: Any, capsy
     assert f"{finished / 'config.yaml'}: was edited: algo.gamma 0.99 -> 0.5" in capsys.readouterr().err
     assert main(["eval", str(finished), "episodes=1"]) == 2
     assert "algo.gamma 0.99 -> 0.5" in capsys.readouterr().err
+
+
+def test_resume_refuses_another_format_of_metric_keys(finished: Path, write: Any, capsys: Out) -> None:
+    text = (finished / "config.yaml").read_text()
+    head, _, rest = text.partition("\n")
+    write("config.yaml", f"{head}\nmetrics_format: 1\n{rest}")
+    assert main(["resume", str(finished), "total_steps=80"]) == 2
+    assert f"was edited: metrics_format {FORMAT} -> 1; put it back" in capsys.readouterr().err
 
 
 def test_resume_refuses_a_config_that_was_cut_off(finished: Path, write: Any, capsys: Out) -> None:
@@ -164,10 +173,10 @@ def test_resume_goes_on_after_a_typed_change_although_no_snapshot_followed(tmp_p
     """A run that was killed right after `rlrun resume RUN total_steps=80` had recorded the change."""
     run = tmp_path / "run"
     assert main(["train", *WORDS, "trainer.total_steps=40", f"run_dir={run}"]) == 0
-    values, _ = parse_config((run / "config.yaml").read_text(), run)
+    values = read_config(run / "config.yaml")
     values["trainer"]["total_steps"] = 80
     words = yaml.safe_load((run / "overrides.yaml").read_text())
-    (run / "config.yaml").write_text(yaml.safe_dump({"format": 2, **values}))
+    (run / "config.yaml").write_text(config_text(values))
     (run / "overrides.yaml").write_text(yaml.safe_dump([*words, "trainer.total_steps=80"]))
     assert main(["resume", str(run)]) == 0
     assert json.loads((run / "summary.json").read_text())["step"] == 80
@@ -190,10 +199,10 @@ def test_resume_is_not_exact_where_rows_of_metrics_were_changed(damage: str, tmp
     if damage != "deleted":
         (run / "metrics.jsonl").write_text(texts[damage])
     assert main(["resume", str(run), "total_steps=80"]) == 0
-    told = capsys.readouterr().out
-    assert "not exact, because metrics.jsonl" in told
+    printed = capsys.readouterr().out
+    assert "not exact, because metrics.jsonl" in printed
     kept = {"lost": 3, "emptied": 0, "deleted": 0, "letters": 3}.get(damage, 4)
-    assert ("rows are not those" in told) == (kept == 4)
+    assert ("rows are not those" in printed) == (kept == 4)
     assert len((run / "metrics.jsonl").read_text().splitlines()) == kept + 4
     assert main(["resume", str(run), "total_steps=120"]) == 0
     assert ", exact" in capsys.readouterr().out, "from here on the rows are known again"

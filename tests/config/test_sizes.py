@@ -87,7 +87,7 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("algo", "env", "word", "line"), TOO_LARGE)
-def test_sizes_beyond_every_machine_are_refused(algo, env, word, line, capsys, tmp_path, monkeypatch):
+def test_sizes_have_an_upper_bound(algo, env, word, line, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["train", f"algo={algo}", f"env={env}", word]) == 2
     (said,) = capsys.readouterr().err.splitlines()
@@ -116,6 +116,6 @@ def test_sizes_of_a_stored_config_are_bounded_alike(run, tmp_path, key, value, l
     assert line in said
 
 
-def test_as_many_environments_as_a_simulator_steps_are_allowed():
+def test_num_envs_of_simulators_may_be_large():
     (job,) = jobs(["algo=ppo", "env=CartPole", "env.backend=native", f"env.num_envs={2**17}"])
     assert job.values["env"]["num_envs"] == 2**17

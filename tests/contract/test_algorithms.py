@@ -19,7 +19,7 @@ from rlrun.config.check import ABSENT, leaves, lookup
 from rlrun.config.schema import parts_of
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
-from rlrun.engine import native
+from rlrun.engine import inductor
 from rlrun.engine.accelerate import kernels
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import AROUND
@@ -436,7 +436,7 @@ def test_acting_without_exploring_repeats_and_draws_nothing(algo: str, build: Bu
 def test_kernels_draw_nothing_and_agree_with_compiled_ones(
     algo: str, build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(native, "inductor", aot_eager)
+    monkeypatch.setattr(inductor, "compiled_graph", aot_eager)
     loop = build(toy(algo, **{"trainer.engine": "compile"}))
     learners = torch.nn.ModuleDict({"agent": loop.agent, "addons": loop.addons})
     paths = {module: path for path, module in learners.named_modules()}
@@ -456,7 +456,7 @@ def test_kernels_draw_nothing_and_agree_with_compiled_ones(
                 torch.testing.assert_close(value, near, msg=f"{name}: {key} differs")
             else:
                 assert equal(value, after[key]), f"{name}: {key} differs"
-    assert not [record for record in caplog.records if record.name == native.__name__], "the compiler failed"
+    assert not [record for record in caplog.records if record.name == inductor.__name__], "the compiler failed"
 
 
 ROUNDING = 1e-6  # error of a gradient that two orders of summation make, relative to the largest gradient

@@ -12,7 +12,7 @@ import pytest
 
 from rlrun.cli import main
 from rlrun.core.breakable import Breakable, BrokenOffError
-from rlrun.engine import native
+from rlrun.engine import inductor
 from rlrun.snapshot.store import Store
 
 WORDS = [
@@ -23,7 +23,7 @@ WORDS = [
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
-def test_a_signal_does_not_wait_for_the_compiler(
+def test_compiler_is_interrupted_by_a_signal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compilers: list[Any] = []
@@ -36,7 +36,7 @@ def test_a_signal_does_not_wait_for_the_compiler(
             time.sleep(60)
         return module.forward
 
-    monkeypatch.setattr(native, "inductor", compiler)
+    monkeypatch.setattr(inductor, "compiled_graph", compiler)
     run, resumed = tmp_path / "run", False
     assert main(["train", *WORDS, "trainer.total_steps=20", f"run_dir={run}"]) == 0
     resumed = True
@@ -50,7 +50,7 @@ def test_a_signal_does_not_wait_for_the_compiler(
     assert len(compilers) > 2
 
 
-def test_a_compiler_that_is_asked_after_the_signal_does_not_begin() -> None:
+def test_compiler_does_not_start_after_a_signal() -> None:
     compiling = Breakable()
     compiling.interrupt()
     with pytest.raises(BrokenOffError):
@@ -58,7 +58,7 @@ def test_a_compiler_that_is_asked_after_the_signal_does_not_begin() -> None:
 
 
 @pytest.mark.slow
-def test_a_resumed_run_goes_on_with_the_bits_of_compiled_kernels(tmp_path: Path) -> None:
+def test_resume_of_compiled_kernels_is_bit_exact(tmp_path: Path) -> None:
     """With the machine's own compiler; the first update after the resume is a compiled one, as it was without."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert main(["train", *WORDS, "trainer.total_steps=60", f"run_dir={whole}"]) == 0

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from counting_kernel import count_calls_of_dqn
 from test_compiling import WORDS
 from toys import ALGOS, equal, toy, train
 
@@ -41,7 +42,7 @@ def test_cudagraph_learns_the_same_bits_as_eager(algo: str, build: Build, monkey
 
 
 @pytest.mark.parametrize("engine", ["eager", "cudagraph"])
-def test_a_resumed_run_is_exact_on_a_gpu(engine: str, tmp_path: Path) -> None:
+def test_resume_on_gpu_is_exact(engine: str, tmp_path: Path) -> None:
     words = [word for word in WORDS if "engine" not in word]
     words += [f"trainer.engine={engine}", "device=cuda"]
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -70,7 +71,7 @@ def test_lower_precision_trains_fp32_weights(algo: str, precision: str, engine: 
         assert param.dtype == torch.float32 and param.isfinite().all(), name
 
 
-def test_replay_and_rollouts_lie_on_the_device(build: Build) -> None:
+def test_replay_and_rollouts_are_stored_on_the_device(build: Build) -> None:
     sac = train(build(on_gpu("sac", **{"trainer.engine": "eager"})), 3)
     sampled = sac.buffer.sample(4)
     assert {value.device.type for value in sampled.values() if isinstance(value, torch.Tensor)} == {"cuda"}
@@ -78,18 +79,8 @@ def test_replay_and_rollouts_lie_on_the_device(build: Build) -> None:
     assert {value.device.type for value in ppo.batch.values() if isinstance(value, torch.Tensor)} == {"cuda"}
 
 
-def test_python_state_in_a_graph_is_found(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rlrun.agents.value.dqn import DQN
-    from rlrun.core.agent import kernel
-
-    written = DQN.update_q
-
-    @kernel
-    def update_q(self: Any, batch: Any, noise: Any) -> Any:
-        self.calls = getattr(self, "calls", 0) + 1
-        return written(self, batch | {"reward": batch["reward"] * 0.9**self.calls}, noise)
-
-    monkeypatch.setattr(DQN, "update_q", update_q)
+def test_cudagraph_detects_python_state_in_a_kernel(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    count_calls_of_dqn(monkeypatch)
     eager, graphed = (
         train(build(on_gpu("dqn", **{"trainer.engine": engine})), 15) for engine in ("eager", "cudagraph")
     )
@@ -97,7 +88,7 @@ def test_python_state_in_a_graph_is_found(build: Build, monkeypatch: pytest.Monk
     assert graphed.agent.update_q.failed
 
 
-def test_tensors_of_jax_are_those_of_torch_on_the_device(build: Build) -> None:
+def test_jax_tensors_share_device_memory_with_torch(build: Build) -> None:
     jax = pytest.importorskip("jax")
     pytest.importorskip("flax")
     if jax.default_backend() != "gpu":

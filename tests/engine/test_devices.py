@@ -18,7 +18,7 @@ UNSEEN = {"cma_es"}
 
 @pytest.mark.filterwarnings("ignore:for .*copying from a non-meta parameter")  # what stands for the device is meta
 @pytest.mark.parametrize("algo", sorted({*ALGOS} - UNSEEN))
-def test_a_run_on_a_device_trains_resumes_and_is_evaluated(algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretended_device_trains_resumes_and_evaluates(algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = run_config(toy(algo, **{"trainer.engine": "eager"}))
     with pretended.device(monkeypatch) as device:
         monkeypatch.setattr(assemble, "prepare_device", lambda config: device)
@@ -37,7 +37,7 @@ def test_a_run_on_a_device_trains_resumes_and_is_evaluated(algo: str, monkeypatc
             made.close()
 
 
-def test_what_the_device_would_refuse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pretended_device_refuses_mixed_devices_and_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     with pretended.device(monkeypatch) as device:
         here, there = torch.ones(3), torch.ones(3, device=device)
         assert there.device == device and (there + there).cpu().tolist() == [2.0, 2.0, 2.0]

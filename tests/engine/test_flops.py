@@ -56,7 +56,7 @@ NEEDED = {
 
 
 @pytest.mark.parametrize("algo", NEEDED)
-def test_an_update_multiplies_what_it_must(algo: str, build: Callable[..., Loop]) -> None:
+def test_update_does_only_the_matrix_products_of_its_equations(algo: str, build: Callable[..., Loop]) -> None:
     loop: Any = build(jobs([f"algo={algo}", *WORDS, "algo.policy_delay=1"])[0].values)
     while len(loop.buffer) < BATCH:
         loop.tick()

@@ -95,7 +95,7 @@ def watched(module: nn.Module) -> dict[str, Watched]:
     ],
     ids=["item", "mask", "nonzero", "random", "branch", "changing", "moving"],
 )
-def test_what_could_not_be_captured_is_found(method: Callable[..., Any], fault: str) -> None:
+def test_watch_detects_operations_that_no_graph_can_capture(method: Callable[..., Any], fault: str) -> None:
     class Owner(nn.Module):
         calls = 0
 
@@ -149,7 +149,7 @@ def capture(run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
 
 
 @pytest.mark.parametrize("algo", ALGOS)
-def test_every_kernel_could_be_captured_and_learns_the_same_bits_from_a_graph(
+def test_every_kernel_is_capturable_and_bit_exact_from_a_graph(
     algo: str, build: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graphs, "capture", capture)

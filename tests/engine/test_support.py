@@ -24,7 +24,7 @@ WORDS = [
     "algo.loop.batch_size=8", "algo.buffer.capacity=64", "trainer.total_steps=64", "trainer.eval_every=0",
     "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "trainer.log_every=32", "logger.tensorboard=false",
 ]  # fmt: skip
-RECORDERS = ("recorder", "script", "operations", "trial", "tape", "graphs", "native")
+RECORDERS = ("recorder", "script", "operations", "trial", "tape", "graphs", "inductor")
 
 # removed from torch, then a run is trained with what stands in the command line
 WITHOUT = """
@@ -49,10 +49,10 @@ sys.exit(code)
 @pytest.fixture(autouse=True)
 def asked_anew() -> Iterator[None]:
     """What was found out about torch, and said, is forgotten before and after."""
-    for found in (support._broken, support._say):
+    for found in (support._broken, support._warn_once):
         found.cache_clear()
     yield
-    for found in (support._broken, support._say):
+    for found in (support._broken, support._warn_once):
         found.cache_clear()
 
 
@@ -94,7 +94,7 @@ NEEDED = [
 
 
 @pytest.mark.parametrize(("home", "name"), NEEDED)
-def test_recording_is_given_up_where_torch_lacks_a_name(home: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorder_is_unsupported_without_a_private_name(home: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert support.lacking("auto", CPU) is None
     support._broken.cache_clear()
     removed(monkeypatch, home, name)
@@ -107,7 +107,7 @@ def test_recording_is_given_up_where_torch_lacks_a_name(home: str, name: str, mo
 @pytest.mark.parametrize(
     ("home", "name"), [("torch._dynamo.exc", "TorchDynamoException"), ("torch._guards", "TracingContext")]
 )
-def test_compiling_alone_is_refused_where_torch_lacks_a_name_of_the_compiler(
+def test_only_compile_is_unsupported_if_torch_lacks_a_compiler_name(
     home: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     removed(monkeypatch, home, name)
@@ -116,7 +116,7 @@ def test_compiling_alone_is_refused_where_torch_lacks_a_name_of_the_compiler(
     assert support.lacking("auto", CPU) is None
 
 
-def test_auto_trains_eager_and_says_one_line_where_torch_lacks_a_name(
+def test_auto_trains_eager_with_one_warning_if_torch_lacks_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     removed(monkeypatch, "torch.utils._python_dispatch", "TorchDispatchMode")
@@ -144,7 +144,7 @@ def test_auto_runs_eager_with_a_torch_that_was_not_tested(
     ("version", "tested"),
     [("2.9.1", False), ("2.10.0", True), ("2.13.0+cpu", True), ("2.14.1a0+git12", True), ("2.99.0", False)],
 )
-def test_torch_is_held_against_the_tested_range(version: str, tested: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_version_is_tested_against_the_range(version: str, tested: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", version)
     assert (support.lacking("auto", CPU) is None) == tested
 
@@ -154,7 +154,7 @@ def test_the_installed_versions_of_torch_are_the_tested_ones() -> None:
     assert f'"torch{support.TESTED}"' in project.read_text()
 
 
-def test_an_engine_that_was_typed_is_refused_in_one_line_and_leaves_no_folder(
+def test_typed_engine_that_is_unsupported_is_refused_and_leaves_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch, "__version__", "2.99.0")
@@ -173,12 +173,12 @@ def test_graphs_run_eager_without_a_gpu(caplog: pytest.LogCaptureFixture) -> Non
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
-def test_a_run_whose_engine_is_gone_is_evaluated_and_resumed_eager(
+def test_resume_and_eval_run_eager_if_the_engine_is_unsupported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from rlrun.engine import native
+    from rlrun.engine import inductor
 
-    monkeypatch.setattr(native, "inductor", lambda graph, inputs: graph.forward)
+    monkeypatch.setattr(inductor, "compiled_graph", lambda graph, inputs: graph.forward)
     run = tmp_path / "run"
     assert main(["train", *WORDS, "trainer.engine=compile", f"run_dir={run}"]) == 0
     monkeypatch.setattr(torch, "__version__", "2.99.0")

@@ -57,7 +57,7 @@ def same(first: list[Tensor], second: list[Tensor]) -> bool:
     return len(first) == len(second) and all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_a_tape_makes_the_same_bits_and_is_really_replayed() -> None:
+def test_tape_replays_with_the_same_bits() -> None:
     plain, taped = Learner(), Learner()
     calls = []
     replayed = Taped(lambda batch: (calls.append(1), taped.update(batch))[1])
@@ -67,7 +67,7 @@ def test_a_tape_makes_the_same_bits_and_is_really_replayed() -> None:
     assert len(calls) == tape.CHECKED[-1], "after the last check it runs without the kernel"
 
 
-def test_results_of_one_call_are_not_overwritten_by_the_next() -> None:
+def test_tape_results_survive_the_next_call() -> None:
     learner = Learner()
     replayed = Taped(learner.update)
     outs, copies = [], []
@@ -77,7 +77,7 @@ def test_results_of_one_call_are_not_overwritten_by_the_next() -> None:
     assert all(same(flat(out), copy) for out, copy in zip(outs, copies, strict=True))
 
 
-def test_inputs_are_left_alone() -> None:
+def test_tape_does_not_change_its_inputs() -> None:
     replayed = Taped(lambda x: (x * 2).tanh().exp())
     for _ in range(CALLS):
         x = torch.linspace(-1, 1, 7)
@@ -85,7 +85,7 @@ def test_inputs_are_left_alone() -> None:
         torch.testing.assert_close(x, torch.linspace(-1, 1, 7))
 
 
-def test_every_shape_and_every_plain_argument_has_a_tape_of_its_own() -> None:
+def test_tape_is_recorded_for_every_shape_and_plain_argument() -> None:
     replayed = Taped(lambda x, factor: x.sum() * factor)
     for _ in range(CALLS):
         for size, factor in ((3, 2.0), (4, 2.0), (3, 5.0), (3, 2), (3, True)):
@@ -93,7 +93,7 @@ def test_every_shape_and_every_plain_argument_has_a_tape_of_its_own() -> None:
     assert len(replayed.tapes) == 5
 
 
-def test_one_tensor_given_twice_is_not_two_tensors() -> None:
+def test_tape_distinguishes_one_tensor_given_twice_from_two() -> None:
     taped = Taped(lambda one, other: one - 2 * other)
     one, other = torch.arange(3.0), torch.ones(3)
     for _ in range(CALLS):
@@ -102,7 +102,7 @@ def test_one_tensor_given_twice_is_not_two_tensors() -> None:
     assert len(taped.tapes) == 2
 
 
-def test_weights_that_are_loaded_are_seen() -> None:
+def test_tape_uses_loaded_weights() -> None:
     first, second = Learner(), Learner()
     replayed = Taped(first.update)
     for batch in batches(CALLS):
@@ -112,7 +112,7 @@ def test_weights_that_are_loaded_are_seen() -> None:
     assert same(flat(replayed(batch)), flat(second.update(batch)))
 
 
-def test_a_view_that_is_written_to_later_is_not_overwritten_early() -> None:
+def test_script_keeps_views_that_are_written_later() -> None:
     def kernel(x: Tensor) -> tuple[Tensor, Tensor]:
         y = x * 2
         view = y[:2]
@@ -126,7 +126,7 @@ def test_a_view_that_is_written_to_later_is_not_overwritten_early() -> None:
         assert same(flat(replayed(x)), flat(kernel(x)))
 
 
-def test_images_are_written_over_only_by_what_lies_as_they_do() -> None:
+def test_script_overwrites_images_only_with_the_same_strides() -> None:
     conv = nn.Conv2d(3, 3, 1).requires_grad_(False)
 
     def kernel(x: Tensor) -> dict[str, Tensor]:
@@ -141,7 +141,7 @@ def test_images_are_written_over_only_by_what_lies_as_they_do() -> None:
         assert [value.stride() for value in expected.values()] == [value.stride() for value in found.values()]
 
 
-def test_what_was_computed_before_is_not_computed_again() -> None:
+def test_script_eliminates_common_subexpressions() -> None:
     state = torch.zeros(3)
 
     def kernel(x: Tensor) -> list[Tensor]:
@@ -163,7 +163,7 @@ def test_what_was_computed_before_is_not_computed_again() -> None:
     assert (functions.count(torch.exp), functions.count(torch.mul)) == (1, 2)
 
 
-def test_a_shape_that_is_given_to_a_shape_is_given_at_once() -> None:
+def test_script_fuses_consecutive_reshapes() -> None:
     def kernel(x: Tensor) -> list[Tensor]:
         back = (x * 2).view(2, 3, 1).squeeze(-1)  # what it was
         back += 1
@@ -180,7 +180,7 @@ def test_a_shape_that_is_given_to_a_shape_is_given_at_once() -> None:
     assert not {torch.squeeze, torch.unsqueeze}.intersection(functions)
 
 
-def test_what_follows_from_shapes_is_computed_once() -> None:
+def test_script_folds_constants_that_follow_from_shapes() -> None:
     def kernel(x: Tensor) -> list[Tensor]:
         share = torch.ones_like(x).expand(2, 3) / 6
         counts = torch.zeros_like(x)
@@ -211,14 +211,14 @@ def test_what_follows_from_shapes_is_computed_once() -> None:
     ],
     ids=["item", "mask", "random", "nonzero", "number", "gradient"],
 )
-def test_what_cannot_be_replayed_runs_as_written(kernel: Callable[..., Any], reason: str) -> None:
+def test_tape_refuses_kernels_that_cannot_be_replayed(kernel: Callable[..., Any], reason: str) -> None:
     replayed = Taped(kernel)
     for _ in range(CALLS):
         replayed(torch.randn(3))
     assert [reason in why for why in replayed.refused.values()] == [True] and not replayed.tapes
 
 
-def test_rows_looked_up_by_number_can_be_replayed() -> None:
+def test_tape_replays_indexing_by_integers() -> None:
     replayed = Taped(lambda x, index: x[index])
     for start in range(CALLS):
         assert torch.equal(
@@ -227,11 +227,11 @@ def test_rows_looked_up_by_number_can_be_replayed() -> None:
     assert replayed.tapes and not replayed.refused
 
 
-def test_arguments_that_never_repeat_do_not_fill_the_memory() -> None:
+def test_tape_records_at_most_max_variants() -> None:
     replayed = Taped(lambda x, factor: x * factor)
-    for index in range(3 * tape.MOST):
+    for index in range(3 * tape.MAX_VARIANTS):
         assert torch.equal(replayed(torch.ones(2), float(index)), torch.full((2,), float(index)))
-    assert len(replayed.calls) == tape.MOST
+    assert len(replayed.calls) == tape.MAX_VARIANTS
 
 
 def test_a_kernel_inside_a_kernel_is_part_of_its_tape() -> None:
@@ -262,7 +262,7 @@ def test_every_algorithm_learns_the_same_bits_taped_as_eager(
         assert method.tapes or max(method.calls.values(), default=0) < 3, f"{name} was never replayed"
 
 
-def test_numbers_drawn_from_a_stream_go_on() -> None:
+def test_tape_draws_from_random_streams() -> None:
     def act(source: torch.Generator, x: Tensor) -> Tensor:
         return x + torch.randn(3, generator=source) * torch.rand(3, generator=source)
 
@@ -276,7 +276,7 @@ def test_numbers_drawn_from_a_stream_go_on() -> None:
     assert torch.equal(replayed(torch.zeros(3)), act(sources[0], torch.zeros(3))), "a stream that is set back is seen"
 
 
-def test_a_copy_has_memory_and_tapes_of_its_own() -> None:
+def test_tape_copy_has_separate_memory_and_tapes() -> None:
     learner = Learner()
     object.__setattr__(learner, "update", Taped(learner.update))
     for batch in batches(CALLS):
@@ -289,7 +289,7 @@ def test_a_copy_has_memory_and_tapes_of_its_own() -> None:
     assert not same(before, flat(twin.state_dict()))
 
 
-def test_a_copied_agent_learns_on_its_own(build: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tape_of_a_copied_agent_updates_the_copy(build: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tape, "CHECKED", (3,))
     loop: Any = train(build(toy("sac")), 8)
     twin = copy.deepcopy(loop.agent)

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from counting_kernel import count_calls_of_dqn
 from torch import Tensor, nn
 from toys import equal, toy, train
 
-from rlrun.agents.value.dqn import DQN
-from rlrun.core.agent import kernel
 from rlrun.core.loop import Loop
 from rlrun.engine import tape
-from rlrun.engine.native import Compiled
+from rlrun.engine.inductor import InductorKernel
 from rlrun.engine.tape import Taped
 from rlrun.engine.trial import same_bits
 
@@ -84,7 +83,7 @@ def both(method: Callable[[Kernel, Tensor], Tensor], calls: int = CALLS) -> tupl
     ],
     ids=["counter", "tensor", "list", "closure", "later"],
 )
-def test_python_state_is_found_in_one_line_and_trains_as_eager(
+def test_trial_detects_python_state_and_trains_as_eager(
     method: Callable[[Kernel, Tensor], Tensor], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     replayed, eager, taped = both(method)
@@ -97,7 +96,7 @@ def test_python_state_is_found_in_one_line_and_trains_as_eager(
     assert "Python state" in line and "trainer.engine=eager" in line
 
 
-def test_a_tensor_that_is_written_to_later_is_found() -> None:
+def test_trial_detects_a_tensor_that_is_written_later() -> None:
     """What the method returns does not show it."""
     taped, calls = Kernel(), []
 
@@ -114,13 +113,13 @@ def test_a_tensor_that_is_written_to_later_is_found() -> None:
     assert taped.late == CALLS - 4
 
 
-def test_a_kernel_whose_state_lies_in_tensors_is_replayed() -> None:
+def test_trial_accepts_kernel_state_in_tensors() -> None:
     replayed, eager, taped = both(Kernel.plain)
     assert equal(eager.state_dict(), taped.state_dict())
     assert replayed.failed is None and len(replayed.tapes) == 1 and not replayed.trials
 
 
-def test_a_check_puts_back_parameters_inputs_and_draws() -> None:
+def test_trial_restores_parameters_inputs_and_random_streams() -> None:
     """The replay of a check leaves no trace, wherever it wrote."""
     generators = [torch.Generator().manual_seed(3) for _ in range(2)]
     weights = [nn.Parameter(torch.ones(4)) for _ in range(2)]
@@ -139,7 +138,7 @@ def test_a_check_puts_back_parameters_inputs_and_draws() -> None:
     assert torch.equal(*weights) and replayed.tapes
 
 
-def test_numbers_that_are_not_finite_equal_themselves() -> None:
+def test_same_bits_treats_nan_as_equal() -> None:
     nan = torch.tensor([math.nan, 0.0])
     assert same_bits([nan], [nan.clone()])
     assert not same_bits([torch.tensor([0.0])], [torch.tensor([-0.0])])
@@ -151,7 +150,7 @@ def test_numbers_that_are_not_finite_equal_themselves() -> None:
     assert replayed.tapes
 
 
-def test_a_number_that_becomes_a_tensor_in_each_call_is_no_state() -> None:
+def test_trial_accepts_a_scalar_tensor_made_in_each_call() -> None:
     def method(x: Tensor) -> Tensor:
         total = torch.tensor(0.5)
         total += x.sum()  # in place, in memory that was made just now
@@ -162,7 +161,7 @@ def test_a_number_that_becomes_a_tensor_in_each_call_is_no_state() -> None:
         assert replayed(torch.full((2,), float(i))) == 0.5 + 2 * i
 
 
-def test_every_kind_of_arguments_is_checked() -> None:
+def test_trial_checks_every_argument_shape() -> None:
     checked = []
 
     class Noted(Taped):
@@ -178,26 +177,19 @@ def test_every_kind_of_arguments_is_checked() -> None:
     assert len({key for _, key in checked}) == 2
 
 
-def test_a_compiled_kernel_may_not_change_attributes(caplog: pytest.LogCaptureFixture) -> None:
+def test_inductor_kernel_refuses_changed_attributes(caplog: pytest.LogCaptureFixture) -> None:
     module = Kernel()
-    compiled = Compiled(module.counts, module)
+    compiled = InductorKernel(module.counts, module)
     for _ in range(3):
         compiled(torch.ones(3))
     assert compiled.failed == "it changes Kernel.calls" and not compiled.tapes
     assert len(caplog.records) == 1 and module.seen == 3
 
 
-def test_a_counter_in_the_kernel_of_a_plug_in_trains_as_eager(
+def test_trial_plugin_kernel_with_a_counter_trains_as_eager(
     build: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    written = DQN.update_q
-
-    @kernel
-    def update_q(self: Any, batch: Any, noise: Any) -> Any:
-        self.calls = getattr(self, "calls", 0) + 1
-        return written(self, batch | {"reward": batch["reward"] * 0.9**self.calls}, noise)
-
-    monkeypatch.setattr(DQN, "update_q", update_q)
+    count_calls_of_dqn(monkeypatch)
     states = []
     for engine in ("eager", "auto"):
         loop = train(build(toy("dqn", **{"trainer.engine": engine})), tape.CHECKED[-1] + 5)

@@ -165,9 +165,9 @@ def test_without_self_test_and_evaluation_one_is_ever_made(
     assert main(["status", "run"]) == 0 and "done" in capfd.readouterr().out
     assert main(["report", "run"]) == 0
     if backend == "async":
-        told = (tmp_path / "log").read_text()
-        assert f" {os.getpid()} " not in told  # all were made in workers
-        assert "safe_path=None" not in told  # as the run's own process has it
+        log = (tmp_path / "log").read_text()
+        assert f" {os.getpid()} " not in log  # all were made in workers
+        assert "safe_path=None" not in log  # as the run's own process has it
 
 
 def test_a_long_self_test_announces_itself_in_one_line(make: Any, capfd: Any, monkeypatch: Any) -> None:

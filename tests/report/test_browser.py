@@ -123,7 +123,7 @@ def boxes(browser: Browser, selector: str) -> list[list[float]]:
     return list(browser.value(f"[...document.querySelectorAll('{selector}')].map({box})"))
 
 
-def test_values_are_read_by_pointer_and_by_keys_and_hidden_methods_are_not(browser: Browser, page: Path) -> None:
+def test_plot_readings_by_pointer_and_by_keys_skip_hidden_methods(browser: Browser, page: Path) -> None:
     browser.open(page)
     browser.value(f"{CURVE}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
     time.sleep(0.5)  # the end of scrolling closes tips
@@ -147,7 +147,7 @@ def test_values_are_read_by_pointer_and_by_keys_and_hidden_methods_are_not(brows
     assert browser.complaints == []
 
 
-def test_the_page_stays_where_it_is_when_a_method_is_hidden(browser: Browser, page: Path) -> None:
+def test_page_does_not_scroll_when_a_method_is_hidden(browser: Browser, page: Path) -> None:
     browser.open(page)
     browser.value("document.getElementById('runs').scrollIntoView({behavior: 'instant'})")
     place = browser.value("scrollY")

@@ -35,7 +35,7 @@ def test_by_a_key_of_the_config(tmp_path: Path) -> None:
     assert differences([run for run in runs if run.algo == "ppo"]) == [("algo.gamma", ["0.9", "0.99"])]
 
 
-def test_steps_that_differ_meet_on_straight_lines(tmp_path: Path) -> None:
+def test_compare_interpolates_between_differing_steps(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {20: 0.0, 100: 8.0}, seed=0)
     make_run(tmp_path / "b", {40: 4.0, 104: 4.0}, seed=1)
     cell = compare(read([tmp_path])[0]).cells["ppo", "CartPole-v1"]
@@ -44,7 +44,7 @@ def test_steps_that_differ_meet_on_straight_lines(tmp_path: Path) -> None:
     assert cell.final.tolist() == [8.0, 4.0], "of an evaluation that was done, not of a line"
 
 
-def test_runs_that_ended_early_do_not_count_beside_whole_ones(tmp_path: Path) -> None:
+def test_compare_ignores_unfinished_runs_beside_finished_ones(tmp_path: Path) -> None:
     make_run(tmp_path / "whole", {50: 1.0, 100: 2.0}, seed=0)
     make_run(tmp_path / "short", {50: 9.0}, status="failed", seed=1)
     found = compare(read([tmp_path])[0])
@@ -53,7 +53,7 @@ def test_runs_that_ended_early_do_not_count_beside_whole_ones(tmp_path: Path) ->
     assert found.aside == {tmp_path / "short": "resumable at 50 of 100 steps"}
 
 
-def test_where_none_is_whole_all_count_up_to_the_shortest(tmp_path: Path) -> None:
+def test_compare_counts_unfinished_runs_up_to_the_shortest(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {20: 1.0, 40: 2.0}, status=None, seed=0)
     make_run(tmp_path / "b", {20: 3.0, 40: 4.0, 60: 5.0}, status=None, seed=1)
     found = compare(read([tmp_path])[0])
@@ -76,7 +76,7 @@ def test_runs_without_a_common_step_are_never_averaged(tmp_path: Path) -> None:
     }
 
 
-def test_of_two_runs_without_a_common_step_the_longer_counts(tmp_path: Path) -> None:
+def test_compare_counts_the_longer_run_without_a_common_step(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {2000: 2.0}, seed=0, total=2000)
     make_run(tmp_path / "b", {4000: 3.0, 8000: 4.0}, seed=1, total=8000)
     found = compare(read([tmp_path])[0])
@@ -85,13 +85,13 @@ def test_of_two_runs_without_a_common_step_the_longer_counts(tmp_path: Path) -> 
     assert found.aside == {tmp_path / "a": "evaluated only at step 2,000, no step in common with the runs that count"}
 
 
-def test_steps_that_floats_cannot_tell_apart_are_left_out(tmp_path: Path) -> None:
+def test_compare_leaves_out_steps_beyond_float_precision(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {2**53 - 2: 1.0, 2**53: 2.0, 2**53 + 1: 3.0}, total=2**53)
     cell = compare(read([tmp_path])[0]).cells["ppo", "CartPole-v1"]
     assert cell.grid.tolist() == [2**53 - 2, 2**53] and cell.final.tolist() == [2.0]
 
 
-def test_a_run_done_twice_counts_once(tmp_path: Path) -> None:
+def test_compare_counts_equal_runs_once(tmp_path: Path) -> None:
     make_run(tmp_path / "a", {50: 1.0}, status=None, seed=0)
     make_run(tmp_path / "b", {50: 1.0, 100: 2.0}, seed=0)
     make_run(tmp_path / "c", {50: 1.0, 100: 3.0}, seed=1)
@@ -109,7 +109,7 @@ def test_runs_without_the_score_are_set_aside(tmp_path: Path) -> None:
     assert none.methods == [] and none.aside[tmp_path / "b"] == "no eval/nothing yet"
 
 
-def test_a_baseline_stands_beside_its_namesake(tmp_path: Path) -> None:
+def test_compare_puts_a_baseline_next_to_its_method(tmp_path: Path) -> None:
     for seed in range(3):
         make_run(tmp_path / "mine" / f"{seed}", {100: 10.0 + seed}, seed=seed)
         make_run(tmp_path / "theirs" / f"{seed}", {100: 9.0 + seed}, seed=seed)

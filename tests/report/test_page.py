@@ -115,7 +115,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_text_and_lines_can_be_told_from_the_paper(written: tuple[Path, str]) -> None:
+def test_page_text_and_lines_have_enough_contrast(written: tuple[Path, str]) -> None:
     for part in written[1].partition("</style>")[0].split("prefers-color-scheme: dark"):
         colours = dict(re.findall(r"--(\w+): (#\w{6})", part))
         assert all(contrast(colours[name], colours["paper"]) >= 4.5 for name in ("ink", "dim", "accent"))
@@ -157,7 +157,7 @@ def test_one_run_alone_and_none_that_was_evaluated(tmp_path: Path) -> None:
     assert "Nothing to compare yet" in text and "no rows yet" in text
 
 
-def test_hostile_names_and_numbers_do_no_harm(tmp_path: Path) -> None:
+def test_page_escapes_hostile_names_and_numbers(tmp_path: Path) -> None:
     for seed, value in enumerate([1.0, -1e99, 1e99]):
         make_run(
             tmp_path / "runs" / f"{seed}", {100: value}, algo="$\\frac{$</script><i>", env="]]><x/>$\u65b9", seed=seed

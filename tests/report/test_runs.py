@@ -13,7 +13,7 @@ from rlrun.report.runs import read
 from rlrun.rundir import RunDir
 
 
-def test_a_run_as_it_was_written(tmp_path: Path) -> None:
+def test_run_is_read_as_it_was_written(tmp_path: Path) -> None:
     run = read([make_run(tmp_path / "a", {50: 1.0, 100: 2.0}, typed="ppo_rnd", seed=3)])[0][0]
     assert (run.algo, run.env, run.seed, run.step, run.total_steps) == ("ppo_rnd", "CartPole-v1", 3, 100, 100)
     assert (run.state, run.host, run.faults) == ("done", "far", [])
@@ -21,7 +21,7 @@ def test_a_run_as_it_was_written(tmp_path: Path) -> None:
     assert (run.last("eval/return_mean"), run.most("train/return_mean")) == (2.0, 1.0)
 
 
-def test_states(tmp_path: Path) -> None:
+def test_run_states(tmp_path: Path) -> None:
     make_run(tmp_path / "done", {100: 1})
     make_run(tmp_path / "killed", {50: 1}, status=None)
     make_run(tmp_path / "stopped", {50: 1}, status="stopped")
@@ -76,9 +76,7 @@ def text_as_steps(run: Path) -> None:
         (text_as_steps, "not a run of rlrun (config.yaml has no trainer.total_steps)"),
     ],
 )
-def test_what_is_no_run_is_named_and_the_rest_is_read(
-    damage: Callable[[Path], None], reason: str, tmp_path: Path
-) -> None:
+def test_read_names_folders_without_a_run(damage: Callable[[Path], None], reason: str, tmp_path: Path) -> None:
     make_run(tmp_path / "good", {100: 1})
     damage(make_run(tmp_path / "bad", {100: 1}))
     runs, (skipped,) = read([tmp_path])
@@ -120,7 +118,7 @@ def test_a_number_of_thousands_of_digits_is_refused(tmp_path: Path) -> None:
     assert folder.reason == "not a run of rlrun (config.yaml holds a number of thousands of digits)"
 
 
-def test_half_written_files_cost_no_more_than_themselves(tmp_path: Path) -> None:
+def test_read_skips_half_written_files_alone(tmp_path: Path) -> None:
     path = make_run(tmp_path / "a", {50: 1.0, 100: 2.0})
     with (path / "metrics.jsonl").open("ab") as file:
         file.write(b'{"step": 120, "wall_s": NaN, "eval/return_mean": 9.0, "note": "text"}\n')
@@ -136,7 +134,7 @@ def test_half_written_files_cost_no_more_than_themselves(tmp_path: Path) -> None
     ]  # fmt: skip
 
 
-def test_pipes_in_place_of_files_hold_nothing_up(tmp_path: Path) -> None:
+def test_read_does_not_block_on_pipes(tmp_path: Path) -> None:
     path = make_run(tmp_path / "a", {100: 1.0})
     for name in ("metrics.jsonl", "meta.json", "overrides.yaml"):
         (path / name).unlink()

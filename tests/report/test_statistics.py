@@ -63,13 +63,13 @@ def test_interval_matches_scipy_where_runs_are_many() -> None:
     assert (low, high) == pytest.approx((other.low, other.high), abs=0.02 * scores.std())
 
 
-def test_strata_keep_their_sizes() -> None:
+def test_interval_resamples_strata_with_their_sizes() -> None:
     """Two environments that never vary: whatever is drawn, the pool is the same."""
     low, high = interval([[1.0, 1.0], [5.0, 5.0]], mean)
     assert (low, high) == (3.0, 3.0)
 
 
-def test_curves_are_their_points_one_by_one() -> None:
+def test_interval_of_curves_is_pointwise() -> None:
     table = np.random.default_rng(4).normal(size=(5, 3))
     low, high = interval([table])
     for point in range(3):
@@ -77,7 +77,7 @@ def test_curves_are_their_points_one_by_one() -> None:
         assert (low[point], high[point]) == pytest.approx(one, abs=1e-12)
 
 
-def test_one_run_has_no_interval() -> None:
+def test_interval_of_one_run_is_nan() -> None:
     assert all(math.isnan(end) for end in interval([[3.0]]))
     assert all(math.isnan(end) for end in improvement_interval([[3.0]], [[2.0]]))
 

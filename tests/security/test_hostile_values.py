@@ -52,7 +52,7 @@ def test_a_hostile_value_is_answered_in_one_line(
     monkeypatch.setattr(resumable, "check_unchanged", lambda run, then: None)
     for words in (["eval", str(run), "episodes=1"], ["resume", str(run), "total_steps=40"]):
         assert main(words) == 2, words
-        told = capsys.readouterr()
-        assert len(told.err.splitlines()) == 1 and told.err.startswith("error: "), told.err
+        printed = capsys.readouterr()
+        assert len(printed.err.splitlines()) == 1 and printed.err.startswith("error: "), printed.err
     main(["report", str(run), f"out={tmp_path / 'out'}"])
     assert "\ud800" not in capsys.readouterr().out

@@ -179,7 +179,7 @@ PROTECTIONS: dict[Callable[[Path], bool], list[Patch]] = {
 
 
 @pytest.mark.parametrize("attack", PROTECTIONS, ids=lambda attack: attack.__name__)
-def test_an_attack_fails_and_succeeds_once_its_protection_is_off(
+def test_attack_fails_only_because_of_its_protection(
     attack: Callable[[Path], bool], run: Path, original: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -25,7 +25,7 @@ from stores import MemoryRing, digest, grown
 from rlrun.cli import main
 from rlrun.config import history
 from rlrun.config.stored import CONFIG, OVERRIDES
-from rlrun.engine.machine import cpu_name
+from rlrun.engine.hardware_profile import cpu_name
 from rlrun.rundir import META, METRICS
 from rlrun.snapshot import segments
 from rlrun.snapshot.store import BEST, STAGING, Store

@@ -12,7 +12,7 @@ import torch
 
 from rlrun.bench.run_difference import Outcome, outcome, run_difference
 from rlrun.cli import main
-from rlrun.engine.machine import cpu_name
+from rlrun.engine.hardware_profile import cpu_name
 from rlrun.rundir import META
 
 ARCHIVES = sorted(make_fixtures.FOLDER.glob("format_*/runs/*.tar.xz"))

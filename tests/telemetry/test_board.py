@@ -28,7 +28,7 @@ def scalars(run):
     return {tag: board.Scalars(tag) for tag in board.Tags()["scalars"]}
 
 
-def test_values_equal_the_rows_and_no_step_is_there_twice(tmp_path):
+def test_board_has_every_row_once_after_a_resume(tmp_path):
     train(tmp_path, 0, 12)
     train(tmp_path, 8, 15)
     rows = read_rows(tmp_path / "metrics.jsonl")
@@ -40,7 +40,7 @@ def test_values_equal_the_rows_and_no_step_is_there_twice(tmp_path):
         assert [event.value for event in events] == [np.float32(row[tag]) for row in rows]
 
 
-def test_times_are_those_of_the_run(tmp_path):
+def test_board_times_are_those_of_the_run(tmp_path):
     train(tmp_path, 0, 12)
     train(tmp_path, 8, 15)
     times = [event.wall_time for event in scalars(tmp_path)["loss/critic"]]
@@ -53,14 +53,14 @@ def test_switched_off_writes_nothing(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
-def test_a_missing_package_is_told_and_the_run_goes_on(tmp_path, monkeypatch, capsys):
+def test_board_without_tensorboard_prints_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
     train(tmp_path, 0, 3, LoggerConfig(console=True, tensorboard=True))
     assert "TensorBoard is off" in capsys.readouterr().out
     assert len(read_rows(tmp_path / "metrics.jsonl")) == 3
 
 
-def test_it_needs_neither_torch_nor_tensorflow_nor_threads(tmp_path):
+def test_board_imports_neither_torch_nor_tensorflow(tmp_path):
     code = f"""
 import sys, threading
 from pathlib import Path

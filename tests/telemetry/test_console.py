@@ -31,7 +31,7 @@ print("alive", file=sys.stderr)
 """
 
 
-def test_lines_are_one_per_row_and_plain(tmp_path, capsys):
+def test_console_lines_are_one_per_row_and_plain(tmp_path, capsys):
     telemetry = Telemetry(tmp_path, LOGGER, "sac", 20_000, 0)
     telemetry.progress(10)
     telemetry.row({"step": 1000, "wall_s": 2.0, "train/return_mean": 12.25, "time/steps_per_s": 512.4})
@@ -59,14 +59,14 @@ def run(tmp_path, **settings):
 
 
 @pytest.mark.parametrize("settings", [{}, {"FORCE_COLOR": "1"}, {"PYTHONIOENCODING": "ascii"}])
-def test_a_pipe_gets_no_control_codes_in_any_encoding(tmp_path, settings):
+def test_console_writes_no_control_codes_to_a_pipe(tmp_path, settings):
     done = subprocess.run(**run(tmp_path, **settings), capture_output=True, check=True)
     assert b"\x1b" not in done.stdout
     assert done.stdout.count(b"\n") == 5 + 1 + 3
     assert (b"+/-" if settings.get("PYTHONIOENCODING") else "±".encode()) in done.stdout
 
 
-def test_a_reader_that_went_away_does_not_stop_the_run(tmp_path):
+def test_console_survives_a_closed_pipe(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(**run(tmp_path), stdout=writer, stderr=subprocess.PIPE)
@@ -91,7 +91,7 @@ def on_terminal(tmp_path, **settings):
 
 
 @pytest.mark.parametrize("settings", [{}, {"NO_COLOR": "1"}, {"PYTHONIOENCODING": "ascii"}])
-def test_a_terminal_gets_a_panel_that_moves_below_messages(tmp_path, settings):
+def test_console_shows_a_panel_on_a_terminal(tmp_path, settings):
     written = on_terminal(tmp_path, **settings)
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written)
     assert bool(re.search(r"\x1b\[[0-9;]*3[0-9]m", written)) == ("NO_COLOR" not in settings)
@@ -103,11 +103,11 @@ def test_a_terminal_gets_a_panel_that_moves_below_messages(tmp_path, settings):
     assert text.count(" of 100 steps") < 12  # a hundred ticks in some milliseconds are not a hundred pictures
 
 
-def test_a_dumb_terminal_gets_lines(tmp_path):
+def test_console_prints_lines_on_a_dumb_terminal(tmp_path):
     assert "\x1b" not in on_terminal(tmp_path, TERM="dumb")
 
 
-def test_progress_costs_next_to_nothing(tmp_path):
+def test_console_progress_is_cheap(tmp_path):
     telemetry = Telemetry(tmp_path, LOGGER, "sac", 100, 0)
     assert min(timeit.repeat(lambda: telemetry.progress(1), number=10_000, repeat=5)) / 10_000 < 2e-6
     telemetry.close({})

@@ -25,7 +25,7 @@ from rlrun.telemetry.hints import hint, settings
         ([], {}, 0, False, None),
     ],
 )
-def test_a_hint(
+def test_hint_names_the_bottleneck_and_a_setting(
     words: list[str],
     share: dict[str, float],
     speed: float,
@@ -52,7 +52,7 @@ def test_a_hint(
         (["trainer.threads=2"], 3.0, ["trainer.threads=1"]),
     ],
 )
-def test_threads_are_advised_by_what_else_wants_the_cores(
+def test_hint_about_threads_depends_on_idle_cores(
     words: list[str], load: float, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)

@@ -30,13 +30,13 @@ def test_a_row_is_readable_as_soon_as_it_is_written(tmp_path):
     file.close()
 
 
-def test_numbers_come_back_exactly(tmp_path):
+def test_metrics_file_keeps_numbers_exactly(tmp_path):
     values = {"step": 2**60, "wall_s": 0.1 + 0.2, "loss/tiny": 5e-324, "loss/huge": -1.7976931348623157e308}
     write(tmp_path / "m", [values])
     assert read_rows(tmp_path / "m") == [values]
 
 
-def test_groups_have_a_fixed_order_and_names_keep_theirs():
+def test_ordered_sorts_groups_and_keeps_the_order_of_names():
     given = "sys/rss_mb loss/b time/x other loss/a eval/return_mean train/return_mean wall_s step"
     wanted = "step wall_s train/return_mean eval/return_mean loss/b loss/a time/x sys/rss_mb other"
     assert " ".join(ordered(dict.fromkeys(given.split(), 1))) == wanted
@@ -62,7 +62,7 @@ def test_resume_cuts_later_rows_and_a_torn_line(tmp_path, torn):
 
 
 @pytest.mark.parametrize("strange", ['{"step": 1}', '{"step": "2", "wall_s": 1.0}', '{"step": true, "wall_s": 1.0}'])
-def test_rows_that_we_did_not_write_go_at_a_resume(tmp_path, strange):
+def test_metrics_file_drops_foreign_rows_at_a_resume(tmp_path, strange):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "wall_s": 0.5}\n' + strange + "\n")
     file = MetricsFile(path, 5)
@@ -70,7 +70,7 @@ def test_rows_that_we_did_not_write_go_at_a_resume(tmp_path, strange):
     assert file.past == [{"step": 1, "wall_s": 0.5}] and read_rows(path) == file.past
 
 
-def test_kept_lines_keep_their_bytes(tmp_path):
+def test_metrics_file_keeps_the_bytes_of_lines_at_a_resume(tmp_path):
     path = tmp_path / "m"
     path.write_bytes(b'{"step":1,  "wall_s": 1.0e-3}\n{"step": 9, "wall_s": 1}\n')
     MetricsFile(path, 5).close()
@@ -89,7 +89,7 @@ def test_resume_without_a_file_starts_one(tmp_path):
     assert file.past == [] and read_rows(tmp_path / "m") == []
 
 
-def test_a_short_write_leaves_no_half_line(tmp_path, monkeypatch):
+def test_metrics_file_removes_a_partly_written_line(tmp_path, monkeypatch):
     path = tmp_path / "m"
     file = MetricsFile(path, 0)
     file.append(rows(10)[0])

@@ -26,7 +26,7 @@ def draw(rows, width, glyphs=UNICODE):
 
 @pytest.mark.parametrize("width", [*range(60, 201, 7), 200])
 @pytest.mark.parametrize("glyphs", [UNICODE, PLAIN])
-def test_it_is_a_clean_box_whatever_is_missing(width, glyphs):
+def test_panel_is_a_closed_box_with_missing_metrics(width, glyphs):
     for missing in ["", *ROW]:
         row = {key: value for key, value in ROW.items() if key != missing}
         lines = draw([{"step": 1} | row], width, glyphs)
@@ -35,13 +35,13 @@ def test_it_is_a_clean_box_whatever_is_missing(width, glyphs):
 
 
 @pytest.mark.parametrize("width", range(1, 60))
-def test_it_survives_any_width(width):
+def test_panel_fits_any_width(width):
     draw([], width)
     labels = [line[3:7] for line in draw([ROW], width, PLAIN)[5:-2]]
     assert width < 28 or labels == ["trai", "eval", "loss", "    ", "spee", "time"]
 
 
-def test_it_shows_the_numbers():
+def test_panel_shows_the_metrics():
     text = "\n".join(draw([ROW | {"step": 10, "eval/return_mean": 4337.0}, ROW], 90))
     for part in (
         *("50.0%", "50,000 of 100,000 steps", "elapsed 1:40", "4,116", "50 episodes", "4,281 ± 60", "best 4,337 at 10"),
@@ -51,14 +51,14 @@ def test_it_shows_the_numbers():
         assert part in text
 
 
-def test_shares_fill_the_bar_in_proportion():
+def test_panel_time_bar_is_proportional_to_shares():
     line = next(line for line in draw([ROW], 100, PLAIN) if "time" in line)
     bar = line.split()[2]
     assert set(bar) == set("eau") and bar == "".join(sorted(bar, key="eau".index))
     assert bar.count("u") == pytest.approx(2 * bar.count("e"), abs=1)
 
 
-def test_a_loss_is_shown_whole_or_not_at_all():
+def test_panel_never_cuts_a_loss():
     losses = {f"loss/name{i}": 1234.0 for i in range(12)}
     (line,) = (line for line in draw([ROW | losses], 80) if "loss" in line)
     words = line.strip("│ ").split()[1:]

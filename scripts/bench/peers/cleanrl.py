@@ -24,6 +24,7 @@ P = CASE["peer"]
 
 
 def make() -> gym.Env:
+    """One environment of the case, with wrappers."""
     if P.get("frames"):
         import ale_py
 
@@ -38,6 +39,7 @@ def make() -> gym.Env:
 
 
 def mlp(inputs: int, outputs: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
+    """A network of linear layers."""
     sizes = [inputs, *P["hidden"]]
     layers: list[nn.Module] = []
     for a, b in pairwise(sizes):
@@ -46,6 +48,8 @@ def mlp(inputs: int, outputs: int, activation: type[nn.Module] = nn.ReLU) -> nn.
 
 
 class Replay:
+    """A replay buffer of transitions on the CPU."""
+
     def __init__(self, env: gym.vector.VectorEnv):
         size, obs, action = P["buffer_size"], env.single_observation_space, env.single_action_space
         self.obs = np.zeros((size, *obs.shape), obs.dtype if P.get("frames") else np.float32)
@@ -86,6 +90,7 @@ def off_policy(env: gym.vector.VectorEnv, act: Callable[[Tensor], Tensor]) -> It
 
 
 def track(targets: nn.Module, online: nn.Module) -> None:
+    """Move target networks towards the online ones, by Polyak averaging."""
     for target, parameter in zip(targets.parameters(), online.parameters(), strict=True):
         target.data.copy_(P["tau"] * parameter.data + (1 - P["tau"]) * target.data)
 
@@ -114,6 +119,7 @@ class Continuous(nn.Module):
 
 
 def sac(env: gym.vector.VectorEnv) -> None:
+    """Train SAC."""
     agent = Continuous(env, outputs=2)
     log_alpha = torch.zeros(1, requires_grad=True)
     alpha_optim = torch.optim.Adam([log_alpha], lr=P["learning_rate"])
@@ -142,6 +148,7 @@ def sac(env: gym.vector.VectorEnv) -> None:
 
 
 def td3(env: gym.vector.VectorEnv) -> None:
+    """Train TD3."""
     agent = Continuous(env, outputs=1)
     slow = copy.deepcopy(agent.net)
 
@@ -170,11 +177,14 @@ def td3(env: gym.vector.VectorEnv) -> None:
 
 
 class Pixels(nn.Module):
+    """Convolutions and a head for stacked frames."""
+
     def forward(self, frames: Tensor) -> Tensor:
         return frames.float() / 255
 
 
 def dqn(env: gym.vector.VectorEnv) -> None:
+    """Train DQN."""
     actions = int(env.single_action_space.n)
     if P["frames"]:
         convolutions = [nn.Conv2d(P["frames"], 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU()]
@@ -204,6 +214,7 @@ def dqn(env: gym.vector.VectorEnv) -> None:
 
 
 def ppo(env: gym.vector.VectorEnv) -> None:
+    """Train PPO."""
     count, length, inputs = env.num_envs, P["n_steps"], env.single_observation_space.shape
     discrete = env.single_action_space.shape == ()
     outputs = int(env.single_action_space.n) if discrete else env.single_action_space.shape[0]

@@ -23,6 +23,7 @@ KEPT = Path(__file__).parents[3] / "docs" / "learning"
 
 
 def returns(env: str, seed: int, steps: int) -> list[float]:
+    """Returns of evaluation episodes after training with one seed."""
     torch.set_num_threads(1)
     adam = {"optimizer_kwargs": {"fused": True}}
     model = SAC("MlpPolicy", gym.make(f"{env}-v5"), seed=seed, learning_starts=10_000, policy_kwargs=adam, device="cpu")
@@ -37,6 +38,7 @@ def returns(env: str, seed: int, steps: int) -> list[float]:
 
 
 def keep(env: str, seed: int, steps: int) -> None:
+    """Measure the returns of one seed and write them."""
     path = KEPT / f"sb3_sac-{env}.json"
     kept = json.loads(path.read_text())["runs"] if path.exists() else []
     begun = time.time()

@@ -31,12 +31,15 @@ activation = nn.Tanh if on_policy else nn.ReLU
 
 
 def mlp(inputs: int, outputs: int) -> nn.Sequential:
+    """A network of linear layers."""
     (first, second) = p["hidden"]
     layers = [nn.Linear(inputs, first), activation(), nn.Linear(first, second), activation()]
     return nn.Sequential(*layers, nn.Linear(second, outputs))
 
 
 class Gaussian(GaussianMixin, Model):
+    """A Gaussian policy."""
+
     def __init__(self) -> None:
         Model.__init__(self, **spaces)
         GaussianMixin.__init__(self, clip_actions=True)
@@ -52,6 +55,8 @@ class Gaussian(GaussianMixin, Model):
 
 
 class Categorical(CategoricalMixin, Model):
+    """A policy over discrete actions."""
+
     def __init__(self) -> None:
         Model.__init__(self, **spaces)
         CategoricalMixin.__init__(self, unnormalized_log_prob=True)
@@ -62,6 +67,8 @@ class Categorical(CategoricalMixin, Model):
 
 
 class Value(DeterministicMixin, Model):
+    """A value network."""
+
     def __init__(self, of_actions: bool) -> None:
         Model.__init__(self, **spaces)
         DeterministicMixin.__init__(self, clip_actions=False)
@@ -74,6 +81,7 @@ class Value(DeterministicMixin, Model):
 
 
 def ppo(silent: dict[str, Any]) -> PPO:
+    """PPO for the case."""
     scaler = {
         "observation_preprocessor": RunningStandardScaler,
         "observation_preprocessor_kwargs": {"size": env.observation_space, "device": "cpu"},
@@ -92,6 +100,7 @@ def ppo(silent: dict[str, Any]) -> PPO:
 
 
 def sac(silent: dict[str, Any]) -> SAC:
+    """SAC for the case."""
     cfg = SAC_CFG(
         batch_size=p["batch_size"], learning_rate=p["learning_rate"], learning_starts=p["learning_starts"],
         random_timesteps=p["learning_starts"], polyak=p["tau"], discount_factor=p["gamma"], experiment=silent,

@@ -33,6 +33,7 @@ adam = AdamOptimizerFactory(lr=p["learning_rate"])
 
 
 def sac() -> SAC:
+    """SAC for the case."""
     actor = ContinuousActorProbabilistic(
         preprocess_net=net(), action_shape=actions, unbounded=True, conditioned_sigma=True
     )
@@ -45,6 +46,7 @@ def sac() -> SAC:
 
 
 def ppo() -> PPO:
+    """PPO for the case."""
     tanh = partial(net, activation=torch.nn.Tanh)
     actor = ContinuousActorProbabilistic(preprocess_net=tanh(), action_shape=actions, unbounded=True)
     policy = ProbabilisticActorPolicy(
@@ -58,6 +60,7 @@ def ppo() -> PPO:
 
 
 def dqn() -> DQN:
+    """DQN for the case."""
     policy = DiscreteQLearningPolicy(model=net(action_shape=actions), eps_training=0.05, **spaces)
     target = p["target_update_interval"] // p["train_freq"]
     return DQN(policy=policy, optim=adam, gamma=p["gamma"], target_update_freq=target, is_double=False)

@@ -39,6 +39,7 @@ actor = ProbabilisticActor(
 
 
 def ppo() -> None:
+    """Train PPO."""
     rollout = num_envs * p["n_steps"]
     critic = ValueOperator(MLP(inputs, 1, **mlp), in_keys=["observation"])
     advantages = GAE(gamma=p["gamma"], lmbda=p["gae_lambda"], value_network=critic, average_gae=False)
@@ -64,6 +65,7 @@ def ppo() -> None:
 
 
 def sac() -> None:
+    """Train SAC."""
     critic = ValueOperator(MLP(inputs + actions, 1, **mlp), in_keys=["action", "observation"])
     losses = SACLoss(actor, critic, num_qvalue_nets=p["critics"], loss_function="l2", delay_qvalue=True)
     losses.make_value_estimator(gamma=p["gamma"])

@@ -1,4 +1,4 @@
-"""What `scripts/gpu` measures: updates by every engine, and what lies on the device. Times are by the wall."""
+"""Measurements of `scripts/gpu`: updates by every engine, and data on the device. Times are wall times."""
 
 import sys
 import time
@@ -55,7 +55,7 @@ def simulated(engines: dict[str, list[str]], device: str) -> Iterator[tuple[str,
 
 
 def timers(works: Iterator[tuple[str, Work]], seconds: float, wait: Work) -> dict[str, Callable[[], Figures]]:
-    """What measures each once; `wait` until the device has done what it was given."""
+    """For each work a function that measures it once. `wait` returns once the device has done all its work."""
 
     def once(work: Work) -> Figures:
         def done() -> None:
@@ -68,7 +68,7 @@ def timers(works: Iterator[tuple[str, Work]], seconds: float, wait: Work) -> dic
 
 
 def run(results: Path, engines: dict[str, list[str]], device: str, wait: Work, seconds: float, repeats: int) -> None:
-    """Measure everything there is, group by group; records are added to `results`."""
+    """Measure all groups, one after the other, and add records to `results`."""
     groups = [updates(engines, device), replay(device)]
     if find_spec("jax") and find_spec("flax"):
         groups.append(simulated({name: engines[name] for name in engines if "," not in name}, device))
@@ -81,7 +81,9 @@ def run(results: Path, engines: dict[str, list[str]], device: str, wait: Work, s
 
 def place(device: str) -> str:
     """The name of a device, for records."""
-    return torch.cuda.get_device_name(device) if torch.cuda.is_available() else device
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name(device)
+    return device
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Time and statistics: interleaved repeats, medians and their spread."""
+"""Measurements: interleaved repeats, medians and their spread."""
 
 import json
 import statistics
@@ -31,10 +31,11 @@ class Record:
     repeats: int
     versions: dict[str, str]
     probe: dict[str, float]  # of the machine while this was measured, see probe.py
-    noisy: bool  # the machine did not hold still: no result
-    began: str  # when; equal for what was measured together, and only that is compared
+    noisy: bool  # the speed of the machine changed: no result
+    began: str  # when; equal for figures that were measured together, and only these are compared
 
     def as_json(self) -> dict[str, object]:
+        """The figure as a JSON object."""
         return asdict(self)
 
 
@@ -55,11 +56,14 @@ def record(
     probes: list[Probe],
     began: str,
 ) -> Record:
+    """The record of repeated measurements. `probes`: of the machine, before and after."""
+    if kind == "end_to_end":  # whole runs take turns, so that a slower machine slows all of them
+        noisy = Probe.crowded(probes)
+    else:
+        noisy = Probe.unsteady(probes)
     return Record(
         kind=kind, case=case, library=library, unit=unit, **summary(values), versions=versions,  # type: ignore[arg-type]
-        probe=probes[-1].as_json(), began=began,
-        # whole runs take turns: with the machine they become slower all alike
-        noisy=Probe.crowded(probes) if kind == "end_to_end" else Probe.unsteady(probes),
+        probe=probes[-1].as_json(), began=began, noisy=noisy,
     )  # fmt: skip
 
 
@@ -75,30 +79,38 @@ def microseconds(work: Callable[[], object], seconds: float, clock: Callable[[],
 
 
 def interleaved(works: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
-    """Each measured in turn, again and again, so that a slow minute hits all of them; after a round that counts
-    nothing."""
-    rounds = [{name: work() for name, work in works.items()} for _ in range(1 + repeats)]
-    return {name: [values[name] for values in rounds[1:]] for name in works}
+    """The results of each work, measured in turns, so that a slow minute affects all of them. A first round is
+    dropped."""
+    results: dict[str, list[T]] = {name: [] for name in works}
+    for _ in range(1 + repeats):
+        for name, work in works.items():
+            results[name].append(work())
+    return {name: values[1:] for name, values in results.items()}
 
 
 def measure(
     kind: str, figures: Callable[[], Mapping[str, list[Figures]]], case: str, results: Path | None,
     library: str = "rlrun",
 ) -> None:  # fmt: skip
-    """Measure, print and keep. `case`: of whole runs, whose figures are by library; pieces are cases themselves, of one
-    library."""
+    """Measure, print, and add records to the file `results`.
+
+    `figures` returns lists of figures. Whole runs have a `case`, and their figures are by library. Pieces have none:
+    their figures are by case, all of one `library`.
+    """
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     probes = [Probe.take()]
     found = figures()
     probes.append(Probe.take())
     about = versions(), probes, began
-    made = [
-        record(kind, case or name, name if case else library, unit, [each[unit] for each in rounds], *about)
-        for name, rounds in found.items()
-        for unit in rounds[0]
-    ]
+    made = []
+    for name, rounds in found.items():
+        one_case, one_library = (case, name) if case else (name, library)
+        for unit in rounds[0]:
+            made.append(record(kind, one_case, one_library, unit, [each[unit] for each in rounds], *about))
     for one in made:
-        spread = f"({one.low:.1f} to {one.high:.1f}){'  NOISY: no result' if one.noisy else ''}"
+        spread = f"({one.low:.1f} to {one.high:.1f})"
+        if one.noisy:
+            spread += "  NOISY: no result"
         print(f"{one.case:45} {one.library:16} {one.median:10.1f} {one.unit:12} {spread}  {one.probe}", flush=True)
     if results:
         results.parent.mkdir(parents=True, exist_ok=True)
@@ -107,6 +119,7 @@ def measure(
 
 
 def versions() -> dict[str, str]:
+    """The installed versions of the packages that a figure depends on."""
     known = {}
     for name in ("rlrun", "torch", "gymnasium", "mujoco"):
         try:

@@ -34,13 +34,14 @@ def loop(words: list[str]) -> Any:
 
 
 def update(*names: str) -> Iterator[tuple[str, Work]]:
+    """An update of each algorithm, or of those named."""
     for name in names or RUNS:
         how, work, _ = one_update(name)
         yield how, work
 
 
 def one_update(name: str, *words: str) -> tuple[str, Work, Any]:
-    """What it is, the update itself, and the agent. `words`: beside those of RUNS."""
+    """A name of the update, the update itself, and its agent. `words`: in addition to those of RUNS."""
     return update_of(name, [*RUNS[name], *words])
 
 
@@ -59,14 +60,19 @@ def update_of(name: str, words: list[str]) -> tuple[str, Work, Any]:
 
 
 def act() -> Iterator[tuple[str, Work]]:
+    """A call of `act`, with and without exploration."""
     for name in RUNS:
-        run = loop([*RUNS[name], *([] if name == "ppo" else ["algo.loop.warmup_steps=100000"])])
+        words = [*RUNS[name]]
+        if name != "ppo":
+            words.append("algo.loop.warmup_steps=100000")
+        run = loop(words)
         how = f"act {name}, {run.env.num_envs} env"
         yield f"{how}, exploring", partial(run.agent.act, run.obs, run.carry, explore=True)
         yield f"{how}, greedy", partial(run.agent.act, run.obs, run.carry, explore=False)
 
 
 def search() -> Iterator[tuple[str, Work]]:
+    """A tree search of MuZero."""
     for name in ("muzero", "gumbel_muzero"):
         run = loop([f"algo={name}", "env=TicTacToe", "preset=none", "env.num_envs=256"])
         how = f"search {name}, {run.env.num_envs} roots, {run.agent.search.cfg.num_simulations} simulations"
@@ -74,6 +80,7 @@ def search() -> Iterator[tuple[str, Work]]:
 
 
 def replay() -> Iterator[tuple[str, Work]]:
+    """A batch out of a full replay buffer, uniform and prioritised."""
     import torch
 
     uniform = loop([*RUNS["sac"], "algo.loop.warmup_steps=100000"]).buffer
@@ -89,17 +96,19 @@ def replay() -> Iterator[tuple[str, Work]]:
 
 
 def fill(ring: Any) -> None:
-    """As if it were full, every page of its memory written."""
+    """Make a replay buffer look full, with every page of its memory written."""
     ring.total = ring.capacity
     ring.memory["rows"].fill_(1.0)
 
 
 def sample_and_update(buffer: Any) -> None:
+    """Sample a batch and set its priorities."""
     batch = buffer.sample(256)
     buffer.feedback(batch, ({}, batch["reward"]))
 
 
 def env() -> Iterator[tuple[str, Work]]:
+    """A step of one and of eight environments."""
     for name, count in (("HalfCheetah", 1), ("HalfCheetah", 8), ("CartPole", 1), ("CartPole", 8)):
         run = loop(["algo=ppo", f"env={name}", "preset=none", f"env.num_envs={count}"])
         action, _ = run.agent.act(run.obs, run.carry, explore=True)
@@ -107,12 +116,14 @@ def env() -> Iterator[tuple[str, Work]]:
 
 
 def tick() -> Iterator[tuple[str, Work]]:
+    """A tick of a loop: acting, a step, and the updates that follow."""
     for name in ("sac", "td3", "dqn"):
         run = loop([*RUNS[name], f"algo.loop.warmup_steps={WARMUP - 20}"])
         yield f"tick {name}", run.tick
 
 
 def startup() -> Iterator[tuple[str, Work]]:
+    """Whole commands that train nothing."""
     for words in (["--help"], ["train", "algo=sac", "env=HalfCheetah", "--cfg", "job"]):
         command = [sys.executable, "-m", "rlrun", *words]
         yield f"rlrun {' '.join(words)}", partial(subprocess.run, command, capture_output=True, check=False)
@@ -124,8 +135,10 @@ PARTS: dict[str, Callable[..., Iterator[tuple[str, Work]]]] = {
 
 
 def timers(part: str, names: list[str], seconds: float) -> dict[str, Callable[[], Figures]]:
-    """For each case of a part, what measures it once. Other processes are timed by the wall."""
-    clock = time.perf_counter if part == "startup" else time.process_time
+    """For each case of a part a function that measures it once: CPU time, or wall time of other processes."""
+    clock = time.process_time
+    if part == "startup":
+        clock = time.perf_counter
 
     def once(work: Work) -> Figures:
         return {"us": microseconds(work, seconds, clock)}

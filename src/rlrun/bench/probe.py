@@ -1,4 +1,4 @@
-"""What the machine gives at this moment: printed with every figure, and the reason why some are no figures."""
+"""The speed of the machine at a moment: printed with every figure, and the reason why some figures do not count."""
 
 import os
 import time
@@ -9,12 +9,15 @@ DRIFT = 0.10  # by how much the probes around a measurement may differ
 
 @dataclass(frozen=True)
 class Probe:
+    """Speeds and load of the machine, measured in a moment."""
+
     gemm_gflops: float  # one product of 512 x 512 in fp32, one thread, wall time
     copy_gb_per_s: float  # a copy of 64 MiB
     load: float  # processes that want to run, over a minute
 
     @classmethod
     def take(cls) -> "Probe":
+        """Measure the machine. Sets torch to one thread."""
         import torch
 
         torch.set_num_threads(1)
@@ -31,11 +34,12 @@ class Probe:
 
     @staticmethod
     def unsteady(probes: list["Probe"]) -> bool:
-        """Whether that was so, or the machine became faster or slower while something was measured."""
+        """Whether something else ran on every core, or the machine became faster or slower between the probes."""
         speeds = [probe.gemm_gflops for probe in probes]
         return Probe.crowded(probes) or max(speeds) > (1 + DRIFT) * min(speeds)
 
     def as_json(self) -> dict[str, float]:
+        """The figures for records, rounded."""
         return {name: round(value, 2) for name, value in asdict(self).items()}
 
 

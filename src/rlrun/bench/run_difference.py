@@ -12,10 +12,12 @@ import numpy as np
 from torch import Tensor
 
 from rlrun.config import history
+from rlrun.config.stored import parse_config
 from rlrun.rundir import METRICS
 from rlrun.snapshot import manifest, tensors
+from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store
-from rlrun.telemetry.metrics import Row, read_rows
+from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
 
 CLOCKS = ("wall_s", "time/", "sys/")  # beginnings of keys that differ from run to run
 MISSING = object()
@@ -29,18 +31,32 @@ class Outcome(NamedTuple):
 
 
 def outcome(run: Path) -> Outcome:
-    """Read a run folder, of whatever format."""
+    """Read a run folder of any format."""
     snapshot = Store(run).load()
-    algo, stored = str(snapshot.header.get("algo")), min(snapshot.format, max(1, history.FORMAT - 1))
-    rows = [history.renamed_metrics(row, stored, algo) for row in read_rows(run / METRICS)]
-    rows = [{key: value for key, value in row.items() if not key.startswith(CLOCKS)} for row in rows]
-    state = history.renamed_state(dict(snapshot.state), stored, algo)
+    algo = str(snapshot.header.get("algo"))
+    latest = max(1, history.FORMAT - 1)
+    keys = MetricKeys(min(metrics_format(snapshot), latest), algo)
+    rows = [without_clocks(keys.current(row)) for row in read_rows(run / METRICS)]
+    state = history.renamed_state(dict(snapshot.state), min(snapshot.format, latest), algo)
     facts, _ = manifest.verify(snapshot.path)
     return Outcome(rows, dict(leaves(state)) | facts.ring_hashes())
 
 
+def metrics_format(snapshot: Snapshot) -> int:
+    """The format of a run's metric keys, by the config that its snapshot holds; format 1 holds none."""
+    text = snapshot.header.get("config")
+    if not isinstance(text, str):
+        return snapshot.format
+    return parse_config(text, snapshot.path).metrics_format
+
+
+def without_clocks(row: Row) -> Row:
+    """What of a row of metrics is the same in every run with its seed."""
+    return {key: value for key, value in row.items() if not key.startswith(CLOCKS)}
+
+
 def run_difference(before: Path, now: Path) -> str:
-    """What differs first in the rows and in the state of two run folders; empty where nothing does."""
+    """The first difference in the rows and in the state of two run folders; "" if there is none."""
     old, new = outcome(before), outcome(now)
     return "; ".join(filter(None, [row_difference(old.rows, new.rows), state_difference(old.state, new.state)]))
 

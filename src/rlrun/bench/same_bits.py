@@ -88,7 +88,7 @@ class Case:
 
 
 class Done(NamedTuple):
-    """What came of a command."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -98,8 +98,10 @@ class Done(NamedTuple):
     def line(self) -> str:
         """The first error of a command, else the last line that it wrote to stderr."""
         lines = self.err.splitlines()
-        errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-        return printable([*errors[:1], *lines[-1:], f"exit code {self.code}"][0])
+        for line in lines:
+            if line.startswith("error: "):
+                return printable(line.removeprefix("error: "))
+        return printable([*lines[-1:], f"exit code {self.code}"][0])
 
 
 @dataclass(frozen=True)
@@ -249,9 +251,11 @@ def found(values: dict[str, Any], key: str, algo: str) -> Any:
 
 
 def name_of(key: str, values: dict[str, Any], algo: str) -> str:
-    """What a commit that composes these values calls a key of today."""
-    names = [key, *history.former_keys(key, algo)]
-    return next((name for name in names if check.lookup(name, values) is not check.ABSENT), key)
+    """The name of a key of today at the commit that composed `values`."""
+    for name in (key, *history.former_keys(key, algo)):
+        if check.lookup(name, values) is not check.ABSENT:
+            return name
+    return key
 
 
 def settings(given: dict[str, Any], values: dict[str, Any] | None = None) -> list[str]:
@@ -268,11 +272,10 @@ def cases(names: Sequence[str]) -> list[Case]:
     algos = [Case.of_algo(name) for name in sources.options("algo", [sources.CONF]) if name not in tuned]
     known = [*presets, *algos]
     names_of_cases = {case.name for case in known} | tuned
-    faults = [
-        f"{name}: no preset or algorithm{check.nearest(name, names_of_cases)}"
-        for name in names
-        if name not in names_of_cases
-    ]
+    faults = []
+    for name in names:
+        if name not in names_of_cases:
+            faults.append(f"{name}: no preset or algorithm{check.nearest(name, names_of_cases)}")
     if faults:
         raise ConfigError(*faults)
     return [case for case in known if not names or {case.name, case.algo} & {*names}]
@@ -293,15 +296,11 @@ def compared(rev: str, chosen: Sequence[Case], engines: Sequence[str], steps: in
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         extract(rev, scratch / "commit")
         data = DataSets(scratch / "data")
-        free = [
-            Comparison(
-                stack.enter_context(Tree(scratch / "commit", scratch / f"before-{number}")),
-                stack.enter_context(Tree(ROOT, scratch / f"now-{number}")),
-                data,
-                steps,
-            )
-            for number in range(pairs)
-        ]
+        free = []
+        for number in range(pairs):
+            before = stack.enter_context(Tree(scratch / "commit", scratch / f"before-{number}"))
+            now = stack.enter_context(Tree(ROOT, scratch / f"now-{number}"))
+            free.append(Comparison(before, now, data, steps))
 
         def result(case: Case, engine: str) -> Result:
             pair = free.pop()
@@ -332,18 +331,21 @@ def main(words: Sequence[str] | None = None) -> int:
     cores = os.cpu_count() or 1
     parser.add_argument("--pairs", type=count, default=max(1, cores // 2), help="trained at once, on two cores each")
     options = parser.parse_intermixed_args(words)
-    engines = (options.engine,) if options.engine else ENGINES
+    engines: Sequence[str] = ENGINES
+    if options.engine:
+        engines = [options.engine]
     results = []
     try:
         for result in compared(options.rev, cases(options.names), engines, options.steps, options.pairs):
             print(result, flush=True)
             results.append(result)
     except RlrunError as error:
-        print(*(f"error: {fault}" for fault in error.faults), sep="\n", file=sys.stderr)
+        for fault in error.faults:
+            print(f"error: {fault}", file=sys.stderr)
         return error.exit_code
     bad = sum(not result.is_good for result in results)
     print(f"{len(results)} compared with {options.rev}, {bad} not equal")
-    return 1 if bad else 0
+    return int(bad > 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands. The first word names one; each imports what it needs, so torch loads only where something trains."""
+"""The commands. The first word names one. Each imports what it needs, so torch loads only for commands that train."""
 
 import difflib
 import signal
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
 from rlrun import __version__
 from rlrun.errors import ConfigError, RlrunError
@@ -42,22 +43,25 @@ usage: rlrun <command> ...
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit code; what goes wrong is printed to stderr, one line per fault."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    """Run one command. Returns the exit code; errors are printed to stderr, one line per fault."""
+    if argv is None:
+        argv = sys.argv[1:]
+    words = list(argv)
     leave = Leave()
     try:
         with safe_path(), _handling_signals(leave):
             return _dispatch(words)
     except Exception as error:
-        # leaving may begin anywhere, and break what it passes through
-        return CODES[leave.number] if leave.number else _told(error)
+        if leave.number:  # a signal may raise anywhere, and what it interrupts may raise another error
+            return CODES[leave.number]
+        return _report(error)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 
 
-def _told(error: Exception) -> int:
-    """The exit code of what went wrong, told in a line per fault; raises what nobody foresaw."""
-    if isinstance(error, BrokenPipeError):  # the reader of `rlrun list | head` has left
+def _report(error: Exception) -> int:
+    """Print an error, one line per fault. Returns the exit code; raises an error that is not expected."""
+    if isinstance(error, BrokenPipeError):  # the reader of `rlrun list | head` is gone
         sys.stderr.close()
         return 0
     if isinstance(error, OSError) and error.filename is not None:
@@ -72,7 +76,8 @@ def _told(error: Exception) -> int:
 def _dispatch(words: list[str]) -> int:
     command = words[0] if words else "--help"
     if command in ("--help", "-h", "help"):
-        print(HELP.format(commands="\n".join(f"  {name:8} {what}" for name, what in COMMANDS.items())))
+        commands = [f"  {name:8} {what}" for name, what in COMMANDS.items()]
+        print(HELP.format(commands="\n".join(commands)))
         return 0
     if command == "--version":
         print(f"rlrun {__version__}")
@@ -85,25 +90,28 @@ def _dispatch(words: list[str]) -> int:
 
 def _unknown(command: str, words: list[str]) -> str:
     from rlrun.cli.forms import is_setting, translated
+    from rlrun.config.check import did_you_mean
 
     if is_setting(command) or command in ("-m", "--multirun"):
         return f"no command given; did you mean `rlrun train {' '.join(words)}`?"
     near = difflib.get_close_matches(command, COMMANDS, n=1)
     if not near and (meant := translated("train", words)):
         return f"no command given; did you mean: {meant}"
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = did_you_mean("".join(near))
     return f"unknown command {command!r}{hint} (there are: {', '.join(COMMANDS)})"
 
 
 @contextmanager
 def _handling_signals(leave: Leave) -> Iterator[None]:
-    """Until training takes signals over."""
-    earlier = {number: signal.getsignal(number) for number in CODES}
-    ours = [number for number, handler in earlier.items() if handler in (signal.SIG_DFL, signal.default_int_handler)]
-    for number in ours:
-        signal.signal(number, leave)
+    """A context in which `leave` handles signals, until training takes them over. Ignored signals stay ignored."""
+    earlier: dict[int, Any] = {}
+    for number in CODES:
+        handler = signal.getsignal(number)
+        if handler in (signal.SIG_DFL, signal.default_int_handler):
+            earlier[number] = handler
+            signal.signal(number, leave)
     try:
         yield
     finally:
-        for number in ours:
-            signal.signal(number, earlier[number])
+        for ours, handler in earlier.items():
+            signal.signal(ours, handler)

@@ -16,6 +16,7 @@ RULES = {
 
 
 def bench(words: Sequence[str]) -> int:
+    """Run the command. Returns the exit code."""
     from rlrun.bench import pieces
     from rlrun.bench.measure import interleaved, measure
 
@@ -30,8 +31,13 @@ def bench(words: Sequence[str]) -> int:
         )
     if names and (part != "update" or not set(names) <= set(pieces.RUNS)):
         raise ConfigError(f"{' '.join(names)}: only update takes names, of {', '.join(pieces.RUNS)}")
-    results = Path(given["results"]) if "results" in given else None
-    for each in [part] if part else pieces.PARTS:
+    results = None
+    if "results" in given:
+        results = Path(given["results"])
+    chosen = list(pieces.PARTS)
+    if part:
+        chosen = [part]
+    for each in chosen:
         works = pieces.timers(each, names, given.get("seconds", 0.2))
         measure("micro", partial(interleaved, works, given.get("repeats", 5)), "", results)
     return 0

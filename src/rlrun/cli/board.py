@@ -19,13 +19,14 @@ PORT: settings.Rule = ("a port, 0 to 65535", lambda value: type(value) is int an
 
 
 def board(words: Sequence[str]) -> int:
+    """Run the command: TensorBoard replaces this process."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
     places, given = settings.read(words, {"port": PORT})
     if len(places) > 1:
         raise ConfigError("one folder at a time; usage: rlrun board [PATH] [port=6006]")
-    folder = Path(places[0] if places else "runs")
+    folder = Path(*places or ["runs"])
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder")
     if importlib.util.find_spec("tensorboard") is None:
@@ -35,6 +36,6 @@ def board(words: Sequence[str]) -> int:
 
 
 def command(folder: Path, port: int) -> list[str]:
-    """TensorBoard in place of this process, so that signals and the exit code are its own."""
+    """The words of TensorBoard's command, for a folder of runs."""
     where = ["--logdir", str(folder), "--host", "127.0.0.1", "--port", str(port)]
     return [sys.executable, "-P", "-m", "tensorboard.main", *where]  # -P: nothing is imported from the current folder

@@ -1,4 +1,4 @@
-"""`rlrun list` and `rlrun show`: what there is, and what every key means. Neither imports torch."""
+"""`rlrun list` and `rlrun show`: the names of every group, and the meaning of every key. Neither imports torch."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -34,20 +34,27 @@ Every key of the config that these words compose: its value, where that comes fr
 
 
 def list(words: Sequence[str]) -> int:
+    """Run `rlrun list`. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(LIST_HELP)
         return 0
     plugins = sources.named_plugins(words)
     groups = sources.groups(sources.folders(plugins))
-    names = [word.removesuffix("s") if word not in groups else word for word in words if "=" not in word]
+    known = [*groups, WRAPPER]
+    names = []
+    faults = []
+    for word in words:
+        if "=" in word:
+            continue
+        name = word if word in groups else word.removesuffix("s")
+        names.append(name)
+        if name not in known:
+            faults.append(f"no group {name!r}{check.nearest(name, known)} (there are: {', '.join(known)})")
+    if faults:
+        raise ConfigError(*faults)
     if not names:
         rows = [(name, str(len(found)), ", ".join([*found][:8])) for name, found in groups.items()]
         print_columns([*rows, (WRAPPER, "", "of environments; rlrun list wrapper has them with their settings")])
-        return 0
-    known = [*groups, WRAPPER]
-    unknown = [f"no group {name!r}{check.nearest(name, known)}" for name in names if name not in known]
-    if unknown:
-        raise ConfigError(*[f"{fault} (there are: {', '.join(known)})" for fault in unknown])
     for name in names:
         if name == WRAPPER:
             print_columns(_wrappers(plugins))
@@ -60,7 +67,7 @@ def list(words: Sequence[str]) -> int:
 
 
 def _wrappers(plugins: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Registered wrappers: name, settings with their types, first line of what they say of themselves."""
+    """Registered wrappers: name, settings with their types, first line of the docstring."""
     import rlrun.envs.wrappers  # noqa: F401 (registers rlrun's)
     from rlrun import registry
 
@@ -73,18 +80,20 @@ def _wrappers(plugins: Sequence[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _type(hint: Any) -> str:
-    """A type as one writes it: `list[int | str]`."""
+    """A type as text, like `list[int | str]`."""
     inside = [*map(_type, get_args(hint))]
     if get_origin(hint) in (Union, UnionType):
         return " | ".join(inside)
     if hint is NoneType:
         return "null"
-    name = getattr(hint, "__name__", str(hint))
-    return f"{name}[{', '.join(inside)}]" if inside else name
+    name: str = getattr(hint, "__name__", str(hint))
+    if inside:
+        name += f"[{', '.join(inside)}]"
+    return name
 
 
 def _environments_of(plugins: Sequence[str]) -> Iterator[str]:
-    """Ids that the modules named register with Gymnasium."""
+    """Ids that plug-ins register with Gymnasium."""
     if plugins:
         from rlrun.config.environments import registered_by
 
@@ -92,6 +101,7 @@ def _environments_of(plugins: Sequence[str]) -> Iterator[str]:
 
 
 def show(words: Sequence[str]) -> int:
+    """Run `rlrun show`. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(SHOW_HELP)
         return 0
@@ -104,9 +114,14 @@ def show(words: Sequence[str]) -> int:
     words = [word for word in words if word != OPTIMAL]
     read = [composer.read(word) for word in words]
     composition, choices, guessed, faults = composed(composer, read, required=())
-    named = {word.key: str(word.values[0]) for word in read if word.is_group}
-    settings = [word for word in read if not word.is_group and word.key.partition(".")[0] not in guessed]
-    faults += [fault for word in settings for fault in word_faults(word, composition.tree)]
+    named: dict[str, str] = {}
+    settings = []
+    for word in read:
+        if word.is_group:
+            named[word.key] = str(word.values[0])
+        elif word.section not in guessed:
+            settings.append(word)
+            faults += word_faults(word, composition.tree)
     if faults:
         raise ConfigError(*faults)
     values = composition.values(settings)
@@ -127,7 +142,10 @@ def _show_optimal(values: dict[str, Any]) -> int:
 
     registry.load(values["plugins"])
     best, horizon = optimal_return(parse(EnvConfig, values["env"], "env"))
-    print(f"optimal return: {best:.6g}" + (f" (within {horizon} steps)" if horizon else ""))
+    line = f"optimal return: {best:.6g}"
+    if horizon:
+        line += f" (within {horizon} steps)"
+    print(line)
     return 0
 
 
@@ -141,21 +159,30 @@ def _rows(values: dict[str, Any], origins: dict[str, tuple[str, str]]) -> Iterat
 
 
 def _origins(composer: "Composer", choices: Sequence[str], words: Sequence["Word"]) -> dict[str, tuple[str, str]]:
-    """Where each key got its value, and the comment behind it. Later files win; only a comment replaces a comment."""
-    origins: dict[str, tuple[str, str]] = {}
+    """For each key the source of its value, and its comment. Later files win; only a comment replaces a comment."""
+    places: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for part in composer.parts(choices):
-        file = sources.find(f"{part.path}.yaml", composer.folders)
-        keys = sources.notes(file).meanings if file else {"id": ""}
+        place, keys = "Gymnasium", {"id": ""}
+        if file := sources.find(f"{part.path}.yaml", composer.folders):
+            place, keys = sources.label(file), sources.notes(file).meanings
         for name, meaning in keys.items():
             key = f"{part.package}.{name}".lstrip(".")
-            origins[key] = (sources.label(file) if file else "Gymnasium", meaning or origins.get(key, ("", ""))[1])
+            places[key] = place
+            meanings[key] = meaning or meanings.get(key, "")
     for word in words:
-        for key in [word.key, *(key for key in origins if key.startswith(f"{word.key}."))]:
-            if not word.is_group or word.key == "preset":
-                origins[key] = ("command line", origins.get(key, ("", ""))[1])
-    return origins
+        if word.is_group and word.key != "preset":
+            continue
+        places[word.key] = "command line"
+        for key in places:
+            if key.startswith(f"{word.key}."):
+                places[key] = "command line"
+    return {key: (place, meanings.get(key, "")) for key, place in places.items()}
 
 
 def _describe(group: str, file: Path) -> str:
     """The first comment of the YAML, or an environment's id."""
-    return sources.notes(file).headline or (sources.env_id(file) if group == "env" else "")
+    headline = sources.notes(file).headline
+    if not headline and group == "env":
+        return sources.env_id(file)
+    return headline

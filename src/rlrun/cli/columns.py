@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from textwrap import wrap
 
 from rlrun.errors import printable
@@ -12,9 +13,12 @@ NARROWEST = 24  # letters that a wrapped column has at least
 
 
 def print_columns(rows: Iterable[Sequence[str]]) -> None:
-    """Print rows of equally many cells."""
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for line in columns([[*map(printable, row)] for row in rows], width):
+    """Print rows, all with the same number of cells."""
+    width = None
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+    cells = [list(map(printable, row)) for row in rows]
+    for line in columns(cells, width):
         print(line)
 
 
@@ -24,18 +28,23 @@ def columns(rows: Sequence[Sequence[str]], width: int | None = None) -> Iterator
     Where they are wider than `width` the last column is wrapped; where too little room is left for that, or a word
     such as a path would be broken, the cells that do not fit stand below their row.
     """
+    if not rows:
+        return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    ends = [sum(widths[: count + 1]) + count * len(GAP) for count in range(len(widths))]
-    if width is None or not rows or ends[-1] <= width:
-        yield from (_aligned(row, widths) for row in rows)
+    ends = list(accumulate(widths, lambda end, width: end + len(GAP) + width))  # of the columns
+    if width is None or ends[-1] <= width:
+        for row in rows:
+            yield _aligned(row, widths)
         return
     room = width - ends[-1] + widths[-1]
-    longest = max((len(word) for row in rows for word in row[-1].split()), default=0)
+    words = " ".join(row[-1] for row in rows).split()
+    longest = max(map(len, words), default=0)
     if room >= max(NARROWEST, longest):
         for row in rows:
             first, *rest = wrap(row[-1], room, break_on_hyphens=False) or [""]
             yield _aligned([*row[:-1], first], widths)
-            yield from (" " * (width - room) + line for line in rest)
+            for line in rest:
+                yield " " * (width - room) + line
         return
     fitting = max(1, sum(end <= width for end in ends))
     for row in rows:
@@ -52,4 +61,4 @@ def columns(rows: Sequence[Sequence[str]], width: int | None = None) -> Iterator
 
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    return GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
+    return GAP.join(map(str.ljust, row, widths)).rstrip()

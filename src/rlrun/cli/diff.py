@@ -1,4 +1,4 @@
-"""`rlrun diff`: what differs between two runs, in what was asked for, what ran it, and what came of it."""
+"""`rlrun diff`: what differs between two runs, in their configs, software and hardware, and results."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +23,7 @@ CLOCKS = ("wall_s", "time/", "sys/")
 
 
 def diff(words: Sequence[str]) -> int:
+    """Run the command. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
@@ -50,25 +51,32 @@ def diff(words: Sequence[str]) -> int:
 
 
 def _differences(prefix: str, one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    for key, *values in differences(one, other):
-        yield prefix + key, *values
+    for key, first, second in differences(one, other):
+        yield prefix + key, first, second
 
 
 def _lasting(meta: dict[str, Any]) -> dict[str, Any]:
+    """meta.json without what differs each time that a run starts."""
     return {key: value for key, value in meta.items() if key not in ("pid", "resumed")}
 
 
 def _metrics(one: "Run", other: "Run") -> str:
-    """Where the two curves part."""
-    first, second = ({row["step"]: _timeless(row) for row in run.rows} for run in (one, other))
+    """The first step at which the metrics differ, in words."""
+    first, second = _by_step(one), _by_step(other)
     shared = sorted(first.keys() & second.keys())
     if not shared:
         return "metrics: no step in common"
     for step in shared:
-        keys = [key for key in {**first[step], **second[step]} if first[step].get(key) != second[step].get(key)]
+        before, now = first[step], second[step]
+        keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         if keys:
             return f"metrics: differ from step {step:,} on ({', '.join(keys[:3])}{', ...' * (len(keys) > 3)})"
     return f"metrics: equal at all {len(shared)} shared steps, to {shared[-1]:,}"
+
+
+def _by_step(run: "Run") -> dict[int, dict[str, Any]]:
+    """The rows of a run without clocks, by step."""
+    return {row["step"]: _timeless(row) for row in run.rows}
 
 
 def _timeless(row: dict[str, Any]) -> dict[str, Any]:

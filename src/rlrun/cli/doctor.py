@@ -1,4 +1,4 @@
-"""`rlrun doctor`: what this installation is made of, and what is wrong with it."""
+"""`rlrun doctor`: the versions and hardware of this installation, and its problems."""
 
 import os
 import platform
@@ -27,6 +27,7 @@ PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "hydra-core", "omegaconf", 
 
 
 def doctor(words: Sequence[str]) -> int:
+    """Run the command. Returns the exit code: 1 if there are problems."""
     if words and words[0] in ("--help", "-h"):
         print(HELP)
         return 0
@@ -41,13 +42,16 @@ def doctor(words: Sequence[str]) -> int:
         rows += _hardware()
     except ImportError as error:
         problems.append(f"torch cannot be imported: {error}")
-    rows += [(extra, "yes" if _has(extra) else f"no: pip install 'rlrun[{extra}]'") for extra in EXTRAS]
+    rows += map(_extra, EXTRAS)
     for name, value in rows:
         print(f"{name:12} {value}")
+    if not problems:
+        print("all is well")
+        return 0
     for problem in problems:
         print(f"problem: {problem}")
-    print(f"{len(problems)} problem{'s' * (len(problems) != 1)}" if problems else "all is well")
-    return 1 if problems else 0
+    print(f"{len(problems)} problem{'s' * (len(problems) != 1)}")
+    return 1
 
 
 def _hardware() -> Iterator[tuple[str, str]]:
@@ -65,19 +69,19 @@ def _hardware() -> Iterator[tuple[str, str]]:
 
 
 def _probe() -> None:
-    """Measures and shows; keeps what a quiet machine gave."""
-    from rlrun.bench import machine
+    """Measure this machine and print the figures. They are saved only if no other process disturbed them."""
+    from rlrun.bench import hardware_profile
     from rlrun.bench.probe import Probe
 
     print("measuring, a minute or two; whatever else runs here should rest meanwhile", flush=True)
     before = Probe.take()
-    found = machine.probe()
-    for name, value in found.measured.items():
+    profile = hardware_profile.probe()
+    for name, value in profile.measured.items():
         print(f"{name:32} {value:12,.1f}")
     if Probe.unsteady([before, Probe.take()]):
         print("not kept: the machine did not hold still; measure again when nothing else runs\n")
     else:
-        print(f"kept in {found.save()}\n")
+        print(f"kept in {profile.save()}\n")
 
 
 def _unmet(package: str) -> Iterator[str]:
@@ -103,8 +107,11 @@ def _configs() -> Iterator[str]:
         yield f"no configs at {sources.CONF}; install rlrun again"
 
 
-def _has(extra: str) -> bool:
-    return all(find_spec(module) for module in EXTRAS[extra])
+def _extra(name: str) -> tuple[str, str]:
+    """An extra, and whether it is installed."""
+    if all(map(find_spec, EXTRAS[name])):
+        return name, "yes"
+    return name, f"no: pip install 'rlrun[{name}]'"
 
 
 def _version(name: str) -> str | None:

@@ -13,10 +13,10 @@ from rlrun.config.check import MOST_EPISODES
 from rlrun.errors import ConfigError, printable
 
 if TYPE_CHECKING:
-    from rlrun.config.schema import RunConfig
+    from rlrun.envs.make import Recipe
+    from rlrun.envs.slot import Slot
     from rlrun.envs.vector import VectorEnv
     from rlrun.run.trained import Trained
-    from rlrun.snapshot.loaded import Snapshot
 
 USAGE = "rlrun eval RUN [episodes=10] [seed=N] [explore=true] [video=true] [record=DIR] [env.kwargs.<key>=...]"
 HELP = f"""\
@@ -52,6 +52,7 @@ RULES = {
 
 
 def eval(words: Sequence[str]) -> int:
+    """Run the command. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
@@ -71,7 +72,9 @@ def eval(words: Sequence[str]) -> int:
 
     registry.load(given.get("plugins", ()))
     episodes, explore = given.get("episodes", 10), given.get("explore", False)
-    watched = watcher if watcher.films or watcher.record else None
+    watched = None
+    if watcher.films or watcher.record:
+        watched = watcher
     result = evaluate(path, episodes, given.get("seed"), explore, environment, watched)
     print(*map(printable, [*table(result), *watcher.lines()]), sep="\n")
     print(json.dumps(result | watcher.written))
@@ -79,36 +82,43 @@ def eval(words: Sequence[str]) -> int:
 
 
 class Watcher:
-    """Puts cameras and a diary around the environments of one evaluation."""
+    """Wraps the environments of one evaluation, to film them and to record their episodes."""
 
     def __init__(self, given: dict[str, Any]):
         self.episodes: int = given.get("episodes", 10)
         self.films = min(int(given.get("video", 0)), self.episodes)
-        self.record: Path | None = Path(given["record"]) if "record" in given else None
-        if self.record is not None and self.record.exists():
-            raise ConfigError(f"record={self.record}: exists already")
+        self.record: Path | None = None
+        if "record" in given:
+            self.record = Path(given["record"])
+            if self.record.exists():
+                raise ConfigError(f"record={self.record}: exists already")
         self.written: dict[str, Any] = {}
 
     def __call__(self, trained: "Trained") -> None:
-        env, snapshot = trained.env, trained.snapshot
-        if env.pool is None and (self.films or self.record):
+        from rlrun.envs.pool import Local
+
+        env = trained.env
+        if not isinstance(env.pool, Local) or env.recipe is None:
             key = "video" if self.films else "record"
             raise ConfigError(f"{key}: {env.name} steps all its environments at once; none can be watched by itself")
         if self.films:
-            self._film(env, trained.path, snapshot)
+            self._film(env, env.pool.slots, env.recipe, trained)
         if self.record is not None:
-            self._record(env, self.record, trained.config, snapshot)
+            self._record(env, env.pool.slots, env.recipe, trained, self.record)
 
     def lines(self) -> list[str]:
-        return [f"video    {film}" for film in self.written.get("videos", [])] + (
-            [f"data set {self.written['data_set']}"] if self.record else []
-        )
+        """What was written, for people: a line for each film and for the data set."""
+        lines = [f"video    {film}" for film in self.written.get("videos", [])]
+        if self.record:
+            lines.append(f"data set {self.written['data_set']}")
+        return lines
 
-    def _film(self, env: "VectorEnv", path: Path, snapshot: "Snapshot") -> None:
+    def _film(self, env: "VectorEnv", slots: list["Slot"], recipe: "Recipe", trained: "Trained") -> None:
         from rlrun.envs.recording import VideoRecorder, check_camera
         from rlrun.run.evaluation import episodes_per_env
 
-        check_camera(env.recipe, env.name)
+        check_camera(recipe, env.name)
+        path, snapshot = trained.path, trained.snapshot
         folder = path / "videos"
         folder.mkdir(exist_ok=True)
         films: list[str] = []
@@ -119,30 +129,36 @@ class Watcher:
             films.append(str(folder / f"step_{snapshot.step:09}-{len(films)}.mp4"))
             return Path(films[-1])
 
-        for slot, share in zip(env.pool.slots, episodes_per_env(self.films, env.num_envs), strict=True):
+        for slot, share in zip(slots, episodes_per_env(self.films, env.num_envs), strict=True):
             slot.env = VideoRecorder(slot.env, int(share), start, shot)
 
-    def _record(self, env: "VectorEnv", folder: Path, config: "RunConfig", snapshot: "Snapshot") -> None:
+    def _record(
+        self, env: "VectorEnv", slots: list["Slot"], recipe: "Recipe", trained: "Trained", folder: Path
+    ) -> None:
         from rlrun.envs.recording import DataSet, EpisodeRecorder
         from rlrun.run.evaluation import episodes_per_env
 
-        slots = env.pool.slots
-        about = {"algorithm_name": config.algo["name"], "description": f"{config.name}, step {snapshot.step}"}
-        about |= {"rlrun_env": env.origin | {"wrappers": config.env.wrappers}}  # without evaluation's time limit
-        data = DataSet(folder, env.recipe, (slots[0].observation_space, slots[0].action_space), about)
+        config = trained.config
+        about = {
+            "algorithm_name": config.algo["name"],
+            "description": f"{config.name}, step {trained.snapshot.step}",
+            "rlrun_env": env.origin | {"wrappers": config.env.wrappers},  # without evaluation's time limit
+        }
+        data = DataSet(folder, recipe, (slots[0].observation_space, slots[0].action_space), about)
         self.written["data_set"] = str(folder)
         for slot, share in zip(slots, episodes_per_env(self.episodes, env.num_envs), strict=True):
             slot.env = EpisodeRecorder(slot.env, int(share), data.add)
 
 
 class FrameCount:
-    """Says on stderr every few seconds how many frames were drawn, for drawing may take minutes."""
+    """Prints the number of frames to stderr every few seconds, for drawing may take minutes."""
 
     def __init__(self) -> None:
-        self.count, self.shown = 0, time.monotonic()
+        self.count = 0
+        self.shown = time.monotonic()
 
     def __call__(self) -> None:
-        """One more frame."""
+        """Count one frame."""
         self.count += 1
         now = time.monotonic()
         if now >= self.shown + SHOW_EVERY_S:
@@ -157,8 +173,9 @@ def table(result: dict[str, Any]) -> list[str]:
     count = result["episodes"]
     lines = [f"{result['run']}, {result['snapshot']} (step {result['step']:,}), {count} episode{'s' * (count != 1)}"]
     lines.append(f"{'':9}{'mean':>12}{'std':>12}{'median':>12}{'min':>12}{'max':>12}")
-    for name in ("returns", *(key for key in result if key.startswith("returns_")), "lengths"):
+    components = [key for key in result if key.startswith("returns_")]
+    for name in ("returns", *components, "lengths"):
         x = np.array(result[name], float)
         figures = (x.mean(), x.std(), np.median(x), x.min(), x.max())
-        lines.append(f"{name:9}" + "".join(f"{figure:>12,.2f}" for figure in figures))
+        lines.append(f"{name:9}" + "".join(map("{:>12,.2f}".format, figures)))
     return lines

@@ -1,4 +1,4 @@
-"""Command lines as other tools take them, `--algo ppo --env CartPole-v1 -n 100000` or `ppo CartPole`, put into ours."""
+"""Translates command lines of other tools, like `--algo ppo --env CartPole-v1 -n 100000` or `ppo CartPole`."""
 
 import re
 import shlex
@@ -16,9 +16,9 @@ VALUE = re.compile(r"[^-]|-\.?\d")  # how a value begins: not with a dash, unles
 
 
 def check_form(command: str, words: Sequence[str], options: Sequence[str] = ()) -> None:
-    """ConfigError with the command that was probably meant where a word is no setting.
+    """Raise ConfigError, with the command that was probably meant, if a word is not a setting.
 
-    options: what else the command line holds, which stays as it is.
+    options: the other words of the command line, which stay as they are.
     """
     strange = [word for word in words if not is_setting(word)]
     if not strange:
@@ -35,9 +35,9 @@ def is_setting(word: str) -> bool:
 
 
 def translated(command: str, words: Sequence[str], options: Sequence[str] = ()) -> str:
-    """The command with every word that has a meaning as a setting, and `?`; "" where no word has one.
+    """The command with every word that corresponds to a setting, and `?`; "" if no word does.
 
-    What has none is named behind it.
+    Words without a setting are named behind it.
     """
     from rlrun.config.compose import Composer
     from rlrun.config.jobs import composed
@@ -46,29 +46,39 @@ def translated(command: str, words: Sequence[str], options: Sequence[str] = ()) 
     chosen: list[str] = []
     settings: list[tuple[str, str | None]] = []
     for word in read(words, {*sources.groups(composer.folders), *composer.compose([]).tree}):
-        choice = _choice(*word, composer) if isinstance(word, tuple) else word
-        if choice is None:
-            settings.append(word)
-        else:
+        if isinstance(word, str):
+            chosen.append(word)
+        elif choice := _choice(*word, composer):
             chosen.append(choice)
+        else:
+            settings.append(word)
     groups = [word for word in map(composer.read, filter(is_setting, chosen)) if word.is_group]
     tree = composed(composer, groups, required=())[0].tree
-    found = {word: _setting(*word, tree) for word in settings}
-    if not any(found.values()) and not set(chosen) - set(words):
-        return ""
     given = {word.key for word in groups}
-    lacking = [f"{group}=..." for group in ("algo", "env") if command == "train" and group not in given]
-    text = shlex.join(["rlrun", command, *options, *chosen, *lacking, *filter(None, found.values())])
-    left = [" ".join(filter(None, word)) for word, setting in found.items() if setting is None]
-    return f"{text}?" + (f" (left out: {', '.join(left)})" if left else "")
+    translations = []
+    left_out = []
+    for name, value in dict.fromkeys(settings):
+        if setting := _setting(name, value, tree):
+            translations.append(setting)
+        else:
+            left_out.append(f"{name} {value or ''}".strip())
+    if not translations and not set(chosen) - set(words):
+        return ""
+    lacking = []
+    if command == "train":
+        lacking = [f"{group}=..." for group in ("algo", "env") if group not in given]
+    text = f"{shlex.join(['rlrun', command, *options, *chosen, *lacking, *translations])}?"
+    if left_out:
+        text += f" (left out: {', '.join(left_out)})"
+    return text
 
 
-def read(words: Sequence[str], names: Collection[str]) -> list[Any]:
+def read(words: Sequence[str], names: Collection[str]) -> list[str | tuple[str, str | None]]:
     """Settings as they are; everything else as (flag or name, value), ("", value) or (flag, None).
 
     names: of groups and keys, which may be followed by their value.
     """
-    found: list[Any] = []
+    found: list[str | tuple[str, str | None]] = []
     rest = [*words]
     while rest:
         word = rest.pop(0)
@@ -79,7 +89,7 @@ def read(words: Sequence[str], names: Collection[str]) -> list[Any]:
         elif equals:
             found.append((flag, value))
         elif word.startswith("-"):
-            found.append((word, rest.pop(0) if follows else None))
+            found.append((word, rest.pop(0)) if follows else (word, None))
         elif follows and (word in names or "." in word):
             found.append((word, rest.pop(0)))
         else:
@@ -88,27 +98,36 @@ def read(words: Sequence[str], names: Collection[str]) -> list[Any]:
 
 
 def _choice(name: str, value: str | None, composer: "Composer") -> str | None:
-    """`group=name` for what chooses one; None for what does not."""
+    """`group=name` for a word that names a choice; None for other words."""
     group = foreign_words.plain(FLAGS.get(name, name))
     group = foreign_words.KEYS.get(group, (group,))[0]
     if value is None or "." in group:
         return None
-    for home in [group] if group else sources.groups(composer.folders):
+    homes = [group]
+    if not group:
+        homes = [*sources.groups(composer.folders)]
+    for home in homes:
         names = {known.lower(): known for known in sources.options(home, composer.folders)}
         if value.lower() in names:
             return f"{home}={names[value.lower()]}"
     if group == "env" or (not group and environments.fault(value, ()) is None):
         return f"env={value}"
-    return f"algo={value}" if group == "algo" else None
+    if group == "algo":
+        return f"algo={value}"
+    return None
 
 
 def _setting(name: str, value: str | None, tree: dict[str, Any]) -> str | None:
-    """`key=value` where the value means the same here; a flag alone is `true`."""
+    """`key=value` if a key with the same values corresponds to the name; None if not. A flag alone is `true`."""
     name = foreign_words.plain(FLAGS.get(name, name))
-    keys = [name] if check.lookup(name, tree) is not check.ABSENT else check.same_meaning(name, tree)
+    keys = [name]
+    if check.lookup(name, tree) is check.ABSENT:
+        keys = check.same_meaning(name, tree)
     if not keys or " " in keys[0]:  # a note says that the value differs
         return None
     known = check.lookup(keys[0], tree)
-    if isinstance(known, dict) or (value is None and not isinstance(known, bool)):
+    if value is None and isinstance(known, bool):
+        value = "true"
+    if value is None or isinstance(known, dict):
         return None
-    return f"{keys[0]}={'true' if value is None else value}"
+    return f"{keys[0]}={value}"

@@ -43,6 +43,7 @@ RULES: dict[str, settings.Rule] = {
 
 
 def report(words: Sequence[str]) -> int:
+    """Run the command. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
@@ -68,7 +69,7 @@ def report(words: Sequence[str]) -> int:
 
 
 def _remarks(made: "Report") -> Iterator[str]:
-    """What was left out, and which averages are over different configs."""
+    """Lines about runs that were left out, and about averages over different configs."""
     from rlrun.report.tables import mixtures
 
     for folder in made.skipped:
@@ -80,19 +81,25 @@ def _remarks(made: "Report") -> Iterator[str]:
 
 
 def build(places: Sequence[str], given: dict[str, Any], command: str) -> "Report":
-    """The report, not yet written. ConfigError where there is nothing to report."""
+    """The report, not yet written. Raises ConfigError if there is nothing to report."""
     from rlrun.config.check import ABSENT, lookup
     from rlrun.report.compare import BASELINE, SCORE, compare, joined
     from rlrun.report.page import Report
 
     by, score = _names(given.get("by", "")), given.get("score", SCORE)
     runs, skipped = _read(places)
-    unknown = [f"by={key}" for key in by if all(lookup(key, run.config) is ABSENT for run in runs)]
+    faults = []
+    for key in by:
+        if all(lookup(key, run.config) is ABSENT for run in runs):
+            faults.append(f"by={key}: no run has this key")
     if "score" in given and all(run.last(score) is None for run in runs):
-        unknown.append(f"score={score}")
-    if unknown:
-        raise ConfigError(*[f"{word}: no run has this key" for word in unknown])
-    theirs, lost = _read(_names(given["baseline"])) if "baseline" in given else ([], [])
+        faults.append(f"score={score}: no run has this key")
+    if faults:
+        raise ConfigError(*faults)
+    theirs: list[Run] = []
+    lost: list[Skipped] = []
+    if "baseline" in given:
+        theirs, lost = _read(_names(given["baseline"]))
     held = {run.path.resolve() for run in theirs}
     runs = [run for run in runs if run.path.resolve() not in held]
     if not runs:
@@ -116,11 +123,14 @@ def _names(text: str) -> list[str]:
 
 
 def _whole(value: Any) -> list[int] | None:
-    """Steps as typed; None for what is none."""
-    try:
-        numbers = [float(part) for part in str(value).split(",") if part.strip()]
-    except ValueError:
-        return None
-    return (
-        [int(number) for number in numbers] if all(number >= 0 and number.is_integer() for number in numbers) else None
-    )
+    """Typed steps as whole numbers; None if one of them is not one."""
+    steps = []
+    for part in _names(str(value)):
+        try:
+            step = float(part)
+        except ValueError:
+            return None
+        if step < 0 or not step.is_integer():
+            return None
+        steps.append(int(step))
+    return steps

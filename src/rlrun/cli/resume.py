@@ -25,6 +25,7 @@ RULES = {"total_steps": settings.COUNT, "device": settings.TEXT, "into": setting
 
 
 def resume(words: Sequence[str]) -> int:
+    """Run the command. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0

@@ -17,8 +17,8 @@ NAMES: Rule = ("a list: plugins=[my_package]", lambda value: isinstance(value, l
 
 
 def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -> tuple[list[str], dict[str, Any]]:
-    """Positional words, and the settings; keys that begin with `open_keys` and a dot are checked elsewhere, with
-    `open_keys="*"` all that hold a dot. ConfigError holds all faults at once."""
+    """Positional words, and the settings. Keys that begin with `open_keys` and a dot are not checked here; with
+    `open_keys="*"` all keys with a dot are not. ConfigError holds all faults at once."""
     places: list[str] = []
     settings: dict[str, Any] = {}
     faults: list[str] = []
@@ -31,26 +31,39 @@ def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -
         if key.startswith(f"{open_keys}.") or (open_keys == "*" and "." in key):
             settings[key] = value
         elif key not in rules:
-            known = ", ".join([*rules, *([f"{open_keys}.<key>".replace("*", "<section>")] if open_keys else [])])
-            there_are = f"there are: {known}" if known else "there are none here"
-            faults.append(f"{key}: unknown key{check.nearest(key, rules)} ({there_are})")
+            faults.append(f"{key}: unknown key{check.nearest(key, rules)} ({_known(rules, open_keys)})")
         elif not rules[key][1](value):
             faults.append(f"{key}={text}: must be {rules[key][0]}")
         else:
             settings[key] = value
-    faults += [_option_fault(word, rules) for word in places if word.startswith("-")]
+    for word in places:
+        if word.startswith("-"):
+            faults.append(_option_fault(word, rules))
     if faults:
         raise ConfigError(*faults)
     return places, settings
 
 
+def _known(rules: Mapping[str, Rule], open_keys: str) -> str:
+    """The keys of a command, in words."""
+    known = [*rules]
+    if open_keys:
+        known.append(f"{open_keys}.<key>".replace("*", "<section>"))
+    if not known:
+        return "there are none here"
+    return f"there are: {', '.join(known)}"
+
+
 def _option_fault(word: str, rules: Mapping[str, Rule]) -> str:
-    """Why a flag is refused, with the setting of its name where there is one."""
+    """Why a flag is refused, with the setting of its name if there is one."""
     near = check.closest(word.lstrip("-").replace("-", "_"), rules)
-    return f"unknown option {word}{f'; did you mean {near}=...?' if near else ''}"
+    return f"unknown option {word}{check.did_you_mean(near and f'{near}=...')}"
 
 
 def one_run(places: Sequence[str], usage: str) -> str:
-    if len(places) != 1:
-        raise ConfigError(f"{'no run given' if not places else 'one run at a time'}; usage: {usage}")
+    """The only positional word. Raises ConfigError for none or several."""
+    if not places:
+        raise ConfigError(f"no run given; usage: {usage}")
+    if len(places) > 1:
+        raise ConfigError(f"one run at a time; usage: {usage}")
     return places[0]

@@ -26,10 +26,11 @@ Every run at or below the given folders (runs/, if none is given).
   dead         stopped, failed or killed before its first snapshot: `rlrun resume RUN` starts it again"""
 
 SNAPSHOT = re.compile(r"step_([0-9]{9,18})")  # a folder's name
-RECENT = 10  # rows behind the speed that the time left is told from
+RECENT = 10  # last rows, for the speed behind the time left
 
 
 def status(words: Sequence[str]) -> int:
+    """Run the command. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
@@ -56,27 +57,34 @@ def status(words: Sequence[str]) -> int:
 def _row(run: "Run") -> tuple[str, ...]:
     from rlrun.telemetry.view import clock, number
 
-    value = run.last("eval/return_mean")
-    value = run.last("train/return_mean") if value is None else value
-    running = run.state == "running"
-    at = _last_snapshot(run) if run.state == "resumable" else None
-    failed = " (failed)" if not running and run.summary.get("status") == "failed" else ""
-    return (
-        run.state + failed,
-        f"{min(1.0, run.step / max(1, run.total_steps)):4.0%}",
-        f"{run.step:,}" + (f" (resumes at {at:,})" if at is not None and at != run.step else ""),
-        "" if value is None else number(value),
-        clock(_left_s(run)) if running else "",
-        clock(_ago_s(run)) if running else "",
-        "" if run.host == socket.gethostname() else run.host,
-        str(run.path),
-    )
+    state, left, ago = run.state, "", ""
+    if run.state == "running":
+        left, ago = clock(_left_s(run)), clock(_ago_s(run))
+    elif run.summary.get("status") == "failed":
+        state += " (failed)"
+    step = f"{run.step:,}"
+    if run.state == "resumable":
+        at = _last_snapshot(run)
+        if at not in (None, run.step):
+            step += f" (resumes at {at:,})"
+    shown = ""
+    for key in ("train/return_mean", "eval/return_mean"):
+        value = run.last(key)
+        if value is not None:
+            shown = number(value)
+    host = run.host
+    if host == socket.gethostname():
+        host = ""
+    return state, f"{min(1.0, run.step / max(1, run.total_steps)):4.0%}", step, shown, left, ago, host, str(run.path)
 
 
 def _last_snapshot(run: "Run") -> int | None:
-    """The step that a resume goes on from; the last row may be older, or lost with what came after the snapshot."""
-    found = [SNAPSHOT.fullmatch(path.name) for path in (run.path / "snapshots").glob("step_*")]
-    return max((int(match[1]) for match in found if match), default=None)
+    """The step of the latest snapshot, which may differ from that of the last row; None without one."""
+    steps = []
+    for path in (run.path / "snapshots").glob("step_*"):
+        if match := SNAPSHOT.fullmatch(path.name):
+            steps.append(int(match[1]))
+    return max(steps, default=None)
 
 
 def _left_s(run: "Run") -> float | None:
@@ -85,10 +93,13 @@ def _left_s(run: "Run") -> float | None:
     if len(rows) < 2 or rows[-1]["wall_s"] <= rows[0]["wall_s"]:
         return None
     speed = (rows[-1]["step"] - rows[0]["step"]) / (rows[-1]["wall_s"] - rows[0]["wall_s"])
-    return max(0, run.total_steps - run.step) / speed if speed > 0 else None
+    if speed <= 0:
+        return None
+    return max(0, run.total_steps - run.step) / speed
 
 
 def _ago_s(run: "Run") -> float | None:
+    """Seconds since the last row; None without rows."""
     try:
         return max(0.0, time.time() - (run.path / "metrics.jsonl").stat().st_mtime)
     except OSError:

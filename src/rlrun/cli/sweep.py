@@ -1,4 +1,4 @@
-"""What came of a sweep: a row for each of its jobs, from what their runs left on disk, whichever process ran them."""
+"""The results of a sweep: a row for each of its jobs, from the files of their runs, whichever process ran them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """The runs of some jobs. To be made before the first job starts: what is there by then belongs to no job of this
-    sweep, unless it is gone on with (resume=auto)."""
+    """The runs of some jobs. Create it before the first job starts: runs that exist by then belong to no job of this
+    sweep, unless a job resumes them (resume=auto)."""
 
     def __init__(self, jobs: Sequence[Job]):
         self.jobs = jobs
-        self.before = {path for job in jobs for path in runs_of(job.values)}
+        self.before: set[Path] = set()
+        for job in jobs:
+            self.before.update(runs_of(job.values))
 
     def show(self) -> None:
         """Print the rows, if any job has a run."""
@@ -30,11 +32,11 @@ class Results:
             print_columns([heading, *rows])
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The words that tell a job from the others, how its run ended, its steps, final and best return, its folder;
-        below a heading."""
+        """A heading, and for each job the words that not all jobs have, how its run ended, its steps, final and best
+        return, and its folder."""
         shared = set.intersection(*(set(job.words) for job in self.jobs))
         taken: set[Path] = set()
-        rows = [("job", "status", "steps", "final", "best", "run")]
+        rows: list[tuple[str, ...]] = [("job", "status", "steps", "final", "best", "run")]
         for job in self.jobs:
             name = " ".join([word for word in job.words if word not in shared] or job.words)
             path = self.folder(job, taken)
@@ -46,12 +48,20 @@ class Results:
         return rows
 
     def folder(self, job: Job, taken: set[Path]) -> Path | None:
-        """The latest run of this job. A sweep over what a run may change (FREE) has several of the same config; then it
-        is the one whose values are the job's."""
-        gone = taken if job.values["resume"] == "auto" else taken | self.before
-        configs = {path: _config(path) for path in runs_of(job.values) if path not in gone}
-        found = [path for path, config in configs.items() if same_run(config, job.values)]
-        return max(found, key=lambda path: free(configs[path]) == free(job.values), default=None)
+        """The latest run of this job. A sweep over keys that a run may change (FREE) has several runs of one config;
+        then it is the one with the job's values."""
+        others = taken
+        if job.values["resume"] != "auto":
+            others = taken | self.before
+        found = None
+        for path in runs_of(job.values):
+            config = _config(path)
+            if path in others or not same_run(config, job.values):
+                continue
+            if free(config) == free(job.values):
+                return path
+            found = found or path
+        return found
 
 
 def _config(path: Path) -> dict[str, Any]:
@@ -69,7 +79,9 @@ def _figures(path: Path) -> tuple[str, ...]:
     if not runs:
         return ("unreadable", "", "", "", str(path))
     run: Run = runs[0]
-    returns = [run.summary.get(key) for key in ("final_return", "best_return")]
-    shown = ["" if value is None else number(value) for value in returns]
-    ended = "running" if run.state == "running" else "failed"  # without a summary it came to no orderly end
+    shown = []
+    for key in ("final_return", "best_return"):
+        value = run.summary.get(key)
+        shown.append("" if value is None else number(value))
+    ended = "running" if run.state == "running" else "failed"  # a run that ends as it should writes a summary
     return (run.summary.get("status", ended), f"{run.summary.get('step', run.step):,}", *shown, str(path))

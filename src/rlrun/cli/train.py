@@ -48,6 +48,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def train(words: Sequence[str]) -> int:
+    """Run the command. Returns the exit code."""
     options = _options(words)
     if options.help:
         print(HELP)
@@ -63,7 +64,9 @@ def train(words: Sequence[str]) -> int:
     found = jobs(options.words, options.multirun, options.config_dir)
     if options.cfg:
         return _print(found, options.package)
-    return _sweep(found, options) if options.multirun else run(found[0])
+    if options.multirun:
+        return _sweep(found, options)
+    return run(found[0])
 
 
 def run(job: "Job") -> int:
@@ -76,25 +79,29 @@ def run(job: "Job") -> int:
 
 
 def say_how_to_resume(code: int, path: "Path", plugins: Sequence[str]) -> None:
-    """Print the command that goes on with a run that a signal stopped, as the last line."""
+    """Print the command that resumes a run, as the last line, if a signal stopped it."""
     if code not in CODES.values():
         return
     from rlrun.telemetry.console import muted_on_error
 
-    named = [f"plugins=[{','.join(plugins)}]"] if plugins else []
+    words = ["rlrun", "resume", str(path)]
+    if plugins:
+        words.append(f"plugins=[{','.join(plugins)}]")
     with muted_on_error():
-        print(printable(shlex.join(["rlrun", "resume", str(path), *named])), flush=True)
+        print(printable(shlex.join(words)), flush=True)
 
 
 class SweepJob:
-    """Runs one job of a sweep; a failed one lets the others go on.
+    """Runs one job of a sweep. If it fails, the others go on.
 
-    Failures are collected where the sweep's own process runs the job, and raised where a launcher's does.
+    Failures are collected in the sweep's own process, and raised in the process of a launcher.
     """
 
     def __init__(self, total: int):
-        self.total, self.home = total, os.getpid()
-        self.done, self.codes = 0, [0]
+        self.total = total
+        self.home = os.getpid()
+        self.done = 0
+        self.codes = [0]
 
     def __call__(self, values: dict[str, Any], words: list[str]) -> None:
         from rlrun.config.jobs import Job
@@ -114,7 +121,7 @@ class SweepJob:
 
 
 def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
-    """Check all jobs with torch in, let Hydra launch them, and show what came of each."""
+    """Build all jobs once to check them, let Hydra launch them, and print a row for each."""
     from rlrun.cli.sweep import Results
     from rlrun.config.compose import hand_over
     from rlrun.config.jobs import for_all, for_hydra
@@ -139,12 +146,15 @@ def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
 
 
 def _ask_hydra(words: Sequence[str], options: argparse.Namespace) -> int:
-    """Hydra's own questions; it prints and returns."""
+    """Run one of Hydra's own options, which prints something."""
     from rlrun.config.compose import hand_over
     from rlrun.config.jobs import for_hydra
 
-    asked = {"info": options.info, "cfg": options.cfg, "package": options.package}
-    flags = ["--hydra-help"] * options.hydra_help + [f"--{name}={value}" for name, value in asked.items() if value]
+    flags = ["--hydra-help"] * options.hydra_help
+    for name in ("info", "cfg", "package"):
+        value = getattr(options, name)
+        if value:
+            flags.append(f"--{name}={value}")
     hand_over(for_hydra(words, options.config_dir), flags, lambda values, words: None)
     return 0
 
@@ -155,10 +165,14 @@ def _print(found: Sequence["Job"], package: str | None) -> int:
     from rlrun.config import check
 
     for place, job in enumerate(found):
-        tree = check.lookup(package, job.values) if package else job.values
+        tree: Any = job.values
+        if package:
+            tree = check.lookup(package, job.values)
         if tree is check.ABSENT:
             raise ConfigError(f"--package {package}: no such section")
-        text = yaml.safe_dump(tree, sort_keys=False) if isinstance(tree, dict) else f"{check.show(tree)}\n"
+        text = f"{check.show(tree)}\n"
+        if isinstance(tree, dict):
+            text = yaml.safe_dump(tree, sort_keys=False)
         print("---\n" * (place > 0) + text, end="")
     return 0
 
@@ -172,7 +186,8 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--config-dir", "-cd", action="append", default=[])
     views = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
     parser.add_argument("--info", "-i", nargs="?", const="all", choices=views)
-    options, options.words = parser.parse_known_args(list(words))
+    options, others = parser.parse_known_args(list(words))
+    options.words = others
     if not options.help:
         check_form("train", options.words, [word for word in words if word not in options.words])
     return options

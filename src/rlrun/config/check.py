@@ -1,4 +1,4 @@
-"""Is a value allowed here? Keys, types and names against the composed YAML; every answer is one line."""
+"""Checks keys, types and names against the composed YAML. Every fault is one line."""
 
 import difflib
 import re
@@ -18,24 +18,34 @@ ABSENT = object()
 
 
 def closest(word: str, words: Iterable[str], likeness: float = 0.6) -> str | None:
-    """The word that is spelt most alike, by difflib's measure of likeness from 0 to 1; None where none is."""
+    """The word with the nearest spelling, by difflib's measure of likeness from 0 to 1; None if none is near."""
     by_case = {known.lower(): known for known in words}
     near = difflib.get_close_matches(word.lower(), by_case, n=1, cutoff=likeness)
-    return by_case[near[0]] if near else None
+    if near:
+        return by_case[near[0]]
+    return None
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
     """`; did you mean x?`, or nothing where no word is near."""
-    near = closest(word, words)
-    return f"; did you mean {near}?" if near else ""
+    return did_you_mean(closest(word, words))
+
+
+def did_you_mean(suggestion: str | None) -> str:
+    """The end of a message that suggests a word; "" without one."""
+    if suggestion:
+        return f"; did you mean {suggestion}?"
+    return ""
 
 
 def is_open(key: str, tree: Tree) -> bool:
     """Whether new keys may be written at `key`: inside an open section, or where the YAML says `{}`."""
-    parts = key.split(".")
-    return any(f"{key}.".startswith(f"{section}.") and key != section for section in OPEN) or any(
-        lookup(".".join(parts[:depth]), tree) == {} for depth in range(1, len(parts))
-    )
+    section = key.rpartition(".")[0]
+    while section:
+        if section in OPEN or lookup(section, tree) == {}:
+            return True
+        section = section.rpartition(".")[0]
+    return False
 
 
 def lookup(key: str, tree: Tree) -> Any:
@@ -65,15 +75,16 @@ def faults(key: str, value: Any, tree: Tree) -> Iterator[str]:
 
 
 def fitted(value: Any, known: Any) -> Any:
-    """The value as the YAML would have it: `1e6` for a whole number is 1000000, `1` for a number is 1.0."""
+    """A typed value in the type that the YAML has: `1e6` for a whole number is 1000000, `1` for a number is 1.0."""
     if isinstance(value, dict) and isinstance(known, dict):
         return {name: fitted(item, known.get(name)) for name, item in value.items()}
     if isinstance(value, list) and isinstance(known, list) and known:
         return [fitted(item, known[0]) for item in value]
     if _kind(known) is float and _kind(value) is int:
         return float(value)
-    whole = _kind(known) is int and _kind(value) is float and value.is_integer()
-    return int(value) if whole else value
+    if _kind(known) is int and _kind(value) is float and value.is_integer():
+        return int(value)
+    return value
 
 
 def refused(tree: Any, key: str = "") -> Iterator[str]:
@@ -91,6 +102,7 @@ def refused(tree: Any, key: str = "") -> Iterator[str]:
 
 
 def missing(tree: Any, key: str = "") -> Iterator[str]:
+    """A fault for every value that the YAML leaves to the user."""
     if isinstance(tree, dict):
         for name, value in tree.items():
             yield from missing(value, f"{key}.{name}".lstrip("."))
@@ -108,7 +120,7 @@ def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def show(value: Any) -> str:
-    """A value as one would type it."""
+    """A value as the user types it."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -121,26 +133,31 @@ def show(value: Any) -> str:
 
 
 def same_meaning(name: str, tree: Tree) -> list[str]:
-    """Keys, some with a note behind them, that another library's name stands for, else the one with this last name."""
+    """The keys that correspond to another library's name, some with a note, else the first key with this last name."""
     if found := foreign_words.counterparts(name, lambda key: lookup(key, tree) is not ABSENT):
         return found
-    return [path for path in paths(tree) if path.rpartition(".")[2] == name][:1]
+    for path in paths(tree):
+        if path.rpartition(".")[2] == name:
+            return [path]
+    return []
 
 
 def nearest_key(key: str, tree: Tree) -> str:
-    """What may be meant by a key that is not there: one of the same meaning, else one spelt alike in the same section,
-    else one spelt alike anywhere."""
+    """A suggestion for an unknown key: one of the same meaning, else one with a similar name in the same section, else
+    one with a similar name anywhere."""
     section, _, name = key.rpartition(".")
     if found := same_meaning(name, tree):
-        return f"; did you mean {' or '.join(found)}?"
+        return did_you_mean(" or ".join(found))
     if reason := foreign_words.explanation(name):
         return reason
     home = lookup(section, tree) if section else tree
     if isinstance(home, dict) and (near := closest(name, home)):
-        return f"; did you mean {f'{section}.{near}'.lstrip('.')}?"
-    every = {path.rpartition(".")[2]: path for path in reversed([*paths(tree)])}
-    near = closest(name, every, ELSEWHERE)
-    return f"; did you mean {every[near]}?" if near else ""
+        return did_you_mean(f"{section}.{near}".lstrip("."))
+    by_name: dict[str, str] = {}
+    for path in paths(tree):
+        by_name.setdefault(path.rpartition(".")[2], path)
+    near = closest(name, by_name, ELSEWHERE)
+    return did_you_mean(near and by_name[near])
 
 
 def paths(tree: Tree, prefix: str = "") -> Iterator[str]:
@@ -152,25 +169,36 @@ def paths(tree: Tree, prefix: str = "") -> Iterator[str]:
 
 
 def _broken_rule(value: Any, known: Any, key: str) -> str | None:
-    """What the value must be, when it is not. The YAML's own value says which type; null and ??? say nothing."""
+    """What the value must be, if it is not. The value in the YAML gives the type, unless it is null or ???."""
     if known is None or known == MISSING or value is None or (isinstance(known, str) and "${" in known):
         return None
-    if isinstance(known, dict):
-        return None if isinstance(value, dict) else f"a section{_inside(key, value, known)}"
     if isinstance(known, list):
-        if not isinstance(value, list):
-            return f"a list: [{show(value)}]"
-        kinds = {_kind(item) for item in known}
-        bad = len(kinds) == 1 and any(_kind_fault(item, known[0]) for item in value)
-        return f"a list of {_PLURAL[kinds.pop()]}" if bad else None
-    return _kind_fault(value, known)
+        return _broken_list_rule(value, known)
+    if not isinstance(known, dict):
+        return _kind_fault(value, known)
+    if isinstance(value, dict):
+        return None
+    return f"a section{_inside(key, value, known)}"
+
+
+def _broken_list_rule(value: Any, known: list[Any]) -> str | None:
+    if not isinstance(value, list):
+        return f"a list: [{show(value)}]"
+    kinds = set(map(_kind, known))
+    if len(kinds) == 1 and any(_kind_fault(item, known[0]) for item in value):
+        return f"a list of {_PLURAL[kinds.pop()]}"
+    return None
 
 
 def _inside(key: str, value: Any, known: Tree) -> str:
-    """What to write instead of a section's value."""
+    """What to write instead of a section's value. A section of sections, or an empty one, has names as its keys, such
+    as `{linear: {}}`."""
+    names_parts = all(isinstance(item, dict) for item in known.values())
+    if isinstance(value, str) and names_parts:
+        return f"; did you mean {key}.{value}={{}}?"
     if known:
         return f", one of its keys: {', '.join(f'{key}.{name}' for name in known)}"
-    return f"; did you mean {key}.{value}={{}}?" if isinstance(value, str) else ""
+    return ""
 
 
 _SINGULAR = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
@@ -178,11 +206,15 @@ _PLURAL = {bool: "true or false", int: "whole numbers", float: "numbers", str: "
 
 
 def _kind(value: Any) -> type:
-    return next((kind for kind in (bool, int, float, str, list, dict) if isinstance(value, kind)), str)
+    for kind in (bool, int, float, list, dict):
+        if isinstance(value, kind):
+            return kind
+    return str
 
 
 def _kind_fault(value: Any, known: Any) -> str | None:
     kind, wanted = _kind(value), _kind(known)
     whole = kind is int or (kind is float and float(value).is_integer())
-    fits = kind is wanted or (wanted is float and kind is int) or (wanted is int and whole)
-    return None if fits else f"{_SINGULAR.get(wanted, _PLURAL[wanted])}, like {show(known)}"
+    if kind is wanted or (wanted is float and kind is int) or (wanted is int and whole):
+        return None
+    return f"{_SINGULAR.get(wanted, _PLURAL[wanted])}, like {show(known)}"

@@ -1,7 +1,9 @@
 """The one file that touches Hydra: its search path, its override grammar, its composition and its sweeps."""
 
+import contextlib
 import copy
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -38,14 +40,15 @@ LAUNCHERS = {  # Hydra's packages by how their choices begin
     "hydra/launcher=ray": "hydra-ray-launcher",
     "hydra/launcher=rq": "hydra-rq-launcher",
 }
+NOT_OVERRIDABLE = re.compile(r"In '(?P<file>[^']+)': Could not override '(?P<part>[^']+)'")  # a message of Hydra's
 NO_PRESET = "none"
 NO_ALGO, NO_ENV = "_none", "_base"  # what train.yaml names until a choice is made
 
 
 class UnwrittenNames(ConfigSource):
-    """Answers for names without a file: any Gymnasium id, a preset under its environment's full id, no algorithm yet.
+    """Configs for names without a file: any Gymnasium id, a preset under its environment's full id, no algorithm yet.
 
-    It stands last in the search path, so files win. Whether Gymnasium knows the id is asked elsewhere, once.
+    It is last in the search path, so files win. Whether Gymnasium knows the id is checked elsewhere, once.
     """
 
     @staticmethod
@@ -54,13 +57,15 @@ class UnwrittenNames(ConfigSource):
 
     def load_config(self, config_path: str) -> ConfigResult:
         group, _, name = config_path.removesuffix(".yaml").partition("/")
-        package = None if group == "env" else "_global_"
-        configs: dict[str, dict[str, Any]] = {
-            "algo": {},
-            "env": {"defaults": ["_atari" if "ALE/" in name else "_base", "_self_"], "id": name},
-            "preset": {"defaults": [preset_file(name, self.folders)]},
-        }
-        return ConfigResult(self.provider, self.full_path(), OmegaConf.create(configs[group]), {"package": package})
+        package: str | None = "_global_"
+        config: dict[str, Any] = {}
+        if group == "env":
+            package = None
+            base = "_atari" if "ALE/" in name else "_base"
+            config = {"defaults": [base, "_self_"], "id": name}
+        elif group == "preset":
+            config = {"defaults": [preset_file(name, self.folders)]}
+        return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": package})
 
     def is_config(self, config_path: str) -> bool:
         group, _, name = config_path.removesuffix(".yaml").partition("/")
@@ -81,11 +86,12 @@ class UnwrittenNames(ConfigSource):
 
     @property
     def folders(self) -> Sequence[Path]:
-        return [Path(folder) for folder in self.path.split(os.pathsep)]
+        """The folders behind it in the search path."""
+        return list(map(Path, self.path.split(os.pathsep)))
 
 
 class SearchPath(SearchPathPlugin):
-    """Puts the plug-ins' folders behind rlrun's own; Hydra makes its instances, so the folders stand on the class."""
+    """Puts the plug-ins' folders behind rlrun's own. Hydra makes instances, so the folders are a class attribute."""
 
     folders: Sequence[Path] = (sources.CONF,)
 
@@ -109,7 +115,7 @@ def preset_file(name: str | None, where: Sequence[Path]) -> str | None:
 
 @dataclass(frozen=True)
 class Word:
-    """One override, read. `values` holds more than one element where it sweeps, none where a sweeper must draw them."""
+    """One override, parsed. `values` has several elements if it sweeps, and none if a sweeper must draw them."""
 
     text: str
     key: str
@@ -121,25 +127,32 @@ class Word:
     is_deletion: bool
 
     @property
+    def section(self) -> str:
+        """The first name of its key."""
+        return self.key.partition(".")[0]
+
+    @property
     def is_part(self) -> bool:
         """Whether it chooses a part inside another choice, as `algo.buffer=prioritized` does."""
         return self.is_group and "." in self.key
 
     @property
     def for_hydra(self) -> str:
-        """In the form that Hydra takes without asking for a plus."""
+        """The word in the form that Hydra accepts without a plus."""
         if self.is_part:
             return choice(self.key, self.raw)
-        return self.text if self.is_group or self.is_hydra or self.is_deletion else f"++{self.key}={self.raw}"
+        if self.is_group or self.is_hydra or self.is_deletion:
+            return self.text
+        return f"++{self.key}={self.raw}"
 
 
 def choice(group: str, name: str) -> str:
-    """A group's choice as Hydra writes it; a part's group is called by its key, and its folder has that path."""
+    """A group's choice as Hydra writes it: with slashes, for the group of a part is the path of its folder."""
     return f"{group.replace('.', '/')}={name}"
 
 
 def as_typed(word: str) -> str:
-    """What was typed, from the form that Hydra was given."""
+    """A word as it was typed, from the form for Hydra."""
     key, _, value = word.removeprefix("++").partition("=")
     return f"{key.replace('/', '.')}={value}"
 
@@ -215,7 +228,7 @@ class Composer:
         )
 
     def hydra_fault(self, word: Word) -> str | None:
-        """Why one of Hydra's own groups has no such choice, such as a launcher that is not installed."""
+        """Why one of Hydra's own groups has no such choice, for example a launcher that is not installed."""
         if not word.is_group:
             return None
         known = self._loader.get_group_options(word.key)
@@ -239,9 +252,9 @@ class Composer:
         key = tuple(choices)
         if key not in self._known:
             try:
-                config = self._loader.load_configuration("train", list(choices), RunMode.RUN)
+                config = self._load(choices)
             except (HydraException, OmegaConfBaseException, YAMLError) as error:
-                raise ConfigError(_one_line(error)) from None
+                raise ConfigError(self._lacking_part(choices, error) or _one_line(error)) from None
             chosen = dict(config.hydra.runtime.choices)
             OmegaConf.set_struct(config, False)
             del config["hydra"]
@@ -251,12 +264,37 @@ class Composer:
 
     def parts(self, choices: Sequence[str]) -> list[Part]:
         """The files behind `compose(choices)`, Hydra's own left out."""
-        found = self._loader.compute_defaults_list("train", list(choices), RunMode.RUN).defaults
-        return [
-            Part(part.config_path, part.package or "")
-            for part in found
-            if part.config_path and not part.config_path.startswith("hydra/")
-        ]
+        parts = []
+        for file in self._loader.compute_defaults_list("train", list(choices), RunMode.RUN).defaults:
+            if file.config_path and not file.config_path.startswith("hydra/"):
+                parts.append(Part(file.config_path, file.package or ""))
+        return parts
+
+    def _load(self, choices: Sequence[str]) -> DictConfig:
+        return self._loader.load_configuration("train", list(choices), RunMode.RUN)
+
+    def _lacking_part(self, choices: Sequence[str], error: Exception) -> str | None:
+        """One line where a file, like that of an algorithm, chooses a part that another group's choice does not have;
+        None for other errors."""
+        found = NOT_OVERRIDABLE.search(str(error))
+        if found is None:
+            return None
+        part = found["part"].replace("/", ".")
+        chooser = found["file"].replace("/", "=", 1)
+        group = part.partition(".")[0]
+        chosen = ""
+        others = list(choices)
+        for word in choices:
+            if word.startswith(f"{group}="):
+                chosen = word
+                others.remove(word)
+        fitting = []
+        for name in sources.options(group, self.folders):
+            with contextlib.suppress(HydraException):
+                self._load([*others, choice(group, name)])
+                fitting.append(name)
+        line = f"{chosen or group}: has no part {part}, which {chooser} chooses"
+        return f"{line}; {group} may be {', '.join(fitting)}"
 
     def _advice(self, text: str, error: Exception) -> str:
         key, is_pair, value = text.partition("=")
@@ -264,12 +302,14 @@ class Composer:
             return f"letters beyond ASCII stand in quotes: \"{key}='{value}'\""
         if is_pair:
             return _one_line(error)
-        homes = (group for group, names in sources.groups(self.folders).items() if text in names)
-        return "write key=value" + next((f"; did you mean {group}={text}?" for group in homes), "")
+        for group, names in sources.groups(self.folders).items():
+            if text in names:
+                return f"write key=value; did you mean {group}={text}?"
+        return "write key=value"
 
 
 def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[str, Any], list[str]], None]) -> None:
-    """Let Hydra do what only Hydra can: sweeps over its launchers, and its own questions (`--info`, `--cfg all`).
+    """Run Hydra itself, for sweeps with its launchers and for its own options (`--info`, `--cfg all`).
 
     `job(values, words)` is called for each job of a sweep, in the process that the launcher chooses.
     """
@@ -277,7 +317,7 @@ def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[st
 
     def task(config: DictConfig) -> None:
         runtime = HydraConfig.get()
-        typed = [as_typed(word) for word in runtime.overrides.task]
+        typed = list(map(as_typed, runtime.overrides.task))
         choices = dict(runtime.runtime.choices)
         OmegaConf.set_struct(config, False)
         _forget(config, choices, folders)
@@ -298,8 +338,8 @@ def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[st
 
 
 def _forget(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]) -> None:
-    """Take away what an algorithm or a preset said about a part that was chosen anew, where the new one has no such
-    key."""
+    """Remove the keys that an algorithm or a preset sets in a part, where another part was chosen that does not have
+    them."""
     for group, name in choices.items():
         section = OmegaConf.select(config, group.replace("/", "."))
         if "/" in group and isinstance(section, DictConfig):
@@ -308,7 +348,7 @@ def _forget(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]
 
 
 def _settle(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]) -> dict[str, Any]:
-    """Plain, resolved values; `name` and `preset` get what the choices say. Raises ConfigError."""
+    """Plain, resolved values, with `name` and `preset` filled in by the choices. Raises ConfigError."""
     if unsafe := list(check.refused(_container(config, resolve=False))):
         raise ConfigError(*unsafe)
     try:
@@ -316,7 +356,9 @@ def _settle(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]
     except OmegaConfBaseException as error:
         raise ConfigError(_one_line(error)) from None
     chosen = choices.get("preset")
-    values["preset"] = None if chosen == NO_PRESET else preset_file(chosen, folders)
+    values["preset"] = None
+    if chosen != NO_PRESET:
+        values["preset"] = preset_file(chosen, folders)
     if values["name"] is None and choices["algo"] != NO_ALGO and choices["env"] != NO_ENV:
         values["name"] = f"{choices['algo']}-{choices['env']}".replace("/", "_").replace(":", "_")
     return values

@@ -1,15 +1,15 @@
-"""What Gymnasium knows under a name; gymnasium is imported only when a name is no preset of ours."""
+"""Looks up environments in Gymnasium, which is imported only for names without a preset."""
 
-import difflib
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
+from rlrun.config.check import closest, did_you_mean
 from rlrun.imports import advice, importing, is_found, module_of
 
 
 def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> str | None:
-    """Why `env=<env_id>` cannot be had, with the nearest name, or None. `module:Id` is looked up when it is made.
+    """Why there is no such environment, with the nearest name, or None. `module:Id` is looked up when it is made.
 
     The plug-ins are imported where the id is not known without them. Raises ConfigError for one that cannot be.
     """
@@ -17,10 +17,13 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
     if module is not None and module.endswith(".py"):
         return f"env={env_id}: name the module, not its file: env={Path(module).stem}:{name}"
     if module is not None:
-        hint = advice(module)
-        return None if is_found(module) else f"env={env_id}: cannot find a package named {module!r}{hint}"
+        if is_found(module):
+            return None
+        return f"env={env_id}: cannot find a package named {module!r}{advice(module)}"
     if env_id.startswith("playground/"):  # its names are looked up when one is made, for it takes long to import
-        return None if find_spec("mujoco_playground") else f"env={env_id}: needs an extra{advice('jax')}"
+        if find_spec("mujoco_playground"):
+            return None
+        return f"env={env_id}: needs an extra{advice('jax')}"
     if env_id.startswith("rlrun/"):
         import rlrun.envs.builtin  # noqa: F401 (registers them)
     if env_id in _registered():
@@ -30,8 +33,7 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
     registered = _registered()
     if env_id.startswith("ALE/") and not find_spec("ale_py"):
         return f"env={env_id}: Atari needs an extra{advice('ale_py')}"
-    near = _nearest(env_id, list(presets), registered)
-    hint = f"; did you mean {near}?" if near else ""
+    hint = did_you_mean(_nearest(env_id, list(presets), registered))
     return f"env={env_id}: unknown environment{hint} (rlrun list env)"
 
 
@@ -54,7 +56,7 @@ def _registered() -> list[str]:
 
 
 def _nearest(env_id: str, presets: list[str], registered: list[str]) -> str | None:
-    """A preset, else an id of the same name in its newest version, else an id spelt alike."""
+    """A preset, else an id of the same name in its newest version, else one with a similar name."""
     names = {name.lower(): name for name in [*registered, *presets]}
     if env_id.lower() in names:
         return names[env_id.lower()]
@@ -62,5 +64,4 @@ def _nearest(env_id: str, presets: list[str], registered: list[str]) -> str | No
     for same in (stem, f"ale/{stem}"):
         if versions := [name for name in registered if name.lower().rpartition("-v")[0] == same]:
             return max(versions, key=lambda name: int(name.rpartition("-v")[2]))
-    near = difflib.get_close_matches(env_id.lower(), names, n=1)
-    return names[near[0]] if near else None
+    return closest(env_id, names.values())

@@ -217,7 +217,7 @@ NOTHING = {
 
 
 def plain(name: str) -> str:
-    """The name as it stands in these tables: of a flag or a key, in lower case, with underscores."""
+    """A flag or a key in the form of these tables: in lower case, with underscores."""
     return name.lstrip("-").replace("-", "_").lower()
 
 
@@ -230,4 +230,6 @@ def explanation(name: str) -> str:
     """Why a known name has no key in this config; "" for a name that is in no table."""
     if found := KEYS.get(plain(name)):
         return f"; it corresponds to {found[0].partition(' ')[0]}, which this algorithm does not have"
-    return f"; rlrun has {NOTHING[plain(name)]}" if plain(name) in NOTHING else ""
+    if plain(name) in NOTHING:
+        return f"; rlrun has {NOTHING[plain(name)]}"
+    return ""

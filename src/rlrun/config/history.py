@@ -57,6 +57,7 @@ FORMAT = len(CHANGES) + 1
 LOSS = "loss/"  # before the names of an agent's metrics in a row
 LAST_METRICS = "trainer._extra_state.metrics."  # before the same names in a snapshot
 KEY = "format"  # of config.yaml; the first format had none
+METRICS_KEY = "metrics_format"  # of config.yaml: the format that the run began with, where a later version rewrote it
 
 
 def upgraded(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -66,6 +67,7 @@ def upgraded(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """
     values = copy.deepcopy(values)
     stored = values.pop(KEY, 1)
+    values.pop(METRICS_KEY, None)
     if type(stored) is not int or not 1 <= stored <= FORMAT:
         raise ConfigError(f"{KEY}={stored}: this version of rlrun reads formats 1 to {FORMAT}")
     filled: list[str] = []
@@ -86,6 +88,18 @@ def upgraded(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return values, filled
 
 
+def metrics_format(values: dict[str, Any]) -> int:
+    """The format whose metric keys a run writes for the rest of its life: that with which it began.
+
+    `values`: a stored config as it was read. Raises ConfigError.
+    """
+    stored = values.get(KEY, 1)
+    found = values.get(METRICS_KEY, stored)
+    if type(found) is not int or not 1 <= found <= stored:
+        raise ConfigError(f"{METRICS_KEY}={found}: must be a whole number from 1 to {stored}, the file's {KEY}")
+    return found
+
+
 def former_keys(key: str, algo: str) -> list[str]:
     """The earlier names of a config key of the agent `algo`, latest first."""
     found = []
@@ -101,6 +115,14 @@ def renamed_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, An
     """A row of metrics of an earlier format, by today's keys."""
     for change in CHANGES[stored - 1 :]:
         names = dict(_names(change.metrics, algo))
+        row = {names.get(key, key): value for key, value in row.items()}
+    return row
+
+
+def former_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, Any]:
+    """A row of metrics with today's keys, by the keys of an earlier format: the inverse of `renamed_metrics`."""
+    for change in reversed(CHANGES[stored - 1 :]):
+        names = {new: old for old, new in _names(change.metrics, algo)}
         row = {names.get(key, key): value for key, value in row.items()}
     return row
 
@@ -134,7 +156,9 @@ def _place(values: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
     section: Any = values
     for part in sections:
         section = section.get(part) if isinstance(section, dict) else None
-    return (section if isinstance(section, dict) else {}), name
+    if isinstance(section, dict):
+        return section, name
+    return {}, name
 
 
 def _moved(state: dict[str, Any], old: str, new: str, prefix: str = "") -> dict[str, Any]:

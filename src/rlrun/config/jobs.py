@@ -1,4 +1,4 @@
-"""From the words typed after `rlrun train` to the values of every job, or to all that is wrong with them."""
+"""Turns the words after `rlrun train` into the values of every job, or into a list of all faults."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +16,8 @@ REQUIRED = ("algo", "env")  # groups without a default
 
 @dataclass(frozen=True)
 class Job:
+    """One run to train."""
+
     words: list[str]  # as typed, one value each
     values: dict[str, Any]  # resolved, plain
 
@@ -31,7 +33,7 @@ def jobs(words: Sequence[str], multirun: bool = False, config_dirs: Iterable[str
         except ConfigError as error:
             faults += error.faults
     try:
-        found = for_all(composer.expand(plain), lambda job: _job(composer, [*map(composer.read, job)]), lambda job: job)
+        found = for_all(composer.expand(plain), lambda job: _job(composer, [*map(composer.read, job)]), list)
     except ConfigError as error:
         faults += error.faults
     if faults:
@@ -42,8 +44,11 @@ def jobs(words: Sequence[str], multirun: bool = False, config_dirs: Iterable[str
 
 
 def for_all(jobs: Sequence[T], work: Callable[[T], U], words: Callable[[T], list[str]]) -> list[U]:
-    """Do `work` for every job, all of them even where some are refused: then one ConfigError holds every fault, once,
-    with the words of the first job that has it unless all jobs do."""
+    """Do `work` for every job, and return the results.
+
+    If it raises ConfigError for some jobs, the others are done all the same. Then one ConfigError with every fault is
+    raised; a fault that only some jobs have ends with the words of the first of them that are not shared by all jobs.
+    """
     done: list[U] = []
     faults: dict[str, list[T]] = {}
     for job in jobs:
@@ -52,14 +57,16 @@ def for_all(jobs: Sequence[T], work: Callable[[T], U], words: Callable[[T], list
         except ConfigError as error:
             for fault in error.faults:
                 faults.setdefault(fault, []).append(job)
-    if faults:
-        shared = set.intersection(*(set(words(job)) for job in jobs))
-        raise ConfigError(*(
-            fault if len(having) == len(jobs) else
-            f"{fault} ({' '.join(word for word in words(having[0]) if word not in shared)})"
-            for fault, having in faults.items()
-        ))  # fmt: skip
-    return done
+    if not faults:
+        return done
+    shared = set.intersection(*(set(words(job)) for job in jobs))
+    lines = []
+    for fault, faulty in faults.items():
+        own_words = [word for word in words(faulty[0]) if word not in shared]
+        if len(faulty) < len(jobs):
+            fault += f" ({' '.join(own_words)})"
+        lines.append(fault)
+    raise ConfigError(*lines)
 
 
 def for_hydra(words: Iterable[str], config_dirs: Iterable[str] = ()) -> list[str]:
@@ -82,7 +89,9 @@ def choose(
     faults: list[str] = []
     words = list(words)
     plugins = sources.named_plugins(word.text for word in words)
-    for word in filter(lambda word: word.is_group, words):
+    for word in words:
+        if not word.is_group:
+            continue
         group = word.text.partition("=")[0].lstrip("+")
         if group in typed:
             faults.append(f"{word.text}: {group} is chosen twice; {typed[group].text} stands before it")
@@ -96,50 +105,61 @@ def choose(
         else:
             choices.append(typed[group].for_hydra)
             continue
-        guess = check.closest(str(typed[group].values[0]), names) if group in typed else None
-        if guess:
-            choices.append(choice(group, guess))
-        else:
+        guess = None
+        if group in typed:
+            guess = check.closest(str(typed[group].values[0]), names)
+        if guess is None:
             unknown.add(group)
+        else:
+            choices.append(choice(group, guess))
     return choices, unknown, faults
 
 
 def composed(
     composer: Composer, words: Sequence[Word], required: Sequence[str] = REQUIRED
 ) -> tuple[Composition, list[str], set[str], list[str]]:
-    """What `choose` finds, composed. Parts are chosen last, for what else is chosen decides which there are."""
+    """What `choose` finds, composed. Parts are chosen last, because the other choices decide which parts there are."""
     choices, unknown, faults = choose(composer, [word for word in words if not word.is_part], required)
     composition = composer.compose(choices)
     present = []
-    for word in (word for word in words if word.is_part and word.key.partition(".")[0] not in unknown):
-        absent = check.lookup(word.key, composition.tree) is check.ABSENT
-        faults += [_part_fault(word, composition)] if absent else []
-        present += [] if absent else [word]
+    for word in words:
+        if not word.is_part or word.section in unknown:
+            continue
+        if check.lookup(word.key, composition.tree) is check.ABSENT:
+            faults.append(_part_fault(word, composition))
+        else:
+            present.append(word)
     parts, _, more = choose(composer, present, required=())
     return composer.compose(choices + parts), choices + parts, unknown, faults + more
 
 
 def _part_fault(word: Word, composition: Composition) -> str:
     """Why a part cannot be chosen that the algorithm, or the network, does not have."""
-    groups = sources.groups(composition.folders)
-    section = word.key.partition(".")[0]
-    inside = [group for group in groups if group.startswith(f"{section}.")]
-    parts = [group for group in inside if check.lookup(group, composition.tree) is not check.ABSENT]
-    has = f"; its parts are {', '.join(parts)}" if parts else ""
-    return f"{word.text}: {section}={composition.choices[section]} has no part {word.key}{has}"
+    parts = []
+    for group in sources.groups(composition.folders):
+        if group.startswith(f"{word.section}.") and check.lookup(group, composition.tree) is not check.ABSENT:
+            parts.append(group)
+    line = f"{word.text}: {word.section}={composition.choices[word.section]} has no part {word.key}"
+    if parts:
+        line += f"; its parts are {', '.join(parts)}"
+    return line
 
 
 def _job(composer: Composer, words: Sequence[Word]) -> Job:
     composition, _, unknown, faults = composed(composer, words)
     good = []
     for word in words:
-        if word.is_group or word.key.partition(".")[0] in unknown:
+        if word.is_group or word.section in unknown:
             continue
         found = list(word_faults(word, composition.tree))
-        faults += found
-        good += [] if found else [word]
+        if found:
+            faults += found
+        else:
+            good.append(word)
     values = composition.values(good)
-    lacking = [] if unknown else list(check.missing(values))
+    lacking: list[str] = []
+    if not unknown:
+        lacking = list(check.missing(values))
     if any(line.startswith("algo.loop.") for line in lacking):
         lacking = list(_loop_faults(values)) or lacking
     faults += lacking or _type_faults(values)
@@ -149,7 +169,7 @@ def _job(composer: Composer, words: Sequence[Word]) -> Job:
 
 
 def _loop_faults(values: dict[str, Any]) -> Sequence[str]:
-    """Whether the algorithm can take its loop: said before missing keys of that loop are."""
+    """A fault if the algorithm does not support its loop, which explains why keys of that loop are missing."""
     from rlrun.run.assemble import check_loop  # takes torch's second, which only this fault costs
 
     try:
@@ -160,7 +180,7 @@ def _loop_faults(values: dict[str, Any]) -> Sequence[str]:
 
 
 def _type_faults(values: dict[str, Any]) -> Sequence[str]:
-    """Ranges and choices of everything but the algorithm, whose class would bring torch."""
+    """Ranges and choices of everything but the algorithm, whose class imports torch."""
     from rlrun.config.schema import run_config  # pydantic: a quarter of the start-up of `rlrun show`, which needs none
 
     named = {"algo": values.get("algo", {}), "name": values["name"] or ""}  # not there while a choice is missing
@@ -172,7 +192,7 @@ def _type_faults(values: dict[str, Any]) -> Sequence[str]:
 
 
 def word_faults(word: Word, tree: dict[str, Any]) -> Iterator[str]:
-    """What is wrong with one setting; every element of a sweep is looked at."""
+    """The faults of one setting, of every element if it sweeps."""
     if word.is_deletion:
         if not check.is_open(word.key, tree) or check.lookup(word.key, tree) is check.ABSENT:
             yield f"{word.text}: only what stands in {', '.join(check.OPEN)} can be taken away"
@@ -183,7 +203,8 @@ def word_faults(word: Word, tree: dict[str, Any]) -> Iterator[str]:
 
 
 def _single(composer: Composer, word: Word, multirun: bool, faults: list[str]) -> list[str]:
-    """The word's text, or what to go on checking with (perhaps nothing) where it has no place in this kind of run."""
+    """The word's text in a list. For a word that does not belong in this kind of run a fault is added, and the list
+    holds what the other words are checked with, perhaps nothing."""
     if word.is_group and word.is_deletion:
         faults.append(f"{word.text}: a group cannot be taken away; choose another name for it")
         return []
@@ -200,15 +221,21 @@ def _single(composer: Composer, word: Word, multirun: bool, faults: list[str]) -
 
 
 def _choice_fault(word: Word, names: Sequence[str], plugins: Sequence[str]) -> str | None:
-    """Why a group's choice cannot be had."""
+    """Why a group has no such choice."""
     group, name = word.key, str(word.values[0])
     if name in names or (group == "preset" and name == NO_PRESET):
         return None
     if group == "env" and not name.startswith("_"):
         return environments.fault(name, names, plugins)
-    known = [*names, NO_PRESET] if group == "preset" else names
+    known = list(names)
+    if group == "preset":
+        known.append(NO_PRESET)
     return f"{group}={name}: unknown name{check.nearest(name, names)} (there are: {_some(known)})"
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    """The first names, with commas."""
+    text = ", ".join(names[:12])
+    if len(names) > 12:
+        text += ", ..."
+    return text

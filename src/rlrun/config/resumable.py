@@ -1,17 +1,19 @@
-"""What a run may change when it goes on, and which runs are the same run."""
+"""What a resumed run may change, and which runs are the same run."""
 
 import copy
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun.config import check
+from rlrun.config.history import METRICS_KEY
 from rlrun.config.stored import CONFIG, OVERRIDES, parse_config, parse_words, read_text
 from rlrun.errors import ConfigError
 
 PUT_IT_BACK = "put it back, or start a new run from its weights with init_from=RUN"
 
-# they decide how long, where, and when to look; nothing that was learned depends on them
+# how long, where, and how often to evaluate and log; nothing that was learned depends on these keys
 FREE = (
     "trainer.total_steps", "trainer.eval_every", "trainer.eval_episodes", "trainer.eval_max_steps",
     "trainer.log_every", "trainer.snapshot_every", "trainer.snapshot_keep",
@@ -22,7 +24,7 @@ PLACES = ("run_dir", "resume", "plugins")
 
 
 def news(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
-    """Those `words` that a stored config does not say already."""
+    """The `words` (key path to value) that differ from a stored config."""
     return {key: value for key, value in words.items() if check.lookup(key, values) != value}
 
 
@@ -32,9 +34,10 @@ def changed(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
     faults = []
     for key, value in words.items():
         if key not in FREE:
-            known = check.lookup(key, values) is not check.ABSENT
             why = "cannot change in a resumed run; a new one starts from its weights with init_from=RUN"
-            faults.append(f"{key}: {why if known else 'unknown key' + check.nearest(key, FREE)}")
+            if check.lookup(key, values) is check.ABSENT:
+                why = f"unknown key{check.nearest(key, FREE)}"
+            faults.append(f"{key}: {why}")
             continue
         section, _, name = key.rpartition(".")
         home = check.lookup(section, values) if section else values
@@ -48,7 +51,7 @@ def changed(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Recorded(NamedTuple):
-    """The files that say what a run is, as text; every snapshot holds them."""
+    """The files that define a run, as text. Every snapshot holds them."""
 
     config: str
     overrides: str
@@ -60,7 +63,7 @@ class Recorded(NamedTuple):
 
 
 def check_unchanged(run: Path, then: Recorded) -> None:
-    """Raises ConfigError where a run's files say something else than when a snapshot was taken: one line for each key.
+    """Raises ConfigError if the files of a run differ from those in its snapshot, with one line for each key.
 
     Comments and the order of keys may differ. What `rlrun resume` changed since is in overrides.yaml.
     """
@@ -71,18 +74,18 @@ def check_unchanged(run: Path, then: Recorded) -> None:
     since = words[len(before) :]
     if words[: len(before)] != before:
         raise ConfigError(f"{run / OVERRIDES}: was edited: {_first_difference(before, words)}; {PUT_IT_BACK}")
-    expected = changed(parse_config(then.config, run / CONFIG)[0], dict(map(setting, since)))
-    found = parse_config(now.config, run / CONFIG)[0]
+    recorded, found = parse_config(then.config, run / CONFIG), parse_config(now.config, run / CONFIG)
+    expected = changed(recorded.values, dict(map(setting, since))) | {METRICS_KEY: recorded.metrics_format}
     faults = [
         f"{run / CONFIG}: was edited: {key} {before} -> {after}; {PUT_IT_BACK}"
-        for key, before, after in differences(expected, found)
+        for key, before, after in differences(expected, found.values | {METRICS_KEY: found.metrics_format})
     ]
     if faults:
         raise ConfigError(*faults)
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Keys in which two configs differ, with both values as one would type them; "-" where there is none."""
+    """Keys in which two configs differ, with both values as the user types them; "-" where a key is missing."""
     left, right = dict(check.leaves(one)), dict(check.leaves(other))
     for key in dict.fromkeys([*left, *right]):
         before, after = left.get(key, check.ABSENT), right.get(key, check.ABSENT)
@@ -91,7 +94,7 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[st
 
 
 def setting(word: str) -> tuple[str, Any]:
-    """The key and the value of a typed word: numbers as one types them (`1e6` is whole), everything else as YAML."""
+    """The key and the value of a typed word. Numbers may be written like `1e6`; everything else is YAML."""
     key, _, text = word.partition("=")
     try:
         number = float(text)
@@ -102,31 +105,42 @@ def setting(word: str) -> tuple[str, Any]:
             return key, yaml.safe_load(text)
         except yaml.YAMLError:
             return key, text
-    return key, int(number) if number.is_integer() else number
+    if number.is_integer():
+        return key, int(number)
+    return key, number
 
 
 def _shown(value: Any) -> str:
-    return "-" if value is check.ABSENT else check.show(value)
+    if value is check.ABSENT:
+        return "-"
+    return check.show(value)
 
 
 def _first_difference(before: list[str], after: list[str]) -> str:
-    place = next((place for place, (x, y) in enumerate(zip(before, after, strict=False)) if x != y), len(after))
-    return f"{before[place]} -> {after[place] if place < len(after) else '-'}"
+    """The first of the words `before` that is another one, or missing, `after`."""
+    for old, new in zip_longest(before, after, fillvalue="-"):
+        if old != new:
+            return f"{old} -> {new}"
+    return ""
 
 
 def free(values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a config that a resumed run may take over."""
+    """The keys and values of a config that a resumed run may change."""
     return {key: check.lookup(key, values) for key in FREE}
 
 
 def same_run(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two configs differ in nothing but what may change."""
+    """Whether two configs differ only in keys that a resumed run may change."""
     return _fixed(one) == _fixed(other)
 
 
 def _fixed(values: dict[str, Any], path: str = "") -> dict[str, Any]:
-    return {
-        key: _fixed(value, f"{path}{key}.") if isinstance(value, dict) else value
-        for key, value in values.items()
-        if f"{path}{key}" not in (*FREE, *PLACES)
-    }
+    """A config without the keys in which two resumes of one run may differ."""
+    fixed = {}
+    for key, value in values.items():
+        if f"{path}{key}" in (*FREE, *PLACES):
+            continue
+        if isinstance(value, dict):
+            value = _fixed(value, f"{path}{key}.")
+        fixed[key] = value
+    return fixed

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlrun import files
 from rlrun.config import history
@@ -13,7 +13,7 @@ CONFIG, OVERRIDES = "config.yaml", "overrides.yaml"
 
 
 def to_yaml(values: Any) -> str:
-    """Keys in their order, nothing by reference."""
+    """YAML text of plain values, with keys in their order and without aliases."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -23,19 +23,35 @@ def to_yaml(values: Any) -> str:
     return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True)
 
 
-def config_text(values: dict[str, Any]) -> str:
-    """The text of a config.yaml."""
-    return to_yaml({history.KEY: history.FORMAT, **values})
+class StoredConfig(NamedTuple):
+    """A config.yaml in today's format."""
+
+    values: dict[str, Any]
+    filled: list[str]  # what it lacked and was filled in, like `env.x=1`
+    metrics_format: int  # the format whose metric keys the run writes
+
+
+def config_text(values: dict[str, Any], metrics_format: int | None = None) -> str:
+    """The text of a config.yaml. `metrics_format`: that of the run's metric keys; None: today's."""
+    head = {history.KEY: history.FORMAT}
+    if metrics_format not in (None, history.FORMAT):
+        head[history.METRICS_KEY] = metrics_format
+    return to_yaml(head | values)
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """The values of a config.yaml, in today's format. Raises ConfigError as `parse_config` does, and where it cannot be
     read."""
-    return parse_config(read_text(path), path)[0]
+    return read_stored(path).values
 
 
-def parse_config(text: str, path: Path) -> tuple[dict[str, Any], list[str]]:
-    """The values of a stored config in today's format, and what was filled in, like `env.x=1`.
+def read_stored(path: Path) -> StoredConfig:
+    """A config.yaml with what is known of its format. Raises ConfigError as `read_config` does."""
+    return parse_config(read_text(path), path)
+
+
+def parse_config(text: str, path: Path) -> StoredConfig:
+    """A stored config, as untrusted data.
 
     It names registered parts and never code: ConfigError for `_target_`, environment variables, YAML aliases (a bomb
     needs them, we never write them), or anything but a mapping with names as keys. `path` is for messages.
@@ -47,7 +63,8 @@ def parse_config(text: str, path: Path) -> tuple[dict[str, Any], list[str]]:
     if faults:
         raise ConfigError(*faults)
     try:
-        return history.upgraded(values)
+        upgraded, filled = history.upgraded(values)
+        return StoredConfig(upgraded, filled, history.metrics_format(values))
     except ConfigError as error:
         raise ConfigError(*(f"{path}: {fault}" for fault in error.faults)) from None
 
@@ -58,7 +75,7 @@ def read_words(path: Path) -> list[str]:
 
 
 def parse_words(text: str, path: Path) -> list[str]:
-    """The same from its text."""
+    """The words in the text of an overrides.yaml. `path` is for messages."""
     words = _parse_yaml(text, path)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ConfigError(f"{path}: must be a list of the words that were typed, like - algo=sac")
@@ -118,12 +135,18 @@ def _parse_yaml(text: str, path: Path) -> Any:
 
 def _forbidden(values: Any, path: str) -> list[str]:
     """Faults of a config that would reach outside: one line each."""
+    faults = []
     if isinstance(values, dict):
-        faults = [f"{path}{key}: not allowed in a stored config" for key in values if key == "_target_"]
-        faults += [f"{path}{key}: a key must be a name" for key in values if not isinstance(key, str)]
-        return faults + [fault for key, value in values.items() for fault in _forbidden(value, f"{path}{key}.")]
-    if isinstance(values, list):
-        return [fault for index, value in enumerate(values) for fault in _forbidden(value, f"{path}{index}.")]
-    if isinstance(values, str) and "${oc.env" in values.replace(" ", ""):
-        return [f"{path.rstrip('.')}: environment variables are not allowed in a stored config"]
-    return []
+        for key in values:
+            if key == "_target_":
+                faults.append(f"{path}{key}: not allowed in a stored config")
+            elif not isinstance(key, str):
+                faults.append(f"{path}{key}: a key must be a name")
+    elif isinstance(values, list):
+        values = dict(enumerate(values))
+    elif isinstance(values, str) and "${oc.env" in values.replace(" ", ""):
+        faults.append(f"{path.rstrip('.')}: environment variables are not allowed in a stored config")
+    if isinstance(values, dict):
+        for key, value in values.items():
+            faults += _forbidden(value, f"{path}{key}.")
+    return faults

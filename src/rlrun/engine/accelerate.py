@@ -1,4 +1,4 @@
-"""Replaces an agent's kernels, on the instance, by faster ones. Parameter names and agent files never change."""
+"""Replaces an agent's kernels by faster ones, on the instance. Parameter names and agent files never change."""
 
 import functools
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rlrun.config.schema import TrainerConfig
-from rlrun.engine import products
+from rlrun.engine import matmul_backend
 from rlrun.engine.arguments import rows
 from rlrun.engine.support import running
 
@@ -17,18 +17,20 @@ Wrapper = Callable[[Kernel, nn.Module], Kernel]
 
 
 def kernels(agent: nn.Module, mark: str = "is_kernel") -> list[tuple[nn.Module, str]]:
-    """Every kernel in the tree, or every method with another mark: (module, method name)."""
-    return [
-        (module, name)
-        for module in agent.modules()
-        for name in dir(type(module))
-        if getattr(getattr(type(module), name, None), mark, False)
-    ]
+    """All methods in the module tree that carry the mark of `@kernel`, or another: (module, method name)."""
+    found = []
+    for module in agent.modules():
+        for name in dir(type(module)):
+            if getattr(getattr(type(module), name, None), mark, False):
+                found.append((module, name))
+    return found
 
 
 def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> None:
-    """Wrap all kernels as `trainer.engine` and `trainer.precision` say. An engine that cannot be had here leaves them
-    as written, with one line."""
+    """Wrap all kernels as `trainer.engine` and `trainer.precision` say.
+
+    An engine that cannot run here leaves them as written, and one line says so.
+    """
     engine = running(cfg.engine, device)
     wrap = wrapper(engine, device)
     for module, name in kernels(agent):
@@ -37,7 +39,7 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
             method = autocast(method, device)
         method = wrap(method, module)
         if cfg.precision != "bf16" and device.type == "cpu":
-            method = Products(method, module)
+            method = MatmulBackend(method, module)
         object.__setattr__(module, name, method)
     if engine in ("auto", "compile") and device.type == "cpu":
         wrap = wrapper("auto", device)
@@ -46,7 +48,7 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
 
 
 def wrapper(engine: str, device: torch.device) -> Wrapper:
-    """What makes a faster kernel of one and its module. Recorders and compilers are imported here alone."""
+    """The function that makes a faster kernel of a kernel and its module. Only this imports recorders and compilers."""
     if engine == "eager" or (engine == "auto" and device.type != "cpu"):
         return as_written
     if engine == "auto":
@@ -57,9 +59,9 @@ def wrapper(engine: str, device: torch.device) -> Wrapper:
         from rlrun.engine.graphs import Graphed
 
         return Graphed
-    from rlrun.engine.native import Compiled  # torch's compiler takes a second to import
+    from rlrun.engine.inductor import InductorKernel  # torch's compiler takes a second to import
 
-    return Compiled
+    return InductorKernel
 
 
 def as_written(method: Kernel, module: nn.Module) -> Kernel:
@@ -68,7 +70,7 @@ def as_written(method: Kernel, module: nn.Module) -> Kernel:
 
 
 def autocast(method: Kernel, device: torch.device) -> Kernel:
-    """A kernel whose products are in bf16."""
+    """The kernel with its matrix products in bf16."""
 
     @functools.wraps(method)
     def call(*args: Any) -> Any:
@@ -78,21 +80,29 @@ def autocast(method: Kernel, device: torch.device) -> Kernel:
     return call
 
 
-class Products:
-    """Takes the path that suits a kernel's largest product: decided by shapes alone, once for each number of rows."""
+class MatmulBackend:
+    """A kernel that runs with the library that is fastest for its largest matrix product.
+
+    The choice depends on shapes alone, and is made once for each batch size.
+    """
 
     def __init__(self, method: Kernel, module: nn.Module):
         self.method = method
         # the last two dimensions of a weight make one product; a leading one stacks members
-        self.largest = max((p.shape[-1] * p.shape[-2] for p in module.parameters() if p.dim() in (2, 3)), default=0)
-        self.large: dict[int | None, bool] = {}
+        weights = [p.shape for p in module.parameters() if p.dim() in (2, 3)]
+        self.largest = max((shape[-1] * shape[-2] for shape in weights), default=0)
+        self.large: dict[int | None, bool] = {}  # by the rows of the first argument
 
     def __call__(self, *args: Any) -> Any:
         first = next(rows(args), None)
         large = self.large.get(first)
         if large is None:
-            large = self.large[first] = 2 * max(rows(args), default=0) * self.largest >= products.onednn_from()
+            large = self.large[first] = self._is_large(args)
         if not large:
             return self.method(*args)
-        with products.onednn():
+        with matmul_backend.onednn():
             return self.method(*args)
+
+    def _is_large(self, args: Any) -> bool:
+        """Whether the largest product of a call has the size from which oneDNN is faster."""
+        return 2 * max(rows(args), default=0) * self.largest >= matmul_backend.onednn_from()

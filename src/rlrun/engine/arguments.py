@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def parts(tree: Any) -> Iterable[Any]:
-    """What a dict, list or tuple holds; nothing for anything else."""
+    """The values of a dict, list or tuple; nothing for anything else."""
     if isinstance(tree, dict):
         return tree.values()
     if isinstance(tree, tuple | list):
@@ -19,7 +19,10 @@ def leaves(tree: Any) -> list[Tensor]:
     """The tensors of a tree, in order."""
     if isinstance(tree, Tensor):
         return [tree]
-    return [tensor for part in parts(tree) for tensor in leaves(part)]
+    found = []
+    for part in parts(tree):
+        found += leaves(part)
+    return found
 
 
 def only_tensors(tree: Any) -> bool:
@@ -30,16 +33,19 @@ def only_tensors(tree: Any) -> bool:
 
 
 def mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A tree with every tensor changed, in the order in which `flatten` meets them."""
+    """A tree with every tensor changed, in the order in which `flatten` visits them."""
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, dict):
         return {key: mapped(part, change) for key, part in tree.items()}
-    return type(tree)(mapped(part, change) for part in tree) if isinstance(tree, tuple | list) else tree
+    if isinstance(tree, tuple | list):
+        return type(tree)(mapped(part, change) for part in tree)
+    return tree
 
 
 def flatten(value: Any, shapes: list[Any], tensors: list[Tensor]) -> None:
-    """Take arguments apart: what a recording depends on goes to `shapes`, what it reads each time to `tensors`."""
+    """Take arguments apart: append what a recording depends on to `shapes`, and the tensors that it reads in each call
+    to `tensors`."""
     if isinstance(value, Tensor):
         shapes.append(value.shape)
         shapes.append(value.dtype)
@@ -57,7 +63,7 @@ def flatten(value: Any, shapes: list[Any], tensors: list[Tensor]) -> None:
 
 
 def rows(tree: Any) -> Iterator[int]:
-    """The number of rows of every tensor that has any."""
+    """The length of the first dimension of every tensor that has one."""
     if isinstance(tree, Tensor):
         if tree.dim():
             yield len(tree)

@@ -1,8 +1,8 @@
 """Kernels as CUDA graphs: recorded once on the device, then replayed with one launch.
 
-A graph reads and writes where things lay when it was captured. What kernels promise is what it takes: parameters,
-moments and statistics never move, shapes are fixed, nothing waits for the device. Arguments are copied to where the
-graph looks for them, and results from where it leaves them, so that whoever keeps one may.
+A graph reads and writes at the addresses with which it was captured. Kernels guarantee what that needs: parameters,
+moments and statistics never move, shapes are fixed, and nothing waits for the device. Arguments are copied into the
+graph's own inputs. Outputs are cloned, so callers may hold references to them.
 """
 
 from collections.abc import Callable
@@ -23,27 +23,27 @@ class Graphed(Taped):
     """
 
     def _tape(self, calls: list[Call], inputs: list[Tensor], out: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
-        held = [tensor.clone() for tensor in inputs]
-        places = iter(held)
-        given, named = mapped((args, kwargs), lambda _: next(places))
+        graph_inputs = [tensor.clone() for tensor in inputs]
+        remaining = iter(graph_inputs)
+        graph_args, graph_kwargs = mapped((args, kwargs), lambda _: next(remaining))
         with Recorder():  # a kernel inside this one runs as written
-            replay, left = capture(lambda: self.method(*given, **named))
+            replay, outputs = capture(lambda: self.method(*graph_args, **graph_kwargs))
 
         def run(*inputs: Tensor) -> Any:
-            for place, tensor in zip(held, inputs, strict=True):
-                place.copy_(tensor)
+            for graph_input, tensor in zip(graph_inputs, inputs, strict=True):
+                graph_input.copy_(tensor)
             replay()
-            return mapped(left, torch.clone)
+            return mapped(outputs, torch.clone)
 
         return run
 
 
 def capture(run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-    """What `run` does to the device, to be done again at will, and the tensors that it leaves each time.
+    """Record the work that `run` gives to the device, without doing it.
 
-    Nothing is done yet.
+    Returns a function that does this work, and the tensors that hold the results after each call of it.
     """
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        left = run()
-    return graph.replay, left
+        outputs = run()
+    return graph.replay, outputs

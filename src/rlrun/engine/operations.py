@@ -7,19 +7,19 @@ import torch
 
 aten = torch.ops.aten
 
-# operations that only rename a tensor where they do not change its shape
+# operations whose result is their argument under another name, if the shape stays the same
 IDENTITIES = {
     aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.view.default, aten._unsafe_view.default,
     aten.expand.default,
 }  # fmt: skip
 
-# operations that give the same numbers, in the same order, another shape
+# operations that keep all numbers and their order, and change the shape
 RESHAPES = {
     aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim,
     aten.squeeze.dims,
 }  # fmt: skip
 
-# operations that look at no number of a tensor
+# operations whose results depend on shapes alone
 SHAPED = {
     aten.zeros.default, aten.ones.default, aten.full.default, aten.arange.default, aten.scalar_tensor.default,
     aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.new_zeros.default,
@@ -39,7 +39,7 @@ METHODS = {
     "expand", "view", "add_", "mul_", "sub_", "div_", "copy_", "lerp_", "logical_or_", "fill_", "zero_", "clamp_",
 }  # fmt: skip
 
-# pointwise operations: they may write over an argument that nothing needs any more
+# pointwise operations: they may write over an argument that is not needed any more
 POINTWISE = {
     "abs", "add", "clamp", "div", "exp", "log", "maximum", "minimum", "mul", "neg", "pow", "reciprocal",
     "sigmoid", "sqrt", "sub", "tanh",
@@ -51,23 +51,25 @@ def _name(op: Any) -> str:
 
 
 def call_of(call: Any) -> Callable[..., Any]:
-    """A callable that takes a call's arguments."""
-    op, name = call.op, _name(call.op)
+    """A function that does what a call did, from the same arguments."""
+    op = call.op
+    name = _name(op)
     if op.namespace != "aten":
         return op
     if name in ("mm", "bmm") and call.given[0].shape[-1] == 1:  # nothing is summed
         return torch.mul
-    if (
-        op is aten.mkldnn_rnn_layer.default and call.out[3] is not None
-    ):  # kept for its backward, if gradients are wanted
+    if op is aten.mkldnn_rnn_layer.default and call.out[3] is not None:  # the workspace of its backward
         return torch.enable_grad()(op)
     if name in FUNCTIONS:
         return getattr(torch, name, op)
-    return getattr(torch.Tensor, name) if name in METHODS else op
+    if name in METHODS:
+        return getattr(torch.Tensor, name)
+    return op
 
 
 def scalar_constant(call: Any, value: Any) -> Any:
-    """The number that a tensor is multiplied by, or the like, as the tensor that torch would make of it each time."""
+    """A plain number in an argument of `add`, `sub`, `mul` or `div` as a tensor, which torch would otherwise make in
+    each call; any other value as it is."""
     plain = isinstance(value, int | float) and not isinstance(value, bool) and len(call.args) == 2 and not call.kwargs
     if plain and _name(call.op) in ("add", "sub", "mul", "div") and call.results[0].dtype == call.given[0].dtype:
         return torch.tensor(value, dtype=call.results[0].dtype)
@@ -75,14 +77,16 @@ def scalar_constant(call: Any, value: Any) -> Any:
 
 
 def in_place(op: Any) -> Callable[..., Any] | None:
-    """As `call_of`, with `out` for the memory to write to; None where an operation may not write over arguments."""
+    """The function of a pointwise operation with a parameter `out` for its result; None for other operations."""
     if op is aten.relu.default:
         return _relu
     if op is aten.threshold_backward.default:
         return _threshold_backward
     if op is aten.tanh_backward.default:
         return _tanh_backward
-    return getattr(torch, _name(op)) if op.namespace == "aten" and _name(op) in POINTWISE else None
+    if op.namespace == "aten" and _name(op) in POINTWISE:
+        return getattr(torch, _name(op))
+    return None
 
 
 def _relu(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:

@@ -10,11 +10,15 @@ from rlrun.config.schema import TrainerConfig
 from rlrun.errors import ConfigError
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
-KEEP = 512 * 2**20
+KEEP = 512 * 2**20  # bytes up to which freed memory is kept
 
 
 def prepare(cfg: TrainerConfig) -> None:
-    """Set once, before anything is built. One thread unless asked: a second one collapses beside a busy neighbour."""
+    """Set threads, memory allocator and precision, once, before anything is built.
+
+    One thread unless the config says more: two threads become very slow beside another busy process. Raises ConfigError
+    for more threads than cores.
+    """
     cores = os.cpu_count() or 1
     if (cfg.threads or 1) > cores:
         raise ConfigError(f"trainer.threads={cfg.threads}: this machine has {cores} cores")

@@ -1,4 +1,4 @@
-"""Notes every operation that reaches the device while a kernel runs: forward, backward and optimiser alike."""
+"""Records every operation that reaches the device while a kernel runs: forward, backward and optimiser alike."""
 
 from typing import Any
 
@@ -13,13 +13,20 @@ class Call:
     """One operation: `op(*args, **kwargs)` gave `out`."""
 
     def __init__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any):
-        self.op, self.args, self.kwargs, self.out = op, args, kwargs, out
-        self.given, self.results = leaves((args, kwargs)), leaves(out)
+        self.op = op
+        self.args = args
+        self.kwargs = kwargs
+        self.out = out
+        self.given = leaves((args, kwargs))
+        self.results = leaves(out)
         self.changes: bool = op._schema.is_mutable
         self.repeats = not self.changes and torch.Tag.nondeterministic_seeded not in op.tags
-        named = zip((argument.name for argument in op._schema.arguments), args, strict=False)
-        values = dict(named) | kwargs
-        self.changed = leaves([values.get(argument.name) for argument in op._schema.arguments if argument.is_write])
+        self.changed: list[Tensor] = []  # arguments that it writes to
+        for position, argument in enumerate(op._schema.arguments):
+            if argument.is_write and position < len(args):
+                self.changed += leaves(args[position])
+            elif argument.is_write:
+                self.changed += leaves(kwargs.get(argument.name))
 
 
 class Recorder(TorchDispatchMode):
@@ -31,7 +38,7 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """torch's compiler never meets a recorder, and need not be imported to pass it by: it takes 80 MiB."""
+        """torch's compiler never runs inside a recorder, so it is not imported to find that out: it takes 80 MiB."""
         return False
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -50,8 +57,16 @@ def memory(tensor: Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
+def changed_memory(calls: list[Call]) -> set[int]:
+    """The memory that calls write to, by `memory`."""
+    changed: set[int] = set()
+    for call in calls:
+        changed.update(map(memory, call.changed))
+    return changed
+
+
 def written(calls: list[Call], inputs: list[Tensor]) -> dict[int, Tensor]:
-    """The whole memories that calls changed and did not make, by `memory`; those of the inputs are left out."""
+    """All memory that calls wrote to and did not allocate, by `memory`, each whole; that of the inputs is left out."""
     made = set(map(memory, inputs))
     found: dict[int, Tensor] = {}
     for call in calls:
@@ -61,10 +76,10 @@ def written(calls: list[Call], inputs: list[Tensor]) -> dict[int, Tensor]:
         given = set(map(memory, call.given))
         if call.op is torch.ops.aten.lift_fresh.default:  # a number that was made a tensor just now
             made |= given
-        made.update(memory(result) for result in call.results if memory(result) not in given)
+        made |= set(map(memory, call.results)) - given
     return found
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All the memory in which a tensor lies, flat."""
+    """All the memory of which a tensor is a view, as a flat tensor."""
     return tensor.detach().new_empty(0).set_(tensor.untyped_storage())

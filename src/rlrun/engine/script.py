@@ -1,12 +1,11 @@
-"""Recorded operations, written out as one Python function that makes the same calls with less around them.
+"""Recorded operations, written out as one Python function that makes the same calls with less overhead.
 
-What falls away: tensors that are only renamed, views of memory that never moves, results nobody reads, what follows
-from shapes alone, and what an earlier call computed of the same numbers. What is saved:
-pointwise results go where an argument lay that is needed no more. Matrix products are left alone: where their memory
-begins can change a bit.
+Left out are operations that only rename a tensor, views of memory that never moves, results that are not used, results
+that follow from shapes alone, and operations that repeat an earlier one. Pointwise results are written over an argument
+that is not needed any more. Matrix products are left alone: the address of their memory can change a bit.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from rlrun.engine.arguments import leaves
 from rlrun.engine.operations import IDENTITIES, RESHAPES, SHAPED, call_of, in_place, scalar_constant
-from rlrun.engine.recorder import Call, memory
+from rlrun.engine.recorder import Call, changed_memory, memory
 
 # torch's public function makes an object each time, and takes a tenth of a short tape
 enable_grad: Callable[[bool], Any] = getattr(torch._C, "_set_grad_enabled", torch.set_grad_enabled)
@@ -34,181 +33,230 @@ SUM, VIEW = torch.ops.aten.sum.dim_IntList, torch.ops.aten.view.default
 
 
 def renames(call: Call) -> bool:
-    """Whether the result of a call is its argument."""
+    """Whether the result of a call is its argument under another name."""
     return call.op in IDENTITIES and call.results[0].shape == call.given[0].shape
 
 
 def fills(tensor: Tensor) -> bool:
-    """Whether a tensor is all there is in its memory, in whatever order."""
+    """Whether a tensor takes up all of its memory, in any order of dimensions."""
     dense = tensor.is_contiguous() or tensor.is_contiguous(memory_format=torch.channels_last)
     return dense and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize
 
 
+def fits_over(result: Tensor, argument: Tensor) -> bool:
+    """Whether a result can take the memory of an argument."""
+    if (argument.shape, argument.stride(), argument.dtype) != (result.shape, result.stride(), result.dtype):
+        return False
+    return fills(argument) and fills(result)
+
+
+def shape_without(shape: torch.Size, dims: list[int]) -> torch.Size:
+    """A shape without some of its dimensions."""
+    kept = list(shape)
+    for dim in sorted(dims, reverse=True):
+        del kept[dim]
+    return torch.Size(kept)
+
+
 class Script:
-    """Inputs are named x0, x1, ...; results v0, v1, ...; constants, which are tensors no call made, c0, c1, ..."""
+    """The source of a function, and the values of the names in it.
+
+    Inputs are called x0, x1, ...; variables v0, v1, ..., the results of its calls; constants c..., which are tensors
+    that no call made or that are equal in every replay; functions f...; other values k...
+    """
 
     closed: ClassVar[Container[Any]] = ()  # operations that it cannot call
-    shaped: ClassVar[Container[Any]] = SHAPED  # those whose results are kept
+    shaped: ClassVar[Container[Any]] = SHAPED  # operations whose results are constants
 
     def __init__(self, calls: list[Call], inputs: list[Tensor], out: Any):
-        # tensors are told apart by identity: all stay alive until it is written
-        self.recorded, self.inputs, self.out = calls, inputs, out
+        # tensors are told apart by their id: all stay alive until the source is written
+        self.recorded = calls
+        self.inputs = inputs
+        self.out = out
         self.parameters = [f"x{index}" for index in range(len(inputs))]
-        self.names = {id(tensor): name for tensor, name in zip(inputs, self.parameters, strict=True)}
-        self.space: dict[str, Any] = {"enabled": torch.is_grad_enabled, "enable": enable_grad}
-        self.changed = {memory(tensor) for call in calls for tensor in call.changed}
-        self.known: dict[Any, Call] = {}  # by what they compute
+        self.names = dict(zip(map(id, inputs), self.parameters, strict=True))  # by the id of a tensor
+        self.variables: set[str] = set()
+        self.constants: dict[str, Tensor] = {}
+        self.fixed: set[str] = set()  # names of constants that follow from shapes
+        self.namespace: dict[str, Any] = {"enabled": torch.is_grad_enabled, "enable": enable_grad}
+        self.changed = changed_memory(calls)
         self.returned = set(map(memory, leaves(out)))
-        self.fixed: set[str] = set()  # names of what follows from shapes
-        self.makers = {id(result): call for call in calls for result in call.results}
-        self.calls = self._needed(self._own())
+        self.first_calls: dict[Any, Call] = {}  # by what they compute
+        self.makers: dict[int, Call] = {}  # by the id of a result
+        for call in calls:
+            self.makers.update(dict.fromkeys(map(id, call.results), call))
+        self.calls = self._used(self._computing())
 
     def compile(self) -> Callable[..., Any]:
-        """The function: tensors in, what the kernel returned out."""
-        last, over = self._last_uses(), self._overwritten()
+        """The function. It takes the input tensors, and returns what the kernel returned."""
+        last_use = self._last_uses()
+        overwritten = self._overwritten(last_use)
         lines = []
         for position, call in enumerate(self.calls):
-            lines.append(self._line(call, over.get(position)))
-            gone = sorted({self.names[id(tensor)] for tensor in (*call.given, *call.results)})
-            lines += [f"{name} = None" for name in gone if name[0] == "v" and last.get(name, position) == position]
+            lines.append(self._line(call, overwritten.get(position)))
+            names = self._names_of((*call.given, *call.results))
+            for name in sorted(names & self.variables):
+                if last_use.get(name, position) == position:
+                    lines.append(f"{name} = None")
         body = "\n        ".join([*lines, f"return {self._text(self.out)}"])
         source = REPLAY.format(parameters=", ".join(self.parameters), body=body)
-        exec(source, self.space)  # our own text: names of operations, numbers, and the names given above
-        return self.space["replay"]
+        exec(source, self.namespace)  # our own text: names of operations, numbers, and the names given above
+        return self.namespace["replay"]
 
-    def _constant(self, tensor: Tensor, value: Tensor | None = None) -> None:
-        name = f"c{len(self.space)}"
+    def _add_constant(self, tensor: Tensor, value: Tensor) -> str:
+        """Let a name stand for a tensor of the recording; `value` has its numbers in every replay."""
+        name = f"c{len(self.namespace)}"
         self.names[id(tensor)] = name
-        self.space[name] = tensor.detach() if value is None else value
+        self.constants[name] = self.namespace[name] = value
+        return name
 
-    def _is_constant(self, tensor: Tensor) -> bool:
-        return self.names[id(tensor)][0] == "c"
+    def _add_variable(self, tensor: Tensor) -> None:
+        name = f"v{len(self.variables)}"
+        self.names[id(tensor)] = name
+        self.variables.add(name)
 
-    def _own(self) -> list[Call]:
-        """The calls that compute: without those that rename a tensor, or look at a constant from another side."""
-        own: list[Call] = []
-        index = 0
+    def _names_of(self, tensors: Iterable[Tensor]) -> set[str]:
+        return {self.names[id(tensor)] for tensor in tensors}
+
+    def _computing(self) -> list[Call]:
+        """The calls that compute something: without those that rename a tensor or view a constant."""
+        computing: list[Call] = []
         for call in self.recorded:
             for tensor in call.given:
                 if id(tensor) not in self.names:
-                    self._constant(tensor)
+                    self._add_constant(tensor, tensor.detach())
             new = [result for result in call.results if id(result) not in self.names]
             if call.op.is_view and not new:  # a number made a tensor, as in x[-1] = 0, is its own result
                 continue
-            call = self._straight(call)
+            call = self._with_one_reshape(call)
+            names = self._names_of(call.given)
             if renames(call) and new:
                 self.names[id(new[0])] = self.names[id(call.given[0])]
-            elif call.op.is_view and all(map(self._is_constant, call.given)):
-                for result, value in zip(new, leaves(call.op(*self._values(call.args), **call.kwargs)), strict=True):
-                    self._constant(result, value)
-                    if self._of_fixed(call):
-                        self.fixed.add(self.names[id(result)])
+            elif call.op.is_view and names <= self.constants.keys():
+                self._add_views(call, new)
             elif self._is_fixed(call):
                 for result in new:
-                    self._constant(result)
-                    self.fixed.add(self.names[id(result)])
+                    self.fixed.add(self._add_constant(result, result.detach()))
             elif earlier := self._earlier(call):
                 for result, same in zip(call.results, earlier.results, strict=True):
                     self.names[id(result)] = self.names[id(same)]
             else:
                 for result in new:
-                    self.names[id(result)], index = f"v{index}", index + 1
-                own.append(call)
-        return own
+                    self._add_variable(result)
+                computing.append(call)
+        return computing
 
-    def _straight(self, call: Call) -> Call:
-        """A shape that is given to what was given another shape is given at once, and sums keep no dimension for it."""
+    def _add_views(self, call: Call, new: list[Tensor]) -> None:
+        """Constants for the results of a call that views a constant."""
+        views = leaves(call.op(*self._values(call.args), **call.kwargs))
+        is_fixed = self._has_fixed_arguments(call)
+        for result, view in zip(new, views, strict=True):
+            name = self._add_constant(result, view)
+            if is_fixed:
+                self.fixed.add(name)
+
+    def _with_one_reshape(self, call: Call) -> Call:
+        """Fuse consecutive reshapes; drop keepdim from sums that are reshaped anyway. Other calls stay as they are."""
         if call.op not in RESHAPES:
             return call
         result, root = call.results[0], call.given[0]
         while (maker := self.makers.get(id(root))) and maker.op in RESHAPES:
             root = maker.given[0]
         if maker and maker.op is SUM and maker.args[2:] == (True,):
-            summed, dims = maker.args[0], [dim % maker.args[0].dim() for dim in maker.args[1]]
-            if result.shape == torch.Size(size for dim, size in enumerate(summed.shape) if dim not in dims):
+            summed = maker.args[0]
+            dims = [dim % summed.dim() for dim in maker.args[1]]
+            if result.shape == shape_without(summed.shape, dims):
                 return Call(SUM, (summed, dims), maker.kwargs, result)
-        return call if root is call.given[0] else Call(VIEW, (root, list(result.shape)), {}, result)
+        if root is call.given[0]:
+            return call
+        return Call(VIEW, (root, list(result.shape)), {}, result)
 
     def _is_fixed(self, call: Call) -> bool:
-        """Whether its results are the same numbers in every replay, and nobody changes them."""
+        """Whether the results of a call are the same numbers in every replay, and are never changed."""
         kept = (self.changed | self.returned).isdisjoint(map(memory, call.results))
-        return kept and call.repeats and (call.op in self.shaped or self._of_fixed(call))
+        return kept and call.repeats and (call.op in self.shaped or self._has_fixed_arguments(call))
 
-    def _of_fixed(self, call: Call) -> bool:
-        return bool(call.given) and all(self.names[id(tensor)] in self.fixed for tensor in call.given)
+    def _has_fixed_arguments(self, call: Call) -> bool:
+        return bool(call.given) and self._names_of(call.given) <= self.fixed
 
     def _earlier(self, call: Call) -> Call | None:
         """A call before this one that computed the same, where none of their memory ever changes."""
-
-        def spelled(tree: Any) -> Any:
-            if isinstance(tree, Tensor):
-                return self.names[id(tree)]
-            return tuple(map(spelled, tree)) if isinstance(tree, tuple | list) else repr(tree)
-
         if not call.repeats or not self.changed.isdisjoint(map(memory, (*call.given, *call.results))):
             return None
-        key = call.op, spelled(call.args), *((name, spelled(value)) for name, value in call.kwargs.items())
-        earlier = self.known.setdefault(key, call)
-        return None if earlier is call else earlier
+        key = call.op, self._spelling(call.args), self._spelling(tuple(call.kwargs.items()))
+        first = self.first_calls.setdefault(key, call)
+        return None if first is call else first
+
+    def _spelling(self, tree: Any) -> Any:
+        """A hashable form of arguments, equal for equal ones."""
+        if isinstance(tree, Tensor):
+            return self.names[id(tree)]
+        if isinstance(tree, tuple | list):
+            return tuple(map(self._spelling, tree))
+        return repr(tree)
 
     def _values(self, tree: Any) -> Any:
-        """Arguments with the constants that tensors stand for."""
+        """Arguments with the constants in place of the recorded tensors."""
         if isinstance(tree, Tensor):
-            return self.space[self.names[id(tree)]]
-        return type(tree)(map(self._values, tree)) if isinstance(tree, tuple | list) else tree
+            return self.constants[self.names[id(tree)]]
+        if isinstance(tree, tuple | list):
+            return type(tree)(map(self._values, tree))
+        return tree
 
-    def _needed(self, calls: list[Call]) -> list[Call]:
+    def _used(self, calls: list[Call]) -> list[Call]:
         """The calls whose results are used, or that change something."""
-        used = {self.names[id(tensor)] for tensor in leaves(self.out)}
+        used = self._names_of(leaves(self.out))
         kept = []
         for call in reversed(calls):
-            names = {self.names[id(result)] for result in call.results}
-            if call.changes or names & used:
-                used.update(self.names[id(tensor)] for tensor in call.given)
+            if call.changes or not used.isdisjoint(self._names_of(call.results)):
+                used |= self._names_of(call.given)
                 kept.append(call)
         return kept[::-1]
 
     def _last_uses(self) -> dict[str, int]:
-        last = {self.names[id(t)]: position for position, call in enumerate(self.calls) for t in call.given}
-        return last | {self.names[id(tensor)]: len(self.calls) for tensor in leaves(self.out)}
+        """For each name the position of the last call that reads it; after all calls, for those that are returned."""
+        last_use = {}
+        for position, call in enumerate(self.calls):
+            last_use.update(dict.fromkeys(self._names_of(call.given), position))
+        last_use.update(dict.fromkeys(self._names_of(leaves(self.out)), len(self.calls)))
+        return last_use
 
-    def _overwritten(self) -> dict[int, Tensor]:
-        """For each call that may write over an argument, which: one whose memory nothing looks at afterwards."""
-        last, until, free = self._last_uses(), dict[int, int](), set[int]()
+    def _overwritten(self, last_use: dict[str, int]) -> dict[int, Tensor]:
+        """For each call that may write its result over an argument, by position: that argument, whose memory is not
+        read afterwards."""
+        needed_until: dict[int, int] = {}  # by memory: the position of the last call that reads it
+        free: set[int] = set()  # memory that calls allocated
         for position, call in enumerate(self.calls):
             for result in call.results:
-                until[memory(result)] = max(until.get(memory(result), 0), last.get(self.names[id(result)], position))
-                if not call.op.is_view and self.names[id(result)][0] == "v":
-                    free.add(memory(result))
+                name, place = self.names[id(result)], memory(result)
+                needed_until[place] = max(needed_until.get(place, 0), last_use.get(name, position))
+                if name in self.variables and not call.op.is_view:
+                    free.add(place)
         chosen: dict[int, Tensor] = {}
         for position, call in enumerate(self.calls):
             if in_place(call.op) is None:
                 continue
-            result = call.results[0]
-            for tensor in leaves(call.args):
-                alike = (tensor.shape, tensor.stride(), tensor.dtype) == (result.shape, result.stride(), result.dtype)
-                if (
-                    alike
-                    and fills(tensor)
-                    and fills(result)
-                    and memory(tensor) in free
-                    and until[memory(tensor)] <= position
-                ):
-                    chosen[position] = tensor
-                    free.discard(memory(tensor))  # it goes on under the result's name
+            for argument in leaves(call.args):
+                place = memory(argument)
+                if fits_over(call.results[0], argument) and place in free and needed_until[place] <= position:
+                    chosen[position] = argument
+                    free.discard(place)  # the result lies there from now on
                     break
         return chosen
 
     def _line(self, call: Call, over: Tensor | None) -> str:
-        function = f"f{len(self.space)}"
-        self.space[function] = self._function(call, over)
-        words = [self._text(self._argument(call, value)) for value in call.args]
-        words += [f"{key}={self._text(value)}" for key, value in call.kwargs.items()]
-        words += [] if over is None else [f"out={self._text(over)}"]
-        text = f"{function}({', '.join(words)})"
+        """The statement of a call. `over`: the argument that its result is written over."""
+        function = f"f{len(self.namespace)}"
+        self.namespace[function] = self._function(call, over)
+        arguments = [self._text(self._argument(call, value)) for value in call.args]
+        for key, value in call.kwargs.items():
+            arguments.append(f"{key}={self._text(value)}")
+        if over is not None:
+            arguments.append(f"out={self._text(over)}")
+        text = f"{function}({', '.join(arguments)})"
         if call.changes:
             return text
-        return f"{self._names(call.out)} = {text}"
+        return f"{self._targets(call.out)} = {text}"
 
     def _function(self, call: Call, over: Tensor | None) -> Callable[..., Any] | None:
         return call_of(call) if over is None else in_place(call.op)
@@ -216,13 +264,16 @@ class Script:
     def _argument(self, call: Call, value: Any) -> Any:
         return scalar_constant(call, value)
 
-    def _names(self, out: Any) -> str:
-        """What results are assigned to; a gradient that was not asked for is none."""
+    def _targets(self, out: Any) -> str:
+        """The names that the results of a call are assigned to; `_` for a gradient that was not computed."""
         if isinstance(out, Tensor):
             return self.names[id(out)]
-        return f"({''.join(f'{self._names(part)}, ' for part in out)})" if isinstance(out, tuple | list) else "_"
+        if isinstance(out, tuple | list):
+            return f"({''.join(f'{self._targets(part)}, ' for part in out)})"
+        return "_"
 
     def _text(self, value: Any) -> str:
+        """The source of a value. Floats get a name, for infinity has no literal, and so do tensors made of numbers."""
         if isinstance(value, Tensor) and id(value) in self.names:
             return self.names[id(value)]
         if isinstance(value, dict):
@@ -232,6 +283,6 @@ class Script:
             return f"({parts})" if isinstance(value, tuple) else f"[{parts}]"
         if value is None or isinstance(value, bool | int | str):
             return repr(value)
-        name = f"k{len(self.space)}"  # floats too: infinity has no literal; tensors made of numbers
-        self.space[name] = value
+        name = f"k{len(self.namespace)}"
+        self.namespace[name] = value
         return name

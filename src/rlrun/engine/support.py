@@ -1,4 +1,4 @@
-"""Which engines can be had here: recording rests on inner names of torch, so it is tested for a range of versions."""
+"""Which engines run here: recording uses private names of torch, so it is tested for a range of versions."""
 
 import logging
 from functools import cache
@@ -13,23 +13,25 @@ TESTED = ">=2.10,<2.15"  # versions of torch; the same range stands in pyproject
 
 
 def check(cfg: TrainerConfig, device: torch.device) -> None:
-    """Raise ConfigError for an engine that was asked for by name and cannot be had here."""
-    why = None if cfg.engine == "auto" else lacking(cfg.engine, device)
+    """Raise ConfigError if the config names an engine that this torch or this device cannot run."""
+    if cfg.engine == "auto":
+        return
+    why = lacking(cfg.engine, device)
     if why:
         raise ConfigError(f"trainer.engine={cfg.engine}: {why}; trainer.engine=eager runs everywhere")
 
 
 def running(engine: str, device: torch.device) -> str:
-    """The engine itself, or `eager` where it cannot be had, which is said once."""
+    """The engine itself, or `eager` with one warning where it does not run."""
     why = lacking(engine, device)
     if why is None:
         return engine
-    _say(f"trainer.engine={engine} runs eager here: {why}")
+    _warn_once(f"trainer.engine={engine} runs eager here: {why}")
     return "eager"
 
 
 def lacking(engine: str, device: torch.device) -> str | None:
-    """Why an engine cannot be had here; None where it can."""
+    """Why an engine does not run on this device with this torch; None if it does."""
     if engine == "eager" or (engine == "auto" and device.type != "cpu"):
         return None
     if engine == "cudagraph" and device.type != "cuda":
@@ -45,20 +47,20 @@ def _untested() -> str | None:
 
 @cache
 def _broken(engine: str) -> str | None:
-    """Why this torch does not do what recording needs: modules cannot be imported, or a small kernel not recorded."""
+    """What fails with this torch: an import of a module that records, or the recording of a small kernel."""
     try:
         if engine == "compile":
-            import rlrun.engine.native
+            import rlrun.engine.inductor
         if engine == "cudagraph":
             import rlrun.engine.graphs  # noqa: F401
         from rlrun.engine.tape import works
 
         works()
-    except Exception as error:  # whatever another torch may raise
+    except Exception as error:  # another torch may raise anything
         return f"torch {torch.__version__} lacks what recording needs ({reason(error)})"
     return None
 
 
 @cache
-def _say(line: str) -> None:
+def _warn_once(line: str) -> None:
     logging.getLogger(__name__).warning("%s", line)

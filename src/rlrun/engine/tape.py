@@ -1,17 +1,17 @@
 """Kernels without the cost of Python and autograd: recorded once, then replayed as the bare operations underneath.
 
-What a CUDA graph is to a GPU, a tape is to a CPU. While a kernel runs, every operation that reaches the device is
-noted, forward, backward and optimiser alike; the tape is these calls as one straight Python function. Results are
-those of the kernel, bit for bit. It rests on what kernels guarantee: fixed shapes, no number drawn, no branch on a
+A tape is to a CPU what a CUDA graph is to a GPU. While a kernel runs, every operation that reaches the device is
+recorded, forward, backward and optimiser alike; the tape is these calls as one straight Python function. Results are
+those of the kernel, bit for bit. It relies on what kernels guarantee: fixed shapes, no random numbers, no branch on a
 tensor, all state in tensors that are changed in place.
 
 This is checked. For each kind of arguments (their shapes and types) a kernel's first ten calls run as written; the
 second is recorded. At the third and the tenth the recording is replayed first, the state is put back, and the kernel
 runs. Results and state must be equal bit for bit, and no attribute of the kernel's module, such as a counter, may have
-changed. Only then, from the eleventh call on, is the tape replayed in the kernel's stead. A kernel that fails is never
-replayed, which one line says; it has trained with the bits of `trainer.engine=eager` until then and goes on so. What
-cannot be seen is state outside the module, such as a global variable or the time, whose effect first shows after the
-tenth call.
+changed. Only then, from the eleventh call on, does the tape replace the kernel. A kernel that fails this check is never
+replayed, which one line reports; it has trained with the bits of `trainer.engine=eager` until then and goes on so. The
+check does not detect state outside the module, such as a global variable or the time, whose effect first shows after
+the tenth call.
 """
 
 import copy
@@ -28,7 +28,7 @@ from rlrun.engine.recorder import Call, Recorder, recording
 from rlrun.engine.script import Script
 from rlrun.engine.trial import Trial, attributes, changed_attribute
 
-MOST = 16  # kinds of arguments for which a method is recorded
+MAX_VARIANTS = 16  # kinds of arguments for which a method is recorded
 RECORDED, CHECKED = 2, (3, 10)  # calls of each kind
 REFUSED = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded)
 
@@ -42,7 +42,8 @@ class Taped:
     script = Script
 
     def __init__(self, method: Callable[..., Any], module: nn.Module | None = None):
-        self.method, self.module = method, nn.Module() if module is None else module
+        self.method = method
+        self.module = nn.Module() if module is None else module
         self.streams = [part for part in self.module.modules() if isinstance(part, Stream)]
         self._forget()
 
@@ -50,9 +51,9 @@ class Taped:
         """Start without any recording."""
         self.calls: dict[Any, int] = {}  # so far, by kind of arguments: shapes, and values that are no tensors
         self.trials: dict[Any, Trial] = {}  # recordings that are being checked
-        self.tapes: dict[Any, Callable[..., Any]] = {}  # those that were checked
-        self.refused: dict[Any, str] = {}  # why a kind of arguments runs as written
-        self.failed: str | None = None  # why everything does
+        self.tapes: dict[Any, Callable[..., Any]] = {}  # recordings that passed
+        self.refused: dict[Any, str] = {}  # why a kind of arguments always runs as written
+        self.failed: str | None = None  # why all kinds do
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for stream in self.streams:
@@ -61,18 +62,20 @@ class Taped:
         shapes: list[Any] = []
         inputs: list[Tensor] = []
         flatten((args, kwargs) if kwargs else args, shapes, inputs)
-        if len({id(tensor) for tensor in inputs}) < len(inputs):  # one tensor given twice is another kind
-            places = {id(tensor): place for place, tensor in enumerate(inputs)}
-            shapes.append(tuple(places[id(tensor)] for tensor in inputs))
+        ids = [*map(id, inputs)]
+        if len(set(ids)) < len(ids):  # one tensor given twice is another kind
+            shapes.append(tuple(map(ids.index, ids)))
         key = tuple(shapes)
         if self.failed is not None or key in self.refused or recording():
             return self.method(*args, **kwargs)
         tape = self.tapes.get(key)
-        return self._meet(key, inputs, args, kwargs) if tape is None else tape(*inputs)
+        if tape is None:
+            return self._call_without_tape(key, inputs, args, kwargs)
+        return tape(*inputs)
 
-    def _meet(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
-        """A kind of arguments without a tape yet."""
-        if key not in self.calls and len(self.calls) == MOST:
+    def _call_without_tape(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
+        """Run the method as written, and record or check it where that is due."""
+        if key not in self.calls and len(self.calls) == MAX_VARIANTS:
             return self.method(*args, **kwargs)
         self.calls[key] = count = self.calls.get(key, 0) + 1
         if count == RECORDED:
@@ -82,11 +85,11 @@ class Taped:
         return self.method(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Taped":
-        # with the copy's own memory, so with tapes of its own
-        made = copy.copy(self)
-        made.method, made.module, made.streams = copy.deepcopy((self.method, self.module, self.streams), memo)
-        made._forget()
-        return made
+        # the copy has memory of its own, so it needs tapes of its own
+        copied = copy.copy(self)
+        copied.method, copied.module, copied.streams = copy.deepcopy((self.method, self.module, self.streams), memo)
+        copied._forget()
+        return copied
 
     def _record(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
         held = attributes(self.module)
@@ -120,33 +123,34 @@ class Taped:
         logging.getLogger(__name__).warning("%s runs as written: %s", name, why)
 
     def _tape(self, calls: list[Call], inputs: list[Tensor], out: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
-        """What runs in the method's stead: the tensors among its arguments in, what it returns out."""
+        """A function that replaces the method: from the tensors among its arguments to what it returns."""
         return self.script(calls, inputs, out).compile()
 
 
 def fault(calls: list[Call], inputs: list[Tensor], out: Any, closed: Container[Any]) -> str | None:
-    """Why these calls cannot be replayed; None where they can."""
+    """Why these calls cannot be replayed; None if they can. `closed`: operations that the compiler does not know."""
     for call in calls:
         if call.op in closed:
             return f"it calls {call.op}, which the compiler does not know"
-        if any(tag in call.op.tags for tag in REFUSED) and not repeatable(call):
+        if not set(call.op.tags).isdisjoint(REFUSED) and not repeatable(call):
             return f"it calls {call.op}, whose result depends on more than shapes"
-    if any(tensor.requires_grad for tensor in (*inputs, *leaves(out))):
-        return "gradients flow into it or out of it"
+    for tensor in (*inputs, *leaves(out)):
+        if tensor.requires_grad:
+            return "gradients flow into it or out of it"
     if not only_tensors(out):
         return "it returns something else than tensors"
     return None
 
 
 def repeatable(call: Call) -> bool:
-    """Whether an operation can be replayed though it is of a suspicious kind."""
-    if call.op is torch.ops.aten.index.Tensor:  # by numbers the shape is fixed, by a mask it is not
+    """Whether an operation with one of the tags in `REFUSED` can be replayed all the same."""
+    if call.op is torch.ops.aten.index.Tensor:  # indices give a fixed shape, a mask does not
         return all(tensor.dtype != torch.bool for tensor in call.given[1:])
     return call.kwargs.get("generator") is not None  # drawn from a stream, which goes on
 
 
 def works() -> None:
-    """Record and replay a small kernel. Raises what this torch raises where it cannot."""
+    """Record and replay a small kernel. Raises the error of this torch if that fails."""
     calls = CHECKED[-1] + 1
     total = torch.zeros(2)
     taped = Taped(lambda x: total.add_(x * 2) + 1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.engine.arguments import leaves
-from rlrun.engine.recorder import Call, Recorder, memory, whole, written
+from rlrun.engine.recorder import Call, Recorder, changed_memory, memory, whole, written
 
 PLAIN = (bool, int, float, str)
 Attributes = dict[tuple[nn.Module, str], tuple[Any, int]]
@@ -17,11 +17,14 @@ class Trial:
     """A recording that is not trusted yet, with all that it changes."""
 
     def __init__(self, tape: Callable[..., Any], calls: list[Call], inputs: list[Tensor]):
-        changed = {memory(tensor) for call in calls for tensor in call.changed}
         self.tape = tape
         self.state = written(calls, inputs)
-        generators = {id(call.kwargs.get("generator")): call.kwargs.get("generator") for call in calls}
-        self.generators = [generator for generator in generators.values() if generator is not None]
+        self.generators: list[torch.Generator] = []  # that calls draw from
+        for call in calls:
+            generator = call.kwargs.get("generator")
+            if generator is not None and generator not in self.generators:
+                self.generators.append(generator)
+        changed = changed_memory(calls)
         self.changed_inputs = [index for index, tensor in enumerate(inputs) if memory(tensor) in changed]
 
     def run(
@@ -32,8 +35,11 @@ class Trial:
         Returns what the kernel returned, and how the replay differs from it, or None. The state, random streams
         included, is the one that the kernel leaves. A copy of what it changes exists meanwhile.
         """
-        state = [*self.state.values(), *(whole(inputs[index]) for index in self.changed_inputs)]
-        before, draws_before = copies(state), self.draws()
+        state = list(self.state.values())
+        for index in self.changed_inputs:
+            state.append(whole(inputs[index]))
+        before = copies(state)
+        draws_before = self.draws()
         replayed = copies(leaves(self.tape(*inputs)))
         replayed += copies(state) + self.draws()
         for tensor, value in zip(state, before, strict=True):
@@ -53,12 +59,12 @@ class Trial:
         return out, None
 
     def draws(self) -> list[Tensor]:
-        """Where the random generators stand."""
+        """The states of the random generators."""
         return [generator.get_state() for generator in self.generators]
 
 
 def copies(tensors: list[Tensor]) -> list[Tensor]:
-    """The same numbers in memory of their own."""
+    """Copies of tensors, in memory of their own."""
     return [tensor.detach().clone() for tensor in tensors]
 
 
@@ -70,26 +76,31 @@ def same_bits(first: list[Tensor], second: list[Tensor]) -> bool:
 def _equal(one: Tensor, other: Tensor) -> bool:
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         return False
-    one, other = (tensor.detach().reshape(-1).view(torch.uint8) for tensor in (one, other))
-    return torch.equal(one, other)
+    return torch.equal(_bytes(one), _bytes(other))
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.detach().reshape(-1).view(torch.uint8)
 
 
 def attributes(module: nn.Module) -> Attributes:
-    """What the attributes of a module and its parts hold, with the lengths of lists, dicts and sets."""
+    """The values of all attributes of a module and its parts, with the lengths of lists, dicts and sets."""
     found: Attributes = {}
     for part in module.modules():
         tensors = (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False))
         for name, value in (*vars(part).items(), *tensors):
-            size = len(value) if isinstance(value, list | dict | set) else 0
+            size = 0
+            if isinstance(value, list | dict | set):
+                size = len(value)
             found[part, name] = value, size
     return found
 
 
 def changed_attribute(before: Attributes, module: nn.Module) -> str | None:
-    """The first attribute that holds something else than before, as `Class.name`: Python state, which no recording
-    changes. Tensors that are changed in place are none."""
+    """The first attribute with another value than before, as `Class.name`: Python state, which a replay does not
+    change. Tensors that are changed in place do not count."""
     after = attributes(module)
-    for part, name in [*before, *(key for key in after if key not in before)]:
+    for part, name in {**before, **after}:
         if not _unchanged(before.get((part, name)), after.get((part, name))):
             return f"{type(part).__name__}.{name}"
     return None

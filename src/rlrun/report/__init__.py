@@ -1,4 +1,4 @@
-"""Runs on disk turned into evidence: read, compared, drawn, and put on one page. Nothing here trains or needs torch.
+"""Reports: runs are read, compared, drawn, and put on one page. Nothing here trains or needs torch.
 
 runs        whole runs are read, all else is named
 statistics  interquartile means, bootstrap intervals, profiles, probabilities of improvement

@@ -1,8 +1,9 @@
-"""Methods against environments: which runs count, on which steps they are compared, and what they scored."""
+"""Compares methods on environments: which runs count, at which steps they are compared, and their scores."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -40,16 +41,19 @@ class Series:
     def at(self, step: float) -> float:
         """The score of the last evaluation up to `step`; NaN before the first."""
         place = int(np.searchsorted(self.steps, step, "right")) - 1
-        return float(self.values[place]) if place >= 0 else float("nan")
+        if place < 0:
+            return float("nan")
+        return float(self.values[place])
 
     @property
     def ended(self) -> bool:
+        """Whether the run had all of its steps."""
         return self.run.state == DONE or self.run.step >= self.run.total_steps
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One method on one environment. `counted` are the runs behind every statistic; `aside` says why others are not."""
+    """One method on one environment. `counted`: the runs behind every statistic; `aside`: why the others are not."""
 
     method: str
     env: str
@@ -60,12 +64,12 @@ class Cell:
 
     @cached_property
     def horizon(self) -> float:
-        """The step up to which all counted runs have come."""
+        """The last step that all counted runs have reached."""
         return min(float(one.steps[-1]) for one in self.counted)
 
     @cached_property
     def grid(self) -> Array:
-        """Steps of the mean curves: those of the evaluations where all counted runs share them, else evenly spaced."""
+        """Steps of the mean curves: those of the evaluations if all counted runs share them, else evenly spaced."""
         first, *others = (one.steps[one.steps <= self.horizon] for one in self.counted)
         if len(first) <= self.points and all(np.array_equal(first, other) for other in others):
             return first
@@ -74,15 +78,17 @@ class Cell:
 
     @cached_property
     def curves(self) -> Array:
-        """[runs, points], between evaluations along straight lines."""
+        """[runs, points]: scores, interpolated linearly between evaluations."""
         return np.array([np.interp(self.grid, one.steps, one.values) for one in self.counted])
 
     @cached_property
     def band(self) -> tuple[Array, Array]:
+        """[points] twice: the 95 % interval of the IQM."""
         return interval([self.curves])
 
     @cached_property
     def centre(self) -> Array:
+        """[points]: the IQM of the curves."""
         return iqm(self.curves, 0)
 
     @cached_property
@@ -114,32 +120,49 @@ class Comparison:
         self.cells = {(cell.method, cell.env): cell for cell in cells}
         self.methods = [*dict.fromkeys(cell.method for cell in cells)]
         self.envs = sorted({cell.env for cell in cells})
-        self.aside = {**silent, **{path: why for cell in cells for path, why in cell.aside.items()}}
-        self.names = {one.run.path: cell.method for cell in cells for one in cell.series}
+        self.aside = dict(silent)
+        self.names: dict[Path, str] = {}  # of methods, by the folder of a run
+        for cell in cells:
+            self.aside.update(cell.aside)
+            for one in cell.series:
+                self.names[one.run.path] = cell.method
 
     def __iter__(self) -> Iterator[Cell]:
-        return (cell for env in self.envs for cell in self.on(env))
+        for env in self.envs:
+            yield from self.on(env)
 
     def of(self, method: str) -> list[Cell]:
+        """The cells of one method, in the order of environments."""
         return [self.cells[method, env] for env in self.envs if (method, env) in self.cells]
 
     def on(self, env: str) -> list[Cell]:
+        """The cells of one environment, in the order of methods."""
         return [self.cells[method, env] for method in self.methods if (method, env) in self.cells]
 
     @property
     def gaps(self) -> list[str]:
         """Methods that lack an environment which others have."""
-        return [f"{name} on {env}" for name in self.methods for env in self.envs if (name, env) not in self.cells]
+        pairs = product(self.methods, self.envs)
+        return [f"{name} on {env}" for name, env in pairs if (name, env) not in self.cells]
 
     @cached_property
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """Per environment the lowest and the highest evaluation of all counted runs: 0 and 1 of normalised scores."""
-        pools = {env: [one.values for cell in self.on(env) for one in cell.counted] for env in self.envs}
-        return {env: (float(np.min(np.hstack(pool))), float(np.max(np.hstack(pool)))) for env, pool in pools.items()}
+        """For each environment the lowest and highest evaluation of all counted runs: 0 and 1 of normalised scores."""
+        bounds = {}
+        for env in self.envs:
+            pool: list[Array] = []
+            for cell in self.on(env):
+                pool += [one.values for one in cell.counted]
+            values = np.hstack(pool)
+            bounds[env] = float(np.min(values)), float(np.max(values))
+        return bounds
 
     def normalised(self, cell: Cell, scores: Array) -> Array:
+        """Scores on an environment from 0 to 1; 1/2 where all runs score the same."""
         low, high = self.bounds[cell.env]
-        return (scores - low) / (high - low) if high > low else np.full_like(scores, 0.5)
+        if high <= low:
+            return np.full_like(scores, 0.5)
+        return (scores - low) / (high - low)
 
     def strata(self, method: str, what: str = "final") -> list[Array]:
         """Normalised scores of a method, one stratum for each environment."""
@@ -147,8 +170,12 @@ class Comparison:
 
     def shared(self, x: str, y: str) -> tuple[list[Array], list[Array]]:
         """Final scores of two methods on the environments that both have."""
-        envs = [env for env in self.envs if (x, env) in self.cells and (y, env) in self.cells]
-        return [self.cells[x, env].final for env in envs], [self.cells[y, env].final for env in envs]
+        xs, ys = [], []
+        for env in self.envs:
+            if (x, env) in self.cells and (y, env) in self.cells:
+                xs.append(self.cells[x, env].final)
+                ys.append(self.cells[y, env].final)
+        return xs, ys
 
     @cached_property
     def profiles(self) -> dict[str, Profile]:
@@ -188,8 +215,10 @@ def compare(runs: Iterable[Run], by: Sequence[str] = (), score: str = SCORE, mar
             pairs = [(row["step"], row[score]) for row in run.rows if score in row and row["step"] <= LAST_STEP]
             if pairs:
                 series.append(Series(run, *np.array(pairs, float).T))
+            elif run.rows:
+                silent[run.path] = f"no {score} yet"
             else:
-                silent[run.path] = f"no {score} yet" if run.rows else "no rows yet"
+                silent[run.path] = "no rows yet"
         if series:
             counted, aside = _count(series)
             points = max(FEWEST, min(POINTS, 3000 // total, 12_000 // len(counted)))
@@ -203,7 +232,7 @@ def rivals(comparison: Comparison) -> list[tuple[str, str]]:
     namesakes = [(name, name + BASELINE) for name in names if name + BASELINE in names]
     if namesakes:
         return namesakes
-    every = [(x, y) for index, x in enumerate(names) for y in names[index + 1 :]]
+    every = list(combinations(names, 2))
     return [(x, y) for x, y in every if x.endswith(BASELINE) != y.endswith(BASELINE)] or every
 
 
@@ -218,7 +247,8 @@ def method(run: Run, by: Sequence[str] = ()) -> str:
     parts = [run.algo]
     for key in by:
         value = check.lookup(key, run.config)
-        parts.append(f"{key.rpartition('.')[2]}={'-' if value is check.ABSENT else check.show(value)}")
+        shown = "-" if value is check.ABSENT else check.show(value)
+        parts.append(f"{key.rpartition('.')[2]}={shown}")
     return ", ".join(parts)
 
 
@@ -263,22 +293,25 @@ def _overlapping(series: list[Series]) -> list[Series]:
 
 def _stretch(one: Series) -> str:
     first, last = one.steps[[0, -1]]
-    return f"at step {first:,.0f}" if first == last else f"from step {first:,.0f} to {last:,.0f}"
+    if first == last:
+        return f"at step {first:,.0f}"
+    return f"from step {first:,.0f} to {last:,.0f}"
 
 
 def _identity(run: Run) -> str:
-    """What decides every number of a run."""
+    """The config of a run without keys that change no result, as text."""
     own = {key: value for key, value in run.config.items() if key not in ("run_dir", "name", "logger", "resume")}
     return check.show(own)
 
 
 def differences(runs: Sequence[Run]) -> list[Difference]:
-    """Config keys that differ between runs, and all their values. Seeds and folders are to differ."""
-    leaves = [dict(check.leaves(run.config)) for run in runs]
-    keys = dict.fromkeys(key for config in leaves for key in config)
+    """Config keys that differ between runs, and all their values. Seeds and folders are left out."""
+    configs = []
+    for run in runs:
+        configs.append({key: check.show(value) for key, value in check.leaves(run.config)})
     found = []
-    for key in keys:
-        values = [*dict.fromkeys(check.show(config[key]) if key in config else "-" for config in leaves)]
+    for key in dict.fromkeys(chain.from_iterable(configs)):
+        values = list(dict.fromkeys(config.get(key, "-") for config in configs))
         if len(values) > 1 and key not in ("seed", "run_dir", "name") and not key.startswith("logger."):
             found.append((key, values))
     return found

@@ -1,7 +1,7 @@
 """What the pictures of a comparison show: panels of marks in data units, and how each method looks.
 
 `svg` writes panels for the page, `png` draws whole pictures for slides. Each method has a colour, a dash and a marker,
-so that none has to be told by its colour alone.
+so that colour is never the only difference.
 """
 
 import math
@@ -48,6 +48,8 @@ class Mark:
 
 @dataclass(frozen=True)
 class Axis:
+    """One axis of a panel: its two ends, and its ticks."""
+
     low: float
     high: float
     ticks: Sequence[float]
@@ -60,6 +62,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Panel:
+    """Marks on a pair of axes."""
+
     title: str
     marks: list[Mark]
     x: Axis
@@ -69,6 +73,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
+    """Panels beside each other. `name`: of its file."""
+
     name: str
     title: str
     panels: list[Panel]
@@ -218,7 +224,10 @@ def _axis(values: Sequence[float] | Array, count: int = 5, margin: float = 0.04)
 def _ticks(low: float, high: float, count: int) -> list[float]:
     """Multiples of 1, 2, 2.5 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10((high - low) / count))
-    step = next(power * factor for factor in (1, 2, 2.5, 5, 10, 20) if (high - low) / (power * factor) <= count)
+    for factor in (1, 2, 2.5, 5, 10, 20):
+        step = power * factor
+        if (high - low) / step <= count:
+            break
     return [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
@@ -238,7 +247,10 @@ def short(value: float, digits: int = 3) -> str:
     if size >= 1e12 or 0 < size < 1e-4:
         fraction, _, power = f"{value:.{digits - 1}e}".partition("e")
         return f"{float(fraction):g}e{int(power)}".replace("-", "\N{MINUS SIGN}")
-    unit, letter = next((pair for pair in UNITS if size >= pair[0]), (1.0, ""))
+    unit, letter = 1.0, ""
+    for limit, name in reversed(UNITS):
+        if size >= limit:
+            unit, letter = limit, name
     return f"{value / unit:.{digits}g}{letter}".replace("-", "\N{MINUS SIGN}")
 
 

@@ -1,11 +1,15 @@
-"""Names from untrusted files, made fit to be shown."""
+"""Names from untrusted files, in a form that is safe to show."""
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def printable(text: str) -> str:
     """`text` with every control character, text direction mark and half of a surrogate pair replaced."""
-    return "".join(letter if letter.isprintable() else REPLACEMENT for letter in text)
+    letters = list(text)
+    for place, letter in enumerate(letters):
+        if not letter.isprintable():
+            letters[place] = REPLACEMENT
+    return "".join(letters)
 
 
 def shortened(text: str, length: int = 40) -> str:

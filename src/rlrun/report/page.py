@@ -19,7 +19,7 @@ from rlrun.report.runs import Run, Skipped
 from rlrun.report.tables import Table
 from rlrun.snapshot.atomic import replace_text
 
-FEW = 6  # methods, whose bands cover each other little
+FEW = 6  # methods, whose bands overlap little
 
 # Hides a method that is not ticked, and dims all others while the pointer is on its name.
 RULES = """\
@@ -31,6 +31,8 @@ body:has([for=m{0}]:hover) .methods .plot .band:not(.m{0}) {{ display: none }}
 
 @dataclass(frozen=True)
 class Report:
+    """A comparison of runs, to be written to a folder."""
+
     comparison: Comparison
     runs: Sequence[Run]
     skipped: Sequence[Skipped]
@@ -40,7 +42,7 @@ class Report:
     command: str = "rlrun report"
 
     def write(self, folder: Path) -> Path:
-        """Returns the page. Raises OSError."""
+        """Write the page, its pictures and its tables. Returns the path of the page. Raises OSError."""
         pictures = [*draw(self.comparison, self.score)]
         found = self._tables()
         text = self._html(pictures, found)
@@ -65,7 +67,7 @@ class Report:
         from markupsafe import Markup
 
         methods = self.comparison.methods
-        style = _packaged("page.css") + "".join(RULES.format(place) for place in range(len(methods)))
+        style = _packaged("page.css") + "".join(map(RULES.format, range(len(methods))))
         script = _packaged("page.js")
         readings: list[dict[str, object]] = []
         panels = {picture.name: _panels(picture, len(methods), readings) for picture in pictures}
@@ -89,7 +91,7 @@ class Report:
 
 
 def _panels(picture: Picture, methods: int, readings: list[dict[str, object]]) -> dict[str, Any]:
-    """What the page shows of a picture. What the script reads of its curves is added to `readings`."""
+    """A picture for the template. Curves are added to `readings`, for the page's script."""
     from markupsafe import Markup
 
     panels = []
@@ -100,7 +102,9 @@ def _panels(picture: Picture, methods: int, readings: list[dict[str, object]]) -
             readings.append(svg.readings(panel, picture.x_label))
         text = svg.svg(panel, picture.title, len(picture.panels) == 1, reading)
         panels.append({"title": panel.title, "svg": Markup(text)})
-    looks = [] if picture.name == "improvement" else ["methods"]
+    looks = []
+    if picture.name != "improvement":
+        looks.append("methods")
     if picture.panels[0].rows:
         looks.append("table")
     if methods > FEW:
@@ -118,8 +122,10 @@ def _template() -> Any:
 
 
 def _shown(value: Any) -> str:
-    """What jinja prints for a value: text from untrusted files without control characters. Markup is ours."""
-    return value if hasattr(value, "__html__") else printable(str(value))
+    """The text of a value on the page: control characters of untrusted files are replaced; our own markup stays."""
+    if hasattr(value, "__html__"):
+        return value
+    return printable(str(value))
 
 
 def _packaged(name: str) -> str:
@@ -127,7 +133,7 @@ def _packaged(name: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """A Content-Security-Policy under which only this style and this script act, and nothing is fetched."""
+    """A Content-Security-Policy that allows only this style and this script, and no requests."""
     return (
         f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"

@@ -72,7 +72,9 @@ def _figure(picture: Picture, methods: Sequence[str]) -> Figure:
     panels = picture.panels
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
-    names = [] if panels[0].rows else [label(name) for name in methods]
+    names = []
+    if not panels[0].rows:
+        names = list(map(label, methods))
     across = min(6, len(methods), int(100 / (10 + max(map(len, names), default=0))))
     height = rows * _height(panels) + 0.2 * (len(names) // across) + 0.5
     figure = Figure((WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
@@ -90,11 +92,13 @@ def _figure(picture: Picture, methods: Sequence[str]) -> Figure:
 
 
 def _height(panels: Sequence[Panel]) -> float:
-    """Of a panel, in inches."""
+    """The height of a panel, in inches."""
     most = max(panel.rows for panel in panels)
     if most:
         return 0.75 + 0.27 * most
-    return 3.3 if len(panels) == 1 else 2.35
+    if len(panels) == 1:
+        return 3.3
+    return 2.35
 
 
 def _panel(axis: Any, panel: Panel) -> None:
@@ -123,9 +127,11 @@ def _look(mark: Mark) -> dict[str, Any]:
 
 
 def _dash(place: int) -> Any:
-    """In units of the line's width, which is that of the page's lines."""
+    """The line style of a method for matplotlib, in units of the line's width, which is that on the page."""
     dash = DASHES[place % len(DASHES)]
-    return (0, [part / 2 for part in dash]) if dash else "-"
+    if not dash:
+        return "-"
+    return 0, [part / 2 for part in dash]
 
 
 def _handles(names: Sequence[str]) -> list[Line2D]:

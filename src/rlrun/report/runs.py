@@ -1,4 +1,4 @@
-"""Runs on disk, read as the work of strangers: what is whole is taken, what is not is named and left out."""
+"""Reads runs from untrusted folders: whole parts are used, damaged parts are named and left out."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,56 +8,66 @@ from typing import Any
 
 from rlrun import files
 from rlrun.config import check
-from rlrun.config.stored import CONFIG, OVERRIDES, parse_json, read_config, read_words
+from rlrun.config.stored import CONFIG, OVERRIDES, parse_json, read_stored, read_words
 from rlrun.errors import ConfigError
 from rlrun.lock import LOCK, holder
-from rlrun.telemetry.metrics import Row, read_rows
+from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
 
 METRICS = "metrics.jsonl"
 MARKS = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these is a run, or was to become one
 SWEEPS = "sweeps"  # where Hydra leaves its notes under runs/
-HUGE = 1e100  # numbers beyond, and what is none, would only spoil sums
+HUGE = 1e100  # numbers of this size or more are left out, because sums with them say nothing
 
 RUNNING, DONE, RESUMABLE, DEAD = "running", "done", "resumable", "dead"
 
 
 @dataclass(frozen=True)
 class Run:
+    """A run on disk."""
+
     path: Path
     config: dict[str, Any]
     typed: dict[str, str]  # group choices as typed: algo, env, ...
     meta: dict[str, Any]
     summary: dict[str, Any]
     rows: list[Row]  # finite numbers only, steps ascending
-    faults: list[str]  # what could not be read; the rest is here
+    faults: list[str]  # what could not be read
 
     @property
     def algo(self) -> str:
-        """The catalogue's name, as typed: `double_dqn` where the agent's is `dqn`."""
+        """The name as typed: `double_dqn`, also if its agent is called `dqn`."""
         return self.typed.get("algo") or str(self.config["algo"]["name"])
 
     @property
     def env(self) -> str:
-        """The environment's id, the same whatever it was called on the command line."""
+        """The environment's id, whichever of its names was typed."""
         return str(self.config["env"]["id"])
 
     @property
     def seed(self) -> Any:
+        """The seed of the run."""
         return self.config.get("seed")
 
     @property
     def total_steps(self) -> int:
+        """The steps that it was to have in the end."""
         return int(self.config["trainer"]["total_steps"])
 
     @property
     def step(self) -> int:
-        return int(self.rows[-1]["step"]) if self.rows else 0
+        """The step of the last row; 0 without rows."""
+        if not self.rows:
+            return 0
+        return int(self.rows[-1]["step"])
 
     @property
     def host(self) -> str:
-        last = self.meta.get("resumed") or [{}]
-        found = last[-1] if isinstance(last, list) and isinstance(last[-1], dict) else {}
-        return str(found.get("host", self.meta.get("host", "")))
+        """The machine on which it ran last."""
+        host = self.meta.get("host", "")
+        resumed = self.meta.get("resumed")
+        if isinstance(resumed, list) and resumed and isinstance(resumed[-1], dict):
+            host = resumed[-1].get("host", host)
+        return str(host)
 
     @cached_property
     def state(self) -> str:
@@ -66,23 +76,32 @@ class Run:
             return RUNNING
         if self.summary.get("status") == DONE:
             return DONE
-        return RESUMABLE if (self.path / "snapshots" / "LATEST").is_file() else DEAD
+        if (self.path / "snapshots" / "LATEST").is_file():
+            return RESUMABLE
+        return DEAD
 
     def last(self, key: str) -> float | None:
-        return next((row[key] for row in reversed(self.rows) if key in row), None)
+        """The last value of a metric; None if there is none."""
+        for row in reversed(self.rows):
+            if key in row:
+                return row[key]
+        return None
 
     def most(self, key: str) -> float | None:
+        """The largest value of a metric; None if there is none."""
         return max((row[key] for row in self.rows if key in row), default=None)
 
 
 @dataclass(frozen=True)
 class Skipped:
+    """A folder that was not read as a run."""
+
     path: Path
     reason: str
 
 
 def read(places: Iterable[Path]) -> tuple[list[Run], list[Skipped]]:
-    """Every run at or below `places`, once each, and what looked like one or held none."""
+    """Every run at or below `places`, once each, and the folders that hold none or cannot be read."""
     runs: list[Run] = []
     skipped: list[Skipped] = []
     seen: set[Path] = set()
@@ -102,17 +121,20 @@ def read(places: Iterable[Path]) -> tuple[list[Run], list[Skipped]]:
 
 def _find(place: Path) -> Iterator[tuple[Path, str]]:
     """Folders that are runs, and those that hold none, with the reason."""
+    inside: list[Path] = []
     try:
-        inside = sorted(place.iterdir()) if place.is_dir() else []
+        if place.is_dir():
+            inside = sorted(place.iterdir())
     except OSError as error:
         yield place, f"cannot be read ({error.strerror})"
         return
-    names = {entry.name for entry in inside}
-    if names & {*MARKS}:
+    if any(entry.name in MARKS for entry in inside):
         yield place, ""
         return
-    folders = [entry for entry in inside if entry.is_dir() and not entry.is_symlink() and entry.name[0] != "."]
-    found = [pair for folder in folders for pair in _find(folder)]
+    found: list[tuple[Path, str]] = []
+    for entry in inside:
+        if entry.is_dir() and not entry.is_symlink() and entry.name[0] != ".":
+            found += _find(entry)
     if any(not reason for _, reason in found):
         yield from found
     elif not place.is_dir():
@@ -131,18 +153,21 @@ def _nothing(inside: Sequence[Path]) -> str:
 
 
 def _read_run(path: Path) -> Run:
-    """Raises ConfigError for what cannot be reported at all."""
+    """Raises ConfigError for a folder that cannot be reported at all."""
     if not (path / CONFIG).is_file():
         raise ConfigError(f"not a run, or one that never began (it has no {CONFIG})")
     files.check_folder(path)
-    config = read_config(path / CONFIG)
+    stored = read_stored(path / CONFIG)
+    config = stored.values
     _check_config(config)
+    keys = MetricKeys(stored.metrics_format, config["algo"]["name"])
     faults: list[str] = []
     meta, summary = _small(path / "meta.json", faults), _small(path / "summary.json", faults)
-    return Run(path, config, _typed(path / OVERRIDES), meta, summary, _rows(path / METRICS, faults), faults)
+    return Run(path, config, _typed(path / OVERRIDES), meta, summary, _rows(path / METRICS, keys, faults), faults)
 
 
 def _check_config(config: dict[str, Any]) -> None:
+    """Raises ConfigError if a report would miss a value."""
     for section, key, kind in (("algo", "name", str), ("env", "id", str), ("trainer", "total_steps", int)):
         part = config.get(section)
         if not isinstance(part, dict) or not isinstance(part.get(key), kind):
@@ -153,7 +178,8 @@ def _check_config(config: dict[str, Any]) -> None:
         raise ConfigError(f"not a run of rlrun ({CONFIG} holds a number of thousands of digits)") from None
 
 
-def _rows(path: Path, faults: list[str]) -> list[Row]:
+def _rows(path: Path, keys: MetricKeys, faults: list[str]) -> list[Row]:
+    """The rows of a metrics file by today's keys, one for each step; a fault for what cannot be read."""
     try:
         lines = sum(line.endswith(b"\n") for line in files.read_lines(path))  # the last may be half written
         found = read_rows(path)
@@ -161,11 +187,14 @@ def _rows(path: Path, faults: list[str]) -> list[Row]:
         faults.append(f"{METRICS}: {error.strerror}")
         return []
     rows: dict[int, Row] = {}
-    for row in found:
+    lost = lines - len(found)
+    for row in map(keys.current, found):
         numbers = {key: value for key, value in row.items() if type(value) in (int, float) and abs(value) < HUGE}
-        if type(numbers.get("step")) is int and numbers["step"] >= 0:
-            rows[numbers["step"]] = rows.get(numbers["step"], {}) | numbers
-    lost = lines - len(found) + sum(type(row["step"]) is not int for row in found)
+        step = row["step"]
+        if type(step) is not int:
+            lost += 1
+        elif 0 <= step < HUGE:
+            rows[step] = rows.get(step, {}) | numbers
     if lost > 0:
         faults.append(f"{METRICS}: {lost} line{'s' * (lost != 1)} cannot be read")
     return [rows[step] for step in sorted(rows)]
@@ -183,9 +212,14 @@ def _small(path: Path, faults: list[str]) -> dict[str, Any]:
 
 
 def _typed(path: Path) -> dict[str, str]:
+    """The keys and values of an overrides.yaml; {} if it cannot be read."""
     try:
         words = read_words(path)
     except ConfigError:
         return {}
-    pairs = (word.partition("=") for word in words)
-    return {key: value for key, equals, value in pairs if equals}
+    typed = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals:
+            typed[key] = value
+    return typed

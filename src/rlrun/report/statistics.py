@@ -1,4 +1,4 @@
-"""What a few runs say about many: point estimates and how far to trust them.
+"""Statistics over a few runs: point estimates and their confidence intervals.
 
 Agarwal et al., Deep RL at the edge of the statistical precipice (arXiv 2108.13264). A *stratum* holds the scores of one
 method's runs on one environment; statistics over several environments take a list of strata.
@@ -25,6 +25,7 @@ def iqm(scores: ArrayLike, axis: int = -1) -> Array:
 
 
 def mean(scores: ArrayLike, axis: int = -1) -> Array:
+    """Mean along an axis."""
     return np.asarray(np.asarray(scores, float).mean(axis))
 
 
@@ -36,10 +37,8 @@ def interval(
     A stratum is [runs], or [runs, points] for curves, then the ends are [points]. Runs are drawn with replacement
     inside their stratum. NaN where no stratum has two runs.
     """
-    parts = [np.asarray(stratum, float) for stratum in strata]
-    rng = np.random.default_rng(0)
-    drawn = [part[rng.integers(len(part), size=(draws, len(part)))] for part in parts]  # [draws, runs, ...]
-    return _ends(statistic(np.concatenate(drawn, 1), axis=1), [len(part) for part in parts], level)
+    drawn = _resampled(strata, draws)
+    return _ends(statistic(np.concatenate(drawn, 1), axis=1), [part.shape[1] for part in drawn], level)
 
 
 def profile(strata: Strata, thresholds: ArrayLike) -> Array:
@@ -49,11 +48,18 @@ def profile(strata: Strata, thresholds: ArrayLike) -> Array:
 
 def profile_interval(strata: Strata, thresholds: ArrayLike, level: float = LEVEL) -> tuple[Array, Array]:
     """Pointwise stratified bootstrap interval of `profile`: two arrays [thresholds]."""
-    parts = [np.asarray(stratum, float) for stratum in strata]
+    drawn = _resampled(strata, DRAWS // 4)
+    return _ends(profile(drawn, thresholds), [part.shape[1] for part in drawn], level)
+
+
+def _resampled(strata: Strata, draws: int) -> list[Array]:
+    """Strata drawn with replacement: [draws, runs, ...] for each."""
     rng = np.random.default_rng(0)
-    drawn = [part[rng.integers(len(part), size=(DRAWS // 4, len(part)))] for part in parts]
-    found = np.mean([_above(part, np.asarray(thresholds, float)) for part in drawn], 0)  # [draws, thresholds]
-    return _ends(found, [len(part) for part in parts], level)
+    drawn = []
+    for stratum in strata:
+        runs = np.asarray(stratum, float)
+        drawn.append(runs[rng.integers(len(runs), size=(draws, len(runs)))])
+    return drawn
 
 
 def improvement(xs: Strata, ys: Strata) -> float:

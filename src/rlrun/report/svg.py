@@ -58,12 +58,21 @@ def svg(panel: Panel, title: str, lone: bool, reading: int | None = None) -> str
     height = LONE_HEIGHT if lone else HEIGHT
     if panel.rows:
         height = ROW_HEIGHT * panel.rows
-    name = escape(printable(f"{title}: {panel.title}" if panel.title else title))
-    read = "" if reading is None else f' data-reading="{reading}"'
-    lines = [_path(mark, panel) for mark in panel.marks if mark.kind not in (POINT, NAME)]
+    if panel.title:
+        title = f"{title}: {panel.title}"
+    name = escape(printable(title))
+    read = ""
+    if reading is not None:
+        read = f' data-reading="{reading}"'
+    lines, points, names = [], [], []
+    for mark in panel.marks:
+        if mark.kind == POINT:
+            points.append(_point(mark, panel))
+        elif mark.kind == NAME:
+            names.append(_name(mark, panel))
+        else:
+            lines.append(_path(mark, panel))
     area = f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none">{"".join(lines)}</svg>'
-    points = [_point(mark, panel) for mark in panel.marks if mark.kind == POINT]
-    names = [_name(mark, panel) for mark in panel.marks if mark.kind == NAME]
     inside = [*_grid(panel), area, *points, *names]
     return f'<svg class="plot" height="{height}" role="img" aria-label="{name}"{read}>{"".join(inside)}</svg>'
 
@@ -79,8 +88,14 @@ def readings(panel: Panel, label: str) -> dict[str, object]:
 
 
 def _numbers(values: Array) -> list[float | None]:
-    """Six digits of each; None for what is none."""
-    return [None if np.isnan(value) else float(f"{value:.6g}") for value in values]
+    """Values with six digits; None for NaN."""
+    return list(map(_number, values))
+
+
+def _number(value: float) -> float | None:
+    if np.isnan(value):
+        return None
+    return float(f"{value:.6g}")
 
 
 def _look(place: int) -> str:
@@ -89,7 +104,9 @@ def _look(place: int) -> str:
 
 def _dash(place: int) -> str:
     dash = " ".join(map(str, DASHES[place % len(DASHES)]))
-    return f' stroke-dasharray="{dash}"' if dash else ""
+    if not dash:
+        return ""
+    return f' stroke-dasharray="{dash}"'
 
 
 def _path(mark: Mark, panel: Panel) -> str:
@@ -101,13 +118,17 @@ def _path(mark: Mark, panel: Panel) -> str:
         path = "".join(f"M{point}h0" for point in points)  # a line without length, of which round ends make a dot
     if mark.kind == BAND:
         path += "z"
-    dash = _dash(mark.place) if mark.kind == LINE else ""
+    dash = ""
+    if mark.kind == LINE:
+        dash = _dash(mark.place)
     return f'<path class="{mark.kind} {_look(mark.place)}" d="{path}"{dash}/>'
 
 
 def _point(mark: Mark, panel: Panel) -> str:
     marker = _marker(mark.place, _across(panel, float(mark.x[0])), _down(panel, float(mark.y[0])))
-    title = f"<title>{escape(printable(mark.text))}</title>" if mark.text else ""
+    title = ""
+    if mark.text:
+        title = f"<title>{escape(printable(mark.text))}</title>"
     return f'<g class="point {_look(mark.place)}">{marker}{title}</g>'
 
 

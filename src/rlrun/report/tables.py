@@ -17,8 +17,8 @@ from rlrun.snapshot.atomic import replace_text
 from rlrun.telemetry.view import clock, memory, number
 
 Rows = list[list[Any]]
-TICK = 1e-6  # seconds; no clock tells less
-KEYS, VALUES = 3, 3  # that a line about differing configs names
+TICK = 1e-6  # seconds; shorter times cannot be measured
+KEYS, VALUES = 3, 3  # at most, in a line about differing configs
 
 
 FORMULA = ("=", "+", "-", "@")  # how a spreadsheet's formulas begin
@@ -26,7 +26,7 @@ FORMULA = ("=", "+", "-", "@")  # how a spreadsheet's formulas begin
 
 @dataclass(frozen=True)
 class Table:
-    """`numeric` columns stand right. `raw` and its header go into the CSV where they say more than the page."""
+    """`numeric` columns are aligned right. `raw` and its header replace the rows in the CSV file."""
 
     name: str
     title: str
@@ -39,26 +39,31 @@ class Table:
 
     @property
     def shown(self) -> "Table":
-        """Without columns that say nothing."""
-        kept = [place for place in range(len(self.header)) if any(row[place] != "" for row in self.rows)]
-        header, rows = [self.header[place] for place in kept], [[row[place] for place in kept] for row in self.rows]
+        """The table without empty columns."""
+        columns = list(zip(*self.rows, strict=True))
+        kept = [place for place, cells in enumerate(columns) if set(cells) != {""}]
+        header = [self.header[place] for place in kept]
+        rows = [[row[place] for place in kept] for row in self.rows]
         return replace(self, header=header, rows=rows, numeric=[kept.index(p) for p in self.numeric if p in kept])
 
     def save(self, folder: Path) -> None:
-        rows = [self.raw_header or self.header, *(self.raw or self.rows)]
+        """Write FOLDER/NAME.csv. Raises OSError."""
         text = io.StringIO(newline="")
-        csv.writer(text).writerows([[as_text(cell) for cell in row] for row in rows])
+        writer = csv.writer(text)
+        for row in (self.raw_header or self.header, *(self.raw or self.rows)):
+            writer.writerow(map(as_text, row))
         replace_text(folder / f"{self.name}.csv", text.getvalue())
 
 
 def scores(comparison: Comparison) -> Table:
+    """Final and best scores: a row for each environment and method."""
     rows: Rows = []
     raw: Rows = []
     for cell in comparison:
         final, best = cell.final, cell.best
         low, high = cell.final_interval
         figures = [iqm(final), low, high, final.mean(), np.median(final), iqm(best)]
-        centre, *_, mean, median, flattered = (number(float(figure)) for figure in figures)
+        centre, _, _, mean, median, flattered = map(number, map(float, figures))
         about = [cell.env, cell.method, len(final)]
         rows.append([*about, f"{cell.horizon:,.0f}", centre, span(low, high), mean, median, flattered])
         raw.append([*about, int(cell.horizon), *map(float, figures)])
@@ -69,37 +74,48 @@ def scores(comparison: Comparison) -> Table:
 
 
 def at_steps(comparison: Comparison, steps: Sequence[int] = ()) -> Table:
-    """Scores where all methods have had the same budget; by default at quarters of the shortest."""
+    """Scores at the same step of all methods; by default at quarters of the shortest."""
     rows: Rows = []
     for env in comparison.envs:
         cells = {cell.method: cell for cell in comparison.on(env)}
         end = min(cell.horizon for cell in cells.values())
-        for step in steps or sorted({int(end * part) for part in (0.25, 0.5, 0.75, 1)}):
-            row = [env, f"{step:,}"]
-            for name in comparison.methods:
-                reached = name in cells and step <= cells[name].horizon
-                found = [one.at(step) for one in cells[name].counted] if reached else [np.nan]
-                row.append("" if np.isnan(found).any() else number(float(iqm(found))))
-            if steps or any(row[2:]):
-                rows.append(row)
+        quarters = sorted({int(end * part) for part in (0.25, 0.5, 0.75, 1)})
+        for step in steps or quarters:
+            found = [_score_at(cells.get(name), step) for name in comparison.methods]
+            if steps or any(found):
+                rows.append([env, f"{step:,}", *found])
     header = ("environment", "step", *comparison.methods)
     note = "IQM of the last evaluation up to that step."
     return Table("steps", "Score at given steps", header, rows, range(1, len(header)), note)
 
 
+def _score_at(cell: Cell | None, step: int) -> str:
+    """The IQM of a method at a step; "" where a run has no score yet, or no more."""
+    if cell is None or step > cell.horizon:
+        return ""
+    found = [one.at(step) for one in cell.counted]
+    if np.isnan(found).any():
+        return ""
+    return number(float(iqm(found)))
+
+
 def profiles(comparison: Comparison) -> Table:
+    """Performance profiles, for the CSV file alone."""
     raw: Rows = []
     for name in comparison.methods:
         columns = (THRESHOLDS, *comparison.profiles[name])
-        raw += [[name, *map(float, row)] for row in zip(*columns, strict=True)]
+        for row in zip(*columns, strict=True):
+            raw.append([name, *map(float, row)])
     return Table("profile", "", ("method", "score", "fraction_above", "low", "high"), raw)
 
 
 def chances(comparison: Comparison) -> Table:
+    """Probabilities of improvement: a row for each pair of methods."""
     rows: Rows = []
     raw: Rows = []
     for x, y, chance, ends in comparison.pairs:
-        rows.append([x, y, f"{chance:.2f}", span(*ends, "{:.2f}"), "yes" if ends[0] > 0.5 else "no"])
+        above = "yes" if ends[0] > 0.5 else "no"
+        rows.append([x, y, f"{chance:.2f}", span(*ends, "{:.2f}"), above])
         raw.append([x, y, chance, *ends])
     header = ("X", "Y", "P(X > Y)", "95 % interval", "above one half")
     title = "Probability that a run of X scores more than one of Y"
@@ -107,26 +123,37 @@ def chances(comparison: Comparison) -> Table:
 
 
 def cost(comparison: Comparison) -> Table:
+    """Time and memory: a row for each environment and method."""
     rows: Rows = []
     for cell in comparison:
         runs = [one.run for one in cell.counted]
         seconds = [run.last("wall_s") or 0.0 for run in runs]
         speeds = [run.step / second for run, second in zip(runs, seconds, strict=True) if second > TICK]
-        ram, gpu = (max(run.most(key) or 0.0 for run in runs) for key in ("sys/rss_mb", "sys/gpu_mb"))
-        row = [cell.env, cell.method, clock(float(np.median(seconds))), clock(max(seconds))]
-        row += [number(float(np.median(speeds))) if speeds else "", memory(ram) if ram else ""]
-        rows.append([*row, memory(gpu) if gpu else "", ", ".join(sorted({run.host for run in runs if run.host}))])
+        speed = ""
+        if speeds:
+            speed = number(float(np.median(speeds)))
+        hosts = ", ".join(sorted({run.host for run in runs} - {""}))
+        row = [cell.env, cell.method, clock(float(np.median(seconds))), clock(max(seconds)), speed]
+        rows.append([*row, _most_memory(runs, "sys/rss_mb"), _most_memory(runs, "sys/gpu_mb"), hosts])
     header = ("environment", "method", "time, median", "longest", "steps/s", "memory", "GPU", "host")
     return Table("cost", "Time and memory", header, rows, range(2, 7), "Memory: the most that any run held.")
 
 
+def _most_memory(runs: Sequence[Run], key: str) -> str:
+    """The largest value of a metric over all runs; "" if it is 0 or missing."""
+    most = max(run.most(key) or 0.0 for run in runs)
+    if not most:
+        return ""
+    return memory(most)
+
+
 def configs(comparison: Comparison) -> Table:
-    rows: Rows = [
-        [cell.method, cell.env, key, ", ".join(values)]
-        for name in comparison.methods
-        for cell in comparison.of(name)
-        for key, values in cell.differences
-    ]
+    """Config keys that differ among runs that are averaged: a row for each method, environment and key."""
+    rows: Rows = []
+    for name in comparison.methods:
+        for cell in comparison.of(name):
+            for key, values in cell.differences:
+                rows.append([cell.method, cell.env, key, ", ".join(values)])
     header, note = ("method", "environment", "key", "values"), "Seeds and folders left out. by=KEY tells them apart."
     return Table("configs", "Configs that differ among runs that were put together", header, rows, (), note)
 
@@ -137,51 +164,60 @@ def mixtures(comparison: Comparison) -> list[str]:
 
 
 def _mixture(cell: Cell) -> str:
-    named = cell.differences[:KEYS]
-    parts = [f"{shortened(key)} {_some(values)}" for key, values in named]
+    parts = []
+    names = []
+    for key, values in cell.differences[:KEYS]:
+        names.append(key)
+        parts.append(f"{shortened(key)} {_some(values)}")
     if len(cell.differences) > KEYS:
         parts.append(f"and {len(cell.differences) - KEYS} more")
-    keys = shortened(",".join(key for key, _ in named), 90)
+    keys = shortened(",".join(names), 90)
     return f"{shortened(cell.method)} on {shortened(cell.env)}: {'; '.join(parts)} (by={keys} keeps them apart)"
 
 
 def _some(values: Sequence[str]) -> str:
     text = ", ".join(shortened(value, 24) for value in values[:VALUES])
-    return f"{text}, ... ({len(values)} values)" if len(values) > VALUES else text
+    if len(values) > VALUES:
+        text += f", ... ({len(values)} values)"
+    return text
 
 
 def every_run(comparison: Comparison, runs: Sequence[Run], score: str, by: Sequence[str]) -> Table:
+    """A row for each run, also for those that no average counts."""
     rows: Rows = []
     for run in runs:
         value = run.last(score)
-        remarks = [*filter(None, [comparison.aside.get(run.path)]), *run.faults]
+        shown = "" if value is None else number(value)
+        remarks = "; ".join(filter(None, [comparison.aside.get(run.path), *run.faults]))
         row = [comparison.names.get(run.path, method(run, by)), run.env, str(run.seed), run.state]
-        row += [f"{run.step:,} of {run.total_steps:,}", "" if value is None else number(value)]
-        rows.append([*row, "; ".join(remarks), str(run.path)])
+        rows.append([*row, f"{run.step:,} of {run.total_steps:,}", shown, remarks, str(run.path)])
     header = ("method", "environment", "seed", "state", "steps", "last score", "remarks", "folder")
     return Table("runs", "Every run", header, rows, (2, 4, 5))
 
 
 def curves(comparison: Comparison) -> Table:
-    raw: Rows = [
-        [cell.env, cell.method, len(cell.counted), int(step), *map(float, figures)]
-        for cell in comparison
-        for step, *figures in zip(cell.grid, cell.curves.mean(0), cell.centre, *cell.band, strict=True)
-    ]
+    """Learning curves, for the CSV file alone."""
+    raw: Rows = []
+    for cell in comparison:
+        columns = (cell.grid, cell.curves.mean(0), cell.centre, *cell.band)
+        for step, *figures in zip(*columns, strict=True):
+            raw.append([cell.env, cell.method, len(cell.counted), int(step), *map(float, figures)])
     return Table("curves", "", ("env", "method", "runs", "step", "mean", "iqm", "iqm_low", "iqm_high"), raw)
 
 
 def span(low: Any, high: Any, form: str = "") -> str:
-    """An interval as text."""
+    """An interval as text. `form`: how its ends are written, like `{:.2f}`; "" for `number`."""
     if not np.isfinite(low):
         return "one run"
-    low, high = (form.format(end) if form else number(float(end)) for end in (low, high))
-    return f"{low} to {high}"
+    write = form.format if form else number
+    return f"{write(float(low))} to {write(float(high))}"
 
 
 def as_text(cell: Any) -> Any:
-    """A cell that a spreadsheet takes for text: one that begins like a formula gets an apostrophe before it."""
+    """A cell for a CSV file. Text that a spreadsheet would run as a formula begins with an apostrophe."""
     if not isinstance(cell, str):
         return cell
     text = printable(cell)
-    return f"'{text}" if len(text) > 1 and text.startswith(FORMULA) else text
+    if len(text) > 1 and text.startswith(FORMULA):
+        return f"'{text}"
+    return text

@@ -28,7 +28,7 @@ def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "engine": engine.running(config.trainer.engine, loop.env.device),
         "precision": config.trainer.precision,
-        "products": engine.product_path(),
+        "products": engine.matmul_rule(),
         "env_state": loop.env.method,
         "data": data_digests(loop),
         "selftest": loop.env.verdict and asdict(loop.env.verdict),

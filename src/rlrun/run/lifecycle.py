@@ -13,7 +13,7 @@ from rlrun.config import resumable
 from rlrun.config.check import show
 from rlrun.config.resumable import Recorded, changed
 from rlrun.config.schema import RunConfig
-from rlrun.config.stored import CONFIG, read_config
+from rlrun.config.stored import CONFIG, read_config, read_stored
 from rlrun.core.loop import Loop
 from rlrun.envs.untrusted import check_environment
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
@@ -32,7 +32,7 @@ from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store, step_name
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.hints import hint
-from rlrun.telemetry.metrics import Written
+from rlrun.telemetry.metrics import MetricKeys, Written
 from rlrun.types import MASK
 
 
@@ -95,7 +95,8 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     check_unchanged(source_path, snapshot)
     check_goal(config, snapshot, words)
     check_stored_data(config, snapshot.header.get("data"), "resume")
-    run.write_start(changed(read_config(source_path / CONFIG), changes), [f"branched from {source}"])
+    stored = read_stored(source_path / CONFIG)
+    run.write_start(changed(stored.values, changes), [f"branched from {source}"], stored.metrics_format)
     if (source_path / METRICS).exists():
         replace_file(run.path / METRICS, files.read_lines(source_path / METRICS))  # rows after the snapshot are cut
     run.write_json(META, RunDir.meta_of(source_path))
@@ -148,7 +149,8 @@ def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot
     step, written = 0, None
     if snapshot is not None:
         step, written = snapshot.step, recorded_rows(snapshot)
-    log = Telemetry(run.path, config.logger, config.name, config.trainer.total_steps, step, written)
+    keys = MetricKeys(run.metrics_format, config.algo["name"])
+    log = Telemetry(run.path, config.logger, config.name, config.trainer.total_steps, step, written, keys)
     status, code, line = "failed", 1, ""
     with Signals() as signals:
         trainer = make_trainer(config, loop, store, log, signals, recorded)

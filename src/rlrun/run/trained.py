@@ -133,7 +133,7 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
     typed: the user typed the same config on this command line. Raises ConfigError.
     """
     files.check_folder(path)
-    values, filled = parse_config(read_text(path / CONFIG), path / CONFIG)
+    values, filled, _ = parse_config(read_text(path / CONFIG), path / CONFIG)
     values = changed(values, changes or {})
     if not typed:
         check_stored_sources(values)

@@ -1,13 +1,14 @@
-"""What a run tells the world: metrics.jsonl (the truth), and from the same rows TensorBoard and the console."""
+"""Log rows of a run: written to metrics.jsonl, and from there to TensorBoard and the console."""
 
 import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlrun.config import history
 from rlrun.errors import ConfigError, printable
 from rlrun.telemetry.board import Board
 from rlrun.telemetry.console import Console, open_console
-from rlrun.telemetry.metrics import MetricsFile, Row, Written, ordered, read_rows
+from rlrun.telemetry.metrics import MetricKeys, MetricsFile, Row, Written, ordered, read_rows
 
 if TYPE_CHECKING:
     from rlrun.config.schema import LoggerConfig
@@ -17,6 +18,8 @@ class Telemetry:
     """Takes rows and shows progress. `from_step` > 0 continues a run: later rows are cut from every output.
 
     `written`: the rows that the snapshot recorded; `fault` says how those on disk differ.
+    `keys`: those of the run's files, for a run that an earlier version may have begun; None: today's. The console
+    always shows today's.
     """
 
     def __init__(
@@ -27,11 +30,14 @@ class Telemetry:
         total_steps: int,
         from_step: int,
         written: Written | None = None,
+        keys: MetricKeys | None = None,
     ):
         self._run = run
+        self._keys = keys or MetricKeys(history.FORMAT, "")
         self._metrics = MetricsFile(run / "metrics.jsonl", from_step, written)
         self.fault = self._metrics.fault
-        self._console: Console = open_console(logger.console, title, run, total_steps, self._metrics.past)
+        past = list(map(self._keys.current, self._metrics.past))
+        self._console: Console = open_console(logger.console, title, run, total_steps, past)
         self._board: Board | None = None
         if logger.tensorboard:
             self._open_board(self._metrics.past)
@@ -43,10 +49,13 @@ class Telemetry:
     def row(self, values: dict[str, Any]) -> None:
         """Record one step value. Needs `step` and `wall_s`; non-finite numbers are left out. Raises RunError."""
         row = ordered(values)
-        self._metrics.append(row)
-        self.times |= {key: value for key, value in row.items() if key.startswith("time/")}
+        stored = self._keys.stored(row)
+        self._metrics.append(stored)
+        for key, value in row.items():
+            if key.startswith("time/"):
+                self.times[key] = value
         if self._board:
-            self._write_to_board(self._board, row)
+            self._write_to_board(self._board, stored)
         self._console.row(row)
 
     @property
@@ -59,11 +68,11 @@ class Telemetry:
         self._console.message(printable(text))
 
     def sync(self) -> None:
-        """Return once every row is on the disk: a snapshot promises the rows before it."""
+        """Return once every row is on the disk: a snapshot guarantees the rows before it."""
         self._metrics.sync()
 
     def close(self, summary: dict[str, Any]) -> None:
-        """Write the last lines and let go of everything. `summary` is that of summary.json; {} after a crash."""
+        """Write the last lines and close all outputs. `summary` is that of summary.json; {} after a crash."""
         self._metrics.close()
         if self._board:
             with contextlib.suppress(OSError):
@@ -71,7 +80,7 @@ class Telemetry:
         self._console.close(summary)
 
     def _open_board(self, rows: list[Row]) -> None:
-        """The rows are kept in metrics.jsonl: without TensorBoard, training goes on."""
+        """Training goes on without TensorBoard if that fails: the rows are in metrics.jsonl."""
         try:
             self._board = Board(self._run / "tb", rows)
         except (ImportError, OSError, ConfigError) as error:

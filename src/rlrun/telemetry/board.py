@@ -17,8 +17,8 @@ from rlrun.telemetry.metrics import Row
 class Board:
     """Writes each row as one event. `past` rows are written anew, so a resumed run shows every step once.
 
-    Times are those of `wall_s`, counted so that the last past row is now: a pause between stop and resume is no
-    training time, and the curves over relative time stay true. Raises ImportError without tensorboard, OSError.
+    Times are those of `wall_s`, with the last past row at the present: a pause between stop and resume is not part of
+    the curves over relative time. Raises ImportError without tensorboard, OSError.
     """
 
     def __init__(self, folder: Path, past: list[Row]):
@@ -28,7 +28,9 @@ class Board:
         for old in folder.glob("*tfevents*"):
             old.unlink()
         self._event = Event
-        self._origin = time.time() - (past[-1]["wall_s"] if past else 0.0)
+        self._origin = time.time()
+        if past:
+            self._origin -= past[-1]["wall_s"]
         name = f"events.out.tfevents.{int(self._origin)}.{socket.gethostname()}.{os.getpid()}.{time.time_ns()}"
         self._file = (folder / name).open("xb")
         self._file.write(_record(Event(wall_time=self._origin, file_version="brain.Event:2").SerializeToString()))
@@ -37,12 +39,13 @@ class Board:
         self._file.flush()
 
     def write(self, row: Row) -> None:
+        """Write one row, and flush it."""
         self._put(row)
         self._file.flush()
 
     @property
     def is_deleted(self) -> bool:
-        """Whether somebody deleted the file, so that what is written to it is lost."""
+        """Whether the file was deleted, so that new rows would be lost."""
         return os.fstat(self._file.fileno()).st_nlink == 0
 
     def close(self) -> None:
@@ -62,7 +65,7 @@ def _record(data: bytes) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """CRC-32C, rotated and shifted as TFRecord files want it."""
+    """CRC-32C, masked as in TFRecord files."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _CRC32C[(crc ^ byte) & 0xFF]
@@ -71,9 +74,15 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _table() -> list[int]:
-    table = list(range(256))
-    for _ in range(8):
-        table = [entry >> 1 ^ (0x82F63B78 if entry & 1 else 0) for entry in table]
+    """CRC-32C of every byte."""
+    table = []
+    for entry in range(256):
+        for _ in range(8):
+            is_odd = entry & 1
+            entry >>= 1
+            if is_odd:
+                entry ^= 0x82F63B78
+        table.append(entry)
     return table
 
 

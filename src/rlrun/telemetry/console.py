@@ -1,4 +1,4 @@
-"""What the user sees while a run goes on: a live panel on a terminal, plain lines anywhere else, or nothing."""
+"""Progress for the user: a live panel on a terminal, plain lines anywhere else, or nothing."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from rlrun.telemetry.view import View, clock, closing, number
 
 
 class Console:
-    """Says nothing. Its kinds speak."""
+    """Prints nothing. Subclasses print."""
 
     def row(self, row: Row) -> None: ...
 
@@ -28,7 +28,9 @@ class Lines(Console):
 
     def __init__(self, view: View):
         self._view = view
-        self._plus_minus = "±" if can_write("±") else "+/-"
+        self._plus_minus = "+/-"
+        if can_write("±"):
+            self._plus_minus = "±"
 
     def row(self, row: Row) -> None:
         view = self._view
@@ -36,9 +38,12 @@ class Lines(Console):
         view.move(row["step"])
         total = f"{view.total_steps:,}"
         speed = row.get("time/steps_per_s", view.speed)
+        train = "-"
+        if "train/return_mean" in row:
+            train = number(row["train/return_mean"])
         parts = [
             f"{row['step']:>{len(total)},}/{total} {view.done:4.0%}",
-            f"train {number(row['train/return_mean']) if 'train/return_mean' in row else '-':>8}",
+            f"train {train:>8}",
             f"{speed:>6,.0f} steps/s",
             f"eta {clock(view.left_s):>7}",
         ]
@@ -57,11 +62,11 @@ class Lines(Console):
 
 
 def open_console(wanted: bool, title: str, run: Path, total_steps: int, past: list[Row]) -> Console:
-    """The console that fits stdout."""
+    """The console for stdout. `wanted`: false for one that prints nothing; `past`: the rows before a resume."""
     if not wanted:
         return Console()
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a path in letters that the terminal lacks must not end a run
+        sys.stdout.reconfigure(errors="replace")  # a path with letters that the terminal lacks must not end a run
     view = View(title, run, total_steps, past)
     if sys.stdout is not None and sys.stdout.isatty():
         import rich.console
@@ -75,7 +80,7 @@ def open_console(wanted: bool, title: str, run: Path, total_steps: int, past: li
 
 
 def can_write(text: str) -> bool:
-    """Whether stdout's encoding has these letters."""
+    """Whether stdout can encode a text."""
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except UnicodeEncodeError:
@@ -85,11 +90,12 @@ def can_write(text: str) -> bool:
 
 @contextlib.contextmanager
 def muted_on_error() -> Iterator[None]:
-    """When the reader has gone (`| head`, a closed terminal) send stdout nowhere, so that training goes on."""
+    """A context that sends stdout to /dev/null once its reader has gone (`| head`, a closed terminal), so that training
+    goes on."""
     try:
         yield
     except OSError:
         with contextlib.suppress(OSError, AttributeError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
-            os.close(nowhere)
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, sys.stdout.fileno())
+            os.close(null)

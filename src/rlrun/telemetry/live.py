@@ -19,19 +19,21 @@ from rlrun.telemetry.view import View, closing
 class Live(Console):
     """A panel that stays at the bottom of the terminal, redrawn from `progress`; messages scroll by above it.
 
-    No thread draws: a training loop alone in its process forks, times and stops more simply.
+    It has no thread of its own: a training loop alone in its process is simpler to fork, to time and to stop.
     """
 
     def __init__(self, view: View, terminal: RichConsole):
         self._view = view
         self._terminal = terminal
-        self._glyphs = UNICODE if can_write("".join(UNICODE)) else PLAIN
+        self._glyphs = PLAIN
+        if can_write("".join(UNICODE)):
+            self._glyphs = UNICODE
         self._drawn = (0, 0)  # columns and lines of the last picture
         self._due = 0.0
         # a redirected stderr stays where the user sent it
         self._live = RichLive(console=terminal, auto_refresh=False, redirect_stderr=sys.stderr.isatty())
         self._live.start()
-        terminal.show_cursor(True)  # rich hides it; after a SIGKILL nobody would bring it back
+        terminal.show_cursor(True)  # rich hides it, and it would stay hidden after a SIGKILL
 
     def row(self, row: Row) -> None:
         self._view.see(row)
@@ -57,7 +59,7 @@ class Live(Console):
         began = time.monotonic()
         with muted_on_error():
             self._unwrap()
-            width = self._terminal.width - len("^C")  # what a terminal echoes there must not wrap
+            width = self._terminal.width - len("^C")  # which a terminal echoes there and must not wrap
             picture = panel(self._view, width, self._glyphs, not self._terminal.no_color)
             self._drawn = picture.width or width, picture.height or 0
             self._live.update(picture, refresh=True)

@@ -1,4 +1,4 @@
-"""metrics.jsonl, the truth of a run: one JSON object per step value, written whole, readable while it grows."""
+"""metrics.jsonl, the record of a run: one JSON object per log row, written whole, readable while it grows."""
 
 import hashlib
 import json
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun import files
+from rlrun.config import history
 from rlrun.errors import RunError
 from rlrun.snapshot.atomic import replace_file
 
@@ -19,7 +20,22 @@ Row = dict[str, Any]  # key -> int or float; always has "step" and "wall_s"
 GROUPS = ("step", "wall_s", "train", "eval", "loss", "time", "sys")
 
 
-LARGEST = 1e300  # numbers beyond are damage
+LARGEST = 1e300  # larger numbers are damage
+
+
+class MetricKeys(NamedTuple):
+    """The metric keys of one run. It writes those of the format it began with, so that no curve changes its name."""
+
+    format: int
+    algo: str  # the `algo.name` of the run
+
+    def stored(self, row: Row) -> Row:
+        """A row with today's keys, by the keys of the run's files."""
+        return history.former_metrics(row, self.format, self.algo)
+
+    def current(self, row: Row) -> Row:
+        """A row of the run's files, by today's keys."""
+        return history.renamed_metrics(row, self.format, self.algo)
 
 
 class Written(NamedTuple):
@@ -32,8 +48,7 @@ class Written(NamedTuple):
 class MetricsFile:
     """Appends rows to `path`. A resumed run keeps the rows up to `from_step`, also in `past`.
 
-    `written` is what the snapshot recorded; `fault` says how the file differs from that, and is empty where it does
-    not.
+    `written` is what the snapshot recorded; `fault` says how the file differs from that, "" if it does not.
     """
 
     def __init__(self, path: Path, from_step: int, written: Written | None = None):
@@ -42,19 +57,22 @@ class MetricsFile:
         self.fault = ""
         self._rows, self._hash = 0, hashlib.sha256()
         if from_step > 0:
-            kept = list(_rows_until(path, from_step, written)) if path.exists() else []
-            self.past = [row for _, row in kept]
-            self._count(line for line, _ in kept)
-            replace_file(path, [line for line, _ in kept])
+            lines = []
+            for line, row in _rows_until(path, from_step, written):
+                lines.append(line)
+                self.past.append(row)
+            self._count(lines)
+            replace_file(path, lines)
             self.fault = self._difference(written)
         self._file = files.open_to_append(path, from_start=from_step == 0)
 
     @property
     def written(self) -> Written:
+        """The rows so far."""
         return Written(self._rows, self._hash.hexdigest())
 
     def append(self, row: Row) -> None:
-        """Write one line in one call, so that a reader never meets half a row. Raises RunError on a full disk."""
+        """Write one line in one call, so that a reader never sees half a row. Raises RunError on a full disk."""
         line = json.dumps(row, allow_nan=False).encode() + b"\n"
         size = os.fstat(self._file).st_size
         try:
@@ -90,11 +108,23 @@ class MetricsFile:
 
 
 def ordered(values: dict[str, Any]) -> Row:
-    """Plain finite numbers, groups in a fixed order; inside a group, the order given. Others are left out."""
-    plain = {k: int(v) if isinstance(v, Integral) else float(v) for k, v in values.items()}
-    rank = {group: i for i, group in enumerate(GROUPS)}
-    keys = sorted(plain, key=lambda key: rank.get(key.split("/")[0], len(GROUPS)))
-    return {key: plain[key] for key in keys if math.isfinite(plain[key])}
+    """Values as plain numbers, with the groups of keys in the order of `GROUPS`. Numbers that are not finite are left
+    out."""
+    row = {}
+    for key in sorted(values, key=_rank):
+        value = values[key]
+        number = int(value) if isinstance(value, Integral) else float(value)
+        if math.isfinite(number):
+            row[key] = number
+    return row
+
+
+def _rank(key: str) -> int:
+    """The place of a key's group; unknown groups are last."""
+    group = key.partition("/")[0]
+    if group in GROUPS:
+        return GROUPS.index(group)
+    return len(GROUPS)
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -113,12 +143,17 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Row]]:
 
 
 def is_number(value: Any) -> bool:
+    """Whether a value is a number, and not a truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _rows_until(path: Path, step: int, written: Written | None) -> Iterator[tuple[bytes, Row]]:
-    """Whole rows of numbers up to `step`: of the first lines, as many as the snapshot recorded."""
-    lines = files.read_lines(path) if written is None else islice(files.read_lines(path), written.rows)
+    """Whole rows of numbers up to `step`, among as many lines as the snapshot recorded; with their lines."""
+    if not path.exists():
+        return
+    lines: Iterable[bytes] = files.read_lines(path)
+    if written is not None:
+        lines = islice(lines, written.rows)
     for line, row in _parsed(lines):
         if row["step"] <= step and "wall_s" in row and all(map(_is_sound, row.values())):
             yield line, row

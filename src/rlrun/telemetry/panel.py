@@ -15,6 +15,8 @@ SHARES = {"env": "blue", "act": "cyan", "sample": "magenta", "update": "green", 
 
 
 class Glyphs(NamedTuple):
+    """The letters that a panel is drawn with."""
+
     fill: str
     tip: str
     rest: str
@@ -29,19 +31,22 @@ PLAIN = Glyphs("=", ">", "-", "_.-:=+*#", "#", "+/-", "~")
 
 
 def panel(view: View, width: int, glyphs: Glyphs, colours: bool) -> Panel:
-    """Draw `view` into at most `width` columns. Rows without data are left out."""
+    """Draw `view` into at most `width` columns. Lines without data are left out."""
     width = min(max(width, 8), MAX_WIDTH)
     inner = width - 6
     lines = [*_head(view, inner, glyphs), Text(), *_returns(view, inner, glyphs), *_losses(view, inner)]
     lines += [Text(), *_speed(view, inner), *_time(view, inner, glyphs, colours)]
     for line in lines:
         line.truncate(inner)
+    box = ROUNDED
+    if glyphs is PLAIN:
+        box = ASCII
     run = view.run
     if len(run) > inner - 2:
         run = glyphs.cut + run[-max(1, inner - 3) :]
     return Panel(
         Text("\n").join(lines),
-        box=ASCII if glyphs is PLAIN else ROUNDED,
+        box=box,
         title=Text(view.title, style="not dim bold"),
         title_align="left",
         subtitle=Text(run, style="dim"),
@@ -71,13 +76,14 @@ def _head(view: View, width: int, glyphs: Glyphs) -> Iterable[Text]:
 
 
 def _returns(view: View, width: int, glyphs: Glyphs) -> Iterable[Text]:
-    """Two aligned rows, training and evaluation: value, history, and a remark on the right."""
+    """Two aligned lines, training and evaluation: value, sparkline, and a remark on the right."""
     rows = [
         ("train", _train(view), view.train, "cyan", _episodes(view)),
         ("eval", _evaluation(view, glyphs), view.eval, "green", _best(view)),
     ]
-    value = max(12, *(len(text) for _, text, *_ in rows))
-    curve = width - LABEL - value - max(len(remark) for *_, remark in rows) - 5
+    _, texts, *_, remarks = zip(*rows, strict=True)
+    value = max(12, *map(len, texts))
+    curve = width - LABEL - value - max(map(len, remarks)) - 5
     for name, text, history, colour, remark in rows:
         text.pad_right(value - len(text) + 3)
         if curve >= 8:
@@ -86,7 +92,9 @@ def _returns(view: View, width: int, glyphs: Glyphs) -> Iterable[Text]:
 
 
 def _train(view: View) -> Text:
-    return Text(number(view.train[-1]) if view.train else "", style="bold")
+    if not view.train:
+        return Text()
+    return Text(number(view.train[-1]), style="bold")
 
 
 def _evaluation(view: View, glyphs: Glyphs) -> Text:
@@ -98,7 +106,9 @@ def _evaluation(view: View, glyphs: Glyphs) -> Text:
 
 def _episodes(view: View) -> Text:
     count = view.latest.get("train/episodes")
-    return Text() if count is None else Text(f"{count:,.0f} episode{'s' * (count != 1)}", style="dim")
+    if count is None:
+        return Text()
+    return Text(f"{count:,.0f} episode{'s' * (count != 1)}", style="dim")
 
 
 def _best(view: View) -> Text:
@@ -124,10 +134,9 @@ def _losses(view: View, width: int) -> Iterable[Text]:
 def _speed(view: View, width: int) -> Iterable[Text]:
     latest = view.latest
     line = _label("speed")
-    for key, unit in (("time/steps_per_s", "steps/s"), ("time/updates_per_s", "updates/s")):
-        value = latest.get(key, view.speed if unit == "steps/s" else None)
-        if value is not None:
-            line.append(number(value)).append(f" {unit}   ", "dim")
+    line.append(number(latest.get("time/steps_per_s", view.speed))).append(" steps/s   ", "dim")
+    if "time/updates_per_s" in latest:
+        line.append(number(latest["time/updates_per_s"])).append(" updates/s   ", "dim")
     used = Text()
     if "sys/rss_mb" in latest:
         used.append("memory ", "dim").append(memory(latest["sys/rss_mb"]))
@@ -138,18 +147,29 @@ def _speed(view: View, width: int) -> Iterable[Text]:
 
 def _time(view: View, width: int, glyphs: Glyphs, colours: bool) -> Iterable[Text]:
     """One bar, stacked from the shares of wall time; without colours it is built from initials."""
-    shares = [(name, view.latest.get(f"time/share_{name}", 0.0), colour) for name, colour in SHARES.items()]
-    if not any(share for _, share, _ in shares):
+    names = []
+    shares = {}
+    for name, colour in SHARES.items():
+        share = view.latest.get(f"time/share_{name}", 0.0)
+        if share:
+            shares[name] = share
+            names.append(Text.assemble((name, colour), f" {share:.0%}"))
+    if not shares:
         return
-    legend = Text("  ").join(Text.assemble((name, c), f" {share:.0%}") for name, share, c in shares if share)
+    legend = Text("  ").join(names)
     cells = width - LABEL - len(legend) - 3
-    line, total, drawn = _label("time"), 0.0, 0
-    for name, share, colour in shares if cells >= 8 else []:
+    line = _label("time")
+    if cells < 8:
+        yield line + legend
+        return
+    total, drawn = 0.0, 0
+    for name, share in shares.items():
+        block = glyphs.block if colours else name[0]
         total += share
         upto = min(cells, round(total * cells))
-        line.append((glyphs.block if colours else name[0]) * (upto - drawn), colour)
+        line.append(block * (upto - drawn), SHARES[name])
         drawn = max(drawn, upto)
-    yield _spread(line, legend, width) if cells >= 8 else line + legend
+    yield _spread(line, legend, width)
 
 
 def _label(name: str) -> Text:
@@ -157,12 +177,17 @@ def _label(name: str) -> Text:
 
 
 def _sparkline(values: list[float], ramp: str) -> str:
+    """One letter for each value, of `ramp` from the lowest to the highest value."""
     low, high = min(values, default=0.0), max(values, default=0.0)
     top = len(ramp) - 1
-    return "".join(ramp[round((value - low) / (high - low) * top) if high > low else top // 2] for value in values)
+    if low == high:
+        return ramp[top // 2] * len(values)
+    return "".join(ramp[round((value - low) / (high - low) * top)] for value in values)
 
 
 def _spread(left: Text, right: Text, width: int) -> Text:
     """`left` and `right` at the ends of one line; where both do not fit, `left` alone."""
     gap = width - len(left) - len(right)
-    return Text.assemble(left, " " * gap, right) if gap >= 2 else left
+    if gap < 2:
+        return left
+    return Text.assemble(left, " " * gap, right)

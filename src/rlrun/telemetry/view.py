@@ -1,4 +1,4 @@
-"""What a console has to say about a run, as numbers and short texts, without any terminal."""
+"""What a console shows of a run, as numbers and short texts, without any terminal."""
 
 import time
 from collections import deque
@@ -33,6 +33,7 @@ class View:
         self._marks = deque([(self._started, self.step)])
 
     def see(self, row: Row) -> None:
+        """Take in a row."""
         self.latest.update(row)
         if "train/return_mean" in row:
             self.train.append(row["train/return_mean"])
@@ -55,11 +56,15 @@ class View:
 
     @property
     def elapsed_s(self) -> float:
+        """Seconds of training so far, also before a resume."""
         return self._before + time.monotonic() - self._started
 
     @property
     def left_s(self) -> float | None:
-        return max(0, self.total_steps - self.step) / self.speed if self.speed > 0 else None
+        """Seconds left at the present speed; None while that is not known."""
+        if self.speed <= 0:
+            return None
+        return max(0, self.total_steps - self.step) / self.speed
 
     @property
     def done(self) -> float:
@@ -69,7 +74,9 @@ class View:
 
 def number(value: float, like: float | None = None) -> str:
     """About four digits, thousands grouped; with as many decimals as `like` would have."""
-    size = abs(value if like is None else like)
+    if like is None:
+        like = value
+    size = abs(like)
     if size >= 1e8 or 0 < size < 5e-4:
         return f"{value:.2e}"
     decimals = 3
@@ -94,7 +101,10 @@ def clock(seconds: float | None) -> str:
 
 
 def memory(megabytes: float) -> str:
-    return f"{megabytes / 1024:.1f} GB" if megabytes >= 1000 else f"{megabytes:.0f} MB"
+    """A size in GB or MB."""
+    if megabytes >= 1000:
+        return f"{megabytes / 1024:.1f} GB"
+    return f"{megabytes:.0f} MB"
 
 
 def closing(view: View, summary: dict[str, Any]) -> list[str]:

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch._dynamo.exc import TorchDynamoException
 
-from rlrun.bench import machine as probes
+from rlrun.bench import hardware_profile as measuring
 from rlrun.bench.probe import Probe
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import RunConfig, run_config
-from rlrun.engine import machine, native
-from rlrun.engine.machine import Machine
+from rlrun.engine import hardware_profile, inductor
+from rlrun.engine.hardware_profile import HardwareProfile
 
 CPU = torch.device("cpu")
 WORDS = [
@@ -30,8 +30,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
-def measured(onpolicy: int | None = 100, offpolicy: int | None = None) -> Machine:
-    made = Machine.of({"onpolicy": onpolicy, "offpolicy": offpolicy}, {"ppo replayed us": 2.0})
+def measured(onpolicy: int | None = 100, offpolicy: int | None = None) -> HardwareProfile:
+    made = HardwareProfile.of({"onpolicy": onpolicy, "offpolicy": offpolicy}, {"ppo replayed us": 2.0})
     made.save()
     return made
 
@@ -40,16 +40,16 @@ def run(*words: str) -> RunConfig:
     return run_config(jobs([*WORDS, "trainer.total_steps=100", *words])[0].values)
 
 
-def test_where_nothing_was_measured_auto_stays() -> None:
-    assert machine.read() is None
-    assert machine.follow(run(), CPU) == run()
+def test_hardware_profile_missing_leaves_engine_auto() -> None:
+    assert hardware_profile.read() is None
+    assert hardware_profile.follow(run(), CPU) == run()
 
 
-def test_a_file_is_read_as_it_was_saved() -> None:
+def test_hardware_profile_is_read_as_it_was_saved() -> None:
     made = measured()
-    assert machine.read() == made
-    assert machine.path().parent.name == "rlrun"
-    assert json.loads(machine.path().read_text())["cores"] == made.cores
+    assert hardware_profile.read() == made
+    assert hardware_profile.path().parent.name == "rlrun"
+    assert json.loads(hardware_profile.path().read_text())["cores"] == made.cores
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,15 @@ def test_a_file_is_read_as_it_was_saved() -> None:
         ([], "cuda", "auto"),
     ],
 )
-def test_auto_follows_what_was_measured_for_such_runs(words: list[str], device: str, engine: str) -> None:
+def test_engine_auto_follows_the_hardware_profile(words: list[str], device: str, engine: str) -> None:
     measured()
     config = run(*words)
-    followed = machine.follow(config, torch.device(device))
+    followed = hardware_profile.follow(config, torch.device(device))
     assert followed == replace(config, trainer=replace(config.trainer, engine=engine))
     assert followed.trainer.precision == "fp32"
 
 
-def test_each_loop_has_a_measurement_of_its_own() -> None:
+def test_hardware_profile_measures_each_loop_separately() -> None:
     sac, search = (
         run_config(jobs(words)[0].values) for words in (["algo=sac", "env=Pendulum"], ["algo=cem", "env=CartPole"])
     )
@@ -84,18 +84,18 @@ def test_each_loop_has_a_measurement_of_its_own() -> None:
     [({"cpu": "Z80"}, "cpu Z80, here "), ({"cores": 999}, "cores 999, here "), ({"torch": "0.1"}, "torch 0.1, here "),
      ({"compile_from": 3}, "it cannot be read"), ({"surprise": 3}, "it cannot be read")],
 )  # fmt: skip
-def test_another_machines_file_is_ignored_with_a_line(
+def test_hardware_profile_of_another_machine_is_ignored_with_a_warning(
     changes: dict[str, Any], line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     measured()
-    machine.path().write_text(json.dumps(json.loads(machine.path().read_text()) | changes))
-    assert machine.follow(run(), CPU).trainer.engine == "auto"
+    hardware_profile.path().write_text(json.dumps(json.loads(hardware_profile.path().read_text()) | changes))
+    assert hardware_profile.follow(run(), CPU).trainer.engine == "auto"
     (said,) = caplog.messages
     assert line in said and "\n" not in said
 
 
 def compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "inductor", lambda graph, inputs: graph.forward)
+    monkeypatch.setattr(inductor, "compiled_graph", lambda graph, inputs: graph.forward)
 
 
 def resumed(path: Path) -> dict[str, Any]:
@@ -106,9 +106,7 @@ def resumed(path: Path) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 @pytest.mark.parametrize("before", ["compile", "auto"])
-def test_a_resumed_run_keeps_the_engine_it_began_with(
-    before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resume_keeps_the_engine_of_the_run(before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine's file goes, or comes, while the run is stopped; a branch of the run obeys too."""
     compiler(monkeypatch)
     if before == "compile":
@@ -116,7 +114,7 @@ def test_a_resumed_run_keeps_the_engine_it_began_with(
     path = tmp_path / "run"
     assert main(["train", *WORDS, "trainer.total_steps=20", f"run_dir={path}"]) == 0
     if before == "compile":
-        machine.path().unlink()
+        hardware_profile.path().unlink()
     else:
         measured(onpolicy=10)
     assert main(["resume", str(path), f"into={tmp_path / 'branch'}", "trainer.total_steps=40"]) == 0
@@ -126,45 +124,45 @@ def test_a_resumed_run_keeps_the_engine_it_began_with(
     assert "engine: auto" in (path / "config.yaml").read_text()
 
 
-def test_compiling_must_pay_within_the_run() -> None:
+def test_compile_from_is_the_step_where_compiling_pays_off() -> None:
     # 100 of 400 us saved, 10 / 64 updates per step: 3.2 s are won back after 204,800 steps
     found = {"ppo replayed us": 400.0, "ppo compiled us": 300.0, "ppo compiling s": 3.2}
-    assert probes.pays_from(found, "ppo") == 210_000
-    assert probes.pays_from(found | {"ppo compiled us": 370.0}, "ppo") is None, "too little is saved for other bits"
-    assert probes.pays_from(found | {"ppo compiled us": 500.0}, "ppo") is None
-    assert probes.pays_from({"ppo replayed us": 400.0}, "ppo") is None, "nothing could be compiled"
+    assert measuring.pays_from(found, "ppo") == 210_000
+    assert measuring.pays_from(found | {"ppo compiled us": 370.0}, "ppo") is None, "too little is saved for other bits"
+    assert measuring.pays_from(found | {"ppo compiled us": 500.0}, "ppo") is None
+    assert measuring.pays_from({"ppo replayed us": 400.0}, "ppo") is None, "nothing could be compiled"
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 @pytest.mark.parametrize("compiles", [True, False])
-def test_a_missing_compiler_is_no_error(compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probe_without_a_compiler_measures_replayed_updates(compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*inputs: Any) -> Any:
         raise TorchDynamoException("no C++ compiler")
 
     compiler(monkeypatch)
     if not compiles:
-        monkeypatch.setattr(native, "inductor", none)
-    monkeypatch.setattr(probes, "LOOPS", {"offpolicy": "dqn"})
-    monkeypatch.setattr(probes, "medians", lambda works, clock: dict.fromkeys(works, 1.0))
+        monkeypatch.setattr(inductor, "compiled_graph", none)
+    monkeypatch.setattr(measuring, "LOOPS", {"offpolicy": "dqn"})
+    monkeypatch.setattr(measuring, "medians", lambda works, clock: dict.fromkeys(works, 1.0))
     names = {"dqn replayed us", "dqn compiled us", "dqn compiling s"}
-    assert set(probes.engines()) == (names if compiles else {"dqn replayed us"})
+    assert set(measuring.engines()) == (names if compiles else {"dqn replayed us"})
 
 
-def test_doctor_measures_keeps_and_says_what_auto_does(
+def test_doctor_probe_saves_the_hardware_profile(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def auto() -> str:
         return next(line for line in capsys.readouterr().out.splitlines() if line.startswith("auto"))
 
-    found = Machine.of({"onpolicy": 40_000, "offpolicy": None}, {"ppo replayed us": 2.0})
-    monkeypatch.setattr(probes, "probe", lambda: found)
+    found = HardwareProfile.of({"onpolicy": 40_000, "offpolicy": None}, {"ppo replayed us": 2.0})
+    monkeypatch.setattr(measuring, "probe", lambda: found)
     monkeypatch.setattr(Probe, "take", lambda: None)
     for noisy in (True, False):
-        assert machine.read() is None
+        assert hardware_profile.read() is None
         main(["doctor"])
         assert "replays kernels; rlrun doctor --probe" in auto()
         monkeypatch.setattr(Probe, "unsteady", lambda probes, noisy=noisy: noisy)
         main(["doctor", "--probe"])
     assert "compiles onpolicy runs of 40,000 steps or more, else replays" in auto()
-    assert machine.read() == found
+    assert hardware_profile.read() == found
     assert main(["doctor", "--prob"]) == 2
