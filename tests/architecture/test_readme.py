@@ -1,5 +1,6 @@
-"""README names what conf/ holds, and commands on all pages compose."""
+"""README names what conf/ holds, commands on all pages compose, and links lead somewhere."""
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ def test_the_table_has_every_algorithm_once_with_its_paper() -> None:
     assert any("| [actor_critic]" in line and "[`sac`](https://arxiv.org/abs/1812.05905)" in line for line in lines)
 
 
-PAGES = [table.README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ELSEWHERE = ("my_", "minigrid:", "<", "...", "$")  # modules, runs and variables of the reader
 
 
@@ -49,3 +50,10 @@ def test_pages_show_commands_that_exist_and_compose() -> None:
     assert len(trained) > 15
     for words in trained:
         jobs([word for word in words if word != "-m"], multirun="-m" in words)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)#\s]+)\)", page.read_text())]
+    local = [(page, link) for page, link in links if "://" not in link]
+    assert len(local) > 40
+    assert not [(page.name, link) for page, link in local if not (page.parent / link).exists()]
