@@ -12,11 +12,11 @@ from bench.compare import PEERS
 HEAD = """\
 # Benchmarks
 
-Written by `./scripts/bench/run table` from measured records; not edited by hand. Micro figures are microseconds of CPU
-time on one thread, end-to-end figures are environment steps per second of wall time beside other libraries on the same
-machine, in turns of a second each: median (lowest to highest) of the repeats. "updates/step" is counted: how often a
-library's busiest optimiser moved its parameters in the steps that count. "start s" is what passes before these:
-imports, warm-up, first updates, compiling. `scripts/bench/README.md` says how to repeat them.
+This page is written by `./scripts/bench/run table` from measured records and not edited by hand. Micro figures are
+microseconds of CPU time on one thread. End-to-end figures are environment steps per second of wall time, with all
+libraries on the same machine in turns of a second each: median (lowest to highest) of the repeats. "updates/step" is
+counted: how often a library's busiest optimiser stepped per measured environment step. "start s" is the time before
+these steps: imports, warm-up, first updates, compiling. `scripts/bench/README.md` has the commands.
 """
 
 

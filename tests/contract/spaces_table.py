@@ -22,18 +22,19 @@ KINDS = {"action": [*ACTIONS, MASKED], "observation": [*OBSERVATIONS], "reward":
 INTRODUCTION = """\
 # Spaces
 
-What was found by trying, each algorithm with its own network (`python tests/contract/spaces_table.py`). An algorithm
-runs where it stands in all tables; everything else is refused in one line that says `not supported` and why.
+`python tests/contract/spaces_table.py` writes these tables: it trains every algorithm with its own network in every
+space. An algorithm runs where all three tables say yes; anything else is refused in one line that says `not supported`
+and why.
 
-Observations may be nested: `Tuple` and `Dict` hold any of the others, every image in them gets an encoder of its own.
+Observations may be nested: `Tuple` and `Dict` hold any of the others, and every image in them gets its own encoder.
 `Text`, `Graph`, `Sequence` and `OneOf` are not supported: they have no fixed shape. `Tuple` and `Dict` actions are not
 supported: an action is one tensor.
 
-Masked: the environment shows `info["action_mask"]`, or an entry `action_mask` of a Dict observation, in the form that
+Masked: the environment returns `info["action_mask"]`, or an entry `action_mask` of a Dict observation, in the form that
 Gymnasium's `Space.sample` takes. Forbidden actions have probability 0 and are never sent.
 
-A reward vector is an array, as MO-Gymnasium's environments pay it; `reward_space` of the environment says its shape.
-`algo.reward_weights` weighs its components. `env.wrappers.linear_reward={weights: [1, 0.5]}` makes one number of it.
+A reward vector is an array, as MO-Gymnasium's environments return it; `reward_space` of the environment has its shape.
+`algo.reward_weights` weights its components. `env.wrappers.linear_reward={weights: [1, 0.5]}` turns it into one number.
 """
 
 

@@ -27,20 +27,20 @@ SCORE = "eval/return_mean"
 HEAD = """\
 # What is learned
 
-Written by `./scripts/learning` from the evaluations in [learning/](learning); `./scripts/learning RUNS...` adds runs to
-them. Final: the interquartile mean of the last evaluations of all seeds, with a 95 % bootstrap interval over seeds. The
-threshold is what `tests/learning` demands of a run of so many steps, with how many seeds reached it. Time is that
-of the median run, on whatever machine it ran. Returns under limits leave out what is limited, and the best broke them:
-[limits.md](limits.md).
+This page is written by `./scripts/learning` from the evaluations in [learning/](learning); `./scripts/learning RUNS...`
+adds runs. Final: the interquartile mean of the last evaluations of all seeds, with a 95 % bootstrap interval over
+seeds. Threshold: what `tests/learning` requires of a run of that many steps, with how many seeds reached it. Time: that
+of the median run, on whatever machine it ran. Returns under limits leave out the limited components, and the best ones
+exceeded their limits: [limits.md](limits.md).
 
 | algorithm | environment | steps | settings | seeds | final | 95 % interval | best | threshold | time |
 |---|---|---:|---|---:|---:|---|---:|---|---:|
 """
 TESTS = """
-Tests that say what a name learns of which no such run is promised, and that fail where the name it is made of stands in
-its place; in `tests/`:
+Tests in `tests/` that show what the other algorithms learn, and tests that fail if the algorithm that a variant is made
+from runs in its place:
 
-| algorithm | learns | told apart |
+| algorithm | learns | differs |
 |---|---|---|
 """
 

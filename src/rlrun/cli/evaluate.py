@@ -14,7 +14,7 @@ from rlrun.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from rlrun.envs.make import Recipe
-    from rlrun.envs.slot import Slot
+    from rlrun.envs.slot import EnvSlot
     from rlrun.envs.vector import VectorEnv
     from rlrun.run.trained import Trained
 
@@ -113,7 +113,7 @@ class Watcher:
             lines.append(f"data set {self.written['data_set']}")
         return lines
 
-    def _film(self, env: "VectorEnv", slots: list["Slot"], recipe: "Recipe", trained: "Trained") -> None:
+    def _film(self, env: "VectorEnv", slots: list["EnvSlot"], recipe: "Recipe", trained: "Trained") -> None:
         from rlrun.envs.recording import VideoRecorder, check_camera
         from rlrun.run.evaluation import episodes_per_env
 
@@ -133,7 +133,7 @@ class Watcher:
             slot.env = VideoRecorder(slot.env, int(share), start, shot)
 
     def _record(
-        self, env: "VectorEnv", slots: list["Slot"], recipe: "Recipe", trained: "Trained", folder: Path
+        self, env: "VectorEnv", slots: list["EnvSlot"], recipe: "Recipe", trained: "Trained", folder: Path
     ) -> None:
         from rlrun.envs.recording import DataSet, EpisodeRecorder
         from rlrun.run.evaluation import episodes_per_env

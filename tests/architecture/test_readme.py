@@ -1,0 +1,59 @@
+"""README names what conf/ holds, commands on all pages compose, and links lead somewhere."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import algorithm_table as table  # noqa: E402
+
+from rlrun.cli import COMMANDS  # noqa: E402
+from rlrun.config import sources  # noqa: E402
+from rlrun.config.jobs import jobs  # noqa: E402
+
+README = table.README.read_text()
+
+
+def test_readme_has_the_table_of_algorithms_that_conf_holds() -> None:
+    assert README.count(table.BEGIN) == README.count(table.END) == 1
+    assert table.written(README) == README, "python scripts/algorithm_table.py writes it anew"
+
+
+def test_the_table_has_every_algorithm_once_with_its_paper() -> None:
+    lines = table.block().splitlines()
+    names = [name for line in lines if line.startswith("| [") for name in line.split("`")[1::2]]
+    assert sorted(names) == sorted(sources.options("algo", [sources.CONF]))
+    assert any("| [actor_critic]" in line and "[`sac`](https://arxiv.org/abs/1812.05905)" in line for line in lines)
+
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+ELSEWHERE = ("my_", "minigrid:", "<", "...", "$")  # modules, runs and variables of the reader
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The rlrun commands in the indented blocks of a page, comments left out."""
+    text = page.read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.startswith("    rlrun ")]
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+def test_pages_show_commands_that_exist_and_compose() -> None:
+    found = [words for page in PAGES for words in commands(page)]
+    assert len(found) > 40
+    assert not {words[0] for words in found} - {*COMMANDS}
+    trained = [
+        words[1:] for words in found if words[0] == "train" and not any(part in str(words) for part in ELSEWHERE)
+    ]
+    assert len(trained) > 15
+    for words in trained:
+        jobs([word for word in words if word != "-m"], multirun="-m" in words)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    links = [(page, link) for page in PAGES for link in re.findall(r"\]\(([^)#\s]+)\)", page.read_text())]
+    local = [(page, link) for page, link in links if "://" not in link]
+    assert len(local) > 40
+    assert not [(page.name, link) for page, link in local if not (page.parent / link).exists()]
