@@ -139,7 +139,7 @@ class Timesteps(TypedDict, total=False):
 
 
 class Transition(Timesteps, total=False):
-    """Keys of a batch out of replay: transitions [B, ...], or sequences [T, B, ...] where the agent asks for them."""
+    """Keys of a batch out of replay: transitions [B, ...], or sequences [T, B, ...] for agents that learn from them."""
 
     # Number of rewards in `reward`: below `algo.n_step` where the episode or the data end.
     # Written by buffers/replay.py; read by agents, which discount by gamma^n_steps.
