@@ -95,10 +95,10 @@ class Watcher:
         self.written: dict[str, Any] = {}
 
     def __call__(self, trained: "Trained") -> None:
-        from rlrun.envs.pool import Local
+        from rlrun.envs.pool import SyncPool
 
         env = trained.env
-        if not isinstance(env.pool, Local) or env.recipe is None:
+        if not isinstance(env.pool, SyncPool) or env.recipe is None:
             key = "video" if self.films else "record"
             raise ConfigError(f"{key}: {env.name} steps all its environments at once; none can be watched by itself")
         if self.films:
