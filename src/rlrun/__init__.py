@@ -14,7 +14,7 @@ __all__ = ["load", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch is imported when it is asked for: the command line starts without."""
+    """Names that need torch are imported at first use, so that the command line starts without torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rlrun import python

@@ -1,4 +1,4 @@
-"""Opens files of data that a config names: tables, data sets, downloads. They may come from anyone."""
+"""Opens data files that a config names: tables, data sets, downloads. They may be untrusted."""
 
 import errno
 import hashlib

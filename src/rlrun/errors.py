@@ -1,4 +1,4 @@
-"""What can go wrong for a user: every error is one line (or one line per fault) and an exit code."""
+"""Errors as users see them: one line (or one line per fault) and an exit code."""
 
 from traceback import walk_tb
 
@@ -42,9 +42,11 @@ def one_line(error: BaseException) -> str:
 def reason(error: BaseException, located: bool = False) -> str:
     """An exception in one line: type, text, and the place where it was raised if `located` or if there is no text."""
     text = one_line(error)
-    told = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    line = type(error).__name__
+    if text:
+        line += f": {text}"
     frames = [*walk_tb(error.__traceback__)]
     if (text and not located) or not frames:
-        return told
-    frame, line = frames[-1]
-    return f"{told} in {frame.f_globals.get('__name__')}, line {line}"
+        return line
+    frame, number = frames[-1]
+    return f"{line} in {frame.f_globals.get('__name__')}, line {number}"

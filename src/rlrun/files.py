@@ -1,6 +1,6 @@
-"""Opens the files of a run, whoever wrote them: regular files only, no symbolic links, no more bytes than allowed.
+"""Opens the files of a run: regular files only, no symbolic links, no more bytes than allowed.
 
-A run's folder may come from anyone. `check_folder` refuses links, pipes and devices anywhere in it before it is used;
+A run's folder may be untrusted. `check_folder` refuses links, pipes and devices anywhere in it before it is used;
 every file is then opened here, which refuses them again, so that a file swapped in between is not followed either.
 """
 
@@ -42,7 +42,7 @@ def check_folder(folder: Path) -> None:
                     elif not entry.is_file(follow_symlinks=False):
                         raise ConfigError(_refusal(Path(entry.path), os.lstat(entry.path).st_mode))
         except FileNotFoundError:
-            continue  # taken away meanwhile, by the process that trains this run
+            continue  # removed meanwhile by the process that trains this run
         except OSError as error:
             raise ConfigError(f"{error.filename or folder}: {error.strerror}") from None
         if count > ENTRIES:
@@ -55,7 +55,7 @@ def open_file(path: Path, flags: int = os.O_RDONLY, limit: int | None = None) ->
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
-        mode = stat.S_IFREG  # to be created, or told by `open`
+        mode = stat.S_IFREG  # to be created, or reported by `open`
     if not stat.S_ISREG(mode):  # before it is opened, which alone may have effects on a device
         raise ConfigError(_refusal(path, mode))
     try:
@@ -108,7 +108,7 @@ def open_to_append(path: Path, from_start: bool = False) -> int:
 
 
 def make_folder(path: Path) -> Path:
-    """A folder that is there, and is no link. Raises ConfigError, OSError."""
+    """Make a folder unless it is there. Raises ConfigError for a link or a file of that name, OSError."""
     path.mkdir(exist_ok=True)
     mode = os.lstat(path).st_mode
     if not stat.S_ISDIR(mode):

@@ -1,4 +1,4 @@
-"""The lock of a run's folder, which the kernel gives back however its holder ends."""
+"""The lock of a run's folder, which the kernel releases however its holder ends."""
 
 import contextlib
 import fcntl
@@ -13,12 +13,12 @@ from rlrun.errors import ConfigError
 
 LOCK = ".lock"
 
-# Descriptors. A forked child gives its copies up, else it would hold the lock after its parent's death.
+# Descriptors. A forked child closes its copies, else it would hold the lock after the death of its parent.
 _locks: set[int] = set()
 
 
 def take(path: Path) -> int:
-    """Hold RUN/.lock with flock, which the kernel frees however the process ends. Its text says who holds it."""
+    """Take RUN/.lock with flock. Its text names the holding process. Raises ConfigError where it is held already."""
     try:
         descriptor = files.open_file(path / LOCK, os.O_RDWR | os.O_CREAT)
     except OSError as error:
@@ -45,14 +45,17 @@ def take(path: Path) -> int:
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Wait until no other process is in here with this path; the file is gone afterwards. Raises ConfigError."""
+    """As a context manager, excludes other processes with the same path, which wait. Removes the file afterwards.
+
+    Raises ConfigError where it cannot be locked.
+    """
     while True:
         try:
             descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
-        if _is_at(descriptor, path):  # else the one before us has just taken it away
+        if _is_at(descriptor, path):  # else the process before us has just removed it
             break
         os.close(descriptor)
     try:
@@ -69,14 +72,14 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def release(descriptor: int) -> None:
-    """Give it back; twice is once."""
+    """Release a lock. Does nothing the second time."""
     if descriptor in _locks:
         _locks.remove(descriptor)
         os.close(descriptor)
 
 
 def holder(path: Path) -> str | None:
-    """Who holds a run's lock, as text; None where nobody does. Takes nothing away from a process that wants it."""
+    """The process that holds a run's lock, as text; None where it is free. Does not take the lock itself."""
     try:
         descriptor = files.open_file(path / LOCK)
     except (OSError, ConfigError):

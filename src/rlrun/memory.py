@@ -1,4 +1,4 @@
-"""How much memory there is, the refusal of what can never fit, and a limit for a process."""
+"""The size of memory, a check that something fits into it, and a limit for a process."""
 
 import os
 import resource
@@ -20,14 +20,14 @@ def total(device: "torch.device | None" = None) -> int:
 
 
 def check_fits(setting: str, wanted: int, device: "torch.device | None" = None) -> None:
-    """ConfigError where a setting (`key=value`) takes more bytes than there are. To be called before they are taken."""
+    """Raises ConfigError where a setting (`key=value`) needs more bytes than there are, before it allocates."""
     there = total(device)
     if wanted > there:
         raise ConfigError(f"{setting}: takes {_gib(wanted)} GiB of memory, and there are {_gib(there)} GiB")
 
 
 def limit(count: int) -> None:
-    """Lets this process and its children take at most `count` bytes of private memory; more fails there."""
+    """Limit this process and its children to `count` bytes of private memory; allocating more fails there."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
         count = min(count, hard)

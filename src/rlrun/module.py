@@ -1,4 +1,4 @@
-"""A module for what is asked many times a step."""
+"""A module whose attributes are read many times a step."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from torch import nn
 
 
 class Module(nn.Module):
-    """Its parts are found at once, while nn.Module searches for them, a microsecond each time; and plain values are set
-    without asking whether they are parameters. Registered buffers are only ever changed in place."""
+    """Submodules are plain attributes too, which saves the microsecond that nn.Module takes to find one, and plain
+    values are set without a check for parameters. Registered buffers must only be changed in place."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, nn.Module):

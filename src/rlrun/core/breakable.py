@@ -1,20 +1,21 @@
-"""Work that a stop signal breaks off, because it may take longer than a cluster waits: the compiling of a kernel."""
+"""Work that a stop signal aborts, because it may take longer than a cluster waits: the compilation of a kernel."""
 
 from typing import Any
 
 
 class BrokenOffError(BaseException):
-    """A stop signal met such work. The tick is lost, so the run goes on from its last snapshot.
+    """A stop signal aborted such work. The tick is lost, so the run continues from its last snapshot.
 
-    A BaseException, so that no compiler takes it for a fault of its own and goes on without compiling.
+    A BaseException, so that no compiler handles it as its own error and continues without compiling.
     """
 
 
 class Breakable:
-    """Work between `begin` and `end`, which `interrupt` breaks off by raising BrokenOffError."""
+    """Work between `begin` and `end`, which `interrupt` aborts by raising BrokenOffError."""
 
     def __init__(self) -> None:
-        self.busy = self.asked = False
+        self.busy = False  # whether such work is under way
+        self.interrupted = False
 
     def begin(self, about: Any = None) -> None:
         self.busy = True
@@ -24,12 +25,13 @@ class Breakable:
         self.busy = False
 
     def interrupt(self) -> None:
-        """Called by a signal handler: raises where it meets the work, or else as soon as that begins."""
-        self.asked = True
+        """Called by a signal handler. Raises BrokenOffError during the work, else as soon as it begins."""
+        self.interrupted = True
         self.check()
 
     def check(self) -> None:
-        if self.asked and self.busy:
+        """Raises BrokenOffError where the work was interrupted."""
+        if self.interrupted and self.busy:
             raise BrokenOffError
 
 

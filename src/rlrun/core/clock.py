@@ -1,10 +1,10 @@
-"""Where the time goes: seconds per phase of a tick."""
+"""Seconds spent in each phase of a tick."""
 
 import time
 
 
 class Clock:
-    """`lap(phase)` books the time since the last lap to that phase."""
+    """`lap(phase)` adds the time since the last lap to that phase."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}

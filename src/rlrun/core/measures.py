@@ -1,4 +1,4 @@
-"""What environments report beside their rewards, such as regret."""
+"""Measures that environments report beside their rewards, such as regret."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ Measures = dict[str, tuple[float, int, float]]
 
 
 def add(measures: Measures, values: dict[str, np.ndarray]) -> None:
-    """One vector step, name -> [num_envs]: the mean over environments."""
+    """Add one vector step, name -> [num_envs], as the mean over environments."""
     for name, row in values.items():
         recent, count, total = measures.get(name, (0.0, 0, 0.0))
         mean = float(row.mean())

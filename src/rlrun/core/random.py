@@ -12,17 +12,17 @@ from rlrun.functional import fused
 
 
 def sequence(seed: int, name: str) -> np.random.SeedSequence:
-    """The seed sequence of one purpose: spawned from `seed` by the CRC-32 of `name`."""
+    """The seed sequence of a named stream: spawned from `seed` by the CRC-32 of `name`."""
     return np.random.SeedSequence(seed, spawn_key=(zlib.crc32(name.encode()),))
 
 
 def seed_for(seed: int, name: str) -> int:
-    """One 63-bit seed for one purpose."""
+    """The 63-bit seed of a named stream."""
     return int(sequence(seed, name).generate_state(1, np.uint64)[0] >> 1)
 
 
 class Stream(nn.Module):
-    """A generator for one purpose on one device. Its state is part of every snapshot."""
+    """A generator of random numbers on one device. Its state is part of every snapshot."""
 
     def __init__(self, seed: int, name: str, device: torch.device | str = "cpu"):
         super().__init__()
@@ -52,21 +52,22 @@ class Stream(nn.Module):
         return self._draw(torch.randint, shape, low, high)
 
     def gumbel(self, *shape: int) -> Tensor:
-        """Gumbel(0, 1): added to logits, the greatest is a draw from them."""
+        """Gumbel(0, 1) noise: the argmax of logits plus this noise is a sample from them."""
         return -(-self.uniform(*shape).clamp(min=1e-20).log()).log()
 
     def permutation(self, n: int) -> Tensor:
         return torch.randperm(n, generator=self.generator, device=self.device)
 
     def split(self, row: int, name: str) -> None:
-        """Until `join`, this row of all that is drawn comes from a generator of its own, seeded by `name`.
+        """Until `join`, draw this row of every sample from a generator of its own, seeded by `name`.
 
-        Rows are split from 0 on; then the generator of the stream rests.
+        Rows are split from 0 on. The generator of the stream is not used meanwhile.
         """
         seed = seed_for(self.seed, f"{self.name} {name}")
         self.rows[row] = torch.Generator(self.device).manual_seed(seed)
 
     def join(self) -> None:
+        """End what `split` began."""
         self.rows = {}
 
     def _draw(self, draw: Callable[..., Tensor], shape: tuple[int, ...], *bounds: int) -> Tensor:
@@ -79,7 +80,7 @@ class Stream(nn.Module):
         return {"device": self.device.type, "state": self.generator.get_state()}
 
     def set_extra_state(self, state: dict[str, object]) -> None:
-        """Go on where `get_extra_state` was called. Generators of another kind of device cannot: they start anew."""
+        """Continue where `get_extra_state` was called. A generator of another kind of device is seeded anew instead."""
         if state["device"] == self.device.type:
             self.generator.set_state(state["state"].cpu())  # type: ignore[attr-defined]
         else:
@@ -88,9 +89,9 @@ class Stream(nn.Module):
 
 @contextmanager
 def aside(module: nn.Module, name: str) -> Iterator[None]:
-    """What the streams of a module give meanwhile is drawn elsewhere, always the same; afterwards they go on."""
+    """Within the context, the streams of a module are seeded by `name`; afterwards they continue where they were."""
     streams = [part for part in module.modules() if isinstance(part, Stream)]
-    kept = [stream.generator.get_state() for stream in streams]  # not the generators: recorded kernels hold on to them
+    kept = [stream.generator.get_state() for stream in streams]  # recorded kernels refer to the generators
     try:
         for stream in streams:
             stream.generator.manual_seed(seed_for(stream.seed, f"{stream.name} {name}"))

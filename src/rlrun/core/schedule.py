@@ -11,7 +11,7 @@ from torch.optim import lr_scheduler
 from rlrun.errors import ConfigError
 from rlrun.functional.schedules import linear
 
-# What takes plain numbers: no functions, no other schedulers, no losses.
+# Schedulers that take more than plain numbers: functions, other schedulers, losses.
 UNFIT = {"LRScheduler", "LambdaLR", "MultiplicativeLR", "ChainedScheduler", "SequentialLR", "ReduceLROnPlateau"}
 NAMES = sorted({"linear", *lr_scheduler.__all__} - UNFIT)
 
@@ -19,7 +19,7 @@ NAMES = sorted({"linear", *lr_scheduler.__all__} - UNFIT)
 class Schedule(nn.Module):
     """`{linear: {}}` falls to 0 with the run; `{ExponentialLR: {gamma: 0.9}}` is torch's, one step a call.
 
-    Raises ConfigError for a name or setting that torch does not know.
+    Raises ConfigError for a name or setting that torch does not have.
     """
 
     def __init__(self, learning_rate: float, values: dict[str, Any]):
@@ -28,9 +28,12 @@ class Schedule(nn.Module):
             raise ConfigError(f"algo.lr_schedule: one schedule at a time, not {', '.join(values)}")
         ((name, settings),) = values.items()
         if name not in NAMES:
+            what = "no such schedule"
             near = difflib.get_close_matches(str(name), NAMES, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            what = "not supported, for it takes more than numbers" if name in UNFIT else f"no such schedule{hint}"
+            if name in UNFIT:
+                what = "not supported, for it takes more than numbers"
+            elif near:
+                what += f"; did you mean {near[0]!r}?"
             raise ConfigError(f"algo.lr_schedule.{name}: {what} (known: {', '.join(NAMES)})")
         self.start, self.name, self.settings = learning_rate, name, settings
         try:
@@ -59,7 +62,7 @@ class Schedule(nn.Module):
         return rate
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The numbers that move; everything else follows from the config."""
+        """The numbers that change; everything else follows from the config."""
         if self.scheduler is None:
             return {}
         state = {key: value for key, value in self.scheduler.state_dict().items() if type(value) in (int, float)}

@@ -25,21 +25,21 @@ DataEnv = Literal["same", "any"]
 
 
 def holds_demonstrations(folder: Path) -> bool:
-    """Whether a folder is a data set, and not one that is still written."""
+    """Whether a folder is a data set, and not one that is still being written."""
     return not folder.name.startswith(".") and (folder / ABOUT).is_file()
 
 
 def read(key: str, place: str | Path, env: VectorEnv, data_env: DataEnv = "same") -> list[Demo]:
     """All episodes of a data set, in the units of `env`.
 
-    `place`: a folder, or the name of a data set that Minari has. Raises ConfigError, about the key that named it, for
-    what cannot be read, does not fit `env`, or was recorded in another environment. With `data_env="any"` the
-    constructor of that environment may have been given other arguments.
+    place: a folder, or the name of a data set that Minari has. key: the config key that named it, for messages.
+    data_env: with "any", the other environment may have been made with other constructor arguments. Raises ConfigError
+    for what cannot be read, does not fit `env`, or was recorded in another environment.
     """
     named = f"{key}={place}"
     folder = folders.located(key, place)
     require_minari(folder)
-    recorded = folders.about(named, folder).get("rlrun_env")  # data sets from elsewhere do not say
+    recorded = folders.about(named, folder).get("rlrun_env")  # absent from data sets that rlrun did not record
     if recorded is not None:
         check_origin(key, named, recorded, env, data_env)
     from minari import MinariDataset
@@ -52,7 +52,7 @@ def read(key: str, place: str | Path, env: VectorEnv, data_env: DataEnv = "same"
         raise ConfigError(f"{named}: cannot be read ({line(error)})") from None
     except MemoryError:
         raise ConfigError(f"{named}: needs more memory than there is") from None
-    except Exception as error:  # a file from anyone may hold anything
+    except Exception as error:  # an untrusted file may hold anything
         raise ConfigError(f"{named}: episode {len(found)} does not fit this environment ({line(error)})") from None
     return found
 
@@ -94,13 +94,15 @@ def check_replaceable(named: str, folder: Path) -> None:
     """Raises ConfigError unless a run may save demonstrations at `folder`: nothing is there, or what a run saved."""
     if not os.path.lexists(folder):
         return
-    about = folders.about(named, folder) if os.path.lexists(folder / ABOUT) else {}
+    about: dict[str, Any] = {}
+    if os.path.lexists(folder / ABOUT):
+        about = folders.about(named, folder)
     if "rlrun_env" not in about or "algorithm_name" in about or folder.is_symlink():  # rlrun eval names the algorithm
         raise ConfigError(f"{named}: is there already, and no run has saved it; name a new folder")
 
 
 def write(folder: Path, demos: list[Demo], env: VectorEnv) -> None:
-    """These demonstrations as a data set, in place of one that a run saved there. Raises ConfigError for a folder that
+    """Save demonstrations as a data set, in place of one that a run saved there. Raises ConfigError for a folder that
     holds anything else."""
     require_minari(folder)
     check_replaceable(str(folder), folder)
@@ -134,7 +136,7 @@ def require_minari(folder: Path) -> None:
 
 
 def tensors(obs: Any, space: Space, count: int, device: torch.device) -> Any:
-    """[count, ...], as environments give them. Raises ValueError for what is not of the space."""
+    """Recorded observations as tensors [count, ...]. Raises ValueError for values outside of the space."""
     if isinstance(space, spaces.Dict):
         return {key: tensors(obs[key], part, count, device) for key, part in space.items()}
     rows = np.asarray(obs)
@@ -153,7 +155,7 @@ def tensors(obs: Any, space: Space, count: int, device: torch.device) -> Any:
 
 
 def executed(action: np.ndarray, env: VectorEnv) -> np.ndarray:
-    """Recorded actions in the agent's units. Raises ValueError for what is not of the space."""
+    """Recorded actions in the agent's units. Raises ValueError for values outside of the space."""
     check_finite("actions", action)
     if not isinstance(env.actions.native, spaces.Box) and (action != np.rint(action)).any():
         raise ValueError(f"actions that are not in {env.actions.native}")
@@ -165,7 +167,7 @@ def executed(action: np.ndarray, env: VectorEnv) -> np.ndarray:
 
 
 def check_finite(what: str, values: np.ndarray) -> None:
-    """Raises ValueError for NaN, infinity, and what is no number."""
+    """Raises ValueError for NaN, infinity, and values that are not numbers."""
     if values.dtype.kind not in "biuf":
         raise ValueError(f"{what} that are no numbers")
     if not np.isfinite(values).all():
@@ -173,7 +175,7 @@ def check_finite(what: str, values: np.ndarray) -> None:
 
 
 def whole_bounds(space: Any) -> tuple[Any, Any]:
-    """The lowest and the highest of a space of whole numbers; (None, None) for any other."""
+    """The lowest and the highest value of a space of integers; (None, None) for any other."""
     match space:
         case spaces.Discrete():
             return space.start, space.start + space.n - 1
@@ -188,12 +190,12 @@ def whole_bounds(space: Any) -> tuple[Any, Any]:
 
 
 def line(error: Exception) -> str:
-    """What an exception says, in one line."""
+    """The text of an exception in one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def arrays(obs: Any) -> Any:
-    """A list of rows, in every entry of a dict."""
+    """Tensors as lists of rows, also within dicts."""
     if isinstance(obs, Tensor):
         return [*obs.cpu().numpy()]
     return {key: arrays(part) for key, part in obs.items()}

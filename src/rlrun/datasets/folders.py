@@ -1,7 +1,7 @@
-"""Data sets of episodes as folders in Minari's format: where they lie, whether they are safe to read, their digest.
+"""Data sets of episodes as folders in Minari's format: where they are, whether they are safe to read, their digest.
 
-A data set may come from anyone. Everything in it must be a regular file, what it says of itself is checked before
-Minari reads it, and an HDF5 file may point at no other file.
+A data set may be untrusted. Everything in it must be a regular file, its metadata are checked before Minari reads
+them, and an HDF5 file may point at no other file.
 """
 
 import hashlib
@@ -35,7 +35,9 @@ def located(key: str, place: str | Path) -> Path:
         if os.path.lexists(folder / ABOUT):
             return folder
     line = f"{key}={place}: holds no data set of episodes, as rlrun eval RUN record=demos-v0 writes it"
-    raise ConfigError(f"{line}; one that is published comes with: minari download {place}" if known else line)
+    if known:
+        line += f"; one that is published comes with: minari download {place}"
+    raise ConfigError(line)
 
 
 def minari_folder() -> Path:
@@ -58,8 +60,10 @@ def digests(key: str, place: str | Path) -> dict[str, str]:
 
 
 def about(named: str, folder: Path) -> dict[str, Any]:
-    """What a data set says of itself. Raises ConfigError, about the key with its value in `named`, for a data set that
-    is not safe to read."""
+    """The metadata of a data set. Raises ConfigError for one that is not safe to read.
+
+    named: `key=value` of the config key that names it, for messages.
+    """
     try:
         for _ in _files(folder):
             pass
@@ -129,10 +133,10 @@ def _check_hdf5(named: str, path: Path, episodes: int) -> None:
 
 
 def _fault(file: Any, most: int) -> str | None:
-    """What is wrong with an open HDF5 file: None where all groups and arrays lie in it, each under one name, and the
-    arrays unpack to at most `most` bytes.
+    """The fault of an open HDF5 file; None where all groups and arrays lie in it, each under one name, and the arrays
+    unpack to at most `most` bytes.
 
-    Group by group, for the library's own visitors call themselves for each level, which a deep file uses to crash them.
+    Visits groups in a loop: the visitors of the library are recursive, and a deep file would crash them.
     """
     from h5py import h5d, h5g, h5l, h5o
 
@@ -163,7 +167,9 @@ def _fault(file: Any, most: int) -> str | None:
 
 
 def _explained(error: Exception) -> str:
-    """One line about a fault, with the file if the fault names one."""
+    """One line about an error, with the file if it names one."""
     if not isinstance(error, OSError) or error.strerror is None:
         return " ".join(str(error).split())
-    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if not error.filename:
+        return error.strerror
+    return f"{error.filename}: {error.strerror}"

@@ -42,7 +42,7 @@ class Signals:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, handler in self.earlier.items():
             signal.signal(number, handler)
-        compiling.asked = False
+        compiling.interrupted = False
         for number in CODES:
             if number in self.all and foreign(self.earlier[number]):
                 self.earlier[number](number, None)

@@ -1,7 +1,8 @@
-"""Files and folders that are whole or absent, whatever kills the process: other name, fsync, rename, fsync the folder.
+"""Files and folders that are complete or absent, whatever ends the process: temporary name, fsync, rename, fsync of the
+folder.
 
 Names that start with `.tmp-`, `.old-` or `.trash-` are leftovers once the process that made them is gone. `sync` and
-`rename` are the protections themselves: whoever makes them do less sees the fault tests fail.
+`rename` are the protections themselves, and the fault tests fail where one does less.
 """
 
 import contextlib
@@ -49,7 +50,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def replace_file(path: Path, chunks: Iterable[Any]) -> None:
-    """The same for bytes."""
+    """Give `path` new bytes at once."""
     temporary = path.with_name(TEMPORARY + path.name)
     temporary.unlink(missing_ok=True)
     write_new(temporary, chunks)
@@ -74,7 +75,7 @@ def replace_folder(source: Path, target: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a folder, if there is one. Nobody ever sees a part of it under its own name."""
+    """Delete a folder, if there is one. It is renamed first, so that no part of it is ever seen under its own name."""
     if path.exists():
         trash = path.with_name(f"{TRASH}{path.name}-{os.urandom(4).hex()}")
         rename(path, trash)
@@ -110,16 +111,16 @@ def sync_folder(path: Path) -> None:
 
 
 def check_space(folder: Path, size: int) -> None:
-    """OSError where `size` more bytes would leave less than the reserve: said before anything is half written."""
+    """Raises OSError where `size` more bytes would leave less than the reserve. Called before each write."""
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
     if size + RESERVE > free:
-        told = f"{size / 2**20:.1f} MiB are due and {RESERVE >> 20} kept for logs, {free / 2**20:.1f} are free"
-        raise OSError(errno.ENOSPC, told, str(folder))
+        shortage = f"{size / 2**20:.1f} MiB are due and {RESERVE >> 20} kept for logs, {free / 2**20:.1f} are free"
+        raise OSError(errno.ENOSPC, shortage, str(folder))
 
 
 def sweep(folder: Path) -> None:
-    """Clear away what a killed process left in `folder`; only for the one process that may write there."""
+    """Remove the leftovers of a killed process from `folder`; only for the one process that may write there."""
     for path in list(folder.iterdir()):
         if path.name.startswith(REPLACED):
             name = folder / path.name.removeprefix(REPLACED)
@@ -128,4 +129,7 @@ def sweep(folder: Path) -> None:
     for path in list(folder.iterdir()):
         if path.name.startswith((TEMPORARY, REPLACED, TRASH)):
             with contextlib.suppress(FileNotFoundError):
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()

@@ -1,6 +1,6 @@
-"""One snapshot on its way to the disk: a copy of all state, and the folder that it becomes.
+"""One snapshot being written: a copy of all state, and the folder that it becomes.
 
-A copy needs nothing from the run any more, so that the store's writer may take its time.
+A copy is independent of the run, so that it can be written while training continues.
 """
 
 import json
@@ -37,13 +37,18 @@ class Copy:
 
     @property
     def size(self) -> int:
-        """Bytes that a folder of it takes, nearly."""
-        partial = [part for ring in self.rings.values() for parts in ring.partial.values() for part in parts]
-        return len(self.skeleton) + sum(t.nbytes for t in self.tensors.values()) + sum(map(len, partial))
+        """The approximate number of bytes of its folder, without segments that are on disk already."""
+        total = len(self.skeleton)
+        for tensor in self.tensors.values():
+            total += tensor.nbytes
+        for ring in self.rings.values():
+            for parts in ring.partial.values():
+                total += sum(map(len, parts))
+        return total
 
 
 def write_folder(copy: Copy, path: Path) -> None:
-    """All of it or nothing: written aside, then renamed; a folder that was there goes. OSError where that fails."""
+    """Write a snapshot under a temporary name, then rename it, in place of an older one. OSError where it fails."""
     aside = path.with_name(f"{atomic.TEMPORARY}{path.name}")
     atomic.remove(aside)
     aside.mkdir()
@@ -58,8 +63,12 @@ def write_folder(copy: Copy, path: Path) -> None:
 
 
 def _write_state(copy: Copy, folder: Path) -> dict[str, atomic.Written]:
-    agent = {place: tensor for place, tensor in copy.tensors.items() if place.startswith("agent.")}
-    rest = {place: tensor for place, tensor in copy.tensors.items() if place not in agent}
+    agent, rest = {}, {}
+    for place, tensor in copy.tensors.items():
+        if place.startswith("agent."):
+            agent[place] = tensor
+        else:
+            rest[place] = tensor
     contents = {
         manifest.AGENT: tensors.dump(agent),
         manifest.REST: tensors.dump(rest),
@@ -84,15 +93,21 @@ def _write_ring(ring: RingCopy, folder: Path) -> dict[str, atomic.Written]:
 
 
 def _write_manifest(copy: Copy, name: str, folder: Path, files: dict[str, Any], blocks: dict[str, Any]) -> None:
-    tables = {ring: part.table for ring, part in copy.rings.items()}
-    hashes = {ring: (tables[ring], [w.sha256 for w in written.values()]) for ring, written in blocks.items()}
+    all_files = dict(files)
+    tables = {}
+    hashes = {}
+    for ring, written in blocks.items():
+        tables[ring] = copy.rings[ring].table
+        hashes[ring] = (tables[ring], [block.sha256 for block in written.values()])
+        for part, block in written.items():
+            all_files[f"{ring}/{part}"] = block
     text = manifest.dump(
         name=name,
         digest=manifest.digest(json.loads(copy.skeleton), copy.tensors, hashes),
         header=copy.header,
         clocks=copy.clocks,
         rings=tables,
-        files={**files, **{f"{ring}/{part}": w for ring, parts in blocks.items() for part, w in parts.items()}},
+        files=all_files,
     )
     atomic.write_new(folder / manifest.MANIFEST, [text.encode()])
     atomic.sync_folder(folder)

@@ -1,4 +1,4 @@
-"""A snapshot as it was read: verified byte for byte, so that whatever runs can be put back from it."""
+"""A snapshot that was read and verified byte for byte."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from rlrun.snapshot.segments import Ring, Segment, SegmentLog, Table, describe, 
 
 @dataclass
 class Snapshot:
-    """A snapshot that was verified byte for byte. `faults` says which newer ones were passed over, and why."""
+    """A snapshot that was verified byte for byte. `faults`: which newer ones were skipped, and why."""
 
     name: str
     path: Path
@@ -29,14 +29,14 @@ class Snapshot:
 
     @property
     def step(self) -> int:
-        """Of the run when it was saved. SnapshotError where a stranger's header does not say."""
+        """The step of the run when it was saved. Raises SnapshotError where an untrusted header lacks it."""
         step = self.header.get("step")
         if type(step) is not int or step < 0:
             raise SnapshotError(f"{self.name}: {manifest.MANIFEST}: header.step: not a number of steps")
         return step
 
     def restore_ring(self, name: str, ring: Ring) -> None:
-        """Put all living rows back into an equally shaped ring. SnapshotError where it is not."""
+        """Restore all rows of a ring. Raises SnapshotError where its capacity or its columns are others."""
         table = self._rings.get(name)
         if table is None:
             raise SnapshotError(f"{self.name}: {name}: not in this snapshot")

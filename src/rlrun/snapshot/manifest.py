@@ -1,8 +1,8 @@
-"""The manifest: what a snapshot holds, hashed, and the proof that a folder is what its manifest says.
+"""The manifest: the content of a snapshot with its hashes, and the check of a folder against them.
 
 Nothing in a snapshot is used before `verify` has passed. File names are never taken from the manifest: they follow from
 its table of rings, and the manifest must list exactly those. `check_hash`, `check_files` and `check_folder` are the
-protections themselves: whoever makes them do less sees the fault tests fail.
+protections themselves, and the fault tests fail where one does less.
 """
 
 import hashlib
@@ -57,11 +57,14 @@ class Manifest:
     checksum: str  # SHA-256 of this file's text without this entry
 
     def ring_hashes(self) -> dict[str, tuple[Table, list[str]]]:
-        """What `digest` needs of every ring."""
-        return {
-            ring: (table, [self.files[f"{ring}/{filename(block.number)}"].sha256 for block in table.blocks()])
-            for ring, table in self.rings.items()
-        }
+        """The table and the hashes of the segments of every ring, as `digest` takes them."""
+        found = {}
+        for ring, table in self.rings.items():
+            hashes = []
+            for block in table.blocks():
+                hashes.append(self.files[f"{ring}/{filename(block.number)}"].sha256)
+            found[ring] = (table, hashes)
+        return found
 
 
 _reader = pydantic.TypeAdapter(Manifest)
@@ -103,14 +106,14 @@ def digest(skeleton: Mapping[str, Any], tensors: Mapping[str, Tensor], rings: Ma
 
 
 def read_json(content: bytes | bytearray) -> Any:
-    """JSON that we could have written. ValueError for other texts: a key twice, NaN, too much of it."""
+    """The value of a JSON text. Raises ValueError for what `dump` never writes: a key twice, NaN, too many items."""
     check_nodes(content)
     text = content.decode()  # given bytes, `loads` would guess at encodings, and import them
     return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse, parse_float=_float)
 
 
 def check_nodes(text: bytes | bytearray) -> None:
-    """ValueError where JSON would grow far beyond its text."""
+    """Raises ValueError where a JSON text would take far more memory than its length."""
     if sum(text.count(letter) for letter in (b",", b"[", b"{")) > NODE_LIMIT:
         raise ValueError(f"more than {NODE_LIMIT} items")
 
@@ -128,18 +131,24 @@ def _refuse(text: str) -> float:
 
 def _float(text: str) -> float:
     value = float(text)
-    return value if math.isfinite(value) else _refuse("a number beyond all floats")
+    if not math.isfinite(value):
+        _refuse("a number beyond all floats")
+    return value
 
 
 def line(error: Exception) -> str:
-    """What went wrong in one printable line, though it may quote an untrusted file."""
-    text = error.strerror if isinstance(error, OSError) else None
-    shown = printable(" ".join((text or str(error) or type(error).__name__).split()))
-    return shown if len(shown) <= LINE_LIMIT else shown[: LINE_LIMIT - 3] + "..."
+    """An error in one short printable line; it may quote an untrusted file."""
+    text = str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror
+    shown = printable(" ".join(text.split()))
+    if len(shown) > LINE_LIMIT:
+        shown = shown[: LINE_LIMIT - 3] + "..."
+    return shown
 
 
 def verify(folder: Path) -> tuple[Manifest, dict[str, bytes]]:
-    """The manifest of a snapshot whose every byte is as written, and the content of its files that are not segments.
+    """Verify every byte of a snapshot. Returns its manifest, and the content of its files that are not segments.
 
     Raises SnapshotError `<snapshot>: <file>: <fault>` for the first thing that is wrong.
     """
@@ -152,8 +161,10 @@ def verify(folder: Path) -> tuple[Manifest, dict[str, bytes]]:
         sizes = check_folder(manifest, folder)
         contents = {}
         for part in sorted(manifest.files):
-            if sizes.get(part) != manifest.files[part].size:
-                raise ValueError("missing" if part not in sizes else "size differs")
+            if part not in sizes:
+                raise ValueError("missing")
+            if sizes[part] != manifest.files[part].size:
+                raise ValueError("size differs")
         for part in sorted(manifest.files):
             content, sha256 = _hashed(folder / part, keep=part in (SKELETON, AGENT, REST))
             check_hash(sha256, manifest.files[part].sha256)
@@ -167,10 +178,12 @@ def verify(folder: Path) -> tuple[Manifest, dict[str, bytes]]:
 
 
 def _hashed(path: Path, keep: bool) -> tuple[bytes | None, str]:
+    """The content of a file, None unless `keep`, and its SHA-256."""
     with open(files.open_file(path), "rb") as file:
-        content = file.read() if keep else None
-        hasher = hashlib.sha256(content) if content is not None else hashlib.file_digest(file, "sha256")
-    return content, hasher.hexdigest()
+        if not keep:
+            return None, hashlib.file_digest(file, "sha256").hexdigest()
+        content = file.read()
+    return content, hashlib.sha256(content).hexdigest()
 
 
 def _read(folder: Path) -> Manifest:
@@ -194,13 +207,13 @@ def _read(folder: Path) -> Manifest:
 
 
 def check_hash(found: str, expected: str) -> None:
-    """ValueError where bytes are not those that were written."""
+    """Raises ValueError where the bytes are not those that were written."""
     if found != expected:
         raise ValueError("hash differs")
 
 
 def check_files(manifest: Manifest, name: str) -> None:
-    """The listed files are those that the rings ask for, no more, no less, of the size that their rows have."""
+    """Raises ValueError unless the listed files are exactly those of the rings, each of the size of its rows."""
     if manifest.name != name:
         raise ValueError(f"belongs to {manifest.name!r}")
     expected: dict[str, int | None] = {SKELETON: None, AGENT: None, REST: None}
@@ -223,7 +236,7 @@ def check_files(manifest: Manifest, name: str) -> None:
 
 
 def check_folder(manifest: Manifest, folder: Path) -> dict[str, int]:
-    """Sizes of all files there are. ValueError for anything that is not a listed, regular file."""
+    """The size of every file. Raises ValueError for anything that is not a listed, regular file."""
     sizes, known = {}, {*manifest.files, MANIFEST}
     for place in (folder, *(folder / name for name in manifest.rings if (folder / name).exists())):
         for path in place.iterdir():
@@ -248,4 +261,6 @@ def _text_checksum(text: bytes) -> str:
     """The checksum of a manifest from its text alone: its own entry is the first, and the second line."""
     first, _, rest = text.partition(b"\n")
     entry, _, rest = rest.partition(b"\n")
-    return hashlib.sha256(first + b"\n" + rest).hexdigest() if CHECKSUM_LINE.fullmatch(entry) else ""
+    if not CHECKSUM_LINE.fullmatch(entry):
+        return ""
+    return hashlib.sha256(first + b"\n" + rest).hexdigest()

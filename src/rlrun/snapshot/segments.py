@@ -1,4 +1,4 @@
-"""Rows of a ring buffer as immutable files, so that a snapshot's cost follows the new rows and not the buffer's size.
+"""Rows of a ring buffer as immutable files, so that the cost of a snapshot grows with its new rows only.
 
 Rows have absolute numbers, 0 for the first ever appended. Blocks start at multiples of `segment_rows`. Only the oldest
 and the newest block of the rows still alive can be partial: those are written anew each time, with exactly the rows
@@ -26,7 +26,7 @@ SEGMENT_BYTES = 4 << 20
 WAITING = 2  # segments of a ring copied and not yet written, at most: the extra memory of sealing
 
 
-# bounded, so that a stranger's numbers are multiplied in no time
+# bounded, so that products of untrusted numbers are computed at once
 Count = Annotated[int, pydantic.Field(ge=0, lt=2**62)]
 Size = Annotated[int, pydantic.Field(ge=1, lt=2**62)]
 Shape = Annotated[list[Count], pydantic.Field(max_length=64)]
@@ -43,7 +43,7 @@ class Ring(Protocol):
         ...
 
     def write(self, lo: int, rows: dict[str, Tensor]) -> None:
-        """Put rows back at their absolute numbers. `total` comes back with them, or earlier with the state."""
+        """Restore rows at their absolute numbers. `total` is restored by them, or earlier by the state."""
         ...
 
 
@@ -78,7 +78,7 @@ class Field:
 
 @config
 class Table:
-    """What a ring holds, and how it is cut."""
+    """The size and columns of a ring, and how it is cut into segments."""
 
     total: Count
     capacity: Size
@@ -95,16 +95,19 @@ class Table:
 
     @property
     def num_blocks(self) -> int:
-        return -(-self.total // self.segment_rows) - self.oldest // self.segment_rows if self.total else 0
+        first = self.oldest // self.segment_rows
+        end = (self.total + self.segment_rows - 1) // self.segment_rows  # rounded up
+        return end - first
 
     def blocks(self) -> Iterator[Block]:
-        """All rows alive, oldest first."""
+        """The blocks of all rows that are alive, oldest first."""
         first = self.oldest // self.segment_rows
         for index in range(first, first + self.num_blocks):
             lo, hi = index * self.segment_rows, (index + 1) * self.segment_rows
             yield Block(index, max(lo, self.oldest), min(hi, self.total))
 
     def full(self, block: Block) -> bool:
+        """Whether all rows of a segment are alive."""
         return block.hi - block.lo == self.segment_rows
 
 
@@ -136,7 +139,9 @@ def unpack(content: Any, table: Table, block: Block) -> dict[str, Tensor]:
     count, start, rows = block.hi - block.lo, 0, {}
     if len(content) != count * table.row_bytes:
         raise ValueError("size differs")
-    data = torch.frombuffer(content, dtype=torch.uint8) if len(content) else torch.empty(0, dtype=torch.uint8)
+    data = torch.empty(0, dtype=torch.uint8)
+    if len(content):  # frombuffer refuses an empty buffer
+        data = torch.frombuffer(content, dtype=torch.uint8)
     for name in sorted(table.fields):
         field = table.fields[name]
         end = start + count * field.bytes()
@@ -147,9 +152,9 @@ def unpack(content: Any, table: Table, block: Block) -> dict[str, Tensor]:
 
 
 class SegmentLog:
-    """Which full blocks of one ring lie on disk, or are on their way there.
+    """Which full blocks of one ring are on disk, or being written.
 
-    Rows are copied by the caller, who owns the ring; `submit` runs what touches the disk, in order, elsewhere. New
+    Rows are copied on the caller's thread; `submit` runs everything that touches the disk, in order, on another. New
     segments go to `folder` until a snapshot takes them over.
     """
 
@@ -167,13 +172,13 @@ class SegmentLog:
         return ring.total < self.due or (len(self.waiting) == WAITING and not self.waiting[0].done())
 
     def seal(self, ring: Ring, all_of_it: bool = False) -> Table:
-        """Copy the blocks that have filled since the last call and have them written; forget those no longer alive.
+        """Copy the blocks that have filled since the last call, for the writer; forget those no longer alive.
 
-        Blocks that the disk is too slow for stay in the ring until the next call. With `all_of_it` this one waits; it
-        also looks at what was written before, and writes again what failed or is gone.
+        Where the disk is too slow, blocks stay in the ring until the next call. With `all_of_it` this call waits for
+        the disk, and writes again the blocks whose file failed or is gone.
         """
         before, table = self.table, describe(ring)
-        grown = (  # else another content: a ring that was emptied or made anew
+        grown = (  # else the content is another: the ring was emptied or made anew
             before is not None
             and (before.fields, before.segment_rows) == (table.fields, table.segment_rows)
             and before.total <= table.total
@@ -182,7 +187,7 @@ class SegmentLog:
         for number, segment in list(self.segments.items()):
             if not (grown and number in full) or (all_of_it and _lost(segment)):
                 del self.segments[number]
-                self.submit(self.discard, [number])  # in its turn: it may be on its way, or be needed by a snapshot
+                self.submit(self.discard, [number])  # in order, after writes and snapshots that use it
         self.table, self.due = table, (table.total // table.segment_rows + 1) * table.segment_rows
         for number, block in full.items():
             if number not in self.segments:
@@ -195,20 +200,20 @@ class SegmentLog:
         return table
 
     def discard(self, numbers: Iterable[int]) -> None:
-        """Files in `folder` that have done their service."""
+        """Remove the files of these segments from `folder`."""
         for number in numbers:
             with contextlib.suppress(OSError):  # swept at the next start
                 (self.folder / filename(number)).unlink(missing_ok=True)
 
     def moved(self, folder: Path, segments: Mapping[int, "Future[Segment]"]) -> None:
-        """From now on these are to be linked from a snapshot's folder."""
+        """From now on these segments are linked from a snapshot's folder."""
         for number, segment in segments.items():
             if self.segments.get(number) is segment:
                 path, written = segment.result()
                 self.segments[number] = _ready(Segment(folder / path.name, written))
 
     def restored(self, table: Table, segments: Mapping[int, Segment]) -> None:
-        """The ring was just filled from these files."""
+        """The ring was just filled from these segments."""
         self.table, self.due = table, 0
         self.segments = {number: _ready(segment) for number, segment in segments.items()}
 
@@ -225,7 +230,7 @@ class SegmentLog:
         try:
             return Segment(path, write_new(path, content))
         except BaseException:
-            self.discard([number])  # a part is of no use to anyone
+            self.discard([number])  # it is incomplete
             raise
 
 

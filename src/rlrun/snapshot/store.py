@@ -60,8 +60,13 @@ class Store:
 
     def names(self) -> list[str]:
         """Snapshots that were finished, newest first, `best` last."""
-        found = [path.name for path in self.folder.iterdir() if path.is_dir()] if self.folder.is_dir() else []
-        return sorted(filter(STEP.fullmatch, found), key=_step, reverse=True) + [BEST] * (BEST in found)
+        if not self.folder.is_dir():
+            return []
+        found = [path.name for path in self.folder.iterdir() if path.is_dir()]
+        names = sorted(filter(STEP.fullmatch, found), key=_step, reverse=True)
+        if BEST in found:
+            names.append(BEST)
+        return names
 
     def save(
         self,
@@ -72,15 +77,18 @@ class Store:
         clocks: dict[str, Any],
         first: Callable[[], object] | None = None,
     ) -> None:
-        """Take a snapshot now, and have it written behind the caller's back, under one or more names.
+        """Copy all state now, and write it in the background under one or more names.
 
-        `step_...` moves LATEST and applies retention, `best` does not; an older one of that name goes. `header` and
-        `clocks` are JSON. The writer calls `first` before all else: what else must be on disk by then.
+        `step_...` moves LATEST and applies retention, `best` does not; an older one of that name is replaced.
+        header, clocks: JSON values. first: called by the writer before anything is written, for files that must be on
+        disk earlier.
 
-        Waits for the write before. Raises what `wait` raises, and then nothing was saved; TypeError or ValueError for
-        state that cannot be stored.
+        Waits for the previous write. Raises what `wait` raises, and then nothing was saved; TypeError or ValueError
+        for state that cannot be stored.
         """
-        names = (names,) if isinstance(names, str) else tuple(names)
+        if isinstance(names, str):
+            names = [names]
+        names = tuple(names)
         if not (self.keep and names and all(STEP.fullmatch(name) or name == BEST for name in names)):
             raise ValueError(f"cannot save {names} in a store that keeps {self.keep}")
         self.wait()
@@ -89,9 +97,9 @@ class Store:
         self._under_way = _UnderWay(names[-1], segments, self._writer.submit(self._write, copy, names, first))
 
     def seal(self, rings: Mapping[str, Ring]) -> None:
-        """Have the segments written that have filled, so that a snapshot need not. Meant for every tick: mostly idle.
+        """Write the segments that have filled, so that a snapshot need not. Cheap enough for every tick.
 
-        Raises what `wait` raises, where the write before is over.
+        Raises what `wait` raises, where the previous write is over.
         """
         if self._under_way and self._under_way.written.done():
             self.wait()
@@ -101,8 +109,8 @@ class Store:
                 log.seal(ring)
 
     def wait(self) -> None:
-        """Return once the last snapshot is on disk. Raises SnapshotError, once, where the disk will not have it; all
-        earlier snapshots stay good."""
+        """Return once the last snapshot is on disk. Raises SnapshotError, once, where it could not be written; earlier
+        snapshots stay valid."""
         if self._under_way is None:
             return
         last, self._under_way = self._under_way, None
@@ -113,7 +121,7 @@ class Store:
             raise fault
 
     def close(self) -> None:
-        """Wait for the last snapshot and let the writer go. Raises what `wait` raises."""
+        """Wait for the last snapshot and end the writer. Raises what `wait` raises."""
         try:
             self.wait()
         finally:
@@ -126,7 +134,11 @@ class Store:
         """
         self.wait()
         faults: list[str] = []
-        for candidate in [name] if name is not None else self._candidates(faults):
+        if name is None:
+            candidates = self._candidates(faults)
+        else:
+            candidates = [name]
+        for candidate in candidates:
             try:
                 snapshot = self._read(candidate)
             except SnapshotError as error:
@@ -149,7 +161,9 @@ class Store:
             name = files.read(self.folder / LATEST, LATEST_BYTES).decode().strip()
         except (OSError, ValueError, ConfigError):
             return None
-        return name if STEP.fullmatch(name) else None
+        if not STEP.fullmatch(name):
+            return None
+        return name
 
     def _read(self, name: str) -> Snapshot:
         if not (STEP.fullmatch(name) or name == BEST):
@@ -166,7 +180,7 @@ class Store:
             part = manifest.MANIFEST
             manifest.check_hash(manifest.digest(skeleton, arrays, facts.ring_hashes()), facts.digest)
             state = history.renamed_state(state, facts.format, str(facts.header.get("algo")))
-        except Exception as error:  # right hashes prove nothing about content that a stranger wrote
+        except Exception as error:  # right hashes prove nothing about the content of an untrusted file
             raise SnapshotError(f"{name}: {part}: cannot be read ({manifest.line(error)})") from None
         logs = {ring: self._log(ring) for ring in facts.rings}
         return Snapshot(
@@ -188,7 +202,7 @@ class Store:
             raise ValueError(f"bad ring name {ring!r}")
         return self._logs.setdefault(ring, SegmentLog(self.folder / STAGING / ring, self._writer.submit))
 
-    # --- the caller's half -------------------------------------------------------------------------------------------
+    # --- on the caller's thread ---------------------------------------------------------------------------------------
 
     def _copy(self, state: Any, rings: Mapping[str, Ring], header: Any, clocks: Any) -> Copy:
         skeleton, arrays = tree.encode(state)
@@ -205,15 +219,15 @@ class Store:
             copies[name] = RingCopy(table, dict(log.segments), rows)
         return Copy(_plain(header), _plain(clocks), text, arrays, copies)
 
-    # --- the writer's half -------------------------------------------------------------------------------------------
+    # --- on the writer's thread ---------------------------------------------------------------------------------------
 
     def _write(self, copy: Copy, names: tuple[str, ...], first: Callable[[], object] | None) -> SnapshotError | None:
-        """Raises SnapshotError where it is not written, returns one where it is, but older ones do not go."""
+        """Raises SnapshotError if the write failed; returns one if only the removal of older snapshots failed."""
         name = names[-1]
         try:
             if first:
                 first()
-            files.make_folder(self.folder)  # somebody may have deleted it
+            files.make_folder(self.folder)  # it may have been deleted
             atomic.check_space(self.folder, copy.size * len(names))
             for name in names:
                 write_folder(copy, self.folder / name)
@@ -231,7 +245,7 @@ class Store:
         return None
 
     def _retain(self, written: list[str]) -> None:
-        """Take away what is not to be kept. Steps beyond the newest are of a future that this run has left."""
+        """Remove snapshots that are not to be kept, also those of later steps: the run was resumed from before them."""
         for newest in written:
             steps = [name for name in self.names() if name != BEST]
             past = [name for name in steps if _step(name) <= _step(newest)]
@@ -256,5 +270,7 @@ def _step(name: str) -> int:
 
 
 def _fault(what: str, error: OSError) -> SnapshotError:
-    place = f" ({error.filename})" if error.filename else ""
-    return SnapshotError(f"{what}: {error.strerror or error}{place}")
+    line = f"{what}: {error.strerror or error}"
+    if error.filename:
+        line += f" ({error.filename})"
+    return SnapshotError(line)

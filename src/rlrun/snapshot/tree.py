@@ -19,7 +19,7 @@ from rlrun.snapshot.tensors import dtype_name
 
 
 def encode(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Skeleton and tensors of a state. Both are copies (tensors contiguous, on CPU): later changes do not reach them.
+    """Skeleton and tensors of a state. Both are copies (tensors contiguous, on CPU), which later changes do not affect.
 
     Raises TypeError, naming the place, for a leaf that could not be read back as the same thing.
     """
@@ -48,17 +48,21 @@ def _encode(tree: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     if tree is None or kind in (bool, str):
         return tree
     if kind is int:  # beyond 64 bits other readers of JSON give up, and decimal digits are limited
-        return tree if -(2**63) <= tree < 2**63 else {"$int": hex(tree)}
+        if -(2**63) <= tree < 2**63:
+            return tree
+        return {"$int": hex(tree)}
     if kind is float:  # the bits of an infinity or nan
-        return tree if math.isfinite(tree) else {"$float": struct.pack(">d", tree).hex()}
+        if math.isfinite(tree):
+            return tree
+        return {"$float": struct.pack(">d", tree).hex()}
     if kind is list:
         return _encode_items(tree, place, tensors)
     if kind is tuple:
         return {"$tuple": _encode_items(tree, place, tensors)}
     if kind in (dict, OrderedDict):
-        if all(_plain(key) for key in tree):
+        if all(map(_plain, tree)):
             return {key: _encode(value, f"{place}/{_escape(key)}", tensors) for key, value in tree.items()}
-        return {"$dict": _encode_items([list(pair) for pair in tree.items()], place, tensors)}
+        return {"$dict": _encode_items(list(map(list, tree.items())), place, tensors)}
     return _encode_array(tree, place, tensors)
 
 
@@ -106,7 +110,7 @@ def _decode_tag(tag: str, value: Any, unused: dict[str, Tensor]) -> Any:
         case "$tuple" if isinstance(value, list):
             return tuple(_decode(value, unused))
         case "$dict" if isinstance(value, list):
-            return {key: item for key, item in _decode(value, unused)}
+            return dict(_decode(value, unused))
         case "$tensor":
             return _take(value, unused)
         case "$bytes":
