@@ -79,13 +79,13 @@ def test_an_end_and_a_cut_are_told_apart_and_the_true_successor_is_kept() -> Non
 def test_episodes_are_told_when_they_are_asked_for_and_once() -> None:
     env = counters()
     env.reset()
-    assert env.untold() == []
+    assert env.pending_episodes() == []
     env.step(torch.tensor([[9.0], [2.0]]))
     env.step(torch.tensor([[3.0], [2.0]]))
-    assert env.untold() == [(12.0, 2)] and env.untold() == []
+    assert env.pending_episodes() == [(12.0, 2)] and env.pending_episodes() == []
     for _ in range(5):
         env.step(torch.tensor([[0.5], [2.0]]))
-    assert env.untold() == [(10.0, 5), (2.5, 5)]
+    assert env.pending_episodes() == [(10.0, 5), (2.5, 5)]
 
 
 def test_no_step_waits_for_the_device() -> None:
@@ -101,7 +101,7 @@ def test_no_step_waits_for_the_device() -> None:
         for _ in range(12):
             env.step(torch.full((2, 1), 0.9))
         with pytest.raises(AssertionError, match="aten"):
-            env.untold()
+            env.pending_episodes()
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_numbers_that_are_not_finite_end_the_run_when_it_is_asked(value: float) 
     for _ in range(6):
         env.step(torch.ones(2, 1))
     with pytest.raises(RunError, match="env Counters: a reward or an observation is not finite by step 7"):
-        env.untold()
+        env.pending_episodes()
 
 
 def test_a_restored_one_goes_on_with_its_episodes() -> None:
@@ -144,7 +144,7 @@ def test_a_restored_one_goes_on_with_its_episodes() -> None:
     assert torch.equal(one.obs, other.obs) and other.exactness == "exact"
     for env in (one, other):
         env.step(torch.tensor([[3.0], [2.0]]))
-        assert env.untold() == [(12.0, 2)]
+        assert env.pending_episodes() == [(12.0, 2)]
     fresh = counters()
     fresh.set_extra_state(counters().get_extra_state())
     assert fresh.reset().tolist() == [[0.0], [0.0]]

@@ -7,8 +7,8 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from rlrun.envs.builtin.probes import Counter
-from rlrun.envs.pool import Local
-from rlrun.envs.slot import Slot
+from rlrun.envs.pool import SyncPool
+from rlrun.envs.slot import EnvSlot
 from rlrun.envs.vector import VectorEnv
 
 MODES = [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, AutoresetMode.NEXT_STEP]
@@ -140,7 +140,7 @@ def successes(env: VectorEnv, steps: int) -> list[tuple[int, bool]]:
 def test_successes_are_told_at_the_end_of_episodes_in_every_mode(mode, key):
     makers = [lambda n=n: Tells(n, key) for n in (2, 3)]
     if mode is None:  # our own slots
-        venv = Local([lambda make=make: Slot(make, 0) for make in makers])
+        venv = SyncPool([lambda make=make: EnvSlot(make, 0) for make in makers])
     else:
         venv = SyncVectorEnv(makers, copy=False, autoreset_mode=mode)
     told = successes(VectorEnv(venv, np.random.SeedSequence(0)), 13 if mode is not AutoresetMode.NEXT_STEP else 18)

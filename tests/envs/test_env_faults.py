@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlrun.envs.slot import EnvError, Slot
+from rlrun.envs.slot import EnvError, EnvSlot
 from rlrun.errors import RunError
 
 
@@ -68,7 +68,7 @@ class Misleading(gym.Env):
 )
 def test_an_observation_that_is_not_in_its_space_is_refused(shown, text):
     with pytest.raises(EnvError, match=text):
-        Slot(lambda: Misleading(shown), 0).reset()
+        EnvSlot(lambda: Misleading(shown), 0).reset()
 
 
 def test_a_final_observation_that_is_nan_is_found(make):
@@ -140,11 +140,11 @@ def test_a_run_that_leaves_without_closing_leaves_no_worker(config, end):
     script = f"""
         from rlrun.config.schema import EnvConfig
         from rlrun.envs.make import recipe
-        from rlrun.envs.workers import Workers
+        from rlrun.envs.workers import AsyncPool
 
         if __name__ == "__main__":
             one = recipe(EnvConfig(**{asdict(config("CartPole-v1"))}))
-            venv = Workers([one, one.at(1)], 10.0)
+            venv = AsyncPool([one, one.at(1)], 10.0)
             venv.reset()
             print(*(worker.pid for worker in venv.processes), flush=True)
             {end}

@@ -20,7 +20,7 @@ import torch
 import rlrun
 from rlrun.cli import main
 from rlrun.envs import examination, verdicts
-from rlrun.envs.pool import Local
+from rlrun.envs.pool import SyncPool
 from rlrun.envs.selftest import EPISODE_END, NATIVE
 from rlrun.envs.workers import TURN_S, TimedPipe
 from rlrun.errors import RunError
@@ -116,7 +116,7 @@ def test_who_watches_an_evaluation_has_its_environments_in_this_process(tmp_path
     assert main(["train", *RUN, *words, "run_dir=run", "logger.console=false"]) == 0
     seen: list[Any] = []
     watched = evaluate(Path("run"), 1, watch=lambda trained: seen.append(trained.env.pool))
-    assert isinstance(seen[0], Local) and watched["returns"] == evaluate(Path("run"), 1)["returns"] == [30.0]
+    assert isinstance(seen[0], SyncPool) and watched["returns"] == evaluate(Path("run"), 1)["returns"] == [30.0]
 
 
 def test_a_reset_that_fails_is_left_to_restarts_where_they_are_asked_for(make: Any, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import EnvConfig
 from rlrun.envs.make import recipe
-from rlrun.envs.recording import DataSet, Diary, Film, check_camera
+from rlrun.envs.recording import DataSet, EpisodeRecorder, VideoRecorder, check_camera
 from rlrun.errors import ConfigError
 
 
@@ -62,7 +62,7 @@ def play(env: Any, episodes: int) -> None:
 
 def test_a_diary_keeps_whole_episodes_with_the_last_observation() -> None:
     kept: list[dict[str, Any]] = []
-    play(Diary(Counts(), 2, kept.append), 5)
+    play(EpisodeRecorder(Counts(), 2, kept.append), 5)
     assert len(kept) == 2
     first = kept[0]
     assert [float(t[0]) for t in first["observations"]["time"]] == [0, 1, 2, 3]
@@ -76,7 +76,7 @@ def test_a_data_set_is_read_back_by_minari_bit_for_bit(tmp_path: Path, monkeypat
     env = Counts()
     spaces = (env.observation_space, env.action_space)
     data = DataSet(tmp_path / "counts-v0", cartpole(), spaces, {"algorithm_name": "none"})
-    play(Diary(env, 3, data.add), 3)
+    play(EpisodeRecorder(env, 3, data.add), 3)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     read = minari.load_dataset("counts-v0")
     assert (read.total_episodes, read.total_steps) == (3, 9)
@@ -97,7 +97,7 @@ def test_a_film_shows_every_frame_of_the_episodes_asked_for(tmp_path: Path) -> N
         return paths[-1]
 
     check_camera(cartpole(render_mode="rgb_array"), "CartPole-v1")
-    env = Film(cartpole(render_mode="rgb_array").make(), 2, start)
+    env = VideoRecorder(cartpole(render_mode="rgb_array").make(), 2, start)
     steps = []
     for _ in range(3):
         env.reset(seed=0)

@@ -189,16 +189,16 @@ def test_an_episode_that_comes_out_differently_is_noticed(make):
 def test_an_episode_that_takes_too_long_to_play_again_ends(make):
     env = played(make, "rlrun/Hidden-v0", 1)
     other = make("rlrun/Hidden-v0", 2, seed=1)
-    other.pool.patience_s = 0
+    other.pool.replay_limit_s = 0
     other.set_extra_state(env.get_extra_state())
     assert "took longer than 0 s to play again" in other.exactness
-    assert make("rlrun/Hidden-v0", backend="async", timeout_s=10.0).pool.patience_s == 5.0
+    assert make("rlrun/Hidden-v0", backend="async", timeout_s=10.0).pool.replay_limit_s == 5.0
 
 
 def test_a_snapshot_between_restore_and_step_says_the_same(make):
     env = played(make, "rlrun/Hidden-v0", 1)
     middle, other = make("rlrun/Hidden-v0", 2, seed=1), make("rlrun/Hidden-v0", 2, seed=2)
-    middle.pool.patience_s = 0
+    middle.pool.replay_limit_s = 0
     middle.set_extra_state(env.get_extra_state())
     other.set_extra_state(middle.get_extra_state())
     assert "took longer than 0 s" in other.exactness and other.step(ZERO).weight.tolist() == [0, 0]

@@ -253,15 +253,15 @@ def test_no_worker_outlives_a_run_that_was_killed(config):
         import os, signal
         from rlrun.config.schema import EnvConfig
         from rlrun.envs.make import recipe
-        from rlrun.envs.workers import Workers
+        from rlrun.envs.workers import AsyncPool
 
         if __name__ == "__main__":
             one = recipe(EnvConfig(**{asdict(config("rlrun/Faulty-v0", kwargs={"kind": "hang", "at": 1}))}))
-            venv = Workers([one, one.at(1)], 10.0)
+            venv = AsyncPool([one, one.at(1)], 10.0)
             venv.reset()
             print(*(worker.pid for worker in venv.processes), flush=True)
-            venv.ask(0, "advance", 0)
-            venv.ask(1, "advance", 0)
+            venv.call(0, "advance", 0)
+            venv.call(1, "advance", 0)
             os.kill(venv.processes[1].pid, signal.SIGSTOP)
             os.kill(os.getpid(), signal.SIGKILL)
     """

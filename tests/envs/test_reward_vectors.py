@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from rlrun.envs.recording import Diary
+from rlrun.envs.recording import EpisodeRecorder
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RunError
 
@@ -169,7 +169,7 @@ def test_a_wrapper_makes_one_reward_of_several(make: Make) -> None:
 
 def test_a_diary_keeps_vectors(make: Make) -> None:
     kept: list[dict[str, Any]] = []
-    env = Diary(gym.make("rlrun/Counter-v0", pays=[1.0, -2.0], disable_env_checker=True), 1, kept.append)
+    env = EpisodeRecorder(gym.make("rlrun/Counter-v0", pays=[1.0, -2.0], disable_env_checker=True), 1, kept.append)
     env.reset()
     for _ in range(3):
         env.step(0)

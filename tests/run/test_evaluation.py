@@ -16,7 +16,7 @@ from rlrun.config.schema import run_config
 from rlrun.core.addon import Addon, Addons
 from rlrun.core.loop import Loop
 from rlrun.envs.vector import VectorEnv
-from rlrun.envs.workers import Workers
+from rlrun.envs.workers import AsyncPool
 from rlrun.run.assemble import build_agent, eval_env
 from rlrun.run.evaluation import EvaluationInterruptedError, evaluate
 from rlrun.run.lifecycle import make_trainer
@@ -118,7 +118,7 @@ def test_an_async_run_is_evaluated_in_workers_with_the_same_numbers() -> None:
     for backend in ("sync", "async"):
         config = run_config(jobs(["algo=ppo", "env=CartPole", f"env.backend={backend}"])[0].values)
         env = eval_env(config, 0, "eval", 2, torch.device("cpu"))
-        assert isinstance(env.venv, Workers) == (backend == "async")
+        assert isinstance(env.venv, AsyncPool) == (backend == "async")
         try:
             agent, addons = build_agent(config, env.spec, torch.device("cpu"))
             found.append(evaluate(agent, addons, env, 3))

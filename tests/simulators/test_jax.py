@@ -51,7 +51,7 @@ class TestWithJax:
                 torch.testing.assert_close(step.final_obs[i], torch.from_numpy(np.array(obs)), atol=1e-6, rtol=1e-5)
                 assert (step.reward[i].item(), step.terminated[i].item()) == (1, bool(own.terminal(obs, None)))
             before, ends = step.obs, ends + int(step.terminated.sum())
-        assert ends and len(env.untold()) == ends
+        assert ends and len(env.pending_episodes()) == ends
 
     def test_every_episode_begins_in_a_state_of_its_own(self, make: Make) -> None:
         env = make()
@@ -72,7 +72,7 @@ class TestWithJax:
         assert [step.truncated.all().item() for step in steps] == [False, False, True] * 2
         assert not any(step.terminated.any() for step in steps)
         assert not torch.equal(steps[2].final_obs, steps[2].obs)
-        assert [length for _, length in env.untold()] == [3] * 16
+        assert [length for _, length in env.pending_episodes()] == [3] * 16
 
     def test_the_seed_decides_and_a_later_reset_goes_on(self, make: Make) -> None:
         one, same, other = make(seed=1), make(seed=1), make(seed=2)
@@ -102,13 +102,13 @@ class TestWithJax:
         actions = torch.randint(0, 2, (80, 8), generator=torch.Generator().manual_seed(0))
         for action in actions[:20]:
             one.step(action)
-        one.untold()
+        one.pending_episodes()
         skeleton, tensors = tree.encode({"env": one.get_extra_state()})
         other.set_extra_state(tree.decode(skeleton, tensors)["env"])
         for action in actions[20:]:
             first, second = one.step(action), other.step(action)
             assert equal(list(first), list(second))
-        assert one.untold() == other.untold() != []
+        assert one.pending_episodes() == other.pending_episodes() != []
 
     def test_a_run_goes_on_bit_for_bit(self, build: Callable[..., Loop]) -> None:
         values = toy("ppo")

@@ -105,7 +105,7 @@ class Watcher:
         )
 
     def _film(self, env: "VectorEnv", path: Path, snapshot: "Snapshot") -> None:
-        from rlrun.envs.recording import Film, check_camera
+        from rlrun.envs.recording import VideoRecorder, check_camera
         from rlrun.run.evaluation import episodes_per_env
 
         check_camera(env.recipe, env.name)
@@ -120,10 +120,10 @@ class Watcher:
             return Path(films[-1])
 
         for slot, share in zip(env.pool.slots, episodes_per_env(self.films, env.num_envs), strict=True):
-            slot.env = Film(slot.env, int(share), start, shot)
+            slot.env = VideoRecorder(slot.env, int(share), start, shot)
 
     def _record(self, env: "VectorEnv", folder: Path, config: "RunConfig", snapshot: "Snapshot") -> None:
-        from rlrun.envs.recording import DataSet, Diary
+        from rlrun.envs.recording import DataSet, EpisodeRecorder
         from rlrun.run.evaluation import episodes_per_env
 
         slots = env.pool.slots
@@ -132,7 +132,7 @@ class Watcher:
         data = DataSet(folder, env.recipe, (slots[0].observation_space, slots[0].action_space), about)
         self.written["data_set"] = str(folder)
         for slot, share in zip(slots, episodes_per_env(self.episodes, env.num_envs), strict=True):
-            slot.env = Diary(slot.env, int(share), data.add)
+            slot.env = EpisodeRecorder(slot.env, int(share), data.add)
 
 
 class FrameCount:

@@ -83,7 +83,7 @@ class Loop(Module):
 
     def hear(self) -> None:
         """Take in the episodes that a simulator on an accelerator has not told, for telling would make it wait."""
-        self.episodes.extend(self.env.untold())
+        self.episodes.extend(self.env.pending_episodes())
 
     def get_extra_state(self) -> dict[str, Any]:
         self.hear()

@@ -1,6 +1,6 @@
-"""VectorEnv's contract for simulators that live where the agent learns: tensors cross by DLPack, not through NumPy.
+"""VectorEnv's contract for simulators on the agent's device: tensors are passed by DLPack, not through NumPy.
 
-No step waits for the device: which episodes ended, and whether all numbers are finite, is noted there and read later.
+No step waits for the device: which episodes ended, and whether all numbers are finite, is stored there and read later.
 """
 
 from typing import Any, Protocol
@@ -17,14 +17,14 @@ from rlrun.errors import ConfigError, RunError
 from rlrun.nested import leaves, mapped, on
 from rlrun.types import Return, Spec, Step
 
-UNREAD = 1024  # vector steps after which ended episodes are read though nobody asks
+UNREAD = 1024  # vector steps after which ended episodes are read at the latest
 
 
 class Simulator(Protocol):
     """Steps all its environments at once and resets them within the step.
 
-    An array is whatever DLPack can share, [num_envs, ...]; observations may be dicts of arrays. Memory that was handed
-    out is never written to again.
+    Arrays are of any type that DLPack can share, [num_envs, ...]; observations may be dicts of arrays. Returned arrays
+    are never written to again.
     """
 
     num_envs: int
@@ -32,7 +32,7 @@ class Simulator(Protocol):
     single_action_space: gym.Space
 
     def reset(self, seed: int | None) -> Any:
-        """Observations of new episodes; without a seed the stream of random numbers goes on."""
+        """Observations of new episodes; without a seed the random numbers continue."""
 
     def step(self, actions: Tensor) -> tuple[Any, Any, Any, Any, Any]:
         """Observations to act on next, rewards, terminated, truncated, and the true successors.
@@ -43,7 +43,7 @@ class Simulator(Protocol):
     def close(self) -> None: ...
 
     def get_extra_state(self) -> Tree:
-        """Everything that decides how the environments go on, as NumPy arrays."""
+        """Everything that determines the next steps, as NumPy arrays."""
 
     def set_extra_state(self, tree: Tree) -> None: ...
 
@@ -52,7 +52,7 @@ class Accelerated(nn.Module):
     """`num_envs` environments of a simulator."""
 
     pool = recipe = None  # none can be watched or started by itself
-    verdict = None  # nothing was tested: it knows its state
+    verdict = None  # nothing was tested: it saves its state itself
     method, exactness = "native", "exact"
 
     def __init__(self, simulator: Simulator, seed: np.random.SeedSequence, device: torch.device | str, *, name: str):
@@ -70,7 +70,7 @@ class Accelerated(nn.Module):
         self.steps, self.obs = 0, None
         self.returns = torch.zeros(self.num_envs, dtype=torch.float64, device=self.device)  # of episodes under way
         self.lengths = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
-        self.broken = torch.zeros((), dtype=torch.bool, device=self.device)  # whether a number was not finite
+        self.broken = torch.zeros((), dtype=torch.bool, device=self.device)  # whether a number has not been finite
         self.unread: list[tuple[Tensor, Tensor, Tensor]] = []  # of each step: ended, returns, lengths
         self._read: list[tuple[Return, int]] = []
         self._weight = torch.ones(self.num_envs, device=self.device)
@@ -83,9 +83,11 @@ class Accelerated(nn.Module):
         """New episodes everywhere. The first reset is seeded, later ones when `seed` is."""
         drawn = seed or self.seed
         self.seed = None
-        if self.device.type == "cuda":  # a step waits for what made its actions; here nothing does
+        if self.device.type == "cuda":  # a step is ordered after its actions; a reset is not
             torch.cuda.synchronize(self.device)
-        number = None if drawn is None else int(drawn.generate_state(1, np.uint32)[0])
+        number = None
+        if drawn is not None:
+            number = int(drawn.generate_state(1, np.uint32)[0])
         self.obs = self._tensors(self.simulator.reset(number))
         self.returns = torch.zeros_like(self.returns)
         self.lengths = torch.zeros_like(self.lengths)
@@ -95,34 +97,34 @@ class Accelerated(nn.Module):
         raise ConfigError(f"env {self.name}: a simulator of its own cannot start single environments")
 
     def begin(self, action: Tensor) -> None:
-        """Nothing: `step` does not wait for the device anyway."""
+        """Does nothing: `step` does not wait for the device anyway."""
 
     @torch.no_grad()
     def step(self, action: Tensor) -> Step:
         """One step of every environment. `action` [num_envs, ...] in the units of `spec.action`, on any device."""
         self.steps += 1
         action = self.units.clip(action.to(self.device, non_blocking=True))
-        native = self.units.to_native(action)  # kept until what comes of it is here: the simulator may read it late
+        native = self.units.to_native(action)  # kept until the end: the simulator may read it late
         obs, reward, terminated, truncated, final_obs = map(self._tensors, self.simulator.step(native))
         truncated = truncated & ~terminated
         self._count(reward, terminated | truncated, final_obs)
         self.obs = obs
         return Step(obs, reward, terminated, truncated, final_obs, action, self._weight, {"episodes": []})
 
-    def untold(self) -> list[tuple[Return, int]]:
+    def pending_episodes(self) -> list[tuple[Return, int]]:
         """(Return, length) of the episodes that ended since the last call. Waits for the device.
 
         Raises RunError where a reward or an observation was not finite.
         """
         self._read_ended()
-        told, self._read = self._read, []
-        return told
+        episodes, self._read = self._read, []
+        return episodes
 
     def close(self) -> None:
         self.simulator.close()
 
     def get_extra_state(self) -> Tree:
-        """To be asked for after `untold`, which has the episodes that ended."""
+        """Without episodes that ended: `pending_episodes` must be called first."""
         if self.obs is None:
             return {"steps": self.steps, "simulator": None}
         counts = {"returns": self.returns.cpu(), "lengths": self.lengths.cpu()}
@@ -155,16 +157,18 @@ class Accelerated(nn.Module):
         self.unread = []
 
     def _tensors(self, tree: Any) -> Any:
-        """On the agent's device, numbers with a point in float32. Shared memory wherever it can be."""
+        """As tensors on the agent's device, floating-point numbers in float32. Memory is shared where possible."""
         return mapped(self._tensor, tree)
 
     def _tensor(self, array: Any) -> Tensor:
         tensor = torch.from_dlpack(array).to(self.device, non_blocking=True)
-        return tensor.float() if tensor.is_floating_point() else tensor
+        if tensor.is_floating_point():
+            return tensor.float()
+        return tensor
 
 
 class Units:
-    """What Actions does, for tensors on a device."""
+    """Actions for tensors on a device."""
 
     def __init__(self, actions: Actions, device: torch.device):
         def tensor(values: Any) -> Any:
@@ -178,11 +182,15 @@ class Units:
         self.range = []  # lowest and highest native action
         if isinstance(space, spaces.Box):
             self.range = [tensor(space.low.ravel()), tensor(space.high.ravel())]
-        self.dtype = torch.float32 if np.issubdtype(space.dtype, np.floating) else torch.int32
+        self.dtype = torch.int32
+        if np.issubdtype(space.dtype, np.floating):
+            self.dtype = torch.float32
 
     def clip(self, actions: Tensor) -> Tensor:
-        """In the agent's units: what will be executed. NaN stays NaN."""
-        return actions if self.bounds is None else torch.clamp(actions, *self.bounds)
+        """The actions that will be executed, in the agent's units. NaN stays NaN."""
+        if self.bounds is None:
+            return actions
+        return torch.clamp(actions, *self.bounds)
 
     def to_native(self, actions: Tensor) -> Tensor:
         """From clipped agent actions to the environment's units, shape and dtype, [num_envs, ...]."""

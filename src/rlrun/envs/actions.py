@@ -1,4 +1,4 @@
-"""The action space an agent sees, and the way from its actions to the environment's."""
+"""The action space of the agent, and the conversion of its actions to those of the environment."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ LOW, HIGH = np.float32(-1), np.float32(1)
 
 
 class Actions:
-    """Bounded Box: [-1, 1] stretched to the environment's bounds. Discrete ones: counted from 0.
+    """A bounded Box is [-1, 1], scaled to the environment's bounds. Discrete actions count from 0.
 
-    All but Discrete are vectors, whatever shape the environment wants.
+    All but Discrete are vectors, whatever the shape in the environment.
     """
 
     def __init__(self, space: gym.Space):
@@ -27,10 +27,12 @@ class Actions:
             case spaces.Box():
                 self._box(space)
             case spaces.Discrete():
-                self.offset = space.start if space.start else None
+                if space.start:
+                    self.offset = space.start
                 self.space = spaces.Discrete(space.n)
             case spaces.MultiDiscrete():
-                self.offset = space.start.ravel() if space.start.any() else None
+                if space.start.any():
+                    self.offset = space.start.ravel()
                 self.space = spaces.MultiDiscrete(space.nvec.ravel())
             case spaces.MultiBinary():
                 self.space = spaces.MultiBinary(int(np.prod(space.shape)))
@@ -53,7 +55,7 @@ class Actions:
             self.scale, self.offset = (high - low) / 2, (high + low) / 2
 
     def clip(self, actions: np.ndarray) -> np.ndarray:
-        """In the agent's units, [num_envs, ...]: what will be executed. A copy; NaN stays NaN."""
+        """The actions that will be executed, in the agent's units, [num_envs, ...]. A copy; NaN stays NaN."""
         if self.bounds is None:
             return actions.copy()
         low, high = self.bounds
@@ -66,12 +68,15 @@ class Actions:
         elif self.offset is not None:
             actions = actions + self.offset
         if actions.dtype != self.native.dtype:
-            whole = actions.dtype.kind == "f" and self.native.dtype.kind != "f"
-            actions = (np.rint(actions) if whole else actions).astype(self.native.dtype)
-        return actions if actions.ndim == len(self.native.shape) + 1 else actions.reshape(-1, *self.native.shape)
+            if actions.dtype.kind == "f" and self.native.dtype.kind != "f":
+                actions = np.rint(actions)
+            actions = actions.astype(self.native.dtype)
+        if actions.ndim == len(self.native.shape) + 1:
+            return actions
+        return actions.reshape(-1, *self.native.shape)
 
     def from_native(self, actions: np.ndarray) -> np.ndarray:
-        """Back from the environment's units, [rows, ...]. ValueError where they are no actions of its space."""
+        """From the environment's units to the agent's, [rows, ...]. ValueError for actions outside of its space."""
         if actions.shape[1:] != self.native.shape:
             raise ValueError(f"actions of shape {actions.shape[1:]}, not {self.native.shape}")
         if not isinstance(self.native, spaces.Box) and not all(map(self.native.contains, actions.astype(np.int64))):

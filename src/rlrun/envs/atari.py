@@ -6,10 +6,10 @@ STICKY, STICKY_DEFAULT = "repeat_action_probability", 0.25  # ale_py's keyword a
 
 
 class StickyALE:
-    """An ALEInterface that repeats the last action with some probability, as ALE itself does where it is told to.
+    """An ALEInterface that repeats the last action with some probability, as ALE itself can.
 
-    ALE leaves the action that it may repeat out of its saved states: where the first frame after a restore repeats,
-    the game goes on differently. Measured: in 5 of 48 restores. Draws come from the environment's own generator.
+    ALE does not save the action that it may repeat, so a game differs where the first frame after a restore repeats it
+    (measured: in 5 of 48 restores). Here it is saved, and draws come from the environment's generator.
     """
 
     def __init__(self, core: Any, probability: float):

@@ -1,4 +1,4 @@
-"""Gymnasium's three ways of starting the next episode, made into one: the reset happens in the step that ends it.
+"""Gymnasium's three autoreset modes behind one contract: the reset happens in the step that ends an episode.
 
 Each adapter takes one vector step and returns arrays, batch first: `obs` to act on next, `final_obs` the true
 successors (None where no episode ended, so that nothing is copied), and `weight` (None: every row is a transition).
@@ -26,21 +26,21 @@ class Raw(NamedTuple):
     final_obs: Obs | None
     weight: np.ndarray | None
     measures: dict[str, np.ndarray] | None = None  # reported beside the reward, name -> [num_envs]
-    success: np.ndarray | None = None  # [num_envs] 0 or 1 where an episode ended; NaN where that was not told
+    success: np.ndarray | None = None  # [num_envs] 0 or 1 where an episode ended; NaN where it was not reported
     own_returns: dict[int, np.ndarray] | None = None  # of episodes that ended, beneath wrappers that change rewards
 
 
 class SameStep:
-    """The simulator resets within the step and hands the final observations over in its infos."""
+    """The simulator resets within the step and returns the final observations in its infos."""
 
     def __init__(self, venv: GymVectorEnv):
         self.venv = venv
 
     def restarted(self) -> None:
-        """All environments were reset from outside."""
+        """To be called after all environments were reset."""
 
     def save(self) -> Tree:
-        """How it all goes on, where the simulator knows its state."""
+        """The state of the simulator, which must provide it."""
         return self.venv.get_extra_state()  # type: ignore[attr-defined]
 
     def load(self, tree: Tree) -> None:
@@ -51,13 +51,23 @@ class SameStep:
         if not infos:
             return Raw(obs, reward, terminated, truncated, None, None)
         final = infos.get("final_obs")
-        final = None if final is None else _placed(obs, final)
-        told = infos.get("measures"), success(infos), infos.get("own_returns")
-        return Raw(obs, reward, terminated, truncated, final, None, *told)
+        if final is not None:
+            final = _placed(obs, final)
+        return Raw(
+            obs,
+            reward,
+            terminated,
+            truncated,
+            final,
+            weight=None,
+            measures=infos.get("measures"),
+            success=success(infos),
+            own_returns=infos.get("own_returns"),
+        )
 
 
 class Disabled(SameStep):
-    """The simulator leaves resets to us: the rows that ended are reset before the step returns."""
+    """The simulator does not reset: the rows that ended are reset here, before the step returns."""
 
     def step(self, actions: Any) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
@@ -70,9 +80,9 @@ class Disabled(SameStep):
 
 
 class NextStep(SameStep):
-    """The simulator spends a step of its own on a reset: that row is no transition, so its weight is 0.
+    """The simulator takes a step for a reset: that row is not a transition, so its weight is 0.
 
-    It is marked truncated, for nothing that looks along rows may cross it.
+    It is marked truncated, so that n-step returns and sequences do not cross it.
     """
 
     def __init__(self, venv: GymVectorEnv):
@@ -111,12 +121,12 @@ def adapter(venv: GymVectorEnv) -> SameStep:
 
 
 def success(infos: dict[str, Any]) -> np.ndarray | None:
-    """Whether episodes were successes, [num_envs], from infos as Gymnasium merges them: `_key` says who told."""
+    """Whether episodes were successes, [num_envs], from infos as Gymnasium merges them: `_key` masks the rows."""
     infos = infos.get("final_info", infos)
     for key in ("is_success", "success"):
         if key in infos:
-            told = np.asarray(infos[key], np.float64)
-            return np.where(infos.get(f"_{key}", True), told, np.nan)
+            reported = np.asarray(infos[key], np.float64)
+            return np.where(infos.get(f"_{key}", True), reported, np.nan)
     return None
 
 

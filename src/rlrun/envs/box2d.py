@@ -1,4 +1,4 @@
-"""Box2D environments as functions of seed and actions alone."""
+"""Makes Box2D environments functions of seed and actions only."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ import gymnasium as gym
 
 
 class NewWorld(gym.Wrapper):
-    """Every episode in a world of its own, as Gymnasium's LunarLander has it (its issue 728).
+    """Every episode in a new world, as in Gymnasium's LunarLander (its issue 728).
 
-    A world that was emptied and filled again keeps the order of what it held: the solver then visits contacts in
-    another order, and an equal episode ends in other bits. Measured: of 12 episodes of BipedalWalker played again, 5.
+    A world that was emptied and filled again keeps the order of its former contents: the solver then visits contacts in
+    another order, and an equal episode has other bits (measured: 5 of 12 replayed episodes of BipedalWalker).
     """
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What is best in an environment whose dynamics are written down: the reference for whoever learns in it."""
+"""The optimal return of an environment with tabular dynamics, as a reference for agents."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from rlrun.functional.tabular import value_iteration
 
 
 def optimal_return(cfg: EnvConfig) -> tuple[float, int | None]:
-    """The largest expected return of an episode, and the time limit within which it is had, if there is one.
+    """The largest expected return of an episode, and the time limit that it assumes, if there is one.
 
-    Raises ConfigError where the environment does not tell its dynamics as Gymnasium's toy-text environments do.
+    Raises ConfigError where the environment does not publish its dynamics as Gymnasium's toy-text environments do.
     """
     env = make(cfg)
     try:

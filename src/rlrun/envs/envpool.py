@@ -1,9 +1,9 @@
 """EnvPool (arXiv 2206.10558): environments in C++, stepped by threads of its own; extra `envpool`.
 
-Its tasks have Gymnasium's ids and mostly Gymnasium's rules, not its numbers. Three things are its own: seeds are given
-where it is made, so a seeded reset makes it anew; its step after an end is the reset (`autoreset.NextStep`); and it
-shows no state, so that a resumed run begins new episodes. An end in the last step before the time limit counts as the
-limit. Atari's frames are prepared by EnvPool itself; where a lost life is an end, the game goes on in the next episode.
+Its tasks have Gymnasium's ids and mostly Gymnasium's rules, not its numbers. Three things differ: the constructor takes
+the seeds, so a seeded reset makes it anew; its step after an end is the reset (`autoreset.NextStep`); and its state
+cannot be saved, so that a resumed run begins new episodes. An end in the last step before the time limit counts as
+truncation. EnvPool prepares the frames of Atari; where a lost life ends an episode, the game continues in the next.
 """
 
 import warnings
@@ -16,7 +16,7 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from rlrun.errors import ConfigError
 
-PREPARED = {"atari", "frame_stack"}  # wrappers whose work EnvPool does
+PREPARED = {"atari", "frame_stack"}  # wrappers that EnvPool applies itself
 FRAMES = {"frameskip", "obs_type"}  # arguments of single environments that are for these wrappers
 
 
@@ -43,7 +43,7 @@ class EnvPool(GymVectorEnv):
             self.single_action_space = self.pool.action_space
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """`seed`: one for each environment, or None."""
+        """seed: one for each environment, or None."""
         if seed is not None:
             self._begin(list(seed))
         return self.pool.reset()[0], {}
@@ -56,7 +56,7 @@ class EnvPool(GymVectorEnv):
 
 
 def preparing(wrappers: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """What the wrappers for Atari do, as arguments of EnvPool; nothing without them."""
+    """The wrappers for Atari as arguments of EnvPool; nothing without them."""
     if not wrappers.keys() >= PREPARED:
         return {}
     atari, frames = wrappers["atari"], wrappers["frame_stack"]

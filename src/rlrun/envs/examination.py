@@ -1,6 +1,6 @@
 """The self-test of an environment in a process of its own, before any is made for training.
 
-Whatever an environment does there (raise, hang, leave, crash) costs that process, and `env.timeout_s` seconds at most.
+An environment that raises, hangs, exits or crashes there ends that process only, after `env.timeout_s` at most.
 """
 
 import contextlib
@@ -14,28 +14,33 @@ from typing import Any
 from rlrun.config.schema import EnvConfig
 from rlrun.envs import verdicts
 from rlrun.envs.make import Recipe
-from rlrun.envs.presented import as_tensors, shows_masks
+from rlrun.envs.obs_adapter import as_tensors, shows_masks
 from rlrun.envs.selftest import EPISODE_END, Method, self_test
 from rlrun.envs.slot import EnvError
 from rlrun.envs.verdicts import Verdict
 from rlrun.envs.workers import DiedError, NotSentError, SilentError, TimedPipe, end, started
 from rlrun.errors import RunError, printable
 
-QUIET_S = 1.0  # a test that takes longer says what it does
+QUIET_S = 1.0  # a test that takes longer is announced
 Target = Callable[[Any, int, Any, contextlib.ExitStack], None]  # what runs in a worker
 TESTING = "testing whether a snapshot can hold its state (never: env.selftest=off),"
 OFF = "with env.selftest=off it is not tested whether they can be saved"
 
 
 def examined(recipe: Recipe, cfg: EnvConfig, target: Target | None = None, given: Any = None) -> Verdict:
-    """What is known of an environment, from an earlier test or a new one.
+    """The verdict on an environment, from an earlier test or a new one.
 
     `target` tests a simulator, `given` makes it. Raises ConfigError or RunError where it cannot be made or reset.
     """
     if cfg.selftest == "off":
         return untested(Method(EPISODE_END, OFF))
-    about = verdicts.subject(recipe, cfg.num_envs if target else None)
-    found = verdicts.known(about, cfg.timeout_s) if cfg.selftest == "auto" else None
+    num_envs = None
+    if target is not None:
+        num_envs = cfg.num_envs
+    about = verdicts.subject(recipe, num_envs)
+    found = None
+    if cfg.selftest == "auto":
+        found = verdicts.known(about, cfg.timeout_s)
     if found is None:
         found = replace(_tested(target or examine, recipe, cfg, given), about=about)
         verdicts.keep(found)
@@ -43,14 +48,14 @@ def examined(recipe: Recipe, cfg: EnvConfig, target: Target | None = None, given
 
 
 def untested(method: Method) -> Verdict:
-    """A verdict that stands on no test."""
+    """A verdict without a test."""
     return Verdict(
         about=None, method=method.name, reason=method.reason, masked=None, gave_up_s=None, versions={}, files={}
     )  # fmt: skip
 
 
 def examine(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
-    """In a worker: tells that an environment was made, then whether infos hold masks, then how it can be saved."""
+    """In a worker: reports that an environment was made, then whether infos hold masks, then how it can be saved."""
     slot = replace(recipe, masked=False)()
     try:
         as_tensors(slot.observation_space)  # a fault of the config is reported before anything is tested
@@ -60,17 +65,17 @@ def examine(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack)
     finally:
         with contextlib.suppress(Exception):
             slot.close()
-    tell(pipe, masked, recipe.kwargs)
-    tell(pipe, self_test(replace(recipe, masked=masked)), recipe.kwargs)
+    report(pipe, masked, recipe.kwargs)
+    report(pipe, self_test(replace(recipe, masked=masked)), recipe.kwargs)
 
 
-def tell(pipe: Any, found: Any, arguments: dict[str, Any]) -> None:
-    """In a worker: something that was found, and what it stands on."""
+def report(pipe: Any, found: Any, arguments: dict[str, Any]) -> None:
+    """In a worker: send a result, with the versions and files that it depends on."""
     pipe.send(((found, *verdicts.needs(arguments)), None))
 
 
-class Answers:
-    """What a worker tells of its test. All of it has `env.timeout_s`; a test that takes long is announced, once."""
+class WorkerReports:
+    """The results that a worker sends. The whole test has `env.timeout_s`; one that takes long is announced, once."""
 
     def __init__(self, pipe: TimedPipe, cfg: EnvConfig, purpose: str = TESTING):
         self.pipe, self.cfg, self.purpose = pipe, cfg, purpose
@@ -78,16 +83,16 @@ class Answers:
         self.quiet_until: float | None = time.monotonic() + QUIET_S
 
     def next(self) -> Any:
-        """Raises EnvError, ConfigError."""
+        """Wait for the next result. Raises EnvError, ConfigError."""
         if self.quiet_until is not None and self.quiet_until < self.until and not self.pipe.comes(self.quiet_until):
             self._announce()
             self.quiet_until = None
         if not self.pipe.comes(self.until):
             raise SilentError(0, f"no answer within env.timeout_s={self.cfg.timeout_s:g}")
-        return self.pipe.answer()
+        return self.pipe.result()
 
     def reason(self, error: EnvError) -> str:
-        """What went wrong, without the number of a process that is gone."""
+        """The reason of an error, without the pid of a process that has ended."""
         if not isinstance(error, DiedError):
             return error.reason
         code = self.pipe.process.exitcode
@@ -106,22 +111,24 @@ def _tested(target: Target, recipe: Recipe, cfg: EnvConfig, given: Any) -> Verdi
         pipe = started(target, recipe, cfg.timeout_s, given)
     except EnvError as error:
         return replace(verdict, reason=error.reason)
-    answers, stage = Answers(pipe, cfg), "made"
+    reports, stage = WorkerReports(pipe, cfg), "made"
     try:
-        answers.next()
+        reports.next()
         stage = "reset"
-        masked, versions, files = answers.next()
+        masked, versions, files = reports.next()
         verdict = replace(verdict, masked=masked, versions=versions, files=files)
         stage = "tested"
-        method, versions, files = answers.next()
+        method, versions, files = reports.next()
         return replace(verdict, method=method.name, reason=method.reason, versions=versions, files=files)
     except NotSentError as error:
         return replace(verdict, reason=error.reason)
     except EnvError as error:
-        reason = answers.reason(error)
+        reason = reports.reason(error)
         if stage == "made" or (stage == "reset" and cfg.on_failure == "raise"):
             raise RunError(f"env {cfg.id} cannot be {stage}: {reason}") from error
-        limit = cfg.timeout_s if isinstance(error, SilentError) else None
+        limit = None
+        if isinstance(error, SilentError):
+            limit = cfg.timeout_s
         failed = f"its self-test failed ({reason})"
         return replace(verdict, masked=bool(verdict.masked), reason=failed, gave_up_s=limit)
     finally:

@@ -1,4 +1,4 @@
-"""What goes wrong where an environment is made, as one line about what to change or to install."""
+"""Errors of constructors of environments, as one line about what to change or to install."""
 
 import importlib.metadata
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from rlrun.envs.slot import EnvError
 from rlrun.errors import ConfigError, RlrunError, one_line, reason
 from rlrun.imports import advice, missing
 
-REFUSALS = (TypeError, ValueError, gym.error.Error, OSError)  # by which constructors say what is wrong with arguments
+REFUSALS = (TypeError, ValueError, gym.error.Error, OSError)  # raised by constructors for wrong arguments
 # Packages that do not run with every MuJoCo: the extra of rlrun that brings them, and what it pins.
 MUJOCO = {"gymnasium_robotics": ("robotics", "<3.12"), "dm_control": ("dm_control", ">=3.17,<4")}
 
@@ -33,7 +33,9 @@ def explained(spec: EnvSpec, kwargs: dict[str, Any], id: str) -> Iterator[None]:
     except gym.error.DependencyNotInstalled as error:
         raise ConfigError(f"env.id={id!r}: {one_line(error)}{advice(_engine(spec))}") from error
     except Exception as error:
-        where = f"env.kwargs={kwargs}" if kwargs else "env"
+        where = "env"
+        if kwargs:
+            where = f"env.kwargs={kwargs}"
         if isinstance(error, REFUSALS) and str(error):
             raise ConfigError(f"{where}: {id} cannot be made ({one_line(error)})") from error
         why = reason(error, located=True)
@@ -42,7 +44,10 @@ def explained(spec: EnvSpec, kwargs: dict[str, Any], id: str) -> Iterator[None]:
 
 def _engine(spec: EnvSpec) -> str:
     """The module that is missing where Gymnasium does not name it."""
-    return "Box2D" if "box2d" in str(spec.entry_point) else str(spec.entry_point).partition(".")[0]
+    entry = str(spec.entry_point)
+    if "box2d" in entry:
+        return "Box2D"
+    return entry.partition(".")[0]
 
 
 def _other_mujoco(error: Exception) -> str:

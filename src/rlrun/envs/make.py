@@ -18,9 +18,9 @@ from rlrun.envs import builtin as _builtin  # noqa: F401 (registers rlrun/... wi
 from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
 from rlrun.envs.box2d import NewWorld
 from rlrun.envs.explained import explained
-from rlrun.envs.presented import presented, shows_masks
+from rlrun.envs.obs_adapter import adapt_observations, shows_masks
 from rlrun.envs.rewards import reward_shape
-from rlrun.envs.slot import Slot, fault
+from rlrun.envs.slot import EnvSlot, fault
 from rlrun.envs.wrappers import TimeLimit, is_training_only
 from rlrun.errors import ConfigError, RlrunError, one_line
 from rlrun.imports import MULTI_AGENT, advice, importing, is_named, module_of
@@ -31,7 +31,7 @@ PLAYGROUND = "playground/"
 
 @dataclass(frozen=True)
 class Recipe:
-    """Makes one environment, here or in a worker. Holds everything resolved, so that a worker looks nothing up."""
+    """Makes one environment, here or in a worker. Everything is resolved, so that a worker needs no registry."""
 
     spec: EnvSpec
     kwargs: dict[str, Any]
@@ -41,51 +41,55 @@ class Recipe:
     id: str  # as typed: Name-v1, or module:Name-v1
     index: int = 0
     # whether infos hold an action mask, which then becomes a part of the observation; None: every environment is reset
-    # once where it is made, to see
+    # once after it is made, to find out
     masked: bool | None = False
 
-    def __call__(self) -> Slot:
+    def __call__(self) -> EnvSlot:
         """Raises ConfigError with a line about the key to change, EnvError for anything else that goes wrong."""
         try:
             with explained(self.spec, self.kwargs, self.id):
-                return Slot(self.make, self.index, self.instance_seed)
+                return EnvSlot(self.make, self.index, self.instance_seed)
         except RlrunError:
             raise
         except Exception as error:
             raise fault(self.index, error) from error
 
     def make(self) -> gym.Env:
-        """The environment with its wrappers, as Slot holds it."""
+        """The environment with its wrappers, as EnvSlot holds it."""
         _quieten(str(self.spec.entry_point))
         env = _bare(self.spec, self.max_episode_steps, self.kwargs)
         for wrapper, config in self.wrappers:
             env = _wrapped(wrapper, config, env)
-        masked = shows_masks(env) if self.masked is None else self.masked
-        return presented(env, masked)
+        masked = self.masked
+        if masked is None:
+            masked = shows_masks(env)
+        return adapt_observations(env, masked)
 
     @property
     def modules(self) -> list[str]:
-        """Those of the user's modules that a worker must import first, for they may lie in the current folder."""
+        """The user's modules that a worker must import first, because they may lie in the current folder."""
         entry = self.spec.entry_point
-        entries = [entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")]
-        wanted = [module_of(self.id) or "", *entries, *(wrapper.__module__ for wrapper, _ in self.wrappers)]
+        if isinstance(entry, str):
+            home = entry.partition(":")[0]
+        else:
+            home = getattr(entry, "__module__", "")
+        wanted = [module_of(self.id) or "", home, *(wrapper.__module__ for wrapper, _ in self.wrappers)]
         return [module for module in dict.fromkeys(wanted) if is_named(module)]
 
     @property
     def vectorised(self) -> bool:
-        """Whether its id has a simulator that steps all at once and nothing else."""
+        """Whether its id has only a simulator that steps all environments at once."""
         return self.spec.entry_point is None
 
     def all(self, num_envs: int) -> Any:
-        """The simulator of an id that has one: a vector as Gymnasium knows it, or a Simulator of `accelerated`.
+        """The simulator of an id that has one: a vector environment of Gymnasium, or a Simulator of `accelerated`.
 
-        It keeps its own time, where its episodes have a limit, and takes no wrappers but evaluation's time limit.
+        It applies its time limit itself, and takes no wrappers but the time limit of evaluations.
         """
         limits = [config.max_steps for wrapper, config in self.wrappers if wrapper is TimeLimit]
         if len(limits) < len(self.wrappers):
             raise ValueError("it steps all its environments at once and takes no wrappers")
-        make: Any = self.spec.vector_entry_point
-        make = load_env_creator(make) if isinstance(make, str) else make
+        make: Any = entry_point(self.spec.vector_entry_point)
         time = {}
         if own := self.spec.max_episode_steps:  # a bandit's episodes have none
             time["max_episode_steps"] = min([self.max_episode_steps or own, *limits])
@@ -100,18 +104,24 @@ def recipe(cfg: EnvConfig) -> Recipe:
     """Resolve a config. Raises ConfigError for unknown ids, wrappers and settings, and missing extras."""
     from rlrun.registry import configured  # a worker makes environments without loading every part of rlrun
 
-    spec = _in_jax(cfg.id) if cfg.backend == "jax" else find(cfg.id)
-    given = cfg.wrappers.items()
-    wrappers = [configured("wrapper", name, settings, f"env.wrappers.{name}") for name, settings in given]
+    if cfg.backend == "jax":
+        spec = _in_jax(cfg.id)
+    else:
+        spec = find(cfg.id)
+    wrappers = []
+    for name, settings in cfg.wrappers.items():
+        wrappers.append(configured("wrapper", name, settings, f"env.wrappers.{name}"))
     kwargs, instance_seed = dict(cfg.kwargs), cfg.instance_seed
     if "render_mode" in kwargs or instance_seed is not None:
         with explained(spec, kwargs, cfg.id):
-            creator = _creator(spec)
+            creator: Any = entry_point(spec.entry_point or spec.vector_entry_point)
         if "render_mode" in kwargs:
             _check_draws(creator, cfg.id, kwargs["render_mode"])
         if instance_seed is not None and "instance_seed" in inspect.signature(creator).parameters:
             kwargs["instance_seed"], instance_seed = instance_seed, None
-    masked = None if cfg.action_mask else False
+    masked = None  # to be found out
+    if not cfg.action_mask:
+        masked = False
     return Recipe(spec, kwargs, tuple(wrappers), cfg.max_episode_steps, instance_seed, cfg.id, masked=masked)
 
 
@@ -131,7 +141,9 @@ def find(id: str) -> EnvSpec:
         return _in_jax(id)
     module, name = module_of(id), id.rpartition(":")[2]
     key = f"env.id={id!r}"
-    holder = importing(module, key) if module is not None else None
+    holder = None
+    if module is not None:
+        holder = importing(module, key)
     try:
         if holder is not None and name not in gym.registry:
             if _is_env_class(getattr(holder, name, None)):
@@ -149,7 +161,9 @@ def _is_env_class(found: Any) -> bool:
 def _register_by_convention(holder: ModuleType, key: str) -> None:
     """Call `register_envs()` of a module or of its submodule `gym`, where there is one, as in MinAtar."""
     inner = f"{holder.__name__}.gym"
-    holders = [holder, importing(inner, key)] if hasattr(holder, "__path__") and find_spec(inner) else [holder]
+    holders = [holder]
+    if hasattr(holder, "__path__") and find_spec(inner):
+        holders.append(importing(inner, key))
     for module in holders:
         register = getattr(module, "register_envs", None)
         if inspect.isfunction(register) and register.__module__.startswith(holder.__name__):  # not Gymnasium's
@@ -157,16 +171,18 @@ def _register_by_convention(holder: ModuleType, key: str) -> None:
 
 
 def _hint(module: str | None, name: str) -> str:
-    """What may help where a module has no such id."""
+    """Advice for an id that is not registered, or nothing."""
     if module is not None and module.partition(".")[0] == MULTI_AGENT:
         return advice(MULTI_AGENT)
     namespace = name.partition("/")[0]  # shimmy registers `bsuite/...` only where bsuite is installed
     hint = advice(namespace)
-    return hint if hint and find_spec(namespace) is None else ""
+    if hint and find_spec(namespace) is None:
+        return hint
+    return ""
 
 
 def _wrapped(wrapper: Callable[[Any, gym.Env], gym.Env], config: Any, env: gym.Env) -> gym.Env:
-    """`env` in a wrapper. ValueError for one that is for training only and changes what evaluation must have too."""
+    """`env` in a wrapper. Raises ValueError for one that is for training only and changes spaces or rewards."""
     outer = wrapper(config, env)
     kept = (env.observation_space, env.action_space, reward_shape(env))
     if is_training_only(wrapper) and (outer.observation_space, outer.action_space, reward_shape(outer)) != kept:
@@ -178,19 +194,23 @@ def _wrapped(wrapper: Callable[[Any, gym.Env], gym.Env], config: Any, env: gym.E
 
 
 def _bare(spec: EnvSpec, max_episode_steps: int | None, kwargs: dict[str, Any]) -> gym.Env:
-    """What Gymnasium makes, but for two engines whose episodes would depend on what they do not tell."""
-    entry, sticky = str(spec.entry_point), (spec.kwargs | kwargs).get(STICKY, STICKY_DEFAULT)
-    atari = entry.startswith("ale_py")
-    own = {STICKY: 0.0} if atari else {}
-    env = gym.make(spec, max_episode_steps=max_episode_steps, disable_env_checker=True, **(kwargs | own))
-    if atari:
+    """`gym.make`, plus determinism fixes for ALE's sticky actions and Box2D."""
+    entry = str(spec.entry_point)
+    sticky = (spec.kwargs | kwargs).get(STICKY, STICKY_DEFAULT)
+    is_atari = entry.startswith("ale_py")
+    if is_atari:
+        kwargs = kwargs | {STICKY: 0.0}
+    env = gym.make(spec, max_episode_steps=max_episode_steps, disable_env_checker=True, **kwargs)
+    if is_atari:
         core: Any = env.unwrapped
         core.ale = StickyALE(core, sticky)
-    return NewWorld(env) if entry.startswith("gymnasium.envs.box2d") else env
+    if entry.startswith("gymnasium.envs.box2d"):
+        return NewWorld(env)
+    return env
 
 
 def _quieten(entry_point: str) -> None:
-    """MuJoCo prints warnings and writes MUJOCO_LOG.TXT where it stands: log them instead. ALE prints a banner."""
+    """Log the warnings of MuJoCo, which else writes MUJOCO_LOG.TXT to the current folder; silence the banner of ALE."""
     if "mujoco" in entry_point and find_spec("mujoco") is not None:
         try:
             import mujoco
@@ -228,12 +248,14 @@ def _in_jax(id: str) -> EnvSpec:
 
 
 def _check_draws(creator: Any, id: str, mode: Any) -> None:
-    """ConfigError where the environment's class says that it does not; a function says nothing."""
+    """Raises ConfigError where the environment's class lacks this render mode; a function declares none."""
     metadata = getattr(creator, "metadata", None)
     if mode is not None and metadata is not None and mode not in metadata.get("render_modes", ()):
         raise ConfigError(f"env.kwargs.render_mode={mode}: {id} draws no pictures of this kind")
 
 
-def _creator(spec: EnvSpec) -> Any:
-    entry = spec.entry_point or spec.vector_entry_point
-    return load_env_creator(entry) if isinstance(entry, str) else entry
+def entry_point(entry: Any) -> Any:
+    """The function or class behind an entry point of Gymnasium's registry, which may be `module:name`."""
+    if isinstance(entry, str):
+        return load_env_creator(entry)
+    return entry

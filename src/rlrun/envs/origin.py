@@ -1,21 +1,19 @@
-"""What a data set says of the environment that it was recorded in, and whether another environment is the same.
+"""The environment that a data set was recorded in, and whether another environment is the same.
 
 Two environments are the same if a transition of one could be one of the other: the id, the wrappers, what the
-constructor is given, and which problem is drawn. How long episodes may last is left out, for a cut episode is marked as
-truncated, and so is normalisation, for data sets hold raw values.
+constructor is given, and which problem is drawn. The time limit is left out, because a cut episode is marked as
+truncated, and so is normalisation, because data sets hold raw values.
 """
 
 import inspect
 import json
 from typing import Any
 
-from gymnasium.envs.registration import load_env_creator
-
 from rlrun.config.schema import EnvConfig
-from rlrun.envs.make import Recipe
+from rlrun.envs.make import Recipe, entry_point
 
 Origin = dict[str, Any]
-ARGUMENTS = ("kwargs", "task_kwargs", "instance_seed")  # what the constructor is given; older data sets do not say
+ARGUMENTS = ("kwargs", "task_kwargs", "instance_seed")  # arguments of the constructor; older data sets lack them
 
 
 def origin(cfg: EnvConfig, recipe: Recipe) -> Origin:
@@ -34,7 +32,9 @@ def is_elsewhere(recorded: Any, here: Origin) -> bool:
 
 def difference(recorded: Origin, here: Origin) -> str | None:
     """The first constructor argument that differs, like `env.kwargs.g=5, here the default`; None where none does."""
-    for section in (section for section in ARGUMENTS if section in recorded):
+    for section in ARGUMENTS:
+        if section not in recorded:
+            continue
         then, now = recorded[section], here.get(section)
         if not isinstance(then, dict):
             then, now, key = {section: then}, {section: now}, "env."
@@ -47,15 +47,16 @@ def difference(recorded: Origin, here: Origin) -> str | None:
 
 
 def _shown(values: dict[str, Any], name: str) -> str:
-    return json.dumps(values[name]) if name in values else "the default"
+    if name not in values:
+        return "the default"
+    return json.dumps(values[name])
 
 
 def _defaults(recipe: Recipe) -> dict[str, Any]:
-    """What the constructor takes where it is not given an argument."""
-    entry = recipe.spec.entry_point or recipe.spec.vector_entry_point
-    creator = load_env_creator(entry) if isinstance(entry, str) else entry
+    """The defaults of the constructor."""
+    creator = entry_point(recipe.spec.entry_point or recipe.spec.vector_entry_point)
     try:
-        parameters = inspect.signature(creator).parameters  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # a constructor in C says nothing
+        parameters = inspect.signature(creator).parameters
+    except (TypeError, ValueError):  # a constructor in C has no signature
         return {}
     return {name: one.default for name, one in parameters.items() if one.default is not one.empty}

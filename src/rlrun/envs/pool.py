@@ -1,4 +1,4 @@
-"""Environments stepped together, resets within the step. What goes wrong in one of them stays in its row."""
+"""Environments stepped together, with resets within the step. An error in one of them affects only its row."""
 
 import contextlib
 import math
@@ -11,21 +11,21 @@ from gymnasium.vector.utils import batch_space, create_empty_array
 
 from rlrun.envs.autoreset import put
 from rlrun.envs.make import Recipe
-from rlrun.envs.slot import EnvError, Form, Slot, fault
+from rlrun.envs.slot import EnvError, EnvSlot, Form, fault
 
 
-class Pool(VectorEnv):
-    """Slots in one batch. Subclasses say where they live: `ask` calls a method of one, `answer` has the result.
+class VectorPool(VectorEnv):
+    """A batch of EnvSlots. Subclasses run them: `call` starts a method of one, `result` returns what it gave.
 
-    An environment that raises, dies or hangs is lost: it stands in `lost` with the reason, and is asked nothing more
-    until `start` makes another in its place. Its rows are reward 0, truncated, observation as it was.
+    An environment that raises, dies or hangs is lost: `lost` holds the reason, and it is not called again until `start`
+    makes another in its place. Its rows have reward 0, are truncated, and keep the last observation.
     """
 
-    observations: Any  # what the environments show now, [num_envs, ...]: memory of the pool
-    patience_s = math.inf  # how long an environment may take to get back to where it was
+    observations: Any  # the current observations, [num_envs, ...]: memory of the pool
+    replay_limit_s = math.inf  # how long the replay of a stored episode may take
 
     def __init__(self, recipes: list[Recipe], form: Form):
-        """`form`: of the first environment."""
+        """form: that of the first environment."""
         self.recipes, self.num_envs, self.form = recipes, len(recipes), form
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space, self.single_action_space, self.reward_shape = form
@@ -33,43 +33,45 @@ class Pool(VectorEnv):
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.recording = False
         self.lost: dict[int, EnvError] = {}
-        self.idle: Container[int] = ()  # rows that the next step leaves alone
-        self.begun: list[int] | None = None  # rows that are at their next step already
+        self.idle: Container[int] = ()  # rows that the next step skips
+        self.begun: list[int] | None = None  # rows whose step was begun
 
-    def ask(self, index: int, method: str, *given: Any) -> None:
-        """Begin to call `Slot.method(*given)`. Raises EnvError."""
+    def call(self, index: int, method: str, *given: Any) -> None:
+        """Start a call of `EnvSlot.method(*given)` in one row. Raises EnvError."""
         raise NotImplementedError
 
-    def answer(self, index: int) -> Any:
-        """The result of what was asked; of `advance` and `start` without the observation. Raises EnvError."""
+    def result(self, index: int) -> Any:
+        """The result of the call; of `advance` and `start` without the observation. Raises EnvError."""
         raise NotImplementedError
 
     def replace(self, index: int) -> None:
-        """Make an environment anew. Raises EnvError."""
+        """Make a new environment in this row. Raises EnvError."""
         raise NotImplementedError
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """`seed`: one for each environment, or None."""
+        """Start new episodes. seed: one for each environment, or None."""
         self.each("start", seed or [None] * self.num_envs, [options] * self.num_envs)
         return self.observations, {}
 
     def begin(self, actions: np.ndarray) -> None:
-        """Let every environment do its next step; `step` has the answers, whatever happens in between."""
-        self.begun = self._ask("advance", actions, idle=self.idle)
+        """Start a step of every environment, to be completed by `step`."""
+        self.begun = self._call_each("advance", actions, idle=self.idle)
 
     def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """A step, or the end of the one that was begun."""
+        """A step, or the completion of the one that was begun."""
         if self.begun is None:
             self.begin(actions)
-        begun, self.begun = self.begun, None
+        begun = self.begun or []
+        self.begun = None
         rewards = np.zeros((self.num_envs, *self.reward_shape))
-        terminated, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        terminated = np.zeros(self.num_envs, bool)
+        truncated = np.zeros(self.num_envs, bool)
         infos: dict[str, Any] = {}
-        for index, answer in enumerate(self._answers(begun or [])):
-            if answer is None:
+        for index, result in enumerate(self._results(begun)):
+            if result is None:
                 truncated[index] = True
                 continue
-            reward, terminated[index], truncated[index], final, success, own_return = answer
+            reward, terminated[index], truncated[index], final, success, own_return = result
             if self.reward_shape or type(reward) is np.ndarray:
                 self._check_reward(index, np.shape(reward))
             rewards[index] = reward
@@ -87,56 +89,62 @@ class Pool(VectorEnv):
             raise EnvError(index, "its observation or action space is not that of the first environment")
 
     def _check_reward(self, index: int, shape: tuple[int, ...]) -> None:
-        """Raises EnvError where a reward is another than the environment announced."""
-        if math.prod(shape) != math.prod(self.reward_shape):
-            says = f"its reward_space says {self.reward_shape}" if self.reward_shape else "it has no reward_space"
-            raise EnvError(index, f"its reward has shape {shape}, and {says}")
+        """Raises EnvError where a reward does not have the declared shape."""
+        if math.prod(shape) == math.prod(self.reward_shape):
+            return
+        declared = "it has no reward_space"
+        if self.reward_shape:
+            declared = f"its reward_space says {self.reward_shape}"
+        raise EnvError(index, f"its reward has shape {shape}, and {declared}")
 
     def each(self, method: str, *columns: Sequence[Any] | np.ndarray, idle: Container[int] = ()) -> list[Any]:
-        """`Slot.method` of all, each with its item of every column. None for rows that are lost or idle."""
-        return self._answers(self._ask(method, *columns, idle=idle))
+        """Call `EnvSlot.method` in all rows, each with its item of every column. None for lost and idle rows."""
+        return self._results(self._call_each(method, *columns, idle=idle))
 
-    def _ask(self, method: str, *columns: Sequence[Any] | np.ndarray, idle: Container[int]) -> list[int]:
-        """Returns the rows that will answer, unless they are lost by then."""
-        asked = [index for index in range(self.num_envs) if index not in self.lost and index not in idle]
-        for index in asked:
+    def _call_each(self, method: str, *columns: Sequence[Any] | np.ndarray, idle: Container[int]) -> list[int]:
+        """Start the calls. Returns the rows that were called."""
+        called = [index for index in range(self.num_envs) if index not in self.lost and index not in idle]
+        for index in called:
             try:
-                self.ask(index, method, *[column[index] for column in columns])
+                self.call(index, method, *[column[index] for column in columns])
             except EnvError as error:
                 self.lost[index] = error
-        return asked
+        return called
 
-    def _answers(self, asked: list[int]) -> list[Any]:
-        answers: list[Any] = [None] * self.num_envs
-        for index in asked:
+    def _results(self, called: list[int]) -> list[Any]:
+        """The results of these calls, by row; None for rows that were not called or are lost."""
+        results: list[Any] = [None] * self.num_envs
+        for index in called:
+            if index in self.lost:
+                continue
             try:
-                answers[index] = None if index in self.lost else self.answer(index)
+                results[index] = self.result(index)
             except EnvError as error:
                 self.lost[index] = error
-        return answers
+        return results
 
     def start(self, index: int, seed: int) -> None:
-        """A new episode in one row, in a new environment where it was lost. Where this fails, it is lost again."""
+        """Start a new episode in one row, in a new environment where it was lost. It is lost again where that fails."""
         try:
             if index in self.lost:
                 self.replace(index)
                 del self.lost[index]
-            self.ask(index, "start", seed, None)
-            self.answer(index)
+            self.call(index, "start", seed, None)
+            self.result(index)
         except EnvError as error:
             self.lost[index] = error
 
     def record(self) -> None:
-        """From now on every episode, also of environments that are made anew."""
+        """Record all episodes from now on, also of new environments."""
         self.recording = True
         self.each("record")
 
 
-class Local(Pool):
-    """Environments in this process, one after the other. One that hangs cannot be helped here."""
+class SyncPool(VectorPool):
+    """Environments in this process, one after the other. One that hangs stops the run."""
 
     def __init__(self, recipes: list[Recipe]):
-        self.slots: list[Slot] = []
+        self.slots: list[EnvSlot] = []
         try:
             for recipe in recipes:
                 self.slots.append(recipe())
@@ -146,24 +154,24 @@ class Local(Pool):
         except BaseException:
             self.close_extras()
             raise
-        self.answers: list[Any] = [None] * self.num_envs
+        self.results: list[Any] = [None] * self.num_envs
         self.observations: Any = create_empty_array(self.single_observation_space, self.num_envs)
 
-    def ask(self, index: int, method: str, *given: Any) -> None:
+    def call(self, index: int, method: str, *given: Any) -> None:
         slot = self.slots[index]
         try:
-            answer = getattr(slot, method)(*given)
-            if method in Slot.SHOWS:
-                obs, answer = answer
+            result = getattr(slot, method)(*given)
+            if method in EnvSlot.RETURN_OBS:
+                obs, result = result
                 put(self.observations, index, obs)
         except EnvError:
             raise
         except Exception as error:
             raise fault(index, error) from error
-        self.answers[index] = answer
+        self.results[index] = result
 
-    def answer(self, index: int) -> Any:
-        return self.answers[index]
+    def result(self, index: int) -> Any:
+        return self.results[index]
 
     def replace(self, index: int) -> None:
         with contextlib.suppress(Exception):

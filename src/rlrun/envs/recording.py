@@ -1,7 +1,7 @@
-"""What an evaluation leaves to look at: episodes as MP4, and as a data set in Minari's format.
+"""Records of an evaluation: episodes as MP4 videos, and as a data set in Minari's format.
 
-Both stand around single environments, inside their slots, so they see what the environment saw: native actions, raw
-rewards, and the last observation of every episode. Data sets: https://minari.farama.org/content/dataset_standards
+Both wrap single environments inside their EnvSlot, so they record native actions, raw rewards, and the last
+observation of every episode. Data sets: https://minari.farama.org/content/dataset_standards
 """
 
 import ctypes.util
@@ -17,10 +17,10 @@ import numpy as np
 from rlrun.envs.make import Recipe
 from rlrun.errors import ConfigError
 
-FPS = 30  # of environments that do not say
+FPS = 30  # of environments that declare none
 
 
-class Film(gym.Wrapper):
+class VideoRecorder(gym.Wrapper):
     """Writes the next `episodes` episodes as MP4, each to the path that `start()` gives, and calls `shot` after every
     frame."""
 
@@ -69,8 +69,8 @@ class Film(gym.Wrapper):
             self.writer = None
 
 
-class Diary(gym.Wrapper):
-    """Hands the next `episodes` whole episodes to `keep`, as columns; there is one observation more than steps."""
+class EpisodeRecorder(gym.Wrapper):
+    """Passes the next `episodes` whole episodes to `keep`, as columns, with one more observation than steps."""
 
     def __init__(self, env: gym.Env, episodes: int, keep: Callable[[dict[str, Any]], None]):
         super().__init__(env)
@@ -123,9 +123,9 @@ def check_camera(recipe: Recipe, id: str) -> None:
 
 
 def choose_renderer() -> None:
-    """How to draw without a display: MuJoCo through EGL, else OSMesa, where the machine has one; pygame into memory.
+    """Choose how to render without a display: MuJoCo with EGL, else OSMesa, where installed; pygame into memory.
 
-    To be called before either is imported. What the user has set stays.
+    To be called before either is imported. Variables that the user has set are kept.
     """
     if os.environ.get("DISPLAY"):
         return
@@ -171,18 +171,25 @@ class DataSet:
 def _copy(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copy(item) for key, item in value.items()}
-    return tuple(map(_copy, value)) if isinstance(value, tuple) else np.array(value)
+    if isinstance(value, tuple):
+        return tuple(map(_copy, value))
+    return np.array(value)
 
 
 def _reward(reward: Any) -> Any:
     """A number, or a copy of a vector."""
-    return np.array(reward) if np.ndim(reward) else float(reward)
+    if np.ndim(reward):
+        return np.array(reward)
+    return float(reward)
 
 
 def _columns(items: Any) -> Any:
     """A list of structures as a structure of lists."""
     if isinstance(items[0], dict):
-        return {key: _columns([item[key] for item in items]) for key in items[0]}
+        columns = {}
+        for key in items[0]:
+            columns[key] = _columns([item[key] for item in items])
+        return columns
     if isinstance(items[0], tuple):
         return tuple(_columns(column) for column in zip(*items, strict=True))
     return [*items]

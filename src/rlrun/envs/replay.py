@@ -1,7 +1,7 @@
-"""An episode as what led to it: the generators before its reset, the reset, and the actions since.
+"""The record of an episode: the generators before its reset, the reset, and the actions since.
 
-Where an engine hides its state (Box2D, PyBullet), playing this again in an environment just made leads to the same
-place, as long as nothing else decides how the environment goes on: the self-test says whether.
+Where an engine hides its state (Box2D, PyBullet), a replay of these in a new environment reaches the same state, as
+long as nothing else determines it; the self-test finds out.
 """
 
 import hashlib
@@ -15,13 +15,13 @@ import numpy as np
 from rlrun.envs.state import NotSavableError, Tree, encode
 
 MAX_BYTES = 1_000_000  # of actions: 125,000 discrete ones, 62,500 of four floats
-QUIET_S = 1.0  # a replay that takes longer says so
+QUIET_S = 1.0  # a replay that takes longer is announced
 TOO_LONG = f"its episode has more than {MAX_BYTES:,} bytes of actions"
 NOT_RECORDED = "the beginning of its episode was not recorded"
 
 
 class Episode:
-    """The record of the episode under way. Grows by its actions, until they are too many to be worth keeping."""
+    """The record of the episode under way. Grows by its actions, up to a limit."""
 
     def __init__(self, before: Tree | None, seed: int | None, options: dict[str, Any] | None):
         self.before = before  # from `save_before_reset`; None: the environment had just been made
@@ -47,7 +47,7 @@ def recorded(tree: Tree) -> bool:
     return "actions" in tree
 
 
-def play(env: gym.Env, obs: Any, tree: Tree, patience_s: float) -> None:
+def play(env: gym.Env, obs: Any, tree: Tree, replay_limit_s: float) -> None:
     """Step `env` through a saved episode, of which its reset just gave `obs`.
 
     Raises NotSavableError where the last observation is not the one it was, bit for bit, or where it takes too long.
@@ -60,8 +60,8 @@ def play(env: gym.Env, obs: Any, tree: Tree, patience_s: float) -> None:
     start, announced = time.monotonic(), False
     for action in actions:
         elapsed_s = time.monotonic() - start
-        if elapsed_s > patience_s:
-            raise NotSavableError(f"its episode took longer than {patience_s:g} s to play again")
+        if elapsed_s > replay_limit_s:
+            raise NotSavableError(f"its episode took longer than {replay_limit_s:g} s to play again")
         if elapsed_s > QUIET_S and not announced:
             print(
                 f"playing {len(actions):,} steps of an episode again, to go on from there", file=sys.stderr, flush=True
@@ -73,7 +73,7 @@ def play(env: gym.Env, obs: Any, tree: Tree, patience_s: float) -> None:
 
 
 def digest(obs: Any) -> np.ndarray:
-    """32 bytes that tell whether two observations are equal, bit for bit."""
+    """The SHA-256 of an observation, [32] uint8: equal for observations that are equal bit for bit."""
     return np.frombuffer(hashlib.sha256(repr(raw(obs)).encode()).digest(), np.uint8).copy()
 
 
@@ -81,4 +81,6 @@ def raw(obs: Any) -> Any:
     """All bytes of an observation, however nested."""
     if isinstance(obs, dict):
         return [(key, raw(obs[key])) for key in sorted(obs)]
-    return [raw(part) for part in obs] if isinstance(obs, (tuple, list)) else np.asarray(obs).tobytes()
+    if isinstance(obs, (tuple, list)):
+        return [raw(part) for part in obs]
+    return np.asarray(obs).tobytes()

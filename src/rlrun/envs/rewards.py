@@ -4,6 +4,7 @@ Reward vectors are MO-Gymnasium's: `step` returns an array, and the attribute `r
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,7 +17,9 @@ from rlrun.registry import register
 
 def reward_shape(env: Any) -> tuple[int, ...]:
     """(components,) of an environment, or of each of a vector of them; () where its reward is one number."""
-    find = env.get_wrapper_attr if isinstance(env, gym.Env) else partial(getattr, env)
+    find: Callable[[str], Any] = partial(getattr, env)
+    if isinstance(env, gym.Env):
+        find = env.get_wrapper_attr
     try:
         space = find("reward_space")
     except AttributeError:
@@ -52,7 +55,7 @@ class LinearReward(gym.Wrapper):
 
 @register("wrapper", "own_reward")
 class OwnReward(gym.Wrapper):
-    """Sums what the environment itself pays, beneath wrappers that change rewards. Evaluation puts it there."""
+    """Sums the rewards of the environment itself, inside of wrappers that change rewards. Evaluation adds it."""
 
     registered: ClassVar[str]
 
@@ -65,7 +68,7 @@ class OwnReward(gym.Wrapper):
         self.restart()
 
     def restart(self) -> None:
-        """Begin a new sum. To be called when every wrapper is reset, for some take steps of their own to do so."""
+        """Begin a new sum. To be called after the reset of all wrappers, some of which take steps in it."""
         self.total = np.zeros(math.prod(reward_shape(self.env)))
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:

@@ -1,8 +1,8 @@
-"""The state of one environment as a tree of plain values: saved, restored, and proved by a self-test.
+"""The state of one environment as a tree of plain values, saved and restored.
 
-Every layer of the wrapper chain gives its attributes (counters, arrays, frame queues, generators); engines whose state
-lives outside Python (MuJoCo, ALE) add it natively. Nothing is pickled: a tree holds None, bool, int, float, str, bytes,
-numpy arrays, tensors, and dicts, lists and tuples of them. What cannot be saved shows in `selftest`, never silently.
+A tree holds the attributes of every layer of the wrapper chain (counters, arrays, frame queues, generators), and the
+state of engines outside of Python (MuJoCo, ALE). Nothing is pickled: a tree consists of None, bool, int, float, str,
+bytes, numpy arrays, tensors, and dicts, lists and tuples of them. The self-test finds state that is missing.
 """
 
 import inspect
@@ -40,25 +40,29 @@ def layers(env: gym.Env) -> Iterator[gym.Env]:
 
 
 def save(env: gym.Env) -> dict[str, Tree]:
-    """Everything that decides how `env` goes on: attributes of all layers and the native state of the engine."""
+    """Everything that determines the next steps: attributes of all layers and the native state of the engine."""
     native = _native(env.unwrapped)
-    return {"layers": [attributes(layer) for layer in layers(env)], "native": native.save() if native else None}
+    saved = None
+    if native is not None:
+        saved = native.save()
+    return {"layers": [attributes(layer) for layer in layers(env)], "native": saved}
 
 
 def save_before_reset(env: gym.Env) -> dict[str, Tree]:
-    """What a reset in an environment just made needs to begin the same episode; for `restore`.
+    """The state with which a reset of a new environment begins the same episode; for `restore`.
 
-    Wrappers keep what they carry from one episode to the next. The environment itself gives its generators alone: its
-    other attributes may name things (bodies, clients) that the new one does not have.
+    Of wrappers all attributes, of the environment itself its random generators only: its other attributes may refer to
+    objects of the engine (bodies, clients) that a new one does not have.
     """
     *wrappers, core = layers(env)
-    return {"layers": [*(attributes(wrapper) for wrapper in wrappers), attributes(core, DRAWS)], "native": None}
+    saved = [attributes(wrapper) for wrapper in wrappers]
+    saved.append(attributes(core, DRAWS))
+    return {"layers": saved, "native": None}
 
 
 def restore(env: gym.Env, tree: dict[str, Tree]) -> None:
-    """Put `env` where `save` found it. `env` was made by the same recipe and has been reset at least once.
-
-    Where `save_before_reset` made the tree, `env` has just been made.
+    """Restore a state. `env` was made by the same recipe and has been reset at least once; with a tree of
+    `save_before_reset` it is new.
 
     Raises NotSavableError where the tree belongs to another wrapper chain, model or engine version.
     """
@@ -73,7 +77,7 @@ def restore(env: gym.Env, tree: dict[str, Tree]) -> None:
 
 
 def attributes(layer: Any, kinds: type | tuple[type, ...] = object) -> dict[str, Tree]:
-    """Those of one layer that a tree can hold."""
+    """The attributes of one layer, of these kinds, that a tree can hold."""
     found = {}
     for name, value in vars(layer).items():
         if name not in CONSTANT and isinstance(value, kinds):
@@ -85,10 +89,10 @@ def attributes(layer: Any, kinds: type | tuple[type, ...] = object) -> dict[str,
 
 
 def assign(layer: Any, saved: dict[str, Tree]) -> None:
-    """Attributes as `attributes` found them.
+    """Set attributes that `attributes` saved.
 
-    Raises NotSavableError for what is no state: a value of another kind, an argument of the constructor that differs,
-    and the name of a method. A tree may come from anyone.
+    The tree may be untrusted: raises NotSavableError for a value of another kind, an argument of the constructor that
+    differs, and the name of a method.
     """
     here = vars(layer)
     cls: Any = type(layer)
@@ -106,9 +110,13 @@ def assign(layer: Any, saved: dict[str, Tree]) -> None:
 
 @cache
 def arguments(layer: type) -> frozenset[str]:
-    """Names that the constructors of a class and its bases take: what they decide is configuration, not state."""
-    constructors = (vars(cls)["__init__"] for cls in layer.__mro__ if inspect.isfunction(vars(cls).get("__init__")))
-    return frozenset(name for make in constructors for name in inspect.signature(make).parameters)
+    """The arguments of the constructors of a class and its bases: they are configuration, not state."""
+    names: set[str] = set()
+    for cls in layer.__mro__:
+        constructor = vars(cls).get("__init__")
+        if inspect.isfunction(constructor):
+            names.update(inspect.signature(constructor).parameters)
+    return frozenset(names)
 
 
 @cache
@@ -119,7 +127,7 @@ def is_method(layer: type, name: str) -> bool:
 
 
 def _fits(now: Any, saved: Any) -> bool:
-    """Whether a saved value may take the place of one: numbers of numbers, text of text."""
+    """Whether a saved value may replace the current one: a number a number, text text."""
     for kind in ((bool, int, float), (str,), (bytes,)):
         if type(now) in kind:
             return saved is None or isinstance(saved, (*kind, np.generic))
@@ -127,7 +135,7 @@ def _fits(now: Any, saved: Any) -> bool:
 
 
 def _differs(now: Any, saved: Any) -> bool:
-    """Whether plain values differ; of others that is not asked."""
+    """Whether plain values differ; others are not compared."""
     return type(now) in PLAIN and repr(now) != repr(saved)
 
 
@@ -148,27 +156,30 @@ def encode(value: Any, depth: int = 0) -> Tree:
         return ("random", [version, np.array(words, np.int64), gauss])
     if isinstance(value, gym.Space):  # only its generators move
         return ("space", encode(value._np_random), [encode(part, depth + 1) for part in _parts(value)])
-    items = (encode(item, depth + 1) for item in value) if type(value) in (list, tuple, deque) else ()
-    if type(value) is list:
-        return list(items)
-    if type(value) is tuple:
-        return ("tuple", list(items))
-    if type(value) is deque:
-        return ("deque", value.maxlen, list(items))
+    if type(value) in (list, tuple, deque):
+        items = [encode(item, depth + 1) for item in value]
+        if type(value) is tuple:
+            return ("tuple", items)
+        if type(value) is deque:
+            return ("deque", value.maxlen, items)
+        return items
     if type(value) is dict and all(type(key) in (str, int) for key in value):
         return {key: encode(item, depth + 1) for key, item in value.items()}
     raise NotSavableError(type(value).__name__)
 
 
 def decode(tree: Tree, now: Any = None) -> Any:
-    """The value that `encode` saw. `now`, the value in place, is kept where it is a generator others may share."""
+    """The value of a tree. `now`, the current value, is reused where it is a generator that others may share."""
     if isinstance(tree, list):
         return [decode(item) for item in tree]
     if isinstance(tree, dict):
         return {key: decode(item) for key, item in tree.items()}
     if isinstance(tree, np.ndarray):
         return tree.copy()
-    return DECODERS[tree[0]](now, *tree[1:]) if isinstance(tree, tuple) else tree
+    if isinstance(tree, tuple):
+        kind, *parts = tree
+        return DECODERS[kind](now, *parts)
+    return tree
 
 
 def _encode_array(array: np.ndarray) -> Tree:
@@ -191,7 +202,8 @@ def _decode_generator(now: Any, state: dict[str, Any]) -> np.random.Generator:
 
 
 def _decode_random(now: Any, state: list[Any]) -> random.Random:
-    now = now if isinstance(now, random.Random) else random.Random()
+    if not isinstance(now, random.Random):
+        now = random.Random()
     version, words, gauss = state
     now.setstate((version, tuple(words.tolist()), gauss))
     return now
@@ -219,7 +231,9 @@ DECODERS: dict[str, Callable[..., Any]] = {
 
 def _parts(space: gym.Space) -> list[gym.Space]:
     parts = getattr(space, "spaces", ())
-    return list(parts.values() if isinstance(parts, dict) else parts)
+    if isinstance(parts, dict):
+        parts = parts.values()
+    return list(parts)
 
 
 class Mujoco:
@@ -231,8 +245,13 @@ class Mujoco:
         self.engine, self.model, self.data = mujoco, core.model, core.data  # type: ignore[attr-defined]
         self.spec = mujoco.mjtState.mjSTATE_INTEGRATION
         blank = mujoco.MjData(self.model)  # arrays that are empty here live in the arena and are recomputed by a step
-        fields = ((name, getattr(blank, name)) for name in dir(blank) if not name.startswith("_"))
-        self.names = [name for name, field in fields if isinstance(field, np.ndarray) and field.size]
+        self.names = []
+        for name in dir(blank):
+            if name.startswith("_"):
+                continue
+            field = getattr(blank, name)
+            if isinstance(field, np.ndarray) and field.size:
+                self.names.append(name)
 
     @staticmethod
     def fits(core: gym.Env) -> bool:
@@ -282,7 +301,7 @@ class Atari:
 
 
 class Own:
-    """An environment that knows its state: `get_extra_state() -> tree` and `set_extra_state(tree)`."""
+    """An environment with methods for its state: `get_extra_state() -> tree` and `set_extra_state(tree)`."""
 
     def __init__(self, core: gym.Env):
         self.save, self.restore = core.get_extra_state, core.set_extra_state  # type: ignore[attr-defined]
@@ -293,4 +312,8 @@ class Own:
 
 
 def _native(core: gym.Env) -> Own | Mujoco | Atari | None:
-    return next((engine(core) for engine in (Own, Mujoco, Atari) if engine.fits(core)), None)
+    """The engine whose state is outside of Python attributes; None where there is none."""
+    for engine in (Own, Mujoco, Atari):
+        if engine.fits(core):
+            return engine(core)
+    return None

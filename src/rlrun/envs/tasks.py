@@ -1,4 +1,4 @@
-"""Families of tasks: one environment, with arguments of its constructor drawn from ranges."""
+"""Distributions of tasks: an environment whose constructor arguments are drawn from ranges."""
 
 import numpy as np
 

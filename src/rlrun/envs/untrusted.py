@@ -1,7 +1,7 @@
-"""The environment of a stored config, which may come from anyone, tried before this process makes it.
+"""The environment of an untrusted stored config, tried in another process before this one makes it.
 
 Arguments that an environment was trained with on this machine are known from its self-test. Others are tried in a
-process of its own, with limits of time and memory. Files that they name, and windows, must be typed again.
+worker, with limits of time and memory. Arguments that name files or open windows must be typed again.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ from rlrun import memory
 from rlrun.config.check import leaves, show
 from rlrun.config.schema import EnvConfig
 from rlrun.envs import verdicts
-from rlrun.envs.examination import Answers
+from rlrun.envs.examination import WorkerReports
 from rlrun.envs.make import Recipe, recipe
-from rlrun.envs.presented import sample
+from rlrun.envs.obs_adapter import sample
 from rlrun.envs.slot import EnvError
 from rlrun.envs.workers import SilentError, end, started
 from rlrun.errors import ConfigError
@@ -56,7 +56,9 @@ def check_environment(cfg: EnvConfig, typed: Mapping[str, Any], evaluation_only:
         recipes.append(trained.at(0, **dict(zip(cfg.task_kwargs, end_of_range, strict=True))))
     is_off = cfg.selftest == "off" and "env.selftest" in typed
     if recipes and not (is_off or cfg.backend in ("jax", "envpool") or reads_table(cfg)):
-        timeout_s = cfg.timeout_s if "env.timeout_s" in typed else min(cfg.timeout_s, TIMEOUT_S)
+        timeout_s = cfg.timeout_s
+        if "env.timeout_s" not in typed:
+            timeout_s = min(timeout_s, TIMEOUT_S)
         try_environments(recipes, replace(cfg, timeout_s=timeout_s))
 
 
@@ -105,26 +107,33 @@ def names_file(text: str) -> bool:
 
 def try_environments(recipes: list[Recipe], cfg: EnvConfig) -> None:
     """Makes each environment in one worker and takes a few steps. Raises ConfigError where that goes wrong."""
-    makes: list[Make] = [partial(one.all, 1) if one.vectorised else one for one in recipes]
+    makes: list[Make] = []
+    for one in recipes:
+        if one.vectorised:
+            makes.append(partial(one.all, 1))
+        else:
+            makes.append(one)
     limit = max(LEAST_MEMORY, memory.total() // (2 * cfg.num_envs))
     try:
         pipe = started(take_steps, recipes[0], cfg.timeout_s, (makes, limit))
     except EnvError as error:
         raise ConfigError(f"env {cfg.id}: {error.reason}") from error
-    answers = Answers(pipe, cfg, "trying its arguments, which come from a stored config,")
+    reports = WorkerReports(pipe, cfg, "trying its arguments, which come from a stored config,")
     try:
-        answers.next()
+        reports.next()
     except EnvError as error:
-        advice = "; more time with env.timeout_s=60" if isinstance(error, SilentError) else ""
+        advice = ""
+        if isinstance(error, SilentError):
+            advice = "; more time with env.timeout_s=60"
         what = f"env {cfg.id} does not work with the arguments of this config"
-        raise ConfigError(f"{what}: {answers.reason(error)}{advice}") from error
+        raise ConfigError(f"{what}: {reports.reason(error)}{advice}") from error
     finally:
         pipe.close()
         end([pipe.process])
 
 
 def take_steps(pipe: Any, index: int, given: tuple[Iterable[Make], int], things: contextlib.ExitStack) -> None:
-    """In a worker: makes environments, takes a few steps in each, and says when it is done."""
+    """In a worker: makes environments, takes a few steps in each, and reports the end."""
     makes, limit = given
     memory.limit(limit)
     for make in makes:

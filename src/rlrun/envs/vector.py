@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,16 +19,16 @@ from rlrun.envs.examination import examined
 from rlrun.envs.explained import explained
 from rlrun.envs.make import Recipe, recipe
 from rlrun.envs.native import own_verdict, simulator
+from rlrun.envs.obs_adapter import as_tensors
 from rlrun.envs.origin import origin
-from rlrun.envs.pool import Local, Pool
-from rlrun.envs.presented import as_tensors
+from rlrun.envs.pool import SyncPool, VectorPool
 from rlrun.envs.rewards import reward_shape
 from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY
 from rlrun.envs.slot import LOST, EnvError
 from rlrun.envs.state import Tree
 from rlrun.envs.tasks import draw
 from rlrun.envs.verdicts import Verdict
-from rlrun.envs.workers import Workers
+from rlrun.envs.workers import AsyncPool
 from rlrun.errors import ConfigError, RunError, reason
 from rlrun.nested import index as rows_of
 from rlrun.nested import mapped
@@ -37,17 +38,17 @@ RESTARTS = 10  # of one environment without a finished step between them; one mo
 
 
 class Clock:
-    """What a vector of environments counts. A plain object, for attributes of a module are slow to set."""
+    """The counters and current observations of a VectorEnv. A plain object: attributes of a module are slow to set."""
 
     def __init__(self, num_envs: int, reward_shape: tuple[int, ...] = (), steps: int = 0):
         self.steps = steps  # vector steps since the start of the run
         self.returns = np.zeros((num_envs, *reward_shape))  # of the episodes under way
         self.begun = np.full(num_envs, steps)  # the `steps` at which they began
         self.obs: Any = None  # tensors to act on next; None before the first reset
-        # environments whose state could not be restored, and why: the next row is no transition and ends their episodes
+        # environments whose state could not be restored, with the reason: the next step starts new episodes there
         self.cut: dict[int, str] = {}
-        self.restarts: dict[int, int] = {}  # of environments that broke in the last step, since one was finished
-        self.lines: list[str] = []  # about restarts, for the next step to tell
+        self.restarts: dict[int, int] = {}  # by environment that broke in the last step: restarts since it finished one
+        self.lines: list[str] = []  # about restarts, for the info of the next step
 
 
 class VectorEnv(nn.Module):
@@ -68,29 +69,35 @@ class VectorEnv(nn.Module):
         restart: bool = False,
         verdict: Verdict | None = None,
     ):
-        """`restart`: environments that break are made anew; it takes a Pool, as `make` builds it.
+        """restart: environments that break are replaced; it needs a VectorPool, as `make` builds it.
 
-        `verdict`: what a self-test found; None where `venv` itself says whether it knows its state.
+        verdict: what a self-test found; None where `venv` itself declares whether it saves its state.
         """
         super().__init__()
         self.venv: Any = venv  # Any: Gymnasium types seeds as one number
-        self.pool = venv if isinstance(venv, Pool) else None
-        self.lost: dict[int, EnvError] = self.pool.lost if self.pool else {}
+        self.pool: VectorPool | None = None
+        self.lost: dict[int, EnvError] = {}
+        if isinstance(venv, VectorPool):
+            self.pool, self.lost = venv, venv.lost
+            self.reward_shape = venv.reward_shape
+        else:
+            self.reward_shape = reward_shape(venv)
         self.name, self.recipe, self.restart = name, recipe, restart
-        self.origin: dict[str, Any] = {"id": name, "wrappers": {}}  # as a data set of its episodes tells
+        self.origin: dict[str, Any] = {"id": name, "wrappers": {}}  # as a data set of its episodes records it
         self.digests: dict[str, str] = getattr(venv, "digests", {})  # SHA-256 of data that it was made from, by key
         self.device = torch.device(device)
         self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
         self.actions = Actions(venv.single_action_space)
         obs_space = as_tensors(venv.single_observation_space)
-        self.reward_shape = self.pool.reward_shape if self.pool else reward_shape(venv)
         rewards = math.prod(self.reward_shape)
         native = venv.single_action_space
         self.spec = Spec(
             obs_space, self.actions.space, venv.num_envs, rewards, frame_stack=frame_stack, native_action=native
         )
         self.adapter, self.clock = adapter(venv), Clock(venv.num_envs, self.reward_shape)
-        self._tensor = torch.from_numpy if self.device.type == "cpu" else self._sent
+        self._tensor: Callable[[np.ndarray], Tensor] = self._sent
+        if self.device.type == "cpu":
+            self._tensor = torch.from_numpy
         self._ones = torch.ones(venv.num_envs, device=self.device)
         self._none = torch.zeros(venv.num_envs, dtype=torch.bool, device=self.device)
         self.verdict = verdict or own_verdict(venv)
@@ -112,10 +119,16 @@ class VectorEnv(nn.Module):
         verdict = examined(one, cfg)
         if verdict.masked is not None:
             one = dataclasses.replace(one, masked=verdict.masked)
-        tasks = seed if cfg.instance_seed is None else np.random.SeedSequence(cfg.instance_seed)
+        tasks = seed
+        if cfg.instance_seed is not None:
+            tasks = np.random.SeedSequence(cfg.instance_seed)
         recipes = [one.at(index, **draw(cfg.task_kwargs, tasks, index)) for index in range(cfg.num_envs)]
         with explained(one.spec, one.kwargs, cfg.id):
-            pool = Workers(recipes, cfg.timeout_s) if cfg.backend == "async" else Local(recipes)
+            pool: VectorPool
+            if cfg.backend == "async":
+                pool = AsyncPool(recipes, cfg.timeout_s)
+            else:
+                pool = SyncPool(recipes)
         restart = cfg.on_failure == "restart"
         try:
             made = cls(pool, seed, device, name=cfg.id, frame_stack=stack, recipe=one, restart=restart, verdict=verdict)
@@ -138,13 +151,15 @@ class VectorEnv(nn.Module):
         """Start new episodes in all environments; returns obs. The first reset is seeded, later ones when `seed` is."""
         if seed is not None:
             self.seeds = [child_seed(seed, index) for index in range(self.num_envs)]
-        first = seed is not None or self.clock.obs is None
+        seeds = None
+        if seed is not None or self.clock.obs is None:
+            seeds = self.seeds
         self.clock = Clock(self.num_envs, self.reward_shape, self.clock.steps)
-        self.clock.obs = self._tensors(self._reset(self.seeds if first else None), "observation")
+        self.clock.obs = self._tensors(self._reset(seeds), "observation")
         return self.clock.obs
 
     def start(self, seeds: dict[int, int]) -> Any:
-        """New episodes with these seeds in some environments; those under way there count nowhere. Returns obs."""
+        """Start episodes with these seeds in some environments; those under way there are not counted. Returns obs."""
         if self.pool is None:
             raise ConfigError(f"env {self.name}: a simulator of its own cannot start single environments")
         clock = self.clock
@@ -158,9 +173,9 @@ class VectorEnv(nn.Module):
         return clock.obs
 
     def begin(self, action: Tensor) -> None:
-        """Begin the step that `step` with the same action ends, so that workers are at it while something else runs.
+        """Begin the step that `step` with the same action completes, so that workers run it in the background.
 
-        What comes out is the same. Without workers environments are stepped here, and simulators by `step`.
+        The result is the same. Without workers, environments are stepped here, and simulators by `step`.
         """
         if self.pool is not None:
             self.pool.idle = self.clock.cut
@@ -169,10 +184,10 @@ class VectorEnv(nn.Module):
     def step(self, action: Tensor) -> Step:
         """One step of every environment. `action` [num_envs, ...] in the units of `spec.action`, on any device.
 
-        Raises RunError for what an environment does wrong: it raises, dies, hangs, or returns NaN or infinity. With
-        `restart` one that raises, dies or hangs is made anew instead: its row is no transition (weight 0, truncated,
-        final_obs the observation acted on, obs that of a new episode), its episode does not count, and
-        info["restarted"] holds a line about it. The other rows are as they would have been.
+        Raises RunError where an environment raises, dies, hangs, or returns NaN or infinity. With `restart` one that
+        raises, dies or hangs is replaced instead: its row is masked (weight 0, truncated, final_obs the observation
+        acted on, obs that of a new episode), its episode is not counted, and info["restarted"] holds a line about it.
+        The other rows are not affected.
         """
         clock = self.clock
         clock.steps += 1
@@ -191,22 +206,29 @@ class VectorEnv(nn.Module):
         reward = raw.reward.astype(np.float32)
         if not finite(reward):
             raise self._not_finite("reward", reward, actions)
-        final = None if raw.final_obs is None else self._tensors(raw.final_obs, "final observation", actions)
+        final = None
+        if raw.final_obs is not None:
+            final = self._tensors(raw.final_obs, "final observation", actions)
         clock.obs = obs = self._tensors(raw.obs, "observation", actions)
+        if final is None:
+            final = obs
+        weight = self._ones
+        if raw.weight is not None:
+            weight = self._tensor(raw.weight)
         terminated, truncated, info = self._count(raw)
         return Step(
             obs=obs,
             reward=self._tensor(reward),
             terminated=terminated,
             truncated=truncated,
-            final_obs=obs if final is None else final,
+            final_obs=final,
             action=self._tensor(actions),
-            weight=self._ones if raw.weight is None else self._tensor(raw.weight),
+            weight=weight,
             info=info,
         )
 
-    def untold(self) -> list[tuple[Return, int]]:
-        """Episodes that ended and that no step has told: none here."""
+    def pending_episodes(self) -> list[tuple[Return, int]]:
+        """Episodes that ended and that no step has reported: none here."""
         return []
 
     def close(self) -> None:
@@ -220,7 +242,7 @@ class VectorEnv(nn.Module):
     def method(self) -> str:
         """How environments are saved: "native", "replay" or "episode end".
 
-        Ask before the first step: "replay" needs episodes that were recorded from their beginning.
+        Read it before the first step: "replay" records episodes from their beginning, from then on.
         """
         if self.verdict.method == REPLAY and self.pool is not None and not self.pool.recording:
             self.pool.record()
@@ -228,7 +250,7 @@ class VectorEnv(nn.Module):
 
     @property
     def exactness(self) -> str:
-        """Whether a restored environment goes on bit for bit: "exact", or "not exact, because ..."."""
+        """Whether a restored environment continues bit for bit: "exact", or "not exact, because ..."."""
         if self.method == EPISODE_END:
             return f"not exact, because episodes of {self.name} end at a restore: {self.verdict.reason}"
         if self._refused:
@@ -239,20 +261,22 @@ class VectorEnv(nn.Module):
 
     def get_extra_state(self) -> Tree:
         clock = self.clock
-        obs = clock.obs if clock.obs is None else _numpy(clock.obs)
-        envs = None
+        obs = envs = None
+        if clock.obs is not None:
+            obs = _numpy(clock.obs)
         if self.pool is not None and clock.obs is not None and self.method != EPISODE_END:
             envs = self.pool.each("save", idle=clock.cut)
             self._check_lost()
             reasons = clock.cut | {index: error.reason for index, error in self.lost.items()}
-            envs = [{LOST: reasons[index]} if index in reasons else tree for index, tree in enumerate(envs)]
+            for index, reason in reasons.items():
+                envs[index] = {LOST: reason}
         elif self.pool is None and self.method == NATIVE:
             envs = [self.adapter.save()]
         counts = {"steps": clock.steps, "returns": clock.returns.copy(), "begun": clock.begun.copy()}
         return {**counts, "obs": obs, "envs": envs, "seeds": list(self.seeds)}
 
     def set_extra_state(self, tree: Tree) -> None:
-        """Go on where `get_extra_state` was called. Episodes whose state could not be saved end with the next step."""
+        """Continue where `get_extra_state` was called. Episodes without a saved state end with the next step."""
         self.clock = clock = Clock(self.num_envs, self.reward_shape, tree["steps"])
         self.seeds, self._refused = list(tree["seeds"]), {}
         if tree["obs"] is None:
@@ -262,25 +286,26 @@ class VectorEnv(nn.Module):
         clock.returns, clock.begun = tree["returns"].copy(), tree["begun"].copy()
 
     def _restore(self, trees: list[Tree] | None) -> dict[int, str]:
-        """Put every environment back; returns those that could not be, each with the reason."""
+        """Restore every environment; returns the reasons where that failed, by index."""
         if self.pool is None and trees is not None and self.method == NATIVE:
             self.adapter.load(trees[0])
             return {}
         if self.pool is None or trees is None:
             return dict.fromkeys(range(self.num_envs), "it was saved without its state")
-        lines = self.pool.each("load", trees, [self.pool.patience_s] * self.num_envs)
+        lines = self.pool.each("load", trees, [self.pool.replay_limit_s] * self.num_envs)
         self._check_lost()
-        lines = [self.lost[index].reason if index in self.lost else line for index, line in enumerate(lines)]
+        for index, error in self.lost.items():
+            lines[index] = error.reason
         return {index: line for index, line in enumerate(lines) if line}
 
     def _check_lost(self) -> None:
-        """Raises RunError for an environment that broke, unless it may be restarted: then the next step does it."""
+        """Raises RunError for an environment that broke, unless it may be restarted, which the next step does."""
         if self.lost and not self.restart:
             error = next(iter(self.lost.values()))
             raise self._stopped(error) from error
 
     def _without_lost(self, raw: Raw) -> Raw:
-        """`raw` with new episodes where an environment broke or was not restored; these rows are no transitions."""
+        """`raw` with new episodes where an environment broke or was not restored; these rows have weight 0."""
         assert self.pool is not None
         clock = self.clock
         self._check_lost()
@@ -288,10 +313,14 @@ class VectorEnv(nn.Module):
         rows = sorted({*clock.cut, *self.lost})
         if not rows:
             return raw
-        before, weight = _numpy(clock.obs), np.ones(self.num_envs, np.float32)
+        before = _numpy(clock.obs)
+        weight = np.ones(self.num_envs, np.float32)
         for index in rows:
             self._start(index)
-        final = copied(self.pool.observations if raw.final_obs is None else raw.final_obs)
+        if raw.final_obs is None:
+            final = copied(self.pool.observations)
+        else:
+            final = copied(raw.final_obs)
         for index in rows:
             put(final, index, rows_of(before, index))
             weight[index] = 0.0
@@ -299,7 +328,7 @@ class VectorEnv(nn.Module):
         return raw._replace(obs=self.pool.observations, final_obs=final, weight=weight)
 
     def _start(self, index: int) -> None:
-        """A new episode with a seed of its own in one environment, made anew if it broke.
+        """Start a new episode with a new seed in one environment, which is replaced if it broke.
 
         Seeds follow from the last one and the step: new each time, and equal for every resume from one snapshot.
         """
@@ -321,7 +350,7 @@ class VectorEnv(nn.Module):
                 return
 
     def _executed(self, action: Tensor) -> np.ndarray:
-        return self.actions.clip(action.numpy() if action.device.type == "cpu" else action.cpu().numpy())
+        return self.actions.clip(action.cpu().numpy())
 
     def _count(self, raw: Raw) -> tuple[Tensor, Tensor, dict[str, Any]]:
         """Returns terminated, truncated (cleared where both are true), and `Step.info`."""
@@ -335,21 +364,24 @@ class VectorEnv(nn.Module):
         ended = raw.terminated | raw.truncated
         if not np.count_nonzero(ended):  # ten times faster than any()
             return self._none, self._none, info
-        real = ended if raw.weight is None else ended & (raw.weight > 0)
+        real = ended
+        if raw.weight is not None:
+            real = ended & (raw.weight > 0)
         lengths = clock.steps - clock.begun[real]
         info["episodes"] = list(zip(clock.returns[real].tolist(), lengths.tolist(), strict=True))
         clock.returns[ended], clock.begun[ended] = 0.0, clock.steps
         if raw.success is not None:
-            told = np.flatnonzero(real & ~np.isnan(raw.success))
-            info |= {"success": {int(index): bool(raw.success[index]) for index in told}} if len(told) else {}
+            reported = np.flatnonzero(real & ~np.isnan(raw.success))
+            if len(reported):
+                info["success"] = {int(index): bool(raw.success[index]) for index in reported}
         if raw.own_returns:
             info["own_returns"] = raw.own_returns
         return self._tensor(raw.terminated.copy()), self._tensor(raw.truncated & ~raw.terminated), info
 
     def _cut(self, actions: np.ndarray) -> Step:
-        """The row after a restore without states: no transition (weight 0), every episode truncated, new ones begun."""
+        """The step after a restore without states: masked (weight 0), every episode truncated, new ones begun."""
         before, clock = self.clock.obs, self.clock
-        # seeds that no reset had before, and equal ones for every resume from the same snapshot
+        # new seeds, but equal ones for every resume from the same snapshot
         fresh = [child_seed(np.random.SeedSequence([seed, clock.steps]), 0) for seed in self.seeds]
         clock.obs, clock.cut = self._tensors(self._reset(fresh), "observation"), {}
         clock.returns[:], clock.begun[:] = 0.0, clock.steps
@@ -366,26 +398,32 @@ class VectorEnv(nn.Module):
         self._check_lost()
         for index in list(self.lost):
             self._start(index)
-        return obs if self.pool is None else self.pool.observations
+        if self.pool is not None:  # which holds also those of environments that were started again
+            return self.pool.observations
+        return obs
 
     def _tensors(self, obs: Obs, what: str, actions: np.ndarray | None = None, space: Any = None) -> Any:
-        space = self.spec.obs if space is None else space
+        """Observations as tensors, boxes in float32. Raises RunError where a number is not finite."""
+        if space is None:
+            space = self.spec.obs
         if isinstance(space, spaces.Dict):
             return {key: self._tensors(obs[key], f"{what} {key!r}", actions, part) for key, part in space.items()}
         if space.dtype.kind == "f":
-            obs = obs.astype(np.float32)  # copies, as it must: the simulator writes here again
+            obs = obs.astype(np.float32)  # a copy, because the simulator reuses its memory
             if not finite(obs):
                 raise self._not_finite(what, obs, actions)
             return self._tensor(obs)
         return self._tensor(obs.copy())
 
     def _sent(self, array: np.ndarray) -> Tensor:
-        # from pinned memory, which is not used again before it was read, so that the copy need not be waited for
+        # asynchronous: the pinned memory is not reused before the copy is done
         return torch.from_numpy(array).pin_memory().to(self.device, non_blocking=True)
 
     def _not_finite(self, what: str, values: np.ndarray, actions: np.ndarray | None) -> RunError:
         index, *place = np.argwhere(~np.isfinite(values))[0].tolist()
-        at = f"[{', '.join(map(str, place))}]" if place else ""
+        at = ""
+        if place:
+            at = f"[{', '.join(map(str, place))}]"
         blame = ""
         if actions is not None and not np.isfinite(actions[index]).all():
             blame = " (its action was not finite either)"
@@ -393,7 +431,7 @@ class VectorEnv(nn.Module):
         return RunError(f"{self._named(index)}: {what}{at} is {values[(index, *place)]}{blame}")
 
     def _stopped(self, error: Exception) -> RunError:
-        """What to raise instead of `error`. No process is left behind."""
+        """The error to raise in place of `error`. Ends all workers."""
         self._kill()
         if isinstance(error, EnvError):
             return RunError(f"{self._named(error.index)}: {error.reason}")

@@ -1,8 +1,8 @@
-"""What self-tests found, kept on disk for the next run of the same environment.
+"""The results of self-tests, kept on disk for the next run of the same environment.
 
 A verdict holds for an id with its arguments, and only as long as everything that was imported to test it is the same:
-distributions by their versions, all other files by their content. What is read is data: a file that is broken, or holds
-no verdict, is as if it were not there.
+distributions by their versions, all other files by their content. A file that is damaged, or is no
+verdict, is ignored.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ INSTALLED = ("site-packages", "dist-packages")
 
 @config
 class Verdict:
-    """How an environment is saved, what else its self-test found, and what this stands on."""
+    """How an environment is saved, what else its self-test found, and the versions and files it depends on."""
 
     about: str | None  # what was tested, from `subject`
     method: Literal["native", "replay", "episode end"]
@@ -49,7 +49,7 @@ _known: dict[str, Verdict] = {}  # of this process, by what was tested
 
 
 def subject(recipe: Recipe, num_envs: int | None = None) -> str | None:
-    """What is tested, as text; None where its arguments or classes cannot be told from others by a text.
+    """The tested environment as text; None where its arguments or classes have no unique text.
 
     num_envs: of a simulator that steps all at once.
     """
@@ -73,7 +73,7 @@ def subject(recipe: Recipe, num_envs: int | None = None) -> str | None:
 
 
 def known(about: str | None, timeout_s: float) -> Verdict | None:
-    """What an earlier test found, if that still holds. Running out of time says nothing about longer limits."""
+    """The verdict of an earlier test, if it is still valid. A timeout is not valid for longer limits."""
     if about is None:
         return None
     for find in (_known.get, _read):
@@ -86,12 +86,12 @@ def known(about: str | None, timeout_s: float) -> Verdict | None:
 
 
 def is_known(about: str | None) -> bool:
-    """Whether this machine has tested it before, whatever came out."""
+    """Whether this machine has tested it before, with any result."""
     return known(about, timeout_s=0.0) is not None
 
 
 def keep(verdict: Verdict) -> None:
-    """Remember what a test found, on disk too, where it can be seen later whether it still holds."""
+    """Keep a verdict, on disk too, unless its validity cannot be checked later."""
     stands_on = {**verdict.versions, **verdict.files}
     if verdict.about is None or not stands_on or not all(stands_on.values()):
         return
@@ -103,7 +103,7 @@ def keep(verdict: Verdict) -> None:
 
 
 def recall(values: Any) -> None:
-    """Take over what a run recorded of its self-test, for as long as this process lives."""
+    """Use the verdict that a run recorded, in this process only."""
     verdict = _parsed(values)
     if verdict is not None and verdict.about is not None:
         _known[verdict.about] = verdict
@@ -149,8 +149,9 @@ def _parsed(values: Any) -> Verdict | None:
         verdict = parse(Verdict, values, "")
     except ConfigError:
         return None
-    sound = verdict.reason.isprintable() and len(verdict.files) <= MOST_FILES
-    return verdict if sound else None
+    if not verdict.reason.isprintable() or len(verdict.files) > MOST_FILES:
+        return None
+    return verdict
 
 
 def _path(about: str) -> Path:
@@ -158,7 +159,7 @@ def _path(about: str) -> Path:
 
 
 def _holds(verdict: Verdict) -> bool:
-    """Whether everything that a verdict stands on is as it was."""
+    """Whether the versions and files that a verdict depends on are unchanged."""
     same_versions = all(_version(name) == version for name, version in verdict.versions.items())
     return same_versions and all(_content(path) == content for path, content in verdict.files.items())
 
@@ -199,7 +200,7 @@ def _is_standard(path: str) -> bool:
 
 
 def _content(path: str) -> str:
-    """What tells the content of a file from another; empty where it cannot be read."""
+    """A fingerprint of the content of a file; empty where it cannot be read."""
     try:
         about = os.stat(path)
         return _digest(path, about.st_size, about.st_mtime_ns)

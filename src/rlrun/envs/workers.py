@@ -1,4 +1,4 @@
-"""Environments in processes of their own, which cannot hang the run, and can be replaced one by one.
+"""Environments in worker processes, which cannot hang the run, and can be replaced one by one.
 
 Measured on Gymnasium's AsyncVectorEnv 1.4: a worker that is killed gives a bare EOFError, a stopped one is waited for
 without end, `close` after either can hang for ever, and no worker can be started again. Here every message has a time
@@ -29,8 +29,8 @@ from gymnasium.vector.utils import CloudpickleWrapper, clear_mpi_env_vars, creat
 
 from rlrun.envs.autoreset import put
 from rlrun.envs.make import Recipe
-from rlrun.envs.pool import Pool
-from rlrun.envs.slot import EnvError, Form, Slot, fault, line
+from rlrun.envs.pool import VectorPool
+from rlrun.envs.slot import EnvError, EnvSlot, Form, fault, line
 from rlrun.errors import RlrunError
 from rlrun.imports import SAFE_PATH, importing, safe_path
 
@@ -44,7 +44,7 @@ TURN_S = 0.2
 
 
 class SilentError(EnvError):
-    """No answer in time."""
+    """No result in time."""
 
 
 class DiedError(EnvError):
@@ -56,7 +56,7 @@ class NotSentError(EnvError):
 
 
 class TimedPipe:
-    """A worker's pipe. Raises EnvError where the worker has died, or neither reads nor answers in time."""
+    """A worker's pipe. Its methods raise EnvError where the worker has died, or does not respond in time."""
 
     def __init__(self, pipe: Any, index: int, process: Any, timeout_s: float):
         self.pipe, self.index, self.process, self.timeout_s = pipe, index, process, timeout_s
@@ -86,7 +86,7 @@ class TimedPipe:
     def comes(self, until: float) -> bool:
         """Whether something can be read before this time (`time.monotonic`).
 
-        Waits in short turns: a signal that comes just before a wait does not end it.
+        Waits in short turns, because a signal that arrives just before a wait does not end it.
         """
         while not self.pipe.poll(min(TURN_S, max(0.0, until - time.monotonic()))):
             if time.monotonic() >= until:
@@ -102,12 +102,12 @@ class TimedPipe:
             except OSError as error:
                 raise self._died() from error
 
-    def answer(self, wait: bool = True) -> Any:
-        """What the worker has to say. Raises what went wrong there."""
-        answer, error = self.recv(wait)
+    def result(self, wait: bool = True) -> Any:
+        """Receive a result. Raises the error that the worker sent instead."""
+        result, error = self.recv(wait)
         if error is not None:
             raise error
-        return answer
+        return result
 
     def close(self) -> None:
         self.pipe.close()
@@ -121,12 +121,12 @@ class TimedPipe:
 
 
 _running: list[Any] = []  # all workers of this process
-# they ignore signals, so an interpreter that leaves without ending them must not wait for them
+# they ignore signals, so the interpreter must end them at exit, or it would wait for them
 Finalize(None, lambda: end(_running), exitpriority=10)
 
 
 def started(target: Callable[..., None], recipe: Recipe, timeout_s: float, given: Any = None) -> TimedPipe:
-    """A process that runs `target(pipe, index, given, things)`, by its pipe. `given`: the recipe, if nothing else.
+    """Start a worker that runs `target(pipe, index, given, things)`. Returns its pipe. given: the recipe unless set.
 
     Raises EnvError where it cannot be started, NotSentError where `given` cannot be sent.
     """
@@ -144,7 +144,9 @@ def started(target: Callable[..., None], recipe: Recipe, timeout_s: float, given
             process.start()
         theirs.close()
         pipe = TimedPipe(ours, index, process, timeout_s)
-        pipe.send(CloudpickleWrapper(recipe if given is None else given))
+        if given is None:
+            given = recipe
+        pipe.send(CloudpickleWrapper(given))
     except BaseException as error:
         end([process])
         ours.close()
@@ -158,7 +160,7 @@ def started(target: Callable[..., None], recipe: Recipe, timeout_s: float, given
 
 
 def end(processes: list[Any]) -> None:
-    """End workers, whatever they are doing."""
+    """Kill workers, whatever they are doing."""
     begun = [process for process in processes if process.pid is not None]
     for process in begun:
         if process.is_alive():
@@ -172,19 +174,19 @@ def form_of(recipe: Recipe, timeout_s: float) -> Form:
     """The spaces of an environment, which is made in a worker and closed again."""
     pipe = started(work, recipe, timeout_s)
     try:
-        return pipe.answer().fn
+        return pipe.result().fn
     finally:
         pipe.close()
         end([pipe.process])
 
 
-class Workers(Pool):
-    """One process for each environment, shared memory for observations. Nothing is made in this process."""
+class AsyncPool(VectorPool):
+    """One process for each environment, shared memory for observations. This process makes no environment."""
 
     def __init__(self, recipes: list[Recipe], timeout_s: float):
         self.recipes = recipes
-        self.timeout_s, self.patience_s = timeout_s, timeout_s / 2
-        self.late = False  # one worker has used up the time that all have to answer
+        self.timeout_s, self.replay_limit_s = timeout_s, timeout_s / 2
+        self.late = False  # one worker has used up the time that all share
         self.processes: list[Any] = []
         self.pipes: list[TimedPipe] = []
         try:
@@ -196,18 +198,18 @@ class Workers(Pool):
             for index, form in enumerate(forms):
                 self._admit(index, form)
             for index in range(self.num_envs):
-                self.answer(index)
+                self.result(index)
         except BaseException:
             self.close(terminate=True)
             raise
 
-    def ask(self, index: int, method: str, *given: Any) -> None:
+    def call(self, index: int, method: str, *given: Any) -> None:
         self.late = False
         self.pipes[index].send((method, given))
 
-    def answer(self, index: int) -> Any:
+    def result(self, index: int) -> Any:
         try:
-            return self.pipes[index].answer(wait=not self.late)
+            return self.pipes[index].result(wait=not self.late)
         except SilentError:
             self.late = True
             raise
@@ -218,28 +220,32 @@ class Workers(Pool):
         self.late = False
         self._begin(index)
         self._admit(index, self._form(index))
-        self.answer(index)
+        self.result(index)
 
     def close_extras(self, terminate: bool = False, **_: Any) -> None:
         """End all workers: with time to close their environments, or at once, whatever they are doing."""
         for pipe in self.pipes:
-            pipe.close()  # which they read as the end
-        until = time.monotonic() + (0.0 if terminate else self.timeout_s)
+            pipe.close()  # which ends the loop of its worker
+        until = time.monotonic()
+        if not terminate:
+            until += self.timeout_s
         for process in self.processes:
             process.join(max(0.0, until - time.monotonic()))
         end(self.processes)
 
     def _begin(self, index: int) -> None:
-        """Start a worker. It answers with its form as soon as its environment is made."""
+        """Start a worker, which sends its form as soon as its environment is made."""
         pipe = started(work, self.recipes[index], self.timeout_s)
         self.processes[index : index + 1] = [pipe.process]
         self.pipes[index : index + 1] = [pipe]
 
     def _form(self, index: int) -> Form:
-        """What a worker tells once its environment is made."""
-        limit_s = 0.0 if self.late else self.timeout_s
-        self.late = not self.pipes[index].comes(time.monotonic() + limit_s)
-        return self.answer(index).fn
+        """The form that a worker sends once its environment is made."""
+        until = time.monotonic()
+        if not self.late:
+            until += self.timeout_s
+        self.late = not self.pipes[index].comes(until)
+        return self.result(index).fn
 
     def _share_memory(self) -> None:
         _, size = arrays(self.single_observation_space, self.num_envs, None)
@@ -250,14 +256,14 @@ class Workers(Pool):
         self.observations, _ = arrays(self.single_observation_space, self.num_envs, block)
 
     def _admit(self, index: int, form: Form) -> None:
-        """Let a worker that has told its form into the batch; it answers when it is ready. Raises EnvError."""
+        """Add a worker that has sent its form to the batch; it sends a result when it is ready. Raises EnvError."""
         self.check_form(index, form)
         self.pipes[index].send((self.num_envs, self.size, self.recording))
         self.pipes[index].send_file(self.memory)
 
 
 def arrays(space: Space, num_envs: int, memory: mmap.mmap | None) -> tuple[Any, int]:
-    """A batch of observations that lies in `memory`, and how many bytes it takes there; None: only the number."""
+    """A batch of observations in `memory`, and its size in bytes; without memory only the size."""
     used = 0
 
     def array(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -273,43 +279,46 @@ def arrays(space: Space, num_envs: int, memory: mmap.mmap | None) -> tuple[Any, 
 
 
 def work(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
-    """A worker of a pool: calls the methods of its slot, as asked, until its pipe is closed or one of them raises."""
+    """A worker of a pool: calls the requested methods of its slot until its pipe is closed or one of them raises."""
     slot = recipe()
     things.callback(slot.close)
     form: Any = slot.form  # Any: Gymnasium types what is wrapped as a function
     pipe.send((CloudpickleWrapper(form), None))
     num_envs, size, slot.recording = pipe.recv()
     observations, _ = arrays(slot.observation_space, num_envs, _received(pipe, size))
-    answer = None
+    result = None
     while True:
-        pipe.send((answer, None))
+        pipe.send((result, None))
         method, given = pipe.recv()
-        answer = getattr(slot, method)(*given)
-        if method in Slot.SHOWS:
-            obs, answer = answer
+        result = getattr(slot, method)(*given)
+        if method in EnvSlot.RETURN_OBS:
+            obs, result = result
             put(observations, index, obs)
 
 
 def _work(target: Callable[..., None], index: int, modules: list[str], pipe: Any, safe_path: str | None) -> None:
-    """What every worker does."""
+    """The main function of every worker."""
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     _die_with_run()
     os.environ.pop(SAFE_PATH, None)
     if safe_path is not None:
         os.environ[SAFE_PATH] = safe_path
-    with contextlib.ExitStack() as things:  # closed once all is told
+    with contextlib.ExitStack() as things:  # closed after the last message
         try:
             target(pipe, index, _read(pipe, index, modules), things)
         except (EOFError, ConnectionError):
-            pass  # the run is gone, or done with this worker
+            pass  # the run has ended, or needs this worker no more
+        except RlrunError as error:
+            with contextlib.suppress(OSError):
+                pipe.send((None, error))
         except Exception as error:
             with contextlib.suppress(OSError):
-                pipe.send((None, error if isinstance(error, RlrunError) else fault(index, error)))
+                pipe.send((None, fault(index, error)))
 
 
 def _read(pipe: Any, index: int, modules: list[str]) -> Any:
-    """What the run has sent, once the modules that it may need are imported as the run did it."""
+    """Receive what the run sends, after importing the modules that it may need as the run imported them."""
     try:
         for module in modules:
             importing(module, "env")
@@ -321,7 +330,7 @@ def _read(pipe: Any, index: int, modules: list[str]) -> Any:
 
 
 def _memory(size: int) -> int:
-    """The descriptor of a file without a name, in memory where there are such."""
+    """The descriptor of a file without a name, in memory where the system has such files."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("rlrun")
     else:
@@ -342,8 +351,8 @@ def _received(pipe: Any, size: int) -> mmap.mmap:
 
 @contextlib.contextmanager
 def _without_script() -> Iterator[None]:
-    """Multiprocessing would run the user's script again in every worker. None needs it: what a recipe takes from there
-    is sent as code."""
+    """Keep multiprocessing from running the user's script again in every worker, which needs nothing from it: classes
+    of a script are sent as code."""
     script = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -353,9 +362,9 @@ def _without_script() -> Iterator[None]:
 
 
 def _die_with_run() -> None:
-    """In a worker, which may be in an endless loop or stopped when its run is killed: the kernel ends it then.
+    """Have the kernel kill this worker when its run dies, even where it is in an endless loop or stopped (Linux).
 
-    The run holds the other end of the sentinel, a pipe, and its closing is an event that may send any signal (Linux).
+    The run holds the other end of the sentinel, a pipe, and its closing is an event that may send any signal.
     """
     run = multiprocessing.parent_process()
     if run is not None and hasattr(fcntl, "F_SETSIG"):

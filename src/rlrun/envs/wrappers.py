@@ -1,10 +1,10 @@
 """Registered wrappers: `env.wrappers.<name>` in a config, applied innermost first.
 
-Your own: a class with a `Config`, `@register("wrapper", "<name>")`, and `__init__(self, cfg, env)`, in a module that
-`plugins=[module]` names. Any wrapper of Gymnasium's kind will do; one that derives from `Wrapper` can say more.
+To add one: a class with a `Config`, `@register("wrapper", "<name>")`, and `__init__(self, cfg, env)`, in a module that
+`plugins=[module]` names. Any subclass of `gym.Wrapper` will do; a subclass of `Wrapper` has more settings.
 
-Evaluation returns are the environment's own: wrappers that change rewards change what is learned from and
-`train/return_mean`, but neither `eval/return_mean` nor what `rlrun eval` prints. See `in_evaluation`.
+Evaluation returns are those of the environment itself: wrappers that change rewards affect learning and
+`train/return_mean`, but neither `eval/return_mean` nor the output of `rlrun eval`. See `in_evaluation`.
 """
 
 from typing import Any, ClassVar
@@ -29,7 +29,7 @@ class Wrapper(gym.Wrapper):
 class FrameStack(gym.Wrapper):
     """The last `stack` observations as one, [stack, ...], oldest first. An episode starts with its first one repeated.
 
-    A replay buffer may store each frame once and stack again when it samples: `VectorEnv.frame_stack` says so.
+    A replay buffer may store each frame once and stack again when it samples; see `Spec.frame_stack`.
     """
 
     @config
@@ -106,7 +106,9 @@ class Atari(gym.wrappers.AtariPreprocessing):
         return self._shown(frame), reward, terminated, truncated, info
 
     def _shown(self, frame: Any) -> Any:
-        return self.ale.getRAM() if self.shows_ram else frame
+        if self.shows_ram:
+            return self.ale.getRAM()
+        return frame
 
 
 @register("wrapper", "flatten")
@@ -145,7 +147,9 @@ class Hide(gym.ObservationWrapper):
         missing = [entry for entry in cfg.entries if entry not in entries]
         self.shown = [entry for entry in entries if entry not in cfg.entries]
         if missing or not self.shown:
-            there = ", ".join(entries) if isinstance(space, gym.spaces.Dict) else f"0 to {len(entries) - 1}"
+            there = f"0 to {len(entries) - 1}"
+            if isinstance(space, gym.spaces.Dict):
+                there = ", ".join(entries)
             raise ValueError(f"hide: entries={cfg.entries}, but there are {there}, of which one must stay")
         self.observation_space = self._without_hidden(space)
 
@@ -185,10 +189,12 @@ class Discretize(gym.ObservationWrapper):
         space = env.observation_space
         if not isinstance(space, gym.spaces.Box):
             raise ValueError(f"discretize needs Box observations, got {type(space).__name__}")
-        self.low, self.high = (
-            np.asarray(own.ravel() if given is None else given, np.float64)
-            for given, own in ((cfg.low, space.low), (cfg.high, space.high))
-        )
+        self.low = space.low.ravel().astype(np.float64)
+        self.high = space.high.ravel().astype(np.float64)
+        if cfg.low is not None:
+            self.low = np.asarray(cfg.low, np.float64)
+        if cfg.high is not None:
+            self.high = np.asarray(cfg.high, np.float64)
         if self.low.shape != self.high.shape or self.low.size != np.prod(space.shape):
             raise ValueError(f"discretize: low and high need one number for each of {np.prod(space.shape)} dimensions")
         if not np.isfinite([self.low, self.high]).all() or (self.low >= self.high).any():
@@ -202,9 +208,9 @@ class Discretize(gym.ObservationWrapper):
 
 
 def in_evaluation(wrappers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """A config's wrappers as evaluation has them: without those for training alone, and above `own_reward`.
+    """The wrappers of a config for evaluation: without those for training only, and with `own_reward` innermost.
 
-    A `linear_reward` stays beneath it, with all that is beneath that: it says which number a reward vector comes to.
+    A `linear_reward` stays inside of it, with all wrappers inside of that: it defines the return of a reward vector.
     """
     kept = {name: settings for name, settings in wrappers.items() if not is_training_only(lookup("wrapper", name))}
     if kept.keys() <= {"time_limit"}:  # nothing that could change a reward

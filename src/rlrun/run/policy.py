@@ -12,7 +12,7 @@ from rlrun import registry
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.envs.actions import Actions
-from rlrun.envs.presented import in_dicts
+from rlrun.envs.obs_adapter import in_dicts
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent
 from rlrun.nested import leaves, mapped

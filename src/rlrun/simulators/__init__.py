@@ -1,1 +1,1 @@
-"""Simulators written in JAX. Imported when an environment of theirs is asked for, and by nobody else."""
+"""Simulators written in JAX, imported only where a config chooses one of their environments."""

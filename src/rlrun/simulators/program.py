@@ -1,9 +1,9 @@
 """Environments written in JAX: thousands of them in one compiled call, resets included.
 
 A task is two pure functions of one environment, `reset(key) -> state` and `step(state, action) -> state`, with its
-spaces beside them; a state has `obs`, `reward` and `done` among whatever else. The wrappers that Brax has for such, and
-MuJoCo Playground after it, begin every episode in the state of the first and do not tell a time limit from an end, so
-resets and limits are made here.
+spaces beside them; a state has `obs`, `reward` and `done` among whatever else. The wrappers of Brax and
+MuJoCo Playground begin every episode in the state of the first and do not distinguish truncation from termination, so
+resets and time limits are implemented here.
 """
 
 import os
@@ -20,17 +20,17 @@ from rlrun.envs.state import Tree
 
 
 class Memory(NamedTuple):
-    """Everything that decides how the environments go on. Leading dimension: environments."""
+    """Everything that determines the next steps. Leading dimension: environments."""
 
     state: Any
     fresh: Any  # the states in which the next episodes begin
-    used: jax.Array  # whether that was done already
+    used: jax.Array  # whether such a state was used already
     steps: jax.Array  # of the episodes under way
     key: jax.Array
 
 
 class Program:
-    """A task, compiled for as many environments as it is asked for. `limit`: steps after which episodes are cut."""
+    """A task, compiled for any number of environments. limit: steps after which episodes are truncated."""
 
     def __init__(self, task: Any, limit: int | None):
         self.task, self.limit = task, limit
@@ -38,7 +38,7 @@ class Program:
         self.advance: Any = jax.jit(self._advance)
 
     def _draw(self, key: jax.Array, count: int) -> tuple[jax.Array, Any]:
-        """Beginnings of episodes. All numbers get the type they have, or a step would be compiled twice."""
+        """Initial states of episodes. Arrays keep their type explicitly, or a step would be compiled twice."""
         key, own = jax.random.split(key)
         states = jax.vmap(self.task.reset)(jax.random.split(own, count))
         return key, jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), states)
@@ -49,10 +49,13 @@ class Program:
         return Memory(state, fresh, jnp.zeros(count, bool), jnp.zeros(count, jnp.int32), key)
 
     def _advance(self, memory: Memory, action: jax.Array) -> tuple[Memory, tuple[Any, ...]]:
-        """One step. Beginnings are drawn for all at once, and only when one that was used is needed again."""
-        after, steps = jax.vmap(self.task.step)(memory.state, action), memory.steps + 1
+        """One step. Initial states are drawn for all at once, and only when one that was used is needed again."""
+        after = jax.vmap(self.task.step)(memory.state, action)
+        steps = memory.steps + 1
         terminated = after.done.astype(bool)
-        truncated = jnp.zeros_like(terminated) if self.limit is None else ~terminated & (steps >= self.limit)
+        truncated = jnp.zeros_like(terminated)
+        if self.limit is not None:
+            truncated = ~terminated & (steps >= self.limit)
         ended = terminated | truncated
         again = (ended & memory.used).any()
         key, fresh = jax.lax.cond(again, lambda: self._draw(memory.key, len(steps)), lambda: (memory.key, memory.fresh))
@@ -74,11 +77,14 @@ class JaxEnv:
         self.program, self.num_envs = program, num_envs
         self.single_observation_space = program.task.observation_space
         self.single_action_space = program.task.action_space
-        self.device = jax.devices()[0]  # an accelerator where JAX knows one
+        self.device = jax.devices()[0]  # an accelerator where JAX has one
         self.memory: Any = None
 
     def reset(self, seed: int | None) -> Any:
-        key = self.memory.key if seed is None else self._here(jax.random.PRNGKey(seed))
+        if seed is None:
+            key = self.memory.key
+        else:
+            key = self._here(jax.random.PRNGKey(seed))
         self.memory = self.program.begin(key, self.num_envs)
         return self.memory.state.obs
 
@@ -97,5 +103,5 @@ class JaxEnv:
         self.memory = jax.tree.unflatten(jax.tree.structure(like), map(self._here, map(jnp.array, tree["arrays"])))
 
     def _here(self, array: jax.Array) -> jax.Array:
-        """All arrays are bound to the device from the first on, or the second step would be compiled anew."""
+        """An array on the device. All are placed there from the start, or the second step would be compiled again."""
         return jax.device_put(array, self.device)

@@ -57,7 +57,7 @@ class Functional:
 
 
 def specification(id: str) -> EnvSpec:
-    """Of `playground/NAME`, or of an id of Gymnasium whose environment is a functional one.
+    """The specification of `playground/NAME`, or of an id of Gymnasium whose environment is functional.
 
     Raises ConfigError or gymnasium.error.Error for unknown names, ModuleNotFoundError where a package is missing.
     """
@@ -66,8 +66,10 @@ def specification(id: str) -> EnvSpec:
     else:
         known, name = playground(), id.removeprefix(PLAYGROUND)
         if name not in known.ALL_ENVS:
-            near = difflib.get_close_matches(name, known.ALL_ENVS, n=1)
-            raise ConfigError(f"env.id={id!r}: unknown{f'; did you mean {PLAYGROUND}{near[0]}?' if near else ''}")
+            hint = ""
+            if near := difflib.get_close_matches(name, known.ALL_ENVS, n=1):
+                hint = f"; did you mean {PLAYGROUND}{near[0]}?"
+            raise ConfigError(f"env.id={id!r}: unknown{hint}")
         limit = known.get_default_config(name).episode_length
     return EnvSpec(id, vector_entry_point=f"{__name__}:make", max_episode_steps=limit, kwargs={"id": id})
 
@@ -79,7 +81,7 @@ def make(num_envs: int, id: str, max_episode_steps: int | None, **kwargs: Any) -
 
 @cache
 def compiled(id: str, kwargs: str, limit: int | None) -> Program:
-    """Once in a process, or every evaluation would wait for the compiler."""
+    """The compiled task of an id. Cached, or every evaluation would wait for the compiler."""
     return Program(task(id, json.loads(kwargs)), limit)
 
 
@@ -95,7 +97,7 @@ def task(id: str, kwargs: dict[str, Any]) -> Any:
 
 
 def playground() -> Any:
-    """Its registry, without what its dependencies say about theirs."""
+    """The registry of MuJoCo Playground, imported without the warnings of its dependencies."""
     with warnings.catch_warnings(action="ignore"):
         from mujoco_playground import registry
     return registry

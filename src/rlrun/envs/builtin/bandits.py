@@ -1,8 +1,7 @@
 """Multi-armed bandits: thousands stepped at once, every episode one pull.
 
-An observation says which of `bandits` problems is to be played, and an action which arm. Beside the reward an
-environment reports `regret` (what the best arm pays on average minus what the chosen one does) and `best_arm` (1 where
-the chosen one was best).
+The observation is the number of one of `bandits` problems, the action an arm. Beside the reward an environment reports
+`regret` (the mean reward of the best arm minus that of the chosen one) and `best_arm` (1 where the best was chosen).
 """
 
 from typing import Any, Literal
@@ -17,7 +16,7 @@ from rlrun.envs.state import Tree, decode, encode
 
 
 class OneStep(gym.vector.VectorEnv):
-    """Environments whose every step ends an episode. Subclasses draw what is seen, and pay for what is done."""
+    """Environments in which every step ends an episode. Subclasses draw observations and rewards."""
 
     def __init__(self, num_envs: int, observation: gym.Space, actions: int):
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
@@ -33,8 +32,8 @@ class OneStep(gym.vector.VectorEnv):
         """New observations [num_envs, ...]."""
         raise NotImplementedError
 
-    def pay(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Rewards for actions on `seen`, and what is reported beside them; all [num_envs]."""
+    def draw_reward(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Rewards of actions on the observations `seen`, and the measures reported beside them; all [num_envs]."""
         raise NotImplementedError
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
@@ -44,7 +43,7 @@ class OneStep(gym.vector.VectorEnv):
         return self.seen, {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        reward, measures = self.pay(actions)
+        reward, measures = self.draw_reward(actions)
         self.seen = self.draw()
         return self.seen, reward, self.ended, self.cut, {"measures": measures}
 
@@ -95,7 +94,7 @@ class MultiArmed(OneStep):
             return np.arange(self.num_envs) % len(self.means)
         return self.rng.integers(len(self.means), size=self.num_envs)
 
-    def pay(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def draw_reward(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         means = self.means[self.seen, actions]
         regret = self.best[self.seen] - means
         return self.draw_rewards(means), {"regret": regret, "best_arm": regret == 0}

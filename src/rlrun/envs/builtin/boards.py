@@ -31,18 +31,24 @@ class Rules(NamedTuple):
 
     @property
     def num_actions(self) -> int:
-        return self.columns if self.gravity else self.rows * self.columns
+        if self.gravity:
+            return self.columns
+        return self.rows * self.columns
 
     def start(self) -> Stones:
         return np.zeros((self.rows, self.columns), np.int8)
 
     def legal(self, stones: Stones) -> np.ndarray:
-        """[actions] bool."""
-        return (stones[0] if self.gravity else stones.ravel()) == 0
+        """Which moves are legal, [actions] bool."""
+        if self.gravity:
+            return stones[0] == 0
+        return stones.ravel() == 0
 
     def play(self, stones: Stones, action: int) -> tuple[Stones, float, bool]:
-        """A legal move: (the board as the other player sees it, the mover's reward, whether the game is over)."""
-        row = int(np.count_nonzero(stones[:, action] == 0)) - 1 if self.gravity else action // self.columns
+        """Play a legal move. Returns (the board as the other player sees it, the mover's reward, is over)."""
+        row = action // self.columns
+        if self.gravity:
+            row = int(np.count_nonzero(stones[:, action] == 0)) - 1
         stones = stones.copy()
         stones[row, action % self.columns] = 1
         won = bool((stones.ravel()[self.lines()] == 1).all(1).any())
@@ -50,28 +56,32 @@ class Rules(NamedTuple):
 
     @cache  # noqa: B019 (a handful of rules, for ever)
     def lines(self) -> np.ndarray:
-        """Places of every possible win, [lines, connect]."""
-        place, k = np.arange(self.rows * self.columns).reshape(self.rows, self.columns), range(self.connect)
-        found = [
-            [place[row + down * i, column + right * i] for i in k]
-            for down, right in ((0, 1), (1, 0), (1, 1), (1, -1))
-            for row in range(self.rows - down * (self.connect - 1))
-            for column in range(self.columns)
-            if 0 <= column + right * (self.connect - 1) < self.columns
-        ]
+        """The fields of every possible winning line, [lines, connect]."""
+        found = []
+        steps = np.arange(self.connect)
+        for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
+            for row in range(self.rows - down * (self.connect - 1)):
+                for column in range(self.columns):
+                    last = column + right * (self.connect - 1)
+                    if 0 <= last < self.columns:
+                        found.append((row + down * steps) * self.columns + column + right * steps)
         return np.array(found)
 
 
 @cache
 def best_moves(rules: Rules, board: bytes) -> tuple[int, tuple[int, ...]]:
-    """(what the player to move can have at best: 1, 0 or -1, the moves that have it); by trying everything."""
+    """The minimax value of a board for the player to move (1, 0 or -1), and the moves that reach it; by exhaustive
+    search."""
     stones = np.frombuffer(board, np.int8).reshape(rules.rows, rules.columns)
-    worth: dict[int, int] = {}
+    values: dict[int, int] = {}
     for action in np.flatnonzero(rules.legal(stones)).tolist():
         after, reward, over = rules.play(stones, action)
-        worth[action] = int(reward) if over else -best_moves(rules, after.tobytes())[0]
-    best = max(worth.values())
-    return best, tuple(action for action, value in worth.items() if value == best)
+        if over:
+            values[action] = int(reward)
+        else:
+            values[action] = -best_moves(rules, after.tobytes())[0]
+    best = max(values.values())
+    return best, tuple(action for action, value in values.items() if value == best)
 
 
 class Board(gym.Env):
@@ -106,7 +116,9 @@ class Board(gym.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._open(int(self.np_random.integers(self.opening + 1)))
-        first = self.np_random.random() < 0.5 if self.first is None else self.first
+        first = self.first
+        if first is None:
+            first = self.np_random.random() < 0.5
         if self.opponent != "none" and not first:
             self._move(self._reply())
         return self._view(), {}
@@ -121,7 +133,7 @@ class Board(gym.Env):
         return self._view(), reward, over, False, {}
 
     def _open(self, moves: int) -> None:
-        """Start a game with moves at random, once more where they end it."""
+        """Start a game with random moves; start again where they end it."""
         self.stones, over = self.rules.start(), False
         for _ in range(moves):
             if not over:

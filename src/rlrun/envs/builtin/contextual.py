@@ -1,4 +1,4 @@
-"""Contextual bandits: what an arm pays depends on what is seen. Steps of all environments are taken at once."""
+"""Contextual bandits: the reward of an arm depends on the observation. All environments are stepped at once."""
 
 import gymnasium as gym
 import numpy as np
@@ -8,7 +8,7 @@ from rlrun.envs.builtin.bandits import OneStep
 
 
 class LinearBandit(OneStep):
-    """Contexts are standard normal [dims]; arm a pays w_a . context plus normal noise, w_a on the unit sphere."""
+    """Contexts are standard normal [dims]; arm a has reward w_a . context plus normal noise, w_a a unit vector."""
 
     def __init__(self, num_envs: int, dims: int = 5, arms: int = 4, noise_std: float = 0.1, instance_seed: int = 0):
         weights = np.random.default_rng(instance_seed).standard_normal((arms, dims))
@@ -19,7 +19,7 @@ class LinearBandit(OneStep):
     def draw(self) -> np.ndarray:
         return self.rng.standard_normal((self.num_envs, self.weights.shape[1]), np.float32)
 
-    def pay(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def draw_reward(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         means = self.seen.astype(np.float64) @ self.weights.T  # [num_envs, arms]
         mean = means[np.arange(self.num_envs), actions]
         regret = means.max(1) - mean
@@ -29,8 +29,8 @@ class LinearBandit(OneStep):
 class WheelBandit(OneStep):
     """Riquelme, Tucker and Snoek 2018 (arXiv 1802.09127), section 5.4: contexts uniform in the unit disc, five arms.
 
-    Arm 0 always pays 1.2. The others pay 1.0, but beyond the radius `delta` one of them, which one the quadrant says,
-    pays 50: the larger delta, the rarer what must be explored for.
+    The mean reward of arm 0 is 1.2, of the others 1.0, but beyond the radius `delta` that of one arm, given by the
+    quadrant, is 50: the larger delta, the rarer this reward.
     """
 
     SAFE, LOW, HIGH = 1.2, 1.0, 50.0
@@ -45,12 +45,13 @@ class WheelBandit(OneStep):
         radius, angle = np.sqrt(self.rng.random(self.num_envs)), 2 * np.pi * self.rng.random(self.num_envs)
         return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).astype(np.float32)
 
-    def pay(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def draw_reward(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         x, y = self.seen.T
         outside = np.hypot(x, y) > self.delta
         winner = np.where(outside, 1 + 2 * (x < 0) + (y < 0), 0)
         best = np.where(outside, self.HIGH, self.SAFE)
-        mean = np.where(actions == winner, best, np.where(actions == 0, self.SAFE, self.LOW))
+        other = np.where(actions == 0, self.SAFE, self.LOW)
+        mean = np.where(actions == winner, best, other)
         return self.rng.normal(mean, self.noise_std), {"regret": best - mean, "best_arm": actions == winner}
 
 

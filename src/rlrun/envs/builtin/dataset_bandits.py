@@ -1,4 +1,4 @@
-"""Classification as a bandit: a row of a table is seen, a class is chosen, only its reward is told."""
+"""Classification as a bandit: the observation is a row of a table, the action a class, with its reward alone."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,9 +37,11 @@ class DatasetBandit(OneStep):
             )
         except ValueError as error:
             raise ConfigError(f"{named}: {error}") from None
-        self.digests = {named: self.table.sha256} if self.table.sha256 else {}  # as VectorEnv.digests has them
+        self.digests: dict[str, str] = {}  # as in VectorEnv.digests
+        if self.table.sha256:
+            self.digests[named] = self.table.sha256
         self.order, self.order_seed, self.next = np.zeros(0, np.int64), 0, 0
-        self.rows = np.zeros(num_envs, np.int64)  # what is seen now
+        self.rows = np.zeros(num_envs, np.int64)  # the current observations
         super().__init__(
             num_envs, Box(-np.inf, np.inf, self.table.features.shape[1:], np.float32), self.count_actions()
         )
@@ -65,7 +67,7 @@ class DatasetBandit(OneStep):
         self.order_seed, self.next = seed, 0
         self.order = np.random.default_rng(seed).permutation(len(self.table.labels))
 
-    def pay(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def draw_reward(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         right = actions == self.table.labels[self.rows]
         return right.astype(np.float64), {"regret": 1.0 - right, "best_arm": right}
 
@@ -79,9 +81,9 @@ class DatasetBandit(OneStep):
 
 
 class MushroomBandit(DatasetBandit):
-    """Pass (0) or eat (1): passing pays 0, an edible one 5, a poisonous one 5 or -35 by even chance.
+    """Pass (0) or eat (1): passing has reward 0, an edible one 5, a poisonous one 5 or -35 with equal probability.
 
-    From arXiv 1505.05424. Regret is against what is best on average: to eat the edible and to pass the poisonous.
+    From arXiv 1505.05424. The optimal policy, to which regret refers, eats the edible and passes the poisonous.
     """
 
     EDIBLE, POISONOUS, CHANCE = 5.0, -35.0, 0.5
@@ -89,7 +91,7 @@ class MushroomBandit(DatasetBandit):
     def count_actions(self) -> int:
         return 2
 
-    def pay(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def draw_reward(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         edible = self.table.labels[self.rows] == self.table.classes.index("e")
         lucky = self.rng.random(self.num_envs) < self.CHANCE
         eaten = np.where(edible | lucky, self.EDIBLE, self.POISONOUS)
@@ -99,8 +101,8 @@ class MushroomBandit(DatasetBandit):
 
 
 def _file(path: str | None, download: bool, source: Mapping[str, str] | None) -> tuple[str, str]:
-    """The key that names the table, with its value, and the path of the file, which is downloaded if that is asked for.
-    Raises ConfigError."""
+    """`key=value` of the key that names the table, and the path of its file, downloaded if requested. Raises
+    ConfigError."""
     if path is not None and not isinstance(path, str):
         raise ConfigError(f"env.kwargs.path={path}: must be the path of a file")
     if path is not None:

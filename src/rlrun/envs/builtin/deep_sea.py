@@ -1,4 +1,4 @@
-"""The deep sea with which bsuite measures exploration (Osband et al. 2019, arXiv 1908.03568, sec. 2.1)."""
+"""Deep Sea, bsuite's measure of exploration (Osband et al. 2019, arXiv 1908.03568, sec. 2.1)."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from gymnasium.spaces import Discrete
 class DeepSea(gym.Env):
     """A diver sinks one row a step and swims left or right: the treasure, 1, is under the last column alone.
 
-    Each step to the right costs 0.01 / size, so that rewards tell one to stay away, and random play finds the treasure
-    once in 2^size episodes. Which of two actions means right is drawn anew for every cell, from `instance_seed`. The
+    Each step to the right costs 0.01 / size, so that rewards discourage it, and a random policy finds the treasure once
+    in 2^size episodes. Which of the two actions means right is drawn for every cell from `instance_seed`. The
     observation is the cell, rows first; the last row is the sea bed, where episodes end.
     """
 
@@ -30,12 +30,19 @@ class DeepSea(gym.Env):
         return 0, {}
 
     def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        right, last = int(action) == self.right[self.row, self.column], self.size - 1
+        last = self.size - 1
+        right = int(action) == self.right[self.row, self.column]
         found = bool(right and self.column == last)
         reward = float(found) - 0.01 / self.size * float(right)
-        self.row, self.column = self.row + 1, min(max(self.column + (1 if right else -1), 0), last)
+        self.row += 1
+        if right:
+            self.column = min(self.column + 1, last)
+        else:
+            self.column = max(self.column - 1, 0)
         terminated = self.row == self.size
-        info = {"is_success": found} if terminated else {}
+        info = {}
+        if terminated:
+            info["is_success"] = found
         return self.row * self.size + self.column, reward, terminated, False, info
 
 

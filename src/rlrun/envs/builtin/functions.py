@@ -1,7 +1,7 @@
 """Functions to be minimised, as environments: one step, nothing to observe, an action is a point, reward = -f.
 
-The actions of a policy that sees nothing are its parameters, so that any population search can be measured in
-evaluations. The action 0 is the usual starting point of the function, and the minimum is 0.
+The actions of a policy without observations are its parameters, so that any population search can be measured by the
+number of evaluations. The action 0 is the usual starting point of the function, and the minimum is 0.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The maze with which Sutton and Barto show what planning saves (Reinforcement Learning, 2nd edition, figure 8.2)."""
+"""The Dyna maze of Sutton and Barto (Reinforcement Learning, 2nd edition, figure 8.2)."""
 
 from typing import Any
 
@@ -24,8 +24,13 @@ class DynaMaze(gym.Env):
     def __init__(self) -> None:
         rows = MAZE.split()
         self.width = len(rows[0])
-        cells = {(r, c): mark for r, row in enumerate(rows) for c, mark in enumerate(row)}
-        self.first = next(r * self.width + c for (r, c), mark in cells.items() if mark == "S")
+        cells = {}
+        self.first = 0
+        for r, row in enumerate(rows):
+            for c, mark in enumerate(row):
+                cells[r, c] = mark
+                if mark == "S":
+                    self.first = r * self.width + c
         self.observation_space, self.action_space = Discrete(len(cells)), Discrete(len(MOVES))
         self.P = {r * self.width + c: self._moves(cells, r, c) for r, c in cells}
         self.initial_state_distrib = [float(cell == self.first) for cell in self.P]
@@ -34,8 +39,9 @@ class DynaMaze(gym.Env):
     def _moves(self, cells: dict[tuple[int, int], str], r: int, c: int) -> dict[int, list[tuple[Any, ...]]]:
         found = {}
         for action, (down, right) in enumerate(MOVES):
-            to = (r + down, c + right)
-            row, column = to if cells.get(to, "#") != "#" else (r, c)
+            row, column = r + down, c + right
+            if cells.get((row, column), "#") == "#":  # a wall, or the edge
+                row, column = r, c
             won = cells[row, column] == "G"
             found[action] = [(1.0, row * self.width + column, float(won), won)]
         return found

@@ -1,5 +1,5 @@
-"""Points in the plane: one that must find its goal by what it is paid (navigation in arXiv 1703.03400), and one that
-runs along a lane in gusty wind, on little energy."""
+"""Points in the plane: one that must find its goal from rewards (navigation in arXiv 1703.03400), and one that runs
+along a lane in gusty wind, under a limit on energy."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from gymnasium.spaces import Box
 class PointGoal(gym.Env):
     """From the origin of the plane, by at most 0.1 a step in each direction; reward = -distance to (x, y).
 
-    The observation is where the point is, so that the goal can be told by rewards alone. Success: within 0.1 of it.
+    The observation is the position, so that only rewards depend on the goal. Success: within 0.1 of it.
     """
 
     observation_space = Box(-np.inf, np.inf, (2,), np.float32)
@@ -35,7 +35,7 @@ class PointRun(gym.Env):
     """A force in [-1, 1]^2 moves a point with friction; gusts push it across its lane, which lies along x.
 
     Rewards: progress, the speed along x less the squared distance from the lane; and energy, minus the squared force.
-    Linear, quadratic, Gaussian: what is best under a limit on energy is known (tests/point_run.py).
+    Linear, quadratic, Gaussian: the optimum under a limit on energy is known (tests/point_run.py).
     """
 
     observation_space = Box(-np.inf, np.inf, (3,), np.float32)  # distance from the lane, speed along and across it

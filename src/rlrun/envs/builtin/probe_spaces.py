@@ -1,4 +1,4 @@
-"""One task in every space: the observation shows a bit, and every part of the action should say which."""
+"""One task in every space: the observation encodes a bit, and every part of the action should name it."""
 
 from typing import Any
 
@@ -40,11 +40,11 @@ REWARDS: dict[str, Space | None] = {"number": None, "vector": Box(0.0, 1.0, (2,)
 
 
 class Spaces(gym.Env):
-    """One step. Reward: the share of the action's parts that are right; of a Box, 1 less their distance from that.
+    """One step. Reward: the fraction of the action's parts that are right; of a Box, 1 minus the mean distance to it.
 
-    Right is the first choice of a part for bit 0 and the second for bit 1; of a Box -1 and 1, of integers 1 and 2.
-    `masks`: where an action mask is shown, "info" or "obs"; it forbids some wrong actions, and the probe raises at one.
-    A reward vector has the reward and what is wanting of it.
+    The right choice of a part is the first for bit 0 and the second for bit 1; of a Box -1 and 1, of integers 1 and 2.
+    masks: where an action mask is, "info" or "obs"; it forbids some wrong actions, and a forbidden action raises.
+    A reward vector has the reward and 1 minus the reward.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Spaces(gym.Env):
         self.shown, self.action_space, self.masks = OBSERVATIONS[observation], ACTIONS[action], masks
         self.observation_space: Space = self.shown
         if masks == "obs":
-            size = int(self.action_space.n if isinstance(self.action_space, Discrete) else self.action_space.nvec.sum())  # type: ignore[attr-defined]
+            size = int(sum(self._sizes()))
             self.observation_space = Dict({"seen": self.shown, MASK: Box(0, 1, (size,), np.int8)})
         self.bit = 0
 
@@ -66,7 +66,9 @@ class Spaces(gym.Env):
         if self.masks and not _allowed(self.action_space, action, self.mask):
             raise ValueError(f"action {action} is forbidden by {self.mask}")
         wrong = float(np.abs(self._right() - np.asarray(action)).clip(0, 1).mean())
-        reward = 1.0 - wrong if self.reward_space is None else np.array([1.0 - wrong, wrong])
+        reward: Any = 1.0 - wrong
+        if self.reward_space is not None:
+            reward = np.array([1.0 - wrong, wrong])
         obs, info = self._begin()
         return obs, reward, True, False, info
 
@@ -84,19 +86,32 @@ class Spaces(gym.Env):
     def _right(self) -> Any:
         space: Any = self.action_space
         if isinstance(space, Box):
-            return self.bit + 1 if space.dtype.kind == "i" else 2 * self.bit - 1
+            if space.dtype.kind == "i":
+                return self.bit + 1
+            return 2 * self.bit - 1
         return getattr(space, "start", 0) + self.bit
+
+    def _sizes(self) -> Any:
+        """The number of choices of every part of a discrete action."""
+        space: Any = self.action_space
+        if isinstance(space, Discrete):
+            return [space.n]
+        return space.nvec.ravel()
 
     def _draw_mask(self) -> Any:
         """In Gymnasium's form for each space."""
         space: Any = self.action_space
         if isinstance(space, MultiBinary):
             return np.full(space.shape, 2 * self.bit, np.int8)  # for bit 0 no other action is left
-        sizes = [space.n] if isinstance(space, Discrete) else space.nvec.ravel()
-        masks = [np.ones(size, np.int8) for size in sizes]
-        for mask in masks:
-            mask[self.np_random.choice([choice for choice in range(len(mask)) if choice != self.bit])] = 0
-        return masks[0] if isinstance(space, Discrete) else tuple(masks)
+        masks = []
+        for size in self._sizes():
+            wrong = [choice for choice in range(size) if choice != self.bit]
+            mask = np.ones(size, np.int8)
+            mask[self.np_random.choice(wrong)] = 0
+            masks.append(mask)
+        if isinstance(space, Discrete):
+            return masks[0]
+        return tuple(masks)
 
 
 def _allowed(space: Any, action: Any, mask: Any) -> bool:
@@ -109,7 +124,7 @@ def _allowed(space: Any, action: Any, mask: Any) -> bool:
 
 
 def _show(space: Any, bit: int) -> Any:
-    """An observation of the bit: in every part of it."""
+    """An observation that encodes the bit in every part."""
     match space:
         case Dict():
             return {key: _show(part, bit) for key, part in space.items()}

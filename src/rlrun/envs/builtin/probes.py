@@ -1,8 +1,8 @@
-"""Environments so small that every value is known: what an agent gets wrong in them tells where its error is.
+"""Environments so small that every value is known: an agent's errors in them show which part of it is wrong.
 
-Five probes in the order in which parts of an agent are tried, a regulator, a memory, two traps at the end of episodes,
-and four that test what stands around an agent. All are Gymnasium ids under `rlrun/`, made for tests and for users who
-debug an agent.
+Five probes in the order in which parts of an agent are tested, a regulator, a memory task, two traps at the end of
+episodes, and four that test the code around an agent. All are Gymnasium ids under `rlrun/`, for tests and for debugging
+an agent.
 """
 
 import itertools
@@ -24,7 +24,9 @@ class Probe(gym.Env):
 
     def __init__(self, continuous: bool = False):
         self.continuous = continuous
-        self.action_space = Box(-1.0, 1.0, (1,), np.float32) if continuous else Discrete(2)
+        self.action_space = Discrete(2)
+        if continuous:
+            self.action_space = Box(-1.0, 1.0, (1,), np.float32)
         self.state, self.t = 0.0, 0
 
     def start(self) -> float:
@@ -46,7 +48,9 @@ class Probe(gym.Env):
         return np.array([self.state], np.float32), reward, terminated, truncated, {}
 
     def _sign(self) -> float:
-        return 1.0 if self.np_random.random() < 0.5 else -1.0
+        if self.np_random.random() < 0.5:
+            return 1.0
+        return -1.0
 
 
 class Constant(Probe):
@@ -77,7 +81,10 @@ class Action(Probe):
     """One step. Discrete: 1 for action 1, -1 for action 0. Continuous: 1 - (a - 0.5)^2. Does the policy move?"""
 
     def move(self, action: float) -> tuple[float, float, bool, bool]:
-        return 0.0, 1.0 - (action - 0.5) ** 2 if self.continuous else 2.0 * action - 1.0, True, False
+        reward = 2.0 * action - 1.0
+        if self.continuous:
+            reward = 1.0 - (action - 0.5) ** 2
+        return 0.0, reward, True, False
 
 
 class ObservationAction(Probe):
@@ -87,9 +94,12 @@ class ObservationAction(Probe):
         return self._sign()
 
     def move(self, action: float) -> tuple[float, float, bool, bool]:
+        reward = -1.0
         if self.continuous:
-            return self.state, 1.0 - (action - self.state / 2) ** 2, True, False
-        return self.state, 1.0 if (action > 0.5) == (self.state > 0) else -1.0, True, False
+            reward = 1.0 - (action - self.state / 2) ** 2
+        elif (action > 0.5) == (self.state > 0):
+            reward = 1.0
+        return self.state, reward, True, False
 
 
 class Regulator(Probe):
@@ -107,7 +117,7 @@ class Regulator(Probe):
 class Recall(Probe):
     """A sign (-1 or 1), then `length` times 0; 1 for the last action where it matches the sign, else 0.
 
-    Who does not remember gets 0.5.
+    A policy without memory gets 0.5.
     """
 
     def __init__(self, length: int = 10):
@@ -124,7 +134,7 @@ class Recall(Probe):
 
 
 class TerminationTrap(Probe):
-    """One step, reward 1, terminated and truncated at once. V(0) = 1; whoever bootstraps past the end has more."""
+    """One step, reward 1, terminated and truncated at once. V(0) = 1; a bootstrap past the end gives more."""
 
     def move(self, action: float) -> tuple[float, float, bool, bool]:
         return 0.0, 1.0, True, True
@@ -133,7 +143,8 @@ class TerminationTrap(Probe):
 class TruncationTrap(Probe):
     """From 0 to 1, where it stays with reward 1 until it is cut after five steps. V(1) = 1 / (1 - gamma).
 
-    V(0) = gamma V(1). Who takes the cut for an end, or bootstraps with the next episode's first observation, has less.
+    V(0) = gamma V(1). Treating truncation as termination, or bootstrapping from the next episode's first observation,
+    gives less.
     """
 
     def move(self, action: float) -> tuple[float, float, bool, bool]:
@@ -150,8 +161,8 @@ class Endless(Probe):
 class Counter(gym.Env):
     """Counts: observation (episode, step), reward = step. Ends after `length` steps, terminated or truncated.
 
-    Rows that cross a reset, a lost or a doubled transition show in the numbers. `pays`: a reward vector instead, of the
-    step times each of these, in memory that is written again.
+    Rows that cross a reset, and lost or doubled transitions, show in the numbers. pays: the reward is a vector, the
+    step times each of these, in memory that is reused.
     """
 
     observation_space = Box(0.0, np.inf, (2,), np.float64)
@@ -160,8 +171,10 @@ class Counter(gym.Env):
     def __init__(self, length: int = 3, truncate: bool = False, pays: list[float] | None = None):
         self.length, self.truncate = length, truncate
         self.episode, self.t = -1, 0
-        self.pays = None if pays is None else np.array(pays)
-        self.reward_space = None if pays is None else Box(-np.inf, np.inf, (len(pays),))
+        self.pays = self.reward_space = None
+        if pays is not None:
+            self.pays = np.array(pays)
+            self.reward_space = Box(-np.inf, np.inf, (len(pays),))
         self.paid = np.zeros_like(self.pays)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -173,14 +186,14 @@ class Counter(gym.Env):
         self.t += 1
         end = self.t >= self.length
         obs = np.array([self.episode, self.t], np.float64)
+        reward: Any = float(self.t)
         if self.pays is not None:
-            np.multiply(self.pays, self.t, out=self.paid)
-        reward = float(self.t) if self.pays is None else self.paid
+            reward = np.multiply(self.pays, self.t, out=self.paid)
         return obs, reward, end and not self.truncate, end and self.truncate, {}
 
 
 class Hidden(gym.Env):
-    """Counts up by 1 from a random start to the next multiple of 20, and keeps its state where nobody can save it."""
+    """Counts up by 1 from a random start to the next multiple of 20, and keeps its state where it cannot be saved."""
 
     observation_space = Box(-np.inf, np.inf, (1,), np.float32)
     action_space = Discrete(2)
@@ -196,7 +209,7 @@ class Hidden(gym.Env):
 
 
 class Faulty(Endless):
-    """Goes wrong at step `at`: returns NaN, raises, never answers, or ends its process."""
+    """Goes wrong at step `at`: returns NaN, raises, never returns, or ends its process."""
 
     def __init__(
         self, kind: Literal["nan_obs", "nan_reward", "raise", "hang", "exit"], at: int = 10, continuous: bool = False
@@ -214,7 +227,10 @@ class Faulty(Endless):
                 os._exit(3)
             while self.kind == "hang":
                 time.sleep(1.0)
-            obs, reward = (obs * np.nan, reward) if self.kind == "nan_obs" else (obs, np.nan)
+            if self.kind == "nan_obs":
+                obs = obs * np.nan
+            else:
+                reward = np.nan
         return obs, reward, terminated, truncated, info
 
 

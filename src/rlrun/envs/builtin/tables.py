@@ -81,7 +81,9 @@ def load(
         of_label = _place(label, rows)
         left_out = {of_label, *(_place(column, rows) for column in drop)}
         kept = [index for index in range(rows.width) if index not in left_out]
-        parts = [part for index in kept for part in _numbers(rows, index, normalize)]
+        parts = []
+        for index in kept:
+            parts += _numbers(rows, index, normalize)
         return _table(parts, rows.column(of_label), separator, sha256)
     except FileNotFoundError:
         raise ValueError("no such file") from None
@@ -157,7 +159,9 @@ class _Lines:
         if b"\0" in line:
             raise ValueError(f"row {self.number}: holds a NUL byte; it is no table of text")
         try:
-            return line.decode("utf-8-sig" if self.number == 1 else "utf-8")
+            if self.number == 1:  # which may begin with a byte order mark
+                return line.decode("utf-8-sig")
+            return line.decode("utf-8")
         except UnicodeDecodeError as error:
             wrong = line[error.start]
             raise ValueError(f"row {self.number}: byte 0x{wrong:02x} is not UTF-8; convert the file") from None
@@ -192,7 +196,9 @@ def _unpacked(file: BufferedReader) -> Any:
 def _split(lines: _Lines, separator: str | None) -> Iterator[tuple[int, list[str]]]:
     """Rows of words, each with the number of its first line. Raises csv.Error."""
     text = iter(lines)
-    rows = map(str.split, text) if separator is None else csv.reader(text, delimiter=separator, strict=True)
+    rows: Iterator[list[str]] = map(str.split, text)
+    if separator is not None:
+        rows = csv.reader(text, delimiter=separator, strict=True)
     while True:
         lines.next_row()
         row = next(rows, None)
@@ -202,7 +208,7 @@ def _split(lines: _Lines, separator: str | None) -> Iterator[tuple[int, list[str
 
 
 def _csv_fault(error: csv.Error) -> str:
-    """What csv.Error means, as a user would say it."""
+    """The fault that a csv.Error means, in plain words."""
     if "unexpected end of data" in str(error):
         return "a quote is never closed"
     return str(error)
@@ -230,9 +236,11 @@ def _place(column: str | int, rows: Rows) -> int:
 
 
 def _numbers(rows: Rows, index: int, normalize: bool) -> list[np.ndarray]:
-    """One column as numbers; one of words as many as it has words."""
+    """One column as numbers; a column of words as one column for each word."""
     column = rows.column(index)
-    name = repr(rows.names[index]) if rows.names else index
+    name: str | int = index
+    if rows.names:
+        name = repr(rows.names[index])
     try:
         values = np.array([float(word) for word in column])
     except ValueError:

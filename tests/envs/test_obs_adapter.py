@@ -12,7 +12,7 @@ from toys import equal, toy
 
 from rlrun.core.loop import Loop
 from rlrun.envs.builtin.probe_spaces import OBSERVATIONS
-from rlrun.envs.presented import presented
+from rlrun.envs.obs_adapter import adapt_observations
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import RunError
 from rlrun.types import MASK
@@ -92,7 +92,7 @@ class WrongMask(gym.Env):
 
 def test_a_mask_that_does_not_fit_is_told() -> None:
     with pytest.raises(ValueError, match=r"action_mask has 5 entries, Discrete\(2\) has 2 choices"):
-        presented(WrongMask(), masked=True).reset()
+        adapt_observations(WrongMask(), masked=True).reset()
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)
