@@ -5,7 +5,7 @@ import numpy as np
 from rlrun.core.measures import add, drain
 
 
-def test_means_since_the_last_row_and_sums_since_the_start():
+def test_measures_report_means_since_the_last_row_and_totals():
     measures = {}
     add(measures, {"regret": np.array([1.0, 3.0])})
     add(measures, {"regret": np.array([0.0, 0.0])})

@@ -6,7 +6,7 @@ import torch
 from rlrun.core.random import Stream, seed_for, sequence
 
 
-def test_streams_are_the_same_for_ever() -> None:
+def test_random_stream_draws_are_stable_across_versions() -> None:
     # pinned: a change would make every recorded run irreproducible
     assert seed_for(0, "agent.act") == 450912178990864137
     assert sequence(7, "env").generate_state(2).tolist() == [1777673318, 4020585171]
@@ -19,7 +19,7 @@ def test_streams_differ_by_name_and_by_seed() -> None:
     assert len(draws) == 9
 
 
-def test_drawing_from_one_stream_moves_no_other() -> None:
+def test_random_streams_are_independent() -> None:
     first, second, alone = Stream(0, "a"), Stream(0, "b"), Stream(0, "b")
     before = torch.get_rng_state()
     first.normal(100), first.permutation(10), first.integers(5, 3)
@@ -34,7 +34,7 @@ def test_the_global_seed_plays_no_part() -> None:
     assert torch.equal(first, Stream(3, "a").normal(5))
 
 
-def test_a_stream_goes_on_from_its_state_dict() -> None:
+def test_random_stream_resumes_from_its_state() -> None:
     stream, copy = Stream(0, "a"), Stream(9, "b")
     stream.normal(7)
     copy.load_state_dict(stream.state_dict())
@@ -42,7 +42,7 @@ def test_a_stream_goes_on_from_its_state_dict() -> None:
 
 
 @pytest.mark.parametrize("high", [2, 5])
-def test_draws_have_the_ranges_they_promise(high: int) -> None:
+def test_random_stream_draws_are_in_range(high: int) -> None:
     stream = Stream(0, "a")
     assert set(stream.integers(high, 1000).tolist()) == set(range(high))
     uniform = stream.uniform(10_000)
@@ -53,7 +53,7 @@ def test_draws_have_the_ranges_they_promise(high: int) -> None:
 
 
 @pytest.mark.parametrize("draw", ["normal", "uniform", "integers"])
-def test_split_rows_follow_their_names_alone_and_the_stream_rests(draw: str) -> None:
+def test_random_stream_split_rows_are_seeded_by_name(draw: str) -> None:
     def rows(names: str, after: int = 0) -> torch.Tensor:
         stream = Stream(0, "act")
         stream.normal(after)

@@ -51,7 +51,7 @@ def test_where_a_scheduler_of_torch_ends_its_last_rate_stays() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_schedule_goes_on_from_its_state(name: str) -> None:
+def test_schedule_resumes_from_its_state(name: str) -> None:
     values = {name: SETTINGS[name]}
     first, second = Schedule(0.1, values), Schedule(0.1, values)
     for _ in range(7):
@@ -70,7 +70,7 @@ def test_a_schedule_goes_on_from_its_state(name: str) -> None:
         ({"linear": {"gamma": 0.9}}, "takes no gamma"),
     ],
 )
-def test_what_torch_does_not_know_is_refused_in_one_line(values: dict[str, Any], says: str) -> None:
+def test_unknown_lr_schedule_is_refused(values: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says) as caught:
         Schedule(0.1, values)
     assert "algo.lr_schedule" in str(caught.value) and "\n" not in str(caught.value)

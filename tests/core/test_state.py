@@ -124,7 +124,7 @@ def test_parameters_stay_views_of_the_flat_memory_when_weights_are_loaded() -> N
     assert not torch.equal(next(net.parameters()), next(other.parameters()))
 
 
-def test_an_optimiser_goes_on_from_its_state_dict_bit_for_bit() -> None:
+def test_optimiser_resumes_bit_for_bit() -> None:
     first, second = nets()
     optim, copy = Optim(first.parameters(), 0.01), Optim(second.parameters(), 0.5)
     batches = torch.randn(6, 5, 3)
@@ -175,7 +175,7 @@ def test_running_moments_are_those_of_all_rows_together() -> None:
     assert moments.count == 1000
 
 
-def test_running_moments_take_over_what_others_saw_and_empty_them() -> None:
+def test_running_moments_take_merges_and_empties_another() -> None:
     rows = torch.randn(100, 2)
     live, pending = RunningMoments((2,)), RunningMoments((2,))
     live.take(pending)

@@ -104,7 +104,7 @@ def test_metadata_that_cannot_be_read_is_one_line(text: str, line: str, folder: 
         ({"rlrun_env": {"id": "Pendulum-v1", "wrappers": {}, "task_kwargs": [1]}}, "was recorded with env.task_kwargs"),
     ],
 )
-def test_metadata_that_says_what_cannot_be_is_one_line(values: Any, line: str, folder: Path, env: Any) -> None:
+def test_metadata_with_impossible_values_is_refused(values: Any, line: str, folder: Path, env: Any) -> None:
     change(folder, **values)
     refused(folder, env, line)
 
@@ -207,7 +207,7 @@ def test_whole_numbers_outside_their_space_are_one_line(
     refused(tmp_path / "lake-v0", lake, f"{name} that are not in Discrete")
 
 
-def test_nothing_outside_the_file_is_read(folder: Path, env: Any, tmp_path: Path) -> None:
+def test_hdf5_links_to_other_files_are_refused(folder: Path, env: Any, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     with h5py.File(secret, "w") as file:
         file["rewards"] = np.full(STEPS, 7.0)
@@ -244,7 +244,7 @@ def test_arrays_far_larger_than_their_file_are_refused(folder: Path, env: Any) -
     refused(folder, env, "which no data set of its size does")
 
 
-def test_a_group_has_one_name(folder: Path, env: Any) -> None:
+def test_hdf5_group_with_two_names_is_refused(folder: Path, env: Any) -> None:
     """One that holds itself has no end, and one array under many names is as much memory as many."""
     whole = (folder / folders.HDF5).read_bytes()
     for name, other in {"episode_0/again": "episode_0", "more": "episode_1/rewards", "root": "/"}.items():
@@ -254,7 +254,7 @@ def test_a_group_has_one_name(folder: Path, env: Any) -> None:
         refused(folder, env, "under another name too")
 
 
-def test_groups_as_deep_as_the_stack_are_refused(folder: Path, env: Any) -> None:
+def test_hdf5_groups_nested_too_deeply_are_refused(folder: Path, env: Any) -> None:
     """The visitors of the HDF5 library die of some thousand levels."""
     with h5py.File(folder / folders.HDF5, "a") as file:
         group = file

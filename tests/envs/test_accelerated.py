@@ -49,7 +49,7 @@ def counters(num_envs: int = 2, space: spaces.Space = FREE) -> Accelerated:
     return Accelerated(simulator, np.random.SeedSequence(0), "cpu", name="Counters")
 
 
-def test_observations_are_the_simulator_s_own_memory() -> None:
+def test_accelerated_observations_share_memory_by_dlpack() -> None:
     env = counters()
     assert env.reset().data_ptr() == env.simulator.count.data_ptr()
     step = env.step(torch.ones(2, 1))
@@ -57,7 +57,7 @@ def test_observations_are_the_simulator_s_own_memory() -> None:
     assert step.final_obs.data_ptr() == env.simulator.final.data_ptr()
 
 
-def test_an_end_and_a_cut_are_told_apart_and_the_true_successor_is_kept() -> None:
+def test_accelerated_step_distinguishes_terminated_and_truncated_and_keeps_final_obs() -> None:
     env = counters()
     env.reset()
     env.step(torch.tensor([[9.0], [1.0]]))
@@ -76,7 +76,7 @@ def test_an_end_and_a_cut_are_told_apart_and_the_true_successor_is_kept() -> Non
     assert step.terminated.item() and not step.truncated.item(), "both at once is an end"
 
 
-def test_episodes_are_told_when_they_are_asked_for_and_once() -> None:
+def test_pending_episodes_are_returned_once() -> None:
     env = counters()
     env.reset()
     assert env.pending_episodes() == []
@@ -88,7 +88,7 @@ def test_episodes_are_told_when_they_are_asked_for_and_once() -> None:
     assert env.pending_episodes() == [(10.0, 5), (2.5, 5)]
 
 
-def test_no_step_waits_for_the_device() -> None:
+def test_accelerated_step_does_not_synchronise() -> None:
     class Unwaited(TorchDispatchMode):
         def __torch_dispatch__(self, op, types, args=(), kwargs=None):
             assert torch.Tag.data_dependent_output not in op.tags, op
@@ -114,7 +114,7 @@ def test_no_step_waits_for_the_device() -> None:
     ],
     ids=["box", "unbounded", "discrete", "choices"],
 )
-def test_actions_reach_the_simulator_in_its_own_units(space, given, executed, native) -> None:
+def test_accelerated_actions_are_scaled_to_the_simulator(space, given, executed, native) -> None:
     env = counters(space=space)
     units = env.units
     clipped = units.clip(torch.tensor(given))
@@ -126,7 +126,7 @@ def test_actions_reach_the_simulator_in_its_own_units(space, given, executed, na
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_numbers_that_are_not_finite_end_the_run_when_it_is_asked(value: float) -> None:
+def test_pending_episodes_raise_where_a_reward_or_obs_is_not_finite(value: float) -> None:
     env = counters()
     env.reset()
     env.step(torch.tensor([[1.0], [value]]))
@@ -136,7 +136,7 @@ def test_numbers_that_are_not_finite_end_the_run_when_it_is_asked(value: float) 
         env.pending_episodes()
 
 
-def test_a_restored_one_goes_on_with_its_episodes() -> None:
+def test_accelerated_resume_continues_its_episodes() -> None:
     one, other = counters(), counters()
     one.reset()
     one.step(torch.tensor([[9.0], [2.0]]))
@@ -150,6 +150,6 @@ def test_a_restored_one_goes_on_with_its_episodes() -> None:
     assert fresh.reset().tolist() == [[0.0], [0.0]]
 
 
-def test_single_environments_cannot_be_started() -> None:
+def test_accelerated_start_of_single_environments_is_refused() -> None:
     with pytest.raises(ConfigError, match="cannot start single environments"):
         counters().start({0: 1})

@@ -58,7 +58,7 @@ def test_the_first_frame_after_a_restore_may_repeat_an_action(config):
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.25, 1.0])
-def test_actions_stick(probability):
+def test_atari_sticky_actions_repeat(probability):
     done = []
     ale = SimpleNamespace(act=lambda action, strength: done.append((action, strength)), reset_game=lambda: None)
     core = SimpleNamespace(ale=ale, np_random=np.random.default_rng(0))
@@ -86,7 +86,7 @@ def test_own_returns_sum_the_frames_that_are_skipped(make):
     assert paid < 0 and rows[-1].info["own_returns"][0].tolist() == [paid]
 
 
-def test_ram_is_shown_as_it_is_every_fourth_frame(make):
+def test_atari_ram_observations_skip_frames(make):
     kwargs = PONG["kwargs"] | {"obs_type": "ram", "repeat_action_probability": 0.0}
     wrapped = {"atari": PREPROCESSING | {"noop_max": 0}, "frame_stack": {"stack": 2}}
     env, frames = make(PONG["id"], kwargs=kwargs, wrappers=wrapped), make(PONG["id"], kwargs=kwargs)

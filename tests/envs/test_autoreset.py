@@ -46,7 +46,7 @@ def rollout(env: VectorEnv, steps: int) -> list[dict]:
 @pytest.mark.parametrize("truncate", [False, True])
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
 @pytest.mark.parametrize("mode", MODES)
-def test_transitions_are_those_of_the_environment(mode, kind, truncate):
+def test_autoreset_modes_give_the_transitions_of_the_environment(mode, kind, truncate):
     rows = rollout(counters(mode, kind, truncate), 7)
     for row in rows:
         if row["weight"] == 0:
@@ -60,7 +60,7 @@ def test_transitions_are_those_of_the_environment(mode, kind, truncate):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_only_the_next_step_mode_has_rows_without_weight(mode):
+def test_autoreset_next_step_alone_has_rows_of_weight_0(mode):
     rows = [row for row in rollout(counters(mode), 7) if row["env"] == 0]
     weights = [1, 1, 0, 1, 1, 0, 1] if mode is AutoresetMode.NEXT_STEP else [1] * 7
     assert [row["weight"] for row in rows] == weights
@@ -70,7 +70,7 @@ def test_only_the_next_step_mode_has_rows_without_weight(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_returns_and_lengths_of_episodes(mode):
+def test_autoreset_modes_report_returns_and_lengths_of_episodes(mode):
     env = counters(mode)
     env.reset()
     seen = [env.step(torch.zeros(2, dtype=torch.long)).info["episodes"] for _ in range(8)]
@@ -82,14 +82,14 @@ def test_returns_and_lengths_of_episodes(mode):
     env.close()
 
 
-def test_terminated_wins_where_both_are_true(make):
+def test_truncated_is_cleared_where_terminated_is_true(make):
     env = make("rlrun/TerminationTrap-v0")
     env.reset()
     step = env.step(torch.zeros(1, dtype=torch.long))
     assert step.terminated.tolist() == [True] and step.truncated.tolist() == [False]
 
 
-def test_dict_observations_have_dicts_of_final_observations():
+def test_autoreset_final_obs_of_dict_observations():
     class Pair(gym.Wrapper):
         observation_space = gym.spaces.Dict(a=Counter.observation_space, b=gym.spaces.Discrete(100))
 
@@ -137,7 +137,7 @@ def successes(env: VectorEnv, steps: int) -> list[tuple[int, bool]]:
 
 @pytest.mark.parametrize("key", ["is_success", "success"])
 @pytest.mark.parametrize("mode", [*MODES, None])
-def test_successes_are_told_at_the_end_of_episodes_in_every_mode(mode, key):
+def test_autoreset_modes_report_success_at_the_end_of_episodes(mode, key):
     makers = [lambda n=n: Tells(n, key) for n in (2, 3)]
     if mode is None:  # our own slots
         venv = SyncPool([lambda make=make: EnvSlot(make, 0) for make in makers])

@@ -12,7 +12,7 @@ from rlrun.envs.dynamics import dynamics
 from rlrun.envs.wrappers import Discretize
 
 
-def test_the_maze_does_what_it_tells():
+def test_maze_steps_match_its_published_dynamics():
     env = DynaMaze()
     transition, reward = dynamics(env.P)
     env.action_space.seed(0)
@@ -40,7 +40,7 @@ def test_show_prints_the_optimal_return(env, line, capsys):
 
 def test_an_environment_without_written_dynamics_says_so(capsys):
     assert main(["show", "env=CartPole", "optimal=true"]) == 2
-    assert "does not tell its dynamics" in capsys.readouterr().err
+    assert "does not publish its dynamics" in capsys.readouterr().err
 
 
 class Still(gym.Env):
@@ -52,14 +52,14 @@ def discretize(env, **settings):
     return Discretize(parse(Discretize.Config, {"low": None, "high": None, **settings}, "discretize"), env)
 
 
-def test_a_box_is_cut_into_equal_parts():
+def test_discretize_cuts_a_box_into_equal_bins():
     env = discretize(Still(), bins=4)
     assert env.observation_space == Discrete(16)
     cells = {(-1.0, 0.0): 0, (-0.51, 0.0): 0, (-0.49, 0.0): 1, (1.0, 0.0): 3, (9.0, -9.0): 3, (-1.0, 1.0): 4}
     assert {obs: env.observation(np.array(obs)) for obs in cells} == cells
 
 
-def test_bounds_must_be_known():
+def test_discretize_needs_bounds():
     with pytest.raises(ValueError, match="give low and high"):
         discretize(gym.make("CartPole-v1"), bins=4)
     with pytest.raises(ValueError, match="one number for each of 2"):

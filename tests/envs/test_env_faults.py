@@ -77,7 +77,7 @@ def test_a_final_observation_that_is_nan_is_found(make):
         until_it_stops(env)
 
 
-def test_an_action_that_is_nan_gets_the_blame(make):
+def test_nan_action_is_named_as_the_cause(make):
     env = make("Pendulum-v1", 2)
     env.reset()
     with pytest.raises(RunError, match=r"Pendulum-v1 #1.*action was not finite"):
@@ -101,7 +101,7 @@ def test_a_worker_killed_while_idle(make):
 
 
 @pytest.mark.parametrize("how", ["hang", "stop"])
-def test_a_worker_that_does_not_answer(make, how):
+def test_worker_that_hangs_raises_after_the_timeout(make, how):
     values = {"id": "rlrun/Faulty-v0", "kwargs": {"kind": "hang", "at": 3}} if how == "hang" else {"id": "CartPole-v1"}
     env = make(**values, num_envs=2, backend="async", timeout_s=0.5)
     workers = processes(env)
@@ -126,7 +126,7 @@ def test_a_stopped_worker_cannot_hang_a_snapshot_or_the_end(make):
     assert not any(worker.is_alive() for worker in workers)
 
 
-def test_signals_are_left_to_the_run(make):
+def test_workers_ignore_signals_of_the_run(make):
     env = make("CartPole-v1", 2, backend="async")
     env.reset()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
@@ -136,7 +136,7 @@ def test_signals_are_left_to_the_run(make):
 
 
 @pytest.mark.parametrize("end", ["", "raise SystemExit(5)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
-def test_a_run_that_leaves_without_closing_leaves_no_worker(config, end):
+def test_workers_end_with_a_run_that_does_not_close_them(config, end):
     script = f"""
         from rlrun.config.schema import EnvConfig
         from rlrun.envs.make import recipe

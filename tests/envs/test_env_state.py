@@ -43,17 +43,17 @@ def goes_on_exactly(make, id, backend, method=NATIVE, **values):
 
 
 @pytest.mark.parametrize("id", MUJOCO)
-def test_mujoco(make, id):
+def test_env_state_of_mujoco_resumes_exactly(make, id):
     goes_on_exactly(make, id, "sync", max_episode_steps=40)
 
 
 @pytest.mark.parametrize("id", SMALL)
-def test_classic_control_and_toy_text(make, id):
+def test_env_state_of_classic_control_and_toy_text_resumes_exactly(make, id):
     goes_on_exactly(make, id, "sync", max_episode_steps=40)
 
 
 @pytest.mark.parametrize("id", ["Humanoid-v5", "Taxi-v4"])
-def test_workers(make, id):
+def test_env_state_of_workers_resumes_exactly(make, id):
     goes_on_exactly(make, id, "async", max_episode_steps=40)
 
 
@@ -68,7 +68,7 @@ def test_from_workers_to_one_process_and_with_a_frame_stack(make):
     assert all(equal(env.step(a), other.step(a)) for a in actions(env, 220))
 
 
-def test_saving_changes_nothing(make):
+def test_env_state_can_be_saved_without_side_effects(make):
     one, other = make("Ant-v5"), make("Ant-v5")
     one.reset(), other.reset()
     for action in actions(one, 30):
@@ -76,7 +76,7 @@ def test_saving_changes_nothing(make):
         assert equal(one.step(action), other.step(action))
 
 
-def test_returns_and_lengths_go_on(make):
+def test_env_state_restores_episode_returns_and_lengths(make):
     env, other = make("rlrun/Counter-v0"), make("rlrun/Counter-v0")
     env.reset()
     env.step(torch.tensor([0]))
@@ -85,7 +85,7 @@ def test_returns_and_lengths_go_on(make):
     assert other.step(torch.tensor([0])).info["episodes"] == [(6.0, 3)]
 
 
-def test_restoring_before_the_first_reset_leaves_it_to_come(make):
+def test_env_state_restored_before_the_first_reset(make):
     env, other = make("CartPole-v1"), make("CartPole-v1", seed=3)
     other.set_extra_state(env.get_extra_state())
     assert other.obs is None and torch.equal(other.reset(), env.reset())
@@ -114,7 +114,7 @@ class Elsewhere(gym.Env):
         return Elsewhere.generator.random(1, np.float32), 1.0, False, False, {}
 
 
-def test_what_cannot_be_saved_ends_its_episode_and_says_so(make):
+def test_env_state_that_cannot_be_saved_ends_the_episode_at_a_restore(make):
     gym.registry.pop("test/Elsewhere-v0", None)
     gym.register("test/Elsewhere-v0", Elsewhere)
     env = make("test/Elsewhere-v0", 2)
@@ -169,14 +169,14 @@ VALUES = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
-def test_values_come_back_as_they_were(value):
+def test_env_state_encoding_round_trips(value):
     back = decode(encode(value))
     assert type(back) is type(value) and repr(back) == repr(value)
     assert getattr(back, "maxlen", None) == getattr(value, "maxlen", None)
 
 
 @pytest.mark.parametrize("bits", ["PCG64", "MT19937", "SFC64"])
-def test_generators_go_on_and_stay_shared(bits):
+def test_env_state_restores_generators_in_place(bits):
     generator = np.random.Generator(getattr(np.random, bits)(7))
     generator.integers(10, dtype=np.int32)  # leaves half a word behind
     tree, expected = encode(generator), generator.random(3)

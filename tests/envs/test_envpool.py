@@ -14,7 +14,7 @@ from rlrun.errors import ConfigError
 LIMIT = 25
 
 
-def test_where_it_is_missing_one_line_says_what_to_install(make, monkeypatch):
+def test_envpool_missing_names_the_extra_to_install(make, monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(
         ConfigError, match=r"^env.backend=envpool: EnvPool is not installed; pip install rlrun\[envpool\]"
@@ -35,7 +35,7 @@ def actions(env, steps):
     return list(torch.rand(steps, env.num_envs, *env.spec.action.shape, generator=generator) * 2 - 1)
 
 
-def test_every_row_is_a_transition_of_cartpole_or_weighs_nothing(pool):
+def test_envpool_rows_are_cartpole_transitions_or_have_weight_0(pool):
     env, one = pool("CartPole-v1", 6, max_episode_steps=LIMIT), CartPoleEnv()
     one.reset(seed=0)
     obs, ended, time = env.reset(), np.zeros(6, bool), np.zeros(6, int)
@@ -62,7 +62,7 @@ def test_every_row_is_a_transition_of_cartpole_or_weighs_nothing(pool):
     assert min(seen.values()) > 3
 
 
-def test_seeds_decide_everything_and_every_environment_has_its_own(pool):
+def test_envpool_seeds_determine_each_environment(pool):
     one, two, other = pool("HalfCheetah-v5"), pool("HalfCheetah-v5"), pool("HalfCheetah-v5", seed=1)
     first = one.reset()
     assert torch.equal(first, two.reset()) and not torch.equal(first, other.reset())
@@ -71,7 +71,7 @@ def test_seeds_decide_everything_and_every_environment_has_its_own(pool):
     assert not torch.equal(one.reset(), first) and torch.equal(one.reset(np.random.SeedSequence(0)), first)
 
 
-def test_a_resumed_run_begins_new_episodes_and_says_so(pool):
+def test_envpool_resume_begins_new_episodes_and_reports_it(pool):
     env = pool("CartPole-v1")
     assert env.method == EPISODE_END
     assert env.exactness == "not exact, because episodes of CartPole-v1 end at a restore: its simulator gives no state"
@@ -87,7 +87,7 @@ def test_a_resumed_run_begins_new_episodes_and_says_so(pool):
     assert equal(*begun)  # resumed twice: equal
 
 
-def test_atari_is_prepared_as_the_wrappers_say(pool, make):
+def test_envpool_atari_preprocessing_follows_the_wrappers(pool, make):
     pytest.importorskip("ale_py")
     given = {
         "wrappers": {
@@ -125,7 +125,7 @@ def test_atari_is_prepared_as_the_wrappers_say(pool, make):
         ("ALE/Pong-v5", {}, "Box(4, 84, 84) of uint8 there, Box(210, 160, 3) of uint8 in one environment"),
     ],
 )
-def test_what_it_cannot_do_is_refused(id, given, line, pool):
+def test_envpool_refuses_unsupported_keys(id, given, line, pool):
     with pytest.raises(ConfigError) as refused:
         pool(id, **given)
     assert line in str(refused.value) and "\n" not in str(refused.value)

@@ -110,7 +110,7 @@ def test_an_evaluation_that_breaks_ends_an_async_run_with_one_line(
     assert trace == "  trace: run/error.log"
 
 
-def test_who_watches_an_evaluation_has_its_environments_in_this_process(tmp_path: Path, monkeypatch: Any) -> None:
+def test_watched_evaluation_runs_in_this_process(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["env=breaking:breaking/Quiet-v0", "env.backend=async", "trainer.total_steps=32", "trainer.eval_episodes=0"]
     assert main(["train", *RUN, *words, "run_dir=run", "logger.console=false"]) == 0
@@ -119,7 +119,7 @@ def test_who_watches_an_evaluation_has_its_environments_in_this_process(tmp_path
     assert isinstance(seen[0], SyncPool) and watched["returns"] == evaluate(Path("run"), 1)["returns"] == [30.0]
 
 
-def test_a_reset_that_fails_is_left_to_restarts_where_they_are_asked_for(make: Any, tmp_path: Path) -> None:
+def test_self_test_leaves_a_failing_reset_to_restarts(make: Any, tmp_path: Path) -> None:
     env = make(ID, on_failure="restart", kwargs={"kind": "raise", "at": "reset"}, timeout_s=LIMIT)
     assert "RuntimeError: broken on purpose" in env.exactness
     assert not (tmp_path / "cache/rlrun/selftest").exists()  # what would change it is not known
@@ -204,7 +204,7 @@ def module(tmp_path: Path, monkeypatch: Any) -> Iterator[Callable[[str], str]]:
     sys.modules.pop("edited_env", None)
 
 
-def test_verdicts_are_kept_until_something_changes(make: Any, module: Any, monkeypatch: Any) -> None:
+def test_self_test_verdicts_are_kept_until_something_changes(make: Any, module: Any, monkeypatch: Any) -> None:
     id = module("obs")
     assert make(id).method == NATIVE
     tested, _ = examination._tested, monkeypatch.setattr(examination, "_tested", no_test)
@@ -256,7 +256,7 @@ def a_pipe(path: Path) -> None:
         a_pipe,
     ],
 )
-def test_what_holds_no_verdict_that_holds_is_ignored(make: Any, tmp_path: Path, harm: Any) -> None:
+def test_self_test_ignores_invalid_verdict_files(make: Any, tmp_path: Path, harm: Any) -> None:
     make("breaking:breaking/Quiet-v0")
     verdicts._known.clear()
     harm(kept(tmp_path))
@@ -271,7 +271,7 @@ def env_subject() -> str | None:
     return verdicts.subject(recipe(env_config("breaking:breaking/Quiet-v0")))
 
 
-def test_running_out_of_time_holds_for_no_longer_limit(make: Any, monkeypatch: Any) -> None:
+def test_self_test_timeout_is_not_valid_for_longer_limits(make: Any, monkeypatch: Any) -> None:
     given = {"kwargs": {"kind": "hang", "at": 5}}
     make(ID, timeout_s=LIMIT, **given)
     monkeypatch.setattr(examination, "_tested", no_test)
@@ -280,7 +280,7 @@ def test_running_out_of_time_holds_for_no_longer_limit(make: Any, monkeypatch: A
         make(ID, timeout_s=2 * LIMIT, **given)
 
 
-def test_a_resume_takes_the_verdict_of_its_run(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
+def test_resume_uses_the_self_test_verdict_of_its_run(tmp_path: Path, monkeypatch: Any, capfd: Any) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["env=breaking:breaking/Quiet-v0", "trainer.eval_episodes=1", "trainer.eval_every=0"]
     assert main(["train", *RUN, *words, "trainer.total_steps=64", "run_dir=run"]) == 0

@@ -20,7 +20,7 @@ def actions(env, steps, seed=0):
     return list(torch.randint(2, (steps, env.num_envs), generator=torch.Generator().manual_seed(seed)))
 
 
-def test_every_row_is_a_transition_of_the_environment_or_weighs_nothing(make):
+def test_native_rows_are_transitions_or_have_weight_0(make):
     env, one = make("CartPole-v1", 6, backend="native", max_episode_steps=LIMIT), CartPoleEnv()
     assert isinstance(env.venv.unwrapped, CartPoleVectorEnv)
     one.reset(seed=0)
@@ -47,7 +47,7 @@ def test_every_row_is_a_transition_of_the_environment_or_weighs_nothing(make):
     assert min(seen.values()) > 3
 
 
-def test_lengths_of_episodes_do_not_count_resets(make):
+def test_native_episode_lengths_exclude_reset_steps(make):
     env = make("CartPole-v1", 6, backend="native", max_episode_steps=LIMIT)
     env.reset()
     episodes = [episode for action in actions(env, 200) for episode in env.step(action).info["episodes"]]
@@ -65,7 +65,7 @@ def test_equal_seeds_equal_rows_other_seeds_other_rows(make):
     assert not torch.equal(one.reset(), first) and torch.equal(one.reset(np.random.SeedSequence(1)), first)
 
 
-def test_restored_at_any_moment_it_goes_on_bit_for_bit(make):
+def test_native_simulator_resumes_bit_for_bit_from_any_step(make):
     env = make("CartPole-v1", 3, backend="native", max_episode_steps=LIMIT)
     assert env.method == NATIVE and env.exactness == "exact"
     env.reset()
@@ -82,7 +82,7 @@ def test_restored_at_any_moment_it_goes_on_bit_for_bit(make):
         assert all(equal(other.step(a), s) for a, s in zip(taken[moment:], steps[moment:], strict=True))
 
 
-def test_saving_changes_nothing(make):
+def test_native_simulator_state_can_be_saved_without_side_effects(make):
     one, two = make("CartPole-v1", 3, backend="native"), make("CartPole-v1", 3, backend="native")
     one.reset(), two.reset()
     for action in actions(one, 60):
@@ -109,7 +109,7 @@ class Opaque(gym.vector.VectorEnv):
         return self.generator.random((self.num_envs, 1), np.float32), np.ones(self.num_envs), no, no, {}
 
 
-def test_what_cannot_be_saved_ends_its_episodes_and_says_so(make):
+def test_native_simulator_without_state_ends_episodes_at_a_restore(make):
     gym.registry.pop("test/Opaque-v0", None)
     gym.register("test/Opaque-v0", vector_entry_point=Opaque)
     env, other = make("test/Opaque-v0", 2), make("test/Opaque-v0", 2)
@@ -136,13 +136,13 @@ TOGETHER = "CartPole-v1 steps all its environments at once, and takes no"
         ("CartPole-v1", {"kwargs": {"gravity": 1.0}}, "CartPole-v1 cannot be made (CartPoleVectorEnv.__init__() got"),
     ],
 )
-def test_what_it_cannot_do_is_refused(id, given, line, make):
+def test_native_backend_refuses_unsupported_keys(id, given, line, make):
     with pytest.raises(ConfigError) as refused:
         make(id, 2, backend="native", **given)
     assert line in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_a_simulator_of_another_task_is_refused(make):
+def test_native_backend_refuses_other_spaces_than_the_single_environment(make):
     gym.registry.pop("test/Other-v0", None)
     gym.register("test/Other-v0", CartPoleEnv, vector_entry_point=Opaque)
     with pytest.raises(ConfigError, match=r"observations of test/Other-v0 are Box\(1,\) of float32 there"):

@@ -21,7 +21,7 @@ Make = Callable[..., VectorEnv]
 PROBE = "rlrun/ProbeSpaces-v0"
 
 
-def test_tuples_become_dicts_by_place(make_env: Make) -> None:
+def test_tuple_observations_become_dicts_keyed_by_position(make_env: Make) -> None:
     env = make_env(PROBE, 2, kwargs={"observation": "tuple"})
     assert env.spec.obs["0"] == spaces.Discrete(2) and [*env.spec.obs["1"]] == ["0", "1"]
     obs = env.reset()
@@ -31,7 +31,7 @@ def test_tuples_become_dicts_by_place(make_env: Make) -> None:
     assert obs["1"]["1"].dtype == torch.uint8
 
 
-def test_the_final_observation_of_a_tuple_is_the_true_one(make_env: Make) -> None:
+def test_final_obs_of_a_tuple_observation_is_the_true_successor(make_env: Make) -> None:
     env = make_env("Blackjack-v1", 1)
     env.reset()
     while not (step := env.step(torch.ones(1, dtype=torch.int64))).terminated.any():
@@ -41,7 +41,9 @@ def test_the_final_observation_of_a_tuple_is_the_true_one(make_env: Make) -> Non
 
 @pytest.mark.parametrize("backend", ["sync", "async"])
 @pytest.mark.parametrize("observation", OBSERVATIONS)
-def test_every_observation_goes_through_steps_and_snapshots(make_env: Make, observation: str, backend: str) -> None:
+def test_every_observation_space_is_stepped_and_restored_from_a_snapshot(
+    make_env: Make, observation: str, backend: str
+) -> None:
     given = {"kwargs": {"observation": observation, "masks": "info"}, "backend": backend}
     env, other = make_env(PROBE, 2, **given), make_env(PROBE, 2, seed=1, **given)
     assert env.method == other.method == "native"
@@ -60,7 +62,7 @@ def test_every_observation_goes_through_steps_and_snapshots(make_env: Make, obse
     ("action", "forbidden"),
     [("discrete", 1), ("multi_discrete", 2), ("multi_binary", None)],
 )
-def test_masks_of_either_place_have_one_number_for_every_choice(
+def test_action_masks_from_info_or_obs_have_one_entry_per_choice(
     make_env: Make, masks: str, action: str, forbidden: int | None
 ) -> None:
     if (masks, action) == ("obs", "multi_binary"):
@@ -75,7 +77,7 @@ def test_masks_of_either_place_have_one_number_for_every_choice(
         assert (obs[MASK] == 0).sum(-1).tolist() == [forbidden] * 3
 
 
-def test_a_forbidden_action_is_noticed_by_the_probe(make_env: Make) -> None:
+def test_probe_raises_at_an_action_that_its_mask_forbids(make_env: Make) -> None:
     env = make_env(PROBE, 1, kwargs={"masks": "info"})
     obs = env.reset()
     with pytest.raises(RunError, match="forbidden"):
@@ -90,13 +92,13 @@ class WrongMask(gym.Env):
         return 0, {MASK: np.ones(5, np.int8)}
 
 
-def test_a_mask_that_does_not_fit_is_told() -> None:
+def test_action_mask_of_the_wrong_size_raises() -> None:
     with pytest.raises(ValueError, match=r"action_mask has 5 entries, Discrete\(2\) has 2 choices"):
         adapt_observations(WrongMask(), masked=True).reset()
 
 
 @pytest.mark.parametrize("observation", OBSERVATIONS)
-def test_replay_gives_back_every_observation(build: Callable[..., Loop], observation: str) -> None:
+def test_replay_buffer_returns_every_observation_space(build: Callable[..., Loop], observation: str) -> None:
     probe = {"env.id": PROBE, "env.kwargs": {"observation": observation, "masks": "info"}}
     loop = build(toy("dqn", **probe, **{"algo.buffer.capacity": 16}))
     kept = []

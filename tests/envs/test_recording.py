@@ -60,7 +60,7 @@ def play(env: Any, episodes: int) -> None:
     env.close()
 
 
-def test_a_diary_keeps_whole_episodes_with_the_last_observation() -> None:
+def test_episode_recorder_keeps_whole_episodes_with_the_last_observation() -> None:
     kept: list[dict[str, Any]] = []
     play(EpisodeRecorder(Counts(), 2, kept.append), 5)
     assert len(kept) == 2
@@ -88,7 +88,7 @@ def test_a_data_set_is_read_back_by_minari_bit_for_bit(tmp_path: Path, monkeypat
         DataSet(tmp_path / "counts-v0", cartpole(), spaces, {})
 
 
-def test_a_film_shows_every_frame_of_the_episodes_asked_for(tmp_path: Path) -> None:
+def test_video_recorder_writes_every_frame_of_the_requested_episodes(tmp_path: Path) -> None:
     ffmpeg = pytest.importorskip("imageio_ffmpeg")
     paths: list[Path] = []
 
@@ -110,7 +110,7 @@ def test_a_film_shows_every_frame_of_the_episodes_asked_for(tmp_path: Path) -> N
         assert ffmpeg.count_frames_and_secs(str(path))[0] == count + 1, "the first and the last observation too"
 
 
-def test_what_cannot_be_drawn_is_one_line(monkeypatch: Any) -> None:
+def test_video_of_an_environment_without_rendering_is_refused(monkeypatch: Any) -> None:
     blind, broken = Counts(), Counts()
     monkeypatch.setattr(blind, "render", lambda: None)
     monkeypatch.setattr(broken, "render", lambda: 1 / 0)

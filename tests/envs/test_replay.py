@@ -44,26 +44,26 @@ def played(make, id, steps, **values):
 
 
 @pytest.mark.parametrize("backend", ["sync", "async"])
-def test_an_episode_is_played_again(make, backend):
+def test_episode_replay_resumes_exactly(make, backend):
     goes_on_exactly(make, "rlrun/Hidden-v0", backend, REPLAY)
 
 
 @pytest.mark.parametrize("id", ["LunarLander-v3", "BipedalWalker-v3"])
-def test_box2d(make, id):
+def test_episode_replay_of_box2d(make, id):
     pytest.importorskip("Box2D")
     goes_on_exactly(make, id, "sync", REPLAY, max_episode_steps=40)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("id", ["LunarLander-v3", "BipedalWalker-v3", "BipedalWalkerHardcore-v3", "CarRacing-v3"])
-def test_box2d_in_workers(make, id):
+def test_episode_replay_of_box2d_in_workers(make, id):
     pytest.importorskip("Box2D")
     goes_on_exactly(make, id, "async", REPLAY, max_episode_steps=40)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("id", ["LunarLander-v3", "BipedalWalker-v3", "BipedalWalkerHardcore-v3"])
-def test_box2d_at_many_moments(make, id):
+def test_episode_replay_of_box2d_at_many_steps(make, id):
     """Long episodes in worlds with a past, saved at 20 moments."""
     pytest.importorskip("Box2D")
     env, other = make(id), make(id, seed=1)
@@ -77,7 +77,7 @@ def test_box2d_at_many_moments(make, id):
         assert all(equal(env.step(a), other.step(a)) for a in actions(env, 300, seed=100 + moment))
 
 
-def test_the_world_of_an_episode_has_no_past(make, monkeypatch):
+def test_box2d_episodes_begin_in_a_new_world(make, monkeypatch):
     """Gymnasium's BipedalWalker in a world that was emptied and filled again ends in other bits."""
     pytest.importorskip("Box2D")
     assert saving_methods(["BipedalWalker-v3"])["BipedalWalker-v3"].name == REPLAY
@@ -85,7 +85,7 @@ def test_the_world_of_an_episode_has_no_past(make, monkeypatch):
     assert saving_methods(["BipedalWalker-v3"])["BipedalWalker-v3"].name == EPISODE_END
 
 
-def test_through_wrappers_and_a_snapshot_file(make):
+def test_episode_replay_through_wrappers_and_a_snapshot(make):
     values = {"wrappers": {"frame_stack": {"stack": 3}}}
     env = played(make, "rlrun/Hidden-v0", 7, **values)
     skeleton, tensors = snapshot.encode({"env": env.get_extra_state()})
@@ -95,7 +95,7 @@ def test_through_wrappers_and_a_snapshot_file(make):
     assert all(equal(env.step(ZERO), other.step(ZERO)) for _ in range(50))
 
 
-def test_an_episode_that_was_played_again_is_recorded_on(make):
+def test_episode_replay_continues_the_record(make):
     env = played(make, "rlrun/Hidden-v0", 3)
     for seed in (1, 2):
         other = make("rlrun/Hidden-v0", 2, seed=seed)
@@ -105,7 +105,7 @@ def test_an_episode_that_was_played_again_is_recorded_on(make):
     assert all(step.weight.all() for step in (env.step(ZERO) for _ in range(5)))
 
 
-def test_an_episode_is_played_again_in_an_environment_just_made(make):
+def test_episode_replay_uses_a_new_environment(make):
     env, other = played(make, "test/Treacherous-v0", 3), played(make, "test/Treacherous-v0", 250)
     other.set_extra_state(env.get_extra_state())
     assert other.exactness == "exact" and equal(env.step(ZERO), other.step(ZERO))
@@ -129,11 +129,11 @@ class Numbered(gym.Wrapper):
         return obs + 1000 * self.number, info
 
 
-def test_wrappers_keep_what_they_carry_across_episodes(make):
+def test_episode_replay_restores_wrapper_state_across_episodes(make):
     goes_on_exactly(make, "rlrun/Hidden-v0", "sync", REPLAY, wrappers={"test_numbered": {}})
 
 
-def test_an_episode_whose_beginning_was_not_recorded_ends_at_a_restore(make):
+def test_episode_without_a_recorded_reset_ends_at_a_restore(make):
     env = make("rlrun/Hidden-v0", 2)
     env.reset()
     env.step(ZERO)
@@ -147,7 +147,7 @@ def test_an_episode_whose_beginning_was_not_recorded_ends_at_a_restore(make):
     assert other.exactness == "exact" and equal(env.step(ZERO), other.step(ZERO))
 
 
-def test_only_the_episode_that_is_too_long_ends_at_a_restore(make, monkeypatch):
+def test_episode_replay_limits_the_number_of_actions(make, monkeypatch):
     env, other = played(make, "rlrun/Hidden-v0", 0), played(make, "rlrun/Hidden-v0", 0, seed=1)
     monkeypatch.setattr(replay, "MAX_BYTES", 64)  # 8 discrete actions, and one that says it is more
     while (lengths := (env.clock.steps - env.clock.begun).tolist())[0] < 9 or lengths[1] > 8:
@@ -164,7 +164,7 @@ def test_only_the_episode_that_is_too_long_ends_at_a_restore(make, monkeypatch):
         assert torch.equal(cut.final_obs[1], one.final_obs[1]) and cut.weight.all()
 
 
-def test_a_length_counts_from_the_new_beginning(make, monkeypatch):
+def test_episode_length_counts_from_the_new_reset_after_a_restore(make, monkeypatch):
     env = played(make, "rlrun/Hidden-v0", 3)
     monkeypatch.setattr(replay, "MAX_BYTES", 8)
     other = make("rlrun/Hidden-v0", 2, seed=1)
@@ -175,7 +175,7 @@ def test_a_length_counts_from_the_new_beginning(make, monkeypatch):
     assert [length for _, length in episodes[:2]] == first and [total for total, _ in episodes[:2]] == first
 
 
-def test_an_episode_that_comes_out_differently_is_noticed(make):
+def test_episode_replay_with_another_result_is_refused(make):
     env = played(make, "test/Treacherous-v0", 250)
     assert env.exactness == "exact"  # as far as anyone can tell before
     before, tree = env.obs, env.get_extra_state()
@@ -186,7 +186,7 @@ def test_an_episode_that_comes_out_differently_is_noticed(make):
     assert cut.weight.tolist() == [0, 0] and torch.equal(cut.final_obs, before)
 
 
-def test_an_episode_that_takes_too_long_to_play_again_ends(make):
+def test_episode_replay_has_a_time_limit(make):
     env = played(make, "rlrun/Hidden-v0", 1)
     other = make("rlrun/Hidden-v0", 2, seed=1)
     other.pool.replay_limit_s = 0
@@ -195,7 +195,7 @@ def test_an_episode_that_takes_too_long_to_play_again_ends(make):
     assert make("rlrun/Hidden-v0", backend="async", timeout_s=10.0).pool.replay_limit_s == 5.0
 
 
-def test_a_snapshot_between_restore_and_step_says_the_same(make):
+def test_snapshot_between_restore_and_step_keeps_the_refusal(make):
     env = played(make, "rlrun/Hidden-v0", 1)
     middle, other = make("rlrun/Hidden-v0", 2, seed=1), make("rlrun/Hidden-v0", 2, seed=2)
     middle.pool.replay_limit_s = 0
@@ -204,7 +204,7 @@ def test_a_snapshot_between_restore_and_step_says_the_same(make):
     assert "took longer than 0 s" in other.exactness and other.step(ZERO).weight.tolist() == [0, 0]
 
 
-def test_methods_of_ids():
+def test_saving_methods_of_ids():
     found = saving_methods(["CartPole-v1", "rlrun/Hidden-v0", "Missing-v0"])
     assert {id: method.name for id, method in found.items()} == {"CartPole-v1": NATIVE, "rlrun/Hidden-v0": REPLAY}
     assert found["CartPole-v1"].reason == ""
@@ -213,7 +213,7 @@ def test_methods_of_ids():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_nearly_every_environment_is_exact():
+def test_self_test_finds_nearly_every_environment_exact():
     """Every id that can be made here, Atari by samples."""
     others = {id for id, spec in gym.registry.items() if str(spec.entry_point).startswith(("ale_py", "rlrun"))}
     ids = [id for id in gym.registry if id not in others and not id.startswith("test/")]

@@ -69,7 +69,7 @@ def stop(worker):
 
 
 @pytest.mark.parametrize("how", [kill, stop])
-def test_a_worker_that_is_killed_or_stopped_is_replaced(make, how):
+def test_restart_replaces_a_killed_or_stopped_worker(make, how):
     env = counters(make, timeout_s=0.5 if how is stop else 10.0)
     old = list(env.venv.processes)
     checked_step(env)
@@ -93,7 +93,7 @@ def test_a_worker_that_is_killed_or_stopped_is_replaced(make, how):
         ("hang", "async", "gave no answer in 0.5 s"),
     ],
 )
-def test_an_environment_that_goes_wrong_is_replaced(make, kind, backend, reason):
+def test_restart_replaces_an_environment_that_raises_or_hangs(make, kind, backend, reason):
     timeout_s = 0.5 if kind == "hang" else 10.0
     env = make("rlrun/Faulty-v0", 2, backend=backend, kwargs={"kind": kind, "at": 3}, timeout_s=timeout_s, **RESTART)
     env.reset()
@@ -107,7 +107,7 @@ def test_an_environment_that_goes_wrong_is_replaced(make, kind, backend, reason)
 
 @pytest.mark.parametrize("kind", ["raise", "none"])
 @pytest.mark.parametrize("backend", ["sync", "async"])
-def test_a_step_begun_early_is_the_same_step(make, kind, backend):
+def test_begun_step_equals_a_plain_step(make, kind, backend):
     given = {"kwargs": {"kind": kind, "at": 3}} if kind != "none" else {}
     id = "rlrun/Faulty-v0" if given else "CartPole-v1"
     one, other = make(id, 2, backend=backend, **given, **RESTART), make(id, 2, **given, **RESTART)
@@ -122,7 +122,7 @@ def test_a_step_begun_early_is_the_same_step(make, kind, backend):
             other.set_extra_state(other.get_extra_state())
 
 
-def test_a_new_environment_gets_the_seed_it_says_and_the_others_do_not_notice(make):
+def test_restart_uses_the_reported_seed_and_leaves_other_environments_alone(make):
     env, twin = (make("CartPole-v1", 2, backend="async", **RESTART) for _ in range(2))
     env.reset(), twin.reset()
     kill(env.venv.processes[1])
@@ -136,7 +136,7 @@ def test_a_new_environment_gets_the_seed_it_says_and_the_others_do_not_notice(ma
             assert torch.equal(step.obs[1], alone.reset()[0])
 
 
-def test_seeds_of_restarts_follow_from_seed_index_and_step(make):
+def test_restart_seeds_follow_from_seed_index_and_step(make):
     seen = []
     for _ in range(2):
         env = make("rlrun/Faulty-v0", 2, kwargs={"kind": "raise", "at": 3}, **RESTART)
@@ -147,7 +147,7 @@ def test_seeds_of_restarts_follow_from_seed_index_and_step(make):
 
 
 @pytest.mark.parametrize("backend", ["sync", pytest.param("async", marks=pytest.mark.slow)])
-def test_an_environment_that_never_works_ends_the_run(make, backend):
+def test_restarts_in_a_row_are_limited(make, backend):
     env = make("rlrun/Faulty-v0", backend=backend, kwargs={"kind": "raise", "at": 1}, **RESTART)
     env.reset()
     for _ in range(RESTARTS):
@@ -158,7 +158,7 @@ def test_an_environment_that_never_works_ends_the_run(make, backend):
         assert not any(worker.is_alive() for worker in env.venv.processes)
 
 
-def test_an_environment_that_cannot_begin_ends_the_run(make, monkeypatch):
+def test_restarts_of_a_failing_reset_are_limited(make, monkeypatch):
     env = make("rlrun/Counter-v0", 2, **RESTART)
     env.reset()
     monkeypatch.setattr(type(env.pool.slots[0].unwrapped), "reset", lambda self, **_: 1 / 0)
@@ -167,13 +167,13 @@ def test_an_environment_that_cannot_begin_ends_the_run(make, monkeypatch):
         env.step(zeros(env))  # the third ends the episode, and resets
 
 
-def test_a_finished_step_lets_restarts_count_anew(make):
+def test_restart_count_is_reset_by_a_finished_step(make):
     env = make("rlrun/Faulty-v0", kwargs={"kind": "raise", "at": 2}, **RESTART)
     env.reset()
     assert [env.step(zeros(env)).weight.item() for _ in range(4 * RESTARTS)] == [1, 0] * (2 * RESTARTS)
 
 
-def test_a_worker_found_dead_at_a_snapshot(make):
+def test_restart_of_a_worker_that_died_before_a_snapshot(make):
     env = counters(make)
     checked_step(env)
     kill(env.venv.processes[2])
@@ -189,7 +189,7 @@ def test_a_worker_found_dead_at_a_snapshot(make):
     assert checked_step(env).weight.all()
 
 
-def test_a_worker_found_dead_at_a_restore_or_a_reset(make):
+def test_restart_of_a_worker_that_died_before_a_restore_or_reset(make):
     env = counters(make)
     tree = env.get_extra_state()
     kill(env.venv.processes[0])
@@ -203,7 +203,7 @@ def test_a_worker_found_dead_at_a_restore_or_a_reset(make):
 
 
 @pytest.mark.parametrize("backend", ["sync", "async"])
-def test_a_new_environment_is_recorded_too(make, backend):
+def test_restarted_environment_is_recorded_for_replay(make, backend):
     env = make("rlrun/Hidden-v0", 2, backend=backend, **RESTART)
     env.reset()
     assert env.method == "replay"
@@ -217,7 +217,7 @@ def test_a_new_environment_is_recorded_too(make, backend):
     assert other.exactness == "exact" and torch.equal(other.step(zeros(env)).obs, env.step(zeros(env)).obs)
 
 
-def test_workers_that_hang_together_take_one_time_limit(make, monkeypatch):
+def test_hanging_workers_share_one_timeout(make, monkeypatch):
     env, waits, recv = counters(make, timeout_s=0.5), [], TimedPipe.recv
     for worker in env.venv.processes:
         stop(worker)
@@ -275,7 +275,7 @@ def test_no_worker_outlives_a_run_that_was_killed(config):
 
 
 @pytest.mark.slow
-def test_two_hundred_faults(make):
+def test_restarts_survive_two_hundred_faults(make):
     """Killed, stopped and crashed at random, several at once, saved in between: every row that remains is checked."""
     env, draw, pids, faults = counters(make, 4, timeout_s=0.3), random.Random(0), set(), 0
     while faults < 200:

@@ -29,7 +29,7 @@ def paid(env: VectorEnv, steps: int) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 @pytest.mark.parametrize("backend", ["sync", "async"])
-def test_every_environment_is_paid_its_own_vector(backend: str, make: Make) -> None:
+def test_reward_vectors_are_those_of_each_environment(backend: str, make: Make) -> None:
     env = make("rlrun/Counter-v0", 2, backend=backend, kwargs={"length": 3, "pays": PAYS})
     assert env.spec.reward_dim == env.spec.own_rewards == 3
     rewards, _, episodes = paid(env, 7)
@@ -72,7 +72,7 @@ class Simulator(gym.vector.VectorEnv):
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
-def test_a_simulator_pays_vectors_in_every_reset_mode(mode: AutoresetMode) -> None:
+def test_reward_vectors_in_every_autoreset_mode(mode: AutoresetMode) -> None:
     env = VectorEnv(Simulator(mode), np.random.SeedSequence(0))
     rewards, weights, episodes = paid(env, 6)
     two, three = ([3.0, -6.0, 1.5], 2), ([6.0, -12.0, 3.0], 3)
@@ -84,7 +84,7 @@ def test_a_simulator_pays_vectors_in_every_reset_mode(mode: AutoresetMode) -> No
         assert episodes == [two, three, two, two, three]
 
 
-def test_rows_that_are_no_transition_pay_a_vector_of_nothing(make: Make) -> None:
+def test_reward_vectors_of_masked_rows_are_zero(make: Make) -> None:
     env = make("rlrun/Counter-v0", 2, kwargs={"pays": PAYS})
     env.reset()
     env.step(IDLE)
@@ -99,7 +99,7 @@ def test_rows_that_are_no_transition_pay_a_vector_of_nothing(make: Make) -> None
     assert simulator.step(IDLE).reward.shape == (2, 3)
 
 
-def test_returns_under_way_go_on_after_a_restore(make: Make) -> None:
+def test_reward_vector_returns_continue_after_a_restore(make: Make) -> None:
     env, other = (make("rlrun/Counter-v0", 2, kwargs={"length": 3, "pays": PAYS}) for _ in range(2))
     assert env.method == other.method == "native"
     env.reset()
@@ -156,7 +156,7 @@ def test_a_component_that_is_no_number_is_named(make: Make) -> None:
         env.step(IDLE)
 
 
-def test_a_wrapper_makes_one_reward_of_several(make: Make) -> None:
+def test_linear_reward_weighs_a_reward_vector(make: Make) -> None:
     env = make("rlrun/Counter-v0", 2, kwargs={"pays": PAYS}, wrappers={"linear_reward": {"weights": [1.0, 0.25, 2.0]}})
     rewards, _, episodes = paid(env, 3)
     assert env.spec.reward_dim == 1 and rewards == [[1.5 * t] * 2 for t in (1, 2, 3)]
@@ -167,7 +167,7 @@ def test_a_wrapper_makes_one_reward_of_several(make: Make) -> None:
         make("rlrun/Counter-v0", wrappers={"linear_reward": {"weights": [1.0]}})
 
 
-def test_a_diary_keeps_vectors(make: Make) -> None:
+def test_episode_recorder_keeps_reward_vectors(make: Make) -> None:
     kept: list[dict[str, Any]] = []
     env = EpisodeRecorder(gym.make("rlrun/Counter-v0", pays=[1.0, -2.0], disable_env_checker=True), 1, kept.append)
     env.reset()
@@ -178,7 +178,7 @@ def test_a_diary_keeps_vectors(make: Make) -> None:
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # of its spaces, and of its own
 @pytest.mark.parametrize("backend", ["sync", "async"])
-def test_mo_gymnasium_is_understood(backend: str, make: Make) -> None:
+def test_reward_vectors_of_mo_gymnasium(backend: str, make: Make) -> None:
     pytest.importorskip("mo_gymnasium")
     env = make("mo_gymnasium:deep-sea-treasure-v0", 2, backend=backend)
     assert env.spec.reward_dim == 2

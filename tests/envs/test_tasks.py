@@ -14,7 +14,7 @@ def goals(env: VectorEnv) -> list[list[float]]:
     return [slot.unwrapped.goal.tolist() for slot in env.pool.slots]  # type: ignore[attr-defined]
 
 
-def test_each_environment_draws_its_own_within_the_ranges(make_env: Callable[..., VectorEnv]) -> None:
+def test_task_kwargs_are_drawn_per_environment_within_ranges(make_env: Callable[..., VectorEnv]) -> None:
     drawn, same, other = (goals(make_env("rlrun/PointGoal-v0", 50, seed, task_kwargs=RANGES)) for seed in (0, 0, 1))
     assert drawn == same != other
     assert len({tuple(goal) for goal in drawn}) == 50
@@ -23,12 +23,12 @@ def test_each_environment_draws_its_own_within_the_ranges(make_env: Callable[...
     assert goals(make_env("rlrun/PointGoal-v0", 5, 0, task_kwargs=RANGES)) == drawn[:5]
 
 
-def test_an_instance_seed_fixes_them(make_env: Callable[..., VectorEnv]) -> None:
+def test_task_kwargs_are_fixed_by_the_instance_seed(make_env: Callable[..., VectorEnv]) -> None:
     one, two = (make_env("rlrun/PointGoal-v0", 4, seed, task_kwargs=RANGES, instance_seed=3) for seed in (0, 1))
     assert goals(one) == goals(two)
 
 
-def test_without_ranges_all_are_the_same(make_env: Callable[..., VectorEnv]) -> None:
+def test_tasks_are_equal_without_task_kwargs(make_env: Callable[..., VectorEnv]) -> None:
     assert goals(make_env("rlrun/PointGoal-v0", 2, kwargs={"x": 0.1, "y": 0.2})) == [[0.1, 0.2]] * 2
 
 

@@ -20,7 +20,7 @@ def run(env, steps=30):
     return torch.cat([row.flatten() for row in rows])
 
 
-def test_shapes_and_dtypes(make):
+def test_vector_env_shapes_and_dtypes(make):
     env = make("Hopper-v5", 3)
     assert isinstance(env.spec, Spec) and env.spec.num_envs == 3
     assert env.reset().shape == (3, 11) and env.spec.obs.shape == (11,) and env.spec.obs.dtype == np.float32
@@ -30,13 +30,13 @@ def test_shapes_and_dtypes(make):
     assert step.obs.shape == (3, 11) and step.reward.shape == step.terminated.shape == step.weight.shape == (3,)
 
 
-def test_discrete_observations_are_whole_numbers(make):
+def test_vector_env_discrete_observations_are_integers(make):
     env = make("FrozenLake-v1", 2)
     assert env.reset().tolist() == [0, 0] and env.reset().dtype == torch.int64
     assert env.step(torch.tensor([1, 2])).obs.dtype == torch.int64
 
 
-def test_workers_see_what_one_process_sees(make):
+def test_async_and_sync_backends_give_equal_rollouts(make):
     assert torch.equal(run(make("Hopper-v5", 2)), run(make("Hopper-v5", 2, backend="async")))
 
 
@@ -54,14 +54,14 @@ def test_seeds_are_children_of_the_sequence():
     assert seeds == spawned and root.n_children_spawned == 0 and max(seeds) < 2**31
 
 
-def test_a_later_reset_draws_on_and_a_seeded_one_repeats(make):
+def test_reset_without_a_seed_continues_the_random_stream(make):
     env = make("CartPole-v1")
     first, second = env.reset(), env.reset()
     assert not torch.equal(first, second)
     assert torch.equal(env.reset(np.random.SeedSequence(0)), first) and torch.equal(env.reset(), second)
 
 
-def test_steps_are_not_views_of_the_simulator(make):
+def test_step_tensors_are_copies_of_simulator_memory(make):
     env = make("rlrun/Counter-v0", kwargs={"length": 5})
     obs = env.reset()
     one = env.step(torch.tensor([0]))
@@ -88,7 +88,7 @@ class Reusing(gym.Env):
         return self.buffer, 0.0, self.buffer[0] == 2, False, {}
 
 
-def test_a_final_observation_is_not_overwritten_by_the_reset(make):
+def test_final_obs_is_not_overwritten_by_the_reset(make):
     gym.registry.pop("test/Reusing-v0", None)
     gym.register("test/Reusing-v0", Reusing)
     env = make("test/Reusing-v0", selftest="off")
@@ -110,14 +110,14 @@ class Growing(gym.Env):
         return np.zeros(self.observation_space.shape, np.float32), {}
 
 
-def test_environments_of_one_batch_must_be_alike(make):
+def test_vector_env_refuses_environments_with_different_spaces(make):
     gym.registry.pop("test/Growing-v0", None)
     gym.register("test/Growing-v0", Growing)
     with pytest.raises(ConfigError, match=r"#1 cannot be made \(its observation or action space is not that"):
         make("test/Growing-v0", 2, selftest="off")
 
 
-def test_a_time_limit_truncates(make):
+def test_time_limit_sets_truncated(make):
     env = make("Pendulum-v1", max_episode_steps=2)
     env.reset()
     steps = [env.step(torch.zeros(1, 1)) for _ in range(4)]
@@ -164,7 +164,7 @@ def test_tuple_observations_can_be_flattened(make):
     assert env.reset().shape == (1, 32 + 11 + 2) and env.reset().sum() == 3
 
 
-def test_single_environments_start_anew_and_the_others_never_notice(make_env) -> None:
+def test_start_resets_single_environments_only(make_env) -> None:
     env, other = (make_env("CartPole-v1", 3) for _ in range(2))
     env.reset()
     other.reset()
@@ -178,7 +178,7 @@ def test_single_environments_start_anew_and_the_others_never_notice(make_env) ->
     assert env.clock.returns.tolist() == [2, 1, 2]
 
 
-def test_what_goes_to_another_device_goes_through_pinned_memory(config, monkeypatch):
+def test_tensors_for_a_device_are_pinned(config, monkeypatch):
     """On a device that only has shapes, so nothing in a step can read what was sent there."""
     pinned = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)

@@ -1,4 +1,4 @@
-"""Snapshots that no rlrun wrote: some from accidents, most from a stranger who knows the format, with right checksums.
+"""Snapshots that no rlrun wrote: some from accidents, most forged, with right checksums.
 
 `CLASSES` maps a class to its variations; each changes the folder of a good snapshot (of `stores.three`). All are drawn
 from one seed. `cases` gives (name, change) of every one.

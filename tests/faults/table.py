@@ -42,7 +42,7 @@ def all_rows(algos: list[str]) -> list[Row]:
         Row("kernel", "the kernel refuses, or kills", kernel.tampered),
         Row("power", "the power fails", disk.power_cuts, ("fsync",)),
         Row("bits", "bit flips and truncations", damage.flips_and_cuts, ("hash",)),
-        Row("malformed", "malformed snapshots", damage.of_strangers, ("verify",)),
+        Row("malformed", "malformed snapshots", damage.of_malformed, ("verify",)),
         Row("signals", "signals at random instants", partial(stops.random_instants, algos), ("rng", "env")),
         Row("workers", "workers killed, stopped, slow, raising", workers.faults),
         Row("writers", "two writers, 64 starts, 64 resumes", writers.at_once, ("lock",)),

@@ -104,7 +104,7 @@ def a_new_row(run: Path) -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
-def test_a_run_killed_interrupted_and_terminated_is_the_run_left_alone(name: str, tmp_path: Path) -> None:
+def test_resume_after_kill_and_signals_equals_the_uninterrupted_run(name: str, tmp_path: Path) -> None:
     alone, disturbed = tmp_path / "alone", tmp_path / "disturbed"
     undisturbed = Process("train", *RUNS[name], f"run_dir={alone}")
 
@@ -159,7 +159,7 @@ def test_a_faulty_environment_is_named_and_the_last_snapshot_kept(
     assert kept.header["step"] == 120 and not kept.faults
 
 
-def test_a_faulty_environment_that_may_restart_is_told_and_training_goes_on(
+def test_restarted_environment_is_reported_and_training_continues(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = ["env.num_envs=2", "env.on_failure=restart", "env.kwargs.kind=raise", "env.kwargs.at=70"]
@@ -170,9 +170,7 @@ def test_a_faulty_environment_that_may_restart_is_told_and_training_goes_on(
     assert told.count("this environment raises on purpose; restarted with seed") == 2
 
 
-def test_numbers_that_break_stop_the_run_before_they_are_saved(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_non_finite_loss_stops_the_run_before_a_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     own = ["env.max_episode_steps=20", "network.hidden=[8]", "algo.loop.rollout_steps=10", "logger.console=false"]
     code = main(["train", *words(800, "algo=ppo", "env=CartPole", *own, "algo.learning_rate=1e38"), f"run_dir={run}"])

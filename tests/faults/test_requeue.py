@@ -73,7 +73,7 @@ def requeues(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("early", [pytest.param(None, marks=pytest.mark.slow), signal.SIGTERM])
-def test_a_preempted_job_is_requeued_after_its_snapshot_and_goes_on_with_the_same_command(
+def test_preempted_job_is_requeued_and_resumes_with_the_same_command(
     early: signal.Signals | None,
     tmp_path: Path,  # Slurm may send both at once
 ) -> None:

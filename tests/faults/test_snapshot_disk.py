@@ -115,7 +115,7 @@ def fail_every(base: Path, call: str, lasting: bool, errors: int) -> int:
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_that_fails_costs_one_snapshot_at_most(base: Path, call: str) -> None:
+def test_failed_disk_call_costs_one_snapshot_at_most(base: Path, call: str) -> None:
     assert fail_every(base, call, lasting=False, errors=1) > 0
 
 
@@ -149,7 +149,7 @@ def die(run: Path, nth: int) -> bool:
     return fault.count > nth
 
 
-def test_killed_at_any_call_a_run_has_its_last_snapshot(base: Path) -> None:
+def test_kill_at_any_disk_call_keeps_the_last_snapshot(base: Path) -> None:
     digests = undisturbed(base)
     for nth in range(1000):
         with copied(base) as run:

@@ -122,7 +122,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, __file__, str(report)], env=environment, check=True, timeout=300)
     found: dict[str, Any] = json.loads(report.read_text())
-    found["strangers"] = found["results"][1:-1]
+    found["cases"] = found["results"][1:-1]
     return found
 
 
@@ -134,32 +134,32 @@ def test_a_snapshot_of_our_own_is_taken_and_the_hook_sees(judged: dict[str, Any]
     assert sum(finding.startswith("open") for finding in control["findings"]) >= 2
 
 
-def test_every_one_is_refused_with_one_line_that_names_the_part(judged: dict[str, Any]) -> None:
-    assert len(judged["strangers"]) >= 300
-    assert [one["name"] for one in judged["strangers"] if not one["line"]] == []
-    for one in judged["strangers"]:
+def test_malformed_snapshots_are_refused_with_the_bad_part(judged: dict[str, Any]) -> None:
+    assert len(judged["cases"]) >= 300
+    assert [one["name"] for one in judged["cases"] if not one["line"]] == []
+    for one in judged["cases"]:
         assert one["line"].isprintable() and one["line"].startswith(f"{LATEST}: ") and len(one["line"]) < 300, one
 
 
-def test_what_is_too_large_is_refused_before_it_is_read(judged: dict[str, Any]) -> None:
-    large = [one["line"] for one in judged["strangers"] if one["name"].startswith("with_much_state")]
+def test_malformed_snapshots_that_are_too_large_are_not_read(judged: dict[str, Any]) -> None:
+    large = [one["line"] for one in judged["cases"] if one["name"].startswith("with_much_state")]
     assert len(large) == 6 and all(
         ": more than " in line or " has more than " in line or "(more than " in line for line in large
     )
 
 
-def test_none_of_them_runs_code_or_touches_a_file(judged: dict[str, Any]) -> None:
-    assert [(one["name"], one["findings"]) for one in judged["strangers"] if one["findings"]] == []
+def test_malformed_snapshots_run_no_code(judged: dict[str, Any]) -> None:
+    assert [(one["name"], one["findings"]) for one in judged["cases"] if one["findings"]] == []
     assert not Path("/tmp/rlrun-was-here").exists()
 
 
-def test_none_of_them_takes_much_memory(judged: dict[str, Any]) -> None:
+def test_malformed_snapshots_take_little_memory(judged: dict[str, Any]) -> None:
     assert judged["memory"] < MEMORY
 
 
 @pytest.mark.slow
-def test_none_of_them_takes_long(judged: dict[str, Any]) -> None:
-    assert [(one["name"], one["seconds"]) for one in judged["strangers"] if one["seconds"] > SECONDS] == []
+def test_malformed_snapshots_are_refused_quickly(judged: dict[str, Any]) -> None:
+    assert [(one["name"], one["seconds"]) for one in judged["cases"] if one["seconds"] > SECONDS] == []
 
 
 if __name__ == "__main__":

@@ -68,5 +68,5 @@ def lost() -> list[str]:
     return faults
 
 
-def test_no_cut_of_the_power_loses_a_snapshot() -> None:
+def test_power_cut_loses_no_snapshot() -> None:
     assert not lost()

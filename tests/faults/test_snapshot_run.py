@@ -1,4 +1,4 @@
-"""Whole runs on a disk that has no room, and whole runs with snapshots of strangers."""
+"""Whole runs on a disk that has no room, and whole runs with untrusted snapshots."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def test_a_disk_that_stays_full_leaves_the_last_snapshot_that_it_had(
     assert [json.loads(row)["step"] for row in rows] == [10, 20, 30, 40, 50, 60]
 
 
-def test_a_run_may_stop_where_it_cannot_save(
+def test_snapshot_on_failure_stop_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
@@ -130,7 +130,7 @@ STRANGERS = {
 
 
 @pytest.mark.parametrize("change", STRANGERS.values(), ids=STRANGERS)
-def test_a_run_of_a_stranger_is_refused_with_one_line(
+def test_untrusted_run_with_bad_content_is_refused(
     trained: Path, tmp_path: Path, change: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"

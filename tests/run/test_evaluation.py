@@ -63,7 +63,7 @@ def play(env: Any, episodes: int, player: Any = None) -> dict[str, float]:
     return evaluate(player or Player(), Addons(), env, episodes)
 
 
-def test_successes_are_those_of_the_episodes_that_count() -> None:
+def test_evaluation_success_rate_counts_finished_episodes_only() -> None:
     class Tells(Lengths):
         def step(self, action: torch.Tensor) -> Step:
             step = super().step(action)
@@ -75,7 +75,7 @@ def test_successes_are_those_of_the_episodes_that_count() -> None:
 
 
 @pytest.mark.parametrize("idle", [False, True])
-def test_every_environment_plays_its_share_so_that_short_episodes_count_no_more(idle: bool) -> None:
+def test_evaluation_plays_a_fixed_number_of_episodes_per_environment(idle: bool) -> None:
     values = play(Lengths([2, 50], idle), 4)
     assert values["eval/return_mean"] == 26
     assert values["eval/length_mean"] == 26
@@ -83,7 +83,7 @@ def test_every_environment_plays_its_share_so_that_short_episodes_count_no_more(
     assert (values["eval/return_min"], values["eval/return_max"]) == (2, 50)
 
 
-def test_an_episode_that_was_dropped_is_played_again_and_counts_nothing() -> None:
+def test_evaluation_repeats_episodes_cut_off_by_a_restart() -> None:
     class Drops(Lengths):
         def step(self, action: torch.Tensor) -> Step:
             step = super().step(action)
@@ -98,12 +98,12 @@ def test_an_episode_that_was_dropped_is_played_again_and_counts_nothing() -> Non
     assert (values["eval/return_mean"], values["eval/length_mean"], env.steps) == (5, 5, 3 + 5)
 
 
-def test_a_remainder_goes_to_the_first_environments() -> None:
+def test_evaluation_episodes_per_env_with_a_remainder() -> None:
     assert play(Lengths([2, 50, 50]), 4)["eval/return_mean"] == (2 + 2 + 50 + 50) / 4
 
 
 @pytest.mark.parametrize("episodes", [1, 20])
-def test_an_environment_that_never_ends_is_cut_and_starts_again(episodes: int) -> None:
+def test_evaluation_truncates_endless_episodes(episodes: int) -> None:
     words = ["algo=ppo", "env=rlrun/Endless-v0", "trainer.eval_max_steps=7"]
     config = run_config(jobs(words)[0].values)
     env = eval_env(config, 0, "eval", episodes, torch.device("cpu"))
@@ -127,7 +127,7 @@ def test_an_async_run_is_evaluated_in_workers_with_the_same_numbers() -> None:
     assert found[0] == found[1]
 
 
-def test_the_agent_is_told_where_episodes_start_and_gets_its_carry_back() -> None:
+def test_evaluation_passes_first_and_carry_to_the_agent() -> None:
     player = Player()
     play(Lengths([2, 3]), 2, player=player)
     carries = [carry for _, carry, _ in player.asked]
@@ -137,7 +137,7 @@ def test_the_agent_is_told_where_episodes_start_and_gets_its_carry_back() -> Non
     assert not any(explore for _, _, explore in player.asked)
 
 
-def test_the_agent_sees_what_the_addons_make_of_observations() -> None:
+def test_evaluation_applies_addons_to_observations() -> None:
     class Shift(Addon):
         def observe(self, obs: Any, carry: Any, explore: bool) -> Any:
             assert not explore
@@ -154,7 +154,7 @@ def test_returns_are_raw_rewards_of_real_environments(make_env: Callable[..., Ve
     assert values["eval/length_mean"] == 4
 
 
-def test_an_interrupted_evaluation_says_so() -> None:
+def test_interrupted_evaluation_raises() -> None:
     player = Player()
     with pytest.raises(EvaluationInterruptedError):
         evaluate(player, Addons(), Lengths([9]), 1, interrupted=lambda: len(player.asked) == 3)  # type: ignore[arg-type]

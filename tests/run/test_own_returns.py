@@ -103,7 +103,7 @@ def counter(*pays: float, **wrappers: Any) -> Any:
 
 
 @pytest.mark.parametrize("order", [["test_scaled"], ["test_scaled", "frame_stack"], ["frame_stack", "test_scaled"]])
-def test_reward_wrappers_leave_evaluation_returns_alone(order: list[str]) -> None:
+def test_evaluation_returns_ignore_reward_wrappers(order: list[str]) -> None:
     settings = {"test_scaled": {"factor": 0.1}, "frame_stack": {"stack": 2}}
     wrapped = toy("sac", **{"env.wrappers": {name: settings[name] for name in order}})
     bare = put(wrapped, {"env.wrappers": {name: settings[name] for name in order if name != "test_scaled"}})
@@ -119,7 +119,7 @@ def test_training_counts_rewards_as_the_agent_gets_them(make_env: Any) -> None:
     assert evaluated(values)["eval/return_mean"] == 21
 
 
-def test_reward_normalisation_leaves_evaluation_returns_alone(build: Any) -> None:
+def test_evaluation_returns_ignore_reward_normalisation(build: Any) -> None:
     values = toy("sac", **{"env.normalize": "reward"})
     loop = train(build(values), 4)
     batch = {"reward": torch.ones(8), "weight": torch.ones(8)}

@@ -109,7 +109,7 @@ def test_trained_weights_may_fill_the_buffer_of_the_run_that_starts_from_them(bu
         assert torch.allclose(rows["action"], trained.agent.actor(rows["obs"]), atol=1e-6)
 
 
-def test_what_no_weights_can_come_from_is_refused_in_one_line(build: Build, tmp_path: Path) -> None:
+def test_init_from_without_weights_is_refused(build: Build, tmp_path: Path) -> None:
     fresh = build(toy("sac"))
     before = weights(fresh)
     (tmp_path / "torn.safetensors").write_bytes(b"no tensors")
@@ -136,7 +136,7 @@ def test_a_snapshot_that_does_not_fit_is_refused_with_its_reason(build: Build, t
         warm_start(path, other)
 
 
-def test_values_out_of_range_are_told_all_at_once() -> None:
+def test_values_out_of_range_are_reported_together() -> None:
     changes = {"algo.gamma": 1.5, "algo.loop.batch_size": 0, "network.hidden": [0], "algo.buffer.capacity": -1}
     with pytest.raises(ConfigError) as caught:
         build_loop(run_config(toy("sac", **changes)))

@@ -29,7 +29,7 @@ from rlrun.run.trainer import Trainer, is_due
         (0, 0, 100, False),  # never
     ],
 )
-def test_a_period_is_due_when_a_multiple_was_reached(period: int, before: int, after: int, expected: bool) -> None:
+def test_is_due_when_a_multiple_of_the_period_was_reached(period: int, before: int, after: int, expected: bool) -> None:
     assert is_due(period, before, after) == expected
 
 
@@ -103,7 +103,7 @@ def test_rows_evaluations_and_snapshots_come_at_their_periods() -> None:
     assert [name for name in run.saved if name != "best"] == ["step_000000016", "step_000000032", "step_000000040"]
 
 
-def test_a_run_may_keep_nothing_not_even_the_best() -> None:
+def test_trainer_without_snapshots_saves_nothing() -> None:
     run = Run(stride=4, total_steps=40, eval_every=12, snapshot_every=None)
     assert run.run() == "done" and run.trainer.progress.best_return is not None
     assert run.saved == []
@@ -132,7 +132,7 @@ def test_the_best_snapshot_moves_only_when_an_evaluation_beats_it() -> None:
     assert (progress.best_return, progress.best_step, progress.final_return) == (5.0, 16, 0.0)
 
 
-def test_a_row_tells_of_the_episodes_since_the_last_one() -> None:
+def test_metrics_row_covers_episodes_since_the_last_row() -> None:
     run = Run(stride=4, total_steps=16, log_every=8)
     run.run()
     assert [row["train/return_mean"] for row in run.rows] == [6.0, 14.0]
@@ -163,7 +163,7 @@ def test_a_row_holds_the_metrics_of_the_last_update_and_the_speeds() -> None:
     assert {"wall_s", "time/steps_per_s", "time/updates_per_s", "time/share_log", "sys/rss_mb"} <= run.rows[0].keys()
 
 
-def test_environments_made_anew_are_told_once() -> None:
+def test_restarts_are_logged_once() -> None:
     class Breaks(Run):
         def tick(self) -> dict[str, torch.Tensor]:
             if self.steps == 4:
@@ -190,7 +190,7 @@ def test_numbers_that_are_not_finite_stop_the_run_before_anything_is_saved() -> 
     assert not run.saved and not run.rows
 
 
-def test_an_interrupted_evaluation_is_made_up_for_after_the_resume() -> None:
+def test_interrupted_evaluation_is_repeated_after_the_resume() -> None:
     run, resumed = (Run(stride=4, total_steps=12, eval_every=8) for _ in range(2))
 
     def interrupt(step: int) -> dict[str, float]:
@@ -207,7 +207,7 @@ def test_an_interrupted_evaluation_is_made_up_for_after_the_resume() -> None:
     assert resumed.evaluated == [8, 12]
 
 
-def test_what_the_trainer_remembers_is_in_its_state() -> None:
+def test_trainer_state_round_trips_progress_and_metrics() -> None:
     run, other = Run(stride=4, total_steps=20, eval_every=4), Run(stride=4, total_steps=40, eval_every=4)
     run.run()
     state = run.trainer.state()
@@ -253,7 +253,7 @@ def test_a_signal_in_the_last_tick_does_not_undo_the_end() -> None:
     assert run.trainer.run(signals) == "done"
 
 
-def test_a_second_signal_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_signal_exits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[int] = []
     monkeypatch.setattr("os._exit", left.append)
     earlier = signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -24,18 +24,18 @@ JUDGE = Objective((1.0, 0.5, 0.0), (None, 2.0, -1.0))
 PAYS = {"env.id": "rlrun/Counter-v0", "env.kwargs": {"length": 3, "pays": [1.0, -2.0]}, "env.max_episode_steps": None}
 
 
-def test_a_vector_is_weighed_and_a_number_is_itself() -> None:
+def test_score_weighs_a_reward_vector() -> None:
     assert score([3.0, -4.0, 100.0], JUDGE) == 1.0
     assert score(7.0, None) == 7.0
 
 
-def test_components_are_told_apart_and_a_number_has_none() -> None:
+def test_components_of_reward_vector_returns() -> None:
     told = components("eval", [[1.0, 2.0], [3.0, -2.0]])
     assert told == {"eval/return_mean_0": 2.0, "eval/return_mean_1": 0.0}
     assert components("eval", [1.0, 2.0]) == {}
 
 
-def test_the_shortfall_is_the_largest_over_all_steps() -> None:
+def test_shortfall_is_the_largest_gap_below_a_floor() -> None:
     returned, lengths = [[0.0, 2.0, -9.0], [0.0, 10.0, -9.0]], [2, 4]  # a step: 2 and -3
     assert shortfall(returned, lengths, JUDGE) == {"eval/shortfall": 2.0}
     assert shortfall([[0.0, 20.0, -2.0]], [4], JUDGE) == {"eval/shortfall": 0.0}
@@ -43,7 +43,7 @@ def test_the_shortfall_is_the_largest_over_all_steps() -> None:
     assert shortfall([1.0], [1], None) == {}
 
 
-def test_an_evaluation_tells_of_every_component() -> None:
+def test_evaluation_reports_every_reward_component() -> None:
     class Pays(Lengths):
         def __init__(self, lengths: list[int], idle: bool):
             super().__init__(lengths, idle)
@@ -71,7 +71,7 @@ def test_an_evaluation_tells_of_every_component() -> None:
         ([(9.0, 0.5), (1.0, 0.4), (2.0, 0.4)], 3),
     ],
 )
-def test_the_best_evaluation_meets_its_floors_best(seen: list[tuple[float, float]], best: int) -> None:
+def test_best_evaluation_has_the_smallest_shortfall(seen: list[tuple[float, float]], best: int) -> None:
     trainer: Any = SimpleNamespace(progress=Progress(), loop=SimpleNamespace(steps=0))
     for returned, missing in seen:
         trainer.loop.steps += 1
@@ -84,7 +84,7 @@ def vectors(algo: str, **changes: Any) -> Values:
 
 
 @pytest.mark.parametrize("algo", ["dqn", "cem", "muzero", "q_learning", "maml", "svpg", "ppo_demos"])
-def test_who_takes_one_number_refuses_a_vector_in_one_line(algo: str, build: Callable[..., Loop]) -> None:
+def test_scalar_algorithms_refuse_reward_vectors(algo: str, build: Callable[..., Loop]) -> None:
     kwargs: Values = {"env.kwargs": PAYS["env.kwargs"] | {"length": 5}}
     wraps = {"discretize": {"bins": 3, "low": [0.0, 0.0], "high": [9.0, 9.0]}} if algo == "q_learning" else {}
     values = vectors(algo, **kwargs, **{"env.wrappers": wraps, "env.task_kwargs": {}})
@@ -102,7 +102,7 @@ def test_an_agent_learns_from_vectors_and_its_episodes_are_weighed(algo: str, bu
     assert loop.batch["reward"].shape[:-1] == loop.batch["weight"].shape
 
 
-def test_a_run_tells_of_every_component_and_is_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_logs_every_reward_component(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     words = ["algo=discrete_sac", "env=rlrun/Counter-v0", "env.kwargs={pays: [1.0, -2.0]}", "logger.tensorboard=false"]
     words += ["algo.reward_weights.weights=[1, 0.25]", "trainer.total_steps=60", "trainer.eval_episodes=2"]

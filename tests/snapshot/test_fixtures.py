@@ -14,7 +14,7 @@ from rlrun.snapshot.store import Store
 FORMATS = sorted(make_fixtures.FOLDER.glob("format_*"))
 
 
-def test_every_format_has_its_fixture() -> None:
+def test_every_snapshot_format_has_a_fixture() -> None:
     assert [path.name for path in FORMATS] == [f"format_{number}" for number in range(1, history.FORMAT + 1)]
 
 
@@ -39,7 +39,7 @@ def plain(value: object) -> object:
     return dict(value) if isinstance(value, dict) else value
 
 
-def test_what_is_written_today_has_the_digests_of_its_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshot_digests_of_todays_format_are_stable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_fixtures.segments, "SEGMENT_ROWS", 16)
     make_fixtures.make(tmp_path / "run")
     fixture = make_fixtures.FOLDER / f"format_{history.FORMAT}"

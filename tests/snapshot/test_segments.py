@@ -11,7 +11,7 @@ def table(total: int, capacity: int, segment_rows: int = 8) -> Table:
 
 
 @pytest.mark.parametrize("capacity", [1, 5, 8, 16, 19, 64])
-def test_blocks_are_the_living_rows_cut_at_multiples(capacity):
+def test_segment_blocks_are_rows_alive_cut_at_multiples(capacity):
     for total in range(60):
         blocks = list(table(total, capacity).blocks())
         rows = [row for _, lo, hi in blocks for row in range(lo, hi)]
@@ -20,7 +20,7 @@ def test_blocks_are_the_living_rows_cut_at_multiples(capacity):
         assert table(total, capacity).num_blocks == len(blocks)
 
 
-def test_a_huge_ring_is_counted_without_listing_it():
+def test_segments_of_a_huge_ring_are_counted_not_listed():
     assert table(10**18, 10**18).num_blocks == 10**18 // 8
 
 
@@ -31,7 +31,7 @@ def test_segments_have_bounded_bytes():
     assert segments.SEGMENT_BYTES // 4 < wide.segment_rows * wide.row_bytes <= segments.SEGMENT_BYTES
 
 
-def test_rows_through_bytes():
+def test_segment_pack_and_unpack_round_trip():
     ring = MemoryRing(10)
     ring.extend(13)
     cut = describe(ring)

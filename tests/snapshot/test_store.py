@@ -35,7 +35,7 @@ def small_and_quick(monkeypatch):
 
 
 @pytest.mark.parametrize("total", [0, 1, 15, 16, 17, 99, 100, 101, 1000])
-def test_state_and_ring_come_back(tmp_path, total):
+def test_snapshot_round_trips_state_and_ring(tmp_path, total):
     ring = grown(total)
     path = save(Store(tmp_path, keep=2), 10, ring, clock=1.5)
     assert (tmp_path / "snapshots/LATEST").read_text() == "step_000000010\n"
@@ -102,7 +102,7 @@ def bytes_written(monkeypatch, action) -> int:
     return sum(sizes)
 
 
-def test_cost_follows_new_rows(tmp_path, monkeypatch):
+def test_snapshot_cost_follows_new_rows(tmp_path, monkeypatch):
     ring, target = grown(5000, capacity=4000), Store(tmp_path, keep=2)
     row, segment = segments.describe(ring).row_bytes, segments.SEGMENT_ROWS
     first = bytes_written(monkeypatch, lambda: save(target, 1, ring))
@@ -142,7 +142,7 @@ def test_without_hard_links_segments_are_copied(tmp_path, monkeypatch):
     assert equal(restored(Store(tmp_path).load()), ring)
 
 
-def test_segments_deleted_behind_our_back_are_written_again(tmp_path):
+def test_snapshot_writes_deleted_segments_again(tmp_path):
     target, ring = Store(tmp_path, keep=2), grown(50)
     shutil.rmtree(save(target, 1, ring))
     ring.extend(20)
@@ -150,7 +150,7 @@ def test_segments_deleted_behind_our_back_are_written_again(tmp_path):
     assert equal(restored(Store(tmp_path).load()), ring)
 
 
-def test_an_emptied_ring_shares_nothing_with_its_past(tmp_path):
+def test_snapshot_of_an_emptied_ring_shares_no_segments(tmp_path):
     target = Store(tmp_path, keep=2)
     save(target, 1, grown(50))
     other = MemoryRing(100)
@@ -227,7 +227,7 @@ def parts(path: Path) -> list[str]:
     return sorted(part.relative_to(path).as_posix() for part in path.rglob("*") if part.is_file())
 
 
-def test_any_flipped_bit_and_any_cut_is_found_and_named(run):
+def test_snapshot_verification_finds_flipped_bits_and_truncation(run):
     latest, rng = run / "snapshots/step_000000002", np.random.default_rng(0)
     for part in parts(latest):
         path, good = latest / part, (latest / part).read_bytes()
@@ -244,7 +244,7 @@ def test_any_flipped_bit_and_any_cut_is_found_and_named(run):
     assert Store(run).load().faults == []
 
 
-def test_a_missing_file_is_named(run):
+def test_snapshot_verification_names_a_missing_file(run):
     latest = run / "snapshots/step_000000002"
     for part in parts(latest):
         content = (latest / part).read_bytes()
@@ -302,7 +302,7 @@ def test_forged_content_gives_one_line(run, part, content):
         Store(run).load("step_000000002")
 
 
-def test_links_and_strange_files_are_refused(run, tmp_path_factory):
+def test_snapshot_verification_refuses_links_and_unlisted_files(run, tmp_path_factory):
     latest, outside = run / "snapshots/step_000000002", tmp_path_factory.mktemp("outside")
     (latest / "extra").touch()
     with pytest.raises(SnapshotError, match="does not list 'extra'"):
@@ -336,7 +336,7 @@ def test_swapped_manifests_are_found(run):
         Store(run).load(one.parent.name)
 
 
-def test_falls_back_from_the_newest_to_best_and_says_why(run):
+def test_snapshot_fallback_goes_from_newest_to_best_with_reasons(run):
     folder = run / "snapshots"
     seen = []
     for name in ("step_000000002", "step_000000001", "best"):
@@ -366,7 +366,7 @@ def test_state_that_could_not_be_read_back_is_refused_at_once(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link", "huge"])
-def test_a_latest_that_is_no_small_file_is_passed_over(run, kind):
+def test_snapshot_fallback_skips_a_latest_that_is_no_small_file(run, kind):
     latest = run / "snapshots/LATEST"
     latest.unlink()
     if kind == "pipe":
@@ -383,7 +383,7 @@ def test_a_latest_that_is_no_small_file_is_passed_over(run, kind):
 
 
 @pytest.mark.parametrize("text", [None, "", "../../etc", "step_000000009", "best/../best", "\0"])
-def test_a_bad_latest_is_passed_over(run, text):
+def test_snapshot_fallback_skips_a_damaged_latest(run, text):
     (run / "snapshots/LATEST").unlink()
     if text is not None:
         (run / "snapshots/LATEST").write_text(text)
@@ -392,7 +392,7 @@ def test_a_bad_latest_is_passed_over(run, text):
     assert len(snapshot.faults) == 1
 
 
-def test_a_named_snapshot_is_that_one_or_none(run):
+def test_snapshot_loaded_by_name_has_no_fallback(run):
     assert Store(run).load("best").name == "best"
     for name in ("step_000000003", "../snapshots/best", "LATEST", ""):
         with pytest.raises(SnapshotError):
@@ -422,7 +422,7 @@ def test_retention_keeps_the_latest_and_best(tmp_path):
     assert not list((target.folder / store.STAGING).rglob("*.bin"))
 
 
-def test_the_first_snapshot_of_every_so_many_steps_is_kept_for_ever(tmp_path):
+def test_snapshot_archive_keeps_the_first_of_each_period(tmp_path):
     steps = (30, 60, 95, 110, 140, 200, 215, 330, 340, 399, 410)  # past multiples, on one, and past two at once
     for run, resumed in enumerate([False, True]):
         (tmp_path / str(run)).mkdir()
@@ -435,7 +435,7 @@ def test_the_first_snapshot_of_every_so_many_steps_is_kept_for_ever(tmp_path):
         assert equal(restored(Store(tmp_path / str(run)).load(step_name(110))), grown(110))
 
 
-def test_the_future_that_a_fall_back_left_is_removed(tmp_path):
+def test_snapshots_of_later_steps_are_removed_after_a_fallback(tmp_path):
     target = Store(tmp_path, keep=2)
     for step in (10, 20, 30):
         save(target, step, grown(step))
@@ -453,7 +453,7 @@ def test_saving_a_name_again_replaces_it(tmp_path):
     assert equal(restored(Store(tmp_path).load()), ring)
 
 
-def test_a_reader_touches_nothing(run):
+def test_snapshot_reader_writes_nothing(run):
     leftover = run / "snapshots/.tmp-step_000000003"
     leftover.mkdir()
     reader = Store(run)
@@ -463,7 +463,7 @@ def test_a_reader_touches_nothing(run):
     assert leftover.exists()
 
 
-def test_leftovers_are_swept_and_a_half_replaced_snapshot_is_put_back(run):
+def test_snapshot_folder_sweep_removes_leftovers_and_restores_a_replaced_one(run):
     folder = run / "snapshots"
     (folder / ".tmp-step_000000003/replay").mkdir(parents=True)
     (folder / ".trash-x").mkdir()
@@ -475,7 +475,7 @@ def test_leftovers_are_swept_and_a_half_replaced_snapshot_is_put_back(run):
     assert target.load("best").name == "best"
 
 
-def test_all_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+def test_snapshot_is_synced_before_its_rename(tmp_path, monkeypatch):
     target, ring = Store(tmp_path, keep=2), grown(40)
     synced, rename = [], os.rename
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}"))))

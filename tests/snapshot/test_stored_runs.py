@@ -24,7 +24,7 @@ def test_every_family_has_a_stored_run() -> None:
 
 
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: f"{path.parts[-3]}-{path.name.partition('.')[0]}")
-def test_a_stored_run_resumes_and_ends_as_the_run_left_alone(archive: Path, tmp_path: Path) -> None:
+def test_stored_run_resumes_and_ends_as_the_uninterrupted_run(archive: Path, tmp_path: Path) -> None:
     with tarfile.open(archive) as files:
         files.extractall(tmp_path, filter="data")
     killed, alone = tmp_path / make_fixtures.KILLED, tmp_path / make_fixtures.ALONE

@@ -46,7 +46,7 @@ LEAVES = [
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: type(leaf).__name__)
-def test_every_kind_of_leaf_comes_back_as_it_was(leaf):
+def test_snapshot_tree_round_trips_every_leaf_type(leaf):
     assert same(through({"a": leaf, "b": [leaf, (leaf,)]}), {"a": leaf, "b": [leaf, (leaf,)]})
 
 
@@ -58,21 +58,21 @@ def random_tree(rng: random.Random, depth: int):
     return rng.choice([children, tuple(children), dict(zip(keys, children, strict=True))])
 
 
-def test_random_trees_come_back_as_they_were():
+def test_snapshot_tree_round_trips_random_trees():
     rng = random.Random(0)
     for _ in range(300):
         state = {name: random_tree(rng, 4) for name in ("agent.a", "agent.a/0", "b~1", "b/")}
         assert same(through(state), state)
 
 
-def test_names_that_look_alike_do_not_collide():
+def test_snapshot_tree_escapes_similar_names():
     state = {"a/0": torch.tensor(1), "a": [torch.tensor(2)], "a~10": torch.tensor(3), "a~1": [torch.tensor(4)]}
     _, tensors = encode(state)
     assert len(tensors) == 4
     assert same(through(state), state)
 
 
-def test_encoding_is_a_copy():
+def test_snapshot_tree_encoding_copies():
     weight, array, items = torch.zeros(2), np.zeros(2), [1]
     skeleton, tensors = encode({"w": weight, "a": array, "l": items})
     weight += 1
@@ -87,7 +87,7 @@ def test_encoding_is_a_copy():
      torch.zeros(2, dtype=torch.complex128), torch.eye(2).to_sparse(), 1j, np.random.default_rng()],
     ids=lambda leaf: type(leaf).__name__,
 )  # fmt: skip
-def test_what_could_not_come_back_is_refused_with_its_place(leaf):
+def test_snapshot_tree_refuses_unsupported_leaves_with_their_place(leaf):
     with pytest.raises(TypeError, match="env/stats/0: "):
         encode({"env": {"stats": [leaf]}})
 

@@ -132,7 +132,7 @@ def test_latest_moves_when_all_else_is_on_disk_and_rows_of_the_log_come_first(
     assert order == ["log", "best", step_name(1), "LATEST"]
 
 
-def test_one_copy_may_have_two_names(tmp_path: Path) -> None:
+def test_snapshot_saved_under_two_names_is_copied_once(tmp_path: Path) -> None:
     store, ring = Store(tmp_path, keep=2), grown(40)
     rows = count_reads(ring)
     begin(store, 1, ring, ["best", step_name(1)])
@@ -143,9 +143,7 @@ def test_one_copy_may_have_two_names(tmp_path: Path) -> None:
     assert all(equal(restored(snapshot), ring) for snapshot in snapshots)
 
 
-def test_what_the_disk_refuses_is_told_once_and_the_next_snapshot_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_snapshot_write_error_is_raised_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, ring = Store(tmp_path, keep=2), grown(40)
     save(store, 1, ring)
     with monkeypatch.context() as patch:
@@ -160,7 +158,7 @@ def test_what_the_disk_refuses_is_told_once_and_the_next_snapshot_is_whole(
     assert equal(restored(Store(tmp_path).load()), ring)
 
 
-def test_sealing_tells_as_soon_as_it_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_seal_raises_a_finished_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, ring = Store(tmp_path, keep=2), grown(40)
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", broken)
@@ -195,9 +193,7 @@ def test_a_snapshot_that_is_written_is_not_lost_where_older_ones_cannot_go(
     assert rows == [8], "its segments are those to go on with"
 
 
-def test_a_disk_without_room_is_asked_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_snapshot_checks_disk_space_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, ring, real = Store(tmp_path, keep=2), grown(40), os.statvfs
     save(store, 1, ring)
     before = sorted(path.name for path in store.folder.iterdir())
@@ -221,7 +217,7 @@ def test_a_folder_that_cannot_be_written_is_told_at_the_start(tmp_path: Path, mo
         Store(tmp_path, keep=2)
 
 
-def test_closing_waits_and_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_close_waits_and_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path, keep=2)
     begin(store, 1, grown(40))
     store.close()
@@ -234,7 +230,7 @@ def test_closing_waits_and_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     store.close()
 
 
-def test_faults_of_our_own_are_not_taken_for_the_disk_s(tmp_path: Path) -> None:
+def test_snapshot_programming_errors_are_not_snapshot_errors(tmp_path: Path) -> None:
     def first() -> None:
         raise ZeroDivisionError
 
@@ -332,7 +328,7 @@ def test_a_disk_without_room_for_a_segment_gets_no_part_of_it(
     assert not written
 
 
-def test_a_file_that_nobody_could_delete_is_no_hindrance(tmp_path: Path, disk: SlowDisk) -> None:
+def test_snapshot_overwrites_a_leftover_segment_file(tmp_path: Path, disk: SlowDisk) -> None:
     disk.gate.set()
     store, ring = Store(tmp_path, keep=2), grown(2 * ROWS)
     stale = store.folder / STAGING / "replay" / segments.filename(1)
@@ -342,7 +338,7 @@ def test_a_file_that_nobody_could_delete_is_no_hindrance(tmp_path: Path, disk: S
     assert equal(restored(Store(tmp_path).load()), ring)
 
 
-def test_a_ring_without_news_costs_nothing(tmp_path: Path, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_seal_is_idle_without_new_rows(tmp_path: Path, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     disk.gate.set()
     store, ring = Store(tmp_path, keep=2), grown(20)
     store.seal({"replay": ring})
@@ -388,7 +384,7 @@ def test_a_snapshot_whose_segment_fails_behind_it_is_not_written(
     assert equal(restored(Store(tmp_path).load()), ring)
 
 
-def test_an_emptied_ring_shares_nothing_with_its_past(tmp_path: Path, disk: SlowDisk) -> None:
+def test_snapshot_of_an_emptied_ring_shares_no_segments(tmp_path: Path, disk: SlowDisk) -> None:
     disk.gate.set()
     store, ring = Store(tmp_path, keep=2), grown(40)
     store.seal({"replay": ring})

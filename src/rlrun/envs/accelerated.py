@@ -202,5 +202,5 @@ class Units:
 
 
 def _finite(tree: Any) -> Tensor:
-    """Whether all numbers are finite, as a tensor, so that nobody waits for the device."""
+    """Whether all numbers are finite, as a tensor, so that no step waits for the device."""
     return torch.stack([torch.isfinite(leaf).all() for leaf in leaves(tree)]).all()

@@ -136,7 +136,7 @@ def copied(obs: Obs) -> Obs:
 
 
 def _placed(obs: Obs, final: np.ndarray) -> Obs:
-    """`obs` with the final observations (an object array, None where the episode goes on) put in their rows."""
+    """`obs` with the final observations (an object array, None where the episode continues) put in their rows."""
     out = copied(obs)
     for index, row in enumerate(final):
         if row is not None:

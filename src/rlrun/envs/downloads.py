@@ -1,4 +1,4 @@
-"""Published files: downloaded only when the user asks for it, verified by their SHA-256, and kept in a cache."""
+"""Published files: downloaded only at the request of the user, verified by their SHA-256, and kept in a cache."""
 
 import hashlib
 import http.client

@@ -21,7 +21,9 @@ def optimal_return(cfg: EnvConfig) -> tuple[float, int | None]:
     try:
         core: Any = env.unwrapped
         if not hasattr(core, "P") or not hasattr(core, "initial_state_distrib"):
-            raise ConfigError(f"optimal=true: {cfg.id} does not tell its dynamics (as FrozenLake, Taxi and others do)")
+            raise ConfigError(
+                f"optimal=true: {cfg.id} does not publish its dynamics (as FrozenLake, Taxi and others do)"
+            )
         horizon = _time_limit(env)
         value = value_iteration(*dynamics(core.P), horizon=horizon)
         return float(torch.as_tensor(core.initial_state_distrib, dtype=value.dtype) @ value), horizon

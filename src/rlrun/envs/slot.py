@@ -171,8 +171,8 @@ class EnvSlot(gym.Wrapper):
         return next((layer for layer in state.layers(self.env) if isinstance(layer, OwnReward)), None)
 
     def _own_return(self, reward: Any) -> np.ndarray | None:
-        """The environment's own return of the episode; None where nobody sums it, or a wrapper changes the number of
-        reward components."""
+        """The environment's own return of the episode; None where no wrapper sums it, or one changes the number of
+        components."""
         recorder = self._recorder()
         if recorder is None or recorder.total.size != np.size(reward):
             return None

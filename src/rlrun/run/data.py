@@ -1,6 +1,6 @@
 """The data files that a run reads: their digests, whether they have changed, and which ones a stored config may name.
 
-A stored config may come from anyone. What it names is read only if it has the content that the run has recorded, and
+A stored config may be untrusted. What it names is read only if it has the content that the run has recorded, and
 downloaded only from where rlrun itself says that it is published.
 """
 

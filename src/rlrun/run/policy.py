@@ -23,7 +23,7 @@ from rlrun.types import Spec, carried
 def load(run: str | Path, plugins: Sequence[str] = ()) -> "Policy":
     """The policy of a run: of its best snapshot (else its latest), or of the snapshot `RUN/snapshots/<name>`.
 
-    The run may come from anyone: nothing in it is run as code, and modules that it needs are named in `plugins`.
+    The run may be untrusted: nothing in it is run as code, and modules that it needs are named in `plugins`.
     Raises ConfigError and SnapshotError with one line about what is wrong.
     """
     registry.load(plugins)

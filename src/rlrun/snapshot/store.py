@@ -2,7 +2,7 @@
 
 Saving has two halves. `_copy` takes a consistent copy of all state, on the caller's thread; `_write` turns it into
 folders and needs nothing from the run any more. It runs on the store's one writer thread, after the segments that were
-sealed before it, while training goes on.
+sealed before it, while training continues.
 """
 
 import json

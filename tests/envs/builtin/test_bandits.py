@@ -9,7 +9,7 @@ from rlrun.errors import ConfigError
 TWO = {"bandits": 2, "arms": 2, "reward_probs": [[0.25, 0.75], [1.0, 0.0]]}
 
 
-def test_rewards_and_regret_are_those_of_the_arm(make_env):
+def test_bandit_reward_and_regret_of_an_arm(make_env):
     env = make_env("rlrun/BernoulliBandit-v0", 4000, kwargs=TWO | {"contexts": "own"})
     obs = env.reset()
     assert obs.tolist() == [0, 1] * 2000
@@ -29,12 +29,12 @@ def test_gaussian_rewards_have_the_given_moments(make_env):
     assert abs(reward.mean() + 1) < 4 * 0.5 / 100 and abs(reward.std() - 0.5) < 0.02
 
 
-def test_contexts_are_uniform_unless_they_are_one_s_own(make_env):
+def test_bandit_contexts_are_uniform_or_fixed_per_environment(make_env):
     env = make_env("rlrun/BernoulliBandit-v0", 6000, kwargs={"bandits": 3})
     assert all(abs(count - 2000) < 4 * 37 for count in env.reset().bincount().tolist())
 
 
-def test_the_instance_seed_fixes_the_problem_and_nothing_else(make_env):
+def test_bandit_instance_seed_fixes_the_means_only(make_env):
     def means(seed, instance_seed):
         env = make_env("rlrun/GaussianBandit-v0", 1, seed=seed, instance_seed=instance_seed)
         return env.venv.means.tolist()
@@ -42,7 +42,7 @@ def test_the_instance_seed_fixes_the_problem_and_nothing_else(make_env):
     assert means(0, 5) == means(1, 5) != means(0, 6)
 
 
-def test_a_restored_bandit_goes_on_bit_for_bit(make_env):
+def test_bandit_resumes_bit_for_bit(make_env):
     one, other = (make_env("rlrun/BernoulliBandit-v0", 8, seed=seed, kwargs={"bandits": 3}) for seed in (1, 2))
     one.reset()
     other.reset()
@@ -64,12 +64,12 @@ def test_a_restored_bandit_goes_on_bit_for_bit(make_env):
         ({"wrappers": {"flatten": {}}}, "takes no wrappers"),
     ],
 )
-def test_what_cannot_be_made_says_why(given, line, make_env):
+def test_bandit_with_wrong_arguments_is_refused(given, line, make_env):
     with pytest.raises(ConfigError, match=line):
         make_env("rlrun/BernoulliBandit-v0", 2, **given)
 
 
-def test_the_wheel_pays_by_quadrant_beyond_the_radius(make_env):
+def test_wheel_bandit_reward_by_quadrant_beyond_the_radius(make_env):
     env = make_env("rlrun/WheelBandit-v0", 5, kwargs={"delta": 0.5, "noise_std": 1e-6})
     env.reset()
     env.venv.seen = np.array([[0.6, 0.6], [0.6, -0.6], [-0.6, 0.6], [-0.6, -0.6], [0.1, 0.1]], np.float32)
@@ -87,7 +87,7 @@ def test_wheel_contexts_fill_the_disc_evenly(make_env):
     assert abs(inside - 0.25) < 4 * np.sqrt(0.1875 / 20000)
 
 
-def test_linear_arms_pay_their_weights(make_env):
+def test_linear_bandit_reward_is_the_product_with_the_context(make_env):
     env = make_env("rlrun/LinearBandit-v0", 6, kwargs={"noise_std": 1e-6}, instance_seed=3)
     context = env.reset().double().numpy()
     actions = torch.arange(6) % 4

@@ -19,12 +19,12 @@ def play(env, moves, seed=0):
 
 
 @pytest.mark.parametrize("rules, lines", [(TICTACTOE, 8), (FOUR, 69), (Rules(4, 3, 3, False), 4 + 2 * 3 + 2 * 2)])
-def test_every_line_is_counted_once(rules, lines):
+def test_board_winning_lines_are_counted_once(rules, lines):
     assert rules.lines().shape == (lines, rules.connect)
     assert len({tuple(sorted(line)) for line in rules.lines().tolist()}) == lines
 
 
-def test_the_mover_is_paid_for_the_third_in_a_row():
+def test_board_reward_for_the_winning_move():
     *before, (obs, reward, over) = play(gym.make("rlrun/TicTacToe-v0"), [0, 3, 1, 4, 2])
     assert [(r, end) for _, r, end in before] == [(0.0, False)] * 4
     assert (reward, over) == (1.0, True)
@@ -37,13 +37,13 @@ def test_a_full_board_is_a_draw():
     assert not obs["action_mask"].any()
 
 
-def test_the_view_changes_sides_and_the_mask_shows_what_is_free():
+def test_board_observation_alternates_sides_and_masks_taken_fields():
     obs, _, _ = play(gym.make("rlrun/TicTacToe-v0"), [4])[0]
     assert obs["board"][0].sum() == 0 and obs["board"][1, 1, 1] == 1
     assert obs["action_mask"].tolist() == [1, 1, 1, 1, 0, 1, 1, 1, 1]
 
 
-def test_an_illegal_move_loses_the_game():
+def test_board_illegal_move_terminates_with_reward_minus_1():
     assert play(gym.make("rlrun/TicTacToe-v0"), [4, 4])[1][1:] == (-1.0, True)
     assert play(gym.make("rlrun/ConnectFour-v0", rows=2, connect=2), [0, 0, 0])[2][1:] == (-1.0, True)
 
@@ -56,7 +56,7 @@ def test_stones_fall_and_four_on_a_diagonal_win():
     assert [reward for _, reward, _ in steps] == [0.0] * 10 + [1.0] and steps[-1][2]
 
 
-def test_perfect_play_is_a_draw_and_small_boards_are_solved():
+def test_board_minimax_values():
     assert best_moves(TICTACTOE, TICTACTOE.start().tobytes()) == (0, tuple(range(9)))
     corner = np.zeros((3, 3), np.int8)
     corner[0, 0] = -1  # the other holds a corner: only the centre does not lose
@@ -89,19 +89,19 @@ def test_an_opening_is_random_and_never_over():
     assert set(stones) == set(range(8))
 
 
-def test_who_moves_first_may_be_said():
+def test_board_first_player_is_configurable():
     for first in (True, False):
         env = gym.make("rlrun/ConnectFour-v0", opponent="random", first=first)
         assert all((env.reset(seed=seed)[0]["board"].sum() == 0) == first for seed in range(10))
 
 
 @pytest.mark.parametrize("opponent", ["none", "random", "perfect"])
-def test_a_game_is_saved_exactly(opponent):
+def test_board_state_is_saved_exactly(opponent):
     recipe = Recipe(find("rlrun/TicTacToe-v0"), {"opponent": opponent}, (), None, None, "rlrun/TicTacToe-v0")
     assert self_test(recipe).name == "native"
 
 
-def test_bad_settings_are_said():
+def test_board_with_wrong_arguments_is_refused():
     with pytest.raises(ValueError, match="opponent must be"):
         gym.make("rlrun/TicTacToe-v0", opponent="perfct")
     with pytest.raises(ValueError, match="connect=8"):

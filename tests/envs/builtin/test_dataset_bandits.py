@@ -68,7 +68,7 @@ def test_published_formats_are_read(env, tmp_path):
 
 
 @pytest.mark.parametrize("env", FILES)
-def test_who_knows_the_label_regrets_nothing_and_every_class_comes(env, tmp_path):
+def test_dataset_bandit_regret_is_0_for_the_label(env, tmp_path):
     made, seen = make(env, write(tmp_path, env)), set()
     made.reset()
     for _ in range(10):
@@ -80,7 +80,7 @@ def test_who_knows_the_label_regrets_nothing_and_every_class_comes(env, tmp_path
     assert seen == set(range(len(FILES[env][3])))
 
 
-def test_mushrooms_pay_by_the_table_of_the_paper(tmp_path):
+def test_mushroom_bandit_rewards_are_those_of_the_paper(tmp_path):
     made = make("MushroomBandit", write(tmp_path, "MushroomBandit"), num_envs=4000)
     made.reset()
     edible = made.venv.table.labels[made.venv.rows] == 0
@@ -105,7 +105,7 @@ def blobs(path, shuffled):
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
-def test_labels_do_not_leak_into_the_context(shuffled, tmp_path):
+def test_dataset_bandit_context_excludes_the_label(shuffled, tmp_path):
     blobs(tmp_path / "my.csv", shuffled)
     words = ["algo=linear_posterior", "env=dataset_bandit", f"env.kwargs.path={tmp_path / 'my.csv'}"]
     words += ["env.kwargs.label=class", "env.num_envs=10", "trainer.total_steps=3000", "trainer.log_every=1000"]
@@ -117,7 +117,7 @@ def test_labels_do_not_leak_into_the_context(shuffled, tmp_path):
         assert last["train/best_arm"] > 0.95
 
 
-def test_every_row_comes_once_before_any_comes_again(tmp_path):
+def test_dataset_bandit_draws_each_row_once_per_epoch(tmp_path):
     path = tmp_path / "ten.csv"
     path.write_text("x,y\n" + "".join(f"{i},{i % 2}\n" for i in range(10)))
     made, rows = make("dataset_bandit", path, num_envs=3, normalize="false"), []
@@ -129,7 +129,7 @@ def test_every_row_comes_once_before_any_comes_again(tmp_path):
     assert rows[:10] != rows[10:20]
 
 
-def test_a_restored_table_goes_on_with_the_same_rows(tmp_path):
+def test_dataset_bandit_resumes_with_the_same_rows(tmp_path):
     blobs(tmp_path / "my.csv", shuffled=False)
     one, other = (make("dataset_bandit", tmp_path / "my.csv", label="class") for _ in range(2))
     one.reset()
@@ -175,7 +175,7 @@ PACKED = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % (_draw(10**6), i % 2) fo
         (gzip.compress(b"a,b\n" + b"1,2\n" * 2_000_000), {}, r"row \d+: .* unpack to more than"),
     ],
 )
-def test_what_cannot_be_read_says_which_row_and_why(content, given, line, tmp_path):
+def test_table_errors_name_the_row_and_the_reason(content, given, line, tmp_path):
     path = tmp_path / "t.csv"
     if content is not None:
         path.write_bytes(content)
@@ -240,7 +240,7 @@ def test_a_bad_table_leaves_no_run_behind(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("name", "shape"), [("wine", (178, 13)), ("digits", (1797, 64)), ("breast_cancer", (569, 30))])
-def test_what_scikit_learn_brings(name, shape):
+def test_table_from_scikit_learn(name, shape):
     pytest.importorskip("sklearn")
     table = load(f"sklearn:{name}", -1)
     assert table.features.shape == shape and len(table.classes) == len(set(table.labels))

@@ -21,7 +21,7 @@ def dive(env: Any, actions: Any) -> tuple[float, bool, int]:
     return total, info["is_success"], obs
 
 
-def test_one_sequence_in_two_to_the_size_finds_the_treasure() -> None:
+def test_deep_sea_has_one_successful_action_sequence() -> None:
     env = gym.make("rlrun/DeepSea-v0", size=4, instance_seed=3).unwrapped
     played = [dive(env, actions) for actions in itertools.product((0, 1), repeat=4)]
     found = [one for one in played if one[1]]
@@ -30,7 +30,7 @@ def test_one_sequence_in_two_to_the_size_finds_the_treasure() -> None:
     assert max(total for total, won, _ in played if not won) == 0.0, "else it is best never to go right"
 
 
-def test_a_step_to_the_right_costs_its_share_and_the_wall_stops_the_left() -> None:
+def test_deep_sea_cost_of_right_moves_and_left_wall() -> None:
     env: Any = gym.make("rlrun/DeepSea-v0", size=5).unwrapped
     env.reset()
     wrong = 1 - int(env.right[0, 0])
@@ -39,6 +39,6 @@ def test_a_step_to_the_right_costs_its_share_and_the_wall_stops_the_left() -> No
     assert obs == 11 and reward == pytest.approx(-0.002)
 
 
-def test_which_action_means_right_follows_from_the_instance_alone() -> None:
+def test_deep_sea_action_meaning_follows_from_the_instance_seed() -> None:
     maps = [gym.make("rlrun/DeepSea-v0", size=8, instance_seed=seed).unwrapped.right.tolist() for seed in (0, 0, 1)]
     assert maps[0] == maps[1] != maps[2]

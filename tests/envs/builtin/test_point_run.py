@@ -15,7 +15,7 @@ def test_the_optimum_of_a_run_without_wind_is_that_of_its_geometry() -> None:
     assert price == pytest.approx(np.linalg.norm(worth) / (2 * np.sqrt(0.2 * STEPS)))
 
 
-def test_the_environment_pays_what_the_optimum_promises() -> None:
+def test_point_run_rewards_of_the_optimal_policy_match_its_value() -> None:
     env, gains, rng = PointRun(), best_gains(optimum(0.2)[1]), np.random.default_rng(0)
     paid = np.zeros((300, 2))
     for episode in range(len(paid)):
@@ -36,7 +36,7 @@ def test_no_other_gains_of_the_same_energy_make_more_progress() -> None:
         assert progress - price * energy * STEPS < most - price * 0.2 * STEPS
 
 
-def test_a_step_counted_by_hand() -> None:
+def test_point_run_step_by_hand() -> None:
     env = PointRun(gust=0.0)
     env.reset(seed=0)
     obs, reward, terminated, truncated, _ = env.step(np.array([1.0, 0.5]))

@@ -1,4 +1,4 @@
-"""Bytes that are not those that were written: flipped, cut off, or written by a stranger."""
+"""Bytes that are not those that were written: flipped, cut off, or forged."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import malformed
-import test_snapshot_malformed as strangers
+import test_snapshot_malformed as malformed_test
 from stores import own, quick_folder
 
 from rlrun.errors import SnapshotError
@@ -150,7 +150,7 @@ def in_time(read: Callable[[Path], str]) -> Callable[[Path], str]:
     """A pipe in the place of a file must not hang the table."""
 
     def read_in_time(run: Path) -> str:
-        signal.setitimer(signal.ITIMER_REAL, 3 * strangers.SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, 3 * malformed_test.SECONDS)
         try:
             return read(run)
         except TimeoutError:
@@ -165,22 +165,22 @@ def too_late(number: int, frame: object) -> None:
     raise TimeoutError
 
 
-def of_strangers(options: Options) -> Tally:
+def of_malformed(options: Options) -> Tally:
     """Hundreds of malformed snapshots, in a process that may run no code."""
     chosen = some(options.count, list(malformed.cases(options.seed)), options.random("malformed"))
     malformed.cases = lambda seed=0: iter(chosen)
     signal.signal(signal.SIGALRM, too_late)
-    strangers.read = in_time(strangers.read)
+    malformed_test.read = in_time(malformed_test.read)
     with tempfile.TemporaryDirectory() as folder:
         report = f"{folder}/report.json"
-        strangers.child(report)
+        malformed_test.child(report)
         found: dict[str, Any] = json.loads(Path(report).read_text())
     untouched, *judged, control = found["results"]
     tally = verdicts(judged)
     tally.expect(not untouched["line"] and not untouched["findings"], f"a good one: {untouched}")
     seen = {finding.split()[0] for finding in control["findings"]}
     tally.expect(seen >= {"exec", "pickle.find_class", "socket.__new__", "subprocess.Popen", "open"}, "a blind hook")
-    tally.expect(found["memory"] < strangers.MEMORY, f"{found['memory']:.0f} MiB")
+    tally.expect(found["memory"] < malformed_test.MEMORY, f"{found['memory']:.0f} MiB")
     slowest = max(one["seconds"] for one in judged)
     tally.note = f"{len({one['name'].split('-')[0] for one in judged})} classes; slowest {slowest:.1f} s; "
     tally.note += f"{found['memory']:.0f} MiB; no code run"
@@ -192,8 +192,8 @@ def verdicts(judged: list[dict[str, Any]]) -> Tally:
     tally = Tally(len(judged))
     for one in judged:
         line = one["line"]
-        good = line.isprintable() and line.startswith(f"{strangers.LATEST}: ") and len(line) < 300
+        good = line.isprintable() and line.startswith(f"{malformed_test.LATEST}: ") and len(line) < 300
         tally.expect(line and good, f"{one['name']}: {line[:200] or 'was used'}")
         tally.expect(not one["findings"], f"{one['name']}: {one['findings'][:3]}")
-        tally.expect(one["seconds"] < strangers.SECONDS, f"{one['name']}: {one['seconds']:.1f} s")
+        tally.expect(one["seconds"] < malformed_test.SECONDS, f"{one['name']}: {one['seconds']:.1f} s")
     return tally
