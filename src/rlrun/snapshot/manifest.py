@@ -60,8 +60,10 @@ class Manifest:
         """The table and the hashes of the segments of every ring, as `digest` takes them."""
         found = {}
         for ring, table in self.rings.items():
-            names = [f"{ring}/{filename(block.number)}" for block in table.blocks()]
-            found[ring] = (table, [self.files[name].sha256 for name in names])
+            hashes = []
+            for block in table.blocks():
+                hashes.append(self.files[f"{ring}/{filename(block.number)}"].sha256)
+            found[ring] = (table, hashes)
         return found
 
 
