@@ -38,16 +38,16 @@ class OffPolicy(Loop):
 
     def tick(self) -> Metrics:
         self.clock.start()
-        obs = self.obs
         action, extras = self.act()
         self.clock.lap("act")
         if self.cfg.lag:
             self.env.begin(action)
             self.clock.lap("env")
         metrics = self.learn() if self.cfg.lag else {}
-        step = self.advance(action, extras)
+        timestep = self.collector.step(action, extras)
+        step = self.receive(timestep)
         self.clock.lap("env")
-        self.buffer.add(obs, step.action, step, extras)
+        self.buffer.add(timestep.obs, step.action, step, extras)
         self.clock.lap("sample")
         return metrics if self.cfg.lag else self.learn()
 
@@ -65,7 +65,7 @@ class OffPolicy(Loop):
         """What the agent does to explore, or what the warm-up does in its stead."""
         policy = (self.refill or self.cfg.warmup_policy) if self.collected < self.cfg.warmup_steps else "agent"
         if policy == "agent":
-            return self.addons.act(self.agent, self.obs, self.carry, True)
+            return self.collector.act()
         action = self.uniform_action() if policy == "random" else self.zero_action()
         _, extras = self.addons.see(self.obs, self.carry, True)
         return action, extras
