@@ -1,4 +1,4 @@
-"""Evolution: whole episodes measure parameter vectors; the agent says which to try and is told how they did."""
+"""Evolution: the agent proposes parameter vectors, and learns from their fitness, the mean return of whole episodes."""
 
 from typing import Any
 
@@ -40,7 +40,9 @@ class Evolution(Loop):
         self.returns += step.reward * step.weight
         for slot in (step.terminated | step.truncated).nonzero().flatten().tolist():
             self.finish(slot, counts=bool(step.weight[slot]))
-        return self.learn() if self.finished == self.trials else {}
+        if self.finished < self.trials:
+            return {}
+        return self.learn()
 
     @property
     def trials(self) -> int:
