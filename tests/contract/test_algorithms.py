@@ -18,6 +18,7 @@ from rlrun import registry
 from rlrun.config.check import ABSENT, leaves, lookup
 from rlrun.config.schema import parts_of
 from rlrun.core.loop import Loop
+from rlrun.core.random import Stream
 from rlrun.core.state import Optim
 from rlrun.engine import inductor
 from rlrun.engine.accelerate import kernels
@@ -414,6 +415,43 @@ def test_equal_seeds_give_equal_runs_and_other_seeds_others(algo: str, build: Bu
     first, same, other = (weights(train(build(toy(algo, seed=seed)), 2)) for seed in (5, 5, 6))
     assert equal(first, same)
     assert not equal(first, other)
+
+
+@pytest.mark.parametrize("algo", ALGOS)
+def test_act_reads_its_acting_modules_and_changes_nothing_but_streams(algo: str, build: Build) -> None:
+    """Observation, carry, streams and the modules of `acting()` give the action; everything else may hold anything."""
+    loop: Any = train(build(toy(algo)), 1)
+    agent, addons = loop.agent, loop.addons
+    params = (agent.ask()[[0] * loop.env.spec.num_envs],) if toy(algo)["algo"]["loop"]["name"] == "evolution" else ()
+    before = {name: tensor.clone() for name, tensor in held(agent).items()}
+    drawn = [source.generator.get_state() for source in sources(loop)]
+
+    def act(explore: bool) -> Any:
+        for source, state in zip(sources(loop), drawn, strict=True):
+            source.generator.set_state(state)
+        return addons.act(agent, loop.obs, loop.carry, explore, *params)
+
+    expected = [act(True), act(False)]
+    counter = {"first_pulls.done"}  # of bandits that pull every arm in turn at first: the one exception
+    unchanged = before.keys() - counter
+    assert equal({name: before[name] for name in unchanged}, {name: held(agent)[name] for name in unchanged})
+    if "first_pulls.done" in before:
+        return
+    reads = {tensor.data_ptr() for part in (*agent.acting(), *addons.acting()) for tensor in held(part).values()}
+    for tensor in [*held(agent).values(), *held(addons).values()]:
+        if tensor.data_ptr() not in reads and tensor.is_floating_point():
+            tensor.fill_(torch.nan)
+    assert equal(expected, [act(True), act(False)]), "act reads a module that acting() does not name"
+
+
+def held(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """All parameters and buffers, detached but not copied."""
+    found = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return {name: tensor.detach() for name, tensor in found.items()}
+
+
+def sources(loop: Loop) -> list[Stream]:
+    return [module for module in loop.modules() if isinstance(module, Stream)]
 
 
 @pytest.mark.parametrize("algo", ALGOS)

@@ -42,7 +42,7 @@ def ends_of(loop: Any, episodes: int = 20) -> tuple[torch.Tensor, torch.Tensor]:
     ends, skills = [], []
     while len(ends) < episodes * 16:
         action, extras = loop.act()
-        step = loop.advance(action, extras)
+        step = loop.receive(loop.collector.step(action, extras))
         over = step.terminated | step.truncated
         ends += [*step.final_obs[over]]
         skills += [*extras["carry.goal"][over]]

@@ -8,7 +8,7 @@ from torch import Tensor
 from rlrun.core.addon import Addon
 from rlrun.core.agent import policy
 from rlrun.nested import flat, index, mapped
-from rlrun.networks.recurrent import Memory
+from rlrun.networks.recurrent import Memory, Recurrent
 from rlrun.types import MASK, Batch
 
 
@@ -31,6 +31,9 @@ class RecurrentState(Addon):
         obs = beside(obs, memory=state * ~first.unsqueeze(-1))
         after = self.advance(obs)
         return obs | {"memory_after": after}, {"memory": obs["memory"], "carry.memory": after}
+
+    def acting(self) -> list[Recurrent]:
+        return self.memory.torsos
 
     @policy
     def advance(self, obs: Batch) -> Tensor:

@@ -18,7 +18,7 @@ METRICS = (
     Renamed("loss/value", "loss/critic", ON_POLICY),
     Renamed("loss/policy", "loss/actor", (*ON_POLICY, "maml")),
     Renamed("loss/temperature", "loss/alpha", SAC),
-    Renamed("loss/entropy_target_alpha", "loss/alpha"),
+    Renamed("loss/entropy_target_alpha", "loss/alpha", ON_POLICY),
     Renamed("loss/entropy_target_gap", "loss/entropy_gap"),
     Renamed("loss/entropy_target_stage", "loss/entropy_stage"),
 )

@@ -29,6 +29,10 @@ class Addon(nn.Module):
         explore=False draws no random numbers. It runs in evaluation too, and so changes no state."""
         return obs, {}
 
+    def acting(self) -> Iterable[nn.Module]:
+        """The modules whose parameters and buffers `see` reads."""
+        return ()
+
     def collect(self, obs: Any, step: Step, extras: Batch) -> None:
         """Called once for every training step, where running statistics grow. obs: as the environment gave it."""
 
@@ -83,6 +87,9 @@ class Addons(nn.ModuleList):
         seen, own = self.see(obs, carry, explore)
         action, extras = policy.act(seen, carry, explore, *params)
         return action, own | extras
+
+    def acting(self) -> list[nn.Module]:
+        return [module for addon in self for module in addon.acting()]
 
     def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
         extras: Batch = {}

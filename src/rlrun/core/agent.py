@@ -1,6 +1,6 @@
 """What an algorithm must provide: how it acts, and how it learns from a batch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
@@ -8,6 +8,7 @@ from gymnasium import Space
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
+from rlrun.core.schedule import Rewindable
 from rlrun.errors import ConfigError
 from rlrun.types import Batch, Context, Metrics, Spec
 
@@ -31,13 +32,14 @@ def policy(method: F) -> F:
     return method
 
 
-class Agent(nn.Module):
+class Agent(Rewindable, nn.Module):
     """An update rule with its networks. All its state is in the module tree, so snapshots need no list."""
 
     Config: ClassVar[type]
     registered: ClassVar[str] = "?"  # the name in configs, set by @register
     actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Space  # action spaces the algorithm is defined for
     observations: ClassVar[type[Space]] = Space  # and the observation space
+    acts_with: ClassVar[tuple[str, ...]] = ()  # names of the modules that `act` reads; none: the whole agent
     remembers: ClassVar[bool] = False  # whether it takes recurrent networks
     needs_bounds: ClassVar[bool] = False  # whether its continuous actions always lie in [-1, 1]
     moves_statistics: ClassVar[bool] = False  # whether `update` uses `batch_statistics`, as batch normalisation needs
@@ -70,6 +72,19 @@ class Agent(nn.Module):
 
         carry: `first` [num_envs] bool marks episode starts, `carry.*` is what this method returned a step ago; params:
         [members, P], the environments are split evenly over the members. explore=False draws and moves nothing."""
+        raise NotImplementedError
+
+    def acting(self) -> Iterable[nn.Module]:
+        """The modules whose parameters and buffers `act` reads: all that must travel to where the agent only acts."""
+        if not self.acts_with:
+            return (self,)
+        return [self.get_submodule(name) for name in self.acts_with]
+
+    def rewind(self) -> None:
+        """Start over what changes in the course of a run beside the weights, such as exploration."""
+
+    def ask(self) -> Tensor:
+        """For the evolution loop: the parameter vectors to evaluate next, [members, P]."""
         raise NotImplementedError
 
     def update(self, batch: Batch, ctx: Context) -> Metrics | tuple[Metrics, Tensor]:

@@ -2,17 +2,18 @@
 
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
+from rlrun.core.collector import Collector, Timestep
 from rlrun.core.measures import Measures, add
 from rlrun.core.random import Stream, sequence
+from rlrun.core.schedule import Rewindable
 from rlrun.module import Module
 from rlrun.nested import on
-from rlrun.types import Batch, Context, Metrics, Return, Step, carried
+from rlrun.types import Batch, Context, Metrics, Return, Step
 
 
 class Loop(Module):
@@ -30,13 +31,13 @@ class Loop(Module):
         self.objective = addons.spec(env.spec).objective
         self.steps = self.updates = 0
         self.clock = Clock()
-        self.episodes: list[tuple[Return, int]] = []  # (return, length) of those ended; whoever reads it empties it
-        self.successes: list[bool] = []  # of ended episodes, where environments tell; likewise
-        self.restarted: list[str] = []  # a line for each environment made anew; whoever reads them empties it
+        self.collector = Collector(agent, addons, env, self.clock)
+        # The trainer reads and empties these three.
+        self.episodes: list[tuple[Return, int]] = []  # return and length of those that ended
+        self.successes: list[bool] = []  # of ended episodes, in environments that report success
+        self.restarted: list[str] = []  # a line for each environment that was made anew
         self.digests: dict[str, str] = {}  # SHA-256 of each data set that was read, by the key that names it
         self.measures: Measures = {}  # what the environments report beside rewards
-        self.obs: Any = None  # to act on next
-        self.carry: Batch = {}
         self.batch: Batch | None = None  # of the last update, for a post-mortem
 
     def tick(self) -> Metrics:
@@ -48,18 +49,18 @@ class Loop(Module):
 
     def begin(self) -> None:
         """Start the first episodes."""
-        self.obs = self.env.reset()
-        self.carry = {"first": torch.ones(self.env.spec.num_envs, dtype=torch.bool, device=self.env.device)}
+        self.collector.begin()
 
     def reset(self, seed: int | None = None) -> None:
         """Start over with what was learned: counters, schedules and episodes anew, the weights as they are.
 
         With a seed, environments and random streams are those of a run with that seed; without, they go on."""
         self.steps = self.updates = 0
-        self.episodes, self.successes = [], []
+        self.episodes = []
+        self.successes = []
         for module in self.modules():
-            if hasattr(module, "rewind"):  # schedules, and what agents have of that kind
-                module.rewind()  # type: ignore[operator]
+            if isinstance(module, Rewindable):
+                module.rewind()
             if seed is not None and isinstance(module, Stream):
                 module.reseed(seed)
         if seed is not None:
@@ -67,11 +68,12 @@ class Loop(Module):
             self.env.reset(sequence(seed, "env"))
         self.begin()
 
-    def advance(self, action: Tensor, extras: Batch) -> Step:
-        """One vector step: counts it, keeps the carry and the episodes that ended."""
-        step = self.addons.collect(self.obs, self.env.step(action), extras)
-        self.obs = step.obs
-        self.carry = carried(extras, step.terminated | step.truncated)
+    def receive(self, timestep: Timestep) -> Step:
+        """Count a timestep over all environments, and let add-ons collect it: once each, in order.
+
+        Returns the step as it is learned from, with the rewards of add-ons in further columns.
+        """
+        step = self.addons.collect(timestep.obs, timestep.step, timestep.extras)
         self.steps += self.env.spec.num_envs
         info = step.info
         self.episodes.extend(info["episodes"])
@@ -81,23 +83,47 @@ class Loop(Module):
             add(self.measures, info.get("measures", {}))
         return step
 
-    def hear(self) -> None:
-        """Take in the episodes that a simulator on an accelerator has not told, for telling would make it wait."""
+    def fetch_episodes(self) -> None:
+        """Read the episodes that ended in a simulator on an accelerator, which waits for it: so not at every step."""
         self.episodes.extend(self.env.pending_episodes())
 
+    @property
+    def obs(self) -> Any:
+        """The observations to act on next."""
+        return self.collector.obs
+
+    @obs.setter
+    def obs(self, obs: Any) -> None:
+        self.collector.obs = obs
+
+    @property
+    def carry(self) -> Batch:
+        """What acting carries from step to step."""
+        return self.collector.carry
+
+    @carry.setter
+    def carry(self, carry: Batch) -> None:
+        self.collector.carry = carry
+
     def get_extra_state(self) -> dict[str, Any]:
-        self.hear()
+        self.fetch_episodes()
         return {
-            "steps": self.steps, "updates": self.updates, "horizon": self.horizon,
-            "episodes": self.episodes, "successes": self.successes, "obs": self.obs, "carry": self.carry,
+            "steps": self.steps,
+            "updates": self.updates,
+            "horizon": self.horizon,
+            "episodes": self.episodes,
+            "successes": self.successes,
+            "obs": self.obs,
+            "carry": self.carry,
             "measures": self.measures,
-        }  # fmt: skip
+        }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Raises ValueError for a type that `get_extra_state` never gives: a snapshot may come from anyone."""
         for name, now in self.get_extra_state().items():
             value = on(self.env.device, state.get(name, now))
-            if now is not None and not isinstance(value, Tensor if isinstance(now, Tensor) else type(now)):
+            expected = Tensor if isinstance(now, Tensor) else type(now)
+            if now is not None and not isinstance(value, expected):
                 raise ValueError(f"{name} is no {type(now).__name__}")
             setattr(self, name, value)
         self.episodes = [(returned, int(length)) for returned, length in self.episodes]

@@ -16,7 +16,15 @@ UNFIT = {"LRScheduler", "LambdaLR", "MultiplicativeLR", "ChainedScheduler", "Seq
 NAMES = sorted({"linear", *lr_scheduler.__all__} - UNFIT)
 
 
-class Schedule(nn.Module):
+class Rewindable:
+    """A module with state that a reset of the run starts over."""
+
+    def rewind(self) -> None:
+        """Back to the state at the start of a run."""
+        raise NotImplementedError
+
+
+class Schedule(Rewindable, nn.Module):
     """`{linear: {}}` falls to 0 with the run; `{ExponentialLR: {gamma: 0.9}}` is torch's, one step a call.
 
     Raises ConfigError for a name or setting that torch does not have.

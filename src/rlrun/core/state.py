@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.core.schedule import Schedule
+from rlrun.core.schedule import Rewindable, Schedule
 from rlrun.functional import fused
 
 
@@ -101,7 +101,7 @@ class RMSprop(Optim):
 OPTIMIZERS: dict[str, type[Optim]] = {"adam": Optim, "rmsprop": RMSprop}
 
 
-class Target(nn.Module):
+class Target(Rewindable, nn.Module):
     """A slow copy of a network: each `track` moves it by `tau` towards its source, in place."""
 
     def __init__(self, source: nn.Module, tau: float):

@@ -93,18 +93,21 @@ class Demonstrations(OnPolicy):
                 parts.append(index(kept, (slice(begin, None), env)))
 
     def exchange(self) -> None:
-        """Save the best of the agent's own, look for what others have put there."""
+        """Save the best episodes of the agent, and read the data sets that other runs have saved since."""
         cfg = self.buffer.cfg
         best = self.buffer.best()
         if cfg.save_to and best:
             write(Path(cfg.save_to), best, self.env)
-        places = sorted(Path(cfg.supplementary).iterdir()) if cfg.supplementary else []
-        for place in (place for place in places if holds_demonstrations(place) and place.name not in self.read):
+        if not cfg.supplementary:
+            return
+        for place in sorted(Path(cfg.supplementary).iterdir()):
+            if place.name in self.read or not holds_demonstrations(place):
+                continue
             self.read.append(place.name)
             try:
                 for found in self.load("algo.buffer.supplementary", str(place)):
                     self.buffer.add_success(found | {"kind": "own"})
-            except ConfigError as error:  # what somebody else has put there ends no run
+            except ConfigError as error:  # a data set of another run does not end this one
                 logging.getLogger(__name__).warning("left out: %s", error)
             self.buffer.evict()
 

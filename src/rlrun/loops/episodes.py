@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from rlrun.buffers.rollout import Rollout
 from rlrun.config.schema import NonNegativeInt, PositiveInt, Size, config
+from rlrun.core.collector import Timestep
 from rlrun.core.random import Stream, seed_for
 from rlrun.errors import ConfigError
 from rlrun.loops.onpolicy import OnPolicy
@@ -49,23 +49,26 @@ class Episodes(OnPolicy):
         return f"algo.loop.min_steps={self.cfg.min_steps}", (self.cfg.min_steps or 0) // self.env.spec.num_envs
 
     def collect(self) -> Batch:
-        """[time, episode, ...], as long as the longest; the rest of a shorter one has weight 0."""
-        rollout, episodes, taken = Rollout(), list[Episode](), list[Episode]()
+        """[time, episode, ...], as long as the longest episode; the rest of a shorter one has weight 0."""
+        timesteps: list[Timestep] = []
+        episodes: list[Episode] = []
+        taken: list[Episode] = []
         self.start(range(self.env.spec.num_envs), episodes, 0)
         while not taken:
             playing = [episode for episode in episodes if not episode.done]
-            self.act(rollout)
+            timesteps.append(self.collector.advance())
             ended = self.carry["first"].tolist()
             for episode in playing:
-                episode.end, episode.done = len(rollout.rows), ended[episode.slot]
+                episode.end = len(timesteps)
+                episode.done = ended[episode.slot]
             free = [episode.slot for episode in playing if episode.done]
             if free:
                 taken = self.complete(episodes)
                 if not self.enough(episodes):
-                    self.start(free, episodes, len(rollout.rows))
+                    self.start(free, episodes, len(timesteps))
         for stream in self.streams():
             stream.join()
-        return lines(rollout.batch(), taken)
+        return lines(self.rollout(timesteps), taken)
 
     def enough(self, episodes: list[Episode]) -> bool:
         steps = sum(episode.end - episode.begin for episode in episodes)

@@ -1,4 +1,4 @@
-"""Evolution: whole episodes measure parameter vectors; the agent says which to try and is told how they did."""
+"""Evolution: the agent proposes parameter vectors, and learns from their fitness, the mean return of whole episodes."""
 
 from typing import Any
 
@@ -33,14 +33,16 @@ class Evolution(Loop):
             self.start_generation()
         members = [max(job, 0) % len(self.params) for job in self.jobs]  # type: ignore[arg-type]
         params = self.params[members]  # type: ignore[index]
-        action, extras = self.addons.act(self.agent, self.obs, self.carry, True, params)
+        action, extras = self.collector.act(params)
         self.clock.lap("act")
-        step = self.advance(action, extras)
+        step = self.receive(self.collector.step(action, extras))
         self.clock.lap("env")
         self.returns += step.reward * step.weight
         for slot in (step.terminated | step.truncated).nonzero().flatten().tolist():
             self.finish(slot, counts=bool(step.weight[slot]))
-        return self.learn() if self.finished == self.trials else {}
+        if self.finished < self.trials:
+            return {}
+        return self.learn()
 
     @property
     def trials(self) -> int:
@@ -48,7 +50,7 @@ class Evolution(Loop):
         return len(self.fitness) * self.cfg.episodes
 
     def start_generation(self) -> None:
-        self.params = self.agent.ask()  # type: ignore[operator]
+        self.params = self.agent.ask()
         self.fitness = self.returns.new_zeros(len(self.params))
         self.started = self.finished = 0
         self.returns.zero_()

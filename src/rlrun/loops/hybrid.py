@@ -30,7 +30,9 @@ class Hybrid(Offline):
         super().__init__(*parts)
         own = self.buffer
         if own.targets.sequence_length is not None or own.targets.ahead:
-            learner = "algo.representation" if own.targets.ahead else f"algo={self.agent.registered}"
+            learner = f"algo={self.agent.registered}"
+            if own.targets.ahead:
+                learner = "algo.representation"
             raise ConfigError(f"algo.loop=hybrid is not supported by {learner}, which learns from sequences")
         self.before = self.cfg.online_after
         recorded = type(own)(own.cfg, own.spec, own.targets, seed_for(self.seed, "recorded"), self.env.device)
@@ -41,7 +43,9 @@ class Hybrid(Offline):
         return self.buffer.recorded
 
     def tick(self) -> Metrics:
-        return super().tick() if self.updates < self.before else OffPolicy.tick(self)
+        if self.updates < self.before:
+            return super().tick()
+        return OffPolicy.tick(self)
 
     def update(self) -> Metrics:
         online = self.updates - self.before

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from torch import Tensor
+
 from rlrun.config.schema import Size, config
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent, Policy, episodes
 from rlrun.registry import register
-from rlrun.types import Batch, Metrics
+from rlrun.types import Batch, Metrics, Step
 
 
 @register("loop", "meta")
@@ -41,4 +43,8 @@ class Meta(Loop):
     def collect(self, policy: Policy, count: int) -> Batch:
         self.begin()
         first = self.carry["first"]
-        return episodes(policy, self.addons, self.obs, first, lambda action: self.advance(action, {}), count)
+        return episodes(policy, self.addons, self.obs, first, self.step, count)
+
+    def step(self, action: Tensor) -> Step:
+        """One step of every environment, counted."""
+        return self.receive(self.collector.step(action, {}))

@@ -72,7 +72,9 @@ class Offline(OffPolicy):
         """Every data set, of each the first `data_steps` transitions."""
         if not self.cfg.data:
             raise ConfigError(f"{DATA}: missing; a data set, as rlrun eval RUN record=demos-v0 writes it")
-        places = [self.cfg.data] if isinstance(self.cfg.data, str) else self.cfg.data
+        places = self.cfg.data
+        if isinstance(places, str):
+            places = [places]
         demos: list[Demo] = []
         for place in places:
             self.digests |= digests(DATA, place)

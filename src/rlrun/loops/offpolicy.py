@@ -38,18 +38,21 @@ class OffPolicy(Loop):
 
     def tick(self) -> Metrics:
         self.clock.start()
-        obs = self.obs
+        metrics: Metrics = {}
         action, extras = self.act()
         self.clock.lap("act")
         if self.cfg.lag:
             self.env.begin(action)
             self.clock.lap("env")
-        metrics = self.learn() if self.cfg.lag else {}
-        step = self.advance(action, extras)
+            metrics = self.learn()
+        timestep = self.collector.step(action, extras)
+        step = self.receive(timestep)
         self.clock.lap("env")
-        self.buffer.add(obs, step.action, step, extras)
+        self.buffer.add(timestep.obs, step.action, step, extras)
         self.clock.lap("sample")
-        return metrics if self.cfg.lag else self.learn()
+        if not self.cfg.lag:
+            metrics = self.learn()
+        return metrics
 
     def learn(self) -> Metrics:
         """All updates that are due; metrics of the last, and how many came after the action that is under way."""
@@ -63,10 +66,13 @@ class OffPolicy(Loop):
 
     def act(self) -> tuple[Tensor, Batch]:
         """What the agent does to explore, or what the warm-up does in its stead."""
-        policy = (self.refill or self.cfg.warmup_policy) if self.collected < self.cfg.warmup_steps else "agent"
-        if policy == "agent":
-            return self.addons.act(self.agent, self.obs, self.carry, True)
-        action = self.uniform_action() if policy == "random" else self.zero_action()
+        policy = self.refill or self.cfg.warmup_policy
+        if policy == "agent" or self.collected >= self.cfg.warmup_steps:
+            return self.collector.act()
+        if policy == "random":
+            action = self.uniform_action()
+        else:
+            action = self.zero_action()
         _, extras = self.addons.see(self.obs, self.carry, True)
         return action, extras
 
@@ -84,7 +90,8 @@ class OffPolicy(Loop):
         self.batch = batch = self.addons.relabel(self.buffer.sample(self.cfg.batch_size, ctx.progress))
         self.clock.lap("sample")
         out = self.agent.update(batch, ctx)
-        metrics = (out[0] if isinstance(out, tuple) else out) | self.addons.update(batch, ctx)
+        metrics: Metrics = out[0] if isinstance(out, tuple) else out
+        metrics = metrics | self.addons.update(batch, ctx)
         self.buffer.feedback(batch, out)
         self.updates += 1
         self.clock.lap("update")
@@ -94,7 +101,9 @@ class OffPolicy(Loop):
         """Updates owed for steps from the warm-up to the last burst that is due; none while the buffer is empty."""
         steps = max(0, self.collected - self.cfg.warmup_steps) // self.cfg.update_every * self.cfg.update_every
         owed = int(steps * self.cfg.updates_per_step) - (self.updates - self.before)
-        return owed if owed > 0 and len(self.buffer) else 0
+        if not len(self.buffer):
+            return 0
+        return max(0, owed)
 
     @property
     def collected(self) -> int:

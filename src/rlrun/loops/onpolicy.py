@@ -6,6 +6,7 @@ import torch
 
 from rlrun.buffers.rollout import Rollout, check_fits
 from rlrun.config.schema import NonNegativeInt, PositiveInt, config
+from rlrun.core.collector import Timestep
 from rlrun.core.loop import Loop
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
@@ -21,22 +22,23 @@ class OnPolicy(Loop):
     def __init__(self, *parts: Any):
         super().__init__(*parts)
         setting, steps = self.shortest()
-        kept = f", algo.loop.lag={self.cfg.lag}" if self.cfg.lag else ""
-        check_fits(setting + kept, steps * (self.cfg.lag + 1), self.env.spec, self.env.device)
-        self.waiting: list[Batch] = []  # rollouts that were collected and not yet learned from, oldest first
+        if self.cfg.lag:
+            setting += f", algo.loop.lag={self.cfg.lag}"
+        check_fits(setting, steps * (self.cfg.lag + 1), self.env.spec, self.env.device)
+        self.waiting: list[Batch] = []  # rollouts that the agent has not learned from yet, oldest first
 
     def shortest(self) -> tuple[str, int]:
-        """The setting behind the length of a rollout, and the vector steps that it has at least."""
+        """The setting that determines the length of a rollout, and the minimum number of timesteps."""
         return f"algo.loop.rollout_steps={self.cfg.rollout_steps}", self.cfg.rollout_steps
 
     def tick(self) -> Metrics:
         self.clock.start()
-        ctx = self.context()  # schedules stand where the rollout began, so that the last one still learns
+        ctx = self.context()  # of the start of the rollout: a schedule that ends at 0 still learns from the last
         self.waiting.append(self.collect())
         if len(self.waiting) <= self.cfg.lag:
             return {}
         metrics = self.learn(self.waiting.pop(0), ctx)
-        if self.cfg.lag:  # updates since the policy that collected this
+        if self.cfg.lag:  # updates since the policy that collected it
             metrics["lag"] = torch.tensor(float(min(self.updates, len(self.waiting))))
         self.updates += 1
         self.clock.lap("update")
@@ -50,19 +52,16 @@ class OnPolicy(Loop):
 
     def collect(self) -> Batch:
         """One rollout [time, env, ...] of the agent as it is."""
-        rollout = Rollout()
-        for _ in range(self.cfg.rollout_steps):
-            self.act(rollout)
-        return rollout.batch()
+        timesteps = [self.collector.advance() for _ in range(self.cfg.rollout_steps)]
+        return self.rollout(timesteps)
 
-    def act(self, rollout: Rollout) -> None:
-        """One vector step, into the rollout."""
-        obs, carry = self.obs, self.carry
-        action, extras = self.addons.act(self.agent, obs, carry, True)
-        self.clock.lap("act")
-        step = self.advance(action, extras)
-        self.clock.lap("env")
-        rollout.add(obs, action, step, extras, carry["first"])
+    def rollout(self, timesteps: list[Timestep]) -> Batch:
+        """The timesteps as one batch [time, env, ...], counted."""
+        rollout = Rollout()
+        for timestep in timesteps:
+            step = self.receive(timestep)
+            rollout.add(timestep.obs, timestep.action, step, timestep.extras, timestep.first)
+        return rollout.batch()
 
     def reset(self, seed: int | None = None) -> None:
         super().reset(seed)

@@ -187,7 +187,7 @@ class Trainer:
     def episode_metrics(self) -> dict[str, float]:
         """Episodes that ended since the last row, the mean return of all so far, and the environments' measures."""
         loop, progress = self.loop, self.progress
-        loop.hear()
+        loop.fetch_episodes()
         ended, successes = loop.episodes, loop.successes
         progress.episodes += len(ended)
         values: dict[str, float] = {"train/episodes": progress.episodes}

@@ -109,19 +109,19 @@ def watch(board: Board) -> None:
 
     def build_watched(config: Any) -> Any:
         loop = build(config)
-        advance, tick = loop.advance, loop.tick
+        receive, tick = loop.receive, loop.tick
 
         def watched_tick() -> Any:
             if board["began"] < 0:
                 board["began"] = board["steps"] = loop.steps
             return tick()
 
-        def watched_advance(*args: Any) -> Any:
-            step = advance(*args)
+        def watched_receive(*args: Any) -> Any:
+            step = receive(*args)
             board["steps"] = loop.steps
             return step
 
-        loop.tick, loop.advance = watched_tick, watched_advance
+        loop.tick, loop.receive = watched_tick, watched_receive
         loop.agent.update = marked(loop.agent.update, board, "updating")
         return loop
 

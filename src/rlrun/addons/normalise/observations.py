@@ -33,6 +33,9 @@ class NormaliseObservations(Addon):
     def see(self, obs: Tensor, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
         return self.normalise(obs), {}
 
+    def acting(self) -> tuple[RunningMoments]:
+        return (self.live,)
+
     def collect(self, obs: Tensor, step: Step, extras: Batch) -> None:
         self.pending.add(step.obs)
 

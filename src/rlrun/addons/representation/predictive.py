@@ -77,6 +77,9 @@ class Predictive(Addon):
     def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
         return masked(self.encode(obs), obs), {}
 
+    def acting(self) -> tuple[nn.Module]:
+        return (self.encoder,)
+
     @policy
     def encode(self, obs: Any) -> Tensor:
         """Latent states [batch, latent]."""

@@ -23,6 +23,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 @register("algo", "crossq")
 class CrossQ(Agent):
     actions = Box
+    acts_with = ("actor",)
     needs_bounds = True
     moves_statistics = True
 

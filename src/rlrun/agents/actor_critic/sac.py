@@ -22,6 +22,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 @register("algo", "sac")
 class SAC(Agent):
     actions = Box
+    acts_with = ("actor",)
     needs_bounds = True
     remembers = True
 

@@ -35,6 +35,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 @register("algo", "td3")
 class TD3(Agent):
     actions = Box
+    acts_with = ("actor",)
     needs_bounds = True
     remembers = True
     columns = 1  # values of every action

@@ -22,6 +22,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 @register("algo", "bc")
 class BC(Agent):
     actions = (Box, Discrete, MultiDiscrete, MultiBinary)
+    acts_with = ("actor",)
 
     @config
     class Config:

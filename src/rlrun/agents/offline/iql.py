@@ -30,6 +30,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 @register("algo", "iql")
 class IQL(Agent):
     actions = Box
+    acts_with = ("actor",)
 
     @config
     class Config(NStepReturns):

@@ -29,6 +29,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 @register("algo", "a2c")
 class A2C(Agent):
     actions = (Box, Discrete, MultiDiscrete, MultiBinary)
+    acts_with = ("policy",)
     remembers = True
     reward_vectors = True
 
