@@ -119,6 +119,8 @@ PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 
 @config
 class EnvConfig:
+    """The section `env`."""
+
     id: str
     num_envs: Annotated[PositiveInt, Field(le=2**20)]  # more than any machine steps
     backend: Literal["sync", "async", "native", "envpool", "jax"]
@@ -137,6 +139,8 @@ class EnvConfig:
 
 @config
 class TrainerConfig:
+    """The section `trainer`."""
+
     total_steps: PositiveInt
     eval_every: NonNegativeInt
     eval_episodes: Episodes
@@ -153,6 +157,8 @@ class TrainerConfig:
 
 @config
 class LoggerConfig:
+    """The section `logger`."""
+
     console: bool
     tensorboard: bool
 

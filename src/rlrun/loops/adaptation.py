@@ -13,6 +13,8 @@ from rlrun.types import Batch, Step, carried
 
 
 class Policy(Protocol):
+    """Acts in one task for each environment."""
+
     def act(self, obs: Any, carry: Batch, explore: bool) -> tuple[Tensor, Batch]: ...
 
 

@@ -23,6 +23,8 @@ from rlrun.types import Batch, Context, Metrics
 
 @register("loop", "demonstrations")
 class Demonstrations(OnPolicy):
+    """Rollouts with replayed demonstrations beside them."""
+
     def __init__(self, *parts: Any):
         super().__init__(*parts)
         if self.addons.stores or self.addons.payers:

@@ -34,6 +34,8 @@ class Episode:
 
 @register("loop", "episodes")
 class Episodes(OnPolicy):
+    """Rollouts of whole episodes, [time, episode, ...]."""
+
     @config
     class Config:
         min_steps: PositiveInt | None

@@ -19,6 +19,8 @@ Warmup = Literal["random", "zero", "agent"]
 
 @register("loop", "offpolicy")
 class OffPolicy(Loop):
+    """One vector step into replay, then the updates that are due."""
+
     replays = True
 
     @config

@@ -14,6 +14,8 @@ from rlrun.types import Batch, Context, Metrics
 
 @register("loop", "onpolicy")
 class OnPolicy(Loop):
+    """Rollouts of a fixed number of timesteps, [time, env, ...]."""
+
     @config
     class Config:
         rollout_steps: PositiveInt

@@ -58,6 +58,7 @@ def build_loop(config: RunConfig) -> Loop:
 
 
 def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Agent, Addons]:
+    """The agent and the add-ons around it, weights drawn from the seed, kernels replaced as the engine has it."""
     values = agent_values(config)
     check_memory(config)
     with torch.random.fork_rng(devices=[]), device:
@@ -77,27 +78,33 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
 
 
 def build_addons(config: RunConfig, spec: Spec, agent: Any, device: torch.device) -> Addons:
-    """Normalisers and reward weights, then the parts that `algo` names in the order of BEFORE, each over what those
-    before it make of the spec; and the sum of what they and the environment pay. agent: its typed config."""
+    """Normalisation, reward weights, representation, goals and intrinsic rewards, in this order. Each is built over
+    what those before it make of the spec. agent: its typed config."""
     gamma = agent.gamma if isinstance(agent, Discounted) else None
-    addons = Addons(normalisers(config.env.normalize, spec, gamma))
-    if weights := config.algo.get("reward_weights"):
-        addons += weighted(weights, spec, evaluates=config.trainer.eval_every > 0 and config.trainer.eval_episodes > 0)
-
-    def part(name: str) -> Any:
-        if not (values := config.algo.get(name)):
-            return None
-        seen = addons.spec(spec)
-        own = Parts(config.seed, device, config.network, seen, name)
-        return registry.build(name, values, seen, own, path=f"algo.{name}")
-
-    *seeing, intrinsic = BEFORE
-    for name in seeing:
-        if addon := part(name):
-            addons.append(addon)
-    replays = registry.lookup("loop", config.algo["loop"]["name"]).replays
     n_step = agent.n_step if isinstance(agent, NStepReturns) else 1
-    return addons.extend(rewarding(addons.payers, part(intrinsic), spec, replays, n_step))  # type: ignore
+    evaluates = config.trainer.eval_every > 0 and config.trainer.eval_episodes > 0
+    replays = registry.lookup("loop", config.algo["loop"]["name"]).replays
+
+    addons = Addons(normalisers(config.env.normalize, spec, gamma))
+    weights = config.algo.get("reward_weights")
+    if weights:
+        addons += weighted(weights, spec, evaluates)
+    for name in ("representation", "goals"):
+        addon = build_addon(config, name, addons.spec(spec), device)
+        if addon is not None:
+            addons.append(addon)
+    intrinsic = build_addon(config, "intrinsic", addons.spec(spec), device)
+    addons += rewarding(addons.payers, intrinsic, spec, replays, n_step)
+    return addons
+
+
+def build_addon(config: RunConfig, name: str, spec: Spec, device: torch.device) -> Any:
+    """The part `algo.<name>`, over what it sees; None where none is chosen."""
+    values = config.algo.get(name)
+    if not values:
+        return None
+    parts = Parts(config.seed, device, config.network, spec, name)
+    return registry.build(name, values, spec, parts, path=f"algo.{name}")
 
 
 def targets_of(agent: Agent, addons: Addons) -> Targets:
@@ -223,6 +230,7 @@ def settings(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def prepare_device(config: RunConfig) -> torch.device:
+    """The device that `device` names. Raises ConfigError where this machine does not have it."""
     engine.prepare(config.trainer)
     name = config.device
     if name == "auto":
