@@ -19,7 +19,7 @@ def test_the_bonus_is_how_much_better_than_chance_the_skill_is_told(build: Build
     model, batch = loop.addons[1].model, loop.addons.relabel(loop.buffer.all())
     logits = model.discriminator(batch["next_obs"])
     told = logits.softmax(-1)[torch.arange(len(logits)), batch["carry.goal"]]
-    torch.testing.assert_close(model.surprise(batch), (told / 0.25).log())
+    torch.testing.assert_close(model.raw_reward(batch), (told / 0.25).log())
     assert loop.batch["reward"].max() <= math.log(4)
 
 
@@ -27,9 +27,9 @@ def test_the_discriminator_sees_where_a_step_led_and_not_its_skill(build: Build)
     loop: Any = train(build(toy("diayn")), 1)
     model, batch = loop.addons[1].model, loop.addons.relabel(loop.buffer.all())
     others = batch | {"next_obs": batch["next_obs"] | {"goal": (batch["carry.goal"] + 1) % 4}}
-    assert torch.equal(model.told(batch).logits, model.told(others).logits)
+    assert torch.equal(model.predict_skill(batch).logits, model.predict_skill(others).logits)
     moved = batch | {"next_obs": batch["next_obs"] | {"obs": batch["next_obs"]["obs"] + 1}}
-    assert not torch.equal(model.told(batch).logits, model.told(moved).logits)
+    assert not torch.equal(model.predict_skill(batch).logits, model.predict_skill(moved).logits)
 
 
 def test_skills_that_are_told_apart_are_paid_the_logarithm_of_their_number(build: Build) -> None:
@@ -42,7 +42,7 @@ def test_skills_that_are_told_apart_are_paid_the_logarithm_of_their_number(build
     for _ in range(200):
         metrics = model.fit(rows)
     assert metrics["diayn_accuracy"] == 1
-    torch.testing.assert_close(model.surprise(rows), torch.full((64,), math.log(4)), atol=0.05, rtol=0)
+    torch.testing.assert_close(model.raw_reward(rows), torch.full((64,), math.log(4)), atol=0.05, rtol=0)
 
 
 def test_skills_need_goals(build: Build) -> None:

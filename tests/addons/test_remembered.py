@@ -45,7 +45,7 @@ def played(net: Any, space: spaces.Space, seed: int) -> list[dict[str, Any]]:
     for _ in range(STEPS):
         kind = draw.choice(["", "terminated", "truncated", "lost"], ENVS, p=[0.85, 0.05, 0.05, 0.05])
         after, new = (torch.as_tensor(draw.normal(size=(ENVS, 2))).float() for _ in range(2))
-        next_state = net.after(observed(space, seen) | {"memory": state}).detach()
+        next_state = net.next_state(observed(space, seen) | {"hidden_state": state}).detach()
         end = torch.as_tensor(kind != "")
         rows.append(
             {
@@ -105,7 +105,7 @@ def test_rows_show_what_a_slow_unroll_shows(start: str, n_step: int, space: spac
             if t == STEPS or rows[t]["lost"][env]:
                 break
             here = {key: value[env : env + 1] for key, value in observed(space, rows[t]["x"]).items()}
-            state = net.after(here | {"memory": state[None]})[0]
+            state = net.next_state(here | {"hidden_state": state[None]})[0]
             if rows[t]["end"][env]:
                 states[t + 1] = state
                 break
@@ -124,7 +124,7 @@ def test_rows_show_what_a_slow_unroll_shows(start: str, n_step: int, space: spac
                 (next_shown, "next_obs", end["final"], states[row + t + steps]),
             ):
                 here = {name: value[env : env + 1] for name, value in observed(space, x).items()}
-                expected = net(here | {"memory": before[None]})[0]
+                expected = net(here | {"hidden_state": before[None]})[0]
                 torch.testing.assert_close(found[t, column], expected, rtol=0, atol=1e-5)
                 if space is NESTED:
                     mask = batch[key][MASK].view(LENGTH, len(numbers), -1)[t, column]
@@ -138,11 +138,11 @@ def test_the_burn_in_has_no_gradient_and_rows_have_it_to_the_first() -> None:
     buffer = stored(played(net, VECTOR, 0), VECTOR, memory, 1, STEPS)
     batch = RecurrentState(memory).relabel(buffer.all())
     obs = batch["obs"]
-    for key in ("before", "seen", "memory"):
+    for key in ("burn_in", "sequence", "hidden_state"):
         obs[key] = obs[key].clone().requires_grad_()
     last = net(obs).view(LENGTH, len(batch["index"]), -1)[-1]
     before, seen, start = torch.autograd.grad(
-        last.sum(), [obs["before"], obs["seen"], obs["memory"]], allow_unused=True
+        last.sum(), [obs["burn_in"], obs["sequence"], obs["hidden_state"]], allow_unused=True
     )
     assert before is None and start is None
     assert (seen[:LENGTH].abs().sum(-1) > 0).all() and (seen[LENGTH:] == 0).all()
@@ -211,19 +211,19 @@ def test_who_forgets_learns_from_sequences_what_it_learns_from_single_steps(
 ) -> None:
     """The same losses, priorities and weights, to the last step of an episode."""
 
-    def steps(self: Any, x: Tensor, state: Tensor) -> Tensor:
+    def unroll(self: Any, x: Tensor, state: Tensor) -> Tensor:
         used = sum(0 * param.sum() for param in self.cell.parameters())  # every weight is asked for its gradient
         return x @ self.cell.weight_ih[:4].T + used
 
-    monkeypatch.setattr(Lstm, "steps", steps)
-    monkeypatch.setattr(Lstm, "step", lambda self, x, state: torch.cat([self.steps(x, state), state[..., 4:]], -1))
+    monkeypatch.setattr(Lstm, "unroll", unroll)
+    monkeypatch.setattr(Lstm, "step", lambda self, x, state: torch.cat([self.unroll(x, state), state[..., 4:]], -1))
     loop = train(build(recurrent(algo, **{"network.features": 4})), 5)
     batch = loop.addons.relabel(loop.buffer.sample(32))
     assert 0 < (batch["weight"] == 0).sum() < 32
 
     def single(obs: Any) -> Any:
-        x = obs["seen"].flatten(0, 1)[obs["rows"]]
-        return {"obs": x, "memory": torch.randn(len(x), loop.agent.memory.size)}
+        x = obs["sequence"].flatten(0, 1)[obs["row_index"]]
+        return {"obs": x, "hidden_state": torch.randn(len(x), loop.agent.memory.size)}
 
     flat = batch | {key: single(batch[key]) for key in ("obs", "next_obs")}
     results = []
@@ -253,7 +253,7 @@ def test_priorities_of_sequences_go_to_the_steps_they_were_drawn_by(build: Build
 @pytest.mark.parametrize(
     ("algo", "changes", "says"),
     [
-        ("sac", {"network.sequence_length": 1, "network.start": "zero", "network.burn_in": 0}, "nothing is remembered"),
+        ("sac", {"network.sequence_length": 1, "network.start": "zero", "network.burn_in": 0}, "the hidden state is always 0"),
         ("ppo", {"network.burn_in": 2}, "learns from rollouts"),
         ("ppo", {"network.burn_in": 0, "network.start": "zero"}, "learns from rollouts"),
         ("sac_composite", {}, "not supported beside algo"),

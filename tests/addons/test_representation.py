@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from toys import put, toy, train
 
 from rlrun import registry
-from rlrun.buffers.rollout import ahead
+from rlrun.buffers.rollout import next_steps
 from rlrun.core.loop import Loop
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
@@ -57,7 +57,7 @@ def test_steps_ahead_stop_where_their_episode_does() -> None:
     batch = rollout(7)
     batch["terminated"][2, 0] = batch["truncated"][4, 1] = True
     batch["weight"][5, 1] = batch["weight"][4, 0] = 0
-    rows = ahead(batch, torch.arange(14), 4)
+    rows = next_steps(batch, torch.arange(14), 4)
     for i in range(14):
         if batch["weight"][i // 2, i % 2]:
             expected = slowly(batch, i // 2, i % 2, 4)
@@ -76,10 +76,10 @@ def test_replay_gives_the_same_steps_ahead_as_its_rows_in_a_line(algo: str, buil
     everything = loop.buffer.all()
     line = {name: everything[name].view(-1, 2) for name in ("terminated", "truncated", "weight")}
     line = {name: value.bool() if name != "weight" else value for name, value in line.items()}
-    line["reward"] = everything["ahead"]["reward"][0].view(-1, 2)  # of one step, where the batch has n-step sums
-    expected = ahead(line, torch.arange(len(everything["weight"])), 3)
-    assert torch.equal(everything["ahead"]["reward"], expected["reward"])
-    assert torch.equal(everything["ahead"]["mask"], expected["mask"])
+    line["reward"] = everything["next_steps"]["reward"][0].view(-1, 2)  # of one step, where the batch has n-step sums
+    expected = next_steps(line, torch.arange(len(everything["weight"])), 3)
+    assert torch.equal(everything["next_steps"]["reward"], expected["reward"])
+    assert torch.equal(everything["next_steps"]["mask"], expected["mask"])
 
 
 def test_what_lies_past_the_end_of_an_episode_moves_nothing() -> None:
@@ -92,19 +92,19 @@ def test_what_lies_past_the_end_of_an_episode_moves_nothing() -> None:
     two.load_state_dict(one.state_dict())
     first = torch.tensor([0, 1])
     assert torch.equal(
-        one.fit(ahead(batch, first, 3))["representation_reward"],
-        two.fit(ahead(other, first, 3))["representation_reward"],
+        one.fit(next_steps(batch, first, 3))["representation_reward"],
+        two.fit(next_steps(other, first, 3))["representation_reward"],
     )
     assert torch.equal(one.optim.flat, two.optim.flat)
     before = one.optim.flat.clone()
-    one.fit(ahead(batch, torch.tensor([2]), 3))
+    one.fit(next_steps(batch, torch.tensor([2]), 3))
     assert not torch.equal(before, one.optim.flat)
 
 
 def test_the_losses_are_those_of_a_slow_loop() -> None:
     model, batch = part(), rollout(5)
     batch["terminated"][1, 0] = True
-    rows = ahead(batch, torch.tensor([0, 3, 6]), 3)
+    rows = next_steps(batch, torch.tensor([0, 3, 6]), 3)
     huber = lambda error: torch.where(error.abs() < 1, 0.5 * error**2, error.abs() - 0.5)  # noqa: E731
     seen, paid = [], []
     for i in range(3):
@@ -139,7 +139,7 @@ def test_rewards_of_a_linear_system_are_told_to_within_their_noise() -> None:
     for step in range(120):
         model.optim.learning_rate.fill_(0.01 if step < 80 else 0.001)
         model.update(model.relabel(lived(12, 64)), CTX)
-    rows = ahead(lived(5, 2000), torch.arange(2000), 5)
+    rows = next_steps(lived(5, 2000), torch.arange(2000), 5)
     told = model.predict_multi_step(model.encode(rows["obs"][0]), rows["action"].transpose(0, 1))["reward"]
     assert told.shape == (2000, 6, 1)
     error = (told[:, 1:, 0].T - rows["reward"]).square().mean(1)
@@ -184,8 +184,8 @@ def test_it_learns_beside_the_agent_from_what_the_agent_sees_normalised(algo: st
     train(loop, 3)
     model, raw = loop.addons[1], loop.buffer.sample(8) if loop.buffer else loop.collect()
     batch, before = loop.addons.relabel(raw), model.optim.flat.clone()
-    steps = raw["ahead"] if loop.buffer else raw
-    assert torch.equal(batch["lesson"]["obs"], loop.addons[0].normalise(steps["obs"]))
+    steps = raw["next_steps"] if loop.buffer else raw
+    assert torch.equal(batch["training_batch"]["obs"], loop.addons[0].normalise(steps["obs"]))
     loop.agent.update(batch, loop.context())
     assert torch.equal(before, model.optim.flat)  # the agent's losses stay with the agent
     metrics = model.update(batch, loop.context())

@@ -24,13 +24,13 @@ class Constant(Intrinsic):
 
     @config
     class Config(Intrinsic.Config):
-        surprise: float
+        value: float
 
-    def scaled(self, surprise: torch.Tensor) -> torch.Tensor:
-        return surprise
+    def scale(self, reward: torch.Tensor) -> torch.Tensor:
+        return reward
 
-    def surprise(self, rows: Batch) -> torch.Tensor:
-        return self.cfg.surprise * torch.ones_like(rows["weight"])
+    def raw_reward(self, rows: Batch) -> torch.Tensor:
+        return self.cfg.value * torch.ones_like(rows["weight"])
 
     def fit(self, rows: Batch) -> Metrics:
         return {}
@@ -40,7 +40,7 @@ class Constant(Intrinsic):
 class PayingGoals(CategoricalGoals):
     """Pays a quarter for every step."""
 
-    pays = True
+    has_reward = True
 
     def reward(self, batch: Batch) -> torch.Tensor:
         return 0.25 * torch.ones_like(batch["weight"])
@@ -48,7 +48,7 @@ class PayingGoals(CategoricalGoals):
 
 GOALS = {"name": "paying", "num_goals": 3}
 BONUS = {
-    "name": "constant", "surprise": 2.0, "gamma": 0.9, "separate": None, "episodic": True, "coef": 0.5,
+    "name": "constant", "value": 2.0, "gamma": 0.9, "separate": None, "episodic": True, "coef": 0.5,
     "coef_end": None, "reward_coef": 3.0, "clip": None, "hidden": [4], "learning_rate": 0.01, "epochs": 1,
     "minibatch_size": None,
 }  # fmt: skip
@@ -122,7 +122,7 @@ def test_what_replay_holds_is_new_no_more(part: str, build: Build) -> None:
     values = toy(f"ppo_{part}")["algo"]["intrinsic"] | {"learning_rate": 0.01, "hidden": [32]}
     loop: Any = train(build(put(toy("dqn", **{"algo.buffer.capacity": 64}), {"algo.intrinsic": values})), 1)
     bonus = loop.addons[0]
-    surprise = lambda: bonus.model.surprise(bonus.model.seen(loop.addons.relabel(loop.buffer.all()))).mean()  # noqa: E731
+    surprise = lambda: bonus.model.raw_reward(bonus.model.preprocess(loop.addons.relabel(loop.buffer.all()))).mean()  # noqa: E731
     before = surprise()
     for _ in range(300):
         loop.addons.update(loop.addons.relabel(loop.buffer.sample(32)), loop.context())

@@ -45,7 +45,7 @@ def build_loop(config: RunConfig) -> Loop:
         agent, addons = build_agent(config, env.spec, device)
         buffer_values, loop_values = config.algo.get("buffer"), config.algo["loop"]
         targets = targets_of(agent, addons)
-        stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.payers))
+        stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.reward_modules))
         buffer = buffer_values and registry.build(
             "buffer", buffer_values, stored, targets, config.seed, device, path="algo.buffer"
         )
@@ -97,14 +97,18 @@ def build_addons(config: RunConfig, spec: Spec, agent: Any, device: torch.device
             addons.append(addon)
     replays = registry.lookup("loop", config.algo["loop"]["name"]).replays
     n_step = agent.n_step if isinstance(agent, NStepReturns) else 1
-    return addons.extend(rewarding(addons.payers, part(intrinsic), spec, replays, n_step))  # type: ignore
+    return addons.extend(rewarding(addons.reward_modules, part(intrinsic), spec, replays, n_step))  # type: ignore
 
 
 def targets_of(agent: Agent, addons: Addons) -> Targets:
     """What replay prepares for an agent. One with a recurrent network learns from sequences, with the steps after them
     that their last rewards sum."""
     cfg, memory = agent.cfg, agent.memory
-    targets = Targets(sequence_length=agent.sequence_length, extras=agent.stores | addons.stores, ahead=addons.ahead)
+    targets = Targets(
+        sequence_length=agent.sequence_length,
+        extras=agent.stores | addons.stores,
+        num_next_steps=addons.num_next_steps,
+    )
     if isinstance(cfg, NStepReturns):
         targets = targets._replace(gamma=cfg.gamma, n_step=cfg.n_step)
     if memory.size:
