@@ -1,4 +1,4 @@
-"""Networks that remember: together over time they are what they are step by step, and forget where episodes start."""
+"""Recurrent networks: an unroll over time equals single steps, and states are reset at episode starts."""
 
 from collections.abc import Callable
 from typing import Any

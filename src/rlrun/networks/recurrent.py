@@ -62,7 +62,9 @@ class Recurrent(nn.Module):
     def __init__(self, cfg: Any, inputs: list[Space], members: int | None):
         super().__init__()
         if cfg.start == "zero" and cfg.burn_in + cfg.sequence_length == 1:
-            raise ConfigError("network.start=zero: needs network.sequence_length above 1, else the hidden state is always 0")
+            raise ConfigError(
+                "network.start=zero: needs network.sequence_length above 1, or the hidden state is always 0"
+            )
         obs, *others = inputs
         self.cfg = cfg
         self.encoder = auto(cfg, [obs], None)
