@@ -51,7 +51,7 @@ class Spec:
     action: Any  # the space of one environment; Box actions are rescaled to [-1, 1] where they are bounded
     num_envs: int
     reward_dim: int = 1  # above 1 the reward is a vector
-    objective: Objective | None = None  # of a reward vector of the environment; None: it pays one number
+    objective: Objective | None = None  # of a reward vector of the environment; None: its reward is one number
     bonuses: tuple[Bonus, ...] = ()  # what the last columns of the reward are, where add-ons put them there
     frame_stack: int = 1  # how many frames an image observation stacks, oldest first
     reward_fn: Callable[..., Any] | None = None  # (obs, action, next_obs) -> reward, for planners and relabelling
@@ -59,7 +59,7 @@ class Spec:
 
     @property
     def own_rewards(self) -> int:
-        """Numbers that the environment itself pays a step, without what add-ons put beside them."""
+        """Number of reward columns of the environment itself, without those of add-ons."""
         return self.reward_dim - len(self.bonuses)
 
     @property
@@ -129,13 +129,13 @@ class Timesteps(TypedDict, total=False):
     reward_weights: "Tensor"  # [columns]
     # Intrinsic rewards as they were stored, one column for each reward module.
     # Written by core/addon.py; read by addons/rewards/total.py.
-    paid: "Tensor"  # [..., modules]
+    intrinsic_rewards: "Tensor"  # [..., modules]
     # Sum of the intrinsic rewards as they count now, a part of `reward`.
     # Written by addons/rewards/total.py; read by its metrics.
     bonus: "Tensor"  # [...]
-    # Rows that the representation learns from: steps in a row out of replay, else the whole rollout.
+    # Rows that the representation learns from: consecutive steps out of replay, else the whole rollout.
     # Written by addons/representation/predictive.py; read by it.
-    lesson: Batch  # [T, B] or [T, N]
+    training_batch: Batch  # [T, B] or [T, N]
 
 
 class Transition(Timesteps, total=False):
@@ -153,13 +153,13 @@ class Transition(Timesteps, total=False):
     # 1 for as long as the episode goes on in a sequence; beyond, steps are repeated.
     # Written by buffers/replay.py; read by agents that take sequences.
     mask: "Tensor"  # [T, B]
-    # Steps in a row from each sampled one on, a batch of sequences with a `mask` of its own.
+    # Consecutive steps from each sampled one on, a batch of sequences with a `mask` of its own.
     # Written by buffers/replay.py; read by addons/representation/predictive.py, which removes it.
-    ahead: Batch  # [T, B]
+    next_steps: Batch  # [T, B]
     # Improved policy of the search, an extra of MuZero.
     # Written by agents/model_based/muzero.py; read by it.
     policy: "Tensor"  # [T, B, actions]
-    # State of recurrent networks before the timestep, an extra of recurrent agents.
+    # Hidden state of recurrent networks before the timestep, an extra of recurrent agents.
     # Written by networks/recurrent.py; read by addons/memory.py, which puts it into `obs`.
     memory: "Tensor"  # [T, B, size]
 
@@ -173,7 +173,7 @@ class RolloutBatch(Timesteps, total=False):
     # Log-probability of the action under the policy that acted, an extra of policy gradient agents.
     # Written by agents/policy/a2c.py, agents/meta/maml.py, buffers/demo_lines.py; read by policy gradient agents.
     log_prob: "Tensor"  # [T, N]
-    # State of recurrent networks before the timestep, an extra of recurrent agents.
+    # Hidden state of recurrent networks before the timestep, an extra of recurrent agents.
     # Written by networks/recurrent.py; read by addons/memory.py, which puts it into `obs`.
     memory: "Tensor"  # [T, N, size]
     # Rows as an intrinsic reward module preprocessed them.

@@ -1,4 +1,4 @@
-"""Skills: what is paid for them, by hand, and what the discriminator may see."""
+"""DIAYN: its reward in closed form, and the inputs of its discriminator."""
 
 import math
 from collections.abc import Callable
@@ -14,25 +14,25 @@ from rlrun.errors import ConfigError
 Build = Callable[..., Loop]
 
 
-def test_the_bonus_is_how_much_better_than_chance_the_skill_is_told(build: Build) -> None:
+def test_diayn_reward_is_log_probability_of_skill_over_prior(build: Build) -> None:
     loop: Any = train(build(toy("diayn")), 3)
     model, batch = loop.addons[1].model, loop.addons.relabel(loop.buffer.all())
     logits = model.discriminator(batch["next_obs"])
-    told = logits.softmax(-1)[torch.arange(len(logits)), batch["carry.goal"]]
-    torch.testing.assert_close(model.surprise(batch), (told / 0.25).log())
+    probability = logits.softmax(-1)[torch.arange(len(logits)), batch["carry.goal"]]
+    torch.testing.assert_close(model.raw_reward(batch), (probability / 0.25).log())
     assert loop.batch["reward"].max() <= math.log(4)
 
 
-def test_the_discriminator_sees_where_a_step_led_and_not_its_skill(build: Build) -> None:
+def test_diayn_discriminator_reads_next_state_without_skill(build: Build) -> None:
     loop: Any = train(build(toy("diayn")), 1)
     model, batch = loop.addons[1].model, loop.addons.relabel(loop.buffer.all())
     others = batch | {"next_obs": batch["next_obs"] | {"goal": (batch["carry.goal"] + 1) % 4}}
-    assert torch.equal(model.told(batch).logits, model.told(others).logits)
+    assert torch.equal(model.predict_skill(batch).logits, model.predict_skill(others).logits)
     moved = batch | {"next_obs": batch["next_obs"] | {"obs": batch["next_obs"]["obs"] + 1}}
-    assert not torch.equal(model.told(batch).logits, model.told(moved).logits)
+    assert not torch.equal(model.predict_skill(batch).logits, model.predict_skill(moved).logits)
 
 
-def test_skills_that_are_told_apart_are_paid_the_logarithm_of_their_number(build: Build) -> None:
+def test_diayn_reward_of_separable_skills_is_log_of_their_number(build: Build) -> None:
     loop: Any = train(build(toy("diayn", **{"algo.intrinsic.hidden": [32]})), 1)
     model = loop.addons[1].model
     goal = torch.arange(64) % 4
@@ -42,9 +42,9 @@ def test_skills_that_are_told_apart_are_paid_the_logarithm_of_their_number(build
     for _ in range(200):
         metrics = model.fit(rows)
     assert metrics["diayn_accuracy"] == 1
-    torch.testing.assert_close(model.surprise(rows), torch.full((64,), math.log(4)), atol=0.05, rtol=0)
+    torch.testing.assert_close(model.raw_reward(rows), torch.full((64,), math.log(4)), atol=0.05, rtol=0)
 
 
-def test_skills_need_goals(build: Build) -> None:
+def test_diayn_requires_goals(build: Build) -> None:
     with pytest.raises(ConfigError, match=r"algo\.intrinsic=diayn: needs algo\.goals=categorical"):
         build(put(toy("diayn"), {"algo.goals": None}))

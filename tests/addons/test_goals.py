@@ -1,4 +1,4 @@
-"""Goals: uniform, the same through an episode, and in replay those that were acted with."""
+"""Categorical goals: uniform, constant within episodes, and stored in replay."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ from rlrun.types import Spec
 
 Build = Callable[..., Loop]
 VALUES = {"name": "categorical", "num_goals": 4}
-KEPT = "carry.goal"
+GOAL_EXTRA = "carry.goal"
 
 
 def goals(obs: Any = None) -> Any:
@@ -31,36 +31,38 @@ def seen_by(part: Any, carry: Any, explore: bool) -> Any:
     return extras
 
 
-def test_goals_are_drawn_uniformly_where_episodes_begin() -> None:
+def test_goals_are_drawn_uniformly_at_episode_starts() -> None:
     part, counts = goals(), torch.zeros(4)
     for _ in range(20):
-        counts += seen_by(part, {"first": torch.ones(1000, dtype=torch.bool)}, explore=True)[KEPT].bincount(minlength=4)
+        counts += seen_by(part, {"first": torch.ones(1000, dtype=torch.bool)}, explore=True)[GOAL_EXTRA].bincount(
+            minlength=4
+        )
     chi_square = ((counts - 5000) ** 2 / 5000).sum()
     assert chi_square < 11.3  # 1 in 100 of three degrees of freedom
     assert chi_square > 0.1  # and drawn at all: 1 in 100
 
 
-def test_a_goal_is_carried_until_an_episode_begins() -> None:
+def test_goals_are_carried_until_the_next_episode() -> None:
     part, first = goals(), torch.arange(1000) < 500
     carry = seen_by(part, {"first": torch.ones(1000, dtype=torch.bool)}, explore=True)
-    after = seen_by(part, carry | {"first": first}, explore=True)[KEPT]
-    assert torch.equal(after[500:], carry[KEPT][500:])
-    assert not torch.equal(after[:500], carry[KEPT][:500])
+    after = seen_by(part, carry | {"first": first}, explore=True)[GOAL_EXTRA]
+    assert torch.equal(after[500:], carry[GOAL_EXTRA][500:])
+    assert not torch.equal(after[:500], carry[GOAL_EXTRA][:500])
 
 
-def test_in_evaluation_environments_take_turns_and_nothing_is_drawn() -> None:
+def test_goals_in_evaluation_rotate_without_random_draws() -> None:
     part, every = goals(), torch.ones(3, dtype=torch.bool)
     before = part.draw.generator.get_state()
     carry, seen = {"first": every}, []
     for _ in range(4):
         kept = seen_by(part, carry, explore=False)
         carry = kept | {"first": every}
-        seen += kept[KEPT].tolist()
+        seen += kept[GOAL_EXTRA].tolist()
     assert seen == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]
     assert torch.equal(before, part.draw.generator.get_state())
 
 
-def test_goals_stand_beside_what_is_observed() -> None:
+def test_goals_are_an_entry_of_the_observation() -> None:
     spec = Spec(Dict({"x": Box(0, 1, (2,)), "action_mask": Box(0, 1, (2,), np.int8)}), Discrete(2), num_envs=2)
     assert [*goals().spec(spec).obs] == ["action_mask", "goal", "x"]
     with pytest.raises(ConfigError, match=r"algo\.goals: .* 'goal' already"):
@@ -68,14 +70,14 @@ def test_goals_stand_beside_what_is_observed() -> None:
 
 
 @pytest.mark.parametrize("algo", ["dqn", "sac", "td3", "rainbow"])
-def test_goals_in_replay_are_those_acted_with(algo: str, build: Build) -> None:
+def test_goals_in_replay_are_those_of_the_acting_policy(algo: str, build: Build) -> None:
     loop: Any = build(put(toy(algo, **{"algo.buffer.capacity": 100}), {"algo.goals": VALUES}))
     acted, begun = [], []
     see = loop.addons[0].see
 
     def watched(obs: Any, carry: Any, explore: bool) -> Any:
         obs, extras = see(obs, carry, explore)
-        acted.append(extras[KEPT])
+        acted.append(extras[GOAL_EXTRA])
         begun.append(carry["first"])
         return obs, extras
 
@@ -85,30 +87,32 @@ def test_goals_in_replay_are_those_acted_with(algo: str, build: Build) -> None:
     loop.agent.act = lambda obs, *rest: (asked.append(obs["goal"]), act(obs, *rest))[1]
     while loop.steps < 90:  # in the warm-up too
         loop.tick()
-    stored = loop.buffer.all()[KEPT].view(-1, 2)
+    stored = loop.buffer.all()[GOAL_EXTRA].view(-1, 2)
     assert torch.equal(stored, torch.stack(acted))
     assert torch.equal(stored[-len(asked) :], torch.stack(asked))
     changed = (stored[1:] != stored[:-1]) & ~torch.stack(begun)[1:]
     assert not changed.any() and stored.unique().numel() > 1
     batch = loop.batch
-    assert torch.equal(batch["obs"]["goal"], batch[KEPT]) and torch.equal(batch["next_obs"]["goal"], batch[KEPT])
+    assert torch.equal(batch["obs"]["goal"], batch[GOAL_EXTRA]) and torch.equal(
+        batch["next_obs"]["goal"], batch[GOAL_EXTRA]
+    )
 
 
 @pytest.mark.parametrize("algo", ["ppo", "ppo_lstm", "vpg", "svpg"])
-def test_goals_in_rollouts_stay_through_episodes(algo: str, build: Build) -> None:
+def test_goals_in_rollouts_are_constant_within_episodes(algo: str, build: Build) -> None:
     loop: Any = train(build(put(toy(algo), {"algo.goals": VALUES})), 3)
-    goal, first, weight = (loop.batch[key] for key in (KEPT, "first", "weight"))
+    goal, first, weight = (loop.batch[key] for key in (GOAL_EXTRA, "first", "weight"))
     assert torch.equal(loop.batch["obs"]["goal"], goal)
     assert not ((goal[1:] != goal[:-1]) & ~first[1:] & (weight[1:] > 0)).any()
 
 
-def test_goals_of_whole_episodes_are_the_same_for_any_number_of_environments(build: Build) -> None:
+def test_goals_of_whole_episodes_do_not_depend_on_num_envs(build: Build) -> None:
     values = put(toy("vpg"), {"algo.goals": VALUES, "algo.loop.min_steps": 60})
     one, three = (build(put(values, {"env.num_envs": count})).collect() for count in (1, 3))
-    assert equal(one[KEPT][0], three[KEPT][0]) and one[KEPT][0].unique().numel() > 1
+    assert equal(one[GOAL_EXTRA][0], three[GOAL_EXTRA][0]) and one[GOAL_EXTRA][0].unique().numel() > 1
 
 
-def test_goals_do_not_change_what_the_agent_draws(build: Build) -> None:
+def test_goals_leave_random_streams_of_the_agent_unchanged(build: Build) -> None:
     plain, with_goals = (train(build(put(toy("dqn"), changes)), 2) for changes in ({}, {"algo.goals": VALUES}))
     before, after = streams(plain), streams(with_goals)
     assert len(after) == len(before) + 1 and all(any(torch.equal(x, y) for y in after) for x in before)

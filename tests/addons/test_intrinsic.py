@@ -1,4 +1,4 @@
-"""Intrinsic rewards: a column of their own, its returns, its scale, and what two models find new."""
+"""Intrinsic rewards: their returns, their scale, and those of RND and ICM."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -31,15 +31,15 @@ def model_of(name: str, spec: Spec = SPEC, **changes: Any) -> Any:
     return registry.build("intrinsic", values, spec, Parts(0, torch.device("cpu"), {}, spec, "intrinsic"))
 
 
-class Said(Intrinsic):
-    """Its surprise is the next observation, a number, times a factor."""
+class Scaled(Intrinsic):
+    """Its raw reward is the next observation, a number, times a factor."""
 
     def __init__(self, factor: float, **changes: Any):
         values = toy("ppo_rnd")["algo"]["intrinsic"] | changes
         super().__init__(SimpleNamespace(**values), SPEC, Parts(0, torch.device("cpu"), {}, SPEC, "intrinsic"))
         self.factor = factor
 
-    def surprise(self, rows: Batch) -> torch.Tensor:
+    def raw_reward(self, rows: Batch) -> torch.Tensor:
         return self.factor * rows["next_obs"]
 
 
@@ -52,7 +52,7 @@ def rollout(time: int = 6, envs: int = 2) -> Batch:
     }  # fmt: skip
 
 
-def test_returns_of_a_bonus_cross_episodes_and_those_of_rewards_do_not() -> None:
+def test_bonus_returns_cross_episodes_unless_episodic() -> None:
     """Every step ends an episode. Rewards 1, 2, 3 and bonuses 1, 2, 3, no values."""
     batch = rollout(3, 1)
     batch["terminated"][:] = True
@@ -64,7 +64,7 @@ def test_returns_of_a_bonus_cross_episodes_and_those_of_rewards_do_not() -> None
     assert free == [1 + 0.5 * (2 + 0.5 * 3), 2 + 0.5 * 3, 3.0]
 
 
-def test_a_bonus_goes_on_with_the_value_of_the_next_episode_unless_no_row_follows() -> None:
+def test_bonus_returns_bootstrap_from_the_next_episode_or_final_observation() -> None:
     batch = rollout(4, 1)
     batch["terminated"][0] = batch["truncated"][1] = batch["truncated"][3] = True
     batch["weight"][2] = 0
@@ -77,7 +77,7 @@ def test_a_bonus_goes_on_with_the_value_of_the_next_episode_unless_no_row_follow
     assert not free.terminated.any()
 
 
-def test_advantages_are_mixed_by_coefficient() -> None:
+def test_bonus_advantages_are_added_by_coefficient() -> None:
     own, one, two = torch.randn(3, 4)
     bonuses = (Bonus(0.9, True, 0.5), Bonus(0.9, True, 2.0))
     torch.testing.assert_close(mixed([own, one, two], bonuses), own + 0.5 * one + 2 * two)
@@ -85,7 +85,7 @@ def test_advantages_are_mixed_by_coefficient() -> None:
 
 
 @pytest.mark.parametrize("algo", ["a2c", "vtrace", "ppo_lstm", "ppo_critic_first", "vpg"])
-def test_whoever_learns_on_policy_takes_the_column(algo: str, build: Build) -> None:
+def test_separate_bonus_adds_a_column_for_on_policy_algorithms(algo: str, build: Build) -> None:
     loop: Any = build(put(toy(algo), {"algo.intrinsic": toy("ppo_rnd")["algo"]["intrinsic"]}))
     train(loop, 2)
     assert loop.batch["reward"].shape == (*loop.batch["weight"].shape, 2)
@@ -94,44 +94,47 @@ def test_whoever_learns_on_policy_takes_the_column(algo: str, build: Build) -> N
     assert data["return"].shape == data["value"].shape == loop.batch["reward"].shape
 
 
-def test_the_scale_of_surprise_does_not_matter() -> None:
-    surprise, weight = torch.rand(5, 7, 2), torch.ones(7, 2)
-    one, thousand = SeparateBonus(Said(1)), SeparateBonus(Said(1000))
-    for part in surprise:
+def test_intrinsic_reward_is_invariant_to_scale() -> None:
+    reward, weight = torch.rand(5, 7, 2), torch.ones(7, 2)
+    one, thousand = SeparateBonus(Scaled(1)), SeparateBonus(Scaled(1000))
+    for part in reward:
         batch = rollout(7) | {"next_obs": part, "weight": weight}
         torch.testing.assert_close(one.relabel(batch)["reward"], thousand.relabel(batch)["reward"])
 
 
-def test_surprise_is_divided_by_the_deviation_of_all_discounted_sums() -> None:
-    model, sums = Said(1, gamma=0.5), []
+def test_intrinsic_reward_is_divided_by_std_of_discounted_sums() -> None:
+    model, sums = Scaled(1, gamma=0.5), []
     for _ in range(3):
-        surprise, weight = torch.rand(4, 2), torch.ones(4, 2)
-        surprise[3, 1] = weight[3, 1] = 0
+        reward, weight = torch.rand(4, 2), torch.ones(4, 2)
+        reward[3, 1] = weight[3, 1] = 0
         total = torch.zeros(2)
         for t in reversed(range(4)):
-            total = surprise[t] + 0.5 * total
+            total = reward[t] + 0.5 * total
             sums += [x for x, w in zip(total.tolist(), weight[t].tolist(), strict=True) if w]
-        batch = rollout(4) | {"next_obs": surprise, "weight": weight}
-        paid = SeparateBonus(model).relabel(batch)["reward"][..., 1]
-        torch.testing.assert_close(paid, surprise / np.std(sums))
-    assert SeparateBonus(Said(1, clip=0.1)).relabel(batch)["reward"][..., 1].max() == pytest.approx(0.1)
+        batch = rollout(4) | {"next_obs": reward, "weight": weight}
+        bonuses = SeparateBonus(model).relabel(batch)["reward"][..., 1]
+        torch.testing.assert_close(bonuses, reward / np.std(sums))
+    assert SeparateBonus(Scaled(1, clip=0.1)).relabel(batch)["reward"][..., 1].max() == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("name", ["rnd", "icm"])
-def test_what_was_seen_often_is_new_no_more(name: str) -> None:
+def test_intrinsic_reward_of_familiar_rollouts_falls(name: str) -> None:
     torch.manual_seed(0)
     model, known, novel = model_of(name, hidden=[32], epochs=10), rollout(16), rollout(16)
     bonus = SeparateBonus(model)
     seen = bonus.relabel(known)
-    surprise = lambda batch: model.surprise(model.seen(batch)).mean().item()  # noqa: E731
-    before = surprise(known)
+
+    def mean_reward(batch: Batch) -> float:
+        return model.raw_reward(model.preprocess(batch)).mean().item()
+
+    before = mean_reward(known)
     for _ in range(30):
         bonus.update(seen, CTX)
-    assert surprise(known) < 0.2 * before
-    assert surprise(known) < 0.5 * surprise(novel)
+    assert mean_reward(known) < 0.2 * before
+    assert mean_reward(known) < 0.5 * mean_reward(novel)
 
 
-def test_curiosity_forgets_what_no_action_changes() -> None:
+def test_icm_features_ignore_what_no_action_changes() -> None:
     """The first number of the next observation is the action, the others are noise: features follow the first."""
     torch.manual_seed(0)
     model = model_of("icm", hidden=[32], epochs=1, minibatch_size=None)
@@ -149,7 +152,7 @@ def test_curiosity_forgets_what_no_action_changes() -> None:
     assert action > 3 * max(noise)
 
 
-def test_of_stacked_frames_the_newest_is_seen_standardised() -> None:
+def test_rnd_view_standardises_the_newest_frame() -> None:
     space = Box(0, 255, (4, 36, 36), np.uint8)
     view = View(space, frame_stack=4, clip=5.0)
     assert view.space.shape == (1, 36, 36)
@@ -160,7 +163,7 @@ def test_of_stacked_frames_the_newest_is_seen_standardised() -> None:
     torch.testing.assert_close(view(obs), (expected * 255 / 5).float(), rtol=1e-4, atol=1e-3)
 
 
-def test_the_parts_of_a_dict_are_standardised_each() -> None:
+def test_rnd_view_standardises_entries_of_a_dict() -> None:
     space = Dict({"obs": Box(-np.inf, np.inf, (3,), np.float32), "goal": Discrete(4), "action_mask": Box(0, 1, (2,))})
     view = View(space, frame_stack=1, clip=5.0)
     obs = {"obs": 3 + torch.randn(5, 2, 3), "goal": torch.zeros(5, 2), "action_mask": torch.ones(5, 2, 2)}
@@ -171,11 +174,11 @@ def test_the_parts_of_a_dict_are_standardised_each() -> None:
     assert torch.equal(seen["goal"], obs["goal"])
 
 
-def test_the_environments_reward_can_be_left_out() -> None:
+def test_reward_sum_can_leave_out_the_environments_reward() -> None:
     assert not RewardSum([], 0.0).relabel(rollout())["reward"].any()
 
 
-def test_the_random_network_stays() -> None:
+def test_rnd_target_network_is_constant() -> None:
     model = model_of("rnd")
     target = [param.clone() for param in model.target.parameters()]
     bonus = SeparateBonus(model)

@@ -1,4 +1,4 @@
-"""Normalisers: what they count and when, what they change, and that evaluation leaves them alone."""
+"""Normalisation of observations and rewards: statistics, scaling, and evaluation without changes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,11 +24,11 @@ def step_of(obs: torch.Tensor, reward: torch.Tensor, done: torch.Tensor | None =
 
 
 @pytest.mark.parametrize(("kind", "count"), [("none", 0), ("obs", 1), ("reward", 1), ("both", 2)])
-def test_the_kind_names_the_addons(kind: str, count: int) -> None:
+def test_normalisers_follow_the_setting(kind: str, count: int) -> None:
     assert len(normalisers(kind, SPEC, 0.9)) == count
 
 
-def test_observations_get_mean_0_and_deviation_1_from_the_next_update_on() -> None:
+def test_normalised_observations_have_mean_0_and_std_1_after_an_update() -> None:
     addon, obs = NormaliseObservations(SPEC), torch.randn(50, 3, 2) * 7 + 3
     for rows in obs:
         addon.collect(None, step_of(rows, torch.zeros(3)), {})
@@ -41,7 +41,7 @@ def test_observations_get_mean_0_and_deviation_1_from_the_next_update_on() -> No
     assert addon.see(torch.full((1, 2), 1e6), {}, True)[0].tolist() == [[10, 10]]
 
 
-def test_what_is_learned_from_is_normalised_as_what_was_acted_on() -> None:
+def test_normalised_observations_are_equal_in_acting_and_learning() -> None:
     addon, obs = NormaliseObservations(SPEC), torch.randn(4, 3, 2) * 5
     for rows in obs:
         addon.collect(None, step_of(rows, torch.zeros(3)), {})
@@ -55,12 +55,12 @@ def test_what_is_learned_from_is_normalised_as_what_was_acted_on() -> None:
 
 
 @pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.Box(0, 255, (4,), np.uint8)], ids=str)
-def test_observations_that_have_no_mean_are_refused(space: Any) -> None:
+def test_observation_normalisation_refuses_other_spaces(space: Any) -> None:
     with pytest.raises(ConfigError, match=r"env\.normalize: observations must be a Box of floats"):
         NormaliseObservations(Spec(space, spaces.Discrete(2), 1))
 
 
-def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None:
+def test_reward_normalisation_divides_by_std_of_discounted_returns() -> None:
     gamma, addon = 0.9, NormaliseRewards(SPEC, 0.9)
     reward, done = torch.randn(60, 3) * 4, torch.rand(60, 3) < 0.1
     seen: list[float] = []
@@ -79,7 +79,7 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None
     assert done.any() and scaled.dtype == torch.float32
 
 
-def test_a_row_that_is_no_transition_moves_no_scale() -> None:
+def test_reward_normalisation_ignores_masked_steps() -> None:
     plain, other = (NormaliseRewards(SPEC, 0.9) for _ in range(2))
     obs, reward = torch.zeros(3, 2), torch.tensor([1.0, 2.0, 3.0])
     for addon in (plain, other):
@@ -90,7 +90,7 @@ def test_a_row_that_is_no_transition_moves_no_scale() -> None:
     assert torch.equal(plain.live.var, other.live.var) and other.live.count == 3
 
 
-def test_the_first_rewards_are_scaled_by_themselves() -> None:
+def test_reward_normalisation_scales_the_first_batch_by_itself() -> None:
     addon = NormaliseRewards(SPEC, 0.0)
     reward = torch.tensor([100.0, 200.0, 300.0])
     addon.collect(None, step_of(torch.zeros(3, 2), reward), {})
@@ -99,7 +99,7 @@ def test_the_first_rewards_are_scaled_by_themselves() -> None:
 
 
 @pytest.mark.parametrize("algo", ["sac", "ppo"])
-def test_statistics_grow_with_what_is_collected_and_with_nothing_else(algo: str, build: Callable[..., Loop]) -> None:
+def test_normalisation_statistics_change_by_training_steps_alone(algo: str, build: Callable[..., Loop]) -> None:
     loop = train(build(toy(algo, **{"env.normalize": "both"})), 3)
     observations, rewards = loop.addons
     for addon in (observations, rewards):
@@ -111,7 +111,7 @@ def test_statistics_grow_with_what_is_collected_and_with_nothing_else(algo: str,
     assert all(torch.equal(value, before[name]) for name, value in loop.addons.state_dict().items())
 
 
-def test_statistics_and_running_returns_travel_with_the_state() -> None:
+def test_normalisation_state_restores_statistics_and_running_returns() -> None:
     first, second = (normalisers("both", SPEC, 0.9) for _ in range(2))
     for addon in first:
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""Predictive representations: what they are shown, what counts of it, and that they can tell the future of a system."""
+"""Predictive representations: inputs, masks, losses, and predictions of a linear system."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from toys import put, toy, train
 
 from rlrun import registry
-from rlrun.buffers.rollout import ahead
+from rlrun.buffers.rollout import next_steps
 from rlrun.core.loop import Loop
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
@@ -53,11 +53,11 @@ def slowly(batch: Batch, row: int, env: int, length: int) -> list[tuple[float, f
     return found
 
 
-def test_steps_ahead_stop_where_their_episode_does() -> None:
+def test_next_steps_stop_at_episode_ends() -> None:
     batch = rollout(7)
     batch["terminated"][2, 0] = batch["truncated"][4, 1] = True
     batch["weight"][5, 1] = batch["weight"][4, 0] = 0
-    rows = ahead(batch, torch.arange(14), 4)
+    rows = next_steps(batch, torch.arange(14), 4)
     for i in range(14):
         if batch["weight"][i // 2, i % 2]:
             expected = slowly(batch, i // 2, i % 2, 4)
@@ -68,7 +68,7 @@ def test_steps_ahead_stop_where_their_episode_does() -> None:
 
 
 @pytest.mark.parametrize("algo", ["sac", "dqn", "rainbow"])
-def test_replay_gives_the_same_steps_ahead_as_its_rows_in_a_line(algo: str, build: Build) -> None:
+def test_next_steps_of_replay_equal_those_of_a_rollout(algo: str, build: Build) -> None:
     values = put(
         toy(algo, **{"algo.buffer.capacity": 200, "env.max_episode_steps": 5}), {"algo.representation": VALUES}
     )
@@ -76,13 +76,13 @@ def test_replay_gives_the_same_steps_ahead_as_its_rows_in_a_line(algo: str, buil
     everything = loop.buffer.all()
     line = {name: everything[name].view(-1, 2) for name in ("terminated", "truncated", "weight")}
     line = {name: value.bool() if name != "weight" else value for name, value in line.items()}
-    line["reward"] = everything["ahead"]["reward"][0].view(-1, 2)  # of one step, where the batch has n-step sums
-    expected = ahead(line, torch.arange(len(everything["weight"])), 3)
-    assert torch.equal(everything["ahead"]["reward"], expected["reward"])
-    assert torch.equal(everything["ahead"]["mask"], expected["mask"])
+    line["reward"] = everything["next_steps"]["reward"][0].view(-1, 2)  # of one step, where the batch has n-step sums
+    expected = next_steps(line, torch.arange(len(everything["weight"])), 3)
+    assert torch.equal(everything["next_steps"]["reward"], expected["reward"])
+    assert torch.equal(everything["next_steps"]["mask"], expected["mask"])
 
 
-def test_what_lies_past_the_end_of_an_episode_moves_nothing() -> None:
+def test_representation_ignores_steps_after_an_episode() -> None:
     batch = rollout(3, 1)
     batch["terminated"][1] = True
     other = {name: value.clone() for name, value in batch.items()}
@@ -92,37 +92,40 @@ def test_what_lies_past_the_end_of_an_episode_moves_nothing() -> None:
     two.load_state_dict(one.state_dict())
     first = torch.tensor([0, 1])
     assert torch.equal(
-        one.fit(ahead(batch, first, 3))["representation_reward"],
-        two.fit(ahead(other, first, 3))["representation_reward"],
+        one.fit(next_steps(batch, first, 3))["representation_reward"],
+        two.fit(next_steps(other, first, 3))["representation_reward"],
     )
     assert torch.equal(one.optim.flat, two.optim.flat)
     before = one.optim.flat.clone()
-    one.fit(ahead(batch, torch.tensor([2]), 3))
+    one.fit(next_steps(batch, torch.tensor([2]), 3))
     assert not torch.equal(before, one.optim.flat)
 
 
-def test_the_losses_are_those_of_a_slow_loop() -> None:
+def test_representation_losses_equal_a_plain_loop() -> None:
     model, batch = part(), rollout(5)
     batch["terminated"][1, 0] = True
-    rows = ahead(batch, torch.tensor([0, 3, 6]), 3)
-    huber = lambda error: torch.where(error.abs() < 1, 0.5 * error**2, error.abs() - 0.5)  # noqa: E731
-    seen, paid = [], []
+    rows = next_steps(batch, torch.tensor([0, 3, 6]), 3)
+
+    def huber(error: torch.Tensor) -> torch.Tensor:
+        return torch.where(error.abs() < 1, 0.5 * error**2, error.abs() - 0.5)
+
+    obs_errors, reward_errors = [], []
     for i in range(3):
         latent = model.encoder(rows["obs"][:1, i])[0]
-        seen.append(huber(model.decoders["obs"](latent) - rows["obs"][0, i]).mean())
+        obs_errors.append(huber(model.decoders["obs"](latent) - rows["obs"][0, i]).mean())
         for k in range(3):
             latent = latent + model.dynamics(latent[None], rows["action"][k, i][None])[0]
             if rows["mask"][k, i]:
-                seen.append(huber(model.decoders["obs"](latent) - rows["next_obs"][k, i]).mean())
-                paid.append(huber(model.decoders["reward"](latent) - rows["reward"][k, i]).mean())
+                obs_errors.append(huber(model.decoders["obs"](latent) - rows["next_obs"][k, i]).mean())
+                reward_errors.append(huber(model.decoders["reward"](latent) - rows["reward"][k, i]).mean())
     metrics = model.fit(rows)
-    torch.testing.assert_close(metrics["representation_obs"], torch.stack(seen).mean())
-    torch.testing.assert_close(metrics["representation_reward"], torch.stack(paid).mean())
-    assert len(paid) == 2 + 3 + 2
+    torch.testing.assert_close(metrics["representation_obs"], torch.stack(obs_errors).mean())
+    torch.testing.assert_close(metrics["representation_reward"], torch.stack(reward_errors).mean())
+    assert len(reward_errors) == 2 + 3 + 2
 
 
-def test_rewards_of_a_linear_system_are_told_to_within_their_noise() -> None:
-    """x' = A x + B a is seen whole; the reward c x' has noise of deviation 0.2."""
+def test_representation_predicts_rewards_of_a_linear_system() -> None:
+    """x' = A x + B a is fully observed; the reward c x' has noise of standard deviation 0.2."""
     torch.manual_seed(0)
     a = torch.tensor([[0.9, 0.2, 0.0], [-0.2, 0.9, 0.1], [0.0, 0.0, 0.8]])
     b, c, noise = torch.randn(3, 2), torch.tensor([0.5, -0.3, 0.4]), 0.2
@@ -139,53 +142,53 @@ def test_rewards_of_a_linear_system_are_told_to_within_their_noise() -> None:
     for step in range(120):
         model.optim.learning_rate.fill_(0.01 if step < 80 else 0.001)
         model.update(model.relabel(lived(12, 64)), CTX)
-    rows = ahead(lived(5, 2000), torch.arange(2000), 5)
-    told = model.predict_multi_step(model.encode(rows["obs"][0]), rows["action"].transpose(0, 1))["reward"]
-    assert told.shape == (2000, 6, 1)
-    error = (told[:, 1:, 0].T - rows["reward"]).square().mean(1)
-    assert (error < 1.1 * noise**2).all() and (error > 0.9 * noise**2).all()  # at every step ahead
+    rows = next_steps(lived(5, 2000), torch.arange(2000), 5)
+    predicted = model.predict_multi_step(model.encode(rows["obs"][0]), rows["action"].transpose(0, 1))["reward"]
+    assert predicted.shape == (2000, 6, 1)
+    error = (predicted[:, 1:, 0].T - rows["reward"]).square().mean(1)
+    assert (error < 1.1 * noise**2).all() and (error > 0.9 * noise**2).all()  # at each of the next steps
 
 
-def test_without_steps_ahead_it_is_an_autoencoder() -> None:
+def test_representation_without_unroll_is_an_autoencoder() -> None:
     model, batch = part(unroll_steps=0, decode={"obs": 2.0, "reward": 0.0}, hidden=[]), rollout(4)
     assert model.dynamics is None and [*model.decoders] == ["obs"]
-    told = model.decoders["obs"](model.encoder(batch["obs"]))
-    loss = torch.nn.functional.smooth_l1_loss(told, batch["obs"])
+    predicted = model.decoders["obs"](model.encoder(batch["obs"]))
+    loss = torch.nn.functional.smooth_l1_loss(predicted, batch["obs"])
     metrics = model.update(model.relabel(batch), CTX)
     torch.testing.assert_close(metrics["representation_obs"], loss)
 
 
-def test_a_masks_of_actions_stays_beside_the_latent_state() -> None:
+def test_representation_keeps_the_action_mask() -> None:
     spec = Spec(Dict({"x": Discrete(5), "action_mask": Box(0, 1, (2,), np.int8)}), Discrete(2), num_envs=2)
     model = part(spec)
     obs = {"x": torch.tensor([1, 4]), "action_mask": torch.tensor([[1, 0], [1, 1]])}
-    seen, _ = model.see(obs, {}, True)
-    assert seen["obs"].shape == (2, 4) and torch.equal(seen["action_mask"], obs["action_mask"])
+    latent, _ = model.see(obs, {}, True)
+    assert latent["obs"].shape == (2, 4) and torch.equal(latent["action_mask"], obs["action_mask"])
     assert [*model.spec(spec).obs] == ["action_mask", "obs"]
 
 
 @pytest.mark.parametrize("algo", ["ppo", "a2c", "ppo_lstm", "vpg"])
-def test_what_was_acted_on_is_what_is_learned_from(algo: str, build: Build) -> None:
+def test_representation_is_equal_in_acting_and_learning(algo: str, build: Build) -> None:
     loop: Any = build(put(toy(algo), {"algo.representation": VALUES}))
     for _ in range(3):
         batch = loop.addons.relabel(loop.collect())
         flat = {name: batch[name].flatten(0, 1) for name in ("action", "log_prob", "weight")}
         obs = batch["obs"] if not isinstance(batch["obs"], dict) else None
         if obs is not None:
-            told = loop.agent.policy(obs.flatten(0, 1)).log_prob(flat["action"])
-            torch.testing.assert_close(told * flat["weight"], flat["log_prob"] * flat["weight"])
+            predicted = loop.agent.policy(obs.flatten(0, 1)).log_prob(flat["action"])
+            torch.testing.assert_close(predicted * flat["weight"], flat["log_prob"] * flat["weight"])
         loop.agent.update(batch, loop.context())
         loop.addons.update(batch, loop.context())
 
 
 @pytest.mark.parametrize("algo", ["ppo", "sac"])
-def test_it_learns_beside_the_agent_from_what_the_agent_sees_normalised(algo: str, build: Build) -> None:
+def test_representation_learns_from_normalised_observations(algo: str, build: Build) -> None:
     loop: Any = build(put(toy(algo, **{"env.normalize": "obs"}), {"algo.representation": VALUES}))
     train(loop, 3)
     model, raw = loop.addons[1], loop.buffer.sample(8) if loop.buffer else loop.collect()
     batch, before = loop.addons.relabel(raw), model.optim.flat.clone()
-    steps = raw["ahead"] if loop.buffer else raw
-    assert torch.equal(batch["lesson"]["obs"], loop.addons[0].normalise(steps["obs"]))
+    steps = raw["next_steps"] if loop.buffer else raw
+    assert torch.equal(batch["training_batch"]["obs"], loop.addons[0].normalise(steps["obs"]))
     loop.agent.update(batch, loop.context())
     assert torch.equal(before, model.optim.flat)  # the agent's losses stay with the agent
     metrics = model.update(batch, loop.context())
@@ -201,6 +204,6 @@ def test_it_learns_beside_the_agent_from_what_the_agent_sees_normalised(algo: st
         ({"decode": {"obs": 0.0}}, r"decode: must name"),
     ],
 )
-def test_what_cannot_be_told_is_refused(changes: Any, fault: str) -> None:
+def test_representation_refuses_unknown_fields(changes: Any, fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
         part(**changes)

@@ -1,4 +1,4 @@
-"""Weights of reward vectors: fixed ones are what was said, learned ones go where the limits are met."""
+"""Weights of reward vectors: fixed ones and Lagrange multipliers."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def addon(spec: Spec = SPEC, **changes: Any) -> Any:
     return registry.build("reward_weights", values, spec, path="algo.reward_weights")
 
 
-def paid(model: Any, *rewards: list[float], weight: float = 1.0) -> None:
+def collect(model: Any, *rewards: list[float], weight: float = 1.0) -> None:
     """One vector step for each, the same in both environments."""
     no = torch.zeros(2, dtype=torch.bool)
     for reward in rewards:
@@ -39,7 +39,7 @@ def weights(model: Any) -> list[float]:
     return model.relabel({})["reward_weights"].tolist()
 
 
-def test_fixed_weights_are_what_was_said_or_1_each() -> None:
+def test_fixed_reward_weights_default_to_1() -> None:
     assert weights(addon(name="fixed", weights=[2.0, -0.5])) == [2.0, -0.5]
     assert weights(addon(name="fixed", weights=None)) == [1.0, 1.0]
     assert addon(name="fixed", weights=[2.0, -0.5]).spec(SPEC).objective == Objective((2.0, -0.5), (None, None))
@@ -47,81 +47,81 @@ def test_fixed_weights_are_what_was_said_or_1_each() -> None:
 
 @pytest.mark.parametrize("transform", ["softplus", "exp"])
 @pytest.mark.parametrize(("mean", "sign"), [(-0.1, -1), (-0.5, 1)])
-def test_a_weight_falls_above_its_threshold_and_rises_below_it(mean: float, sign: int, transform: str) -> None:
+def test_lagrangian_weight_falls_above_its_threshold_and_rises_below(mean: float, sign: int, transform: str) -> None:
     model = addon(transform=transform)
-    paid(model, [5.0, mean])
+    collect(model, [5.0, mean])
     model.update({}, CTX)
     free, limited = weights(model)
     assert free == 1.0 and sign * (limited - 1.0) > 0
 
 
-def test_the_gradient_is_the_slope_of_the_weight_times_the_mean_surplus() -> None:
+def test_lagrangian_gradient_is_weight_slope_times_mean_surplus() -> None:
     model = addon(initial_weights=[1.0, 2.0])
     seen: list[Any] = []
     model.optim.apply = seen.append
-    paid(model, [0.0, -1.0], [0.0, -2.0])
-    paid(model, [0.0, 100.0], weight=0.0)  # no transition
+    collect(model, [0.0, -1.0], [0.0, -2.0])
+    collect(model, [0.0, 100.0], weight=0.0)  # no transition
     model.update({}, CTX)
     slope = 1 - np.exp(-2.0)  # of softplus where it is 2: sigmoid(log(e^2 - 1))
     torch.testing.assert_close(seen, [torch.tensor([0.0, slope * (-1.5 + 0.25)]).float()])
 
 
-def test_there_is_one_step_for_all_that_was_paid_since_the_last() -> None:
+def test_lagrangian_takes_one_step_per_batch_of_new_rewards() -> None:
     model, other = addon(), addon()
-    paid(model, [0.0, -1.0], [0.0, -3.0])
-    paid(other, [0.0, -2.0])
+    collect(model, [0.0, -1.0], [0.0, -3.0])
+    collect(other, [0.0, -2.0])
     for one in (model, other):
         for _ in range(3):  # several updates, one iteration
             one.update({}, CTX)
     assert weights(model) == weights(other) != [1.0, 1.0] and model.optim.steps == 1
 
 
-def test_a_copy_goes_on_from_the_state(tmp_path: Any) -> None:
+def test_lagrangian_state_restores_exactly(tmp_path: Any) -> None:
     model, other = addon(), addon()
-    paid(model, [0.0, -1.0])
+    collect(model, [0.0, -1.0])
     model.update({}, CTX)
-    paid(model, [0.0, -2.0])
+    collect(model, [0.0, -2.0])
     other.load_state_dict(model.state_dict())
     for one in (model, other):
         one.update({}, CTX)
-        paid(one, [0.0, 1.0])
+        collect(one, [0.0, 1.0])
         one.update({}, CTX)
     assert weights(model) == weights(other) and model.optim.steps == other.optim.steps == 3
 
 
-def test_a_ceiling_holds_and_is_left_at_once_when_there_is_room() -> None:
+def test_lagrangian_max_weight_does_not_wind_up() -> None:
     model = addon(max_weight=1.5, learning_rate=0.5, initial_weights=[9.0, 1.0])
     for _ in range(50):
-        paid(model, [0.0, -2.0])
+        collect(model, [0.0, -2.0])
         model.update({}, CTX)
     assert weights(model) == pytest.approx([9.0, 1.5]), "those without threshold have none"
     for _ in range(20):
-        paid(model, [0.0, 2.0])
+        collect(model, [0.0, 2.0])
         model.update({}, CTX)
     assert weights(model)[1] < 1.0, "nothing was wound up beyond it"
 
 
-def test_weights_are_divided_by_their_sum_when_read() -> None:
+def test_lagrangian_weights_are_normalised_on_read() -> None:
     model = addon(normalize=True, initial_weights=[1.0, 3.0])
     assert weights(model) == pytest.approx([0.25, 0.75])
-    paid(model, [0.0, -9.0])
-    told = model.update({}, CTX)
+    collect(model, [0.0, -9.0])
+    metrics = model.update({}, CTX)
     assert sum(weights(model)) == pytest.approx(1.0) and weights(model)[1] > 0.75
-    assert [float(told[f"reward_weight_{i}"]) for i in range(2)] == weights(model)
+    assert [float(metrics[f"reward_weight_{i}"]) for i in range(2)] == weights(model)
 
 
 def found(mean: float, length: float = 4.0) -> dict[str, float]:
     return {"eval/return_mean_0": 0.0, "eval/return_mean_1": mean * length, "eval/length_mean": length}
 
 
-def test_evaluations_are_limited_instead_once_there_is_one() -> None:
+def test_lagrangian_measure_evaluation_uses_the_mean_of_evaluations() -> None:
     model = addon(measure="evaluation", evaluation_rate=0.5)
     for mean, sign in ((None, 0), (-0.1, -1), (-1.0, 1)):  # of evaluations; that of the rollouts is far below
         if mean is not None:
             model.evaluated(found(mean))
         before = weights(model)[1]
         for _ in range(30):
-            paid(model, [0.0, -9.0])
+            collect(model, [0.0, -9.0])
             model.update({}, CTX)
         assert np.sign(weights(model)[1] - before) == sign
     assert model.average.tolist() == pytest.approx([0.0, -0.55])
@@ -132,12 +132,12 @@ def test_evaluations_are_limited_instead_once_there_is_one() -> None:
     assert torch.equal(model.average, other.average)
 
 
-def test_evaluations_that_are_not_made_cannot_be_limited() -> None:
+def test_lagrangian_measure_evaluation_requires_evaluations() -> None:
     with pytest.raises(ConfigError, match=r"algo\.reward_weights\.measure=evaluation: .* trainer\.eval_every=0"):
         weighted(LAGRANGIAN | {"measure": "evaluation"}, SPEC, evaluates=False)
 
 
-def test_the_objective_is_what_has_no_threshold() -> None:
+def test_lagrangian_objective_sums_components_without_threshold() -> None:
     assert addon(initial_weights=[2.0, 5.0]).spec(SPEC).objective == Objective((2.0, 0.0), (None, -0.25))
     every = addon(thresholds=[1.0, -0.25])
     assert every.spec(SPEC).objective == Objective((1.0, 1.0), (1.0, -0.25))
@@ -145,15 +145,13 @@ def test_the_objective_is_what_has_no_threshold() -> None:
 
 @pytest.mark.parametrize(("normalize", "transform"), [(False, "softplus"), (True, "softplus"), (False, "exp")])
 @pytest.mark.parametrize("start", [0.05, 20.0])
-def test_a_bandit_with_a_cost_limit_ends_at_the_constrained_optimum(
-    start: float, normalize: bool, transform: str
-) -> None:
+def test_lagrangian_bandit_converges_to_the_constrained_optimum(start: float, normalize: bool, transform: str) -> None:
     """Pulling at x pays (x, -x^2). With at most 0.25 to spend x is 0.5 at best, and its price there 1."""
     model = addon(initial_weights=[1.0, start], normalize=normalize, transform=transform, learning_rate=0.02)
     for _ in range(3000):
         free, price = weights(model)
         x = min(free / (2 * price), 1.0)  # what is best at these weights
-        paid(model, [x, -x * x])
+        collect(model, [x, -x * x])
         model.update({}, CTX)
     assert x == pytest.approx(0.5, rel=1e-3) and price / free == pytest.approx(1.0, rel=1e-3)
 
@@ -168,12 +166,12 @@ def test_a_bandit_with_a_cost_limit_ends_at_the_constrained_optimum(
         ({"name": "fixed", "weights": [1.0, 1.0, 1.0]}, r"algo\.reward_weights\.weights=.* have 2 parts"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes: dict[str, Any], text: str) -> None:
+def test_reward_weights_refuse_invalid_settings(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         addon(**changes)
 
 
-def test_one_number_needs_no_weight() -> None:
+def test_reward_weights_are_refused_for_scalar_rewards() -> None:
     one = Spec(BOX, BOX, 2)
     assert weighted({"name": "fixed", "weights": None}, one, evaluates=True) == []
     for values in ({"name": "fixed", "weights": [2.0]}, LAGRANGIAN):
@@ -181,7 +179,7 @@ def test_one_number_needs_no_weight() -> None:
             weighted(values, one, evaluates=True)
 
 
-def test_every_component_is_normalised_by_its_own_deviation() -> None:
+def test_reward_normalisation_scales_each_component() -> None:
     both, alone = NormaliseRewards(SPEC, 0.9), [NormaliseRewards(Spec(BOX, BOX, 2), 0.9) for _ in range(2)]
     rewards, done = torch.randn(40, 2, 2) * torch.tensor([5.0, 0.1]), torch.rand(40, 2) < 0.1
     no = torch.zeros(2, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""What is learned from is the sum of what everyone pays, whatever the loop, and follows the coefficients."""
+"""The reward of training: the sum of all reward modules, for any loop and any coefficients."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,35 +20,35 @@ Build = Callable[..., Loop]
 
 @register("intrinsic", "constant")
 class Constant(Intrinsic):
-    """Always as much surprised."""
+    """The same reward for every step."""
 
     @config
     class Config(Intrinsic.Config):
-        surprise: float
+        value: float
 
-    def scaled(self, surprise: torch.Tensor) -> torch.Tensor:
-        return surprise
+    def scale(self, reward: torch.Tensor) -> torch.Tensor:
+        return reward
 
-    def surprise(self, rows: Batch) -> torch.Tensor:
-        return self.cfg.surprise * torch.ones_like(rows["weight"])
+    def raw_reward(self, rows: Batch) -> torch.Tensor:
+        return self.cfg.value * torch.ones_like(rows["weight"])
 
     def fit(self, rows: Batch) -> Metrics:
         return {}
 
 
-@register("goals", "paying")
-class PayingGoals(CategoricalGoals):
-    """Pays a quarter for every step."""
+@register("goals", "rewarded")
+class RewardedGoals(CategoricalGoals):
+    """A reward of 0.25 for every step."""
 
-    pays = True
+    has_reward = True
 
     def reward(self, batch: Batch) -> torch.Tensor:
         return 0.25 * torch.ones_like(batch["weight"])
 
 
-GOALS = {"name": "paying", "num_goals": 3}
+GOALS = {"name": "rewarded", "num_goals": 3}
 BONUS = {
-    "name": "constant", "surprise": 2.0, "gamma": 0.9, "separate": None, "episodic": True, "coef": 0.5,
+    "name": "constant", "value": 2.0, "gamma": 0.9, "separate": None, "episodic": True, "coef": 0.5,
     "coef_end": None, "reward_coef": 3.0, "clip": None, "hidden": [4], "learning_rate": 0.01, "epochs": 1,
     "minibatch_size": None,
 }  # fmt: skip
@@ -56,7 +56,7 @@ BONUS = {
 
 @pytest.mark.parametrize("parts", [(GOALS, BONUS), (None, BONUS), (GOALS, None)], ids=["both", "bonus", "goals"])
 @pytest.mark.parametrize("algo", ["sac", "td3", "dqn", "ppo", "a2c", "vtrace"])
-def test_the_training_reward_is_its_closed_form(algo: str, parts: Any, build: Build) -> None:
+def test_reward_sum_equals_its_closed_form(algo: str, parts: Any, build: Build) -> None:
     goals, bonus = parts
     bonus = bonus and bonus | {"separate": False}
     loop: Any = train(build(put(toy(algo), {"algo.goals": goals, "algo.intrinsic": bonus})), 2)
@@ -67,12 +67,12 @@ def test_the_training_reward_is_its_closed_form(algo: str, parts: Any, build: Bu
     torch.testing.assert_close(loop.batch["reward"], expected)
 
 
-def test_of_a_bonus_with_returns_of_its_own_there_is_a_column(build: Build) -> None:
+def test_separate_bonus_is_a_column_beside_goal_rewards(build: Build) -> None:
     loop: Any = train(build(put(toy("ppo"), {"algo.goals": GOALS, "algo.intrinsic": BONUS})), 1)
     torch.testing.assert_close(loop.batch["reward"], torch.tensor([3.25, 2.0]).expand(8, 2, 2))
 
 
-def test_rewards_over_several_steps_hold_the_bonus_of_each(build: Build) -> None:
+def test_n_step_returns_sum_the_bonus_of_each_step(build: Build) -> None:
     """DQN on CartPole, 3 steps, gamma 0.5: 1.75 times (3 + 0.25 + 1), less where an episode ends before."""
     values = put(toy("dqn", **{"algo.n_step": 3, "algo.gamma": 0.5}), {"algo.goals": GOALS, "algo.intrinsic": BONUS})
     loop: Any = train(build(values), 4)
@@ -82,7 +82,7 @@ def test_rewards_over_several_steps_hold_the_bonus_of_each(build: Build) -> None
 
 
 @pytest.mark.parametrize("algo", ["sac", "ppo"])
-def test_what_is_stored_follows_a_coefficient_that_moves(algo: str, build: Build) -> None:
+def test_shared_bonus_follows_its_coefficient(algo: str, build: Build) -> None:
     bonus = BONUS | {"separate": False, "coef": 1.0, "coef_end": 0.0, "reward_coef": 0.0}
     loop: Any = build(put(toy(algo), {"algo.intrinsic": bonus}))
     for updates in range(1, 5):
@@ -92,7 +92,7 @@ def test_what_is_stored_follows_a_coefficient_that_moves(algo: str, build: Build
     assert 0 < loop.addons[0].coef < coef < 1
 
 
-def test_the_environments_own_rewards_are_normalised_and_bonuses_are_not(build: Build) -> None:
+def test_reward_normalisation_leaves_bonuses_unscaled(build: Build) -> None:
     values = put(toy("sac", **{"env.normalize": "reward"}), {"algo.intrinsic": BONUS})
     loop: Any = train(build(values), 2)
     stored = loop.buffer.all()
@@ -102,31 +102,41 @@ def test_the_environments_own_rewards_are_normalised_and_bonuses_are_not(build: 
 
 @pytest.mark.parametrize("part", ["icm", "rnd"])
 @pytest.mark.parametrize("algo", ["sac", "td3", "dqn"])
-def test_surprise_is_stored_as_it_came_and_scaled_when_it_is_learned_from(algo: str, part: str, build: Build) -> None:
+def test_shared_bonus_stores_raw_rewards_and_scales_on_read(algo: str, part: str, build: Build) -> None:
     loop: Any = build(put(toy(algo), {"algo.intrinsic": toy(f"ppo_{part}")["algo"]["intrinsic"]}))
-    bonus, paid = loop.addons[0], []
+    bonus, raw_rewards = loop.addons[0], []
     reward = bonus.reward
-    bonus.reward = lambda batch: paid.append(reward(batch)) or paid[-1]  # type: ignore
+
+    def recorded(batch: Batch) -> torch.Tensor:
+        raw_rewards.append(reward(batch))
+        return raw_rewards[-1]
+
+    bonus.reward = recorded
     train(loop, 3)
     stored = loop.buffer.all()["reward"]
-    torch.testing.assert_close(stored[:, 1].view(-1, 2), torch.stack(paid)[-len(stored) // 2 :])
+    torch.testing.assert_close(stored[:, 1].view(-1, 2), torch.stack(raw_rewards)[-len(stored) // 2 :])
     assert (stored[:, 1] > 0).all()
-    deviation = bonus.model.moments.var.sqrt()
+    std = bonus.model.moments.var.sqrt()
     batch = loop.addons.relabel(loop.buffer.all())
-    expected = stored[:, 0] + 0.5 * stored[:, 1] / deviation
+    expected = stored[:, 0] + 0.5 * stored[:, 1] / std
     torch.testing.assert_close(batch["reward"].double(), expected.double(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("part", ["icm", "rnd"])
-def test_what_replay_holds_is_new_no_more(part: str, build: Build) -> None:
+def test_intrinsic_reward_of_replayed_steps_falls(part: str, build: Build) -> None:
     values = toy(f"ppo_{part}")["algo"]["intrinsic"] | {"learning_rate": 0.01, "hidden": [32]}
     loop: Any = train(build(put(toy("dqn", **{"algo.buffer.capacity": 64}), {"algo.intrinsic": values})), 1)
     bonus = loop.addons[0]
-    surprise = lambda: bonus.model.surprise(bonus.model.seen(loop.addons.relabel(loop.buffer.all()))).mean()  # noqa: E731
-    before = surprise()
+
+    def mean_reward() -> torch.Tensor:
+        stored = loop.addons.relabel(loop.buffer.all())
+        rows = bonus.model.preprocess(stored)
+        return bonus.model.raw_reward(rows).mean()
+
+    before = mean_reward()
     for _ in range(300):
         loop.addons.update(loop.addons.relabel(loop.buffer.sample(32)), loop.context())
-    assert surprise() < 0.3 * before
+    assert mean_reward() < 0.3 * before
 
 
 @pytest.mark.parametrize(
@@ -137,11 +147,11 @@ def test_what_replay_holds_is_new_no_more(part: str, build: Build) -> None:
         ("rainbow", {}, "algo.n_step=3: must be 1 with algo.intrinsic=icm"),
     ],
 )
-def test_what_does_not_fit_is_refused(algo: str, changes: Any, fault: str, build: Build) -> None:
+def test_intrinsic_refuses_unsupported_settings(algo: str, changes: Any, fault: str, build: Build) -> None:
     with pytest.raises(ConfigError, match=fault):
         build(put(toy(algo), {"algo.intrinsic": toy("ppo_icm")["algo"]["intrinsic"] | changes}))
 
 
-def test_demonstrations_come_without_goals(build: Build) -> None:
+def test_demonstrations_loop_refuses_goals(build: Build) -> None:
     with pytest.raises(ConfigError, match=r"algo\.loop=demonstrations"):
         build(put(toy("ppo_demos"), {"algo.goals": GOALS}))

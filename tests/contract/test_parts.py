@@ -81,4 +81,4 @@ def test_the_batch_of_a_broken_run_can_be_read_with_all_parts(algo: str, build: 
     folder = postmortem.write(RunDir(tmp_path), loop, "asked for")
     kept = safetensors.torch.load_file(folder / "batch.safetensors")
     assert loop.batch is not None and equal(kept["batch.obs.goal"], loop.batch["obs"]["goal"].contiguous())
-    assert any(name.startswith("batch.lesson.") for name in kept)
+    assert any(name.startswith("batch.training_batch.") for name in kept)

@@ -1,4 +1,4 @@
-"""Networks that remember: together over time they are what they are step by step, and forget where episodes start."""
+"""Recurrent networks: an unroll over time equals single steps, and states are reset at episode starts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,12 +38,12 @@ def test_recurrent_unroll_equals_single_steps_with_resets(name: str, space: Spac
     obs = {"x": x, "n": torch.randint(2, (TIME, ENVS))} if space is NESTED else {"obs": x}
     first = torch.rand(TIME, ENVS) < 0.3
     first[3] = torch.tensor([True, False, True])
-    together = net(obs | {"memory": memory.expand(TIME, -1, -1), "first": first})
+    together = net(obs | {"hidden_state": memory.expand(TIME, -1, -1), "first": first})
     state = memory
     for t in range(TIME):
-        now = {key: value[t] for key, value in obs.items()} | {"memory": state * ~first[t].unsqueeze(-1)}
+        now = {key: value[t] for key, value in obs.items()} | {"hidden_state": state * ~first[t].unsqueeze(-1)}
         torch.testing.assert_close(together[t], net(now), rtol=0, atol=1e-6)
-        state = net.after(now)
+        state = net.next_state(now)
 
 
 def test_lstm_equals_torch() -> None:
@@ -52,7 +52,7 @@ def test_lstm_equals_torch() -> None:
     reference.load_state_dict({f"{name}_l0": value for name, value in net.cell.state_dict().items()})
     expected, _ = reference(net.encoder(x.flatten(0, 1)).unflatten(0, (TIME, ENVS)))
     none = torch.zeros(TIME, ENVS, dtype=torch.bool)
-    seen = net({"obs": x, "memory": torch.zeros(TIME, ENVS, net.size), "first": none})
+    seen = net({"obs": x, "hidden_state": torch.zeros(TIME, ENVS, net.size), "first": none})
     torch.testing.assert_close(seen, expected)
 
 
@@ -60,7 +60,7 @@ def test_recurrent_gradients_stop_at_the_start_of_an_episode() -> None:
     net, x = torso("lstm"), torch.randn(TIME, 1, 2, requires_grad=True)
     first = torch.zeros(TIME, 1, dtype=torch.bool)
     first[4] = True
-    out = net({"obs": x, "memory": torch.zeros(TIME, 1, net.size), "first": first})
+    out = net({"obs": x, "hidden_state": torch.zeros(TIME, 1, net.size), "first": first})
     (grad,) = torch.autograd.grad(out[-1].sum(), x)
     assert (grad[:4] == 0).all() and (grad[4:].abs().sum(-1) > 0).all()
 
@@ -70,18 +70,18 @@ def test_recurrent_torsos_of_one_agent_have_separate_states() -> None:
     memory.add(one)
     memory.add(other)
     assert (memory.size, memory.sequence_length) == (15, 3)
-    obs = {"obs": torch.randn(ENVS, 2), "memory": torch.randn(ENVS, 15)}
-    after = memory.after(obs)
-    torch.testing.assert_close(after[:, :10], one.after(obs))
-    torch.testing.assert_close(after[:, 10:], other.after(obs))
+    obs = {"obs": torch.randn(ENVS, 2), "hidden_state": torch.randn(ENVS, 15)}
+    after = memory.next_state(obs)
+    torch.testing.assert_close(after[:, :10], one.next_state(obs))
+    torch.testing.assert_close(after[:, 10:], other.next_state(obs))
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru"])
 def test_recurrent_state_runs_every_cell_once_per_step(name: str) -> None:
     memory, net = Memory(), torso(name)
     memory.add(net)
-    obs = {"obs": torch.randn(ENVS, 2), "memory": torch.randn(ENVS, net.size)}
-    carry = {"first": torch.zeros(ENVS, dtype=torch.bool), "carry.memory": obs["memory"]}
+    obs = {"obs": torch.randn(ENVS, 2), "hidden_state": torch.randn(ENVS, net.size)}
+    carry = {"first": torch.zeros(ENVS, dtype=torch.bool), "carry.memory": obs["hidden_state"]}
     plain, steps, step = net(obs), [], net.step
     net.step = lambda x, state: (steps.append(1), step(x, state))[1]
     seen, _ = RecurrentState(memory).see({"obs": obs["obs"]}, carry, True)

@@ -1,4 +1,7 @@
-"""Recurrent state: an add-on advances it with every observation, and puts it beside the observation in batches."""
+"""Hidden states of recurrent networks: updated at every step, and part of the observation in batches.
+
+networks/recurrent.py describes the entries of such an observation, and shows a sequence with burn-in.
+"""
 
 from typing import Any
 
@@ -13,76 +16,108 @@ from rlrun.types import MASK, Batch
 
 
 class RecurrentState(Addon):
-    """The state goes on from step to step as `carry.memory`, and is 0 where an episode starts.
+    """Carries the hidden state from step to step as `carry.memory`; it is 0 where an episode starts.
 
-    Agents know nothing of it: their networks read it from the observation. In a rollout, rows have the state before
-    their observation, and next observations the one after it.
+    Networks read the state from the observation, so agents need no code for it. Stored with a step are the state before
+    its observation, `memory`, and the one after it, `carry.memory`, which is that of its next observation.
     """
 
     def __init__(self, memory: Memory):
         super().__init__()
         self.memory = memory
-        self.size, self.length, self.burn_in = memory.size, memory.sequence_length, memory.burn_in
+        self.size = memory.size
+        self.length = memory.sequence_length
+        self.burn_in = memory.burn_in
         self.stores = memory.stores
 
     def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
         first = carry["first"]
-        state = carry.get("carry.memory", torch.zeros(len(first), self.size, device=first.device))
-        obs = beside(obs, memory=state * ~first.unsqueeze(-1))
-        after = self.advance(obs)
-        return obs | {"memory_after": after}, {"memory": obs["memory"], "carry.memory": after}
+        zeros = torch.zeros(len(first), self.size, device=first.device)
+        previous = carry.get("carry.memory", zeros)
+        hidden_state = previous * ~first.unsqueeze(-1)
+        obs = with_entries(obs, hidden_state=hidden_state)
+        next_state = self.advance(obs)
+        extras = {"memory": hidden_state, "carry.memory": next_state}
+        return obs | {"next_hidden_state": next_state}, extras
 
     def acting(self) -> list[Recurrent]:
         return self.memory.torsos
 
     @policy
     def advance(self, obs: Batch) -> Tensor:
-        """The state after an observation, [num_envs, size]."""
-        return self.memory.after(obs)
+        """Returns the hidden state after an observation, [num_envs, size]."""
+        return self.memory.next_state(obs)
 
     def relabel(self, batch: Batch) -> Batch:
-        if "n_steps" in batch:  # out of replay
-            return self.rows(batch)
-        obs = beside(batch["obs"], memory=batch["memory"], first=batch["first"])
-        return batch | {"obs": obs, "next_obs": beside(batch["next_obs"], memory=batch["carry.memory"])}
+        is_replay = "n_steps" in batch
+        if is_replay:
+            return self.flat_rows(batch)
+        return batch | {
+            "obs": with_entries(batch["obs"], hidden_state=batch["memory"], first=batch["first"]),
+            "next_obs": with_entries(batch["next_obs"], hidden_state=batch["carry.memory"]),
+        }
 
-    def rows(self, batch: Batch) -> Batch:
-        """Sequences [time, batch, ...] as rows [length * batch, ...] that know what their episode showed before.
+    def flat_rows(self, batch: Batch) -> Batch:
+        """Returns sequences [time, batch, ...] as rows [length * batch, ...], whose observations hold the sequences.
 
-        They start from the state stored with their first step, else from 0 (R2D2; Kapturowski et al. 2019). The steps
-        of the burn-in refresh it; they are no rows and take no gradients. Successors go on from their rows.
+        Only the `length` timesteps after the burn-in become rows. The next observation of a row comes n_steps later.
         """
-        burn_in, mask = self.burn_in, batch["mask"]
-        memory = batch["memory"][0] if "memory" in batch else mask.new_zeros(mask.shape[1], self.size)
-        past = {
-            "memory": memory, "start": mask[: burn_in + 1].cumsum(0) == 1,  # the first steps that are there
-            "before": index(batch["obs"], slice(burn_in)),
-            "seen": followed(index(batch["obs"], burn_in), index(batch["next_obs"], slice(burn_in, None))),
-        }  # fmt: skip
-        learned = slice(burn_in, burn_in + self.length)
-        own = {key: flat(batch[key][learned]) for key in ("action", "reward", "terminated", "n_steps", "mask")}
-        rows = torch.arange(len(own["mask"]), device=mask.device)
-        whole = {key: batch[key] for key in ("index", "age", "reward_weights") if key in batch}
-        return whole | {
-            "obs": shown(past, rows), "next_obs": shown(past, rows + mask.shape[1] * own["n_steps"].long()),
-            "action": own["action"], "reward": own["reward"],
-            "terminated": own["terminated"], "n_steps": own["n_steps"],
-            "weight": own["mask"] * batch["weight"].repeat(self.length),
-        }  # fmt: skip
+        batch_size = batch["mask"].shape[1]
+        learned = slice(self.burn_in, self.burn_in + self.length)
+        rows: Batch = {}
+        for key in ("action", "reward", "terminated", "n_steps"):
+            rows[key] = flat(batch[key][learned])
+        mask = flat(batch["mask"][learned])
+        rows["weight"] = mask * batch["weight"].repeat(self.length)
+        for key in ("index", "age", "reward_weights"):
+            if key in batch:
+                rows[key] = batch[key]
+        history = self.history(batch)
+        row_index = torch.arange(len(mask), device=mask.device)
+        next_row_index = row_index + batch_size * rows["n_steps"].long()
+        rows["obs"] = observation_rows(history, row_index)
+        rows["next_obs"] = observation_rows(history, next_row_index)
+        return rows
+
+    def history(self, batch: Batch) -> Batch:
+        """Returns the sequences as networks unroll them.
+
+        The hidden state is the one stored with the first timestep, or 0 (R2D2; Kapturowski et al. 2019).
+        """
+        burn_in = self.burn_in
+        mask = batch["mask"]
+        if "memory" in batch:
+            hidden_state = batch["memory"][0]
+        else:
+            hidden_state = mask.new_zeros(mask.shape[1], self.size)
+        num_valid = mask[: burn_in + 1].cumsum(0)
+        first_obs = index(batch["obs"], burn_in)
+        next_obs = index(batch["next_obs"], slice(burn_in, None))
+        return {
+            "hidden_state": hidden_state,
+            "reset": num_valid == 1,
+            "burn_in": index(batch["obs"], slice(burn_in)),
+            "sequence": mapped(prepended, first_obs, next_obs),
+        }
 
 
-def followed(first: Any, later: Any) -> Any:
-    """What is seen first [batch, ...] and in later steps [time, batch, ...], as one: [1 + time, batch, ...]."""
-    return mapped(lambda one, more: torch.cat([one.unsqueeze(0), more]), first, later)
+def prepended(first: Tensor, following: Tensor) -> Tensor:
+    """Returns [batch, ...] and [time, batch, ...] as [1 + time, batch, ...]."""
+    return torch.cat([first.unsqueeze(0), following])
 
 
-def shown(past: Batch, rows: Tensor) -> Batch:
-    """Observations of these rows; the actions that are allowed there lie open."""
-    seen = past["seen"]
-    masks = {MASK: flat(seen[MASK])[rows]} if isinstance(seen, dict) and MASK in seen else {}
-    return past | {"rows": rows} | masks
+def observation_rows(history: Batch, row_index: Tensor) -> Batch:
+    """Returns the observations of these rows, with their action masks as an entry where there are any."""
+    obs = history | {"row_index": row_index}
+    sequence = history["sequence"]
+    if isinstance(sequence, dict) and MASK in sequence:
+        masks = flat(sequence[MASK])
+        obs[MASK] = masks[row_index]
+    return obs
 
 
-def beside(obs: Any, **more: Tensor) -> Batch:
-    """An observation as a dict, with more in it."""
-    return (obs if isinstance(obs, dict) else {"obs": obs}) | more
+def with_entries(obs: Any, **entries: Tensor) -> Batch:
+    """Returns an observation as a dict with further entries."""
+    if not isinstance(obs, dict):
+        obs = {"obs": obs}
+    return obs | entries

@@ -49,7 +49,7 @@ class Targets(NamedTuple):
     sequence_length: int | None = None  # steps in a row, [time, batch, ...]; None: transitions [batch, ...]
     burn_in: int = 0  # steps before them, as far as their episode has any
     extras: Mapping[str, Space] = MappingProxyType({})  # those of the agent's extras that are stored
-    ahead: int = 0  # steps in a row from each sampled one on that stand beside the batch
+    num_next_steps: int = 0  # consecutive steps from each sampled one on, in the entry `next_steps` of the batch
 
 
 @register("buffer", "replay")
@@ -168,8 +168,8 @@ class Replay(Module):
             batch = self._transitions(flat_index)
         else:
             batch = self._sequences(flat_index, targets.sequence_length, targets.n_step, targets.burn_in)
-        if targets.ahead:
-            batch["ahead"] = self._sequences(flat_index, targets.ahead)
+        if targets.num_next_steps:
+            batch["next_steps"] = self._sequences(flat_index, targets.num_next_steps)
         if self.cfg.standardize_reward:
             mask = batch["weight"]
             if "mask" in batch:
@@ -363,7 +363,7 @@ def _check_capacity(
     """Raises ConfigError where the rows are too few for one step, for the steps of one target or for a stack."""
     if rows < 1:
         raise ConfigError(f"algo.buffer.capacity={capacity}: holds no step of env.num_envs={spec.num_envs}")
-    length = targets.burn_in + max(targets.n_step, targets.sequence_length or 1, targets.ahead)
+    length = targets.burn_in + max(targets.n_step, targets.sequence_length or 1, targets.num_next_steps)
     if length > rows:
         raise ConfigError(f"algo.buffer.capacity={capacity}: {rows} rows, and the agent learns from {length}")
     if _image_shapes(spec.obs) and rows <= spec.frame_stack + 1:

@@ -14,8 +14,8 @@ from rlrun.networks.inputs import leaves
 from rlrun.types import Batch, Spec, Step
 
 
-def ahead(rollout: Batch, start: Tensor, length: int) -> Batch:
-    """Returns the steps that follow each of some steps, and these, [length, batch, ...].
+def next_steps(rollout: Batch, start: Tensor, length: int) -> Batch:
+    """Returns `length` consecutive steps, from each given one on, [length, batch, ...].
 
     start [batch]: flat indices row * num_envs + env. `mask` is 1 for as long as the episode goes on and is part of the
     rollout. Beyond, where it is 0, the last step is repeated.

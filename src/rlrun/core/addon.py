@@ -1,4 +1,7 @@
-"""Parts around an agent: normalisers, representations, goals, intrinsic rewards. Agents and loops know none of them."""
+"""Modules around an agent: normalisation, representations, goals, intrinsic rewards.
+
+Agents and loops depend on none of them.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -12,21 +15,22 @@ from rlrun.types import Batch, Context, Metrics, Spec, Step
 
 
 class Addon(nn.Module):
-    """Sees what passes between environment, buffer and agent. Every method defaults to doing nothing."""
+    """Transforms what passes between environment, buffer and agent. Every method does nothing by default."""
 
-    stores: Mapping[str, Space] = MappingProxyType({})  # of what it remembers, what replay keeps
-    pays: ClassVar[bool] = False  # whether it rewards every step, in a column of the reward of its own
-    ahead: int = 0  # steps in a row from each sampled one on that it learns from
+    stores: Mapping[str, Space] = MappingProxyType({})  # spaces of the extras that replay stores
+    has_reward: ClassVar[bool] = False  # whether it is a reward module: adds a column to the reward of every step
+    num_next_steps: int = 0  # consecutive steps from each sampled one on that it learns from
 
     def spec(self, spec: Spec) -> Spec:
-        """What the agent sees instead of the environment's spec."""
+        """Returns what the agent sees instead of the environment's spec."""
         return spec
 
     def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
-        """The observation that the agent acts on, and extras to be stored with the step, each [num_envs, ...].
+        """Returns the observation that the agent acts on, and extras to be stored with the step, each [num_envs, ...].
 
-        carry: `first` marks episode starts, `carry.*` are extras of these names that were returned a step ago.
-        explore=False draws no random numbers. It runs in evaluation too, and so changes no state."""
+        carry: `first` marks episode starts, `carry.*` are the extras of these names from the previous step.
+        explore=False draws no random numbers. It runs in evaluation too, and so changes no state.
+        """
         return obs, {}
 
     def acting(self) -> Iterable[nn.Module]:
@@ -34,30 +38,33 @@ class Addon(nn.Module):
         return ()
 
     def collect(self, obs: Any, step: Step, extras: Batch) -> None:
-        """Called once for every training step, where running statistics grow. obs: as the environment gave it."""
+        """Updates running statistics. Called once for every training step; obs: as the environment returned it."""
 
     def reward(self, batch: Batch) -> Tensor:
-        """What it pays for a step, [num_envs]: once, as it happens, of what the add-ons before this one make of it."""
+        """Returns the unscaled reward of one step, [num_envs], which is stored. Called once for every training step.
+
+        batch: the step after the add-ons before this one relabelled it.
+        """
         raise NotImplementedError
 
-    def share(self, paid: Tensor) -> Tensor:
-        """What counts of that whenever it is learned from, of any shape."""
-        return paid
+    def scale_reward(self, reward: Tensor) -> Tensor:
+        """Returns stored rewards of any shape, scaled as they count in the current update."""
+        return reward
 
     def relabel(self, batch: Batch) -> Batch:
-        """What the agent learns from."""
+        """Returns the batch that the agent learns from."""
         return batch
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        """Learn, after the agent did."""
+        """Learns from a relabelled batch. Called after the agent's update."""
         return {}
 
     def evaluated(self, values: dict[str, float]) -> None:
-        """What an evaluation in training found, as metrics.jsonl tells it."""
+        """Receives the metrics of an evaluation during training, by their names in metrics.jsonl."""
 
 
 class Addons(nn.ModuleList):
-    """Add-ons in order, as one."""
+    """Several add-ons that are applied in order."""
 
     def __init__(self, addons: Iterable[Addon] = ()):
         super().__init__(addons)
@@ -67,76 +74,95 @@ class Addons(nn.ModuleList):
 
     @property
     def stores(self) -> dict[str, Space]:
-        return {name: space for addon in self for name, space in addon.stores.items()}
+        """Spaces of all extras that replay stores."""
+        stores: dict[str, Space] = {}
+        for addon in self:
+            stores |= addon.stores
+        return stores
 
     @property
-    def ahead(self) -> int:
-        return max((addon.ahead for addon in self), default=0)
+    def num_next_steps(self) -> int:
+        """Consecutive steps from each sampled one on that any add-on learns from."""
+        return max((addon.num_next_steps for addon in self), default=0)
 
     @property
-    def payers(self) -> list[Addon]:
-        return [addon for addon in self if addon.pays]
+    def reward_modules(self) -> list[Addon]:
+        """Add-ons with a reward of their own, in the order of their columns."""
+        return [addon for addon in self if addon.has_reward]
 
     def spec(self, spec: Spec) -> Spec:
+        """Returns what the agent sees instead of the environment's spec."""
         for addon in self:
             spec = addon.spec(spec)
         return spec
 
     def act(self, policy: Any, obs: Any, carry: Batch, explore: bool, *params: Tensor) -> tuple[Tensor, Batch]:
-        """The action of a policy that sees through the add-ons, and the extras of both."""
-        seen, own = self.see(obs, carry, explore)
-        action, extras = policy.act(seen, carry, explore, *params)
-        return action, own | extras
+        """Returns the action of a policy on the transformed observation, and the extras of add-ons and policy."""
+        policy_obs, addon_extras = self.see(obs, carry, explore)
+        action, policy_extras = policy.act(policy_obs, carry, explore, *params)
+        return action, addon_extras | policy_extras
 
     def acting(self) -> list[nn.Module]:
         return [module for addon in self for module in addon.acting()]
 
     def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
+        """Returns the observation that the agent acts on, and the extras of all add-ons."""
         extras: Batch = {}
         for addon in self:
-            obs, more = addon.see(obs, carry, explore)
-            extras |= more
+            obs, addon_extras = addon.see(obs, carry, explore)
+            extras |= addon_extras
         return obs, extras
 
     def collect(self, obs: Any, step: Step, extras: Batch) -> Step:
-        """The step as it is learned from: with what is paid for it as further columns of its reward."""
+        """Returns the step as it is stored: with one more column of its reward for each reward module."""
         for addon in self:
             addon.collect(obs, step, extras)
-        if not (unpaid := len(self.payers)):
+        reward_modules = self.reward_modules
+        if not reward_modules:
             return step
         batch: Batch = extras | step._asdict() | {"obs": obs, "next_obs": step.final_obs}
         columns = [step.reward]
         for addon in self:
-            if addon.pays:
+            if addon.has_reward:
                 columns.append(addon.reward(batch))
-                unpaid -= 1
-            if not unpaid:
+            if addon is reward_modules[-1]:
                 break
             batch = addon.relabel(batch)
-        return step._replace(reward=torch.stack(columns, -1))
+        reward = torch.stack(columns, -1)
+        return step._replace(reward=reward)
 
     def relabel(self, batch: Batch) -> Batch:
-        """What is learned from. What was paid stands as `paid` [..., payers] beside the environment's reward. `ahead`,
-        steps in a row from those sampled on, is relabelled too, until an add-on takes it."""
-        batch = apart(batch) if self.payers else batch
+        """Returns the batch that the agent learns from.
+
+        `intrinsic_rewards` [..., reward modules] are split from the environment's reward. `next_steps`, a batch of
+        sequences, is relabelled too until an add-on that learns from it removes it.
+        """
+        if self.reward_modules:
+            batch = split_rewards(batch)
         for addon in self:
-            if "ahead" in batch and not addon.ahead:
-                batch = batch | {"ahead": addon.relabel(batch["ahead"])}
+            if "next_steps" in batch and not addon.num_next_steps:
+                next_steps = addon.relabel(batch["next_steps"])
+                batch = batch | {"next_steps": next_steps}
             batch = addon.relabel(batch)
         return batch
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
+        """Updates every add-on and returns the metrics of all."""
         metrics: Metrics = {}
         for addon in self:
             metrics |= addon.update(batch, ctx)
         return metrics
 
     def evaluated(self, values: dict[str, float]) -> None:
+        """Passes the metrics of an evaluation during training to every add-on."""
         for addon in self:
             addon.evaluated(values)
 
 
-def apart(batch: Batch) -> Batch:
-    """The environment's reward, and beside it what was paid."""
-    own = {"reward": batch["reward"][..., 0], "paid": batch["reward"][..., 1:]}
-    return batch | own | ({"ahead": apart(batch["ahead"])} if "ahead" in batch else {})
+def split_rewards(batch: Batch) -> Batch:
+    """Returns the batch with its reward columns split: the environment's `reward` and the `intrinsic_rewards`."""
+    columns = batch["reward"]
+    split = batch | {"reward": columns[..., 0], "intrinsic_rewards": columns[..., 1:]}
+    if "next_steps" in batch:
+        split["next_steps"] = split_rewards(batch["next_steps"])
+    return split

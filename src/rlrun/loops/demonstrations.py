@@ -27,7 +27,7 @@ class Demonstrations(OnPolicy):
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
-        if self.addons.stores or self.addons.payers:
+        if self.addons.stores or self.addons.reward_modules:
             raise ConfigError("algo.loop=demonstrations: demonstrations come without goals, and without stored bonuses")
         self.open: list[list[Batch]] = [[] for _ in range(self.env.spec.num_envs)]  # parts of episodes under way
         self.read: list[str] = []  # supplementary data sets that were read

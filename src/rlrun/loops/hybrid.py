@@ -29,9 +29,9 @@ class Hybrid(Offline):
     def __init__(self, *parts: Any):
         super().__init__(*parts)
         own = self.buffer
-        if own.targets.sequence_length is not None or own.targets.ahead:
+        if own.targets.sequence_length is not None or own.targets.num_next_steps:
             learner = f"algo={self.agent.registered}"
-            if own.targets.ahead:
+            if own.targets.num_next_steps:
                 learner = "algo.representation"
             raise ConfigError(f"algo.loop=hybrid is not supported by {learner}, which learns from sequences")
         self.before = self.cfg.online_after

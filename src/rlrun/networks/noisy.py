@@ -1,4 +1,4 @@
-"""Exploration that is learned: noise on the weights of a network (Fortunato et al. 2018, arXiv 1706.10295)."""
+"""Noisy networks: exploration by learned noise on the weights (Fortunato et al. 2018, arXiv 1706.10295)."""
 
 import math
 
@@ -12,29 +12,35 @@ from rlrun.networks.recurrent import without_next_state
 
 
 class Noisy(nn.Module):
-    """Any network with factorised noise on all its linear layers: w + std * f(before) f(after)^T, f = sign * sqrt.
+    """A network with factorised noise on all its linear layers: w + std * f(inputs) f(outputs)^T, f = sign * sqrt.
 
-    The deviations are learned like the weights; they start at std / sqrt(inputs). Called without noise, it is the
-    network itself.
+    The standard deviations are learned like the weights; they start at std / sqrt(inputs). Without noise it returns the
+    outputs of the network itself.
     """
 
     def __init__(self, network: nn.Module, std: float):
         super().__init__()
         self.network = network
-        layers = {name: module for name, module in network.named_modules() if isinstance(module, Linear)}
-        self.names = [*layers]
-        self.sizes = [sum(layer.weight.shape) for layer in layers.values()]
-        starts = [std / math.sqrt(layer.weight.shape[0]) for layer in layers.values()]
-        self.weight_std, self.bias_std = (
-            nn.ParameterList(
-                torch.full_like(getattr(layer, part), start)
-                for layer, start in zip(layers.values(), starts, strict=True)
-            )
-            for part in ("weight", "bias")
-        )
+        self.names: list[str] = []
+        self.sizes: list[int] = []  # numbers of noise that each layer takes
+        self.weight_std = nn.ParameterList()
+        self.bias_std = nn.ParameterList()
+        for name, layer in network.named_modules():
+            if isinstance(layer, Linear):
+                self._add(name, layer, std)
+
+    def _add(self, name: str, layer: Linear, std: float) -> None:
+        inputs, outputs = layer.weight.shape
+        start = std / math.sqrt(inputs)
+        weight_std = torch.full_like(layer.weight, start)
+        bias_std = torch.full_like(layer.bias, start)
+        self.names.append(name)
+        self.sizes.append(inputs + outputs)
+        self.weight_std.append(nn.Parameter(weight_std))
+        self.bias_std.append(nn.Parameter(bias_std))
 
     def noise(self, source: Source) -> Tensor:
-        """For one call: f of normal numbers, one for each input and output of each layer; [sum of sizes]."""
+        """Returns noise for one call: f of a normal number for each input and output of each layer, [sum of sizes]."""
         x = source.normal(sum(self.sizes))
         return x.sign() * x.abs().sqrt()
 
@@ -44,8 +50,10 @@ class Noisy(nn.Module):
         weights = {}
         parts = noise.split(self.sizes)
         for name, weight_std, bias_std, part in zip(self.names, self.weight_std, self.bias_std, parts, strict=True):
-            before, after = part.split([*weight_std.shape])
             layer = self.network.get_submodule(name)
-            weights[f"{name}.weight"] = layer.weight + weight_std * torch.outer(before, after)
-            weights[f"{name}.bias"] = layer.bias + bias_std * after
-        return functional_call(self.network, weights, (without_next_state(obs),))
+            input_noise, output_noise = part.split([*weight_std.shape])
+            weight_noise = torch.outer(input_noise, output_noise)
+            weights[f"{name}.weight"] = layer.weight + weight_std * weight_noise
+            weights[f"{name}.bias"] = layer.bias + bias_std * output_noise
+        inputs = (without_next_state(obs),)
+        return functional_call(self.network, weights, inputs)

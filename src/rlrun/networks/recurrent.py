@@ -1,15 +1,28 @@
-"""Torsos that remember (Hochreiter and Schmidhuber 1997; Cho et al. 2014, arXiv 1406.1078).
+"""Recurrent torsos: LSTM (Hochreiter and Schmidhuber 1997) and GRU (Cho et al. 2014, arXiv 1406.1078).
 
-What they remember travels with the observation: `memory` [batch, size] is the state before it, 0 where an episode
-starts, `memory_after` the one after it, where that is known already; every torso of an agent has its own part of them.
-Only observations are remembered; a critic's action joins what it remembers, so that one memory values any action, and
-the members of an ensemble share it.
+The hidden state is part of the observation, a dict with these entries beside its own:
 
-Observations of several steps are unrolled over time. Those of a rollout, [time, batch, ...], bring `first`
-[time, batch]: they start with the first row's memory, which is forgotten wherever an episode starts inside. Those out
-of replay are rows [rows, ...] that know their past: `seen` [time, batch, ...], of which they are the numbers `rows`,
-after a burn-in without gradients over `before` [burn_in, batch, ...]. `start` [burn_in + 1, batch] marks where in it,
-or at its end, `memory` comes in.
+    hidden_state       [batch, size]: before the observation, 0 where an episode starts
+    next_hidden_state  [batch, size]: after it, where it is known already
+    first              [time, batch]: in rollouts [time, batch, ...], True where an episode starts and the state is 0
+
+Every torso of an agent has its own part of both states. The state depends on observations alone; actions of a critic
+join the output of the cell. So one state serves the values of all actions, and the members of an ensemble share it.
+
+Replay returns sequences [time, batch, ...] with a burn-in. An agent learns from them as a flat batch of rows. Example
+with burn_in = 2, sequence_length = 3 and n_step = 1:
+
+    timestep             0      1   |  2      3      4      5
+                         burn_in    |  sequence ---------------
+                        no gradient |  gradient
+    row_index of obs                   0      1      2
+    row_index of next_obs                     1      2      3
+
+    burn_in            [burn_in, batch, ...]: observations that refresh the hidden state
+    sequence           [time, batch, ...]: observations to unroll, and the last next observation
+    row_index          [rows]: timesteps of `sequence.flatten(0, 1)` whose features are returned
+    reset              [burn_in + 1, batch]: True at the first timestep of the episode in the burn-in or right after it,
+                       where the state is set to `hidden_state`
 """
 
 from typing import Any, Literal
@@ -44,116 +57,162 @@ class Recurrent(nn.Module):
 
     of_agent = ("sequence_length", "burn_in", "start")  # settings that all recurrent torsos of an agent share
     cell_type: type[nn.Module]
-    parts: int  # of the state, each as wide as the cell, which shows the first
+    parts: int  # of the state, each as wide as the cell; the first is the output of the cell
 
     def __init__(self, cfg: Any, inputs: list[Space], members: int | None):
         super().__init__()
         if cfg.start == "zero" and cfg.burn_in + cfg.sequence_length == 1:
-            raise ConfigError("network.start=zero: needs network.sequence_length above 1, else nothing is remembered")
+            raise ConfigError(
+                "network.start=zero: needs network.sequence_length above 1, or the hidden state is always 0"
+            )
         obs, *others = inputs
+        self.cfg = cfg
         self.encoder = auto(cfg, [obs], None)
         self.nested = isinstance(obs, spaces.Dict)
         self.cell = self.cell_type(self.encoder.features, cfg.features)
-        self.cfg, self.size, self.offset = cfg, self.parts * cfg.features, 0
-        shown = spaces.Box(-np.inf, np.inf, (cfg.features,))
-        self.join = Mlp(cfg, [shown, *others], members) if others or members else None
-        self.features = self.join.features if self.join else cfg.features
+        self.size = self.parts * cfg.features
+        self.offset = 0  # of its part in the hidden state of the agent
+        self.features = cfg.features
+        self.join = None
+        if others or members:
+            output = spaces.Box(-np.inf, np.inf, (cfg.features,))
+            self.join = Mlp(cfg, [output, *others], members)
+            self.features = self.join.features
 
     def forward(self, obs: Any, *others: Any) -> Tensor:
-        shown = self.recalled(obs) if "rows" in obs else self.after(obs)[..., : self.cfg.features]
-        return self.join(shown, *others) if self.join else shown
+        if "row_index" in obs:
+            output = self.replayed_output(obs)
+        else:
+            state = self.next_state(obs)
+            output = state[..., : self.cfg.features]
+        if self.join is None:
+            return output
+        return self.join(output, *others)
 
-    def after(self, obs: Batch) -> Tensor:
-        """The states after every observation: [..., size]."""
-        if "memory_after" in obs:
-            return self.own(obs["memory_after"])
-        memory = self.own(obs["memory"])
-        seen = obs if self.nested else obs["obs"]
+    def next_state(self, obs: Batch) -> Tensor:
+        """Returns the states after every observation, [..., size]."""
+        if "next_hidden_state" in obs:
+            return self.own_part(obs["next_hidden_state"])
+        hidden_state = self.own_part(obs["hidden_state"])
+        inputs = obs
+        if not self.nested:
+            inputs = obs["obs"]
         first = obs.get("first")
         if first is None or first.dim() < 2:
-            return self.step(self.encoder(seen), memory)
-        states, state = [], memory[0]
-        for x, start in zip(self.encoded(seen, first.shape[1]), first.unsqueeze(-1), strict=True):
-            state = self.step(x, state * ~start)
+            return self.step(self.encoder(inputs), hidden_state)
+        _, batch = first.shape
+        state = hidden_state[0]
+        states = []
+        for x, is_first in zip(self.encode(inputs, batch), first.unsqueeze(-1), strict=True):
+            state = self.step(x, state * ~is_first)
             states.append(state)
         return torch.stack(states)
 
-    def recalled(self, obs: Batch) -> Tensor:
-        """What the cell shows at rows out of replay: [rows, features]."""
-        memory, start = self.own(obs["memory"]), obs["start"].unsqueeze(-1)
-        state, batch = memory, len(memory)
-        with torch.no_grad():
-            if len(start) > 1:
-                for x, here in zip(self.encoded(obs["before"], batch), start, strict=False):
-                    state = self.step(x, torch.where(here, memory, state))
-            state = torch.where(start[-1], memory, state)
-        return self.steps(self.encoded(obs["seen"], batch), state).flatten(0, 1).index_select(0, obs["rows"])
+    def replayed_output(self, obs: Batch) -> Tensor:
+        """Returns the output of the cell at rows out of replay, [rows, features]."""
+        state = self.burned_in(obs)
+        x = self.encode(obs["sequence"], len(state))
+        outputs = self.unroll(x, state)
+        return outputs.flatten(0, 1).index_select(0, obs["row_index"])
 
-    def own(self, memory: Tensor) -> Tensor:
-        """This torso's part of what the agent remembers."""
-        return memory[..., self.offset : self.offset + self.size]
+    @torch.no_grad()
+    def burned_in(self, obs: Batch) -> Tensor:
+        """Returns the state after the burn-in, [batch, size]."""
+        hidden_state = self.own_part(obs["hidden_state"])
+        *resets, last_reset = obs["reset"].unsqueeze(-1)
+        state = hidden_state
+        if resets:
+            burn_in = self.encode(obs["burn_in"], len(hidden_state))
+            for x, reset in zip(burn_in, resets, strict=True):
+                state = self.step(x, torch.where(reset, hidden_state, state))
+        return torch.where(last_reset, hidden_state, state)
 
-    def encoded(self, seen: Any, batch: int) -> Tensor:
-        """[time, batch, ...] -> [time, batch, inputs of the cell]."""
-        return self.encoder(flat(seen)).unflatten(0, (-1, batch))
+    def own_part(self, state: Tensor) -> Tensor:
+        """Returns this torso's part of the hidden state of the agent."""
+        return state[..., self.offset : self.offset + self.size]
+
+    def encode(self, obs: Any, batch: int) -> Tensor:
+        """Returns inputs of the cell; [time, batch, ...] -> [time, batch, inputs]."""
+        encoded = self.encoder(flat(obs))
+        return encoded.unflatten(0, (-1, batch))
 
     def step(self, x: Tensor, state: Tensor) -> Tensor:
-        """The cell once: x [batch, inputs], state [batch, size] -> the next state."""
+        """Returns the next state of the cell; x [batch, inputs], state [batch, size]."""
         raise NotImplementedError
 
-    def steps(self, x: Tensor, state: Tensor) -> Tensor:
-        """The cell over time, all at once: x [time, batch, inputs] -> what it shows, [time, batch, features]."""
+    def unroll(self, x: Tensor, state: Tensor) -> Tensor:
+        """Returns the outputs of the cell over time in one call; x [time, batch, inputs] -> [time, batch, features]."""
         raise NotImplementedError
 
 
 @register("network", "lstm")
 class Lstm(Recurrent):
-    cell_type, parts = nn.LSTMCell, 2
+    """A long short-term memory, whose state is its output and its cell state."""
+
+    cell_type = nn.LSTMCell
+    parts = 2
 
     def step(self, x: Tensor, state: Tensor) -> Tensor:
-        return torch.cat(self.cell(x, state.chunk(2, -1)), -1)
+        output, cell_state = state.chunk(2, -1)
+        next_parts = self.cell(x, (output, cell_state))
+        return torch.cat(next_parts, -1)
 
-    def steps(self, x: Tensor, state: Tensor) -> Tensor:
-        start = [part.contiguous() for part in state.unsqueeze(0).chunk(2, -1)]
-        return torch.lstm(x, start, [*self.cell.parameters()], *ONE_LAYER)[0]
+    def unroll(self, x: Tensor, state: Tensor) -> Tensor:
+        output, cell_state = state.unsqueeze(0).chunk(2, -1)
+        start = [output.contiguous(), cell_state.contiguous()]
+        weights: list[Tensor] = list(self.cell.parameters())
+        outputs, _, _ = torch.lstm(x, start, weights, *ONE_LAYER)
+        return outputs
 
 
 @register("network", "gru")
 class Gru(Recurrent):
-    cell_type, parts = nn.GRUCell, 1
+    """A gated recurrent unit, whose state is its output."""
+
+    cell_type = nn.GRUCell
+    parts = 1
 
     def step(self, x: Tensor, state: Tensor) -> Tensor:
         return self.cell(x, state)
 
-    def steps(self, x: Tensor, state: Tensor) -> Tensor:
-        return torch.gru(x, state.unsqueeze(0), [*self.cell.parameters()], *ONE_LAYER)[0]
+    def unroll(self, x: Tensor, state: Tensor) -> Tensor:
+        start = state.unsqueeze(0)
+        weights: list[Tensor] = list(self.cell.parameters())
+        outputs, _ = torch.gru(x, start, weights, *ONE_LAYER)
+        return outputs
 
 
 class Memory:
-    """What all recurrent torsos of an agent remember, side by side. Without any, it is empty and changes nothing."""
+    """The hidden states of all recurrent torsos of an agent, side by side. Its size is 0 where there are none."""
 
     def __init__(self) -> None:
         self.torsos: list[Recurrent] = []
         self.size = 0
-        self.sequence_length = 1  # rows through which gradients flow
-        self.burn_in = 0  # rows before them that refresh the memory
-        self.stores: dict[str, Space] = {}  # of the extras, what replay keeps
+        self.sequence_length = 1  # timesteps through which gradients flow
+        self.burn_in = 0  # timesteps before them that refresh the hidden state
+        self.stores: dict[str, Space] = {}  # spaces of the extras that replay stores
 
     def add(self, torso: nn.Module) -> None:
-        if isinstance(torso, Recurrent):
-            torso.offset, self.size = self.size, self.size + torso.size
-            self.torsos.append(torso)
-            self.sequence_length, self.burn_in = torso.cfg.sequence_length, torso.cfg.burn_in
-            if torso.cfg.start == "stored":
-                self.stores = {"memory": spaces.Box(-np.inf, np.inf, (self.size,), np.float32)}
+        """Adds the state of a torso, if it is recurrent."""
+        if not isinstance(torso, Recurrent):
+            return
+        torso.offset = self.size
+        self.size += torso.size
+        self.torsos.append(torso)
+        self.sequence_length = torso.cfg.sequence_length
+        self.burn_in = torso.cfg.burn_in
+        if torso.cfg.start == "stored":
+            space = spaces.Box(-np.inf, np.inf, (self.size,), np.float32)
+            self.stores = {"memory": space}
 
-    def after(self, obs: Batch) -> Tensor:
-        """The state of all torsos after an observation with the state before it: [batch, size]."""
-        return torch.cat([torso.after(obs) for torso in self.torsos], -1)
+    def next_state(self, obs: Batch) -> Tensor:
+        """Returns the state of all torsos after an observation, [batch, size]."""
+        states = [torso.next_state(obs) for torso in self.torsos]
+        return torch.cat(states, -1)
 
 
 def without_next_state(obs: Any) -> Any:
-    """An observation from which a network with other weights computes the state after it anew."""
+    """Returns an observation from which a network with other weights computes the next hidden state itself."""
     if not isinstance(obs, dict):
         return obs
-    return {key: value for key, value in obs.items() if key != "memory_after"}
+    return {key: value for key, value in obs.items() if key != "next_hidden_state"}

@@ -45,7 +45,7 @@ def build_loop(config: RunConfig) -> Loop:
         agent, addons = build_agent(config, env.spec, device)
         buffer_values, loop_values = config.algo.get("buffer"), config.algo["loop"]
         targets = targets_of(agent, addons)
-        stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.payers))
+        stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.reward_modules))
         buffer = buffer_values and registry.build(
             "buffer", buffer_values, stored, targets, config.seed, device, path="algo.buffer"
         )
@@ -94,7 +94,7 @@ def build_addons(config: RunConfig, spec: Spec, agent: Any, device: torch.device
         if addon is not None:
             addons.append(addon)
     intrinsic = build_addon(config, "intrinsic", addons.spec(spec), device)
-    addons += rewarding(addons.payers, intrinsic, spec, replays, n_step)
+    addons += rewarding(addons.reward_modules, intrinsic, spec, replays, n_step)
     return addons
 
 
@@ -111,7 +111,11 @@ def targets_of(agent: Agent, addons: Addons) -> Targets:
     """What replay prepares for an agent. One with a recurrent network learns from sequences, with the steps after them
     that their last rewards sum."""
     cfg, memory = agent.cfg, agent.memory
-    targets = Targets(sequence_length=agent.sequence_length, extras=agent.stores | addons.stores, ahead=addons.ahead)
+    targets = Targets(
+        sequence_length=agent.sequence_length,
+        extras=agent.stores | addons.stores,
+        num_next_steps=addons.num_next_steps,
+    )
     if isinstance(cfg, NStepReturns):
         targets = targets._replace(gamma=cfg.gamma, n_step=cfg.n_step)
     if memory.size:

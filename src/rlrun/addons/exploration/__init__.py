@@ -1,1 +1,1 @@
-"""Rewards for what is new, beside the environment's own."""
+"""Intrinsic rewards for exploration and skills."""

@@ -1,4 +1,4 @@
-"""How surprise is paid for: with returns of its own, or as a part of the one reward."""
+"""Adds an intrinsic reward to the batch: as a column with returns of its own, or as a part of the one reward."""
 
 from dataclasses import replace
 
@@ -14,18 +14,20 @@ from rlrun.functional.schedules import linear
 from rlrun.nested import flat
 from rlrun.types import Batch, Bonus, Context, Metrics, Spec
 
-ROWS = ("obs", "action", "next_obs", "weight")
-
 
 class SeparateBonus(Addon):
-    """One more reward column for on-policy agents, with returns and advantages of its own (arXiv 1810.12894, sec. 2.3).
-    It is paid once for every rollout."""
+    """One more reward column for on-policy agents, with returns and advantages of its own.
+
+    arXiv 1810.12894, sec. 2.3. It is computed once for every rollout.
+    """
 
     def __init__(self, model: Intrinsic):
         super().__init__()
         if model.cfg.coef_end is not None:
-            raise ConfigError("algo.intrinsic.coef_end: needs algo.intrinsic.separate=false; with returns of its own "
-                              "the coefficient of a bonus stays")  # fmt: skip
+            raise ConfigError(
+                "algo.intrinsic.coef_end: needs algo.intrinsic.separate=false; with returns of its own "
+                "the coefficient of a bonus stays"
+            )
         self.model = model
 
     def spec(self, spec: Spec) -> Spec:
@@ -35,68 +37,98 @@ class SeparateBonus(Addon):
 
     @torch.no_grad()
     def relabel(self, batch: Batch) -> Batch:
-        """Once for every rollout, for the scale grows here."""
-        weight, model = batch["weight"], self.model
-        rows = {key: batch[key] for key in ROWS}
-        model.watch(rows)
-        explored = model.seen(rows)
-        surprise = model.surprise(flat(explored)).view_as(weight) * weight
-        sums = reverse_recurrence(surprise, torch.full_like(surprise, model.cfg.gamma))
+        """Adds the reward column. Called once for every rollout, because it updates the scale."""
+        model = self.model
+        weight = batch["weight"]
+        rows = intrinsic_rows(batch, weight)
+        model.update_statistics(rows)
+        explored = model.preprocess(rows)
+        raw_reward = model.raw_reward(flat(explored)).view_as(weight) * weight
+        gamma = torch.full_like(raw_reward, model.cfg.gamma)
+        sums = reverse_recurrence(raw_reward, gamma)
         model.moments.add(sums[weight > 0])
-        own = batch["reward"].view(*weight.shape, -1)
-        columns = torch.cat([own, model.scaled(surprise).unsqueeze(-1)], -1)
+        reward = batch["reward"].view(*weight.shape, -1)
+        column = model.scale(raw_reward).unsqueeze(-1)
+        columns = torch.cat([reward, column], -1)
         return batch | {"reward": columns, "explored": explored}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        return {"bonus": batch["reward"][..., -1].mean()} | learn(self.model, batch["explored"])
+        bonus = batch["reward"][..., -1]
+        metrics = {"bonus": bonus.mean()}
+        return metrics | fit_rollout(self.model, batch["explored"])
 
 
 class SharedBonus(Addon):
-    """A part of the one reward, for any agent. The surprise of every step is stored with it; how much it counts, its
-    scale and its coefficient, is said whenever it is learned from."""
+    """A part of the one reward, for any agent.
 
-    pays = True
+    The raw reward of every step is stored with it. Scale and coefficient are those of the update that learns from it.
+    """
+
+    has_reward = True
     coef: Tensor
 
     def __init__(self, model: Intrinsic, num_envs: int):
         super().__init__()
         self.model = model
-        self.register_buffer("coef", torch.tensor(model.cfg.coef))
-        self.sums = torch.zeros(num_envs)  # discounted, of all that was paid so far
+        coef = torch.tensor(model.cfg.coef)
+        self.register_buffer("coef", coef)
+        self.sums = torch.zeros(num_envs)  # discounted sums of all raw rewards so far
 
     @torch.no_grad()
     def reward(self, batch: Batch) -> Tensor:
-        weight, model = batch["weight"], self.model
-        rows = {key: batch[key] for key in ROWS}
-        model.watch(rows)
-        surprise = model.surprise(model.seen(rows)) * weight
-        self.sums.mul_(model.cfg.gamma).add_(surprise)
+        model = self.model
+        weight = batch["weight"]
+        rows = intrinsic_rows(batch, weight)
+        model.update_statistics(rows)
+        explored = model.preprocess(rows)
+        raw_reward = model.raw_reward(explored) * weight
+        self.sums.mul_(model.cfg.gamma)
+        self.sums.add_(raw_reward)
         model.moments.add(self.sums[weight > 0])
-        return surprise
+        return raw_reward
 
-    def share(self, paid: Tensor) -> Tensor:
-        return self.coef * self.model.scaled(paid)
+    def scale_reward(self, reward: Tensor) -> Tensor:
+        return self.coef * self.model.scale(reward)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         cfg = self.model.cfg
         if cfg.coef_end is not None:
-            self.coef.fill_(linear(cfg.coef, cfg.coef_end, ctx.progress))
-        rows = {key: batch[key] for key in ROWS} | {"weight": batch.get("mask", batch["weight"])}
-        explored = self.model.seen(rows)
-        if "index" not in batch:  # a rollout, seen once
-            return learn(self.model, explored)
-        return self.model.fit(explored if explored["weight"].dim() == 1 else flat(explored))
+            coef = linear(cfg.coef, cfg.coef_end, ctx.progress)
+            self.coef.fill_(coef)
+        weight: Tensor = batch["weight"]
+        if "mask" in batch:
+            weight = batch["mask"]
+        rows = intrinsic_rows(batch, weight)
+        explored = self.model.preprocess(rows)
+        is_rollout = "index" not in batch
+        if is_rollout:
+            return fit_rollout(self.model, explored)
+        is_sequence = weight.dim() == 2
+        if is_sequence:
+            explored = flat(explored)
+        return self.model.fit(explored)
 
     def get_extra_state(self) -> Tensor:
         return self.sums
 
     def set_extra_state(self, state: Tensor) -> None:
-        self.sums = state.to(self.sums.device, copy=True)  # changed in place from here on
+        self.sums = state.to(self.sums.device, copy=True)  # a copy, because it is changed in place
 
 
-def learn(model: Intrinsic, explored: Batch) -> Metrics:
-    """What the model learns from a rollout, [time, env, ...] as it sees it."""
-    cfg, metrics = model.cfg, dict[str, Tensor]()
+def intrinsic_rows(batch: Batch, weight: Tensor) -> Batch:
+    """Returns the entries of a batch that a model of intrinsic rewards reads."""
+    return {
+        "obs": batch["obs"],
+        "action": batch["action"],
+        "next_obs": batch["next_obs"],
+        "weight": weight,
+    }
+
+
+def fit_rollout(model: Intrinsic, explored: Batch) -> Metrics:
+    """Fits the model to a preprocessed rollout [time, env, ...], in minibatches."""
+    cfg = model.cfg
+    metrics: Metrics = {}
     for epoch in minibatches(explored, cfg.epochs, cfg.minibatch_size, model.shuffle):
         for rows in epoch:
             metrics |= model.fit(rows)

@@ -1,10 +1,13 @@
-"""Diversity is all you need (Eysenbach et al. 2018, arXiv 1802.06070): skills are told apart by where they lead.
+"""Diversity is all you need (Eysenbach et al. 2018, arXiv 1802.06070): skills differ in the states that they reach.
 
-The bonus is log q(z | s') - log p(z): how much better than by chance a discriminator tells the goal z from the state
-that a step led to. Goals are uniform, so it lies below log n and is 0 where nothing is told; it is not scaled.
+The reward is log q(z | s') - log p(z): by how much the discriminator predicts the goal z from the state after a step
+better than chance. Goals are uniform, so it is below log n, and 0 where the state says nothing about the goal. It is
+not scaled.
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from gymnasium import spaces
 from torch import Tensor
@@ -23,33 +26,48 @@ from rlrun.types import GOAL, Batch, Metrics
 
 @register("intrinsic", "diayn")
 class DIAYN(Intrinsic):
+    """Rewards states from which a discriminator predicts the skill."""
+
     Config = Intrinsic.Config
 
     def __init__(self, cfg, spec, parts):
         super().__init__(cfg, spec, parts)
-        goals = spec.obs.spaces.get(GOAL) if isinstance(spec.obs, spaces.Dict) else None
+        goals = None
+        if isinstance(spec.obs, spaces.Dict):
+            goals = spec.obs.spaces.get(GOAL)
         if not isinstance(goals, spaces.Discrete):
             raise ConfigError("algo.intrinsic=diayn: needs algo.goals=categorical, for goals are the skills")
-        self.chance = -math.log(goals.n)
-        state = spaces.Dict({name: part for name, part in spec.obs.items() if name != GOAL})
-        self.discriminator = Head(registry.build("network", self.network, [state], None), int(goals.n))
+        num_skills = int(goals.n)
+        self.log_prior = -math.log(num_skills)
+        state = spaces.Dict(without_goal(spec.obs))
+        torso = registry.build("network", self.network, [state], None)
+        self.discriminator = Head(torso, num_skills)
         self.optim = Optim(self.discriminator.parameters(), cfg.learning_rate)
 
-    def scaled(self, surprise: Tensor) -> Tensor:
-        return surprise if self.cfg.clip is None else surprise.clamp(max=self.cfg.clip)
+    def scale(self, reward: Tensor) -> Tensor:
+        return self.clip(reward)
 
-    def surprise(self, rows: Batch) -> Tensor:
-        return self.told(rows).log_prob(rows["next_obs"][GOAL]) - self.chance
+    def raw_reward(self, rows: Batch) -> Tensor:
+        skill = rows["next_obs"][GOAL]
+        log_prob = self.predict_skill(rows).log_prob(skill)
+        return log_prob - self.log_prior
 
-    def told(self, rows: Batch) -> Categorical:
-        """The distribution over skills."""
-        state = {name: part for name, part in rows["next_obs"].items() if name != GOAL}
+    def predict_skill(self, rows: Batch) -> Categorical:
+        """Returns the discriminator's distribution over skills."""
+        state = without_goal(rows["next_obs"])
         return Categorical(self.discriminator(state))
 
     @kernel
     def fit(self, rows: Batch) -> Metrics:
-        skill, weight, told = rows["next_obs"][GOAL], rows["weight"], self.told(rows)
-        loss = average(-told.log_prob(skill), weight)
+        skill = rows["next_obs"][GOAL]
+        weight = rows["weight"]
+        predicted = self.predict_skill(rows)
+        loss = average(-predicted.log_prob(skill), weight)
         self.optim.step(loss)
-        right = (told.mode() == skill).to(weight)
-        return {"diayn": loss.detach(), "diayn_accuracy": average(right, weight)}
+        is_correct = (predicted.mode() == skill).to(weight)
+        return {"diayn": loss.detach(), "diayn_accuracy": average(is_correct, weight)}
+
+
+def without_goal(obs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the entries of an observation, or of its space, except the goal."""
+    return {name: part for name, part in obs.items() if name != GOAL}

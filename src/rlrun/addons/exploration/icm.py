@@ -1,7 +1,7 @@
-"""Intrinsic curiosity module (Pathak et al. 2017, arXiv 1705.05363): what a forward model in features gets wrong.
+"""Intrinsic curiosity module (Pathak et al. 2017, arXiv 1705.05363): the error of a forward model in feature space.
 
-The features are those from which an inverse model tells the action, so what no action changes need not be in them. The
-forward model trains itself alone, not the features, as in the implementations; forward_coef is the paper's beta.
+The features are trained by an inverse model, which predicts the action, so they need not hold what no action changes.
+The loss of the forward model does not reach the features, as in the implementations; forward_coef is the paper's beta.
 """
 
 import numpy as np
@@ -22,6 +22,8 @@ from rlrun.types import Batch, Metrics
 
 @register("intrinsic", "icm")
 class ICM(Intrinsic):
+    """Rewards the prediction error of a forward model in feature space."""
+
     single_steps = True
 
     @config
@@ -32,25 +34,41 @@ class ICM(Intrinsic):
         super().__init__(cfg, spec, parts)
         self.encoder = registry.build("network", self.network, [spec.obs], None)
         features = self.encoder.features
-        model = self.network | {"name": "mlp"}
-        one, two = (Box(-np.inf, np.inf, (count * features,), np.float32) for count in (1, 2))
-        self.forward_model = Head(registry.build("network", model, [one, spec.action], None), features)
-        self.inverse_model = stochastic_policy(registry.build("network", model, [two], None), spec.action)
-        models = (self.encoder, self.forward_model, self.inverse_model)
-        self.optim = Optim([param for part in models for param in part.parameters()], cfg.learning_rate)
+        mlp = self.network | {"name": "mlp"}
+        one_state = Box(-np.inf, np.inf, (features,), np.float32)
+        two_states = Box(-np.inf, np.inf, (2 * features,), np.float32)
+        forward_torso = registry.build("network", mlp, [one_state, spec.action], None)
+        self.forward_model = Head(forward_torso, features)
+        inverse_torso = registry.build("network", mlp, [two_states], None)
+        self.inverse_model = stochastic_policy(inverse_torso, spec.action)
+        params = [
+            *self.encoder.parameters(),
+            *self.forward_model.parameters(),
+            *self.inverse_model.parameters(),
+        ]
+        self.optim = Optim(params, cfg.learning_rate)
 
-    def surprise(self, rows: Batch) -> Tensor:
-        return self.forward_error(self.encoder(rows["obs"]), self.encoder(rows["next_obs"]), rows["action"])
+    def raw_reward(self, rows: Batch) -> Tensor:
+        features = self.encoder(rows["obs"])
+        next_features = self.encoder(rows["next_obs"])
+        return self.prediction_error(features, next_features, rows["action"])
 
-    def forward_error(self, features: Tensor, next_features: Tensor, action: Tensor) -> Tensor:
-        return 0.5 * (self.forward_model(features, action) - next_features).square().mean(-1)
+    def prediction_error(self, features: Tensor, next_features: Tensor, action: Tensor) -> Tensor:
+        """Returns half the mean squared error of the forward model, [batch]."""
+        predicted = self.forward_model(features, action)
+        error = predicted - next_features
+        return 0.5 * error.square().mean(-1)
 
     @kernel
     def fit(self, rows: Batch) -> Metrics:
-        action, weight = rows["action"], rows["weight"]
-        features, next_features = self.encoder(rows["obs"]), self.encoder(rows["next_obs"])
-        told = self.inverse_model(torch.cat([features, next_features], -1))
-        inverse = average(-told.log_prob(action), weight)
-        forward = average(self.forward_error(features.detach(), next_features.detach(), action), weight)
-        self.optim.step(self.cfg.forward_coef * forward + (1 - self.cfg.forward_coef) * inverse)
-        return {"icm_forward": forward.detach(), "icm_inverse": inverse.detach()}
+        action = rows["action"]
+        weight = rows["weight"]
+        features = self.encoder(rows["obs"])
+        next_features = self.encoder(rows["next_obs"])
+        predicted_action = self.inverse_model(torch.cat([features, next_features], -1))
+        inverse_loss = average(-predicted_action.log_prob(action), weight)
+        error = self.prediction_error(features.detach(), next_features.detach(), action)
+        forward_loss = average(error, weight)
+        beta = self.cfg.forward_coef
+        self.optim.step(beta * forward_loss + (1 - beta) * inverse_loss)
+        return {"icm_forward": forward_loss.detach(), "icm_inverse": inverse_loss.detach()}

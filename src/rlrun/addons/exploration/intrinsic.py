@@ -1,4 +1,4 @@
-"""What intrinsic rewards share: their scale, and a model that learns what surprised it."""
+"""Base class of the models behind intrinsic rewards, with the scale of the reward."""
 
 from typing import ClassVar
 
@@ -11,10 +11,10 @@ from rlrun.types import Batch, Metrics, Spec
 
 
 class Intrinsic(nn.Module):
-    """Subclasses say what surprises (`surprise`) and learn it (`fit`). How it is paid for: bonus.py.
+    """Subclasses compute the intrinsic reward (`raw_reward`) and learn (`fit`). bonus.py adds it to the batch.
 
-    The surprise is divided by the running deviation of its discounted sum, its mean is not taken away (arXiv
-    1810.12894, sec. 2.4). It is that of the model before it learns from the step.
+    The reward is divided by the running standard deviation of its discounted sum; its mean is not subtracted (arXiv
+    1810.12894, sec. 2.4). It comes from the model before it learns from the step.
     """
 
     single_steps: ClassVar[bool] = False  # whether it learns from an action and the very next observation
@@ -41,21 +41,28 @@ class Intrinsic(nn.Module):
         self.moments = RunningMoments(())
         self.shuffle = parts.stream("shuffle")
 
-    def scaled(self, surprise: Tensor) -> Tensor:
-        scaled = surprise * (self.moments.var + 1e-16).rsqrt().to(surprise)
-        return scaled if self.cfg.clip is None else scaled.clamp(max=self.cfg.clip)
+    def scale(self, reward: Tensor) -> Tensor:
+        """Returns raw rewards divided by the running standard deviation of their sums, and clipped."""
+        inverse_std = (self.moments.var + 1e-16).rsqrt()
+        return self.clip(reward * inverse_std.to(reward))
 
-    def watch(self, rows: Batch) -> None:
-        """Statistics of what is collected, [..., env, ...]."""
+    def clip(self, reward: Tensor) -> Tensor:
+        """Returns rewards clipped from above, if `clip` is set."""
+        if self.cfg.clip is None:
+            return reward
+        return reward.clamp(max=self.cfg.clip)
 
-    def seen(self, rows: Batch) -> Batch:
-        """The same as the model sees it."""
+    def update_statistics(self, rows: Batch) -> None:
+        """Adds collected rows [..., env, ...] to the running statistics of observations."""
+
+    def preprocess(self, rows: Batch) -> Batch:
+        """Returns rows as inputs of the model."""
         return rows
 
-    def surprise(self, rows: Batch) -> Tensor:
-        """Of every transition, [batch]."""
+    def raw_reward(self, rows: Batch) -> Tensor:
+        """Returns the unscaled intrinsic reward of preprocessed rows, [batch]."""
         raise NotImplementedError
 
     def fit(self, rows: Batch) -> Metrics:
-        """One step of what the model learns."""
+        """Takes one gradient step on preprocessed rows."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""Random network distillation (Burda et al. 2018, arXiv 1810.12894): what a predictor of a random network gets wrong.
+"""Random network distillation (Burda et al. 2018, arXiv 1810.12894): the error in predicting a random network.
 
-As in the paper, images are seen without their older frames, and boxes standardised and clipped. The statistics begin
-with the first rollout, where the paper has a random agent play first.
+As in the paper, inputs are the newest frame of images, and boxes are standardised and clipped. The statistics start
+with the first rollout; in the paper a random agent plays first.
 """
 
 from typing import Any
@@ -24,6 +24,8 @@ from rlrun.types import MASK, Batch, Metrics
 
 @register("intrinsic", "rnd")
 class RND(Intrinsic):
+    """Rewards the prediction error of a network that learns the outputs of a random one."""
+
     @config
     class Config(Intrinsic.Config):
         embedding: Units
@@ -37,50 +39,75 @@ class RND(Intrinsic):
         self.optim = Optim(self.predictor.parameters(), cfg.learning_rate)
 
     def embedding(self) -> nn.Module:
-        return Head(registry.build("network", self.network, [self.view.space], None), self.cfg.embedding)
+        """Returns a new network from preprocessed observations to embeddings."""
+        torso = registry.build("network", self.network, [self.view.space], None)
+        return Head(torso, self.cfg.embedding)
 
-    def watch(self, rows: Batch) -> None:
+    def update_statistics(self, rows: Batch) -> None:
         self.view.add(rows["next_obs"], rows["weight"])
 
-    def seen(self, rows: Batch) -> Batch:
+    def preprocess(self, rows: Batch) -> Batch:
         return {"next_obs": self.view(rows["next_obs"]), "weight": rows["weight"]}
 
-    def surprise(self, rows: Batch) -> Tensor:
-        return (self.predictor(rows["next_obs"]) - self.target(rows["next_obs"])).square().mean(-1)
+    def raw_reward(self, rows: Batch) -> Tensor:
+        """Returns the mean squared prediction error, [batch]."""
+        next_obs = rows["next_obs"]
+        error = self.predictor(next_obs) - self.target(next_obs)
+        return error.square().mean(-1)
 
     @kernel
     def fit(self, rows: Batch) -> Metrics:
-        loss = average(self.surprise(rows), rows["weight"])
+        error = self.raw_reward(rows)
+        loss = average(error, rows["weight"])
         self.optim.step(loss)
         return {"rnd": loss.detach()}
 
 
 class View(nn.Module):
-    """Observations as a network sees them that was never trained: boxes standardised, of stacked frames the newest."""
+    """Observations as inputs of an untrained network: boxes standardised and clipped, only the newest frame of a stack.
+
+    space: that of one preprocessed observation.
+    """
 
     def __init__(self, space: Any, frame_stack: int, clip: float):
         super().__init__()
-        self.space, self.clip = space, clip
-        self.newest: slice | None = None  # of the frames; None: all there is
-        self.parts: Any = nn.ModuleDict()  # of a Dict
+        self.space = space
+        self.clip = clip
+        self.newest: slice | None = None  # channels of the newest frame; None: the whole observation
+        self.parts: Any = nn.ModuleDict()  # one view for each entry of a Dict
         self.standardises = isinstance(space, spaces.Box)
         if isinstance(space, spaces.Dict):
-            views = {key: View(part, frame_stack, clip) for key, part in space.items() if key != MASK}
-            self.parts.update(views)
-            self.space = spaces.Dict({key: view.space for key, view in views.items()})
+            self._add_parts(frame_stack)
         if isinstance(space, spaces.Box):
-            if frame_stack > 1 and is_image(space):
-                self.newest = slice(-(space.shape[0] // frame_stack), None)
-                self.space = spaces.Box(space.low[self.newest], space.high[self.newest], dtype=space.dtype.type)
-            self.unit = 255 / clip if is_image(self.space) else 1.0  # networks divide the pixels of images by 255
-            self.moments = RunningMoments(self.space.shape)
+            self._add_moments(frame_stack)
+
+    def _add_parts(self, frame_stack: int) -> None:
+        part_spaces = {}
+        for key, part_space in self.space.items():
+            if key != MASK:
+                view = View(part_space, frame_stack, self.clip)
+                self.parts[key] = view
+                part_spaces[key] = view.space
+        self.space = spaces.Dict(part_spaces)
+
+    def _add_moments(self, frame_stack: int) -> None:
+        space = self.space
+        if frame_stack > 1 and is_image(space):
+            channels = space.shape[0] // frame_stack
+            self.newest = slice(-channels, None)
+            self.space = spaces.Box(space.low[self.newest], space.high[self.newest], dtype=space.dtype.type)
+        self.unit = 1.0
+        if is_image(self.space):
+            self.unit = 255 / self.clip  # networks divide the pixels of images by 255
+        self.moments = RunningMoments(self.space.shape)
 
     def add(self, obs: Any, weight: Tensor) -> None:
-        """[..., env, ...]; rows of weight 0 do not count."""
+        """Adds observations [..., env, ...] to the running statistics, without masked rows."""
         for key, part in self.parts.items():
             part.add(obs[key], weight)
         if self.standardises:
-            self.moments.add(self.without_older(obs)[weight > 0])
+            newest = self.newest_frame(obs)
+            self.moments.add(newest[weight > 0])
 
     def forward(self, obs: Any) -> Any:
         if self.parts:
@@ -88,8 +115,12 @@ class View(nn.Module):
         if not self.standardises:
             return obs
         scale = (self.moments.var + 1e-8).rsqrt()
-        centred = (self.without_older(obs) - self.moments.mean) * scale
-        return (centred.clamp(-self.clip, self.clip) * self.unit).to(torch.float32)
+        standardised = (self.newest_frame(obs) - self.moments.mean) * scale
+        clipped = standardised.clamp(-self.clip, self.clip)
+        return (clipped * self.unit).to(torch.float32)
 
-    def without_older(self, obs: Tensor) -> Tensor:
-        return obs if self.newest is None else obs[..., self.newest, :, :]
+    def newest_frame(self, obs: Tensor) -> Tensor:
+        """Returns stacked images [..., channels, height, width] without their older frames."""
+        if self.newest is None:
+            return obs
+        return obs[..., self.newest, :, :]

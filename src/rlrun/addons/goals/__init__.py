@@ -1,1 +1,1 @@
-"""What an agent is to pursue, beside what it observes."""
+"""Goals that a policy pursues, as an entry of its observation."""

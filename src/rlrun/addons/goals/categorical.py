@@ -1,7 +1,7 @@
-"""Random categorical goals: one of a few numbers for each episode, which means what the agent makes of it.
+"""Random categorical goals: an integer for each episode.
 
-Skills that nothing but their difference is rewarded for are such goals (DIAYN, arXiv 1802.06070). What is stored with a
-step is the goal that it was acted with, and that goal is what is learned from.
+Skills that differ in nothing but the reward for their difference are such goals (DIAYN, arXiv 1802.06070). The goal
+that the agent acted with is stored with the step, and the agent learns from that goal.
 """
 
 from dataclasses import replace
@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rlrun.addons.memory import beside
+from rlrun.addons.memory import with_entries
 from rlrun.config.schema import Units, config
 from rlrun.core.addon import Addon
 from rlrun.core.parts import Parts
@@ -19,12 +19,15 @@ from rlrun.errors import ConfigError
 from rlrun.registry import register
 from rlrun.types import GOAL, Batch, Spec
 
-KEPT = f"carry.{GOAL}"
+GOAL_EXTRA = f"carry.{GOAL}"
 
 
 @register("goals", "categorical")
 class CategoricalGoals(Addon):
-    """Drawn uniformly where an episode begins, carried through it. In evaluation environments take turns instead."""
+    """Draws a goal uniformly at the start of an episode and keeps it to the end.
+
+    In evaluation every environment goes through the goals in order instead.
+    """
 
     @config
     class Config:
@@ -34,28 +37,38 @@ class CategoricalGoals(Addon):
         super().__init__()
         if isinstance(spec.obs, spaces.Dict) and GOAL in spec.obs.spaces:
             raise ConfigError(f"algo.goals: observations have an entry {GOAL!r} already")
-        self.num_goals, self.space = cfg.num_goals, spaces.Discrete(cfg.num_goals)
-        self.stores = {KEPT: self.space}
+        self.num_goals = cfg.num_goals
+        self.space = spaces.Discrete(cfg.num_goals)
+        self.stores = {GOAL_EXTRA: self.space}
         self.draw = parts.stream("draw")
 
     def spec(self, spec: Spec) -> Spec:
-        own = spec.obs.spaces if isinstance(spec.obs, spaces.Dict) else {"obs": spec.obs}
-        return replace(spec, obs=spaces.Dict({**own, GOAL: self.space}))
+        entries = {"obs": spec.obs}
+        if isinstance(spec.obs, spaces.Dict):
+            entries = spec.obs.spaces
+        obs = spaces.Dict({**entries, GOAL: self.space})
+        return replace(spec, obs=obs)
 
     def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
         first = carry["first"]
         num_envs = len(first)
-        previous = carry.get(KEPT, torch.arange(num_envs, device=first.device) - num_envs)
+        before_first = torch.arange(num_envs, device=first.device) - num_envs
+        previous = carry.get(GOAL_EXTRA, before_first)
         if explore:
-            fresh = self.draw.integers(self.num_goals, num_envs)
+            new = self.draw.integers(self.num_goals, num_envs)
         else:
-            fresh = (previous + num_envs) % self.num_goals
-        goal = torch.where(first, fresh, previous)
-        return with_goal(obs, goal), {KEPT: goal}
+            new = (previous + num_envs) % self.num_goals
+        goal = torch.where(first, new, previous)
+        return with_goal(obs, goal), {GOAL_EXTRA: goal}
 
     def relabel(self, batch: Batch) -> Batch:
-        return batch | {name: with_goal(batch[name], batch[KEPT]) for name in ("obs", "next_obs")}
+        goal = batch[GOAL_EXTRA]
+        return batch | {
+            "obs": with_goal(batch["obs"], goal),
+            "next_obs": with_goal(batch["next_obs"], goal),
+        }
 
 
 def with_goal(obs: Any, goal: Tensor) -> Batch:
-    return beside(obs, **{GOAL: goal})
+    """Returns an observation with the goal as one of its entries."""
+    return with_entries(obs, **{GOAL: goal})

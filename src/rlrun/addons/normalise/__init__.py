@@ -1,4 +1,4 @@
-"""Running normalisation of observations and rewards. Statistics travel with the agent and rest in evaluation."""
+"""Running normalisation of observations and rewards. Evaluation uses the statistics and does not change them."""
 
 from rlrun.addons.normalise.observations import NormaliseObservations
 from rlrun.addons.normalise.rewards import NormaliseRewards
@@ -8,7 +8,7 @@ from rlrun.types import Spec
 
 
 def normalisers(kind: str, spec: Spec, gamma: float | None) -> list[Addon]:
-    """The add-ons that `env.normalize` names: none, obs, reward or both."""
+    """Returns the add-ons that `env.normalize` names: none, obs, reward or both."""
     addons: list[Addon] = []
     if kind in ("obs", "both"):
         addons.append(NormaliseObservations(spec))

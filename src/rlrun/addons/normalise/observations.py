@@ -1,6 +1,4 @@
-"""Observations to mean 0 and deviation 1."""
-
-from typing import Any
+"""Observations scaled to mean 0 and standard deviation 1."""
 
 import torch
 from gymnasium import spaces
@@ -11,14 +9,14 @@ from rlrun.core.state import RunningMoments
 from rlrun.errors import ConfigError
 from rlrun.types import Batch, Context, Metrics, Spec, Step
 
-CLIP = 10.0  # deviations
+CLIP = 10.0  # standard deviations
 
 
 class NormaliseObservations(Addon):
-    """Buffers keep raw observations; the agent acts on and learns from normalised ones.
+    """The agent acts on and learns from normalised observations; buffers store raw ones.
 
-    What is collected counts from the next update on, so that a rollout is acted on and learned from with the same
-    statistics and PPO's first ratio is exactly 1.
+    Collected observations enter the statistics at the next update, so that acting in a rollout and learning from it use
+    the same statistics and PPO's first ratio is exactly 1.
     """
 
     def __init__(self, spec: Spec):
@@ -40,13 +38,18 @@ class NormaliseObservations(Addon):
         self.pending.add(step.obs)
 
     def relabel(self, batch: Batch) -> Batch:
-        changed: dict[str, Any] = {key: self.normalise(batch[key]) for key in ("obs", "next_obs") if key in batch}
-        return batch | changed
+        relabelled = dict(batch)
+        for key in ("obs", "next_obs"):
+            if key in batch:
+                relabelled[key] = self.normalise(batch[key])
+        return relabelled
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         self.live.take(self.pending)
         return {}
 
     def normalise(self, obs: Tensor) -> Tensor:
+        """Returns observations as float32, standardised and clipped."""
         scale = (self.live.var + 1e-8).rsqrt()
-        return ((obs - self.live.mean) * scale).clamp(-CLIP, CLIP).to(torch.float32)
+        standardised = (obs - self.live.mean) * scale
+        return standardised.clamp(-CLIP, CLIP).to(torch.float32)

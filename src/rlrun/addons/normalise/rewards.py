@@ -1,6 +1,6 @@
-"""Rewards divided by the running deviation of the discounted return, so that critics see numbers near 1.
+"""Rewards divided by the running standard deviation of the discounted return, so that values are near 1.
 
-Each component of a reward vector by its own.
+Each component of a reward vector has a standard deviation of its own.
 """
 
 from typing import Any
@@ -16,24 +16,32 @@ CLIP = 10.0
 
 
 class NormaliseRewards(Addon):
-    """Metrics keep raw rewards; only what the agent learns from is scaled. The mean is not taken away."""
+    """The agent learns from scaled rewards; metrics report raw ones. The mean is not subtracted."""
 
     def __init__(self, spec: Spec, gamma: float):
         super().__init__()
         self.gamma = gamma
-        shape = (spec.reward_dim,) if spec.reward_dim > 1 else ()
-        self.live, self.pending = RunningMoments(shape), RunningMoments(shape)
-        self.returns = torch.zeros(spec.num_envs, *shape)  # discounted, of the running episodes
+        shape: tuple[int, ...] = ()
+        if spec.reward_dim > 1:
+            shape = (spec.reward_dim,)
+        self.live = RunningMoments(shape)
+        self.pending = RunningMoments(shape)
+        self.returns = torch.zeros(spec.num_envs, *shape)  # discounted, of the unfinished episodes
 
     def collect(self, obs: Any, step: Step, extras: Batch) -> None:
-        self.returns.mul_(self.gamma).add_(step.reward)
-        self.pending.add(self.returns[step.weight > 0])
-        self.returns[step.terminated | step.truncated] = 0.0
+        self.returns.mul_(self.gamma)
+        self.returns.add_(step.reward)
+        is_valid = step.weight > 0
+        self.pending.add(self.returns[is_valid])
+        done = step.terminated | step.truncated
+        self.returns[done] = 0.0
 
     def relabel(self, batch: Batch) -> Batch:
-        # before anything was seen the batch itself gives the scale
-        var = self.live.var if self.live.count else self.pending.var
-        scaled = batch["reward"] * (var + 1e-8).rsqrt().to(torch.float32)
+        moments = self.live
+        if not moments.count:  # before the first update the batch itself sets the scale
+            moments = self.pending
+        inverse_std = (moments.var + 1e-8).rsqrt().to(torch.float32)
+        scaled = batch["reward"] * inverse_std
         return batch | {"reward": scaled.clamp(-CLIP, CLIP)}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
@@ -44,4 +52,4 @@ class NormaliseRewards(Addon):
         return self.returns
 
     def set_extra_state(self, state: Tensor) -> None:
-        self.returns = state.to(self.returns.device, copy=True)  # changed in place from here on
+        self.returns = state.to(self.returns.device, copy=True)  # a copy, because it is changed in place

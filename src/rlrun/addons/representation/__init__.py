@@ -1,1 +1,1 @@
-"""What an agent sees in the place of raw observations."""
+"""Learned representations that replace raw observations."""

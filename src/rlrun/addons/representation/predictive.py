@@ -1,8 +1,8 @@
-"""A latent state from which the future can be told, in the observation's place (the predictive representation of ALF).
+"""A latent state in place of the observation, trained to predict the next K steps (ALF's predictive representation).
 
-From every step the latent state is unrolled along the next K actions, and of each of the K + 1 states the fields of its
-step are decoded: the observation, and what came with it, such as the reward. Past the end of an episode nothing counts.
-K = 0 is an autoencoder. It learns from these losses alone; those of the agent do not reach it.
+From every step the latent state is unrolled along the next K actions. Decoders predict from each of the K + 1 states
+the fields of its step: the observation, and results of the step such as the reward. Steps after the end of an episode
+are masked. K = 0 is an autoencoder. Only these losses train the encoder; the agent's do not reach it.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlrun import registry
-from rlrun.buffers.rollout import ahead, minibatches
+from rlrun.buffers.rollout import minibatches, next_steps
 from rlrun.config.schema import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Size, Units, config
 from rlrun.core.addon import Addon
 from rlrun.core.agent import kernel, policy
@@ -29,12 +29,14 @@ from rlrun.networks.inputs import Flatten
 from rlrun.registry import register
 from rlrun.types import MASK, Batch, Context, Metrics, Spec
 
-ARRIVING = ("reward", "terminated")  # fields that come with the successor of a step
-LESSON = ("obs", "next_obs", "action", *ARRIVING, "truncated", "weight")
+STEP_RESULTS = ("reward", "terminated")  # fields that come with the next observation
+TRAINING_KEYS = ("obs", "next_obs", "action", *STEP_RESULTS, "truncated", "weight", "mask")
 
 
 @register("representation", "predictive")
 class Predictive(Addon):
+    """Encodes observations to latent states that predict the next K steps."""
+
     @config
     class Config:
         latent: Units
@@ -47,26 +49,26 @@ class Predictive(Addon):
 
     def __init__(self, cfg: Any, spec: Spec, parts: Parts):
         super().__init__()
-        known = ("obs", *ARRIVING) if cfg.unroll_steps else ("obs",)
-        told = {name: weight for name, weight in cfg.decode.items() if weight}
-        if not told or (unknown := sorted({*told} - {*known})):
-            fault = f".{unknown[0]}" if told else ""
-            at = f" with unroll_steps={cfg.unroll_steps}"
-            raise ConfigError(f"algo.representation.decode{fault}: must name one or more of {', '.join(known)}{at}")
-        self.cfg, self.ahead = cfg, max(1, cfg.unroll_steps)
+        decoded = decoded_fields(cfg)
+        self.cfg = cfg
+        self.num_next_steps = max(1, cfg.unroll_steps)
         layers = {"hidden": cfg.hidden, "activation": "relu", "init": "orthogonal", "norm": {"name": "none"}}
         self.network = {"name": "auto"} | layers
         latent = spaces.Box(-np.inf, np.inf, (cfg.latent,), np.float32)
         self.plain = Flatten(spec.obs)
         self.encoder = self.head([spec.obs], cfg.latent)
-        self.dynamics = self.head([latent, spec.action], cfg.latent) if cfg.unroll_steps else None
+        self.dynamics = None
+        if cfg.unroll_steps:
+            self.dynamics = self.head([latent, spec.action], cfg.latent)
         sizes = {"obs": self.plain.size, "reward": spec.reward_dim, "terminated": 1}
-        self.decoders = nn.ModuleDict({name: self.head([latent], sizes[name]) for name in told})
+        self.decoders = nn.ModuleDict({name: self.head([latent], sizes[name]) for name in decoded})
         self.optim = Optim(self.parameters(), cfg.learning_rate)
         self.shuffle = parts.stream("shuffle")
 
     def head(self, inputs: list[Space], outputs: int) -> Head:
-        return Head(registry.build("network", self.network, inputs, None), outputs)
+        """Returns a new network over these inputs."""
+        torso = registry.build("network", self.network, inputs, None)
+        return Head(torso, outputs)
 
     def spec(self, spec: Spec) -> Spec:
         latent: Space = spaces.Box(-np.inf, np.inf, (self.cfg.latent,), np.float32)
@@ -75,78 +77,129 @@ class Predictive(Addon):
         return replace(spec, obs=latent, frame_stack=1)
 
     def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
-        return masked(self.encode(obs), obs), {}
+        latent = self.encode(obs)
+        return with_action_mask(latent, obs), {}
 
     def acting(self) -> tuple[nn.Module]:
         return (self.encoder,)
 
     @policy
     def encode(self, obs: Any) -> Tensor:
-        """Latent states [batch, latent]."""
+        """Returns latent states, [batch, latent]."""
         return self.encoder(obs)
 
-    def latents(self, obs: Any, lead: torch.Size) -> Tensor:
-        """The same of rows [batch, ...] or [time, batch, ...]."""
-        return self.encode(obs) if len(lead) == 1 else self.encode(flat(obs)).unflatten(0, lead)
+    def encode_rows(self, obs: Any, leading: torch.Size) -> Any:
+        """Returns latent states of rows [batch, ...] or [time, batch, ...], with their action masks."""
+        if len(leading) == 1:
+            latent = self.encode(obs)
+        else:
+            latent = self.encode(flat(obs)).unflatten(0, leading)
+        return with_action_mask(latent, obs)
 
     def relabel(self, batch: Batch) -> Batch:
-        lead = batch["terminated"].shape
-        seen = {name: self.latents(batch[name], lead) for name in ("obs", "next_obs")}
-        rows = batch.get("ahead", batch)  # of replay, or the whole rollout
-        lesson = {name: rows[name] for name in (*LESSON, "mask") if name in rows}
-        own = {name: masked(latent, batch[name]) for name, latent in seen.items()} | {"lesson": lesson}
-        return {name: value for name, value in batch.items() if name != "ahead"} | own
+        rows = batch.get("next_steps", batch)  # without replay the whole rollout
+        training_batch = {name: rows[name] for name in TRAINING_KEYS if name in rows}
+        leading = batch["terminated"].shape
+        relabelled = dict(batch)
+        relabelled.pop("next_steps", None)
+        relabelled["obs"] = self.encode_rows(batch["obs"], leading)
+        relabelled["next_obs"] = self.encode_rows(batch["next_obs"], leading)
+        relabelled["training_batch"] = training_batch
+        return relabelled
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        lesson, metrics = batch["lesson"], dict[str, Tensor]()
-        if "mask" in lesson:  # steps in a row already
-            return self.fit(lesson)
-        weight = lesson["weight"]
-        steps = {"row": torch.arange(weight.numel(), device=weight.device).view_as(weight), "weight": weight}
+        rows = batch["training_batch"]
+        is_replay = "mask" in rows
+        if is_replay:
+            return self.fit(rows)
+        weight = rows["weight"]
+        flat_index = torch.arange(weight.numel(), device=weight.device)
+        steps = {"index": flat_index.view_as(weight), "weight": weight}
+        metrics: Metrics = {}
         for epoch in minibatches(steps, self.cfg.epochs, self.cfg.minibatch_size, self.shuffle):
-            for start in epoch:
-                metrics = self.fit(ahead(lesson, start["row"], self.ahead))
+            for minibatch in epoch:
+                sequences = next_steps(rows, minibatch["index"], self.num_next_steps)
+                metrics = self.fit(sequences)
         return metrics
 
     @kernel
     def fit(self, rows: Batch) -> Metrics:
-        """rows: steps in a row [steps, batch, ...], `mask` 1 while the episode of the first goes on."""
-        actions = rows["action"] if self.dynamics is not None else rows["action"][:0]
-        latents = self.unroll(self.encoder(index(rows["obs"], 0)), actions)
-        loss, metrics = latents.new_zeros(()), dict[str, Tensor]()
+        """Takes one gradient step on sequences [steps, batch, ...], whose `mask` is 1 inside the episode of the first
+        step."""
+        actions = rows["action"]
+        if self.dynamics is None:
+            actions = actions[:0]
+        first_obs = index(rows["obs"], 0)
+        latents = self.unroll(self.encoder(first_obs), actions)
+        loss = latents.new_zeros(())
+        metrics: Metrics = {}
         for name, decoder in self.decoders.items():
             target, mask = self.target(rows, name)
-            told = decoder(latents[-len(mask) :])
-            error = average(F.smooth_l1_loss(told, target, reduction="none").mean(-1), mask)
+            predicted = decoder(latents[-len(mask) :])
+            huber = F.smooth_l1_loss(predicted, target, reduction="none")
+            error = average(huber.mean(-1), mask)
             loss = loss + self.cfg.decode[name] * error
             metrics[f"representation_{name}"] = error.detach()
         self.optim.step(loss)
         return metrics
 
     def unroll(self, latent: Tensor, actions: Tensor) -> Tensor:
-        """The latent state and those after each action: [batch, latent], [K, batch, ...] -> [K + 1, batch, latent]."""
+        """Returns the latent state and those after each action.
+
+        latent [batch, latent], actions [K, batch, ...] -> [K + 1, batch, latent].
+        """
         latents = [latent]
         for action in actions:
-            latents.append(latents[-1] + self.dynamics(latents[-1], action))  # type: ignore[misc]
+            change = self.dynamics(latent, action)  # type: ignore[misc]
+            latent = latent + change
+            latents.append(latent)
         return torch.stack(latents)
 
     def target(self, rows: Batch, name: str) -> tuple[Tensor, Tensor]:
-        """What is to be decoded [time, batch, size], and what of it counts: K + 1 observations, or K of what comes with
-        a step and so did not before the first."""
+        """Returns the target of a decoder [time, batch, size] and its mask [time, batch].
+
+        Observations are K + 1; a field that a step returns has K, because there is none before the first step.
+        """
         mask = rows["mask"]
         if name != "obs":
-            return rows[name].float().view(*mask.shape, -1), mask
-        first = self.plain(index(rows["obs"], slice(0, 1)))
+            values = rows[name].float()
+            return values.view(*mask.shape, -1), mask
+        first_obs = index(rows["obs"], slice(0, 1))
+        first = self.plain(first_obs)
+        first_mask = mask[:1]
         if self.dynamics is None:
-            return first, mask[:1]
-        return torch.cat([first, self.plain(rows["next_obs"])]), torch.cat([mask[:1], mask])
+            return first, first_mask
+        following = self.plain(rows["next_obs"])
+        return torch.cat([first, following]), torch.cat([first_mask, mask])
 
     def predict_multi_step(self, latent: Tensor, actions: Tensor) -> Batch:
-        """Every field along a plan: latent [batch, latent], actions [batch, K, ...] -> [batch, K + 1, size]."""
-        latents = self.unroll(latent, actions.transpose(0, 1)).transpose(0, 1)
+        """Returns every decoded field along a plan.
+
+        latent [batch, latent], actions [batch, K, ...] -> [batch, K + 1, size].
+        """
+        latents = self.unroll(latent, actions.transpose(0, 1))
+        latents = latents.transpose(0, 1)
         return {name: decoder(latents) for name, decoder in self.decoders.items()}
 
 
-def masked(latent: Tensor, obs: Any) -> Any:
-    """The latent state with the mask of actions that the observation had."""
-    return {"obs": latent, MASK: obs[MASK]} if isinstance(obs, dict) and MASK in obs else latent
+def decoded_fields(cfg: Any) -> list[str]:
+    """Returns the names of the fields with a decoder. Raises ConfigError where there is none or one is unknown."""
+    allowed = ["obs"]
+    if cfg.unroll_steps:
+        allowed.extend(STEP_RESULTS)
+    decoded = [name for name, weight in cfg.decode.items() if weight]
+    unknown = sorted(set(decoded) - set(allowed))
+    if decoded and not unknown:
+        return decoded
+    key = "algo.representation.decode"
+    if unknown:
+        key = f"{key}.{unknown[0]}"
+    choices = ", ".join(allowed)
+    raise ConfigError(f"{key}: must name one or more of {choices} with unroll_steps={cfg.unroll_steps}")
+
+
+def with_action_mask(latent: Tensor, obs: Any) -> Any:
+    """Returns the latent state, beside the action mask where the observation has one."""
+    if isinstance(obs, dict) and MASK in obs:
+        return {"obs": latent, MASK: obs[MASK]}
+    return latent

@@ -1,4 +1,4 @@
-"""The reward that is learned from: what its components weigh, fixed or learned from limits, and what others pay."""
+"""The reward that the agent learns from: weights of its components, fixed or learned, and intrinsic rewards."""
 
 from typing import Any
 
@@ -9,15 +9,17 @@ from rlrun.types import Spec
 
 
 def weighted(values: dict[str, Any], spec: Spec, evaluates: bool) -> list[Addon]:
-    """The add-on that `algo.reward_weights` names; none where the reward is one number, which needs no weight.
+    """Returns the add-on that `algo.reward_weights` names; none where the reward is one number.
 
-    evaluates: whether the run is evaluated before its end."""
+    evaluates: whether the run is evaluated before its end.
+    """
     if values.get("measure") == "evaluation" and not evaluates:
         never = "trainer.eval_every=0 or trainer.eval_episodes=0"
         raise ConfigError(f"algo.reward_weights.measure=evaluation: nothing is evaluated with {never}")
     if spec.reward_dim > 1:
-        return [registry.build("reward_weights", values, spec, path="algo.reward_weights")]
+        addon = registry.build("reward_weights", values, spec, path="algo.reward_weights")
+        return [addon]
     if values != {"name": "fixed", "weights": None}:
         needs = f"algo.reward_weights={values['name']} needs a reward vector"
-        raise ConfigError(f"{needs}; this environment pays one number, which is not supported")
+        raise ConfigError(f"{needs}; this environment returns one number, which is not supported")
     return []

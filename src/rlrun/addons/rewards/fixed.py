@@ -1,4 +1,4 @@
-"""What every component of a reward vector weighs in what the agent maximises, said once and for all."""
+"""Fixed weights of the components of a reward vector in the objective."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from rlrun.types import Batch, Objective, Spec
 
 @register("reward_weights", "fixed")
 class FixedWeights(Addon):
-    """Every batch brings `reward_weights` [components]; rewards stay as they are."""
+    """Adds `reward_weights` [components] to every batch; rewards stay as they are."""
 
     weights: Tensor
 
@@ -25,9 +25,10 @@ class FixedWeights(Addon):
 
     def __init__(self, cfg: Any, spec: Spec):
         super().__init__()
-        given = one_each(cfg.weights, "weights", 1.0, spec)
-        self.objective = Objective(given, (None,) * len(given))
-        self.register_buffer("weights", torch.tensor(given), persistent=False)
+        weights = per_component(cfg.weights, "weights", 1.0, spec)
+        no_floors = (None,) * len(weights)
+        self.objective = Objective(weights, no_floors)
+        self.register_buffer("weights", torch.tensor(weights), persistent=False)
 
     def spec(self, spec: Spec) -> Spec:
         return replace(spec, objective=self.objective)
@@ -36,9 +37,11 @@ class FixedWeights(Addon):
         return batch | {"reward_weights": self.weights}
 
 
-def one_each(given: list[Any] | None, key: str, default: Any, spec: Spec) -> tuple[Any, ...]:
-    """One value for each component. ConfigError where there are more or fewer."""
-    values = (default,) * spec.reward_dim if given is None else tuple(given)
+def per_component(given: list[Any] | None, key: str, default: Any, spec: Spec) -> tuple[Any, ...]:
+    """Returns one value for each component, the default where none are given. Raises ConfigError for another number."""
+    if given is None:
+        return (default,) * spec.reward_dim
+    values = tuple(given)
     if len(values) != spec.reward_dim:
         raise ConfigError(f"algo.reward_weights.{key}={given}: this environment's rewards have {spec.reward_dim} parts")
     return values

@@ -1,9 +1,9 @@
-"""Weights that are Lagrange multipliers: a component with a threshold weighs as much as it takes to meet it.
+"""Weights that are Lagrange multipliers: a component with a threshold gets the weight that it takes to meet it.
 
 Gradient descent on sum_i w_i (E[r_i] - c_i) over theta, w_i = softplus(theta_i) or exp(theta_i): a weight falls while
-the mean reward is above its threshold, and rises while it is below (sec. 3 of arXiv 1805.11074 has the dual ascent;
-Stooke et al. 2020, arXiv 2007.03964, what it may overshoot). What is limited is the mean over all steps, of the rewards
-as the environment pays them: of the policy that explores, or of the one that is evaluated, by option.
+the mean reward is above its threshold, and rises while it is below (dual ascent: sec. 3 of arXiv 1805.11074; its
+overshoot: Stooke et al. 2020, arXiv 2007.03964). The constraint is on the mean over all steps of the environment's own
+rewards, of the policy that explores or of the evaluated one (`measure`).
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlrun.addons.rewards.fixed import one_each
+from rlrun.addons.rewards.fixed import per_component
 from rlrun.config.schema import PositiveFloat, PositiveFraction, config
 from rlrun.core.addon import Addon
 from rlrun.core.agent import kernel
@@ -24,16 +24,26 @@ from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Objective, Spec, Step
 
 Transform = Callable[[Tensor], Tensor]
-TRANSFORMS: dict[str, tuple[Transform, Transform]] = {  # to weights, and back
-    "softplus": (F.softplus, lambda weight: weight + torch.log(-torch.expm1(-weight))),
+
+
+def inverse_softplus(weight: Tensor) -> Tensor:
+    """Returns x with softplus(x) = weight."""
+    return weight + torch.log(-torch.expm1(-weight))
+
+
+TRANSFORMS: dict[str, tuple[Transform, Transform]] = {  # from theta to weights, and back
+    "softplus": (F.softplus, inverse_softplus),
     "exp": (torch.exp, torch.log),
 }
 
 
 @register("reward_weights", "lagrangian")
 class LagrangianWeights(Addon):
-    """Objective: the components without a threshold, by their initial weights. One step for every update that follows
-    a step of the environments, on the mean of all rewards since the last, or on a running mean of evaluations."""
+    """The objective is the sum of the components without a threshold, by their initial weights.
+
+    Every update that follows a step of the environments takes one gradient step: on the mean of all rewards since the
+    previous one, or on a running mean of evaluations.
+    """
 
     @config
     class Config:
@@ -55,24 +65,29 @@ class LagrangianWeights(Addon):
 
     def __init__(self, cfg: Any, spec: Spec):
         super().__init__()
-        floors = one_each(cfg.thresholds, "thresholds", None, spec)
-        initial = one_each(cfg.initial_weights, "initial_weights", 1.0, spec)
+        floors = per_component(cfg.thresholds, "thresholds", None, spec)
+        initial_weights = per_component(cfg.initial_weights, "initial_weights", 1.0, spec)
         if all(floor is None for floor in floors):
             raise ConfigError("algo.reward_weights.thresholds: none is given; algo.reward_weights=fixed needs none")
         self.cfg = cfg
-        free = tuple(weight * (floor is None) for weight, floor in zip(initial, floors, strict=True))
-        self.objective = Objective(free if any(free) else initial, floors)
+        self.objective = objective_of(initial_weights, floors)
         self.positive, inverse = TRANSFORMS[cfg.transform]
-        self.theta = nn.Parameter(inverse(torch.tensor(initial)))
+        self.theta = nn.Parameter(inverse(torch.tensor(initial_weights)))
+
         limited = torch.tensor([floor is not None for floor in floors])
-        most = inverse(torch.tensor(torch.inf if cfg.max_weight is None else cfg.max_weight))
+        floor_values = torch.tensor([floor or 0.0 for floor in floors])
+        max_weight = cfg.max_weight
+        if max_weight is None:
+            max_weight = torch.inf
+        max_theta = inverse(torch.tensor(max_weight))
         self.register_buffer("limited", limited, persistent=False)
-        self.register_buffer("floors", torch.tensor([floor or 0.0 for floor in floors]), persistent=False)
-        self.register_buffer("most", torch.where(limited, most, torch.inf), persistent=False)
-        self.register_buffer("seen", torch.zeros(spec.reward_dim))  # sum of the rewards since the last step
-        self.register_buffer("rows", torch.zeros(()))
-        self.register_buffer("average", torch.zeros(spec.reward_dim))  # of evaluations, a step
-        self.fresh, self.evaluations = False, 0  # whether there are rewards since the last step; evaluations so far
+        self.register_buffer("floors", floor_values, persistent=False)
+        self.register_buffer("most", torch.where(limited, max_theta, torch.inf), persistent=False)
+        self.register_buffer("seen", torch.zeros(spec.reward_dim))  # sum of the rewards since the last gradient step
+        self.register_buffer("rows", torch.zeros(()))  # number of steps in that sum
+        self.register_buffer("average", torch.zeros(spec.reward_dim))  # running mean reward per step of evaluations
+        self.fresh = False  # whether there are rewards since the last gradient step
+        self.evaluations = 0  # number of evaluations so far
         self.optim = Optim([self.theta], cfg.learning_rate)
 
     def spec(self, spec: Spec) -> Spec:
@@ -88,31 +103,44 @@ class LagrangianWeights(Addon):
 
     @torch.no_grad()
     def weights(self) -> Tensor:
-        """What every component weighs now, [components]."""
+        """Returns the current weight of every component, [components]."""
         raw = self.positive(self.theta)
-        return raw / raw.sum() if self.cfg.normalize else raw
+        if self.cfg.normalize:
+            return raw / raw.sum()
+        return raw
 
     def evaluated(self, values: dict[str, float]) -> None:
-        returned = self.average.new_tensor([values[f"eval/return_mean_{i}"] for i in range(len(self.average))])
-        self.average.lerp_(returned / values["eval/length_mean"], self.cfg.evaluation_rate if self.evaluations else 1.0)
+        num_components = len(self.average)
+        returns = [values[f"eval/return_mean_{i}"] for i in range(num_components)]
+        mean_reward = self.average.new_tensor(returns) / values["eval/length_mean"]
+        rate = self.cfg.evaluation_rate
+        if not self.evaluations:
+            rate = 1.0
+        self.average.lerp_(mean_reward, rate)
         self.evaluations += 1
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         if self.fresh:
             if self.cfg.measure == "rollout":
-                self.descend(self.seen / self.rows.clamp(min=1))
+                num_steps = self.rows.clamp(min=1)
+                self.descend(self.seen / num_steps)
             elif self.evaluations:
                 self.descend(self.average)
             self.seen.zero_()
             self.rows.zero_()
             self.fresh = False
-        return {f"reward_weight_{i}": weight for i, weight in enumerate(self.weights().unbind())}
+        metrics: Metrics = {}
+        for i, weight in enumerate(self.weights().unbind()):
+            metrics[f"reward_weight_{i}"] = weight
+        return metrics
 
     @kernel
     def descend(self, mean: Tensor) -> Metrics:
-        """mean: of the rewards, [components]."""
+        """Takes one gradient step. mean: reward per step, [components]."""
         surplus = torch.where(self.limited, mean - self.floors, 0.0)
-        self.optim.step((self.positive(self.theta) * surplus).sum())
+        weights = self.positive(self.theta)
+        loss = (weights * surplus).sum()
+        self.optim.step(loss)
         with torch.no_grad():
             torch.minimum(self.theta, self.most, out=self.theta)
         return {}
@@ -121,4 +149,16 @@ class LagrangianWeights(Addon):
         return {"fresh": self.fresh, "evaluations": self.evaluations}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
-        self.fresh, self.evaluations = bool(state["fresh"]), state["evaluations"]
+        self.fresh = bool(state["fresh"])
+        self.evaluations = state["evaluations"]
+
+
+def objective_of(initial_weights: tuple[float, ...], floors: tuple[float | None, ...]) -> Objective:
+    """Returns the components without a threshold by their initial weights; all components where each has one."""
+    weights = []
+    for weight, floor in zip(initial_weights, floors, strict=True):
+        is_free = floor is None
+        weights.append(weight * is_free)
+    if not any(weights):
+        return Objective(initial_weights, floors)
+    return Objective(tuple(weights), floors)

@@ -1,4 +1,4 @@
-"""The reward that is learned from, where others than the environment pay too."""
+"""The reward that the agent learns from: the environment's plus those of all reward modules."""
 
 from collections.abc import Sequence
 
@@ -12,44 +12,61 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 
 class RewardSum(Addon):
-    """coef * r + what each payer's share is now: c_ext r_ext + r_goal + c_int r_int.
+    """c_ext r_ext + r_goal + c_int r_int: the environment's reward and the scaled rewards of all reward modules.
 
-    What is paid is stored apart, in further columns of the reward, and added up whenever it is learned from; so
-    coefficients may move while a replay buffer remembers.
+    Intrinsic rewards are stored unscaled, as further columns of the reward, and added up whenever a batch is learned
+    from. So coefficients may change while a replay buffer holds older steps.
     """
 
-    def __init__(self, payers: Sequence[Addon], coef: float):
+    def __init__(self, reward_modules: Sequence[Addon], coef: float):
         super().__init__()
-        self.payers, self.coef = tuple(payers), coef  # a tuple, for their state is saved where they stand themselves
+        self.reward_modules = tuple(reward_modules)  # a tuple, because their state is saved as that of the add-ons
+        self.coef = coef
 
     def relabel(self, batch: Batch) -> Batch:
-        own = self.coef * batch["reward"]
-        if not self.payers:
-            return batch | {"reward": own}
-        paid = zip(self.payers, batch["paid"].unbind(-1), strict=True)
-        bonus = torch.stack([payer.share(column) for payer, column in paid]).sum(0)
-        return batch | {"reward": own + bonus, "bonus": bonus}
+        reward = self.coef * batch["reward"]
+        if not self.reward_modules:
+            return batch | {"reward": reward}
+        columns = batch["intrinsic_rewards"].unbind(-1)
+        scaled = [module.scale_reward(column) for module, column in zip(self.reward_modules, columns, strict=True)]
+        bonus = torch.stack(scaled).sum(0)
+        return batch | {"reward": reward + bonus, "bonus": bonus}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        return {"bonus": batch["bonus"].mean()} if self.payers else {}
+        if not self.reward_modules:
+            return {}
+        return {"bonus": batch["bonus"].mean()}
 
 
 def rewarding(
-    payers: Sequence[Addon], intrinsic: Intrinsic | None, spec: Spec, replays: bool, n_step: int
+    reward_modules: Sequence[Addon], intrinsic: Intrinsic | None, spec: Spec, replays: bool, n_step: int
 ) -> list[Addon]:
-    """The add-ons that make the reward. replays: whether the loop does, n_step: rewards that the agent sums."""
-    if spec.reward_dim > 1 and (payers or (intrinsic and (replays or intrinsic.cfg.separate is False))):
-        raise ConfigError(
-            "algo.intrinsic: is added to one number; this environment pays a vector, which is not supported"
-        )
+    """Returns the add-ons that compute the reward, after those in `reward_modules`.
+
+    replays: whether the loop learns from replay. n_step: number of rewards in the agent's returns.
+    """
     if intrinsic is None:
-        return [RewardSum(payers, 1.0)] if payers else []
-    cfg, name = intrinsic.cfg, type(intrinsic).registered  # type: ignore[attr-defined]
+        if not reward_modules:
+            return []
+        _check_single_reward(spec)
+        return [RewardSum(reward_modules, 1.0)]
+    cfg = intrinsic.cfg
+    is_separate = not replays and cfg.separate is not False
+    if reward_modules or not is_separate:
+        _check_single_reward(spec)
     if replays and cfg.separate:
         raise ConfigError("algo.intrinsic.separate=true: only on-policy algorithms have returns for every reward")
     if n_step > 1 and intrinsic.single_steps:
+        name = type(intrinsic).registered  # type: ignore[attr-defined]
         raise ConfigError(f"algo.n_step={n_step}: must be 1 with algo.intrinsic={name}, which learns from single steps")
-    if not replays and cfg.separate is not False:
-        return [RewardSum(payers, cfg.reward_coef), SeparateBonus(intrinsic)]
+    if is_separate:
+        return [RewardSum(reward_modules, cfg.reward_coef), SeparateBonus(intrinsic)]
     bonus = SharedBonus(intrinsic, spec.num_envs)
-    return [bonus, RewardSum([*payers, bonus], cfg.reward_coef)]
+    return [bonus, RewardSum([*reward_modules, bonus], cfg.reward_coef)]
+
+
+def _check_single_reward(spec: Spec) -> None:
+    if spec.reward_dim > 1:
+        raise ConfigError(
+            "algo.intrinsic: is added to one number; this environment has a reward vector, which is not supported"
+        )

@@ -1,4 +1,4 @@
-"""Rows out of replay that know their past: what they show is what was shown when their steps were acted on."""
+"""Recurrent networks and replay: rows of sequences with burn-in equal the outputs of acting."""
 
 import copy
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def played(net: Any, space: spaces.Space, seed: int) -> list[dict[str, Any]]:
     for _ in range(STEPS):
         kind = draw.choice(["", "terminated", "truncated", "lost"], ENVS, p=[0.85, 0.05, 0.05, 0.05])
         after, new = (torch.as_tensor(draw.normal(size=(ENVS, 2))).float() for _ in range(2))
-        next_state = net.after(observed(space, seen) | {"memory": state}).detach()
+        next_state = net.next_state(observed(space, seen) | {"hidden_state": state}).detach()
         end = torch.as_tensor(kind != "")
         rows.append(
             {
@@ -82,7 +82,9 @@ def stored(rows: list[dict[str, Any]], space: spaces.Space, memory: Memory, n_st
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("space", [VECTOR, NESTED], ids=["vector", "masked dict"])
 @pytest.mark.parametrize("capacity", [STEPS, 20], ids=["kept", "overwritten"])
-def test_rows_show_what_a_slow_unroll_shows(start: str, n_step: int, space: spaces.Space, capacity: int) -> None:
+def test_recurrent_replay_rows_equal_a_plain_unroll(
+    start: str, n_step: int, space: spaces.Space, capacity: int
+) -> None:
     net, memory = lstm(space, start)
     rows = played(net, space, seed=n_step)
     buffer = stored(rows, space, memory, n_step, capacity)
@@ -105,7 +107,7 @@ def test_rows_show_what_a_slow_unroll_shows(start: str, n_step: int, space: spac
             if t == STEPS or rows[t]["lost"][env]:
                 break
             here = {key: value[env : env + 1] for key, value in observed(space, rows[t]["x"]).items()}
-            state = net.after(here | {"memory": state[None]})[0]
+            state = net.next_state(here | {"hidden_state": state[None]})[0]
             if rows[t]["end"][env]:
                 states[t + 1] = state
                 break
@@ -124,7 +126,7 @@ def test_rows_show_what_a_slow_unroll_shows(start: str, n_step: int, space: spac
                 (next_shown, "next_obs", end["final"], states[row + t + steps]),
             ):
                 here = {name: value[env : env + 1] for name, value in observed(space, x).items()}
-                expected = net(here | {"memory": before[None]})[0]
+                expected = net(here | {"hidden_state": before[None]})[0]
                 torch.testing.assert_close(found[t, column], expected, rtol=0, atol=1e-5)
                 if space is NESTED:
                     mask = batch[key][MASK].view(LENGTH, len(numbers), -1)[t, column]
@@ -133,16 +135,16 @@ def test_rows_show_what_a_slow_unroll_shows(start: str, n_step: int, space: spac
     assert {before for before, *_ in seen} == {*range(BURN_IN + 1)} and len({steps for _, steps, _ in seen}) == n_step
 
 
-def test_the_burn_in_has_no_gradient_and_rows_have_it_to_the_first() -> None:
+def test_recurrent_replay_gradients_stop_at_burn_in() -> None:
     net, memory = lstm(VECTOR, "stored")
     buffer = stored(played(net, VECTOR, 0), VECTOR, memory, 1, STEPS)
     batch = RecurrentState(memory).relabel(buffer.all())
     obs = batch["obs"]
-    for key in ("before", "seen", "memory"):
+    for key in ("burn_in", "sequence", "hidden_state"):
         obs[key] = obs[key].clone().requires_grad_()
     last = net(obs).view(LENGTH, len(batch["index"]), -1)[-1]
     before, seen, start = torch.autograd.grad(
-        last.sum(), [obs["before"], obs["seen"], obs["memory"]], allow_unused=True
+        last.sum(), [obs["burn_in"], obs["sequence"], obs["hidden_state"]], allow_unused=True
     )
     assert before is None and start is None
     assert (seen[:LENGTH].abs().sum(-1) > 0).all() and (seen[LENGTH:] == 0).all()
@@ -162,7 +164,7 @@ def outputs(agent: Any, obs: Any, action: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("algo", ["recurrent_sac", "redq", "discrete_sac", "td3", "ddpg", "dqn", "r2d2", "qr_dqn"])
-def test_before_an_update_training_says_what_acting_said(algo: str, build: Build) -> None:
+def test_recurrent_replay_reproduces_outputs_of_acting(algo: str, build: Build) -> None:
     """Stored states: all networks, each with its part of the memory."""
     loop = build(recurrent(algo, **{"algo.loop.warmup_policy": "agent"}))
     agent, act, said, checked = loop.agent, loop.agent.act, [], set()
@@ -193,7 +195,7 @@ def test_before_an_update_training_says_what_acting_said(algo: str, build: Build
     ["sac", "redq", "discrete_sac", "td3", "ddpg", "dqn", "double_dqn", "dueling_dqn", "noisy_dqn", "prioritized_dqn",
      "c51", "qr_dqn", "rainbow", "r2d2"],
 )  # fmt: skip
-def test_every_weight_learns_whatever_the_loss(algo: str, network: str, build: Build) -> None:
+def test_recurrent_replay_trains_every_weight(algo: str, network: str, build: Build) -> None:
     discrete = algo not in ("sac", "redq", "td3", "ddpg")
     env = (
         {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"observation": "tuple", "masks": "info"}} if discrete else {}
@@ -206,24 +208,24 @@ def test_every_weight_learns_whatever_the_loss(algo: str, network: str, build: B
 
 
 @pytest.mark.parametrize("algo", ["recurrent_sac", "discrete_sac", "td3", "r2d2"])
-def test_who_forgets_learns_from_sequences_what_it_learns_from_single_steps(
+def test_recurrent_replay_without_state_equals_single_steps(
     algo: str, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same losses, priorities and weights, to the last step of an episode."""
 
-    def steps(self: Any, x: Tensor, state: Tensor) -> Tensor:
+    def unroll(self: Any, x: Tensor, state: Tensor) -> Tensor:
         used = sum(0 * param.sum() for param in self.cell.parameters())  # every weight is asked for its gradient
         return x @ self.cell.weight_ih[:4].T + used
 
-    monkeypatch.setattr(Lstm, "steps", steps)
-    monkeypatch.setattr(Lstm, "step", lambda self, x, state: torch.cat([self.steps(x, state), state[..., 4:]], -1))
+    monkeypatch.setattr(Lstm, "unroll", unroll)
+    monkeypatch.setattr(Lstm, "step", lambda self, x, state: torch.cat([self.unroll(x, state), state[..., 4:]], -1))
     loop = train(build(recurrent(algo, **{"network.features": 4})), 5)
     batch = loop.addons.relabel(loop.buffer.sample(32))
     assert 0 < (batch["weight"] == 0).sum() < 32
 
     def single(obs: Any) -> Any:
-        x = obs["seen"].flatten(0, 1)[obs["rows"]]
-        return {"obs": x, "memory": torch.randn(len(x), loop.agent.memory.size)}
+        x = obs["sequence"].flatten(0, 1)[obs["row_index"]]
+        return {"obs": x, "hidden_state": torch.randn(len(x), loop.agent.memory.size)}
 
     flat = batch | {key: single(batch[key]) for key in ("obs", "next_obs")}
     results = []
@@ -234,13 +236,13 @@ def test_who_forgets_learns_from_sequences_what_it_learns_from_single_steps(
     torch.testing.assert_close(*results)
 
 
-def test_a_sequence_counts_by_its_largest_error_and_their_mean() -> None:
+def test_sequence_priority_mixes_maximum_and_mean_error() -> None:
     error = torch.tensor([[4.0, 1.0], [2.0, 9.0]])
     assert of_sequences(error, torch.ones(2, 2)).tolist() == pytest.approx([0.9 * 4 + 0.1 * 3, 0.9 * 9 + 0.1 * 5])
     assert of_sequences(error, torch.tensor([[1.0, 0.5], [1.0, 0.0]]))[1] == 1.0, "what is no step counts nowhere"
 
 
-def test_priorities_of_sequences_go_to_the_steps_they_were_drawn_by(build: Build) -> None:
+def test_sequence_priority_belongs_to_the_sampled_step(build: Build) -> None:
     loop = train(build(recurrent("r2d2")), 1)
     batch = loop.addons.relabel(loop.buffer.sample(2))
     number = batch["index"]
@@ -253,14 +255,18 @@ def test_priorities_of_sequences_go_to_the_steps_they_were_drawn_by(build: Build
 @pytest.mark.parametrize(
     ("algo", "changes", "says"),
     [
-        ("sac", {"network.sequence_length": 1, "network.start": "zero", "network.burn_in": 0}, "nothing is remembered"),
+        (
+            "sac",
+            {"network.sequence_length": 1, "network.start": "zero", "network.burn_in": 0},
+            "hidden state is always 0",
+        ),
         ("ppo", {"network.burn_in": 2}, "learns from rollouts"),
         ("ppo", {"network.burn_in": 0, "network.start": "zero"}, "learns from rollouts"),
         ("sac_composite", {}, "not supported beside algo"),
         ("dqn", {"algo.buffer.capacity": 8}, "4 rows, and the agent learns from 6"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(algo: str, changes: Any, says: str, build: Build) -> None:
+def test_recurrent_settings_are_refused_in_one_line(algo: str, changes: Any, says: str, build: Build) -> None:
     values = toy(algo, network=recurrent("sac")["network"])
     with pytest.raises(ConfigError, match=says) as refused:
         build(put(values, changes))
