@@ -10,7 +10,7 @@ import torch
 from toys import toy
 
 from rlrun.agents.evolution.openai_es import shaped
-from rlrun.agents.evolution.policy import at_right_angles, directions
+from rlrun.agents.evolution.policy import orthogonalised, directions
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
@@ -227,9 +227,9 @@ def test_antithetic_directions_come_in_pairs(population: int) -> None:
 
 def test_directions_turn_to_right_angles_and_keep_their_lengths() -> None:
     """(5, 0) less its part along (3, 4) is (16, -12) / 5; as long as before: (4, -3)."""
-    turned = at_right_angles(torch.tensor([[3.0, 4.0], [5.0, 0.0]]))
+    turned = orthogonalised(torch.tensor([[3.0, 4.0], [5.0, 0.0]]))
     torch.testing.assert_close(turned, torch.tensor([[3.0, 4.0], [4.0, -3.0]]))
-    torch.testing.assert_close(at_right_angles(torch.tensor([[-2.0]])), torch.tensor([[-2.0]]))
+    torch.testing.assert_close(orthogonalised(torch.tensor([[-2.0]])), torch.tensor([[-2.0]]))
 
 
 def test_orthogonal_directions_are_so_as_many_as_there_are_parameters() -> None:
