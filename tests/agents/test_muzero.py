@@ -130,7 +130,7 @@ def test_values_of_fresh_searches_take_the_place_of_returns(build: Build) -> Non
 def test_past_the_end_the_model_learns_of_any_action(build: Build) -> None:
     agent = (loop := train(build(short()), 60)).agent
     batch = batch_of(loop)
-    draws = torch.stack([agent.onward(batch) for _ in range(20)])
+    draws = torch.stack([agent.unrolled_actions(batch) for _ in range(20)])
     there = (batch["mask"] > 0).expand_as(draws)
     assert torch.equal(draws[there], batch["action"].expand_as(draws)[there])
     assert (~there).any() and 0.4 < draws[~there].float().mean() < 0.6, "CartPole has two actions"
