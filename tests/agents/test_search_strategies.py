@@ -10,7 +10,7 @@ import torch
 from toys import toy
 
 from rlrun.agents.evolution.openai_es import shaped
-from rlrun.agents.evolution.policy import orthogonalised, directions
+from rlrun.agents.evolution.policy import directions, orthogonalised
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError

@@ -69,7 +69,7 @@ class MuZero(Agent):
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.sequence_length = cfg.unroll_steps + cfg.td_steps
-        scalar = Plain()
+        scalar: Plain | TwoHot = Plain()
         if cfg.support is not None:
             scalar = TwoHot(cfg.support)
         self.model = LatentModel(parts.torso, spec.action, cfg.latent_size, scalar)

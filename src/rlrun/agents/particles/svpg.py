@@ -125,7 +125,7 @@ class SVPG(Agent):
         x = torch.stack([optim.flat for optim in optims])
         loss_gradients = torch.stack([particle.optim.take() for particle in self.particles])
         distances = squared_distances(x)
-        bandwidth = self.cfg.bandwidth
+        bandwidth: Tensor | float | None = self.cfg.bandwidth
         if bandwidth is None:
             bandwidth = median_bandwidth(distances)
         direction = svgd_direction(x, -loss_gradients, self.cfg.temperature, bandwidth)
