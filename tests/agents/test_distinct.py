@@ -274,7 +274,7 @@ PROOFS: list[tuple[str, str, Proof]] = [
 
 
 @pytest.mark.parametrize(("algo", "parent", "proof"), PROOFS, ids=lambda part: getattr(part, "__name__", part))
-def test_a_name_does_what_its_parent_does_not(algo: str, parent: str, proof: Proof, build: Build) -> None:
+def test_variant_differs_from_its_parent(algo: str, parent: str, proof: Proof, build: Build) -> None:
     assert proof(build, algo)
     assert not proof(build, parent)
 
@@ -297,7 +297,7 @@ def roots(algo: str) -> set[str]:
     return {root for parent in parents(algo) for root in roots(parent)} or {algo}
 
 
-def test_every_name_of_the_deep_families_that_has_a_parent_has_a_proof() -> None:
+def test_deep_variants_all_have_a_proof() -> None:
     derived = [algo for algo in ALGOS if parents(algo)]
     deep = [algo for algo in derived for root in roots(algo) if home(root).startswith(FAMILIES)]
     names = {(algo, parent) for algo in deep for parent in parents(algo)}
