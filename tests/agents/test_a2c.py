@@ -1,4 +1,4 @@
-"""What on-policy agents share: gradients, advantages, critics, and rows that are no transition."""
+"""The base of on-policy agents: gradients, advantages, critics and masked steps."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What CrossQ does beyond what every algorithm promises."""
+"""CrossQ: joint forward pass, batch statistics, entropy coefficient."""
 
 from collections.abc import Callable
 from typing import Any

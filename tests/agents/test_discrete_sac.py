@@ -1,4 +1,4 @@
-"""What SAC over discrete actions does beyond what every algorithm promises."""
+"""SAC over discrete actions: targets, actor and target entropy."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What DQN does beyond what every algorithm promises."""
+"""DQN: target networks, exploration, double Q-learning and action masks."""
 
 from collections.abc import Callable
 

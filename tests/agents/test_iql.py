@@ -1,4 +1,4 @@
-"""Implicit Q-learning: three losses against their equations, and what it never asks."""
+"""Implicit Q-learning: three losses against their equations, and the actions that are never evaluated."""
 
 from collections.abc import Callable
 from typing import Any

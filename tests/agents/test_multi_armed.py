@@ -1,4 +1,4 @@
-"""Multi-armed bandit agents against numbers worked out by hand, and against what theory says of their regret."""
+"""Multi-armed bandit agents against values worked out by hand and theoretical bounds of their regret."""
 
 import json
 import math

@@ -116,7 +116,7 @@ def test_muzero_reanalyze_with_the_same_network_repeats_the_stored_search(build:
 
 
 def test_muzero_reanalyzed_values_replace_returns(build: Build) -> None:
-    """What is learned from: the error of the first value tells its target."""
+    """The error of the first value gives its target."""
     agent = (loop := train(build(short()), 60)).agent
     batch = batch_of(loop)
     policy, (returns, _, _) = batch["policy"][: K + 1], agent.targets(batch)
@@ -177,7 +177,7 @@ def test_muzero_counts_sampled_moves_from_the_start_of_the_episode(build: Build)
 
 
 def test_muzero_priorities_are_value_errors(build: Build) -> None:
-    """Priorities by option: what the first value of a sequence was wrong by."""
+    """Priorities, by option: the error of the first value of a sequence."""
     words = ["algo=muzero", "env=CartPole", "preset=none", "algo.buffer=prioritized", "network.hidden=[8]"]
     words += ["algo.search.num_simulations=4", "algo.loop.warmup_steps=64", "algo.loop.batch_size=16"]
     loop = train(build(jobs([*words, "algo.buffer.alpha=1.0", "algo.buffer.capacity=512"])[0].values), 1)

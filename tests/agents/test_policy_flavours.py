@@ -1,4 +1,4 @@
-"""What sets each on-policy name apart from the one it is derived from: with its parent's YAML, its test fails."""
+"""Variants of on-policy algorithms: each test fails with the YAML of the parent."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ Build = Callable[..., Loop]
 
 
 def old_bandit(rows: int = 64) -> Batch:
-    """A rollout of one-step episodes that an old policy collected: arm 1, which pays 1, was one in eight."""
+    """A rollout of one-step episodes that an old policy collected: arm 1, with reward 1, had probability 1/8."""
     action = (torch.arange(rows) % 8 == 0).long().view(rows, 1)
     probability = torch.where(action == 1, 1 / 8, 7 / 8)
     yes, obs = torch.ones(rows, 1, dtype=torch.bool), torch.ones(rows, 1, 4)
@@ -126,7 +126,7 @@ def test_ppo_critic_first_fits_its_critic_before_the_policy(build: Build) -> Non
 
 
 def test_ppo2_without_clipping_equals_a2c(build: Build) -> None:
-    """On the whole rollout, where every ratio is 1: what is clipped is all that sets them apart."""
+    """On the whole rollout, where every ratio is 1, clipping is the only difference."""
     same = {
         "algo.epochs": 1, "algo.minibatch_size": None, "algo.clip_value": None, "algo.value_lambda": 1.0,
         "algo.normalize_advantage": "rollout", "algo.entropy.ent_coef": 0.01,

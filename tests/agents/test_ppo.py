@@ -1,4 +1,4 @@
-"""What PPO does beyond what every algorithm promises."""
+"""PPO: minibatches, target KL, learning rate and ratios."""
 
 from collections.abc import Callable
 from typing import Any

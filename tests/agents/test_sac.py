@@ -80,7 +80,7 @@ def test_sac_target_network_updates_every_target_every_updates(build: Build) -> 
 
 
 def taught_to_rest(build: Build, **changes: Any) -> Any:
-    """What 600 updates make of one state where action a earns -a^2 / 2 and nothing follows."""
+    """Trains for 600 updates on one terminal state with reward -a^2 / 2."""
     rates = {f"algo.{name}_learning_rate": 3e-3 for name in ("actor", "critic")}
     fast = {"network.hidden": [32], "algo.entropy.initial_alpha": 0.04, "algo.entropy.learning_rate": 0.01}
     agent: Any = build(toy("sac", **rates | fast | changes)).agent

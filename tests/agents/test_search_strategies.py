@@ -1,4 +1,4 @@
-"""Search strategies: updates worked out by hand or by a slow loop, and what must not matter to them."""
+"""Search strategies: updates worked out by hand or by a slow loop, and their invariances."""
 
 import math
 from collections.abc import Callable

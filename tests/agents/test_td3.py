@@ -1,4 +1,4 @@
-"""What TD3 and DDPG do beyond what every algorithm promises."""
+"""TD3 and DDPG: delayed updates, target smoothing and exploration noise."""
 
 from collections.abc import Callable
 from typing import Any
