@@ -95,7 +95,7 @@ def keeps_its_choices_open(build: Build, algo: str) -> bool:
 
 
 def values_take_small_steps(build: Build, algo: str) -> bool:
-    """Returns of 10 where the critic says less than 1: a rollout moves it by no more than it may, but for momentum."""
+    """Returns are 10 and values less than 1: a rollout changes a value by at most the clip range, plus momentum."""
     agent = agent_of(build, algo, **{"algo.epochs": 200, "algo.learning_rate": 0.003, "algo.max_grad_norm": None})
     value = lambda: agent.critic.network(torch.ones(1, 4)).item()  # noqa: E731
     before = value()
@@ -103,8 +103,8 @@ def values_take_small_steps(build: Build, algo: str) -> bool:
     return 0.05 < value() - before < 1.0
 
 
-def asks_a_critic_that_has_seen_the_rollout(build: Build, algo: str) -> bool:
-    """All actions earned 5: who knows that finds none better than expected, and does not move."""
+def fits_the_critic_first(build: Build, algo: str) -> bool:
+    """All rewards are 5: with a critic fitted first no advantage is left and the policy does not change."""
     many = {"algo.critic_update.epochs": 300, "algo.critic_update.learning_rate": 0.03}
     fitted_first = toy(algo)["algo"]["critic_update"]["name"] == "first"
     agent = agent_of(build, algo, **{"algo.epochs": 20}, **(many if fitted_first else {}))
@@ -114,7 +114,7 @@ def asks_a_critic_that_has_seen_the_rollout(build: Build, algo: str) -> bool:
 
 
 def waits_for_the_end_of_episodes(build: Build, algo: str) -> bool:
-    """Every time line of what is learned from ends as an episode does."""
+    """Every environment of a batch ends with the end of an episode."""
     loop: Any = train(build(toy(algo)), 1)
     batch = loop.batch
     over = (batch["terminated"] | batch["truncated"]) & (batch["weight"] > 0)
@@ -122,8 +122,8 @@ def waits_for_the_end_of_episodes(build: Build, algo: str) -> bool:
 
 
 def learns_from_rollouts_that_are_old(build: Build, algo: str) -> bool:
-    """Left ends with 0.4. Right leads on to where right ends with 1, which who collected seldom did: the way there
-    looks worse than left until the values are those of the policy that has learned the rest of it."""
+    """Left ends with a reward of 0.4. Right leads to a state where right ends with 1, an action that the old policy
+    seldom took: the first step right looks worse than left unless values are those of the current policy."""
     settings = {"algo.gamma": 1.0, "algo.entropy.ent_coef": 0.02, "algo.epochs": 1, "algo.minibatch_size": None}
     agent = agent_of(build, algo, **settings)
     draw = torch.Generator().manual_seed(0)
@@ -144,7 +144,7 @@ def learns_from_rollouts_that_are_old(build: Build, algo: str) -> bool:
 
 
 def recalls_what_it_saw(build: Build, algo: str) -> bool:
-    """What it thinks of one observation depends on the one before."""
+    """The output for an observation depends on the previous one."""
     loop: Any = build(toy(algo))
     agent, addons, said = loop.agent, loop.addons, []
     now = loop.obs
@@ -174,7 +174,7 @@ def acts_on_a_learned_state_towards_a_goal(build: Build, algo: str) -> bool:
 
 
 def weighs_a_broken_limit_more(build: Build, algo: str) -> bool:
-    """What is below its threshold in every step counts for more and more."""
+    """The weight of a reward that is always below its threshold increases."""
     try:
         loop: Any = build(toy(algo))
     except ConfigError:
@@ -197,7 +197,7 @@ def learns_before_the_first_transition(build: Build, algo: str) -> bool:
 
 
 def earns_nothing_from_the_environment(build: Build, algo: str) -> bool:
-    """What is learned from is the same, whatever the environment pays."""
+    """The training rewards do not depend on the rewards of the environment."""
     loop: Any = train(build(toy(algo)), 1)
     batch, learned = loop.buffer.sample(8), []
     for more in (0.0, 9.0):
@@ -217,7 +217,7 @@ PROOFS: list[tuple[str, str, Proof]] = [
     ("ppo1", "ppo", keeps_its_choices_open),
     ("ppo2", "ppo", clips_policy_and_critic_apart),
     ("ppo2", "ppo", values_take_small_steps),
-    ("ppo_critic_first", "ppo", asks_a_critic_that_has_seen_the_rollout),
+    ("ppo_critic_first", "ppo", fits_the_critic_first),
     ("ppo_lstm", "ppo", recalls_what_it_saw),
     ("recurrent_sac", "sac", recalls_what_it_saw),
     ("r2d2", "dqn", recalls_what_it_saw),

@@ -1,4 +1,4 @@
-"""What on-policy agents share: gradients, advantages, critics, and rows that are no transition."""
+"""The base of on-policy agents: gradients, advantages, critics and masked steps."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def made(time: int, envs: int) -> Batch:
 
 
 @pytest.mark.parametrize("algo", FAMILY)
-def test_a_row_that_is_no_transition_changes_nothing_that_is_learned(algo: str, build: Build) -> None:
+def test_a2c_ignores_masked_steps(algo: str, build: Build) -> None:
     """Between two rows of one environment, whatever it holds."""
     outcomes = []
     for junk in (0.0, 1e3):
@@ -45,7 +45,7 @@ def test_a_row_that_is_no_transition_changes_nothing_that_is_learned(algo: str, 
 
 
 @pytest.mark.parametrize("algo", FAMILY)
-def test_the_row_before_one_that_is_no_transition_ends_the_sum_and_bootstraps(algo: str, build: Build) -> None:
+def test_a2c_bootstraps_before_masked_steps(algo: str, build: Build) -> None:
     agent: Any = build(toy(algo)).agent
     rollout = made(4, 1)
     rollout["weight"][2] = 0
@@ -54,7 +54,7 @@ def test_the_row_before_one_that_is_no_transition_ends_the_sum_and_bootstraps(al
 
 
 @pytest.mark.parametrize("mode", ["rollout", "running", "minibatch"])
-def test_advantages_are_normalised_over_the_rows_that_count(mode: str, build: Build) -> None:
+def test_a2c_normalises_advantages_over_valid_steps(mode: str, build: Build) -> None:
     agent: Any = build(toy("a2c", **{"algo.normalize_advantage": mode})).agent
     rollout = made(64, 2)
     rollout["weight"][::3] = 0
@@ -69,7 +69,7 @@ def test_advantages_are_normalised_over_the_rows_that_count(mode: str, build: Bu
     assert normalised[kept].std().item() == pytest.approx(1, abs=0.02)
 
 
-def test_a_running_standardiser_remembers_the_rollouts_before(build: Build) -> None:
+def test_a2c_running_normalisation_keeps_previous_rollouts(build: Build) -> None:
     agent: Any = build(toy("a2c", **{"algo.normalize_advantage": "running"})).agent
     weight, seen = torch.ones(16, 2), []
     for scale in (1.0, 10.0, 3.0):
@@ -80,7 +80,7 @@ def test_a_running_standardiser_remembers_the_rollouts_before(build: Build) -> N
     torch.testing.assert_close(normalised, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_joint_gradient_is_the_one_on_the_papers_page(build: Build) -> None:
+def test_a2c_joint_gradient_equals_the_paper(build: Build) -> None:
     """d/d theta of -mean(A log pi) + c_v 1/2 mean((R - V)^2) - c_e H, for the output layers, by hand."""
     loop: Any = build(toy("a2c", **{"network": {"name": "linear"}, "algo.value_coef": 0.5}))
     agent, grads = loop.agent, []
@@ -109,7 +109,7 @@ def test_the_joint_gradient_is_the_one_on_the_papers_page(build: Build) -> None:
         torch.testing.assert_close(grad.view_as(param), expected[names[id(param)]])
 
 
-def test_a_split_critic_is_clipped_and_paced_apart(build: Build) -> None:
+def test_critic_update_split_has_its_own_clipping_and_learning_rate(build: Build) -> None:
     joint: Any = build(toy("a2c"))
     split: Any = build(toy("a2c", **{"algo.critic_update": {"name": "split", "learning_rate": 0.5}}))
     assert not hasattr(joint.agent.critic, "optim")
@@ -119,7 +119,7 @@ def test_a_split_critic_is_clipped_and_paced_apart(build: Build) -> None:
 
 
 @pytest.mark.parametrize("after", [True, False])
-def test_a_critic_fitted_first_gives_the_advantages_or_not(after: bool, build: Build) -> None:
+def test_critic_update_first_recomputes_advantages_by_option(after: bool, build: Build) -> None:
     changes = {
         "algo.normalize_advantage": "none",
         "algo.critic_update.advantage_after_fit": after,
@@ -137,7 +137,7 @@ def test_a_critic_fitted_first_gives_the_advantages_or_not(after: bool, build: B
     assert not torch.equal(now, before["advantage"])
 
 
-def test_without_a_critic_advantages_are_the_rewards_to_go(build: Build) -> None:
+def test_critic_update_none_gives_rewards_to_go(build: Build) -> None:
     agent: Any = build(toy("vpg", **{"algo.gamma": 0.5})).agent
     rollout = made(3, 1) | {"reward": torch.tensor([[1.0], [2.0], [4.0]])}
     rollout["terminated"][2] = True
@@ -145,7 +145,7 @@ def test_without_a_critic_advantages_are_the_rewards_to_go(build: Build) -> None
     assert agent.advantages(rollout)["advantage"].flatten().tolist() == [3.0, 4.0, 4.0]
 
 
-def test_the_reinforce_gradient_is_the_gradient_of_the_expected_return(build: Build) -> None:
+def test_reinforce_gradient_is_that_of_the_expected_return(build: Build) -> None:
     """On a bandit, where it can be enumerated: the mean over arms of p(arm) r(arm) d log p(arm)."""
     loop: Any = build(toy("vpg", **{"network": {"name": "linear"}}))
     agent, total = loop.agent, torch.zeros(2)
@@ -162,7 +162,7 @@ def test_the_reinforce_gradient_is_the_gradient_of_the_expected_return(build: Bu
     torch.testing.assert_close(total, expected)
 
 
-def test_learning_repeats_for_every_number_of_environments(build: Build) -> None:
+def test_vpg_weights_do_not_depend_on_the_number_of_environments(build: Build) -> None:
     """Whole episodes are the same for any number, so the weights are, but for the order of sums."""
     one, four = (train(build(toy("vpg", **{"env.num_envs": n})), 2) for n in (1, 4))
     for mine, other in zip(weights(one), weights(four), strict=True):
@@ -170,7 +170,7 @@ def test_learning_repeats_for_every_number_of_environments(build: Build) -> None
 
 
 @pytest.mark.parametrize("algo", FAMILY)
-def test_a_rollout_without_a_transition_teaches_nothing(algo: str, build: Build) -> None:
+def test_a2c_ignores_a_fully_masked_rollout(algo: str, build: Build) -> None:
     loop: Any = build(toy(algo, **{"algo.target_kl": 0.01}))
     before = weights(loop)
     loop.agent.update(made(2, 2) | {"weight": torch.zeros(2, 2)}, loop.context())
@@ -179,7 +179,7 @@ def test_a_rollout_without_a_transition_teaches_nothing(algo: str, build: Build)
     assert all(torch.isfinite(param).all() for param in weights(loop))
 
 
-def test_a_shared_critic_teaches_the_policys_torso(build: Build) -> None:
+def test_critic_update_shared_trains_the_torso_of_the_policy(build: Build) -> None:
     """With advantages of 0 only values are learned: the torso moves all the same, and the optimiser holds it once."""
     agent: Any = build(toy("a2c", **{"algo.critic_update": {"name": "shared"}})).agent
     assert agent.critic.network.torso is agent.policy.torso
@@ -192,7 +192,7 @@ def test_a_shared_critic_teaches_the_policys_torso(build: Build) -> None:
     assert dict(zip(names, moved, strict=True)) == {name: name.startswith("torso") for name in names}
 
 
-def test_noise_beside_the_policy_is_in_what_is_done_and_in_its_log_probability(build: Build) -> None:
+def test_a2c_action_noise_is_in_the_action_and_its_log_probability(build: Build) -> None:
     """0.3 of the policy's own and 0.4 beside it are 0.5 together."""
     agent: Any = build(put_on_pendulum("algo.init_std", 0.3, "algo.noise_std", 0.4)).agent
     obs = torch.zeros(4000, 3)
@@ -205,7 +205,7 @@ def test_noise_beside_the_policy_is_in_what_is_done_and_in_its_log_probability(b
     torch.testing.assert_close(agent.policy(obs).log_std.exp(), torch.full((4000, 1), 0.3))
 
 
-def test_a_reset_restores_the_deviation_and_no_other_weight(build: Build) -> None:
+def test_a2c_rewind_restores_only_the_standard_deviation(build: Build) -> None:
     loop: Any = train(build(put_on_pendulum("algo.init_std", 0.3)), 3)
     before = {name: param.clone() for name, param in loop.agent.named_parameters()}
     loop.reset()
@@ -216,7 +216,7 @@ def test_a_reset_restores_the_deviation_and_no_other_weight(build: Build) -> Non
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_minibatches_come_in_the_order_stored_unless_they_are_shuffled(shuffle: bool, build: Build) -> None:
+def test_a2c_minibatches_are_shuffled_by_option(shuffle: bool, build: Build) -> None:
     loop: Any = build(toy("a2c", **{"algo.shuffle": shuffle, "algo.minibatch_size": 4}))
     agent, seen, rollout = loop.agent, [], made(8, 2)
     update = agent.update_minibatch
@@ -227,13 +227,13 @@ def test_minibatches_come_in_the_order_stored_unless_they_are_shuffled(shuffle: 
     assert torch.equal(torch.cat(seen).sort(0).values, in_order.sort(0).values)
 
 
-def test_a_critic_fitted_first_has_minibatches_of_its_own(build: Build) -> None:
+def test_critic_update_first_has_its_own_minibatches(build: Build) -> None:
     loop: Any = build(toy("ppo_critic_first", **{"algo.critic_update.minibatch_size": 2, "algo.minibatch_size": 8}))
     loop.agent.update(made(8, 2), loop.context())
     assert loop.agent.critic.optim.steps == 2 * 8 and loop.agent.optim.steps == 2 * 2
 
 
-def test_the_metrics_say_how_much_of_the_returns_the_critic_knew(build: Build) -> None:
+def test_a2c_reports_the_explained_variance(build: Build) -> None:
     loop: Any = build(toy("a2c", **{"algo.gamma": 0.5}))
     rollout = made(4, 2)
     data = loop.agent.advantages(rollout)
@@ -244,7 +244,7 @@ def test_the_metrics_say_how_much_of_the_returns_the_critic_knew(build: Build) -
     assert metrics["grad_norm"] > 0
 
 
-def test_a_gaussian_policy_finds_the_action_that_earns_most(build: Build) -> None:
+def test_a2c_gaussian_policy_finds_the_best_action(build: Build) -> None:
     """-(a - 0.7)^2, in one-step episodes."""
     loop: Any = build(put_on_pendulum("algo.learning_rate", 0.01))
     obs, yes = torch.zeros(512, 3), torch.ones(1, 512, dtype=torch.bool)

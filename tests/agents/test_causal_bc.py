@@ -21,7 +21,7 @@ def pairs(rows: int = 6) -> dict[str, Any]:
     return {"obs": torch.randn(2, rows, 3), "action": torch.randn(2, rows, 1), "mask": mask, "weight": torch.ones(rows)}
 
 
-def test_the_game_by_hand(build: Build) -> None:
+def test_causal_bc_losses_by_hand(build: Build) -> None:
     agent: Any = build(toy("causal_bc", **{"algo.cloning_coef": 0.3, "algo.norm_coef": 0.2})).agent
     batch = pairs()
     with torch.no_grad():
@@ -35,7 +35,7 @@ def test_the_game_by_hand(build: Build) -> None:
     torch.testing.assert_close(agent.update_actor(batch)["actor"], policy)
 
 
-def test_each_side_moves_itself_alone_and_nothing_is_paired_across_episodes(build: Build) -> None:
+def test_causal_bc_updates_are_separate_and_mask_episode_boundaries(build: Build) -> None:
     agent: Any = train(build(toy("causal_bc")), 2).agent
     before = agent.actor_optim.flat.clone(), agent.adversary_optim.flat.clone()
     agent.update_adversary(pairs())
@@ -66,7 +66,7 @@ def shown(seed: int, episodes: int = 200, steps: int = 20) -> tuple[torch.Tensor
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_gain_is_recovered_that_plain_cloning_gets_wrong(seed: int, build: Build) -> None:
+def test_causal_bc_recovers_a_gain_that_plain_cloning_misses(seed: int, build: Build) -> None:
     states, actions = shown(seed)
     now, before, action = states[1:].flatten(), states[:-1].flatten(), actions[1:].flatten()
     found = {}

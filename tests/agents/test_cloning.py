@@ -22,7 +22,7 @@ def pendulum(rows: int = 6) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_the_loss_is_the_negative_log_likelihood_of_continuous_actions(build: Build) -> None:
+def test_bc_loss_is_the_negative_log_likelihood_of_continuous_actions(build: Build) -> None:
     agent: Any = train(build(toy("bc")), 3).agent
     batch = pendulum() | {"weight": torch.tensor([1.0, 1, 1, 0, 2, 1])}
     mean, std = agent.actor(batch["obs"]).mean, agent.actor(batch["obs"]).log_std.exp()
@@ -30,7 +30,7 @@ def test_the_loss_is_the_negative_log_likelihood_of_continuous_actions(build: Bu
     torch.testing.assert_close(agent.update_actor(batch)["cloning"], (batch["weight"] * nll).mean().detach())
 
 
-def test_the_loss_is_the_negative_log_likelihood_of_discrete_actions(build: Build) -> None:
+def test_bc_loss_is_the_negative_log_likelihood_of_discrete_actions(build: Build) -> None:
     agent: Any = build(toy("bc", **{"env.id": "CartPole-v1"})).agent
     obs, action = torch.randn(6, 4), torch.tensor([0, 1, 1, 0, 1, 0])
     nll = torch.nn.functional.cross_entropy(agent.actor(obs).logits, action)
@@ -38,7 +38,7 @@ def test_the_loss_is_the_negative_log_likelihood_of_discrete_actions(build: Buil
     torch.testing.assert_close(loss, nll.detach())
 
 
-def test_a_deterministic_policy_comes_near_by_squared_error(build: Build) -> None:
+def test_bc_deterministic_policy_minimises_the_squared_error(build: Build) -> None:
     agent: Any = build(toy("bc", **{"algo.policy": "deterministic"})).agent
     batch = pendulum()
     error = ((agent.act(batch["obs"], {}, True)[0] - batch["action"]) ** 2).mean()
@@ -51,9 +51,7 @@ def test_a_deterministic_policy_comes_near_by_squared_error(build: Build) -> Non
 
 
 @pytest.mark.parametrize("filtered", [False, True])
-def test_sac_clones_what_is_shown_and_where_it_is_told_only_what_the_critics_prefer(
-    filtered: bool, build: Build
-) -> None:
+def test_sac_cloning_filters_demonstrations_by_the_critics(filtered: bool, build: Build) -> None:
     plain = build(toy("sac_from_data", **{"algo.cloning_coef": 0.0})).agent
     agent: Any = build(toy("sac_from_data", **{"algo.cloning_coef": 0.5, "algo.cloning_filter": filtered})).agent
     batch, noise = pendulum(40) | {"shown": (torch.arange(40) % 3 > 0).float()}, torch.randn(40, 1)
@@ -68,7 +66,7 @@ def test_sac_clones_what_is_shown_and_where_it_is_told_only_what_the_critics_pre
     torch.testing.assert_close(both - own, (0.5 * value.abs().mean() * kept * error).mean())
 
 
-def test_sac_with_nothing_to_clone_is_sac(build: Build) -> None:
+def test_sac_cloning_without_demonstrations_is_sac(build: Build) -> None:
     changes = {"algo.cloning_coef": 0.0, "algo.loop": toy("sac")["algo"]["loop"]}
     one, other = train(build(toy("sac_from_data", **changes)), 4), train(build(toy("sac")), 4)
     for left, right in zip(one.agent.parameters(), other.agent.parameters(), strict=True):

@@ -25,7 +25,7 @@ def data(rows, inputs, arms, seed=0):
     return torch.tensor(x).float(), torch.tensor(arm), torch.tensor(y).float()
 
 
-def test_the_posterior_is_the_batch_formula_of_the_arm_s_own_data():
+def test_linear_posterior_equals_the_batch_formula_of_each_arm():
     x, arm, y = data(40, 3, 2)
     regression = BayesianRegression(2, 3, ridge=0.25, a0=6.0, b0=5.0)
     for part in (slice(0, 15), slice(15, 40)):
@@ -41,14 +41,14 @@ def test_the_posterior_is_the_batch_formula_of_the_arm_s_own_data():
         assert b[k].item() == pytest.approx(5.0 + 0.5 * (Y @ Y - mu @ lam @ mu))
 
 
-def test_rows_of_weight_0_are_no_data():
+def test_linear_posterior_skips_masked_steps():
     x, arm, y = data(10, 3, 2)
     regression = BayesianRegression(2, 3, 0.25, 6.0, 6.0)
     regression.add(x, arm, y, torch.zeros(10))
     assert not regression.count.any() and not regression.xx.any()
 
 
-def test_draws_have_the_posterior_s_mean_and_covariance():
+def test_linear_posterior_samples_have_its_mean_and_covariance():
     x, arm, y = data(30, 1, 1)
     regression = BayesianRegression(1, 1, 0.25, 6.0, 6.0)
     regression.add(x, arm, y, torch.ones(30))
@@ -68,13 +68,13 @@ def test_first_pulls_take_every_arm_in_turn():
     assert taken == [[0, 1], [2, 0], [1, 2], [1, 2]]
 
 
-def test_first_pulls_pass_over_what_is_forbidden():
+def test_first_pulls_skip_illegal_arms():
     first = FirstPulls(arms=3, pulls=1)
     scores = torch.tensor([[float("-inf"), 0.0, 1.0]])
     assert [first(scores).item() for _ in range(3)] == [2, 1, 2]
 
 
-def test_membership_is_fixed_and_binomial():
+def test_bootstrap_membership_is_fixed_and_binomial():
     numbers = torch.arange(20000)
     member = belongs(numbers, 5, 0.3)
     assert torch.equal(member, belongs(numbers, 5, 0.3)) and torch.equal(member[:, 7:9], belongs(numbers[7:9], 5, 0.3))
@@ -86,7 +86,7 @@ def test_membership_is_fixed_and_binomial():
     assert belongs(numbers, 2, 0.0).sum() == 0 and belongs(numbers, 2, 1.0).eq(1).all()
 
 
-def test_the_divergence_from_the_prior_is_torch_s():
+def test_normal_kl_equals_the_divergence_of_torch():
     mean, std = torch.tensor([0.3, -1.0]), torch.tensor([0.2, 1.5])
     normal = torch.distributions.Normal
     expected = torch.distributions.kl_divergence(normal(mean, std), normal(torch.zeros(2), torch.full((2,), 0.5))).sum()
@@ -105,7 +105,7 @@ def batch(agent, rows=8):
     }
 
 
-def test_only_the_pulled_arms_learn(build):
+def test_neural_bandits_update_only_the_pulled_arms(build):
     agent = build(toy("neural_greedy")).agent
     before = agent.q.output.weight.detach().clone()
     agent.update(batch(agent), CTX)
@@ -113,7 +113,7 @@ def test_only_the_pulled_arms_learn(build):
     assert moved.tolist() == [True, True, True, False]
 
 
-def test_the_learning_rate_decays_and_starts_again(build):
+def test_neural_greedy_learning_rate_decays_and_resets(build):
     changes = {"algo.learning_rate": 0.1, "algo.learning_rate_decay": 0.5, "algo.reset_learning_rate_every": 3}
     agent, seen = build(toy("neural_greedy", **changes)).agent, []
     for updates in range(5):
@@ -122,13 +122,13 @@ def test_the_learning_rate_decays_and_starts_again(build):
     assert seen == pytest.approx([0.1, 0.1 / 1.5, 0.1 / 2, 0.1, 0.1 / 1.5])
 
 
-def test_gradients_are_clipped(build):
+def test_neural_greedy_clips_gradients(build):
     agent = build(toy("neural_greedy", **{"algo.max_grad_norm": 0.5})).agent
     assert agent.optim.max_grad_norm == 0.5 and agent.update(batch(agent), CTX)["grad_norm"] > 0.5
 
 
 @pytest.mark.parametrize("algo", ["parameter_noise_bandit", "variational_bandit"])
-def test_acting_with_noisy_weights_leaves_them_bit_for_bit(algo, build):
+def test_bandits_act_with_noisy_weights_without_changing_them(algo, build):
     loop = train(build(toy(algo)), 3)
     before = weights(loop)
     obs = torch.randn(64, 5, generator=torch.Generator().manual_seed(1))
@@ -136,7 +136,7 @@ def test_acting_with_noisy_weights_leaves_them_bit_for_bit(algo, build):
     assert equal(before, weights(loop))
 
 
-def test_parameter_noise_grows_while_it_changes_too_little(build):
+def test_parameter_noise_grows_while_the_kl_is_small(build):
     changes = {"algo.noise_std": 1e-4, "algo.noise_change": 2.0, "algo.epsilon": 0.5, "algo.epsilon_decay": 1.0}
     agent = build(toy("parameter_noise_bandit", **changes)).agent
     for _ in range(12):
@@ -144,7 +144,7 @@ def test_parameter_noise_grows_while_it_changes_too_little(build):
     assert agent.noise_std > 0.01
 
 
-def test_neural_linear_forgets_old_features(build):
+def test_neural_linear_refits_the_posterior_to_new_features(build):
     loop = train(build(toy("neural_linear", **{"algo.buffer.capacity": 64})), 6)
     agent, stored = loop.agent, loop.buffer.all()
     agent.refit(stored)
@@ -154,13 +154,13 @@ def test_neural_linear_forgets_old_features(build):
     assert torch.allclose(agent.regression.xx[1], one.mT @ one)
 
 
-def test_dropout_leaves_the_mean(build):
+def test_neural_greedy_dropout_keeps_the_mean(build):
     agent = build(toy("neural_greedy", **{"algo.dropout": 0.25})).agent
     kept = agent.kept(torch.zeros(100, 400), Stream(0, "test"))
     assert kept.unique().tolist() == pytest.approx([0, 4 / 3]) and kept.mean().item() == pytest.approx(1, abs=0.02)
 
 
-def test_a_fixed_policy_keeps_its_shares(build):
+def test_fixed_policy_pulls_arms_by_their_probabilities(build):
     agent = build(put(toy("fixed_policy"), {"algo.probs": [0.2, 0.8]})).agent
     carry = {"first": torch.ones(20000, dtype=torch.bool)}
     share = agent.act(None, carry, explore=True)[0].float().mean().item()

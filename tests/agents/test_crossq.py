@@ -1,4 +1,4 @@
-"""What CrossQ does beyond what every algorithm promises."""
+"""CrossQ: joint forward pass, batch statistics, entropy coefficient."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ def batch() -> Any:
     }  # fmt: skip
 
 
-def test_target_is_the_minimum_of_the_joint_forward_pass(build: Build) -> None:
+def test_crossq_target_is_the_minimum_of_the_joint_forward_pass(build: Build) -> None:
     agent: Any = build(toy("crossq", **{"algo.gamma": 0.9, "algo.entropy.initial_alpha": 0.2})).agent
     data, noise = batch(), torch.randn(6, 1)
     before = agent.state_dict()
@@ -44,7 +44,7 @@ def test_target_is_the_minimum_of_the_joint_forward_pass(build: Build) -> None:
     torch.testing.assert_close(agent.update_critic(data, noise)["critic"], by_hand)
 
 
-def test_statistics_of_a_network_move_only_where_it_learns(build: Build) -> None:
+def test_crossq_statistics_move_only_in_the_update_of_their_network(build: Build) -> None:
     loop: Any = train(build(toy("crossq")), 3)
     agent, data, noise = loop.agent, batch(), torch.randn(6, 1)
     actor, critic = statistics(agent.actor), statistics(agent.critic)
@@ -59,7 +59,7 @@ def test_statistics_of_a_network_move_only_where_it_learns(build: Build) -> None
 
 
 @pytest.mark.parametrize("warmup", [0, 3])
-def test_recorded_kernels_of_batch_renorm_train_as_eager_ones(warmup: int, build: Build) -> None:
+def test_crossq_recorded_kernels_train_as_eager_ones(warmup: int, build: Build) -> None:
     def trained(engine: str) -> Any:
         norm = {"name": "batch_renorm", "momentum": 0.9, "warmup": warmup}
         agent = train(build(toy("crossq", **{"trainer.engine": engine, "network.norm": norm})), 12).agent
@@ -71,7 +71,7 @@ def test_recorded_kernels_of_batch_renorm_train_as_eager_ones(warmup: int, build
             assert torch.equal(value, recorded[key]), key
 
 
-def test_alpha_rises_where_entropy_is_below_its_target(build: Build) -> None:
+def test_crossq_alpha_rises_below_the_target_entropy(build: Build) -> None:
     for target_entropy, direction in ((100.0, 1), (-100.0, -1)):
         agent: Any = build(
             toy("crossq", **{"algo.entropy.target_entropy": target_entropy, "algo.policy_delay": 1})

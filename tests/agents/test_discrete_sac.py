@@ -1,4 +1,4 @@
-"""What SAC over discrete actions does beyond what every algorithm promises."""
+"""SAC over discrete actions: targets, actor and target entropy."""
 
 import math
 from collections.abc import Callable
@@ -32,7 +32,7 @@ def agent_that_says(build: Build, **changes: Any) -> Any:
     return agent
 
 
-def test_the_target_is_the_expectation_over_the_policy_of_the_least_critic_of_each_action(build: Build) -> None:
+def test_discrete_sac_target_is_the_expected_minimum_critic(build: Build) -> None:
     agent = agent_that_says(build)
     entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
     target = 1 + 0.5 * (0.25 * 1.0 + 0.75 * 2.0 + 0.2 * entropy)
@@ -40,14 +40,14 @@ def test_the_target_is_the_expectation_over_the_policy_of_the_least_critic_of_ea
     assert loss == pytest.approx(0.5 * ((4 - target) ** 2 + (2 - target) ** 2))
 
 
-def test_the_actor_maximises_value_and_entropy(build: Build) -> None:
+def test_discrete_sac_actor_maximises_value_and_entropy(build: Build) -> None:
     metrics = agent_that_says(build).update_actor(BATCH, torch.zeros(1))
     entropy = -(0.25 * math.log(0.25) + 0.75 * math.log(0.75))
     assert metrics["actor"].item() == pytest.approx(-0.2 * entropy - (0.25 * 1.0 + 0.75 * 2.0))
     assert metrics["entropy"].item() == pytest.approx(entropy)
 
 
-def test_the_policy_settles_at_the_softmax_of_the_values_over_the_temperature(build: Build) -> None:
+def test_discrete_sac_policy_converges_to_the_softmax_of_the_values(build: Build) -> None:
     agent = agent_that_says(build, **{"algo.entropy.learning_rate": 0.0, "algo.actor_learning_rate": 0.05})
     for _ in range(300):
         agent.update_actor(BATCH, torch.zeros(1))
@@ -56,14 +56,14 @@ def test_the_policy_settles_at_the_softmax_of_the_values_over_the_temperature(bu
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 0.98 * math.log(2)), (0.3, 0.3)])
-def test_the_target_entropy_is_nearly_that_of_uniform_actions_unless_given(
+def test_discrete_sac_target_entropy_defaults_to_nearly_uniform(
     given: float | None, expected: float, build: Build
 ) -> None:
     agent = build(toy("discrete_sac", **{"algo.entropy.target_entropy": given})).agent
     assert agent.entropy.target_entropy == pytest.approx(expected)
 
 
-def test_actions_are_drawn_by_their_probability(build: Build) -> None:
+def test_discrete_sac_samples_actions_by_their_probability(build: Build) -> None:
     agent, obs = agent_that_says(build), torch.zeros(20_000, 4)
     assert agent.act(obs, {}, explore=True)[0].float().mean().item() == pytest.approx(0.75, abs=0.02)
     assert (agent.act(obs, {}, explore=False)[0] == 1).all()

@@ -1,4 +1,4 @@
-"""What makes each name of the catalogue more than its parent: a proof that it passes and that its parent fails.
+"""Variants of the catalogue against their parents: a proof that the variant passes and its parent fails.
 
 Agents are built from their YAML with small networks, and learn from transitions written down here.
 """
@@ -73,7 +73,7 @@ def one_action_teaches_the_others(build: Build, algo: str) -> bool:
 
 
 def crosses_a_blind_cliff(build: Build, algo: str) -> bool:
-    """Action 1 goes on, action 0 falls. Who has learned that explores no more, unless it acts at random for ever."""
+    """Action 0 ends the episode. A greedy policy that has learned this survives, a random one does not."""
     agent = agent_of(build, algo, **{"algo.learning_rate": 0.01})
     obs = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(0))
     action = torch.arange(2).repeat(ROWS // 2)
@@ -83,7 +83,7 @@ def crosses_a_blind_cliff(build: Build, algo: str) -> bool:
     return bool(falls > 0.05 and (steps() == 1).all(0).float().mean() > 0.9)
 
 
-def tells_bad_luck_from_good(build: Build, algo: str) -> bool:
+def learns_the_return_distribution(build: Build, algo: str) -> bool:
     """Rewards of -1 and 1, equally likely: nothing lies between them, where the mean is."""
     agent = agent_of(build, algo, **{"algo.learning_rate": 0.02})
     draw = torch.Generator().manual_seed(0)
@@ -96,8 +96,8 @@ def tells_bad_luck_from_good(build: Build, algo: str) -> bool:
     return bool(near[0] > 0.35 and near[1] < 0.1 and near[2] > 0.35)
 
 
-def knows_quantiles(build: Build, algo: str) -> bool:
-    """Rewards between 20 and 30, evenly: what is said of them is the evenly spaced quantiles, however far from 0."""
+def predicts_quantiles(build: Build, algo: str) -> bool:
+    """Rewards are uniform between 20 and 30: predictions are evenly spaced quantiles, however far from 0."""
     quantiles = {"algo.critic.num_quantiles": 10} if algo == "qr_dqn" else {}
     agent = agent_of(build, algo, **{"algo.learning_rate": 0.1}, **quantiles)
     draw = torch.Generator().manual_seed(0)
@@ -130,7 +130,7 @@ def looks_several_steps_ahead(build: Build, algo: str) -> bool:
     return bool(build(toy(algo)).buffer.targets.n_step > 1)
 
 
-def believes_the_least_of_two_critics(build: Build, algo: str) -> bool:
+def takes_the_minimum_of_two_critics(build: Build, algo: str) -> bool:
     """Of critics that say 0 and 100 of every action, the target takes 0."""
     agent = agent_of(build, algo, "Pendulum")
     with torch.no_grad():
@@ -156,7 +156,7 @@ def explores_in_swings(build: Build, algo: str) -> bool:
     return bool(torch.corrcoef(torch.stack(noise[-2:]))[0, 1] > 0.7)
 
 
-def asks_two_critics_at_a_time(build: Build, algo: str) -> bool:
+def samples_two_critics_per_target(build: Build, algo: str) -> bool:
     """Ten target critics say 0 to 9. The least of a random two is more than that of all, and not always the same."""
     tiny = {f"algo.{name}_learning_rate": 1e-9 for name in ("actor", "critic")}
     agent = agent_of(
@@ -176,7 +176,7 @@ def asks_two_critics_at_a_time(build: Build, algo: str) -> bool:
     return len(targets) > 1
 
 
-def weighs_every_action(build: Build, algo: str) -> bool:
+def expects_over_every_action(build: Build, algo: str) -> bool:
     """The target is an expectation over discrete actions: no noise changes it."""
     try:
         agent = agent_of(build, algo, "CartPole")
@@ -191,8 +191,8 @@ def weighs_every_action(build: Build, algo: str) -> bool:
     return bool(losses[0] == losses[1])
 
 
-def pays_for_what_is_new(build: Build, algo: str) -> bool:
-    """Nothing is paid. What the agent learns from pays for observations that it has not seen, and less for others."""
+def rewards_new_observations(build: Build, algo: str) -> bool:
+    """No extrinsic reward. The intrinsic reward is larger for new observations than for familiar ones."""
     loop: Any = build(toy(algo))
     batch = rollout(loop)
     for _ in range(30):
@@ -204,8 +204,8 @@ def pays_for_what_is_new(build: Build, algo: str) -> bool:
     return bool(paid[1] > 2 * paid[0] > 0)
 
 
-def is_told_apart_by_actions(build: Build, algo: str) -> bool:
-    """What follows an action counts as new only by what the action was: its model can tell the action."""
+def predicts_the_action(build: Build, algo: str) -> bool:
+    """The inverse model predicts the action from an observation and the next one."""
     loop: Any = build(toy(algo, **{"algo.intrinsic.learning_rate": 0.03}))
     batch = rollout(loop)
     batch["next_obs"] = batch["obs"] + batch["action"].unsqueeze(-1)
@@ -248,33 +248,33 @@ def rollout(loop: Any) -> Batch:
 
 PROOFS: list[tuple[str, str, Proof]] = [
     *OF_POLICIES,
-    ("ppo_rnd", "ppo", pays_for_what_is_new),
-    ("ppo_icm", "ppo", pays_for_what_is_new),
-    ("ppo_icm", "ppo_rnd", is_told_apart_by_actions),
+    ("ppo_rnd", "ppo", rewards_new_observations),
+    ("ppo_icm", "ppo", rewards_new_observations),
+    ("ppo_icm", "ppo_rnd", predicts_the_action),
     ("ppo_demos", "ppo", learns_from_what_it_was_shown),
     ("svpg", "a2c", is_a_swarm),
     ("double_dqn", "dqn", does_not_overestimate),
     ("dueling_dqn", "double_dqn", one_action_teaches_the_others),
     ("noisy_dqn", "dqn", crosses_a_blind_cliff),
     ("prioritized_dqn", "double_dqn", returns_to_the_rare_row),
-    ("c51", "dqn", tells_bad_luck_from_good),
-    ("qr_dqn", "dqn", knows_quantiles),
-    ("qr_dqn", "c51", knows_quantiles),
+    ("c51", "dqn", learns_the_return_distribution),
+    ("qr_dqn", "dqn", predicts_quantiles),
+    ("qr_dqn", "c51", predicts_quantiles),
     ("r2d2", "dqn", looks_several_steps_ahead),
     ("rainbow", "c51", one_action_teaches_the_others),
     ("rainbow", "c51", crosses_a_blind_cliff),
     ("rainbow", "c51", returns_to_the_rare_row),
     ("rainbow", "c51", looks_several_steps_ahead),
-    ("rainbow", "dqn", tells_bad_luck_from_good),
-    ("td3", "ddpg", believes_the_least_of_two_critics),
+    ("rainbow", "dqn", learns_the_return_distribution),
+    ("td3", "ddpg", takes_the_minimum_of_two_critics),
     ("ddpg", "td3", explores_in_swings),
-    ("discrete_sac", "sac", weighs_every_action),
-    ("redq", "sac", asks_two_critics_at_a_time),
+    ("discrete_sac", "sac", expects_over_every_action),
+    ("redq", "sac", samples_two_critics_per_target),
 ]
 
 
 @pytest.mark.parametrize(("algo", "parent", "proof"), PROOFS, ids=lambda part: getattr(part, "__name__", part))
-def test_a_name_does_what_its_parent_does_not(algo: str, parent: str, proof: Proof, build: Build) -> None:
+def test_variant_differs_from_its_parent(algo: str, parent: str, proof: Proof, build: Build) -> None:
     assert proof(build, algo)
     assert not proof(build, parent)
 
@@ -297,7 +297,7 @@ def roots(algo: str) -> set[str]:
     return {root for parent in parents(algo) for root in roots(parent)} or {algo}
 
 
-def test_every_name_of_the_deep_families_that_has_a_parent_has_a_proof() -> None:
+def test_deep_variants_all_have_a_proof() -> None:
     derived = [algo for algo in ALGOS if parents(algo)]
     deep = [algo for algo in derived for root in roots(algo) if home(root).startswith(FAMILIES)]
     names = {(algo, parent) for algo in deep for parent in parents(algo)}

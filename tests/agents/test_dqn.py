@@ -1,4 +1,4 @@
-"""What DQN does beyond what every algorithm promises."""
+"""DQN: target networks, exploration, double Q-learning and action masks."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from rlrun.types import Context
 Build = Callable[..., Loop]
 
 
-def test_targets_are_copied_every_so_many_updates_and_rest_between(build: Build) -> None:
+def test_dqn_target_network_updates_every_target_every_updates(build: Build) -> None:
     loop = build(toy("dqn", **{"algo.target_every": 4, "algo.tau": 1.0}))
     target = [param.clone() for param in loop.agent.target_q.parameters()]
     for updates in range(1, 9):
@@ -24,7 +24,7 @@ def test_targets_are_copied_every_so_many_updates_and_rest_between(build: Build)
         target = now
 
 
-def test_the_chance_of_a_random_action_falls_with_progress(build: Build) -> None:
+def test_dqn_epsilon_falls_with_progress(build: Build) -> None:
     changes = {"algo.epsilon.start": 1.0, "algo.epsilon.end": 0.1, "algo.epsilon.fraction": 0.5}
     loop = build(toy("dqn", **changes, **{"trainer.total_steps": 80}))
     assert loop.agent.epsilon == 1
@@ -37,7 +37,7 @@ def test_the_chance_of_a_random_action_falls_with_progress(build: Build) -> None
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])
-def test_actions_are_random_as_often_as_epsilon_says(epsilon: float, build: Build) -> None:
+def test_dqn_acts_at_random_with_probability_epsilon(epsilon: float, build: Build) -> None:
     agent = build(toy("dqn")).agent
     agent.epsilon.fill_(epsilon)
     obs = torch.randn(1, 4).expand(20_000, -1)
@@ -46,7 +46,7 @@ def test_actions_are_random_as_often_as_epsilon_says(epsilon: float, build: Buil
     assert (action != greedy).float().mean().item() == pytest.approx(epsilon / 2, abs=0.02)
 
 
-def test_a_double_target_takes_the_value_of_the_action_that_the_online_network_prefers(build: Build) -> None:
+def test_double_dqn_target_selects_by_the_online_network(build: Build) -> None:
     losses = []
     for double in (False, True):
         agent = build(toy("dqn", **{"algo.gamma": 0.5, "algo.double": double, "algo.critic.huber_delta": None})).agent
@@ -63,7 +63,7 @@ def test_a_double_target_takes_the_value_of_the_action_that_the_online_network_p
     assert losses == [0.5 * (1 + 0.5 * 5) ** 2, 0.5 * (1 + 0.5 * 3) ** 2]
 
 
-def test_targets_may_be_copied_by_steps(build: Build) -> None:
+def test_dqn_target_network_updates_by_environment_steps(build: Build) -> None:
     loop = build(toy("dqn", **{"algo.target_every": 10, "algo.target_unit": "steps", "algo.tau": 1.0}))
     train(loop, 1)
     for _ in range(20):  # two steps and one update each
@@ -74,7 +74,7 @@ def test_targets_may_be_copied_by_steps(build: Build) -> None:
 
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("algo", ["dqn", "dueling_dqn", "qr_dqn"])
-def test_a_chain_is_valued_as_value_iteration_does(algo: str, double: bool, build: Build) -> None:
+def test_dqn_values_of_a_chain_equal_value_iteration(algo: str, double: bool, build: Build) -> None:
     """Six states in a row; of six actions one goes left, one right, the others stay; past the end is a reward of 1."""
     state, action = torch.arange(6).repeat_interleave(6), torch.arange(6).repeat(6)
     move = (action == 1).int() - (action == 0).int()
@@ -98,7 +98,7 @@ def test_a_chain_is_valued_as_value_iteration_does(algo: str, double: bool, buil
 
 
 @pytest.mark.parametrize("double", [False, True])
-def test_a_target_never_values_an_action_that_is_forbidden_there(double: bool, build: Build) -> None:
+def test_dqn_target_ignores_illegal_actions(double: bool, build: Build) -> None:
     """Action 1 would be the best to both networks; the mask of the successor leaves action 0: 1 + 0.5 * 3."""
     changes = {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"masks": "info"}, "algo.critic.huber_delta": None}
     agent = build(toy("dqn", **changes, **{"algo.gamma": 0.5, "algo.double": double})).agent

@@ -41,7 +41,7 @@ def trace(target: Any, series: list[float]) -> list[tuple[int, float, float]]:
     return found
 
 
-def test_staged_alpha_drifts_rests_and_is_adjusted() -> None:
+def test_staged_alpha_goes_through_its_three_stages() -> None:
     series = [3.0, 2.5, 2.6, 1.9, 1.5, 0.9, 0.8, 0.9, 1.1, 1.2, 1.1, 0.9, 0.4]
     assert trace(staged(), series) == [
         (INIT, -0.001, 0.5),  # the first counts as rising: -1
@@ -104,7 +104,7 @@ def test_sgd_alpha_moves_against_the_gap_to_the_target_entropy() -> None:
     ],
     ids=["staged", "sgd"],
 )
-def test_bandit_settles_at_the_target_entropy(values: dict[str, Any]) -> None:
+def test_entropy_coefficients_settle_a_bandit_at_the_target_entropy(values: dict[str, Any]) -> None:
     """Rewards 1, 0, 0 for three arms, exact gradients of reward + alpha H."""
     target: Any = registry.build("entropy", values, 0.0)
     logits = torch.nn.Parameter(torch.zeros(3))

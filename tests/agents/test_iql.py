@@ -1,4 +1,4 @@
-"""Implicit Q-learning: three losses against their equations, and what it never asks."""
+"""Implicit Q-learning: three losses against their equations, and the actions that are never evaluated."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ def batch() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_values_are_expectiles_of_the_least_target(agent: Any, batch: dict[str, Any]) -> None:
+def test_iql_values_are_expectiles_of_the_minimum_target(agent: Any, batch: dict[str, Any]) -> None:
     with torch.no_grad():
         least = torch.stack([*agent.target_critic(batch["obs"], batch["action"])]).min(0).values
         u = least - agent.value(batch["obs"])
@@ -41,7 +41,7 @@ def test_values_are_expectiles_of_the_least_target(agent: Any, batch: dict[str, 
     torch.testing.assert_close(advantage, u)
 
 
-def test_critics_learn_from_the_value_of_the_successor(agent: Any, batch: dict[str, Any]) -> None:
+def test_iql_critic_target_is_the_value_of_the_next_state(agent: Any, batch: dict[str, Any]) -> None:
     with torch.no_grad():
         target = batch["reward"] + 0.9 * (1 - batch["terminated"]) * agent.value(batch["next_obs"])
         errors = agent.critic(batch["obs"], batch["action"]) - target  # [members, batch]
@@ -50,7 +50,7 @@ def test_critics_learn_from_the_value_of_the_successor(agent: Any, batch: dict[s
     torch.testing.assert_close(priority, errors.abs().mean(0))
 
 
-def test_actions_are_cloned_by_their_advantage_up_to_the_limit(agent: Any, batch: dict[str, Any]) -> None:
+def test_iql_clones_actions_by_their_clipped_advantage_weight(agent: Any, batch: dict[str, Any]) -> None:
     advantage = torch.tensor([0.0, 0.1, -0.3, 5.0, 0.2, -5.0, 0.0, 1.0])
     share = torch.tensor([min(2.718281828 ** (float(a) / 0.5), 1.5) for a in advantage])
     assert (share == 1.5).sum() == 2
@@ -59,7 +59,7 @@ def test_actions_are_cloned_by_their_advantage_up_to_the_limit(agent: Any, batch
     torch.testing.assert_close(loss, -(batch["weight"] * share * log_prob).mean())
 
 
-def test_each_loss_moves_its_own_network(agent: Any, batch: dict[str, Any]) -> None:
+def test_iql_losses_update_their_own_networks(agent: Any, batch: dict[str, Any]) -> None:
     names = ("value", "actor", "critic")
     updates = (lambda: agent.update_value(batch), lambda: agent.update_actor(batch, torch.zeros(8)),
                lambda: agent.update_critic(batch))  # fmt: skip
@@ -70,7 +70,7 @@ def test_each_loss_moves_its_own_network(agent: Any, batch: dict[str, Any]) -> N
         assert moved == [mover]
 
 
-def test_no_action_is_valued_that_was_not_taken(agent: Any, batch: dict[str, Any]) -> None:
+def test_iql_values_only_stored_actions(agent: Any, batch: dict[str, Any]) -> None:
     asked: list[Any] = []
     for critic in (agent.critic, agent.target_critic):
         critic.register_forward_pre_hook(lambda module, given: asked.append(given))

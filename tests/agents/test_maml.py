@@ -29,7 +29,7 @@ def explored(loop: Any, policy: Any, count: int = 2) -> Batch:
     return episodes(policy, loop.addons, loop.obs, loop.carry["first"], loop.env.step, count)
 
 
-def test_the_meta_gradient_is_that_of_the_loss_after_the_inner_step(build: Build) -> None:
+def test_maml_meta_gradient_is_that_of_the_loss_after_the_inner_step(build: Build) -> None:
     loop: Any = build(family(**{"algo.inner_learning_rate": 3.0}))
     agent = loop.agent
     policy = agent.get_exploration_policy()
@@ -54,7 +54,7 @@ def test_the_meta_gradient_is_that_of_the_loss_after_the_inner_step(build: Build
     )
 
 
-def test_the_inner_step_of_a_task_is_its_own_policy_gradient(build: Build) -> None:
+def test_maml_inner_step_is_the_policy_gradient_of_its_task(build: Build) -> None:
     loop: Any = build(family())
     agent = loop.agent
     policy = agent.get_exploration_policy()
@@ -72,7 +72,7 @@ def test_the_inner_step_of_a_task_is_its_own_policy_gradient(build: Build) -> No
     assert not torch.allclose(after[0], after[1])
 
 
-def test_what_happens_in_one_task_changes_no_other(build: Build) -> None:
+def test_maml_tasks_are_independent(build: Build) -> None:
     loop: Any = build(family())
     agent = loop.agent
     rollout = explored(loop, agent.get_exploration_policy())
@@ -82,16 +82,16 @@ def test_what_happens_in_one_task_changes_no_other(build: Build) -> None:
     assert torch.equal(one[0], two[0]) and torch.equal(one[2], two[2]) and not torch.equal(one[1], two[1])
 
 
-def test_a_policy_is_adapted_once_and_the_agent_stays_as_it_is(build: Build) -> None:
+def test_maml_policy_adapts_once_without_changing_the_agent(build: Build) -> None:
     loop: Any = build(family())
     agent = loop.agent
     before = copy.deepcopy(agent.state_dict())
     policy = agent.get_exploration_policy()
     rollout = explored(loop, policy)
     agent.adapt_policy(policy, rollout)
-    with pytest.raises(RuntimeError, match="fresh"):
+    with pytest.raises(RuntimeError, match="adapted"):
         agent.adapt_policy(policy, rollout)
-    with pytest.raises(RuntimeError, match="fresh"):
+    with pytest.raises(RuntimeError, match="adapted"):
         policy.act(loop.obs, loop.carry, explore=False)
     assert equal(
         [before[k] for k in before if "extra" not in k], [agent.state_dict()[k] for k in before if "extra" not in k]
@@ -99,7 +99,7 @@ def test_a_policy_is_adapted_once_and_the_agent_stays_as_it_is(build: Build) -> 
     agent.adapt_policy(agent.get_exploration_policy(), rollout)
 
 
-def test_evaluation_adapts_and_leaves_no_trace(build: Build) -> None:
+def test_maml_evaluation_adapts_without_changing_the_state(build: Build) -> None:
     loop, judges = build(family()), [build(family(seed=7), begin=False).env for _ in range(2)]
     agent: Any = loop.agent
     state, drawn = copy.deepcopy(loop.agent.state_dict()), streams(loop)
@@ -113,7 +113,7 @@ def test_evaluation_adapts_and_leaves_no_trace(build: Build) -> None:
     assert len(one) == 3 and None not in played
 
 
-def test_episodes_are_whole_and_as_many_everywhere(build: Build) -> None:
+def test_maml_collects_equally_many_complete_episodes_per_task(build: Build) -> None:
     class Ends:
         """Environment i ends after i + 2 steps."""
 
@@ -135,7 +135,7 @@ def test_episodes_are_whole_and_as_many_everywhere(build: Build) -> None:
     assert rollout["first"][:, 0].tolist() == [True, False] * 4
 
 
-def test_an_evaluation_tells_of_the_same_tasks_before_adapting(build: Build) -> None:
+def test_maml_evaluation_reports_the_same_tasks_before_adapting(build: Build) -> None:
     values = family(**{"algo.inner_learning_rate": 3.0})
     agent: Any = build(values).agent
 

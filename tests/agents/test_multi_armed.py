@@ -1,4 +1,4 @@
-"""Multi-armed bandit agents against numbers worked out by hand, and against what theory says of their regret."""
+"""Multi-armed bandit agents against values worked out by hand and theoretical bounds of their regret."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def pulls(*rows):
     return {"obs": obs, "action": action, "reward": reward.float(), "weight": torch.ones(1, len(rows))}
 
 
-def test_every_pull_counts_once_also_several_of_one_arm():
+def test_multi_armed_counts_several_pulls_of_one_arm():
     learner = agent(EpsilonGreedy, epsilon=0.0)
     learner.update(pulls((0, 1, 1.0), (0, 1, 0.0), (1, 2, 1.0)), CTX)
     assert learner.counts.tolist() == [[0, 2, 0], [0, 0, 1]]
@@ -43,7 +43,7 @@ def test_every_pull_counts_once_also_several_of_one_arm():
     assert learner.counts.sum() == 3
 
 
-def test_epsilon_is_the_share_of_random_pulls():
+def test_epsilon_greedy_pulls_at_random_with_probability_epsilon():
     learner = agent(EpsilonGreedy, num_envs=9000, epsilon=0.3)
     learner.update(pulls((0, 1, 1.0)), CTX)
     context = torch.zeros(9000, dtype=torch.int64)
@@ -52,14 +52,14 @@ def test_epsilon_is_the_share_of_random_pulls():
     assert learner.act(context, {}, explore=False)[0].unique().tolist() == [1]
 
 
-def test_ucb_scores_are_those_of_the_paper():
+def test_ucb_scores_equal_the_paper():
     learner = agent(UCB, confidence=1.0)
     learner.update(pulls((0, 0, 1.0), (0, 0, 0.0), (0, 1, 1.0), (1, 0, 1.0)), CTX)
     score = learner.score(torch.tensor([0]))[0].tolist()
     assert score == pytest.approx([0.5 + math.sqrt(2 * math.log(3) / 2), 1 + math.sqrt(2 * math.log(3)), math.inf])
 
 
-def test_beta_posterior_and_its_bound():
+def test_bayesian_ucb_bound_of_the_beta_posterior():
     learner = agent(Bayesian, play="bound", posterior="beta", **PRIORS)
     learner.update(pulls((0, 0, 1.0), (0, 0, 1.0), (0, 0, 0.0)), CTX)
     mean, std = 3 / 5, math.sqrt(3 * 2 / (25 * 6))
@@ -68,7 +68,7 @@ def test_beta_posterior_and_its_bound():
         learner.update(pulls((0, 0, 1.5)), CTX)
 
 
-def test_normal_posterior_weighs_prior_and_data_by_their_precision():
+def test_thompson_normal_posterior_is_weighted_by_precision():
     learner = agent(Bayesian, play="bound", posterior="normal", **PRIORS)
     learner.update(pulls((0, 0, 3.0), (0, 0, 5.0)), CTX)
     precision = 1 / 4 + 2 / 0.25
@@ -77,7 +77,7 @@ def test_normal_posterior_weighs_prior_and_data_by_their_precision():
 
 
 @pytest.mark.parametrize("posterior", ["beta", "normal"])
-def test_draws_have_the_posterior_s_moments(posterior):
+def test_thompson_samples_have_the_moments_of_the_posterior(posterior):
     learner = agent(Bayesian, play="sample", posterior=posterior, **PRIORS)
     learner.update(pulls((0, 0, 1.0), (0, 0, 1.0), (0, 1, 0.0)), CTX)
     context = torch.zeros(20000, dtype=torch.int64)
@@ -86,7 +86,7 @@ def test_draws_have_the_posterior_s_moments(posterior):
     assert torch.allclose(draws.std(0), std[0], rtol=0.03)
 
 
-def test_gradient_moves_preferences_against_a_baseline_of_the_bandit():
+def test_gradient_bandit_baseline_is_the_mean_reward():
     learner = agent(Gradient, learning_rate=0.1, temperature=1.0)
     learner.update(pulls((0, 1, 3.0)), CTX)
     third = 1 / 3
@@ -96,7 +96,7 @@ def test_gradient_moves_preferences_against_a_baseline_of_the_bandit():
     assert torch.equal(learner.preference[0], before) and not learner.preference[1].any()
 
 
-def test_gradient_plays_its_softmax():
+def test_gradient_bandit_samples_from_its_softmax():
     learner = agent(Gradient, learning_rate=0.1, temperature=0.5)
     learner.preference[0] = torch.tensor([0.0, 0.5, 1.0])
     counts = learner.act(torch.zeros(30000, dtype=torch.int64), {}, explore=True)[0].bincount(minlength=3)
@@ -109,7 +109,7 @@ REGRET = {"epsilon_greedy": 450, "ucb": 776, "bayesian_ucb": 60, "thompson": 60,
 
 
 @pytest.mark.parametrize("algo", REGRET)
-def test_regret_stays_small(algo, tmp_path):
+def test_multi_armed_regret_stays_small(algo, tmp_path):
     words = [f"algo={algo}", "env=BernoulliBandit", "env.kwargs.reward_probs=[0.1,0.3,0.5,0.7,0.9]", "env.num_envs=20"]
     words += ["env.kwargs.bandits=20", "env.kwargs.contexts=own", "logger.tensorboard=false", "logger.console=false"]
     words += ["trainer.total_steps=40000", "trainer.log_every=20000", f"run_dir={tmp_path / 'run'}"]
@@ -120,7 +120,7 @@ def test_regret_stays_small(algo, tmp_path):
     assert rows[-1]["train/best_arm"] > 0.9 and rows[-1]["eval/return_mean"] > 0.85
 
 
-def test_normal_rewards_lose_no_more_than_twice_what_they_must(tmp_path):
+def test_gaussian_thompson_regret_is_within_twice_the_lower_bound(tmp_path):
     """Lai and Robbins: 2 ln t / gap, summed over the arms that are not best. Uniform play loses 4,000."""
     pulls, gaps = 2000, [1, 2, 3, 4]
     words = ["algo=gaussian_thompson", "env=GaussianBandit", "env.kwargs.reward_means=[-2,-1,0,1,2]", "env.num_envs=20"]

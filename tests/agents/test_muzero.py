@@ -30,7 +30,7 @@ def batch_of(loop: Loop) -> dict[str, Any]:
 
 @pytest.mark.parametrize("two_player", [False, True])
 @pytest.mark.parametrize("td_lambda", [None, 0.7])
-def test_targets_are_those_of_a_slow_look_at_every_index(build: Build, two_player: bool, td_lambda: Any) -> None:
+def test_muzero_targets_equal_a_loop_over_every_index(build: Build, two_player: bool, td_lambda: Any) -> None:
     loop = train(build(short(**{"algo.two_player": two_player, "algo.td_lambda": td_lambda})), 80)
     agent, batch, ends = loop.agent, batch_of(loop), set()
     assert loop.buffer.first > 0, "rows were overwritten"
@@ -57,7 +57,7 @@ def test_targets_are_those_of_a_slow_look_at_every_index(build: Build, two_playe
     assert {over for _, over in ends} == {True, False} and len(ends) > 4
 
 
-def test_losses_are_those_of_the_model_step_by_step(build: Build) -> None:
+def test_muzero_losses_equal_the_model_step_by_step(build: Build) -> None:
     agent = (loop := train(build(short()), 60)).agent
     batch = batch_of(loop)
     targets = agent.targets(batch)
@@ -80,7 +80,7 @@ def test_losses_are_those_of_the_model_step_by_step(build: Build) -> None:
     assert ended.any() and (value_loss[ended] > 0).all() and not policy_loss[ended].any()
 
 
-def test_gradients_through_each_step_are_scaled(build: Build) -> None:
+def test_muzero_scales_gradients_through_each_step(build: Build) -> None:
     """From the reward of step k to the encoder there are k + 1 steps of the model, each of which scales."""
     grads = {}
     for scale in (1.0, 0.5):
@@ -94,7 +94,7 @@ def test_gradients_through_each_step_are_scaled(build: Build) -> None:
         torch.testing.assert_close(grads[0.5][k], grads[1.0][k] * 0.5 ** (k + 1))
 
 
-def test_a_fresh_search_by_the_same_network_finds_what_was_stored(build: Build) -> None:
+def test_muzero_reanalyze_with_the_same_network_repeats_the_stored_search(build: Build) -> None:
     """Stored policies of a search without noise, and Reanalyze with the network that made them."""
     agent = (loop := train(build(short(**{"algo.reanalyze_ratio": 1.0})), 1)).agent
     batch = batch_of(loop)
@@ -115,8 +115,8 @@ def test_a_fresh_search_by_the_same_network_finds_what_was_stored(build: Build) 
     torch.testing.assert_close(some, value[:, :half])
 
 
-def test_values_of_fresh_searches_take_the_place_of_returns(build: Build) -> None:
-    """What is learned from: the error of the first value tells its target."""
+def test_muzero_reanalyzed_values_replace_returns(build: Build) -> None:
+    """The error of the first value gives its target."""
     agent = (loop := train(build(short()), 60)).agent
     batch = batch_of(loop)
     policy, (returns, _, _) = batch["policy"][: K + 1], agent.targets(batch)
@@ -127,17 +127,17 @@ def test_values_of_fresh_searches_take_the_place_of_returns(build: Build) -> Non
     torch.testing.assert_close(before.detach() - error, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_past_the_end_the_model_learns_of_any_action(build: Build) -> None:
+def test_muzero_unrolls_random_actions_after_the_end(build: Build) -> None:
     agent = (loop := train(build(short()), 60)).agent
     batch = batch_of(loop)
-    draws = torch.stack([agent.onward(batch) for _ in range(20)])
+    draws = torch.stack([agent.unrolled_actions(batch) for _ in range(20)])
     there = (batch["mask"] > 0).expand_as(draws)
     assert torch.equal(draws[there], batch["action"].expand_as(draws)[there])
     assert (~there).any() and 0.4 < draws[~there].float().mean() < 0.6, "CartPole has two actions"
 
 
 @pytest.mark.parametrize("algo", ["muzero", "gumbel_muzero"])
-def test_only_legal_moves_are_played_and_learned(build: Build, algo: str) -> None:
+def test_muzero_plays_and_learns_only_legal_moves(build: Build, algo: str) -> None:
     changes = {"algo.two_player": True, "algo.loop.warmup_steps": 0, "env.max_episode_steps": None}
     board = {"env.id": "rlrun/TicTacToe-v0", "env.kwargs": {"opponent": "none"}}
     loop = build(toy(algo, **changes | board))
@@ -154,7 +154,7 @@ def test_only_legal_moves_are_played_and_learned(build: Build, algo: str) -> Non
     assert len(results) > 10 and min(results) >= 0.0, "an illegal move costs the mover -1"
 
 
-def test_sampled_moves_are_counted_from_the_start_of_the_episode(build: Build) -> None:
+def test_muzero_counts_sampled_moves_from_the_start_of_the_episode(build: Build) -> None:
     """With one sampled move, exploring differs from the best action in the first step only."""
     loop = build(
         short(
@@ -176,8 +176,8 @@ def test_sampled_moves_are_counted_from_the_start_of_the_episode(build: Build) -
     assert torch.equal(again, best) and np.unique(extras["carry.moves"]).tolist() == [1]
 
 
-def test_positions_of_large_errors_come_up_again_sooner(build: Build) -> None:
-    """Priorities by option: what the first value of a sequence was wrong by."""
+def test_muzero_priorities_are_value_errors(build: Build) -> None:
+    """Priorities, by option: the error of the first value of a sequence."""
     words = ["algo=muzero", "env=CartPole", "preset=none", "algo.buffer=prioritized", "network.hidden=[8]"]
     words += ["algo.search.num_simulations=4", "algo.loop.warmup_steps=64", "algo.loop.batch_size=16"]
     loop = train(build(jobs([*words, "algo.buffer.alpha=1.0", "algo.buffer.capacity=512"])[0].values), 1)

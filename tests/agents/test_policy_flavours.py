@@ -1,4 +1,4 @@
-"""What sets each on-policy name apart from the one it is derived from: with its parent's YAML, its test fails."""
+"""Variants of on-policy algorithms: each test fails with the YAML of the parent."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ Build = Callable[..., Loop]
 
 
 def old_bandit(rows: int = 64) -> Batch:
-    """A rollout of one-step episodes that an old policy collected: arm 1, which pays 1, was one in eight."""
+    """A rollout of one-step episodes that an old policy collected: arm 1, with reward 1, had probability 1/8."""
     action = (torch.arange(rows) % 8 == 0).long().view(rows, 1)
     probability = torch.where(action == 1, 1 / 8, 7 / 8)
     yes, obs = torch.ones(rows, 1, dtype=torch.bool), torch.ones(rows, 1, 4)
@@ -37,7 +37,7 @@ def value_of_what_was_learned(build: Build, algo: str) -> tuple[float, float]:
         return loop.agent.critic.network(torch.ones(1, 4)).item(), best
 
 
-def test_vtrace_values_the_policy_it_has_become_on_rollouts_of_the_one_it_was(build: Build) -> None:
+def test_vtrace_corrects_stale_rollouts(build: Build) -> None:
     value, best = value_of_what_was_learned(build, "vtrace")
     assert best > 0.95
     assert value == pytest.approx(1.0, abs=0.1)
@@ -62,13 +62,13 @@ def grads(agent: Any, batch: Batch) -> torch.Tensor:
     return taken[0]
 
 
-def test_vtrace_evaluates_with_no_smaller_ratios_than_it_traces_with(build: Build) -> None:
+def test_vtrace_refuses_rho_clip_below_c_clip(build: Build) -> None:
     with pytest.raises(ConfigError, match=r"algo\.rho_clip=0\.5: must be at least algo\.c_clip"):
         build(toy("vtrace", **{"algo.rho_clip": 0.5}))
 
 
 @pytest.mark.parametrize(("ratio", "moves"), [(1.0, True), (1.5, False)])
-def test_ppo_learns_nothing_where_the_policy_has_gone_far_enough(ratio: float, moves: bool, build: Build) -> None:
+def test_ppo_has_no_gradient_beyond_the_clip_range(ratio: float, moves: bool, build: Build) -> None:
     agent: Any = build(toy("ppo", **{"algo.normalize_advantage": "none", "algo.value_coef": 0.0})).agent
     with torch.no_grad():
         now = agent.policy(torch.zeros(4, 4)).log_prob(torch.tensor([0, 1, 0, 1]))
@@ -77,7 +77,7 @@ def test_ppo_learns_nothing_where_the_policy_has_gone_far_enough(ratio: float, m
     assert bool(grads(agent, batch).any()) == moves
 
 
-def test_the_clip_range_of_ppo_moves_with_the_run(build: Build) -> None:
+def test_ppo_clip_range_follows_its_schedule(build: Build) -> None:
     loop: Any = build(toy("ppo", **{"algo.clip_range": 0.2, "algo.clip_range_end": 0.0, "trainer.total_steps": 64}))
     ranges = []
     for updates in range(1, 5):
@@ -85,7 +85,7 @@ def test_the_clip_range_of_ppo_moves_with_the_run(build: Build) -> None:
     assert ranges == pytest.approx([0.2, 0.15, 0.1, 0.05])
 
 
-def test_ppo1_steps_policy_and_critic_apart(build: Build) -> None:
+def test_ppo1_updates_policy_and_critic_separately(build: Build) -> None:
     agent: Any = build(toy("ppo1")).agent
     before = [param.clone() for param in agent.critic.parameters()]
     agent.update_minibatch(minibatch(advantage=torch.randn(4), **{"return": torch.full((4,), 100.0)}))
@@ -94,12 +94,12 @@ def test_ppo1_steps_policy_and_critic_apart(build: Build) -> None:
     assert not all(map(torch.equal, agent.critic.parameters(), before))
 
 
-def test_ppo1_makes_one_pass() -> None:
+def test_ppo1_has_one_epoch() -> None:
     (values,) = (job.values["algo"] for job in jobs(["algo=ppo1", "env=CartPole", "preset=none"]))
     assert (values["epochs"], values["critic_update"]["name"]) == (1, "split")
 
 
-def test_ppo2_takes_the_worse_of_a_value_and_of_one_that_stayed_near(build: Build) -> None:
+def test_ppo2_value_loss_is_the_maximum_of_clipped_and_unclipped(build: Build) -> None:
     agent: Any = build(toy("ppo2")).agent
     with torch.no_grad():
         value = agent.critic.network(torch.zeros(4, 4))
@@ -108,14 +108,14 @@ def test_ppo2_takes_the_worse_of_a_value_and_of_one_that_stayed_near(build: Buil
     assert metrics["critic"].item() == pytest.approx(0.5 * 1.4**2, rel=1e-4)
 
 
-def test_ppo2_teaches_its_critic_discounted_returns(build: Build) -> None:
+def test_ppo2_critic_targets_are_discounted_returns(build: Build) -> None:
     agent: Any = build(toy("ppo2", **{"algo.gamma": 0.5})).agent
     rollout = old_bandit(3) | {"reward": torch.tensor([[1.0], [2.0], [4.0]])}
     rollout["terminated"] = torch.tensor([[False], [False], [True]])
     assert agent.advantages(rollout)["return"].flatten().tolist() == [3.0, 4.0, 4.0]
 
 
-def test_ppo_critic_first_fits_its_critic_before_the_policy_moves(build: Build) -> None:
+def test_ppo_critic_first_fits_its_critic_before_the_policy(build: Build) -> None:
     loop: Any = build(toy("ppo_critic_first"))
     agent, order = loop.agent, []
     fit, move = agent.critic.fit, agent.update_minibatch
@@ -125,8 +125,8 @@ def test_ppo_critic_first_fits_its_critic_before_the_policy_moves(build: Build) 
     assert order == ["critic"] * 4 + ["policy"] * 4
 
 
-def test_without_a_clip_one_step_of_ppo2_is_one_of_a2c(build: Build) -> None:
-    """On the whole rollout, where every ratio is 1: what is clipped is all that sets them apart."""
+def test_ppo2_without_clipping_equals_a2c(build: Build) -> None:
+    """On the whole rollout, where every ratio is 1, clipping is the only difference."""
     same = {
         "algo.epochs": 1, "algo.minibatch_size": None, "algo.clip_value": None, "algo.value_lambda": 1.0,
         "algo.normalize_advantage": "rollout", "algo.entropy.ent_coef": 0.01,

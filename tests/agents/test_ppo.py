@@ -1,4 +1,4 @@
-"""What PPO does beyond what every algorithm promises."""
+"""PPO: minibatches, target KL, learning rate and ratios."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,19 +12,19 @@ from rlrun.core.loop import Loop
 Build = Callable[..., Loop]
 
 
-def test_a_last_minibatch_of_one_row_breaks_nothing(build: Build) -> None:
+def test_ppo_handles_a_last_minibatch_of_one_row(build: Build) -> None:
     loop = train(build(toy("ppo", **{"algo.minibatch_size": 5})), 3)  # of 16 rows
     assert all(torch.isfinite(param).all() for param in loop.agent.parameters())
     assert not loop.agent.optim.fault
 
 
 @pytest.mark.parametrize(("target_kl", "epochs"), [(None, 6), (1e3, 6), (1e-9, 1)])
-def test_epochs_stop_when_the_policy_has_moved_far_enough(target_kl: float | None, epochs: int, build: Build) -> None:
+def test_ppo_epochs_stop_at_the_target_kl(target_kl: float | None, epochs: int, build: Build) -> None:
     loop = train(build(toy("ppo", **{"algo.epochs": 6, "algo.target_kl": target_kl})), 1)
     assert loop.agent.optim.steps == epochs * 2  # minibatches of 8 from 16 rows
 
 
-def test_the_learning_rate_falls_so_that_the_last_rollout_still_teaches(build: Build) -> None:
+def test_ppo_learning_rate_stays_positive_in_the_last_rollout(build: Build) -> None:
     loop = build(toy("ppo", **{"algo.lr_schedule": {"linear": {}}, "trainer.total_steps": 64}))
     rates = []
     for updates in range(1, 5):
@@ -32,7 +32,7 @@ def test_the_learning_rate_falls_so_that_the_last_rollout_still_teaches(build: B
     assert rates == pytest.approx([0.01, 0.0075, 0.005, 0.0025])
 
 
-def test_the_first_ratio_is_1_also_with_normalised_observations(build: Build) -> None:
+def test_ppo_first_ratio_is_1_with_normalised_observations(build: Build) -> None:
     loop: Any = build(toy("ppo", **{"env.normalize": "both", "algo.epochs": 1, "algo.minibatch_size": 16}))
     for _ in range(4):
         metrics = loop.tick()
@@ -40,7 +40,7 @@ def test_the_first_ratio_is_1_also_with_normalised_observations(build: Build) ->
 
 
 @pytest.mark.parametrize("end", ["terminated", "truncated"])
-def test_what_happens_after_an_episode_plays_no_part_in_its_advantages(end: str, build: Build) -> None:
+def test_ppo_advantages_depend_only_on_their_episode(end: str, build: Build) -> None:
     agent: Any = build(toy("ppo")).agent
     no = torch.zeros(4, 1, dtype=torch.bool)
     rollout = {

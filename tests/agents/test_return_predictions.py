@@ -11,7 +11,7 @@ from rlrun.errors import ConfigError
 REWARD, DISCOUNT = torch.tensor([1.0, 1.0]), torch.tensor([0.5, 0.0])  # the second row terminates
 
 
-def test_the_mean_has_hubers_loss_and_its_error_as_priority() -> None:
+def test_mean_prediction_has_the_huber_loss_and_its_error_as_priority() -> None:
     loss, priority = Mean(Mean.Config(huber_delta=1.0)).loss(
         torch.tensor([[4.0], [0.5]]), torch.tensor([[2.0], [9.0]]), REWARD, DISCOUNT
     )
@@ -19,7 +19,7 @@ def test_the_mean_has_hubers_loss_and_its_error_as_priority() -> None:
     assert loss.tolist() == [1.5, 0.125]
 
 
-def test_a_rescaled_return_is_squashed_after_the_target_and_before_the_error() -> None:
+def test_rescaled_prediction_squashes_the_target() -> None:
     prediction = Rescaled(Rescaled.Config(huber_delta=None))
     squashed = lambda x: math.sqrt(x + 1) - 1 + 0.001 * x  # noqa: E731  # of positive numbers
     z, next_z = torch.tensor([[0.5], [0.5]]), torch.tensor([[squashed(14.0)], [squashed(3.0)]])
@@ -30,7 +30,7 @@ def test_a_rescaled_return_is_squashed_after_the_target_and_before_the_error() -
     assert loss.tolist() == pytest.approx([0.5 * x * x for x in error], abs=1e-5)
 
 
-def test_a_categorical_return_learns_the_projected_one() -> None:
+def test_categorical_prediction_learns_the_projected_target() -> None:
     prediction = Categorical(Categorical.Config(num_atoms=3, v_min=0.0, v_max=2.0))
     next_z = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]]).log()
     assert prediction.value(next_z).tolist() == pytest.approx([0.75, 1.7])
@@ -44,7 +44,7 @@ def test_a_categorical_return_learns_the_projected_one() -> None:
     assert learned.tolist() == pytest.approx([0.0, 0.0], abs=1e-5)
 
 
-def test_a_step_that_terminated_teaches_quantiles_its_reward_alone() -> None:
+def test_quantile_prediction_does_not_bootstrap_terminated_steps() -> None:
     prediction = Quantile(Quantile.Config(num_quantiles=2, huber_delta=1.0))
     z, next_z = torch.tensor([[1.0, 3.0], [1.0, 3.0]]), torch.tensor([[2.0, 8.0], [2.0, 8.0]])
     assert prediction.value(z).tolist() == [2.0, 2.0]
@@ -55,6 +55,6 @@ def test_a_step_that_terminated_teaches_quantiles_its_reward_alone() -> None:
 
 
 @pytest.mark.parametrize(("num_atoms", "v_min", "v_max"), [(1, 0.0, 1.0), (5, 1.0, 1.0), (5, 2.0, 1.0)])
-def test_atoms_must_span_something(num_atoms: int, v_min: float, v_max: float) -> None:
+def test_categorical_prediction_refuses_an_empty_support(num_atoms: int, v_min: float, v_max: float) -> None:
     with pytest.raises(ConfigError, match=r"algo\.critic"):
         Categorical(Categorical.Config(num_atoms=num_atoms, v_min=v_min, v_max=v_max))

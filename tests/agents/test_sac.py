@@ -14,20 +14,18 @@ Build = Callable[..., Loop]
 
 
 @pytest.mark.parametrize(("target_entropy", "direction"), [(100.0, 1), (-100.0, -1)])
-def test_temperature_rises_below_the_target_entropy_and_falls_above_it(
-    target_entropy: float, direction: int, build: Build
-) -> None:
+def test_sac_temperature_follows_the_target_entropy(target_entropy: float, direction: int, build: Build) -> None:
     loop: Any = build(toy("sac", **{"algo.entropy.target_entropy": target_entropy}))
     before = loop.agent.entropy.alpha
     assert direction * (train(loop, 5).agent.entropy.alpha - before) > 0
 
 
-def test_target_entropy_defaults_to_minus_the_action_dimensions(build: Build) -> None:
+def test_sac_target_entropy_defaults_to_minus_the_action_dimensions(build: Build) -> None:
     assert build(toy("sac")).agent.entropy.target_entropy == -1
     assert build(toy("sac", **{"algo.entropy.target_entropy": -3.0})).agent.entropy.target_entropy == -3
 
 
-def test_td_target_is_the_minimum_critic_plus_the_entropy_bonus(build: Build) -> None:
+def test_sac_td_target_is_the_minimum_critic_plus_the_entropy_bonus(build: Build) -> None:
     agent: Any = build(
         toy("sac", **{"algo.gamma": 0.9, "algo.entropy.initial_alpha": 0.2, "algo.critic.members": 3})
     ).agent
@@ -45,7 +43,7 @@ def test_td_target_is_the_minimum_critic_plus_the_entropy_bonus(build: Build) ->
     torch.testing.assert_close(loss, sum(errors))
 
 
-def test_target_bootstraps_after_n_steps_by_hand(build: Build) -> None:
+def test_sac_target_bootstraps_after_n_steps(build: Build) -> None:
     """Rewards are sums already: of two steps, of one, and of two after which the episode terminated."""
     agent: Any = build(toy("sac", **{"algo.gamma": 0.9, "algo.n_step": 2, "algo.entropy.initial_alpha": 0.5})).agent
     with torch.no_grad():
@@ -64,7 +62,7 @@ def test_target_bootstraps_after_n_steps_by_hand(build: Build) -> None:
     assert loss == pytest.approx(2 * 0.5 * sum(target**2 for target in by_hand) / 3)
 
 
-def test_actor_update_changes_no_critic(build: Build) -> None:
+def test_sac_actor_update_changes_no_critic(build: Build) -> None:
     agent: Any = train(build(toy("sac")), 1).agent
     before = agent.critic_optim.flat.clone()
     batch = {"obs": torch.randn(6, 3), "weight": torch.ones(6)}
@@ -72,7 +70,7 @@ def test_actor_update_changes_no_critic(build: Build) -> None:
     assert torch.equal(before, agent.critic_optim.flat)
 
 
-def test_target_network_updates_every_target_every_updates(build: Build) -> None:
+def test_sac_target_network_updates_every_target_every_updates(build: Build) -> None:
     loop: Any = build(toy("sac", **{"algo.target_every": 3, "algo.loop.updates_per_step": 0.5}))
     target = loop.agent.target_critic.module.output.bias
     for updates in range(1, 7):
@@ -82,7 +80,7 @@ def test_target_network_updates_every_target_every_updates(build: Build) -> None
 
 
 def taught_to_rest(build: Build, **changes: Any) -> Any:
-    """What 600 updates make of one state where action a earns -a^2 / 2 and nothing follows."""
+    """Trains for 600 updates on one terminal state with reward -a^2 / 2."""
     rates = {f"algo.{name}_learning_rate": 3e-3 for name in ("actor", "critic")}
     fast = {"network.hidden": [32], "algo.entropy.initial_alpha": 0.04, "algo.entropy.learning_rate": 0.01}
     agent: Any = build(toy("sac", **rates | fast | changes)).agent
@@ -95,14 +93,14 @@ def taught_to_rest(build: Build, **changes: Any) -> Any:
     return agent
 
 
-def test_fixed_temperature_sets_the_standard_deviation_of_the_policy(build: Build) -> None:
+def test_sac_fixed_temperature_sets_the_standard_deviation_of_the_policy(build: Build) -> None:
     """exp(-a^2 / 2 alpha) is normal with standard deviation sqrt(alpha); tanh hardly bends it there."""
     dist = taught_to_rest(build, **{"algo.entropy.learning_rate": 0.0}).actor(torch.zeros(1, 3))
     assert dist.log_std.exp().item() == pytest.approx(0.2, rel=0.1)
     assert abs(dist.mean.item()) < 0.05
 
 
-def test_learned_temperature_keeps_the_entropy_at_its_target(build: Build) -> None:
+def test_sac_learned_temperature_keeps_the_entropy_at_its_target(build: Build) -> None:
     dist = taught_to_rest(build, **{"algo.entropy.target_entropy": -0.5}).actor(torch.zeros(4000, 3))
     _, log_prob = dist.sample(torch.randn(4000, 1))
     assert -log_prob.mean().item() == pytest.approx(-0.5, abs=0.1)

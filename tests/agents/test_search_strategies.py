@@ -1,4 +1,4 @@
-"""Search strategies: updates worked out by hand or by a slow loop, and what must not matter to them."""
+"""Search strategies: updates worked out by hand or by a slow loop, and their invariances."""
 
 import math
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import torch
 from toys import toy
 
 from rlrun.agents.evolution.openai_es import shaped
-from rlrun.agents.evolution.policy import at_right_angles, directions
+from rlrun.agents.evolution.policy import directions, orthogonalised
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
@@ -38,7 +38,7 @@ def test_cem_fits_a_gaussian_to_its_elite(build: Build) -> None:
     assert cem.covariance.C.tolist() == [1.0, 9.0]  # of the population: divided by 2, not by 1
 
 
-def test_cem_by_rank_about_the_previous_mean(build: Build) -> None:
+def test_cem_log_weights_and_covariance_about_the_previous_mean(build: Build) -> None:
     """Weights log(3 / i) over their sum; C = 3/4 of the old one + 1/4 of the weighted squares from where it was."""
     more = {"algo.elite_weights": "log", "algo.covariance_about": "previous", "algo.covariance_rate": 0.25}
     given = {"algo.population": 4, "algo.elite_fraction": 0.5, "algo.init_std": 2.0} | more
@@ -67,7 +67,7 @@ def test_cem_draws_from_its_full_covariance(build: Build) -> None:
     torch.testing.assert_close(drawn.T.cov(), root @ root.T + 0.25 * torch.eye(3), rtol=0.03, atol=0.03)
 
 
-def test_cem_adds_noise_where_it_samples_and_less_with_every_generation(build: Build) -> None:
+def test_cem_extra_noise_is_in_the_samples_and_decays(build: Build) -> None:
     values = {"algo.population": 4, "algo.elite_fraction": 0.5, "algo.extra_std": 2.0, "algo.extra_decay_time": 4}
     cem, bare = (agent(build, "cem", **(values | {"algo.extra_std": std})) for std in (2.0, 0.0))
     for generation in range(6):
@@ -79,14 +79,14 @@ def test_cem_adds_noise_where_it_samples_and_less_with_every_generation(build: B
         assert cem.covariance.C.tolist() == [1.0, 9.0]
 
 
-def test_cem_refuses_an_elite_of_nobody(build: Build) -> None:
+def test_cem_refuses_an_empty_elite(build: Build) -> None:
     with pytest.raises(ConfigError, match=r"algo\.elite_fraction=0\.05: must be at least 1 / 19"):
         agent(build, "cem", **{"algo.population": 19, "algo.elite_fraction": 0.05})
     assert agent(build, "cem", **{"algo.population": 20, "algo.elite_fraction": 0.05}).num_elites == 1
     assert agent(build, "cem", **{"algo.population": 100, "algo.elite_fraction": 0.29}).num_elites == 29
 
 
-def test_a_search_starts_at_the_weights_of_its_policy(build: Build) -> None:
+def test_evolution_starts_at_the_weights_of_its_policy(build: Build) -> None:
     for algo in ("cem", "cma_es", "openai_es"):
         loop: Any = build(toy(algo))
         assert loop.agent.mean.abs().sum() > 0
@@ -136,7 +136,7 @@ class SlowCma:
         self.C = C
 
 
-def test_cma_es_is_the_tutorials(build: Build) -> None:
+def test_cma_es_equals_the_tutorial(build: Build) -> None:
     ours = agent(build, "cma_es", dim=5, **{"algo.population": 8, "algo.sigma0": 0.5, "algo.covariance": "full"})
     slow, rng = SlowCma(5, 8, 0.5), np.random.default_rng(0)
     for generation in range(30):
@@ -159,7 +159,7 @@ def test_cma_es_draws_from_its_covariance(build: Build) -> None:
     torch.testing.assert_close(cma.covariance.whiten(cma.covariance.spread(drawn)).norm(), drawn.norm())
 
 
-def test_the_separable_form_is_the_diagonal_of_the_full_one(build: Build) -> None:
+def test_cma_es_separable_form_is_the_diagonal_of_the_full_one(build: Build) -> None:
     full, diagonal = (
         agent(build, "cma_es", dim=3, **{"algo.population": 4, "algo.covariance": kind})
         for kind in ("full", "separable")
@@ -174,7 +174,7 @@ def test_the_separable_form_is_the_diagonal_of_the_full_one(build: Build) -> Non
 
 
 @pytest.mark.parametrize("algo", ["cem", "cma_es", "openai_es"])
-def test_only_the_order_of_fitness_matters(algo: str, build: Build) -> None:
+def test_cma_es_depends_only_on_the_order_of_fitness(algo: str, build: Build) -> None:
     plain, bent = agent(build, algo, dim=3), agent(build, algo, dim=3)
     for generation in range(3):
         x = plain.ask()
@@ -185,7 +185,7 @@ def test_only_the_order_of_fitness_matters(algo: str, build: Build) -> None:
     assert torch.equal(plain.mean, bent.mean)
 
 
-def test_cma_es_reports_its_mean_or_the_best_it_has_seen(build: Build) -> None:
+def test_cma_es_evaluates_its_mean_or_its_best_sample(build: Build) -> None:
     for report, expected in (("mean", None), ("best", [5.0, 6.0])):
         cma = agent(build, "cma_es", **{"algo.report": report})
         tell(cma, [[1.0, 2.0], [5.0, 6.0], [0.0, 0.0], [1.0, 1.0]], [0.0, 9.0, 1.0, 2.0])
@@ -194,7 +194,7 @@ def test_cma_es_reports_its_mean_or_the_best_it_has_seen(build: Build) -> None:
         assert action[0].tolist() == (cma.mean.tolist() if expected is None else expected)
 
 
-def test_openai_es_climbs_the_estimated_gradient(build: Build) -> None:
+def test_openai_es_follows_the_estimated_gradient(build: Build) -> None:
     values = {"algo.population": 4, "algo.std": 0.5, "algo.shaping": "none", "algo.weight_decay": 0.0}
     es = agent(build, "openai_es", **values)
     seen = []
@@ -204,7 +204,7 @@ def test_openai_es_climbs_the_estimated_gradient(build: Build) -> None:
     assert seen[0].tolist() == [-1.0, 4.0]
 
 
-def test_shaping() -> None:
+def test_openai_es_fitness_shaping() -> None:
     fitness = torch.tensor([10.0, -3.0, 1000.0, 0.0, 0.0])
     assert shaped(fitness, "none") is fitness
     assert shaped(fitness, "ranks").tolist() == [0.25, -0.5, 0.5, -0.125, -0.125]
@@ -225,14 +225,14 @@ def test_antithetic_directions_come_in_pairs(population: int) -> None:
     assert len(alone.unique(dim=0)) == population
 
 
-def test_directions_turn_to_right_angles_and_keep_their_lengths() -> None:
+def test_orthogonal_directions_keep_their_norms() -> None:
     """(5, 0) less its part along (3, 4) is (16, -12) / 5; as long as before: (4, -3)."""
-    turned = at_right_angles(torch.tensor([[3.0, 4.0], [5.0, 0.0]]))
+    turned = orthogonalised(torch.tensor([[3.0, 4.0], [5.0, 0.0]]))
     torch.testing.assert_close(turned, torch.tensor([[3.0, 4.0], [4.0, -3.0]]))
-    torch.testing.assert_close(at_right_angles(torch.tensor([[-2.0]])), torch.tensor([[-2.0]]))
+    torch.testing.assert_close(orthogonalised(torch.tensor([[-2.0]])), torch.tensor([[-2.0]]))
 
 
-def test_orthogonal_directions_are_so_as_many_as_there_are_parameters() -> None:
+def test_orthogonal_directions_come_in_blocks_of_the_number_of_parameters() -> None:
     free = directions(Stream(0, "x"), 7, 3, antithetic=False, orthogonal=False)
     drawn = directions(Stream(0, "x"), 7, 3, antithetic=False, orthogonal=True)
     torch.testing.assert_close(drawn.norm(dim=1), free.norm(dim=1))
@@ -244,7 +244,7 @@ def test_orthogonal_directions_are_so_as_many_as_there_are_parameters() -> None:
     assert torch.equal(both, torch.cat([drawn, -drawn]))
 
 
-def test_each_orthogonal_direction_by_itself_is_standard_normal() -> None:
+def test_orthogonal_directions_are_each_standard_normal() -> None:
     stream = Stream(0, "x")
     drawn = torch.stack([directions(stream, 3, 3, antithetic=False, orthogonal=True) for _ in range(10_000)])
     for row in drawn.unbind(1):
@@ -253,7 +253,7 @@ def test_each_orthogonal_direction_by_itself_is_standard_normal() -> None:
         assert row.pow(4).mean().item() == pytest.approx(3.0, abs=0.15)
 
 
-def test_nop_plays_at_random(build: Build) -> None:
+def test_nop_acts_at_random(build: Build) -> None:
     nop: Any = build(toy("nop"), begin=False).agent
     obs = torch.randn(2000, 4)
     share = nop.act(obs, {}, explore=True)[0].float().mean().item()

@@ -32,7 +32,7 @@ def like(learner: Any, particle: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "critic"), [("a2c", "first"), ("a2c", "split"), ("a2c", "none"), ("ppo", "first"), ("vtrace", "split")]
 )
-def test_one_particle_is_the_plain_learner(kind: str, critic: str, build: Build) -> None:
+def test_svpg_with_one_particle_equals_its_agent(kind: str, critic: str, build: Build) -> None:
     choices = [f"algo.particle={kind}", f"algo.particle.critic_update={critic}"]
     values = jobs(["algo=svpg", *choices, "env=CartPole", "preset=none"])[0].values
     section = values["algo"]["particle"] | {"minibatch_size": None}
@@ -49,7 +49,7 @@ def test_one_particle_is_the_plain_learner(kind: str, critic: str, build: Build)
         assert equal([*plain.agent.parameters()], [*particle.parameters()])
 
 
-def test_the_step_is_stein_variational_gradient_descent_on_the_gradients_collected(build: Build) -> None:
+def test_svpg_step_is_svgd_on_the_accumulated_gradients(build: Build) -> None:
     swarm: Any = build(toy("svpg", **{"env.num_envs": 3, "algo.num_particles": 3, "algo.temperature": 2.0}))
     agent = swarm.agent
     rollout, steps = collect(swarm), []
@@ -70,7 +70,7 @@ def test_the_step_is_stein_variational_gradient_descent_on_the_gradients_collect
         torch.testing.assert_close(steps[i].double(), torch.from_numpy(-phi / 3), rtol=1e-4, atol=1e-6)
 
 
-def test_gradients_of_all_minibatches_are_averaged_and_then_forgotten(build: Build) -> None:
+def test_svpg_gradients_average_minibatches_and_reset(build: Build) -> None:
     swarm: Any = build(toy("svpg", **{"algo.num_particles": 1, "algo.particle.epochs": 3}))
     optim = swarm.agent.particles[0].optim
     flat = optim.optim.flat.clone()
@@ -81,7 +81,7 @@ def test_gradients_of_all_minibatches_are_averaged_and_then_forgotten(build: Bui
     assert not optim.total.any() and not optim.count
 
 
-def test_particles_have_weights_random_numbers_and_environments_of_their_own(build: Build) -> None:
+def test_svpg_particles_have_separate_weights_streams_and_environments(build: Build) -> None:
     swarm: Any = build(toy("svpg", **{"env.num_envs": 4}))
     one, two = swarm.agent.particles
     assert not equal([*one.parameters()], [*two.parameters()])
@@ -98,7 +98,7 @@ def test_particles_have_weights_random_numbers_and_environments_of_their_own(bui
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_an_evaluation_may_have_any_number_of_environments(count: int, build: Build) -> None:
+def test_svpg_evaluates_on_any_number_of_environments(count: int, build: Build) -> None:
     agent: Any = build(toy("svpg")).agent
     obs, carry = torch.randn(count, 4), {"first": torch.ones(count, dtype=torch.bool)}
     action, _ = agent.act(obs, carry, explore=False)
@@ -106,7 +106,7 @@ def test_an_evaluation_may_have_any_number_of_environments(count: int, build: Bu
     assert torch.equal(action[0], agent.particles[0].act(obs, carry, False)[0][0])
 
 
-def test_what_does_not_fit_is_said_in_one_line(build: Build) -> None:
+def test_svpg_refuses_unsuitable_configs_in_one_line(build: Build) -> None:
     with pytest.raises(ConfigError, match=r"env.num_envs=3: must be a multiple of algo.num_particles=2"):
         build(toy("svpg", **{"env.num_envs": 3}))
     with pytest.raises(ConfigError, match=r"algo.particle.critic_update=joint: must be split, first or none"):
@@ -133,6 +133,6 @@ def peaks_held(build: Build, repel: bool) -> set[int]:
     return {int(particle.policy(obs).logits.argmax()) for particle in loop.agent.particles}
 
 
-def test_repulsion_holds_both_peaks_and_one_start_without_it_one(build: Build) -> None:
+def test_svpg_repulsion_keeps_both_modes(build: Build) -> None:
     assert peaks_held(build, repel=True) == {0, 3}
     assert len(peaks_held(build, repel=False)) == 1

@@ -39,7 +39,7 @@ def rollout(*rows):
     return batch | {"reward": batch["reward"].float(), "weight": torch.ones(1, len(rows))}
 
 
-def test_q_learning_moves_one_value_towards_the_best_successor():
+def test_q_learning_moves_one_value_towards_the_greedy_target():
     learner = agent(QLearning)
     learner.q[0] = torch.tensor([[1.0, 2.0], [3.0, 5.0], [0.0, 0.0]])
     learner.update(rollout((0, 1, 1.0, 1, False, False)), CTX)
@@ -47,7 +47,7 @@ def test_q_learning_moves_one_value_towards_the_best_successor():
 
 
 @pytest.mark.parametrize(("terminated", "truncated", "target"), [(True, False, 1.0), (False, True, 3.5)])
-def test_a_cut_bootstraps_and_an_end_does_not(terminated, truncated, target):
+def test_q_learning_bootstraps_truncated_but_not_terminated_steps(terminated, truncated, target):
     for cls in (QLearning, ExpectedSARSA):
         learner = agent(cls, epsilon={"name": "linear", "start": 0.0, "end": 0.0, "fraction": 1.0})
         learner.q[0, 1] = torch.tensor([3.0, 5.0])
@@ -55,7 +55,7 @@ def test_a_cut_bootstraps_and_an_end_does_not(terminated, truncated, target):
         assert learner.q[0, 0, 1].item() == 0.25 * target
 
 
-def test_rows_of_weight_0_move_nothing():
+def test_q_learning_ignores_masked_steps():
     for cls in (QLearning, SARSA):
         learner = agent(cls, trace_lambda=0.5)
         batch = rollout((0, 1, 1.0, 1, False, False))
@@ -65,13 +65,13 @@ def test_rows_of_weight_0_move_nothing():
         assert not learner.q.any()
 
 
-def test_states_may_be_counted_from_elsewhere():
+def test_q_learning_counts_states_from_the_start_of_the_space():
     learner = agent(QLearning, start=7)
     learner.update(rollout((7, 0, 1.0, 9, True, False)), CTX)
     assert learner.q[0].tolist() == [[0.25, 0], [0, 0], [0, 0]]
 
 
-def test_visits_of_one_state_in_one_step_are_the_mean_over_their_orders():
+def test_q_learning_averages_simultaneous_visits_over_their_orders():
     start, targets, rate = 10.0, (1.0, 4.0, -2.0), 0.4
     ends = []
     for order in permutations(targets):
@@ -84,13 +84,13 @@ def test_visits_of_one_state_in_one_step_are_the_mean_over_their_orders():
     assert table.tolist() == pytest.approx([7.0, np.mean(ends)])
 
 
-def test_many_visits_never_overshoot():
+def test_q_learning_never_overshoots_by_simultaneous_visits():
     table = torch.zeros(1)
     move(table, torch.zeros(64, dtype=torch.int64), torch.ones(64), torch.tensor(0.5), torch.ones(64))
     assert table.item() == pytest.approx(1.0) and table.item() <= 1.0
 
 
-def test_expected_sarsa_takes_the_mean_over_the_policy():
+def test_expected_sarsa_target_is_the_mean_over_the_policy():
     learner = agent(ExpectedSARSA)
     learner.q[0, 1] = torch.tensor([3.0, 5.0])
     learner.update(rollout((0, 0, 1.0, 1, False, False)), CTX)
@@ -109,7 +109,7 @@ def test_double_q_learning_values_with_the_other_table():
     assert learner.q[1, 0, 0].item() == 0.25 * (1 + 0.5 * 3.0)
 
 
-def test_sarsa_waits_for_the_action_that_is_executed():
+def test_sarsa_target_uses_the_executed_action():
     learner = agent(SARSA, trace_lambda=0.0)
     learner.q[0, 1] = torch.tensor([3.0, 5.0])
     learner.update(rollout((0, 0, 1.0, 1, False, False)), CTX)
@@ -133,7 +133,7 @@ def sarsa_by_the_book(steps, gamma, rate, decay):
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.7])
-def test_traces_are_those_of_the_book(decay):
+def test_sarsa_lambda_traces_equal_those_of_sutton_and_barto(decay):
     episodes = [[(0, 0, 1.0), (1, 1, -2.0), (0, 0, 0.5), (2, 1, 3.0)], [(1, 1, 1.0), (0, 0, 4.0)]]
     learner = agent(SARSA, trace_lambda=decay)
     for episode in episodes:
@@ -145,13 +145,13 @@ def test_traces_are_those_of_the_book(decay):
     assert learner.q[0].flatten().tolist() == pytest.approx(sarsa_by_the_book(episodes, 0.5, 0.25, decay).ravel())
 
 
-def test_ties_are_broken_at_random():
+def test_q_learning_breaks_ties_at_random():
     noise = torch.rand(4000, 3, generator=torch.Generator().manual_seed(0))
     counts = random_argmax(torch.tensor([1.0, 2.0, 2.0]).expand(4000, 3), noise).bincount(minlength=3)
     assert counts[0] == 0 and abs(counts[1] - 2000) < 4 * 32
 
 
-def test_the_model_keeps_successors_that_are_state_0_and_samples_only_what_was_tried():
+def test_tabular_model_stores_state_0_and_samples_visited_pairs():
     model = TabularModel(6)
     pair = torch.tensor([4, 1])
     step = {"pair": pair, "reward": torch.tensor([2.0, 3.0]), "next_state": torch.tensor([0, 2])}
@@ -162,7 +162,7 @@ def test_the_model_keeps_successors_that_are_state_0_and_samples_only_what_was_t
     assert (known["reward"].item(), known["next_state"].item(), known["terminated"].item()) == (2.0, 0, False)
 
 
-def test_prioritized_sweeping_carries_a_reward_back_along_the_whole_chain():
+def test_prioritized_sweeping_propagates_a_reward_along_the_chain():
     learner = agent(DynaQ, planning_steps=3, prioritized=True, learning_rate=1.0)
     for row in [(0, 0, 0.0, 1, False, False), (1, 0, 0.0, 2, False, False), (2, 0, 8.0, 0, True, False)]:
         learner.update(rollout(row), CTX)
@@ -184,7 +184,7 @@ def test_value_iteration_equals_the_solution_of_the_linear_equations():
         value_iteration(torch.ones(1, 1, 1), torch.ones(1, 1))
 
 
-def test_boxes_need_to_be_discretised(build):
+def test_q_learning_refuses_box_observations(build):
     with pytest.raises(ConfigError, match="algo=q_learning needs Discrete observations"):
         build(toy("q_learning", **{"env.id": "CartPole-v1"}))
     wrap = {"bins": 3, "low": [-2.4, -3.0, -0.2, -3.0], "high": [2.4, 3.0, 0.2, 3.0]}
@@ -192,7 +192,7 @@ def test_boxes_need_to_be_discretised(build):
     assert train(loop, 30).agent.q.shape == (1, 81, 2)
 
 
-def test_the_rate_falls_with_the_run():
+def test_q_learning_rate_follows_its_schedule():
     learner, seen = agent(QLearning, lr_schedule={"linear": {}}), []
     for progress in (0.0, 0.5, 0.75):
         learner.update(rollout((0, 1, 1.0, 1, False, False)), Context(0, 0, progress))

@@ -1,4 +1,4 @@
-"""What TD3 and DDPG do beyond what every algorithm promises."""
+"""TD3 and DDPG: delayed updates, target smoothing and exploration noise."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ def batch_of(rows: int) -> Batch:
 
 
 @pytest.mark.parametrize("delay", [1, 3])
-def test_actor_and_targets_move_with_every_so_many_critic_updates(delay: int, build: Build) -> None:
+def test_td3_delays_the_actor_and_target_updates(delay: int, build: Build) -> None:
     agent: Any = (loop := build(toy("td3", **{"algo.policy_delay": delay}))).agent
     for updates in range(1, 7):
         actor, critic, target = (
@@ -36,7 +36,7 @@ def test_actor_and_targets_move_with_every_so_many_critic_updates(delay: int, bu
         assert torch.equal(target, agent.target_critic.slow[0]) == (not due)
 
 
-def test_the_critics_learn_from_the_least_target_at_a_smoothed_action(build: Build) -> None:
+def test_td3_target_is_the_minimum_critic_at_the_smoothed_action(build: Build) -> None:
     agent: Any = build(toy("td3", **{"algo.gamma": 0.9, "algo.target_noise": 0.2, "algo.target_noise_clip": 0.5})).agent
     batch, noise = batch_of(6), torch.tensor([[0.0], [1.0], [-1.0], [2.5], [100.0], [-100.0]])
     smoothing = torch.tensor([[0.0], [0.2], [-0.2], [0.5], [0.5], [-0.5]])  # 0.2 noise, within 0.5
@@ -48,14 +48,14 @@ def test_the_critics_learn_from_the_least_target_at_a_smoothed_action(build: Bui
     torch.testing.assert_close(agent.update_critic(batch, noise)["critic"], sum(errors))
 
 
-def test_an_actor_update_moves_no_critic(build: Build) -> None:
+def test_td3_actor_update_changes_no_critic(build: Build) -> None:
     agent: Any = train(build(toy("td3")), 2).agent
     before = agent.critic_optim.flat.clone()
     agent.update_actor(batch_of(6))
     assert torch.equal(before, agent.critic_optim.flat)
 
 
-def test_an_ornstein_uhlenbeck_walk_reverts_and_starts_anew_with_every_episode(build: Build) -> None:
+def test_ou_noise_reverts_to_0_and_restarts_with_every_episode(build: Build) -> None:
     agent: Any = build(toy("ddpg", **{"algo.noise_std": 0.01, "algo.noise_theta": 0.2})).agent
     obs, walks = torch.zeros(4000, 3), []
     carry: Batch = {"first": torch.ones(4000, dtype=torch.bool)}

@@ -20,7 +20,7 @@ from rlrun.types import Context
         ({"name": "geometric", "start": 0.8, "factor": 1.0, "updates": 150}, [0.8, 0.8, 0.8, 0.8]),
     ],
 )
-def test_epsilon_falls_as_its_schedule_says(values: dict[str, object], expected: list[float]) -> None:
+def test_epsilon_follows_its_schedule(values: dict[str, object], expected: list[float]) -> None:
     schedule = registry.build("epsilon", values)
     contexts = [
         Context(updates, steps, steps / 4000) for updates, steps in ((0, 0), (290, 1000), (310, 2000), (600, 4000))

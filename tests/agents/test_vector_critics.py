@@ -34,14 +34,14 @@ def batch(rows: int = 6, discrete: bool = False) -> dict[str, torch.Tensor]:
     }  # fmt: skip
 
 
-def test_minimum_over_members_is_the_maximum_for_negative_weights() -> None:
+def test_pessimistic_minimum_is_the_maximum_for_negative_weights() -> None:
     q = torch.tensor([[[1.0, 5.0]], [[2.0, 7.0]]])  # [members, batch, rewards]
     assert pessimistic(lambda q: q.amin(0), WEIGHTS)(q).tolist() == [[1.0, 7.0]]
     assert pessimistic(lambda q: q.mean(0), WEIGHTS)(q).tolist() == [[1.5, 6.0]]
     assert pessimistic(lambda q: q.amin(0), torch.tensor([1.0, 0.0]))(q).tolist() == [[1.0, 5.0]]
 
 
-def test_entropy_column_has_weight_1() -> None:
+def test_vector_sac_entropy_column_has_weight_1() -> None:
     assert column_weights(batch()).tolist() == [2.0, -0.5, 1.0]
 
 
@@ -50,7 +50,7 @@ def test_reward_vectors_need_the_vector_variant(build: Build) -> None:
     assert type(agent).__name__ == "VectorSAC" and type(build(toy("sac")).agent).__name__ == "SAC"
 
 
-def test_sac_values_every_component_and_the_entropy(build: Build) -> None:
+def test_vector_sac_target_has_every_reward_and_the_entropy(build: Build) -> None:
     agent: Any = build(on_point_run("sac", **{"algo.entropy.initial_alpha": 0.2, "algo.critic.members": 3})).agent
     data, noise = batch(), torch.randn(6, 2)
     with torch.no_grad():
@@ -70,7 +70,7 @@ def test_sac_values_every_component_and_the_entropy(build: Build) -> None:
     torch.testing.assert_close(loss, torch.stack(errors).mean())
 
 
-def test_the_actor_of_sac_climbs_the_weighted_sum(build: Build) -> None:
+def test_vector_sac_actor_maximises_the_weighted_sum(build: Build) -> None:
     agent: Any = build(on_point_run("sac", **{"algo.entropy.initial_alpha": 0.2})).agent
     data, noise = batch(), torch.randn(6, 2)
     with torch.no_grad():
@@ -81,7 +81,7 @@ def test_the_actor_of_sac_climbs_the_weighted_sum(build: Build) -> None:
     torch.testing.assert_close(agent.update_actor(data, noise)["actor"], expected)
 
 
-def test_td3_values_every_component(build: Build) -> None:
+def test_vector_td3_target_has_every_reward(build: Build) -> None:
     agent: Any = build(on_point_run("td3", **{"algo.target_noise": 0.0})).agent
     data = batch()
     with torch.no_grad():
@@ -94,7 +94,7 @@ def test_td3_values_every_component(build: Build) -> None:
     torch.testing.assert_close(agent.update_actor(data)["actor"], -(data["weight"] * value).mean().detach())
 
 
-def test_discrete_sac_values_every_action_of_every_component(build: Build) -> None:
+def test_vector_discrete_sac_target_has_every_reward(build: Build) -> None:
     values = {"env.id": "rlrun/Counter-v0", "env.kwargs": {"pays": [1.0, -2.0]}, "env.max_episode_steps": None}
     agent: Any = build(put(toy("discrete_sac"), values)).agent
     obs, action = torch.randn(6, 2), torch.randint(2, (6,))
@@ -105,7 +105,7 @@ def test_discrete_sac_values_every_action_of_every_component(build: Build) -> No
     torch.testing.assert_close(value, sum(chances[:, [a]] * every[:, :, a].amin(0) for a in range(2)))
 
 
-def test_on_policy_advantages_are_weighed_before_the_bonuses() -> None:
+def test_a2c_weights_reward_advantages_before_the_bonuses() -> None:
     one, two, bonus = torch.randn(3, 4)
     found = mixed([one, two, bonus], (Bonus(0.9, True, 3.0),), WEIGHTS)
     torch.testing.assert_close(found, 2.0 * one - 0.5 * two + 3.0 * bonus)
@@ -123,7 +123,7 @@ def test_columns_of_the_environment_share_its_discount() -> None:
 
 
 @pytest.mark.parametrize("algo", ["sac", "redq", "td3", "ddpg", "a2c", "ppo", "vpg", "vtrace", "ppo_critic_first"])
-def test_equal_weights_learn_otherwise_than_others(algo: str, build: Build) -> None:
+def test_reward_weights_change_learning(algo: str, build: Build) -> None:
     one, other = (
         train(build(on_point_run(algo, **{"algo.reward_weights.weights": given})), 4) for given in (None, [1.0, 5.0])
     )

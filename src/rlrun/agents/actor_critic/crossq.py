@@ -22,6 +22,8 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "crossq")
 class CrossQ(Agent):
+    """SAC without target networks, with batch normalisation in the critics."""
+
     actions = Box
     acts_with = ("actor",)
     needs_bounds = True
@@ -43,7 +45,8 @@ class CrossQ(Agent):
         self.ensemble = parts.part("critic", cfg.critic, Minimum)
         members = self.ensemble.members
         self.actor = SquashedGaussianPolicy(parts.torso("actor"), action_dim)
-        self.critic = Value(parts.torso("critic", inputs=("obs", "action"), members=members), members)
+        torso = parts.torso("critic", inputs=("obs", "action"), members=members)
+        self.critic = Value(torso, members)
         self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, -float(action_dim))
 
         betas = (cfg.beta1, 0.999)
@@ -87,7 +90,8 @@ class CrossQ(Agent):
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
         with batch_statistics(self.actor):
             action, log_prob = self.actor(batch["obs"]).sample(noise)
-        q = self.ensemble.actor(self.critic(batch["obs"], action))  # by the running statistics
+        q = self.critic(batch["obs"], action)  # with the running statistics
+        q = self.ensemble.actor(q)
         actor_loss = weighted_mean(self.entropy.alpha * log_prob - q, batch["weight"])
         self.actor_optim.step(actor_loss)
         metrics = {"actor": actor_loss.detach(), "entropy": -log_prob.detach().mean()}

@@ -1,6 +1,6 @@
 """Soft actor-critic over discrete actions (Christodoulou 2019, arXiv 1910.07207).
 
-SAC whose critics have a value for every action, so that expectations over the policy are sums and nothing is sampled.
+SAC with critics that have a value for every action: expectations over the policy are sums instead of samples.
 """
 
 import math
@@ -20,7 +20,7 @@ from rlrun.types import Batch, Spec
 
 
 class DiscreteActions:
-    """What differs from SAC."""
+    """The networks and expectations of discrete actions, over SAC or a variant of it."""
 
     actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Discrete
     needs_bounds = False
@@ -30,10 +30,12 @@ class DiscreteActions:
     act_noise: Any
 
     def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, float]:
-        """The target entropy is 0.98 of the largest."""
-        n, members = int(self.spec.action.n), self.ensemble.members
+        """Actor, critics, and the default target entropy: 0.98 of the maximum."""
+        n = int(self.spec.action.n)
+        members = self.ensemble.members
         critic = DiscreteCritic(parts.torso("critic", members=members), n, members, columns)
-        return DiscretePolicy(parts.torso("actor"), self.spec.action), critic, 0.98 * math.log(n)
+        actor = DiscretePolicy(parts.torso("actor"), self.spec.action)
+        return actor, critic, 0.98 * math.log(n)
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -54,4 +56,4 @@ class DiscreteActions:
 
 @register("algo", "discrete_sac")
 class DiscreteSAC(DiscreteActions, SAC):  # type: ignore[misc]  # actions are not those of SAC
-    pass
+    """SAC for discrete actions."""

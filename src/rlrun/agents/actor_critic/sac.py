@@ -21,10 +21,13 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "sac")
 class SAC(Agent):
+    """Soft actor-critic with a squashed Gaussian policy and an ensemble of critics."""
+
     actions = Box
     acts_with = ("actor",)
     needs_bounds = True
     remembers = True
+    cfg: "Config"
 
     @config
     class Config(NStepReturns):
@@ -37,8 +40,6 @@ class SAC(Agent):
         max_grad_norm: PositiveFloat | None
         critic: Annotated[dict[str, Any], Part("critic")]
         entropy: Annotated[dict[str, Any], Part("entropy")]
-
-    cfg: Config
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
@@ -53,11 +54,11 @@ class SAC(Agent):
         self.update_noise = parts.stream("update")
 
     def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, float]:
-        """Actor, critics, and the target entropy where the config gives none: minus the number of dimensions."""
-        dims, members = self.spec.action.shape[0], self.ensemble.members
+        """Actor, critics, and the default target entropy: minus the number of dimensions of the action."""
+        dims = self.spec.action.shape[0]
         actor = SquashedGaussianPolicy(parts.torso("actor"), dims)
-        torso = parts.torso("critic", inputs=("obs", "action"), members=members)
-        return actor, Value(torso, members, columns=columns), -float(dims)
+        torso = parts.torso("critic", inputs=("obs", "action"), members=self.ensemble.members)
+        return actor, Value(torso, self.ensemble.members, columns=columns), -float(dims)
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:

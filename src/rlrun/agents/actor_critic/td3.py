@@ -34,6 +34,8 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "td3")
 class TD3(Agent):
+    """Deterministic policy gradients with clipped double Q-learning, delayed updates and target smoothing."""
+
     actions = Box
     acts_with = ("actor",)
     needs_bounds = True
@@ -79,7 +81,8 @@ class TD3(Agent):
         if self.cfg.noise == "gaussian":
             return (action + noise).clamp(-1, 1), {}
         # a mean-reverting walk that starts at 0 with every episode
-        walk = carry.get("carry.noise", torch.zeros_like(action)) * ~carry["first"].unsqueeze(-1)
+        previous = carry.get("carry.noise", torch.zeros_like(action))
+        walk = previous * ~carry["first"].unsqueeze(-1)
         walk = walk - self.cfg.noise_theta * walk + noise
         return (action + walk).clamp(-1, 1), {"carry.noise": walk}
 

@@ -1,6 +1,6 @@
-"""Soft actor-critic for reward vectors: the critics hold one value for each reward and, last, one for the entropy.
+"""Soft actor-critic for reward vectors: the critics have one value for each reward and, last, one for the entropy.
 
-Every value is learned without the weights of the rewards, which may change; the actor maximises the weighted sum.
+The values do not depend on the weights of the rewards, which may change; the actor maximises the weighted sum.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from rlrun.types import Batch, Spec
 
 
 def pessimistic(reduce: Reduce, weights: Tensor) -> Reduce:
-    """A minimum over members that becomes their maximum where a reward has a negative weight.
+    """A reduction by the minimum that takes the maximum over members where a reward has a negative weight.
 
     weights: [rewards]; values: [members, ..., rewards].
     """
@@ -30,7 +30,10 @@ def pessimistic(reduce: Reduce, weights: Tensor) -> Reduce:
 
 
 class RewardVectors:
-    """What differs from SAC; `batch["reward"]` is [batch, rewards], `batch["reward_weights"]` [rewards]."""
+    """Values and targets of reward vectors, over SAC or a variant of it.
+
+    `batch["reward"]` is [batch, rewards], `batch["reward_weights"]` [rewards].
+    """
 
     reward_vectors = True
     spec: Spec
@@ -61,29 +64,31 @@ class RewardVectors:
         return q @ weights, log_prob
 
     def stored_q(self, batch: Batch) -> Tensor:
-        """For cloning: the pessimistic value of the stored action, [batch]."""
+        """The pessimistic value of the stored action, for cloning, [batch]."""
         weights = column_weights(batch)
         q = self.critic(batch["obs"], batch["action"])
         return pessimistic(lambda q: q.amin(0), weights)(q) @ weights
 
 
 def column_weights(batch: Batch) -> Tensor:
-    """[rewards + 1]: those of the rewards, and 1 of the entropy."""
+    """Weights of the columns of the critics, [rewards + 1]: those of the rewards, and 1 for the entropy."""
     return F.pad(batch["reward_weights"], (0, 1), value=1.0)
 
 
 @register("vector_algo", "sac")
 class VectorSAC(RewardVectors, SAC):  # type: ignore[misc]  # networks take no columns
-    pass
+    """SAC for reward vectors."""
 
 
 @register("vector_algo", "discrete_sac")
 class VectorDiscreteSAC(RewardVectors, DiscreteActions, SAC):  # type: ignore[misc]  # likewise
-    pass
+    """SAC for reward vectors and discrete actions."""
 
 
 @register("vector_algo", "sac_cloning")
 class VectorSACCloning(RewardVectors, Cloning, SAC):  # type: ignore[misc]  # likewise
+    """SAC for reward vectors that clones demonstrations."""
+
     @config
     class Config(Cloning.Config):
         pass

@@ -1,4 +1,4 @@
-"""TD3 for reward vectors: the critics hold one value for each reward, and the actor maximises their weighted sum."""
+"""TD3 for reward vectors: the critics have one value for each reward, and the actor maximises their weighted sum."""
 
 from torch import Tensor
 
@@ -11,6 +11,8 @@ from rlrun.types import Batch
 
 @register("vector_algo", "td3")
 class VectorTD3(TD3):
+    """TD3 for reward vectors."""
+
     reward_vectors = True
 
     @property

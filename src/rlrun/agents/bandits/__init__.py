@@ -1,1 +1,1 @@
-"""Bandits: every episode is one decision, and what it paid is all there is to learn."""
+"""Bandits: every episode is one decision, and its reward is the only feedback."""

@@ -1,6 +1,7 @@
 """Bandits that keep a posterior of every arm's mean: Thompson sampling (Thompson 1933) and Bayesian UCB.
 
-Bayesian UCB is the posterior mean plus a multiple of its deviation, not the quantile of Kaufmann et al. 2012.
+Bayesian UCB is the posterior mean plus a multiple of the posterior standard deviation, not the quantile of
+Kaufmann et al. 2012.
 """
 
 from typing import Literal
@@ -17,6 +18,8 @@ from rlrun.types import Batch, Context, Metrics
 
 @register("algo", "bayesian_bandit")
 class Bayesian(MultiArmed):
+    """Thompson sampling (`play=sample`) or Bayesian UCB (`play=bound`)."""
+
     @config
     class Config:
         play: Literal["sample", "bound"]
@@ -36,22 +39,27 @@ class Bayesian(MultiArmed):
             return mean + self.cfg.confidence * std
         if self.cfg.posterior == "normal":
             return mean + std * self.noise.normal(*mean.shape)
-        won, lost = (self.noise.gamma(shape) for shape in self.beta_posterior(context))
-        return won / (won + lost)
+        alpha, beta = self.beta_posterior(context)
+        x = self.noise.gamma(alpha)
+        y = self.noise.gamma(beta)
+        return x / (x + y)  # a draw from Beta(alpha, beta)
 
     def value(self, context: Tensor) -> Tensor:
         return self.moments(context)[0]
 
     def moments(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Posterior mean and deviation of what arms pay, [batch, arms]."""
+        """Mean and standard deviation of the posterior of every arm's mean reward, [batch, arms]."""
         cfg = self.cfg
         if cfg.posterior == "beta":
             return beta_moments(*self.beta_posterior(context))
-        counts, totals = self.counts[context], self.totals[context]
+        counts = self.counts[context]
+        totals = self.totals[context]
         return normal_mean(counts, totals, cfg.prior_mean, cfg.prior_std, cfg.reward_std)
 
     def beta_posterior(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        counts, totals = self.counts[context], self.totals[context]
+        """alpha and beta of every arm, [batch, arms]."""
+        counts = self.counts[context]
+        totals = self.totals[context]
         return self.cfg.alpha + totals, self.cfg.beta + counts - totals
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:

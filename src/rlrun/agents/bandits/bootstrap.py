@@ -1,4 +1,4 @@
-"""Bootstrap ensemble (Osband et al. 2016, arXiv 1602.04621): networks with data of their own, one of which acts."""
+"""Bootstrap ensemble (Osband et al. 2016, arXiv 1602.04621): networks with their own data sets, one of which acts."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ from rlrun.types import Batch
 
 @register("algo", "bootstrap_bandit")
 class Bootstrap(NeuralGreedy):
-    """Which networks learn from a transition follows from its number in the replay: each keeps a database of its own
-    without storing it."""
+    """An ensemble of reward networks. The number of a transition in the replay buffer decides which of them learn from
+    it, so that their data sets need no storage."""
 
     @config
     class Config(Training):
@@ -38,5 +38,6 @@ class Bootstrap(NeuralGreedy):
         return belongs(batch["index"], self.cfg.members, self.cfg.add_prob)
 
     def loss(self, batch: Batch, draws: Tensor) -> Tensor:
-        error = (chosen(self.q(batch["obs"]), batch) - batch["reward"]) ** 2  # [members, batch]
+        predicted = chosen(self.q(batch["obs"]), batch)
+        error = (predicted - batch["reward"]) ** 2  # [members, batch]
         return weighted_mean(error * draws, batch["weight"]) * len(error)

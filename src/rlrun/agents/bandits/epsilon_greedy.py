@@ -1,4 +1,4 @@
-"""Epsilon-greedy: the arm that paid best so far, and now and then any arm."""
+"""Epsilon-greedy: the arm of the highest mean reward, or with probability epsilon a random one."""
 
 import torch
 from torch import Tensor
@@ -10,6 +10,8 @@ from rlrun.registry import register
 
 @register("algo", "epsilon_greedy")
 class EpsilonGreedy(MultiArmed):
+    """A multi-armed bandit agent that explores with probability epsilon."""
+
     @config
     class Config:
         epsilon: Fraction

@@ -1,11 +1,11 @@
-"""Every arm in turn before anything is believed."""
+"""Initial pulls: every arm in turn, before any estimate is used."""
 
 import torch
 from torch import Tensor, nn
 
 
 class FirstPulls(nn.Module):
-    """The arm of the largest score, but first, `pulls` times, the arms in turn; never one whose score is -inf."""
+    """Chooses the arms in turn `pulls` times, then the arm of the largest score; never one whose score is -inf."""
 
     done: Tensor
 
@@ -15,10 +15,11 @@ class FirstPulls(nn.Module):
         self.register_buffer("done", torch.zeros(()).long())
 
     def forward(self, scores: Tensor) -> Tensor:
-        """scores [num_envs, arms] to arms [num_envs]."""
+        """Arms [num_envs] for scores [num_envs, arms]."""
         best = scores.argmax(-1)
-        number = self.done + torch.ones_like(best).cumsum(0) - 1
+        index = self.done + torch.ones_like(best).cumsum(0) - 1  # of each pull, from 0
         self.done.add_(len(best))
-        turn = number % scores.shape[-1]
-        due = (number < self.total) & scores.take_along_dim(turn.unsqueeze(-1), -1).squeeze(-1).isfinite()
-        return torch.where(due, turn, best)
+        turn = index % scores.shape[-1]
+        score = scores.take_along_dim(turn.unsqueeze(-1), -1).squeeze(-1)
+        is_initial = (index < self.total) & score.isfinite()
+        return torch.where(is_initial, turn, best)

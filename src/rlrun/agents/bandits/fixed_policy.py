@@ -1,4 +1,4 @@
-"""A policy that never learns: what others are measured against."""
+"""A fixed distribution over arms that never learns: a baseline."""
 
 from typing import Any
 
@@ -18,6 +18,8 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "fixed_policy")
 class FixedPolicy(Agent):
+    """Pulls arms with fixed probabilities."""
+
     actions = Discrete
 
     @config
@@ -38,8 +40,11 @@ class FixedPolicy(Agent):
         self.noise = parts.stream("act")
 
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        dist = Categorical(legal(self.probs.log().expand(len(carry["first"]), -1), obs))
-        return (dist.sample(dist.noise(self.noise)) if explore else dist.mode()), {}
+        logits = self.probs.log().expand(len(carry["first"]), -1)
+        dist = Categorical(legal(logits, obs))
+        if not explore:
+            return dist.mode(), {}
+        return dist.sample(dist.noise(self.noise)), {}
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         return {"reward": rollout["reward"].mean()}

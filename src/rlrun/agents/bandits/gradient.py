@@ -14,6 +14,8 @@ from rlrun.types import Batch, Metrics, Spec
 
 @register("algo", "gradient_bandit")
 class Gradient(MultiArmed):
+    """Gradient ascent on the preferences of a softmax policy."""
+
     @config
     class Config:
         learning_rate: PositiveFloat
@@ -33,14 +35,17 @@ class Gradient(MultiArmed):
     def score(self, context: Tensor) -> Tensor:
         """The largest of these is a draw from softmax(preference / temperature) (Gumbel 1954)."""
         noise = self.noise.uniform(len(context), self.arms).clamp(min=torch.finfo().tiny)
-        return self.preference[context] / self.cfg.temperature - (-noise.log()).log()
+        logits = self.preference[context] / self.cfg.temperature
+        return logits - (-noise.log()).log()
 
     @kernel
     def learn(self, pulls: Batch) -> Metrics:
-        """The baseline is what the bandit paid before these pulls, whatever the arm."""
-        context = pulls["obs"] - int(self.spec.obs.start)
-        paid, pulled = self.totals[context].sum(-1), self.counts[context].sum(-1)
-        advantage = (pulls["reward"] - paid / pulled.clamp(min=1)) * pulls["weight"]
+        """The baseline is the mean reward of the bandit before these pulls, over all its arms."""
+        context = self.context(pulls["obs"])
+        total = self.totals[context].sum(-1)
+        count = self.counts[context].sum(-1)
+        baseline = total / count.clamp(min=1)
+        advantage = (pulls["reward"] - baseline) * pulls["weight"]
         chosen = one_hot(pulls["action"], self.arms)
         policy = (self.preference[context] / self.cfg.temperature).softmax(-1)
         change = self.cfg.learning_rate * advantage.unsqueeze(-1) * (chosen - policy)

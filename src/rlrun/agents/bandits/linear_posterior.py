@@ -18,11 +18,13 @@ from rlrun.networks.inputs import Flatten
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
 
-MOST = 1000  # inputs; the cost of a step grows with their cube
+MAX_INPUTS = 1000  # the cost of a step grows with the cube of the number of inputs
 
 
 @register("algo", "linear_posterior")
 class LinearPosterior(Agent):
+    """A Bayesian linear regression for each arm, from which Thompson sampling draws."""
+
     actions = Discrete
 
     @config
@@ -36,11 +38,12 @@ class LinearPosterior(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.flatten, arms = Flatten(spec.obs), int(spec.action.n)
-        if self.flatten.size > MOST:
+        self.flatten = Flatten(spec.obs)
+        arms = int(spec.action.n)
+        if self.flatten.size > MAX_INPUTS:
             raise ConfigError(
-                f"algo=linear_posterior: observations of {self.flatten.size} numbers are not supported, for every step "
-                f"solves for as many ({MOST} at most); neural_linear learns from any"
+                f"algo=linear_posterior: observations of {self.flatten.size} numbers are not supported ({MAX_INPUTS} "
+                "at most, for every step solves a linear system of that size); neural_linear has no such limit"
             )
         self.regression = BayesianRegression(arms, self.flatten.size, cfg.ridge, cfg.a0, cfg.b0)
         self.first_pulls = FirstPulls(arms, cfg.init_pulls)
@@ -50,8 +53,10 @@ class LinearPosterior(Agent):
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         context = self.flatten(obs)
         if not explore:
-            return legal(self.regression.mean(context), obs).argmax(-1), {}
-        return self.first_pulls(legal(self.regression.draw(context, self.noise), obs)), {}
+            mean = self.regression.mean(context)
+            return legal(mean, obs).argmax(-1), {}
+        sample = self.regression.draw(context, self.noise)
+        return self.first_pulls(legal(sample, obs)), {}
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         pulls = flat(rollout)

@@ -1,4 +1,4 @@
-"""What multi-armed bandit agents share: per bandit and arm, how often it was pulled and what it paid in all."""
+"""The base of multi-armed bandit agents: the number of pulls and the total reward of every arm of every bandit."""
 
 from typing import Any
 
@@ -25,24 +25,30 @@ class MultiArmed(Agent):
     def __init__(self, cfg: Any, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.arms = int(spec.action.n)
-        self.register_buffer("counts", torch.zeros(int(spec.obs.n), self.arms))
-        self.register_buffer("totals", torch.zeros(int(spec.obs.n), self.arms))
+        bandits = int(spec.obs.n)
+        self.register_buffer("counts", torch.zeros(bandits, self.arms))
+        self.register_buffer("totals", torch.zeros(bandits, self.arms))
         self.noise = parts.stream("act")
 
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        context = obs - int(self.spec.obs.start)
+        context = self.context(obs)
         if not explore:
             return self.value(context).argmax(-1), {}
         scores = self.score(context)
         return random_argmax(scores, self.noise.uniform(*scores.shape)), {}
 
+    def context(self, obs: Tensor) -> Tensor:
+        """The number of the bandit, [batch], counted from 0."""
+        return obs - int(self.spec.obs.start)
+
     def value(self, context: Tensor) -> Tensor:
-        """What arms are believed to pay, [batch, arms]."""
-        return self.totals[context] / self.counts[context].clamp(min=1)
+        """Estimated mean rewards, [batch, arms]."""
+        counts = self.counts[context].clamp(min=1)
+        return self.totals[context] / counts
 
     def score(self, context: Tensor) -> Tensor:
-        """What arms are worth trying, [batch, arms]."""
+        """Scores of the arms, [batch, arms]: the largest is pulled while exploring."""
         raise NotImplementedError
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
@@ -51,8 +57,9 @@ class MultiArmed(Agent):
 
     @kernel
     def learn(self, pulls: Batch) -> Metrics:
-        """From pulls [batch], of which several may be of one arm."""
-        cell = (pulls["obs"] - int(self.spec.obs.start)) * self.arms + pulls["action"]
-        self.counts.view(-1).index_add_(0, cell, pulls["weight"])
-        self.totals.view(-1).index_add_(0, cell, pulls["weight"] * pulls["reward"])
+        """Learn from pulls [batch], of which several may be of one arm."""
+        weight = pulls["weight"]
+        cell = self.context(pulls["obs"]) * self.arms + pulls["action"]
+        self.counts.view(-1).index_add_(0, cell, weight)
+        self.totals.view(-1).index_add_(0, cell, weight * pulls["reward"])
         return {"reward": pulls["reward"].mean()}

@@ -1,6 +1,6 @@
-"""Neural greedy (arXiv 1802.09127): a network predicts what every arm pays, and the best one is played.
+"""Neural greedy (arXiv 1802.09127): a network predicts the reward of every arm, and the best one is pulled.
 
-Its own dropout is on the last hidden layer alone.
+Dropout is on the last hidden layer alone.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @config
 class Training:
-    """What every network that predicts rewards is trained by."""
+    """Training of the networks that predict rewards."""
 
     learning_rate: PositiveFloat
     learning_rate_decay: NonNegativeFloat
@@ -34,6 +34,8 @@ class Training:
 
 @register("algo", "neural_greedy")
 class NeuralGreedy(Agent):
+    """Epsilon-greedy on the predictions of a network."""
+
     actions = Discrete
 
     @config
@@ -56,21 +58,23 @@ class NeuralGreedy(Agent):
         self.optim = Optim(params, cfg.learning_rate, max_grad_norm=cfg.max_grad_norm)
 
     def build(self, parts: Any) -> None:
-        """The network."""
+        """Create the network."""
         self.q = Head(parts.torso(), self.arms)
 
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         if not explore:
-            return legal(self.value(obs), obs).argmax(-1), {}
-        return self.first_pulls(legal(self.score(obs), obs)), {}
+            values = legal(self.value(obs), obs)
+            return values.argmax(-1), {}
+        scores = legal(self.score(obs), obs)
+        return self.first_pulls(scores), {}
 
     def value(self, obs: Any) -> Tensor:
-        """Rewards expected of the arms, [batch, arms]."""
+        """Expected rewards of the arms, [batch, arms]."""
         return self.q(obs)
 
     def score(self, obs: Any) -> Tensor:
-        """What arms are worth trying, [batch, arms]."""
+        """Scores of the arms, [batch, arms]: the largest is pulled while exploring."""
         features = self.q.torso(obs)
         if self.cfg.act_with_dropout:
             features = features * self.kept(features, self.noise)
@@ -79,21 +83,24 @@ class NeuralGreedy(Agent):
         return torch.where(random, self.noise.uniform(*value.shape), value)
 
     def kept(self, features: Tensor, noise: Any) -> Tensor:
-        """Which features dropout leaves, scaled so that their mean stays."""
-        left = max(1 - self.cfg.dropout, 1e-6)
-        return (noise.uniform(*features.shape) < left) / left
+        """Dropout mask of the features, scaled to keep their mean."""
+        keep_prob = max(1 - self.cfg.dropout, 1e-6)
+        return (noise.uniform(*features.shape) < keep_prob) / keep_prob
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         cfg = self.cfg
-        since = ctx.updates
+        age = ctx.updates  # since the learning rate was reset
         if cfg.reset_learning_rate_every:
-            since %= cfg.reset_learning_rate_every
-        self.optim.learning_rate.fill_(cfg.learning_rate / (1 + cfg.learning_rate_decay * since))
+            age %= cfg.reset_learning_rate_every
+        learning_rate = cfg.learning_rate / (1 + cfg.learning_rate_decay * age)
+        self.optim.learning_rate.fill_(learning_rate)
         return self.fit(batch, self.draws(batch))
 
     def draws(self, batch: Batch) -> Tensor:
-        """The random numbers that one gradient step takes."""
-        return self.kept(batch["reward"].new_empty(len(batch["reward"]), self.q.torso.features), self.learn_noise)
+        """The random numbers of one gradient step."""
+        reward = batch["reward"]
+        features = reward.new_empty(len(reward), self.q.torso.features)
+        return self.kept(features, self.learn_noise)
 
     @kernel
     def fit(self, batch: Batch, draws: Tensor) -> Metrics:
@@ -102,12 +109,14 @@ class NeuralGreedy(Agent):
         return {"loss": loss.detach(), "grad_norm": norm}
 
     def loss(self, batch: Batch, draws: Tensor) -> Tensor:
-        """Squared error of the chosen arm's prediction."""
-        predicted = self.q.output(self.q.torso(batch["obs"]) * draws)
-        return weighted_mean((chosen(predicted, batch) - batch["reward"]) ** 2, batch["weight"])
+        """Squared error of the predicted reward of the pulled arm."""
+        features = self.q.torso(batch["obs"]) * draws
+        predicted = chosen(self.q.output(features), batch)
+        error = (predicted - batch["reward"]) ** 2
+        return weighted_mean(error, batch["weight"])
 
 
 def chosen(predicted: Tensor, batch: Batch) -> Tensor:
-    """Of predictions [..., batch, arms] those of the arms that were pulled, [..., batch]."""
+    """The predictions of the pulled arms, [..., batch], out of [..., batch, arms]."""
     action = batch["action"].expand(predicted.shape[:-1]).unsqueeze(-1)
     return predicted.gather(-1, action).squeeze(-1)

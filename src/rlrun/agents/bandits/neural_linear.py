@@ -1,5 +1,5 @@
 """Neural linear (arXiv 1802.09127): Bayesian linear regression on the last hidden layer of a network that is trained
-to predict rewards. Whenever the features have moved, the posterior is made anew from everything stored."""
+to predict rewards. The posterior is refitted to the whole replay buffer as the features change."""
 
 from typing import Any
 
@@ -14,6 +14,8 @@ from rlrun.types import Batch, Context, Metrics
 
 @register("algo", "neural_linear")
 class NeuralLinear(NeuralGreedy):
+    """Thompson sampling with Bayesian linear regression on learned features."""
+
     @config
     class Config(Training):
         dropout: Fraction
@@ -40,6 +42,7 @@ class NeuralLinear(NeuralGreedy):
         return metrics
 
     def refit(self, data: Batch) -> None:
+        """Fit the posterior to this data alone."""
         self.regression.forget()
         features = self.q.torso(data["obs"]).detach()
         self.regression.add(features, data["action"], data["reward"], data["weight"])

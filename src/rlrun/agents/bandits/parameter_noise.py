@@ -1,5 +1,5 @@
-"""Parameter-noise sampling (Plappert et al. 2018, arXiv 1706.01905): acts with perturbed weights. The deviation follows
-how far the perturbed predictions are from the clean ones."""
+"""Parameter-noise sampling (Plappert et al. 2018, arXiv 1706.01905): acts with perturbed weights. The standard
+deviation of the noise adapts to the distance between the perturbed and the clean predictions."""
 
 from typing import Any
 
@@ -16,6 +16,8 @@ from rlrun.types import Batch, Context, Metrics
 
 @register("algo", "parameter_noise_bandit")
 class ParameterNoise(NeuralGreedy):
+    """A network that predicts rewards and explores with noise on its weights."""
+
     @config
     class Config(Training):
         dropout: Fraction
@@ -36,10 +38,10 @@ class ParameterNoise(NeuralGreedy):
         return self.perturbed(obs, self.noise)
 
     def perturbed(self, obs: Any, noise: Stream) -> Tensor:
-        """Predictions of a network near this one, [batch, arms]; its own weights stay as they are."""
-        weights = {
-            name: param + self.noise_std * noise.normal(*param.shape) for name, param in self.q.named_parameters()
-        }
+        """Predictions with noise on the weights, [batch, arms]; the weights themselves do not change."""
+        weights = {}
+        for name, param in self.q.named_parameters():
+            weights[name] = param + self.noise_std * noise.normal(*param.shape)
         return functional_call(self.q, weights, (obs,))
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
@@ -49,9 +51,11 @@ class ParameterNoise(NeuralGreedy):
 
     @torch.no_grad()
     def adapt(self, obs: Any) -> None:
-        """More noise while the policy it makes is nearer to the clean one than an epsilon-greedy policy would be."""
-        clean, noisy = self.q(obs).log_softmax(-1), self.perturbed(obs, self.learn_noise).log_softmax(-1)
-        distance = (clean.exp() * (clean - noisy)).sum(-1).mean()
-        near = distance < -(1 - self.epsilon + self.epsilon / self.arms).log()
-        self.noise_std.mul_(torch.where(near, self.cfg.noise_change, 1 / self.cfg.noise_change))
+        """Increase the noise while the perturbed policy is closer to the clean one than an epsilon-greedy policy is."""
+        clean = self.q(obs).log_softmax(-1)
+        noisy = self.perturbed(obs, self.learn_noise).log_softmax(-1)
+        kl = (clean.exp() * (clean - noisy)).sum(-1).mean()
+        epsilon_greedy_kl = -(1 - self.epsilon + self.epsilon / self.arms).log()
+        factor = torch.where(kl < epsilon_greedy_kl, self.cfg.noise_change, 1 / self.cfg.noise_change)
+        self.noise_std.mul_(factor)
         self.epsilon.mul_(self.cfg.epsilon_decay)

@@ -1,4 +1,4 @@
-"""UCB1 (Auer, Cesa-Bianchi and Fischer 2002): the mean plus what a confidence bound adds; arms never pulled first."""
+"""UCB1 (Auer, Cesa-Bianchi and Fischer 2002): the mean plus a confidence width; arms never pulled come first."""
 
 import torch
 from torch import Tensor
@@ -10,6 +10,8 @@ from rlrun.registry import register
 
 @register("algo", "ucb")
 class UCB(MultiArmed):
+    """Upper confidence bounds."""
+
     @config
     class Config:
         confidence: NonNegativeFloat
@@ -19,5 +21,6 @@ class UCB(MultiArmed):
     def score(self, context: Tensor) -> Tensor:
         counts = self.counts[context]
         pulls = counts.sum(-1, keepdim=True).clamp(min=1)
-        bound = self.value(context) + self.cfg.confidence * (2 * pulls.log() / counts.clamp(min=1)).sqrt()
+        width = (2 * pulls.log() / counts.clamp(min=1)).sqrt()
+        bound = self.value(context) + self.cfg.confidence * width
         return torch.where(counts > 0, bound, torch.inf)

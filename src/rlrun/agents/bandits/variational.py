@@ -20,6 +20,8 @@ from rlrun.types import Batch, Context, Metrics
 
 @register("algo", "variational_bandit")
 class Variational(NeuralGreedy):
+    """A variational Bayesian network that predicts rewards."""
+
     @config
     class Config(Training):
         noise_std: PositiveFloat
@@ -28,29 +30,35 @@ class Variational(NeuralGreedy):
 
     def build(self, parts: Any) -> None:
         template = Head(parts.torso(members=1), self.arms, members=1)
-        self.mean = nn.Parameter(torch.cat([param.detach().reshape(-1) for param in template.parameters()]))
+        flat = torch.cat([param.detach().reshape(-1) for param in template.parameters()])
+        self.mean = nn.Parameter(flat)
         rho = math.log(math.expm1(self.cfg.init_std))
-        self.rho = nn.Parameter(torch.full_like(self.mean, rho))  # the deviation is softplus(rho)
+        self.rho = nn.Parameter(torch.full_like(self.mean, rho))  # the standard deviation is softplus(rho)
         self.q = Stacked(template)
 
     def value(self, obs: Any) -> Tensor:
         return self.q(obs, self.mean.unsqueeze(0))
 
     def score(self, obs: Any) -> Tensor:
-        return self.q(obs, self.weights(self.noise.normal(1, self.q.size)))
+        draws = self.noise.normal(1, self.q.size)
+        return self.q(obs, self.weights(draws))
 
     def weights(self, draws: Tensor) -> Tensor:
         """Weights [members, P] from standard normal draws."""
-        return self.mean + F.softplus(self.rho) * draws
+        std = F.softplus(self.rho)
+        return self.mean + std * draws
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        return super().update(batch | {"stored": batch["reward"].new_tensor(len(ctx.data))}, ctx)
+        stored = batch["reward"].new_tensor(len(ctx.data))
+        return super().update(batch | {"stored": stored}, ctx)
 
     def draws(self, batch: Batch) -> Tensor:
         return self.learn_noise.normal(1, self.q.size)
 
     def loss(self, batch: Batch, draws: Tensor) -> Tensor:
-        """Negative log likelihood of a reward, plus its share of the divergence from the prior."""
-        error = chosen(self.q(batch["obs"], self.weights(draws)), batch) - batch["reward"]
-        likelihood = weighted_mean(0.5 * (error / self.cfg.noise_std) ** 2, batch["weight"])
-        return likelihood + normal_kl(self.mean, F.softplus(self.rho), self.cfg.prior_std) / batch["stored"]
+        """Negative log-likelihood of a reward, plus the divergence from the prior divided by the number of rewards."""
+        predicted = chosen(self.q(batch["obs"], self.weights(draws)), batch)
+        error = predicted - batch["reward"]
+        nll = weighted_mean(0.5 * (error / self.cfg.noise_std) ** 2, batch["weight"])
+        kl = normal_kl(self.mean, F.softplus(self.rho), self.cfg.prior_std)
+        return nll + kl / batch["stored"]

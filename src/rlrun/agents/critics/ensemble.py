@@ -1,4 +1,4 @@
-"""Ensembles of critics Q(s, a): which members a target takes, and how their values are reduced to one."""
+"""Ensembles of critics Q(s, a): the members of a target, and the reduction of their values to one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ class Ensemble(nn.Module):
     members: int
 
     def draw(self, stream: Stream) -> Tensor | None:
-        """The members that the next target takes, in the shape of an index; None: all of them."""
+        """Indices of the members of the next target; None: all of them."""
         return None
 
     def target(self, q: Tensor) -> Tensor:

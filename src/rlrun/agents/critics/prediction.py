@@ -1,7 +1,7 @@
 """Predictions of the return of an action: its mean, a distribution over atoms, or quantiles.
 
 A prediction z has `size` numbers for each action. It is trained towards reward + discount * (prediction of the next
-action), by a loss for each row of the batch, which comes with the row's priority in replay.
+action); the loss returns a value and a replay priority for each row of the batch.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ from rlrun.registry import register
 
 
 class Prediction(nn.Module):
-    """What the critic of discrete actions predicts."""
+    """The output of a critic of discrete actions."""
 
     size: int  # numbers for each action
 
@@ -44,25 +44,29 @@ class Mean(Prediction):
     def __init__(self, cfg: Any):
         super().__init__()
         self.size = 1
-        self.delta = float("inf") if cfg.huber_delta is None else cfg.huber_delta
+        self.delta = float("inf")
+        if cfg.huber_delta is not None:
+            self.delta = cfg.huber_delta
 
     def value(self, z: Tensor) -> Tensor:
         return z.squeeze(-1)
 
     def loss(self, z: Tensor, next_z: Tensor, reward: Tensor, discount: Tensor) -> tuple[Tensor, Tensor]:
-        error = self.value(z) - td_target(reward, discount, self.value(next_z))
+        target = td_target(reward, discount, self.value(next_z))
+        error = self.value(z) - target
         return huber(error, self.delta), error
 
 
 @register("critic", "rescaled")
 class Rescaled(Mean):
-    """The expected return, which the network outputs squashed (arXiv 1805.11593; R2D2, sec. 2.3)."""
+    """The expected return on the squashed scale of the network's output (arXiv 1805.11593; R2D2, sec. 2.3)."""
 
     def value(self, z: Tensor) -> Tensor:
         return unsquash(z.squeeze(-1))
 
     def loss(self, z: Tensor, next_z: Tensor, reward: Tensor, discount: Tensor) -> tuple[Tensor, Tensor]:
-        error = z.squeeze(-1) - squash(td_target(reward, discount, self.value(next_z)))
+        target = td_target(reward, discount, self.value(next_z))
+        error = z.squeeze(-1) - squash(target)
         return huber(error, self.delta), error
 
 
@@ -70,8 +74,8 @@ class Rescaled(Mean):
 class Categorical(Prediction):
     """Logits over fixed atoms (C51; Bellemare et al. 2017, arXiv 1707.06887).
 
-    The loss is the divergence KL(target || prediction): its gradient is the cross-entropy's, and it is 0 where nothing
-    is left to learn, as a priority should be (arXiv 1710.02298).
+    The loss is the divergence KL(target || prediction): its gradient is that of the cross-entropy, and it is 0
+    where the prediction equals the target, as a priority should be (arXiv 1710.02298).
     """
 
     atoms: Tensor
@@ -117,5 +121,6 @@ class Quantile(Prediction):
         return z.mean(-1)
 
     def loss(self, z: Tensor, next_z: Tensor, reward: Tensor, discount: Tensor) -> tuple[Tensor, Tensor]:
-        loss = quantile_huber(z, td_target(reward[:, None], discount[:, None], next_z), self.delta)
+        target = td_target(reward[:, None], discount[:, None], next_z)
+        loss = quantile_huber(z, target, self.delta)
         return loss, loss

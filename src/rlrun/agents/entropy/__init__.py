@@ -1,1 +1,1 @@
-"""Coefficients of a policy's entropy: fixed, or moved so that the entropy follows a target."""
+"""Coefficients of a policy's entropy: fixed, or adjusted to keep the entropy at a target."""

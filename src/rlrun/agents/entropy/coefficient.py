@@ -10,30 +10,30 @@ from rlrun.nested import flat
 from rlrun.networks.choices import choices
 from rlrun.types import Batch, Metrics
 
-OPEN = 0.1  # of an action's range, or of its probability, that a policy at the default target leaves open
+OPEN = 0.1  # fraction of the range of an action, or of the probability, in the default target entropy
 
 
 class EntropyCoefficient(nn.Module):
-    """Built from its config and the target entropy in nats where the config gives none."""
+    """Base of the coefficients. Built from a config and the default target entropy in nats."""
 
     @property
     def alpha(self) -> Tensor:
-        """The coefficient now, a detached scalar."""
+        """The current coefficient, a detached scalar."""
         raise NotImplementedError
 
     def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
-        """Move alpha after an update, by the entropies of its rows and their weights, both [batch]."""
+        """Adjust alpha after an update, by the entropies of its rows and their weights, both [batch]."""
         raise NotImplementedError
 
     def follow(self, policy: nn.Module, rollout: Batch) -> Metrics:
-        """Move alpha after a rollout [time, env, ...]."""
+        """Adjust alpha after a rollout [time, env, ...]."""
         with torch.no_grad():
             entropy = policy(flat(rollout["obs"])).entropy()
         return self.adjust(entropy, flat(rollout["weight"]))
 
 
 class MovingAverage(nn.Module):
-    """The mean of the last numbers of a series."""
+    """The mean of the last `size` values of a series."""
 
     recent: Tensor
     seen: Tensor
@@ -53,8 +53,8 @@ class MovingAverage(nn.Module):
 
 
 def default_target(space: Space) -> float:
-    """Entropy in nats of actions in [-1, 1] spread over a tenth of their range, or of choices that leave a tenth of
-    the probability to the others."""
+    """Entropy in nats of actions uniform over a tenth of [-1, 1], or of discrete actions with nine tenths of the
+    probability on one of them."""
     if isinstance(space, spaces.Box):
         return math.prod(space.shape) * math.log(2 * OPEN)
     total = 0.0

@@ -1,8 +1,8 @@
 """Rules in three stages that keep the entropy from falling below a target, as in the Agent Learning Framework (ALF).
 
-*Init*: while the entropy is above a maximum, alpha drifts down slowly. *Free*: alpha stays until the entropy falls
-below the target. *Adjust*: alpha goes up where the entropy falls and down where it rises, by half as much on the side
-where that is not urgent: the direction counts, so that alpha does not overshoot.
+*Init*: while the entropy is above a maximum, alpha decreases slowly. *Free*: alpha stays until the entropy falls below
+the target. *Adjust*: alpha increases while the entropy falls and decreases while it rises, by half as much on the side
+of the target where that is not urgent. Reacting to the direction keeps alpha from overshooting.
 """
 
 import math
@@ -24,6 +24,8 @@ MIN_LOG_ALPHA = -100.0
 
 @register("entropy", "staged")
 class Staged(EntropyCoefficient):
+    """An entropy coefficient adjusted in the stages init, free and adjust."""
+
     @config
     class Config:
         target_entropy: float | None
@@ -48,12 +50,16 @@ class Staged(EntropyCoefficient):
         self.target = default_target if cfg.target_entropy is None else cfg.target_entropy
         if cfg.max_entropy is not None and cfg.max_entropy < self.target:
             raise ConfigError(f"algo.entropy.max_entropy={cfg.max_entropy}: is below the target, {self.target}")
-        self.min_log_alpha = math.log(cfg.min_alpha) if cfg.min_alpha > 0 else MIN_LOG_ALPHA
-        self.urgent = self.target * (0.5 if self.target > 0 else 2.0)
+        self.min_log_alpha = MIN_LOG_ALPHA
+        if cfg.min_alpha > 0:
+            self.min_log_alpha = math.log(cfg.min_alpha)
+        factor = 0.5 if self.target > 0 else 2.0
+        self.urgent = factor * self.target
         self.average = MovingAverage(cfg.average_window)
         self.register_buffer("log_alpha", torch.tensor(math.log(cfg.initial_alpha)))
         self.register_buffer("rate", torch.tensor(cfg.fast_rate))
-        self.register_buffer("stage", torch.tensor(ADJUST if cfg.skip_free_stage else INIT))
+        first_stage = ADJUST if cfg.skip_free_stage else INIT
+        self.register_buffer("stage", torch.tensor(first_stage))
         self.register_buffer("above", torch.tensor(True))  # whether the entropy was above the target, while adjusting
         self.register_buffer("max_entropy", torch.tensor(cfg.max_entropy or 0.0))
 
@@ -79,10 +85,12 @@ class Staged(EntropyCoefficient):
         drifting = self.stage == INIT
         if self.cfg.max_entropy is None:
             guess = torch.minimum(0.8 * entropy, entropy / 0.8)
-            self.max_entropy.copy_(torch.where(filling & drifting, guess, self.max_entropy))
+            max_entropy = torch.where(filling & drifting, guess, self.max_entropy)
+            self.max_entropy.copy_(max_entropy)
             drifting = drifting & (self.average.seen == self.cfg.average_window)
         self.stage.add_(drifting & (entropy < self.max_entropy))
-        return drifting * (1.5 * falls - 1) * self.cfg.very_slow_rate
+        direction = 1.5 * falls - 1
+        return drifting * direction * self.cfg.very_slow_rate
 
     def steer(self, entropy: Tensor, falls: Tensor) -> Tensor:
         """Stages free and adjust: the change of log alpha. The rate shrinks at every crossing of the target."""
@@ -90,10 +98,12 @@ class Staged(EntropyCoefficient):
         crossed = (self.stage == ADJUST) & (above != self.above)
         self.stage.add_((self.stage == FREE) & (entropy < self.target))
         adjusting = self.stage == ADJUST
-        rate = torch.where(crossed, 0.9 * self.rate, self.rate).clamp(min=self.cfg.slow_rate)
+        rate = torch.where(crossed, 0.9 * self.rate, self.rate)
+        rate = rate.clamp(min=self.cfg.slow_rate)
         rate = torch.where(entropy < self.urgent, self.cfg.fast_rate, rate)
         self.rate.copy_(torch.where(adjusting, rate, self.rate))
         self.above.copy_(above)
         up = torch.where(above, 0.5, 1.0)
         down = torch.where(above, 1.0, 0.5)
-        return adjusting * (up * falls - down * (1 - falls)) * self.rate
+        direction = up * falls - down * (1 - falls)
+        return adjusting * direction * self.rate

@@ -1,4 +1,4 @@
-"""Cross-entropy method (Rubinstein 1999; with noise added to the deviation: Szita and Lorincz 2006).
+"""Cross-entropy method (Rubinstein 1999; with noise added to the standard deviation: Szita and Lorincz 2006).
 
 A Gaussian over policy parameters is fitted to the best of its own samples, again and again. The noise that keeps it
 from collapsing early is added where it is sampled from, not to what is fitted, and decays per generation. Weights by
@@ -12,7 +12,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
-from rlrun.agents.evolution.covariance import Full, Separable
+from rlrun.agents.evolution.covariance import FORMS
 from rlrun.agents.evolution.policy import StackedPolicy, directions
 from rlrun.config.schema import NonNegativeFloat, PositiveFloat, PositiveFraction, PositiveInt, Size, config
 from rlrun.core.agent import Agent, kernel, policy
@@ -24,6 +24,8 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "cem")
 class CEM(Agent):
+    """The cross-entropy method over the weights of a deterministic policy."""
+
     actions = (Box, Discrete)
 
     @config
@@ -55,35 +57,45 @@ class CEM(Agent):
         self.policy = StackedPolicy(spec, parts)
         self.register_buffer("mean", self.policy.initial())
         rank = torch.arange(1, self.num_elites + 1).to(self.mean)
-        raw = torch.ones_like(rank) if cfg.elite_weights == "equal" else torch.log((1 + self.num_elites) / rank)
+        if cfg.elite_weights == "equal":
+            raw = torch.ones_like(rank)
+        else:
+            raw = torch.log((1 + self.num_elites) / rank)
         self.register_buffer("weights", raw / raw.sum(), persistent=False)
-        self.covariance = (Full if cfg.covariance == "full" else Separable)(self.mean, cfg.init_std**2)
+        covariance = FORMS[cfg.covariance]
+        self.covariance = covariance(self.mean, cfg.init_std**2)
         self.register_buffer("extra_var", torch.tensor(cfg.extra_std**2))
         self.noise = parts.stream("population")
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        return self.policy(obs, self.mean[None] if params is None else params), {}
+        if params is None:
+            params = self.mean[None]
+        return self.policy(obs, params), {}
 
     def ask(self) -> Tensor:
-        """Parameter vectors to try, [population, P]."""
+        """Sample a population of parameter vectors, [population, P]."""
         cfg = self.cfg
         noise = directions(self.noise, cfg.population, self.policy.size, cfg.antithetic, cfg.orthogonal)
         return self.mean + self.covariance.spread(noise, self.extra_var)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        """params [population, P] and their fitness [population]."""
-        left = max(0.0, 1 - (ctx.updates + 1) / self.cfg.extra_decay_time)
-        self.extra_var.fill_(self.cfg.extra_std**2 * left)
+        """Fit the Gaussian to params [population, P] by their fitness [population]."""
+        generation = ctx.updates + 1
+        remaining = max(0.0, 1 - generation / self.cfg.extra_decay_time)
+        self.extra_var.fill_(self.cfg.extra_std**2 * remaining)
         metrics = self.fit(batch["params"], batch["fitness"])
         self.covariance.decompose()
         return metrics
 
     @kernel
     def fit(self, params: Tensor, fitness: Tensor) -> Metrics:
-        elites = params[fitness.topk(self.num_elites).indices]  # the best first
+        best = fitness.topk(self.num_elites).indices  # in descending order
+        elites = params[best]
         mean = self.weights @ elites
-        centre = self.mean if self.cfg.covariance_about == "previous" else mean
+        centre = mean
+        if self.cfg.covariance_about == "previous":
+            centre = self.mean
         rate = self.cfg.covariance_rate
         self.covariance.add(1 - rate, elites - centre, rate * self.weights)
         self.mean.copy_(mean)

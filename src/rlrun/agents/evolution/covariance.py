@@ -15,30 +15,35 @@ class Full(nn.Module):
 
     def __init__(self, like: Tensor, variance: float = 1.0):
         super().__init__()
-        self.register_buffer("C", torch.diag(torch.full_like(like, variance)))
+        values = torch.full_like(like, variance)
+        self.register_buffer("C", torch.diag(values))
         self.register_buffer("B", torch.diag(torch.ones_like(like)))
-        self.register_buffer("values", torch.full_like(like, variance))
+        self.register_buffer("values", values)
 
     def spread(self, z: Tensor, extra: Tensor | float = 0.0) -> Tensor:
         """(C + extra I)^1/2 z for z [..., P], up to a rotation of z."""
-        return (z * (self.values + extra).sqrt()) @ self.B.T
+        std = (self.values + extra).sqrt()
+        return (z * std) @ self.B.T
 
     def whiten(self, y: Tensor) -> Tensor:
         """C^-1/2 y for y [..., P]."""
-        return y @ self.B / self.values.sqrt() @ self.B.T
+        std = self.values.sqrt()
+        return y @ self.B / std @ self.B.T
 
     def add(self, keep: Any, rows: Tensor, weights: Tensor) -> None:
         """C <- keep C + sum of weights [n] times outer products of rows [n, P]."""
-        self.C.copy_(keep * self.C + rows.T @ (weights[:, None] * rows))
+        weighted = weights[:, None] * rows
+        self.C.copy_(keep * self.C + rows.T @ weighted)
 
     def decompose(self) -> None:
-        self.C.copy_((self.C + self.C.T) / 2)
+        symmetric = (self.C + self.C.T) / 2
+        self.C.copy_(symmetric)
         values, vectors = torch.linalg.eigh(self.C)
         self.B.copy_(vectors)
         self.values.copy_(values.clamp(min=torch.finfo().tiny))
 
     def variances(self) -> Tensor:
-        """Of every parameter by itself, [P]."""
+        """The variance of every parameter, [P]."""
         return self.C.diagonal()
 
 
@@ -52,16 +57,21 @@ class Separable(nn.Module):
         self.register_buffer("C", torch.full_like(like, variance))
 
     def spread(self, z: Tensor, extra: Tensor | float = 0.0) -> Tensor:
-        return z * (self.C + extra).sqrt()
+        std = (self.C + extra).sqrt()
+        return z * std
 
     def whiten(self, y: Tensor) -> Tensor:
         return y / self.C.sqrt()
 
     def add(self, keep: Any, rows: Tensor, weights: Tensor) -> None:
-        self.C.copy_((keep * self.C + weights @ rows**2).clamp(min=torch.finfo().tiny))
+        variances = keep * self.C + weights @ rows**2
+        self.C.copy_(variances.clamp(min=torch.finfo().tiny))
 
     def decompose(self) -> None:
-        """A diagonal is decomposed."""
+        """Nothing to do: a diagonal matrix is its own decomposition."""
 
     def variances(self) -> Tensor:
         return self.C
+
+
+FORMS: dict[str, type[Full] | type[Separable]] = {"full": Full, "separable": Separable}

@@ -1,6 +1,6 @@
-"""No operation: acts with the policy it was born with and never learns.
+"""No operation: acts with its initial policy and never learns.
 
-What others must beat, and a measure of how fast the pipeline is without them.
+A baseline for returns, and for the speed of everything but learning.
 """
 
 from typing import Any
@@ -19,6 +19,8 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "nop")
 class NOP(Agent):
+    """An agent that never learns."""
+
     actions = (Box, Discrete, MultiDiscrete, MultiBinary)
 
     @config
@@ -29,14 +31,16 @@ class NOP(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        # gain 0.01: nearly the same distribution, whatever is observed
+        # gain 0.01: nearly the same distribution for every observation
         self.policy = stochastic_policy(parts.torso(), spec.action, gain=0.01).requires_grad_(False)
         self.noise = parts.stream("act")
 
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.policy(obs)
-        return (dist.sample(dist.noise(self.noise)) if explore else dist.mode()), {}
+        if not explore:
+            return dist.mode(), {}
+        return dist.sample(dist.noise(self.noise)), {}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         return {}

@@ -21,6 +21,8 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "openai_es")
 class OpenAIES(Agent):
+    """Evolution strategies with Adam."""
+
     actions = (Box, Discrete)
 
     @config
@@ -44,33 +46,40 @@ class OpenAIES(Agent):
 
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        return self.policy(obs, self.mean[None] if params is None else params), {}
+        if params is None:
+            params = self.mean[None]
+        return self.policy(obs, params), {}
 
     @torch.no_grad()
     def ask(self) -> Tensor:
-        """Parameter vectors to try, [population, P]."""
+        """Sample a population of parameter vectors, [population, P]."""
         cfg = self.cfg
         noise = directions(self.noise, cfg.population, self.policy.size, cfg.antithetic, cfg.orthogonal)
         return self.mean + cfg.std * noise
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        """params [population, P] and their fitness [population]."""
+        """One step of Adam from params [population, P] and their fitness [population]."""
         return self.climb(batch["params"], batch["fitness"])
 
     @kernel
     @torch.no_grad()
     def climb(self, params: Tensor, fitness: Tensor) -> Metrics:
         noise = (params - self.mean) / self.cfg.std
-        ascent = shaped(fitness, self.cfg.shaping) @ noise / (len(params) * self.cfg.std)
+        utility = shaped(fitness, self.cfg.shaping)
+        ascent = utility @ noise / (len(params) * self.cfg.std)
         norm = self.optim.apply(-ascent)
         return {"fitness_mean": fitness.mean(), "fitness_best": fitness.max(), "grad_norm": norm}
 
 
 def shaped(fitness: Tensor, how: str) -> Tensor:
-    """What a member counts, [population]. Ranks: from -1/2 for the worst to 1/2 for the best, equal ones alike."""
+    """The utility of every member, [population]. Ranks go from -1/2 for the worst to 1/2 for the best; ties get their
+    mean rank."""
     if how == "none":
         return fitness
     if how == "ranks":
-        below = (fitness[:, None] > fitness).sum(1) + (fitness[:, None] == fitness).sum(1) / 2 - 0.5
-        return below / max(1, len(fitness) - 1) - 0.5
-    return (fitness - fitness.mean()) / (fitness.std(correction=0) + 1e-8)
+        worse = (fitness[:, None] > fitness).sum(1)
+        tied = (fitness[:, None] == fitness).sum(1)
+        rank = worse + tied / 2 - 0.5
+        return rank / max(1, len(fitness) - 1) - 0.5
+    std = fitness.std(correction=0)
+    return (fitness - fitness.mean()) / (std + 1e-8)

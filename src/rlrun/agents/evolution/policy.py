@@ -1,4 +1,4 @@
-"""What is searched: the weights of a deterministic policy, and noise to try around them."""
+"""The deterministic policy whose weights are searched, and the noise that is added to them."""
 
 from typing import Any
 
@@ -22,29 +22,40 @@ class StackedPolicy(Stacked):
     def __init__(self, spec: Spec, parts: Any):
         space: Any = spec.action
         discrete = isinstance(space, Discrete)
-        super().__init__(Head(parts.torso(members=1), int(space.n) if discrete else space.shape[0], members=1))
-        self.discrete, self.bounded = discrete, not discrete and space.is_bounded()
+        outputs = int(space.n) if discrete else space.shape[0]
+        super().__init__(Head(parts.torso(members=1), outputs, members=1))
+        self.discrete = discrete
+        self.bounded = not discrete and space.is_bounded()
 
     def forward(self, obs: Any, params: Tensor) -> Tensor:
         out = super().forward(obs, params)
         if self.discrete:
             return legal(out, obs).argmax(-1)
-        return torch.tanh(out) if self.bounded else out
+        if self.bounded:
+            return torch.tanh(out)
+        return out
 
 
 def directions(stream: Stream, population: int, size: int, antithetic: bool, orthogonal: bool) -> Tensor:
-    """Standard normal [population, size], each row by itself.
+    """Noise [population, size]; every row alone is standard normal.
 
-    Orthogonal: as many rows as there are columns at right angles to each other, then the next (arXiv 1804.02395).
-    Antithetic: the second half is the first one mirrored.
+    Orthogonal: the rows of each block of `size` rows are orthogonal to each other (arXiv 1804.02395).
+    Antithetic: the second half is minus the first one.
     """
-    drawn = stream.normal((population + 1) // 2 if antithetic else population, size)
+    num_drawn = population
+    if antithetic:
+        num_drawn = (population + 1) // 2
+    drawn = stream.normal(num_drawn, size)
     if orthogonal:
-        drawn = torch.cat([at_right_angles(rows) for rows in drawn.split(size)])
-    return torch.cat([drawn, -drawn])[:population] if antithetic else drawn
+        drawn = torch.cat([orthogonalised(rows) for rows in drawn.split(size)])
+    if antithetic:
+        return torch.cat([drawn, -drawn])[:population]
+    return drawn
 
 
-def at_right_angles(rows: Tensor) -> Tensor:
-    """Rows [n, P], n <= P: each turns away from those before it and keeps its length, the first stays."""
+def orthogonalised(rows: Tensor) -> Tensor:
+    """Rows [n, P], n <= P, made orthogonal to the rows before them; every row keeps its norm."""
     q, r = torch.linalg.qr(rows.T)
-    return (q * r.diagonal().sign() * torch.linalg.vector_norm(rows, dim=1)).T
+    sign = r.diagonal().sign()
+    norm = torch.linalg.vector_norm(rows, dim=1)
+    return (q * sign * norm).T

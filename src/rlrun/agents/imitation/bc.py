@@ -1,6 +1,6 @@
-"""Behaviour cloning (Pomerleau 1988, "ALVINN"): the policy under which what was shown is most likely.
+"""Behaviour cloning (Pomerleau 1988, "ALVINN"): maximum likelihood of the demonstrated actions.
 
-A deterministic policy, for continuous actions, comes as near to them as it can by squared error.
+A deterministic policy, for continuous actions, minimises the squared error.
 """
 
 from typing import Any, Literal
@@ -21,6 +21,8 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "bc")
 class BC(Agent):
+    """Behaviour cloning with a stochastic or a deterministic policy."""
+
     actions = (Box, Discrete, MultiDiscrete, MultiBinary)
     acts_with = ("actor",)
 
@@ -64,6 +66,7 @@ class BC(Agent):
 
     @kernel
     def update_actor(self, batch: Batch) -> Metrics:
-        loss = weighted_mean(cloning_error(self.actor(batch["obs"]), batch["action"]), batch["weight"])
+        error = cloning_error(self.actor(batch["obs"]), batch["action"])
+        loss = weighted_mean(error, batch["weight"])
         self.optim.step(loss)
         return {"cloning": loss.detach()}

@@ -1,8 +1,8 @@
 """Causal behaviour cloning: ResiduIL (Swamy et al. 2022, arXiv 2202.01312).
 
-Noise that lasts longer than a step moves the demonstrator and what is observed alike, and a clone takes it for a reason
-to act. What was observed a step before knows nothing of it: there an adversary looks for what the policy leaves over of
-the actions, and the policy leaves it nothing to find.
+Noise that is correlated over time changes the actions of the demonstrator and its observations, so that behaviour
+cloning mistakes one for the cause of the other. The previous observation does not depend on that noise: from it an
+adversary predicts the residual of the policy, and the policy makes the residual unpredictable.
 """
 
 from typing import Any
@@ -23,6 +23,8 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "causal_bc")
 class CausalBC(Agent):
+    """A policy and an adversary that predicts its residuals, with alternating gradient steps."""
+
     actions = Box
 
     @config
@@ -36,7 +38,7 @@ class CausalBC(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.sequence_length = 2  # an observation, and the one before
+        self.sequence_length = 2  # the previous observation and the current one
         self.actor = Head(parts.torso(), spec.action.shape[0])
         self.adversary = Head(parts.torso(), spec.action.shape[0])
         self.actor_optim = Optim(self.actor.parameters(), cfg.learning_rate)
@@ -47,30 +49,40 @@ class CausalBC(Agent):
         return self.actor(obs), {}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        """batch [2, batch, ...]; nothing is learned where an episode begins with the second step."""
-        return self.update_adversary(batch) | self.update_actor(batch)
+        """batch [2, batch, ...]; pairs across two episodes are masked."""
+        metrics = self.update_adversary(batch)
+        return metrics | self.update_actor(batch)
 
     def residual(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """What the policy leaves over of an action and what the adversary says of it, [batch, actions]; weights."""
-        before, now = (index(batch["obs"], step) for step in (0, 1))
-        return batch["action"][1] - self.actor(now), self.adversary(before), batch["mask"][1] * batch["weight"]
+        """Residuals of the policy and their predictions by the adversary, [batch, actions]; weights [batch]."""
+        previous_obs = index(batch["obs"], 0)
+        obs = index(batch["obs"], 1)
+        residual = batch["action"][1] - self.actor(obs)
+        predicted = self.adversary(previous_obs)
+        weight = batch["mask"][1] * batch["weight"]
+        return residual, predicted, weight
 
     @kernel
     def update_adversary(self, batch: Batch) -> Metrics:
-        left, said, weight = self.residual(batch)
-        gain = (2 * left.detach() * said - said**2).sum(-1)
-        loss = weighted_mean(self.cfg.norm_coef * norm(said) - gain, weight)
+        residual, predicted, weight = self.residual(batch)
+        gain = (2 * residual.detach() * predicted - predicted**2).sum(-1)
+        penalty = self.cfg.norm_coef * norm(predicted)
+        loss = weighted_mean(penalty - gain, weight)
         self.adversary_optim.step(loss)
         return {"adversary": loss.detach()}
 
     @kernel
     def update_actor(self, batch: Batch) -> Metrics:
-        left, said, weight = self.residual(batch)
-        loss = weighted_mean((2 * left * said.detach() + self.cfg.cloning_coef * left**2).sum(-1), weight)
+        residual, predicted, weight = self.residual(batch)
+        gain = 2 * residual * predicted.detach()
+        cloning = self.cfg.cloning_coef * residual**2
+        loss = weighted_mean((gain + cloning).sum(-1), weight)
         self.actor_optim.step(loss)
-        return {"actor": loss.detach(), "residual": weighted_mean((left.detach() ** 2).sum(-1), weight)}
+        squared_residual = (residual.detach() ** 2).sum(-1)
+        return {"actor": loss.detach(), "residual": weighted_mean(squared_residual, weight)}
 
 
 def norm(x: Tensor) -> Tensor:
-    """Of each row, with a gradient at 0."""
-    return ((x**2).sum(-1) + 1e-12).sqrt()
+    """Euclidean norm of each row, with a finite gradient at 0."""
+    squared = (x**2).sum(-1)
+    return (squared + 1e-12).sqrt()

@@ -1,7 +1,7 @@
 """SAC whose policy also clones demonstrated actions (Nair et al. 2018, arXiv 1709.10089, there for DDPG).
 
-With `cloning_filter` only those that the critics value above the policy's own action. The error counts in units of the
-mean absolute value, as in arXiv 2106.06860, so that its weight does not depend on the scale of rewards. Transitions
+With `cloning_filter` only those that the critics value above the policy's own action. The error is multiplied by the
+mean absolute Q-value, as in arXiv 2106.06860, so that its weight does not depend on the scale of rewards. Transitions
 that the agent collected itself are not cloned.
 """
 
@@ -17,7 +17,7 @@ from rlrun.types import Batch
 
 
 class Cloning:
-    """What differs from SAC."""
+    """The actor loss of SAC plus a cloning error, over SAC or a variant of it."""
 
     @config
     class Config(SAC.Config):
@@ -30,7 +30,7 @@ class Cloning:
     actor: Any
 
     def actor_loss(self, batch: Batch, q: Tensor, log_prob: Tensor) -> Tensor:
-        cloned = batch.get("shown", batch["weight"].new_ones(()))  # data sets alone hold nothing else
+        cloned = batch.get("shown", batch["weight"].new_ones(()))  # a batch without this key comes from a data set
         if self.cfg.cloning_filter:
             cloned = cloned * (self.stored_q(batch) > q).detach()
         error = cloning_error(self.actor(batch["obs"]).mode(), batch["action"])
@@ -38,12 +38,14 @@ class Cloning:
         return self.entropy.alpha * log_prob - q + coef * cloned * error
 
     def stored_q(self, batch: Batch) -> Tensor:
-        """The least Q-value of the stored action over the members, [batch]."""
+        """Minimum Q-value of the stored action over the critic ensemble, [batch]."""
         return self.critic(batch["obs"], batch["action"]).amin(0)
 
 
 @register("algo", "sac_cloning")
 class SACCloning(Cloning, SAC):
+    """SAC for continuous actions that clones demonstrations."""
+
     @config
     class Config(Cloning.Config):
         pass

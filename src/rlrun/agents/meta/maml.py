@@ -1,10 +1,10 @@
 """Model-agnostic meta-learning for policies (Finn et al. 2017, arXiv 1703.03400, algorithm 3).
 
-The weights are learned from which one policy gradient step per task leads to good policies; the gradient goes through
+Learns initial weights from which one policy gradient step per task leads to good policies; the gradient goes through
 that step. As in the paper every task has a baseline that is linear in features of the observation and the time,
 fitted to the returns of its own episodes. Beyond it: the step's objective is the likelihood ratio, whose second
 derivative is right where that of the log-likelihood is not (arXiv 1810.06784), and the outer step is PPO's instead of
-TRPO's. The deviation of Gaussian policies is learned, but not adapted.
+TRPO's. The standard deviation of Gaussian policies is learned, but not adapted.
 """
 
 from typing import Any
@@ -31,25 +31,30 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 
 class TaskPolicy:
-    """How the agent acts in the tasks of its environments, with weights [tasks, P]. It can be adapted once."""
+    """A policy with weights [tasks, P], one row for each task. It can be adapted once."""
 
     def __init__(self, agent: "MAML", params: Tensor):
-        self.agent, self.params, self.spent = agent, params, False
+        self.agent = agent
+        self.params = params
+        self.spent = False
 
     def act(self, obs: Any, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
         if self.spent:
-            raise RuntimeError("this policy was adapted: ask for a fresh one")
+            raise RuntimeError("this policy was adapted: call get_exploration_policy for a new one")
         return self.agent.act(obs, carry, explore, self.params)
 
     def spend(self) -> Tensor:
+        """The weights, for the one adaptation; the policy cannot act afterwards."""
         if self.spent:
-            raise RuntimeError("this policy was adapted before: ask for a fresh one")
+            raise RuntimeError("this policy was adapted before: call get_exploration_policy for a new one")
         self.spent = True
         return self.params
 
 
 @register("algo", "maml")
 class MAML(Agent):
+    """MAML with one inner policy gradient step and an outer step of PPO."""
+
     actions = (Box, Discrete)
 
     @config
@@ -69,19 +74,25 @@ class MAML(Agent):
         outputs = int(spec.action.n) if self.discrete else spec.action.shape[0]
         self.network = Stacked(Head(parts.torso(members=1), outputs, members=1, gain=0.01))
         self.weights = nn.Parameter(self.network.initial())
-        self.log_std = None if self.discrete else nn.Parameter(self.weights.new_zeros(outputs))
+        self.log_std = None
+        if not self.discrete:
+            self.log_std = nn.Parameter(self.weights.new_zeros(outputs))
         self.optim = Optim(self.parameters(), cfg.learning_rate)
         self.flatten = Flatten(spec.obs)
         self.act_noise = parts.stream("act")
 
     def policy(self, obs: Any, params: Tensor) -> Normal | Categorical:
-        """obs [rows, ...], split evenly over params [tasks, P]."""
+        """The distribution of actions for obs [rows, ...], split evenly over params [tasks, P]."""
         out = self.network(obs, params)
-        return Categorical(legal(out, obs)) if self.log_std is None else Normal(out, self.log_std.expand_as(out))
+        if self.log_std is None:
+            return Categorical(legal(out, obs))
+        return Normal(out, self.log_std.expand_as(out))
 
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        dist = self.policy(obs, self.weights[None] if params is None else params)
+        if params is None:
+            params = self.weights[None]
+        dist = self.policy(obs, params)
         if not explore:
             return dist.mode(), {}
         action = dist.sample(dist.noise(self.act_noise))
@@ -94,16 +105,20 @@ class MAML(Agent):
         """One step in every task, on its episodes [time, tasks, ...]. The agent stays as it is."""
         with torch.enable_grad():
             params = policy.spend().requires_grad_()
-            return TaskPolicy(self, self.adapt(params, self.advantages(rollout)).detach())
+            adapted = self.adapt(params, self.advantages(rollout))
+            return TaskPolicy(self, adapted.detach())
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        explored, adapted = (self.advantages(batch[key]) for key in ("explored", "adapted"))
+        explored = self.advantages(batch["explored"])
+        adapted = self.advantages(batch["adapted"])
         for _ in range(self.cfg.epochs):
             metrics = self.meta_step(explored, adapted)
-        returns = {f"return_{key}": episode_return(batch[key]) for key in ("explored", "adapted")}
-        return metrics | returns
+        metrics["return_explored"] = episode_return(batch["explored"])
+        metrics["return_adapted"] = episode_return(batch["adapted"])
+        return metrics
 
     def meta_step(self, explored: Batch, adapted: Batch) -> Metrics:
+        """One outer step: PPO on the adapted episodes, through the inner step on the explored ones."""
         params = self.adapt(self.weights[None], explored)
         ratio = self.ratio(params, adapted)
         surrogate = clipped_surrogate(ratio, adapted["advantage"], self.cfg.clip_range)
@@ -114,24 +129,33 @@ class MAML(Agent):
     def adapt(self, params: Tensor, explored: Batch) -> Tensor:
         """Weights of every task [tasks, P] after the inner step, differentiable in params [1, P] or [tasks, P]."""
         params = params.expand(explored["tasks"], -1)
-        gain = per_task(self.ratio(params, explored) * explored["advantage"], explored)
+        ratio = self.ratio(params, explored)
+        objective = per_task(ratio * explored["advantage"], explored)
         # tasks share no weights, so the gradient of the sum holds each task's own
-        (grads,) = torch.autograd.grad(gain.sum(), params, create_graph=True)
+        (grads,) = torch.autograd.grad(objective.sum(), params, create_graph=True)
         return params + self.cfg.inner_learning_rate * grads
 
     def ratio(self, params: Tensor, rows: Batch) -> Tensor:
-        """How much likelier actions are than when they were taken, [rows]."""
-        return (self.policy(rows["obs"], params).log_prob(rows["action"]) - rows["log_prob"]).exp()
+        """Likelihood ratio of the actions to the policy that collected them, [rows]."""
+        log_prob = self.policy(rows["obs"], params).log_prob(rows["action"])
+        return (log_prob - rows["log_prob"]).exp()
 
     @torch.no_grad()
     def advantages(self, rollout: Batch) -> Batch:
-        """What the losses need of [time, tasks, ...], as rows [tasks * time, ...]: one task after the other."""
-        weight, done = rollout["weight"], rollout["terminated"] | rollout["truncated"]
+        """The keys of [time, tasks, ...] that the losses read and the advantages, as rows [tasks * time, ...]: one task
+        after the other."""
+        weight = rollout["weight"]
+        terminated = rollout["terminated"]
+        done = terminated | rollout["truncated"]
         zeros = torch.zeros_like(weight)
-        returns = gae(rollout["reward"], zeros, zeros, rollout["terminated"], done, self.cfg.gamma, 1.0)
-        gain = returns - linear_baseline(self.flatten(rollout["obs"]), rollout["first"], returns, weight)
-        gain = torch.stack([standardise(x, w) for x, w in zip(gain.unbind(1), weight.unbind(1), strict=True)], 1)
-        kept = {key: rollout[key] for key in ("obs", "action", "log_prob", "weight")} | {"advantage": gain}
+        returns = gae(rollout["reward"], zeros, zeros, terminated, done, self.cfg.gamma, 1.0)
+        features = self.flatten(rollout["obs"])
+        baseline = linear_baseline(features, rollout["first"], returns, weight)
+        advantages = []
+        for task, task_weight in zip((returns - baseline).unbind(1), weight.unbind(1), strict=True):
+            advantages.append(standardise(task, task_weight))
+        kept = {key: rollout[key] for key in ("obs", "action", "log_prob", "weight")}
+        kept["advantage"] = torch.stack(advantages, 1)
         return in_rows(kept) | {"tasks": weight.shape[1]}
 
 
@@ -141,12 +165,15 @@ def in_rows(rollout: Any) -> Any:
 
 
 def per_task(x: Tensor, rows: Batch) -> Tensor:
-    """Mean over the rows of each task that count, [tasks]."""
+    """Weighted mean over the rows of each task, [tasks]."""
     weight = rows["weight"].view(rows["tasks"], -1)
-    return (x.view_as(weight) * weight).sum(1) / weight.sum(1)
+    total = (x.view_as(weight) * weight).sum(1)
+    return total / weight.sum(1)
 
 
 def episode_return(rollout: Batch) -> Tensor:
-    """Mean over the whole episodes of [time, tasks, ...]."""
+    """Mean return of the complete episodes in [time, tasks, ...]."""
     done = rollout["terminated"] | rollout["truncated"]
-    return (rollout["reward"] * rollout["weight"]).sum() / (done * rollout["weight"]).sum()
+    weight = rollout["weight"]
+    episodes = (done * weight).sum()
+    return (rollout["reward"] * weight).sum() / episodes

@@ -1,8 +1,8 @@
 """MuZero (Schrittwieser et al. 2020, arXiv 1911.08265): acts by tree search in a model learned for that search alone.
 
 By option: the Gumbel search of Danihelka et al. (ICLR 2022), TD(lambda) targets, Reanalyze (appendix H): old positions
-get the policy of a fresh search, and here its value too. Other values are bootstrapped with the target network, as
-there, never with stored ones. Past the end of an episode the model learns that no action changes anything.
+get the policy of a new search, and here its value too. Other values are bootstrapped with the target network, as
+there, never with stored ones. After the end of an episode the model learns that no action changes anything.
 """
 
 from functools import partial
@@ -40,6 +40,8 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "muzero")
 class MuZero(Agent):
+    """A learned model, and the tree search in it that acts and improves the policy."""
+
     actions = Discrete
 
     @config
@@ -67,104 +69,141 @@ class MuZero(Agent):
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.sequence_length = cfg.unroll_steps + cfg.td_steps
-        scalar = Plain() if cfg.support is None else TwoHot(cfg.support)
+        scalar: Plain | TwoHot = Plain()
+        if cfg.support is not None:
+            scalar = TwoHot(cfg.support)
         self.model = LatentModel(parts.torso, spec.action, cfg.latent_size, scalar)
         self.target = Target(self.model, cfg.tau)
         self.optim = Optim(
             self.model.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay,
             max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule,
         )  # fmt: skip
-        # of what comes next, for the one who moved: the other player's gain is a loss
+        # negative for two players: the next value is the opponent's
         self.discount = -cfg.gamma if cfg.two_player else cfg.gamma
         self.search = registry.build("search", cfg.search, path="algo.search")
-        self.noise, self.beyond = parts.stream("act"), parts.stream("beyond")
-        self.stores = {"policy": Box(0.0, 1.0, (int(spec.action.n),), np.float32)}
+        self.noise = parts.stream("act")
+        self.beyond = parts.stream("beyond")
+        num_actions = int(spec.action.n)
+        self.stores = {"policy": Box(0.0, 1.0, (num_actions,), np.float32)}
 
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         model, root = self.root(self.model, obs)
-        moves = torch.where(carry["first"], 0, carry.get("carry.moves", 0) + 1)
-        found = self.search.explore(model, root, moves, self.noise) if explore else self.search.best(model, root)
-        return found.action, {"policy": found.policy, "carry.moves": moves}
+        next_move = carry.get("carry.moves", 0) + 1
+        moves = torch.where(carry["first"], 0, next_move)
+        if explore:
+            choice = self.search.explore(model, root, moves, self.noise)
+        else:
+            choice = self.search.best(model, root)
+        return choice.action, {"policy": choice.policy, "carry.moves": moves}
 
     def root(self, model: LatentModel, obs: Any) -> tuple[Model, Node]:
-        """(what the search asks, where it starts)."""
+        """The model as the search calls it, and the root of the tree."""
         latent = model.encode(obs)
         logits, value = model.predict(latent)
         value = model.scalar.mean(value)
-        none = torch.zeros_like(value)
-        return partial(self.follow, model), Node(latent, none, none, legal(logits, obs), value)
+        zeros = torch.zeros_like(value)
+        node = Node(latent, reward=zeros, discount=zeros, logits=legal(logits, obs), value=value)
+        return partial(self.follow, model), node
 
     def follow(self, model: LatentModel, latent: Tensor, action: Tensor) -> Node:
+        """The child of a node with this latent state, [batch, ...]."""
         latent, reward = model.step(latent, action)
         logits, value = model.predict(latent)
-        reward, value = model.scalar.mean(torch.stack([reward, value]))
-        return Node(latent, reward, torch.full_like(value, self.discount), logits, value)
+        outputs = torch.stack([reward, value])
+        reward, value = model.scalar.mean(outputs)
+        discount = torch.full_like(value, self.discount)
+        return Node(latent, reward, discount, logits, value)
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         cfg = self.cfg
         self.search.anneal(ctx.progress)
         self.optim.tick(ctx.progress)
-        metrics, error = self.update_model(batch | {"action": self.onward(batch)}, *self.reanalyzed(batch))
+        batch = batch | {"action": self.unrolled_actions(batch)}
+        policy, value = self.reanalyzed(batch)
+        metrics, error = self.update_model(batch, policy, value)
         self.target.track_every(cfg.target_every, ctx.updates + 1)
         return metrics, error
 
-    def onward(self, batch: Batch) -> Tensor:
-        """Actions [time, batch]: those taken, then at random."""
-        anything = self.beyond.integers(self.model.actions, *batch["action"].shape)
-        return torch.where(batch["mask"] > 0, batch["action"], anything)
+    def unrolled_actions(self, batch: Batch) -> Tensor:
+        """Actions to unroll the model with, [time, batch]: those of the episode, and random ones after its end."""
+        random = self.beyond.integers(self.model.actions, *batch["action"].shape)
+        in_episode = batch["mask"] > 0
+        return torch.where(in_episode, batch["action"], random)
 
     @torch.no_grad()
     def reanalyzed(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Policies to learn [unroll + 1, batch, actions], as stored, or for a share of the batch searched anew; and the
-        values that these searches found [unroll + 1, share]."""
+        """Target policies [unroll + 1, batch, actions], which are those of new searches for the first rows of the batch
+        and the stored ones for the others; values of the new searches [unroll + 1, searched rows]."""
         policy = batch["policy"][: self.cfg.unroll_steps + 1]
-        share = round(self.cfg.reanalyze_ratio * policy.shape[1])
-        if not share:
-            return policy, policy.new_zeros(len(policy), 0)
-        found = self.search.best(*self.root(self.target.module, merged(batch["obs"], len(policy), share)))
-        value = found.value.view(-1, share) * batch["mask"][: len(policy), :share]
-        return torch.cat([found.policy.view(-1, share, policy.shape[-1]), policy[:, share:]], 1), value
+        steps, batch_size, num_actions = policy.shape
+        num_searched = round(self.cfg.reanalyze_ratio * batch_size)
+        if not num_searched:
+            return policy, policy.new_zeros(steps, 0)
+        obs = merged(batch["obs"], steps, num_searched)
+        model, root = self.root(self.target.module, obs)
+        choice = self.search.best(model, root)
+        searched = choice.policy.view(-1, num_searched, num_actions)
+        in_episode = batch["mask"][:steps, :num_searched]
+        value = choice.value.view(-1, num_searched) * in_episode
+        return torch.cat([searched, policy[:, num_searched:]], 1), value
 
     @kernel
     def update_model(self, batch: Batch, policy: Tensor, value: Tensor) -> tuple[Metrics, Tensor]:
-        returns, rewards, known = self.targets(batch)
-        returns = torch.cat([value, returns[: len(value), value.shape[1] :]], 1)
-        value_loss, reward_loss, policy_loss, error = self.unroll(batch, policy, returns, rewards, known)
-        each = self.cfg.value_coef * value_loss + policy_loss
-        later = each[1:].sum(0) + self.cfg.reward_coef * reward_loss.sum(0)
-        each = (each[0] + later / self.cfg.unroll_steps) * batch["weight"]
-        norm = self.optim.step(each.mean())
+        returns, rewards, has_target = self.targets(batch)
+        steps, num_searched = value.shape
+        returns = torch.cat([value, returns[:steps, num_searched:]], 1)
+        value_loss, reward_loss, policy_loss, error = self.unroll(batch, policy, returns, rewards, has_target)
+        losses_by_step = self.cfg.value_coef * value_loss + policy_loss
+        root_loss = losses_by_step[0]
+        unrolled_loss = losses_by_step[1:].sum(0) + self.cfg.reward_coef * reward_loss.sum(0)
+        loss = (root_loss + unrolled_loss / self.cfg.unroll_steps) * batch["weight"]
+        norm = self.optim.step(loss.mean())
         losses = {"value": value_loss, "reward": reward_loss, "policy": policy_loss}
         metrics = {f"{name}_loss": loss.detach().mean() for name, loss in losses.items()}
         return metrics | {"grad_norm": norm}, error
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """(returns, rewards, known), all [time, batch]. After a termination both are known to be 0 for ever."""
-        there = batch["mask"]
-        next_value = self.target(merged(batch["next_obs"], *there.shape)).view_as(there)
-        last = torch.cat([there[1:], torch.zeros_like(there[:1])]) == 0
-        known = (batch["reward"], next_value, batch["terminated"] > 0, last, self.discount)
+        """Returns, rewards, and a mask of the timesteps with targets; all [time, batch]. After a termination the state
+        is absorbing: returns and rewards are 0."""
+        in_episode = batch["mask"]
+        next_obs = merged(batch["next_obs"], *in_episode.shape)
+        next_value = self.target(next_obs).view_as(in_episode)
+        terminated = batch["terminated"]
+        is_last = torch.cat([in_episode[1:], torch.zeros_like(in_episode[:1])]) == 0
+        nstep_args = (batch["reward"], next_value, terminated > 0, is_last, self.discount)
         if self.cfg.td_lambda is None:
-            returns = n_step(*known, self.cfg.td_steps)
+            returns = n_step(*nstep_args, self.cfg.td_steps)
         else:
-            returns = td_lambda(*known, self.cfg.td_lambda)
-        over = (1 - there) * batch["terminated"]  # past the end the last step is repeated
-        return returns * there, batch["reward"] * there, there + over
+            returns = td_lambda(*nstep_args, self.cfg.td_lambda)
+        absorbing = (1 - in_episode) * terminated  # the last step of an episode is repeated after its end
+        return returns * in_episode, batch["reward"] * in_episode, in_episode + absorbing
 
     def unroll(
-        self, batch: Batch, policy: Tensor, returns: Tensor, rewards: Tensor, known: Tensor
+        self,
+        batch: Batch,
+        policy: Tensor,
+        returns: Tensor,
+        rewards: Tensor,
+        has_target: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Losses of value and policy [unroll + 1, batch] and of rewards [unroll, batch]; error of the first value."""
-        steps, scalar = self.cfg.unroll_steps, self.model.scalar
-        latents, outputs = [self.model.encode(merged(batch["obs"], 1, len(batch["weight"])))], []
+        steps = self.cfg.unroll_steps
+        scalar = self.model.scalar
+        obs = merged(batch["obs"], 1, len(batch["weight"]))
+        latent = self.model.encode(obs)
+        latents = [latent]
+        outputs = []
         for action in batch["action"][:steps]:
-            latent, output = self.model.step(scale_gradient(latents[-1], self.cfg.gradient_scale), action)
+            latent = scale_gradient(latent, self.cfg.gradient_scale)
+            latent, output = self.model.step(latent, action)
             latents.append(latent)
             outputs.append(output)
         logits, values = self.model.predict(torch.stack(latents))
-        value_loss = scalar.loss(values, returns[: steps + 1]) * known[: steps + 1]
-        reward_loss = scalar.loss(torch.stack(outputs), rewards[:steps]) * known[:steps]
-        policy_loss = -(policy * logits.log_softmax(-1)).sum(-1) * batch["mask"][: steps + 1]
-        return value_loss, reward_loss, policy_loss, (scalar.mean(values[0]) - returns[0]).detach()
+        value_loss = scalar.loss(values, returns[: steps + 1]) * has_target[: steps + 1]
+        reward_loss = scalar.loss(torch.stack(outputs), rewards[:steps]) * has_target[:steps]
+        cross_entropy = -(policy * logits.log_softmax(-1)).sum(-1)
+        policy_loss = cross_entropy * batch["mask"][: steps + 1]
+        error = scalar.mean(values[0]) - returns[0]
+        return value_loss, reward_loss, policy_loss, error.detach()

@@ -1,4 +1,4 @@
-"""How MuZero chooses from a tree: what it plays, what it learns, and where chance comes in."""
+"""Searches of MuZero: the action that is played, the policy that is learned, and the exploration noise."""
 
 from typing import Annotated, Any, NamedTuple
 
@@ -16,14 +16,16 @@ Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
 class Choice(NamedTuple):
+    """The result of a search."""
+
     action: Tensor  # [batch]
-    policy: Tensor  # [batch, actions], to learn
-    value: Tensor  # [batch], of the root, as the tree has it
+    policy: Tensor  # [batch, actions], the target of the policy
+    value: Tensor  # [batch], of the root after the search
 
 
 @register("search", "puct")
 class PuctSearch(nn.Module):
-    """The policy is the share of visits. Exploring, the root's prior is disturbed, and moves are drawn by visits."""
+    """The policy is the distribution of visits. Exploring adds Dirichlet noise to the prior of the root."""
 
     @config
     class Config:
@@ -42,30 +44,35 @@ class PuctSearch(nn.Module):
 
     def __init__(self, cfg: Any):
         super().__init__()
-        self.cfg, self.rule = cfg, Puct(cfg.c1, cfg.c2, cfg.unvisited, cfg.value_bounds)
+        self.cfg = cfg
+        self.rule = Puct(cfg.c1, cfg.c2, cfg.unvisited, cfg.value_bounds)
         self.register_buffer("temperature", torch.tensor(cfg.temperature_start))
 
     def anneal(self, progress: float) -> None:
-        self.temperature.fill_(linear(self.cfg.temperature_start, self.cfg.temperature_end, progress))
+        """Move the temperature; progress of the run from 0 to 1."""
+        temperature = linear(self.cfg.temperature_start, self.cfg.temperature_end, progress)
+        self.temperature.fill_(temperature)
 
     def best(self, model: Model, root: Node) -> Choice:
-        """Without chance."""
+        """The choice of a search without noise."""
         tree = search(model, root, self.rule, self.cfg.num_simulations)
         return Choice(self.rule.best(tree), self.rule.policy(tree), tree.root_value)
 
     def explore(self, model: Model, root: Node, moves: Tensor, stream: Stream) -> Choice:
-        """moves [batch]: how many this episode has seen."""
+        """The choice of a search with noise; moves [batch]: number of moves of the episode so far."""
         noise = stream.gamma(torch.full_like(root.logits, self.cfg.dirichlet_alpha))
-        root = root._replace(logits=disturbed(root.logits, noise, self.cfg.dirichlet_fraction))
-        found = self.best(model, root)
-        drawn = (found.policy.log() / self.temperature + stream.gumbel(*found.policy.shape)).argmax(-1)
-        sampled = moves < (self.cfg.sampled_moves or torch.inf)
-        return found._replace(action=torch.where(sampled, drawn, found.action))
+        logits = disturbed(root.logits, noise, self.cfg.dirichlet_fraction)
+        choice = self.best(model, root._replace(logits=logits))
+        scores = choice.policy.log() / self.temperature
+        sampled = (scores + stream.gumbel(*choice.policy.shape)).argmax(-1)
+        is_sampled = moves < (self.cfg.sampled_moves or torch.inf)
+        action = torch.where(is_sampled, sampled, choice.action)
+        return choice._replace(action=action)
 
 
 @register("search", "gumbel")
 class GumbelSearch(nn.Module):
-    """The policy is the one that the search improved. Exploring, the action is drawn from it by the root's noise."""
+    """The policy is the improved one of Gumbel MuZero. Exploration adds Gumbel noise to the logits of the root."""
 
     @config
     class Config:
@@ -80,12 +87,14 @@ class GumbelSearch(nn.Module):
         self.cfg = cfg
 
     def anneal(self, progress: float) -> None:
-        """Nothing: the policy itself becomes sure of what it does."""
+        """Nothing to do: there is no temperature."""
 
     def best(self, model: Model, root: Node) -> Choice:
+        """The choice of a search without noise."""
         return self._choose(model, root, torch.zeros_like(root.logits))
 
     def explore(self, model: Model, root: Node, moves: Tensor, stream: Stream) -> Choice:
+        """The choice of a search with noise."""
         return self._choose(model, root, stream.gumbel(*root.logits.shape))
 
     def _choose(self, model: Model, root: Node, noise: Tensor) -> Choice:

@@ -1,7 +1,7 @@
-"""Implicit Q-learning (Kostrikov et al. 2021, arXiv 2110.06169): no action is ever valued that was not taken.
+"""Implicit Q-learning (Kostrikov et al. 2021, arXiv 2110.06169): Q-values are only computed for actions in the data.
 
-V is an expectile of Q over the actions of the data, which comes near to the best of them; the policy clones actions by
-how much better they are (arXiv 1910.00177). It learns from data sets, from the environment, or from both.
+V is an expectile of Q over the actions of the data, which approximates their maximum; the policy clones actions with
+exponential weights of their advantages (arXiv 1910.00177). Learns from data sets, from the environment, or from both.
 """
 
 from typing import Any
@@ -29,6 +29,8 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "iql")
 class IQL(Agent):
+    """Implicit Q-learning with a Gaussian policy."""
+
     actions = Box
     acts_with = ("actor",)
 
@@ -61,40 +63,46 @@ class IQL(Agent):
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.actor(obs)
-        return (dist.sample(dist.noise(self.act_noise)) if explore else dist.mode()), {}
+        if not explore:
+            return dist.mode(), {}
+        return dist.sample(dist.noise(self.act_noise)), {}
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         self.actor_optim.tick(ctx.progress)
         metrics, advantage = self.update_value(batch)
         metrics |= self.update_actor(batch, advantage)
-        learned, priority = self.update_critic(batch)
+        critic_metrics, priority = self.update_critic(batch)
         self.target_critic.track()
-        return metrics | learned, priority
+        return metrics | critic_metrics, priority
 
     @kernel
     def update_value(self, batch: Batch) -> tuple[Metrics, Tensor]:
-        """Beside the metrics the advantages of what was done, [batch]."""
+        """Returns metrics and the advantages of the stored actions, [batch]."""
         with torch.no_grad():
             target_q = self.target_critic(batch["obs"], batch["action"]).amin(0)
         advantage = target_q - self.value(batch["obs"])
-        loss = weighted_mean(expectile_error(advantage, self.cfg.expectile), batch["weight"])
+        error = expectile_error(advantage, self.cfg.expectile)
+        loss = weighted_mean(error, batch["weight"])
         self.value_optim.step(loss)
         return {"value": loss.detach(), "advantage": advantage.detach().mean()}, advantage.detach()
 
     @kernel
     def update_actor(self, batch: Batch, advantage: Tensor) -> Metrics:
-        share = advantage_weight(advantage, self.cfg.temperature, self.cfg.max_weight)
-        loss = weighted_mean(share * cloning_error(self.actor(batch["obs"]), batch["action"]), batch["weight"])
+        advantage_weights = advantage_weight(advantage, self.cfg.temperature, self.cfg.max_weight)
+        error = cloning_error(self.actor(batch["obs"]), batch["action"])
+        loss = weighted_mean(advantage_weights * error, batch["weight"])
         self.actor_optim.step(loss)
         return {"actor": loss.detach()}
 
     @kernel
     def update_critic(self, batch: Batch) -> tuple[Metrics, Tensor]:
-        """Beside the metrics the errors, [batch]: priorities."""
+        """Returns metrics and absolute TD errors, [batch], as priorities."""
         with torch.no_grad():
             discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
             target = batch["reward"] + discount * self.value(batch["next_obs"])
         q = self.critic(batch["obs"], batch["action"])  # [members, batch]
         loss = ensemble_mse(q, target, batch["weight"])
         self.critic_optim.step(loss)
-        return {"critic": loss.detach(), "q": q.detach().mean()}, (q.detach() - target).abs().mean(0)
+        q = q.detach()
+        td_error = (q - target).abs().mean(0)
+        return {"critic": loss.detach(), "q": q.mean()}, td_error

@@ -1,4 +1,4 @@
-"""Stein variational policy gradient (Liu et al. 2017, arXiv 1704.02399): policies that climb and repel each other.
+"""Stein variational policy gradient (Liu et al. 2017, arXiv 1704.02399): policies that ascend and repel each other.
 
 Any on-policy learner is a particle: each learns from its own environments as it would alone, but the gradients of its
 policy are collected, and all particles move together. Critics are not mixed. In the paper the prior is flat or normal;
@@ -23,7 +23,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 
 class Gradients(nn.Module):
-    """Stands where a learner's optimiser does: collects what it would step along, until `take`."""
+    """Takes the place of an optimiser and accumulates its gradients until `take`."""
 
     total: Tensor
     count: Tensor
@@ -39,14 +39,14 @@ class Gradients(nn.Module):
         self.optim.tick(progress)
 
     def step(self, loss: Tensor) -> Tensor:
-        """Returns the norm of the gradients, as an optimiser does."""
+        """Accumulate the gradients of this loss; returns their norm, as an optimiser does."""
         grads = self.optim.grads(loss)
         self.total.add_(grads)
         self.count.add_(1)
         return torch.linalg.vector_norm(grads)
 
     def take(self) -> Tensor:
-        """The mean of what was collected, [P]."""
+        """The mean of the accumulated gradients, [P], which start again at 0."""
         mean = self.total / self.count
         self.total.zero_()
         self.count.zero_()
@@ -55,6 +55,8 @@ class Gradients(nn.Module):
 
 @register("algo", "svpg")
 class SVPG(Agent):
+    """A population of on-policy agents that move by Stein variational gradient descent."""
+
     @config
     class Config:
         num_particles: Units
@@ -71,7 +73,10 @@ class SVPG(Agent):
                 f"env.num_envs={spec.num_envs}: must be a multiple of algo.num_particles={cfg.num_particles}, "
                 "for each particle has environments of its own"
             )
-        particles = [parts.agent(cfg.particle, f"particle{i}") for i in range(cfg.num_particles)]
+        particles = []
+        for i in range(cfg.num_particles):
+            particle = parts.agent(cfg.particle, f"particle{i}")
+            particles.append(particle)
         for particle in particles:
             if particle.critic.in_policy_loss:
                 raise ConfigError(
@@ -82,35 +87,48 @@ class SVPG(Agent):
         self.particles: Any = nn.ModuleList(particles)
 
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        """Environments are split over the particles in order, as evenly as may be."""
-        chosen = [
-            particle.act(index(obs, rows), index(carry, rows), explore) for particle, rows in self.split(carry["first"])
-        ]
-        actions, extras = zip(*chosen, strict=True)
-        return torch.cat(actions), {key: torch.cat([extra[key] for extra in extras]) for key in extras[0]}
+        """Environments are split over the particles in order, as evenly as possible."""
+        actions = []
+        extras: list[Batch] = []
+        for particle, rows in self.split(carry["first"]):
+            action, extra = particle.act(index(obs, rows), index(carry, rows), explore)
+            actions.append(action)
+            extras.append(extra)
+        merged = {}
+        for key in extras[0]:
+            merged[key] = torch.cat([extra[key] for extra in extras])
+        return torch.cat(actions), merged
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         learned: list[Metrics] = []
         for particle, rows in self.split(rollout["weight"][0]):
-            learned.append(particle.update(index(rollout, (slice(None), rows)), ctx))
-        metrics = {key: torch.stack([one[key] for one in learned]).mean() for key in learned[0]}
+            own = index(rollout, (slice(None), rows))
+            learned.append(particle.update(own, ctx))
+        metrics = {}
+        for key in learned[0]:
+            metrics[key] = torch.stack([one[key] for one in learned]).mean()
         return metrics | self.move()
 
     def split(self, envs: Tensor) -> Iterator[tuple[Any, slice]]:
-        """The particles that have environments, and which."""
+        """Each particle that has environments, with the slice of them."""
         begin = 0
-        for particle, part in zip(self.particles, envs.tensor_split(len(self.particles)), strict=True):
-            if len(part):
-                yield particle, slice(begin, begin := begin + len(part))
+        blocks = envs.tensor_split(len(self.particles))
+        for particle, block in zip(self.particles, blocks, strict=True):
+            end = begin + len(block)
+            if end > begin:
+                yield particle, slice(begin, end)
+            begin = end
 
     def move(self) -> Metrics:
         """One step of every policy along the mixed direction."""
         optims = [particle.optim.optim for particle in self.particles]
         x = torch.stack([optim.flat for optim in optims])
-        score = -torch.stack([particle.optim.take() for particle in self.particles])
+        loss_gradients = torch.stack([particle.optim.take() for particle in self.particles])
         distances = squared_distances(x)
-        bandwidth = median_bandwidth(distances) if self.cfg.bandwidth is None else self.cfg.bandwidth
-        direction = svgd_direction(x, score, self.cfg.temperature, bandwidth)
-        for optim, up in zip(optims, direction, strict=True):
-            optim.apply(-up)
+        bandwidth: Tensor | float | None = self.cfg.bandwidth
+        if bandwidth is None:
+            bandwidth = median_bandwidth(distances)
+        direction = svgd_direction(x, -loss_gradients, self.cfg.temperature, bandwidth)
+        for optim, ascent in zip(optims, direction, strict=True):
+            optim.apply(-ascent)
         return {"distance": distances.mean().sqrt()}

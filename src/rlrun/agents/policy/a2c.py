@@ -28,6 +28,8 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "a2c")
 class A2C(Agent):
+    """Advantage actor-critic, and the base of the other on-policy agents."""
+
     actions = (Box, Discrete, MultiDiscrete, MultiBinary)
     acts_with = ("policy",)
     remembers = True
@@ -109,13 +111,13 @@ class A2C(Agent):
         return minibatches(data, epochs, size, self.shuffle, self.memory.sequence_length)
 
     def start_epoch(self, progress: float) -> None:
-        """Move what follows a schedule; progress of the run from 0 to 1."""
+        """Move scheduled hyperparameters; progress of the run from 0 to 1."""
         self.optim.tick(progress)
         self.critic.start_epoch(progress)
 
     @torch.no_grad()
     def advantages(self, rollout: Batch) -> Batch:
-        """Advantages, returns and old values, with what else the losses read: [time, env, ...]."""
+        """Advantages, returns and old values, and the keys of the rollout that the losses read: [time, env, ...]."""
         values, next_values = self.critic.values(rollout)
         advantages, returns = [], []
         for column in columns(rollout, values, next_values, self.cfg.gamma, self.spec.bonuses):
@@ -123,7 +125,10 @@ class A2C(Agent):
             advantages.append(advantage)
             returns.append(target)
         return {
-            **{key: rollout[key] for key in ("obs", "action", "log_prob", "weight")},
+            "obs": rollout["obs"],
+            "action": rollout["action"],
+            "log_prob": rollout["log_prob"],
+            "weight": rollout["weight"],
             "value": values,
             "return": torch.stack(returns, -1).view_as(values),
             "advantage": mixed(advantages, self.spec.bonuses, rollout.get("reward_weights")),
@@ -141,17 +146,21 @@ class A2C(Agent):
 
     def normalised(self, data: Batch) -> Tensor:
         """Advantages [time, env], normalised over the rollout or by running statistics."""
-        advantage, weight = data["advantage"], data["weight"]
+        advantage = data["advantage"]
+        weight = data["weight"]
         if self.cfg.normalize_advantage == "rollout":
             return standardise(advantage, weight)
         if self.cfg.normalize_advantage == "running":
             self.moments.add(advantage[weight > 0])
-            return (advantage - self.moments.mean).to(advantage) / (self.moments.var.to(advantage).sqrt() + 1e-8)
+            centred = (advantage - self.moments.mean).to(advantage)
+            std = self.moments.var.to(advantage).sqrt()
+            return centred / (std + 1e-8)
         return advantage
 
     @kernel
     def update_minibatch(self, batch: Batch) -> Metrics:
-        advantage, weight = batch["advantage"], batch["weight"]
+        advantage = batch["advantage"]
+        weight = batch["weight"]
         if self.cfg.normalize_advantage == "minibatch":
             advantage = standardise(advantage, weight)
         dist = self.policy(batch["obs"])

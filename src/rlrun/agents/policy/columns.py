@@ -10,7 +10,7 @@ from rlrun.types import Batch, Bonus
 
 
 class Column(NamedTuple):
-    """One reward over time, in the order in which the estimators of functional/returns.py take it; [time, env]."""
+    """One reward over time, in the order of the parameters of functional/returns.py; [time, env]."""
 
     reward: Tensor
     value: Tensor
@@ -23,10 +23,11 @@ class Column(NamedTuple):
 def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bonuses: Sequence[Bonus]) -> list[Column]:
     """The columns of a rollout whose rewards and values are [time, env], or [time, env, rewards + bonuses].
 
-    `done` also marks rows before one that is no transition. A bonus that is not episodic ends nowhere else: the last
-    step of an episode is followed by the first of the next (arXiv 1810.12894, sec. 2.3).
+    `done` also marks steps before a masked step (weight 0). The returns of a bonus that is not episodic end only there:
+    the last step of an episode is followed by the first of the next (arXiv 1810.12894, sec. 2.3).
     """
-    terminated, weight = rollout["terminated"], rollout["weight"]
+    terminated = rollout["terminated"]
+    weight = rollout["weight"]
     gap = torch.zeros_like(terminated)
     gap[:-1] = weight[1:] == 0
     done = terminated | rollout["truncated"] | gap
@@ -42,9 +43,12 @@ def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bon
         if bonus.episodic:
             found.append(Column(rewards[i], values[i], next_values[i], terminated, done, bonus.gamma))
         else:
-            v_tm1, v_t = values[i], next_values[i]
-            across = torch.cat([torch.where(gap[:-1], v_t[:-1], v_tm1[1:]), v_t[-1:]])
-            found.append(Column(rewards[i], v_tm1, across, torch.zeros_like(gap), gap, bonus.gamma))
+            v_tm1 = values[i]
+            v_t = next_values[i]
+            following = torch.where(gap[:-1], v_t[:-1], v_tm1[1:])
+            across_episodes = torch.cat([following, v_t[-1:]])
+            never = torch.zeros_like(gap)
+            found.append(Column(rewards[i], v_tm1, across_episodes, never, gap, bonus.gamma))
     return found
 
 
@@ -54,7 +58,8 @@ def mixed(advantages: Sequence[Tensor], bonuses: Sequence[Bonus], weights: Tenso
     num_own = len(advantages) - len(bonuses)
     total = advantages[0]
     if weights is not None:
-        total = torch.stack([*advantages[:num_own]], -1) @ weights
+        own = torch.stack([*advantages[:num_own]], -1)
+        total = own @ weights
     for bonus, advantage in zip(bonuses, advantages[num_own:], strict=True):
         total = total + bonus.coef * advantage
     return total

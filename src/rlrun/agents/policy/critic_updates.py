@@ -1,4 +1,4 @@
-"""When the critic of an on-policy agent learns, and by which optimiser: the part `algo.critic_update`."""
+"""The part `algo.critic_update`: the time and the optimiser of the critic updates of an on-policy agent."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ Epochs = Callable[[Batch, int, int | None], Iterable[list[Batch]]]  # data, numb
 
 
 class CriticUpdate(nn.Module):
-    """A critic V(s) with one output for each reward. `agent` is the Config of the agent it belongs to."""
+    """A critic V(s) with one output for each reward. `agent` is the Config of its agent."""
 
     in_policy_loss: ClassVar[bool] = False  # whether the policy's optimiser trains it, with the policy
     policy_role: ClassVar[str | None] = "actor"  # the role of the policy's torso; None: the critic has the same
@@ -28,7 +28,8 @@ class CriticUpdate(nn.Module):
 
     def __init__(self, cfg: Any, agent: Any):
         super().__init__()
-        self.cfg, self.agent = cfg, agent
+        self.cfg = cfg
+        self.agent = agent
 
     def values(self, rollout: Batch) -> tuple[Tensor, Tensor]:
         """Values of the observations and of the next ones, in the shape of the rewards: [time, env, ...]."""
@@ -37,7 +38,7 @@ class CriticUpdate(nn.Module):
         return value, next_value
 
     def explained_variance(self, data: Batch) -> Metrics:
-        """Share of the variance of the returns that the values predicted; of several rewards, of the first."""
+        """Explained variance of the returns by the values; of the first reward if there are several."""
         weight = data["weight"]
         value = data["value"].view(*weight.shape, -1)[..., 0]
         target = data["return"].view(*weight.shape, -1)[..., 0]
@@ -45,9 +46,12 @@ class CriticUpdate(nn.Module):
 
     def loss(self, batch: Batch) -> Tensor:
         """Half the squared error to the returns, summed over rewards. With `clip_value` the larger error of the value
-        and of the value kept that close to the old one (PPO2 of OpenAI's baselines)."""
-        limit = float("inf") if self.agent.clip_value is None else self.agent.clip_value
-        error = clipped_value_error(self.network(batch["obs"]), batch["value"], batch["return"], limit)
+        and of the value clipped to that distance from the old one (PPO2 of OpenAI's baselines)."""
+        limit = float("inf")
+        if self.agent.clip_value is not None:
+            limit = self.agent.clip_value
+        value = self.network(batch["obs"])
+        error = clipped_value_error(value, batch["value"], batch["return"], limit)
         weight = batch["weight"]
         if error.dim() > weight.dim():
             error = error.sum(-1)
@@ -56,11 +60,11 @@ class CriticUpdate(nn.Module):
     def fit_first(
         self, data: Batch, advantages: Callable[[], Batch], epochs: Epochs, progress: float
     ) -> tuple[Batch, Metrics]:
-        """Learn before the policy does. Returns what the policy learns from."""
+        """Learn before the policy. Returns the data of the policy update."""
         return data, {}
 
     def start_epoch(self, progress: float) -> None:
-        """An epoch of the policy begins; progress of the run from 0 to 1."""
+        """Called at the start of every epoch of the policy; progress of the run from 0 to 1."""
 
     def fit_after(self, batch: Batch) -> Metrics:
         """Learn after the policy has learned from a minibatch."""

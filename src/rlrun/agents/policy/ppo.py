@@ -18,6 +18,8 @@ from rlrun.types import Metrics, Spec
 
 @register("algo", "ppo")
 class PPO(A2C):
+    """A2C with the clipped surrogate objective."""
+
     @config
     class Config(A2C.Config):
         clip_range: PositiveFloat

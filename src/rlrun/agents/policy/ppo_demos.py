@@ -1,8 +1,8 @@
 """PPO that learns from demonstrations replayed in its rollouts: PPO+D (Libardi et al. 2020, arXiv 2007.03328).
 
-A demonstrator is taken to choose for certain, with log-probability 0. So a ratio is the probability of the demonstrated
-action: it pulls where the advantage is positive and is clipped away where it is not. A density may be above 1; then it
-is itself what the ratio starts from.
+A demonstrator is assumed to be deterministic, with log-probability 0. The ratio is then the probability of the
+demonstrated action: a positive advantage raises it, a negative one is clipped. Where a density is above 1, the stored
+log-probability is that of the density instead, so that the ratio starts at 1.
 """
 
 from typing import Any
@@ -22,8 +22,8 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "ppo_demos")
 class PPODemos(Agent):
-    """A PPO agent, given what to take the demonstrated log-probabilities for. It takes no recurrent network, for
-    demonstrations come without the memory they would have been acted on with."""
+    """A PPO agent with log-probabilities for demonstrated actions. Recurrent networks are not supported, for
+    demonstrations hold no hidden states."""
 
     actions = PPO.actions
     Config = PPO.Config
@@ -31,7 +31,7 @@ class PPODemos(Agent):
     def __init__(self, cfg: PPO.Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         if cfg.target_kl is not None:
-            why = "a demonstrator is no older policy to stay near to"
+            why = "demonstrations do not come from an older version of the policy"
             raise ConfigError(f"algo.target_kl={cfg.target_kl}: is not supported by ppo_demos: {why}")
         self.learner = PPO(cfg, spec, parts)
         if isinstance(self.learner.critic, NoCritic):
@@ -41,13 +41,19 @@ class PPODemos(Agent):
         return self.learner.act(obs, carry, explore)
 
     def update(self, rollout: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
-        """Beside the metrics the values of what was seen, [time, env], by which demonstrations are ranked."""
+        """Returns metrics and the values of the observations, [time, env], by which demonstrations are ranked."""
         value, log_prob = self.predictions(rollout)
         demonstrated = log_prob.clamp(min=0) * rollout["shown"]
-        return self.learner.update(rollout | {"log_prob": rollout["log_prob"] + demonstrated}, ctx), value
+        log_prob = rollout["log_prob"] + demonstrated
+        metrics = self.learner.update(rollout | {"log_prob": log_prob}, ctx)
+        return metrics, value
 
     @torch.no_grad()
     def predictions(self, rollout: Batch) -> tuple[Tensor, Tensor]:
-        shape, obs = rollout["weight"].shape, flat(rollout["obs"])
-        log_prob = self.learner.policy(obs).log_prob(flat(rollout["action"]))
-        return self.learner.critic.network(obs).view(*shape, -1)[..., 0], log_prob.view(shape)
+        """Values of the observations and log-probabilities of the actions, [time, env]."""
+        shape = rollout["weight"].shape
+        obs = flat(rollout["obs"])
+        dist = self.learner.policy(obs)
+        log_prob = dist.log_prob(flat(rollout["action"]))
+        values = self.learner.critic.network(obs).view(*shape, -1)
+        return values[..., 0], log_prob.view(shape)

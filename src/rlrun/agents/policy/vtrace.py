@@ -1,7 +1,7 @@
 """The V-trace actor-critic of IMPALA (Espeholt et al. 2018, arXiv 1802.01561).
 
-A2C whose targets and advantages are corrected for a policy that has moved since the rollout was collected. The paper's
-learners are asynchronous; here `algo.loop.lag` says by how many updates the rollouts are old.
+A2C with targets and advantages corrected for the updates of the policy since the rollout was collected. The learners of
+the paper are asynchronous; here `algo.loop.lag` is the age of the rollouts in updates.
 """
 
 from torch import Tensor
@@ -19,6 +19,8 @@ from rlrun.types import Batch, Spec
 
 @register("algo", "vtrace")
 class VTrace(A2C):
+    """A2C with V-trace targets."""
+
     @config
     class Config(A2C.Config):
         rho_clip: PositiveFloat

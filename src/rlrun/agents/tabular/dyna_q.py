@@ -1,7 +1,7 @@
-"""Dyna-Q (Sutton 1990): every real step also trains a model, and from the model more steps are learned than were made.
+"""Dyna-Q (Sutton 1990): every real step also trains a model, and further steps are sampled from the model.
 
-Planned steps start at pairs already tried, drawn uniformly; by option, where the table is most wrong (prioritized
-sweeping, Moore and Atkeson 1993; found anew over the whole table instead of kept in a queue).
+Planned steps start at visited pairs of state and action, drawn uniformly; by option, at the pair of the largest TD
+error (prioritized sweeping, Moore and Atkeson 1993; over the whole table in each step instead of with a queue).
 """
 
 from torch import Tensor
@@ -17,6 +17,8 @@ from rlrun.types import Batch, Metrics, Spec
 
 @register("algo", "dyna_q")
 class DynaQ(QLearning):
+    """Q-learning on real steps and on steps of a learned model."""
+
     @config
     class Config(QLearning.Config):
         planning_steps: PositiveInt
@@ -33,13 +35,24 @@ class DynaQ(QLearning):
         metrics = super().learn(step)
         envs = len(step["reward"])
         self.model.add(self.transition(step))
-        for _ in range(self.cfg.planning_steps * envs if self.cfg.prioritized else self.cfg.planning_steps):
-            pair = self.most_wrong() if self.cfg.prioritized else self.model.sample(self.plans.uniform(envs))
-            self.update_q(self.model.steps(pair), self.coins.integers(len(self.q), len(pair)))
+        if self.cfg.prioritized:
+            for _ in range(self.cfg.planning_steps * envs):
+                self.plan(self.largest_error())
+        else:
+            for _ in range(self.cfg.planning_steps):
+                self.plan(self.model.sample(self.plans.uniform(envs)))
         return metrics
 
-    def most_wrong(self) -> Tensor:
-        """The pair, [1], whose value is farthest from what the model says of it."""
-        known, q = self.model, self.q.mean(0)
-        target = td_target(known.reward, self.cfg.gamma * ~known.terminated, q.amax(-1)[known.next_state])
-        return ((target - q.view(-1)).abs() * known.weight).argmax(keepdim=True)
+    def plan(self, pair: Tensor) -> None:
+        """Learn from the model's steps of pairs [batch]."""
+        coin = self.coins.integers(len(self.q), len(pair))
+        self.update_q(self.model.steps(pair), coin)
+
+    def largest_error(self) -> Tensor:
+        """The pair, [1], of the largest absolute TD error in the model."""
+        model = self.model
+        q = self.q.mean(0)
+        next_value = q.amax(-1)[model.next_state]
+        target = td_target(model.reward, self.cfg.gamma * ~model.terminated, next_value)
+        error = (target - q.view(-1)).abs()
+        return (error * model.weight).argmax(keepdim=True)

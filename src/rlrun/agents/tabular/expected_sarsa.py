@@ -8,8 +8,11 @@ from rlrun.registry import register
 
 @register("algo", "expected_sarsa")
 class ExpectedSARSA(QLearning):
+    """Q-learning towards the expectation over the epsilon-greedy policy."""
+
     def next_value(self, table: Tensor, state: Tensor) -> Tensor:
-        """What the successor is worth to the policy, [env]: greedy by this table, valued by the other."""
+        """Expected value of the next state under the policy, [env]: greedy in this table, valued by the other."""
         value = self.q[len(self.q) - 1 - table, state]
         best = self.q[table, state].argmax(-1, keepdim=True)
-        return (1 - self.epsilon) * value.gather(-1, best).squeeze(-1) + self.epsilon * value.mean(-1)
+        greedy_value = value.gather(-1, best).squeeze(-1)
+        return (1 - self.epsilon) * greedy_value + self.epsilon * value.mean(-1)

@@ -1,13 +1,15 @@
-"""What every state and action led to when last tried: a deterministic model of the environment."""
+"""A deterministic model of the environment: the last transition of every pair of state and action."""
 
 import torch
 from torch import Tensor, nn
 
 from rlrun.types import Batch
 
+FIELDS = ("reward", "next_state", "terminated", "weight")
+
 
 class TabularModel(nn.Module):
-    """Pairs are numbered state * actions + action. Pairs never tried are never sampled."""
+    """A table of transitions. The number of a pair is state * actions + action; only visited pairs are sampled."""
 
     reward: Tensor
     next_state: Tensor
@@ -19,20 +21,26 @@ class TabularModel(nn.Module):
         self.register_buffer("reward", torch.zeros(pairs))
         self.register_buffer("next_state", torch.zeros(pairs).long())
         self.register_buffer("terminated", torch.zeros(pairs).bool())
-        self.register_buffer("weight", torch.zeros(pairs))  # 1 where the pair was tried
+        self.register_buffer("weight", torch.zeros(pairs))  # 1 where the pair was visited
 
     def add(self, step: Batch) -> None:
-        """Transitions by pair, [batch]; rows of weight 0 are none, and go where they change nothing."""
-        pair = step["pair"][step["weight"] > 0]
-        for name in ("reward", "next_state", "terminated", "weight"):
-            getattr(self, name)[pair] = step[name][step["weight"] > 0]
+        """Store transitions [batch]; masked steps (weight 0) are skipped."""
+        valid = step["weight"] > 0
+        pair = step["pair"][valid]
+        for name in FIELDS:
+            table = getattr(self, name)
+            table[pair] = step[name][valid]
 
     def steps(self, pair: Tensor) -> Batch:
-        """What is known of pairs [batch]."""
-        names = ("reward", "next_state", "terminated", "weight")
-        return {"pair": pair} | {name: getattr(self, name)[pair] for name in names}
+        """The stored transitions of pairs [batch]."""
+        found = {"pair": pair}
+        for name in FIELDS:
+            table = getattr(self, name)
+            found[name] = table[pair]
+        return found
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Pairs drawn uniformly from those tried, [batch]; noise [batch] in [0, 1)."""
-        tried = self.weight.cumsum(0)
-        return torch.searchsorted(tried, noise * tried[-1], right=True).clamp(max=len(tried) - 1)
+        """Pairs drawn uniformly from the visited ones, [batch]; noise [batch] in [0, 1)."""
+        visited = self.weight.cumsum(0)
+        pair = torch.searchsorted(visited, noise * visited[-1], right=True)
+        return pair.clamp(max=len(visited) - 1)

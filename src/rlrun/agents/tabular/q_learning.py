@@ -1,7 +1,7 @@
 """Q-learning (Watkins 1989), with double Q-learning by option (van Hasselt 2010, NeurIPS 23).
 
-Environments of a vector share one table. Where several visit the same state and action in one step, the table moves
-as it would by one visit after the other, averaged over their orders.
+Environments of a vector share one table. Where several visit the same state and action in one step, the table changes
+as by sequential updates, averaged over their orders.
 """
 
 from typing import Annotated, Any
@@ -24,6 +24,8 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "q_learning")
 class QLearning(Agent):
+    """Tabular Q-learning with an epsilon-greedy policy, and the base of the other tabular agents."""
+
     actions = Discrete
     observations = Discrete
 
@@ -45,11 +47,15 @@ class QLearning(Agent):
         super().__init__(cfg, spec, parts)
         self.num_actions = int(spec.action.n)
         tables = 2 if cfg.double else 1
-        self.register_buffer("q", torch.full((tables, int(spec.obs.n), self.num_actions), cfg.initial_value))
+        shape = (tables, int(spec.obs.n), self.num_actions)
+        self.register_buffer("q", torch.full(shape, cfg.initial_value))
         self.schedule = parts.part("epsilon", cfg.epsilon, Epsilon)
-        self.register_buffer("epsilon", torch.tensor(self.schedule(Context(0, 0, 0.0))))
+        epsilon = self.schedule(Context(0, 0, 0.0))
+        self.register_buffer("epsilon", torch.tensor(epsilon))
         self.register_buffer("rate", torch.tensor(cfg.learning_rate))
-        self.lr_schedule = Schedule(cfg.learning_rate, cfg.lr_schedule) if cfg.lr_schedule else None
+        self.lr_schedule = None
+        if cfg.lr_schedule:
+            self.lr_schedule = Schedule(cfg.learning_rate, cfg.lr_schedule)
         self.act_noise = parts.stream("act")
         self.coins = parts.stream("tables")
 
@@ -58,16 +64,19 @@ class QLearning(Agent):
         state = self.state(obs)
         if explore:
             return self.explore(state), {}
-        return self.q.mean(0)[state].argmax(-1), {}
+        values = self.q.mean(0)[state]
+        return values.argmax(-1), {}
 
     def explore(self, state: Tensor) -> Tensor:
         """Actions of the epsilon-greedy policy, ties broken at random."""
         values = self.q.mean(0)[state]
         greedy = random_argmax(values, self.act_noise.uniform(*values.shape))
         random = self.act_noise.integers(self.num_actions, len(greedy))
-        return torch.where(self.act_noise.uniform(len(greedy)) < self.epsilon, random, greedy)
+        is_random = self.act_noise.uniform(len(greedy)) < self.epsilon
+        return torch.where(is_random, random, greedy)
 
     def state(self, obs: Tensor) -> Tensor:
+        """The number of the state, counted from 0."""
         return obs - int(self.spec.obs.start)
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
@@ -79,26 +88,33 @@ class QLearning(Agent):
         return metrics | {"epsilon": self.epsilon.clone()}
 
     def learn(self, step: Batch) -> Metrics:
-        """From one vector step, [env, ...]."""
+        """Learn from one vector step, [env, ...]."""
         coin = self.coins.integers(len(self.q), len(step["reward"]))
         return self.update_q(self.transition(step), coin)
 
     def transition(self, step: Batch) -> Batch:
-        """The same step by numbers: pairs are state * actions + action."""
+        """The step in the numbers of tables: a pair is state * actions + action."""
         pair = self.state(step["obs"]) * self.num_actions + step["action"]
-        kept = {key: step[key] for key in ("reward", "terminated", "weight")}
-        return kept | {"pair": pair, "next_state": self.state(step["next_obs"])}
+        return {
+            "reward": step["reward"],
+            "terminated": step["terminated"],
+            "weight": step["weight"],
+            "pair": pair,
+            "next_state": self.state(step["next_obs"]),
+        }
 
     @kernel
     def update_q(self, step: Batch, table: Tensor) -> Metrics:
-        """Each row moves its pair in the table [env] that its coin chose."""
+        """Update the pair of each row in its table; table [env]."""
         next_value = self.next_value(table, step["next_state"])
-        target = td_target(step["reward"], self.cfg.gamma * ~step["terminated"], next_value)
+        discount = self.cfg.gamma * ~step["terminated"]
+        target = td_target(step["reward"], discount, next_value)
         cell = table * self.q[0].numel() + step["pair"]
         error = move(self.q.view(-1), cell, target, self.rate, step["weight"])
         return {"td_error": error.abs().mean(), "q": self.q.mean()}
 
     def next_value(self, table: Tensor, state: Tensor) -> Tensor:
-        """What the successor is worth, [env]: with two tables, what the other says of the best action of this one."""
+        """Value of the next state, [env]: its greedy action in this table, valued by the other if there are two."""
         best = self.q[table, state].argmax(-1)
-        return self.q[len(self.q) - 1 - table, state, best]
+        other = len(self.q) - 1 - table
+        return self.q[other, state, best]

@@ -1,7 +1,7 @@
 """SARSA(lambda) (Rummery and Niranjan 1994) with accumulating traces; lambda 0 is one-step SARSA.
 
-A step is learned from when the next action has been chosen, one update later. What an episode that was cut short would
-have done next is drawn from the policy.
+A step is learned from when the next action has been chosen, one update later. After a truncated episode the next
+action is sampled from the policy.
 """
 
 from typing import Any
@@ -22,6 +22,8 @@ from rlrun.types import Batch, Metrics, Spec
 
 @register("algo", "sarsa")
 class SARSA(QLearning):
+    """Tabular SARSA(lambda) with an epsilon-greedy policy."""
+
     @config
     class Config(QLearning.Config):
         trace_lambda: Fraction
@@ -34,28 +36,34 @@ class SARSA(QLearning):
         self.traces = self.q.new_zeros(spec.num_envs, self.q.numel())
 
     def learn(self, step: Batch) -> Metrics:
-        before, self.last = self.last, self.transition(step) | {"truncated": step["truncated"]}
-        if before is None:
+        previous = self.last
+        self.last = self.transition(step) | {"truncated": step["truncated"]}
+        if previous is None:
             return {}
-        drawn = self.explore(before["next_state"])
-        before["next_action"] = torch.where(before["truncated"], drawn, step["action"])
-        return self.update_q(before, self.coins.integers(len(self.q), len(drawn)))
+        sampled = self.explore(previous["next_state"])
+        previous["next_action"] = torch.where(previous["truncated"], sampled, step["action"])
+        coin = self.coins.integers(len(self.q), len(sampled))
+        return self.update_q(previous, coin)
 
     @kernel
     def update_q(self, step: Batch, table: Tensor) -> Metrics:
-        """Each row's error moves the pairs of its episode in as far as their traces [env, cells] last."""
-        next_value = self.q[len(self.q) - 1 - table, step["next_state"], step["next_action"]]
-        target = td_target(step["reward"], self.cfg.gamma * ~step["terminated"], next_value)
+        """Update the pairs of each row's episode by its TD error times their traces [env, cells]."""
+        other = len(self.q) - 1 - table
+        next_value = self.q[other, step["next_state"], step["next_action"]]
+        discount = self.cfg.gamma * ~step["terminated"]
+        target = td_target(step["reward"], discount, next_value)
         cell = table * self.q[0].numel() + step["pair"]
         error = (target - self.q.view(-1)[cell]) * step["weight"]
         self.traces.mul_(self.cfg.gamma * self.cfg.trace_lambda)
         self.traces.scatter_add_(1, cell.unsqueeze(-1), step["weight"].unsqueeze(-1))
         move_along(self.q.view(-1), self.traces, error, self.rate)
-        self.traces.mul_(~(step["terminated"] | step["truncated"]).unsqueeze(-1))
+        done = step["terminated"] | step["truncated"]
+        self.traces.mul_(~done.unsqueeze(-1))
         return {"td_error": error.abs().mean(), "q": self.q.mean()}
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"last": self.last, "traces": self.traces}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        self.last, self.traces = on(self.q, state["last"]), state["traces"].to(self.q, copy=True)
+        self.last = on(self.q, state["last"])
+        self.traces = state["traces"].to(self.q, copy=True)

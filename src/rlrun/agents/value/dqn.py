@@ -1,7 +1,7 @@
 """Deep Q-learning (Mnih et al. 2015, doi 10.1038/nature14236).
 
 Options add double Q-learning (arXiv 1509.06461), dueling networks (arXiv 1511.06581), noisy networks (arXiv 1706.10295)
-and n-step returns; `algo.critic` makes it C51 or QR-DQN. All of them with prioritised replay are Rainbow
+and n-step returns; `algo.critic` selects C51 or QR-DQN. All of them with prioritised replay are Rainbow
 (arXiv 1710.02298).
 """
 
@@ -28,6 +28,8 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "dqn")
 class DQN(Agent):
+    """Deep Q-learning with an epsilon-greedy or a noisy policy."""
+
     actions = Discrete
     remembers = True
 
@@ -72,7 +74,8 @@ class DQN(Agent):
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         if not explore:
-            return self.values(obs).argmax(-1), {}
+            values = self.values(obs)
+            return values.argmax(-1), {}
         values = self.values(obs, *self.noise(self.act_noise))
         random = legal(self.act_noise.uniform(*values.shape), obs).argmax(-1)  # uniform over the legal actions
         is_random = self.act_noise.uniform(len(values)) < self.epsilon
@@ -80,36 +83,47 @@ class DQN(Agent):
 
     def values(self, obs: Any, *noise: Tensor) -> Tensor:
         """The value of every action, -inf for illegal ones: [batch, actions]."""
-        return legal(self.prediction.value(self.q(obs, *noise)), obs)
+        z = self.q(obs, *noise)
+        return legal(self.prediction.value(z), obs)
 
     def noise(self, source: Stream) -> tuple[Tensor, ...]:
         """Arguments of the network beside the observation: none, or the noise on its weights."""
-        return (self.q.noise(source),) if isinstance(self.q, Noisy) else ()
+        if isinstance(self.q, Noisy):
+            return (self.q.noise(source),)
+        return ()
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         self.epsilon.fill_(self.schedule(ctx))
         self.optim.tick(ctx.progress)
         noise = [self.noise(self.update_noise) for _ in range(3)]
         metrics, priority = self.update_q(batch, noise)
-        count = ctx.updates + 1 if self.cfg.target_unit == "updates" else ctx.env_steps
+        count = ctx.env_steps
+        if self.cfg.target_unit == "updates":
+            count = ctx.updates + 1
         self.target_q.track_every(self.cfg.target_every, count)
         return metrics | {"epsilon": self.epsilon.clone()}, priority
 
     @kernel
     def update_q(self, batch: Batch, noise: list[tuple[Tensor, ...]]) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
-            next_z = self.target_q(batch["next_obs"], *noise[0])  # [batch, actions, size]
-            chooser = self.q(batch["next_obs"], *noise[1]) if self.cfg.double else next_z
-            next_action = legal(self.prediction.value(chooser), batch["next_obs"]).argmax(-1)
-            next_z = of_action(next_z, next_action)
-        z = of_action(self.q(batch["obs"], *noise[2]), batch["action"])  # [batch, size]
+            next_obs = batch["next_obs"]
+            next_z = self.target_q(next_obs, *noise[0])  # [batch, actions, size]
+            selector = next_z
+            if self.cfg.double:
+                selector = self.q(next_obs, *noise[1])
+            next_value = legal(self.prediction.value(selector), next_obs)
+            next_z = of_action(next_z, next_value.argmax(-1))
+        z = self.q(batch["obs"], *noise[2])
+        z = of_action(z, batch["action"])  # [batch, size]
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
         losses, priority = self.prediction.loss(z, next_z, batch["reward"], discount)
         loss = weighted_mean(losses, batch["weight"])
         self.optim.step(loss)
-        return {"critic": loss.detach(), "q": self.prediction.value(z).detach().mean()}, priority.detach()
+        q = self.prediction.value(z).detach()
+        return {"critic": loss.detach(), "q": q.mean()}, priority.detach()
 
 
 def of_action(z: Tensor, action: Tensor) -> Tensor:
-    """The prediction of one action a row: z [batch, actions, size], action [batch] -> [batch, size]."""
-    return z.gather(1, action.view(-1, 1, 1).expand(-1, 1, z.shape[2])).squeeze(1)
+    """The prediction of one action for each row: z [batch, actions, size], action [batch] -> [batch, size]."""
+    index = action.view(-1, 1, 1).expand(-1, 1, z.shape[2])
+    return z.gather(1, index).squeeze(1)

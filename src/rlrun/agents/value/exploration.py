@@ -1,4 +1,4 @@
-"""How often an agent acts at random: epsilon over the course of a run."""
+"""Schedules of epsilon, the probability of a random action, over a run."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from rlrun.types import Context
 
 
 class Epsilon:
-    """The probability of a random action at some point of a run."""
+    """Base of the schedules; calling one returns epsilon at a point of a run."""
 
     def __init__(self, cfg: Any):
         self.cfg = cfg
@@ -20,7 +20,7 @@ class Epsilon:
 
 @register("epsilon", "linear")
 class Linear(Epsilon):
-    """Along a line over the first share of the run, as in Nature DQN."""
+    """Linear from start to end over the first fraction of the run, as in Nature DQN."""
 
     @config
     class Config:
@@ -34,7 +34,7 @@ class Linear(Epsilon):
 
 @register("epsilon", "exponential")
 class Exponential(Epsilon):
-    """Towards its end with a time constant in environment steps."""
+    """Exponential decay from start to end with a time constant in environment steps."""
 
     @config
     class Config:
@@ -48,7 +48,7 @@ class Exponential(Epsilon):
 
 @register("epsilon", "geometric")
 class Geometric(Epsilon):
-    """Multiplied by a factor after every iteration of so many updates."""
+    """Multiplied by a factor every `updates` updates."""
 
     @config
     class Config:
