@@ -1,7 +1,8 @@
 """State that learns or follows: optimisers over flat memory, target networks, running statistics."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -114,6 +115,10 @@ class Target(Rewindable, nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         return self.module(*inputs)
+
+    def select(self, members: Tensor | None) -> Callable[..., Tensor]:
+        """Some members of a copied ensemble, called like the whole: -> [selected, ...]; None: all of them."""
+        return partial(self.module.select, members)
 
     @torch.no_grad()
     def track(self) -> None:

@@ -1,6 +1,5 @@
 """Soft actor-critic (Haarnoja et al. 2018, arXiv 1812.05905)."""
 
-from functools import partial
 from typing import Annotated, Any
 
 import torch
@@ -80,7 +79,7 @@ class SAC(Agent):
     @kernel
     def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> Metrics:
         with torch.no_grad():
-            target_q = self.target_q(batch, noise, partial(self.target_critic.module.select, members))
+            target_q = self.target_q(batch, noise, self.target_critic.select(members))
         q = self.critic(batch["obs"], batch["action"])  # [members, batch]
         critic_loss = ensemble_mse(q, target_q, batch["weight"])
         self.critic_optim.step(critic_loss)

@@ -4,7 +4,6 @@ With one critic, no delay and no target noise it is DDPG (Lillicrap et al. 2015,
 Ornstein-Uhlenbeck exploration is an option.
 """
 
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import torch
@@ -100,7 +99,7 @@ class TD3(Agent):
     @kernel
     def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> Metrics:
         with torch.no_grad():
-            target_q = self.target_q(batch, noise, partial(self.target_critic.module.select, members))
+            target_q = self.target_q(batch, noise, self.target_critic.select(members))
         q = self.critic(batch["obs"], batch["action"])  # [members, batch]
         critic_loss = ensemble_mse(q, target_q, batch["weight"])
         self.critic_optim.step(critic_loss)
