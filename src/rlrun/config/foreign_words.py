@@ -198,6 +198,22 @@ KEYS: dict[str, tuple[str, ...]] = {
     "n_quantiles": ("algo.critic.num_quantiles",),
     "noisy": ("algo.noisy_std (a number switches noise on)",),
     "sigma0": ("algo.sigma0", "algo.noisy_std"),
+    # rlrun's own earlier names
+    "temperature": ("algo.entropy.initial_alpha", "algo.entropy.ent_coef"),
+    "learn_temperature": ("algo.entropy (auto or fixed)",),
+    "temperature_learning_rate": ("algo.entropy.learning_rate",),
+    "target_entropy": ("algo.entropy.target_entropy",),
+    "entropy_target": ("algo.entropy (auto, fixed, sgd or staged)",),
+    "members": MEMBERS,
+    "target_members": ("algo.critic.target_members", "algo.critic (redq has it)"),
+    "actor_value": ("algo.critic (min or redq)",),
+    "returns": ("algo.critic (categorical, mean, quantile or rescaled)",),
+    "target_tau": TARGET_TAU,
+    "initial_std": ("algo.init_std",),
+    "value_learning_rate": ("algo.critic_update.learning_rate", "algo.critic_update (first and split have it)"),
+    "value_epochs": ("algo.critic_update.epochs", "algo.critic_update (first has it)"),
+    "value_minibatch_size": ("algo.critic_update.minibatch_size", "algo.critic_update (first has it)"),
+    "advantage_after_fit": ("algo.critic_update.advantage_after_fit", "algo.critic_update (first has it)"),
 }
 
 NOTHING = {
