@@ -27,7 +27,7 @@ def off_policy(
 ) -> Case:
     """A case of SAC or TD3."""
     words = ("algo.actor_learning_rate=3e-4", "algo.critic_learning_rate=3e-4", "algo.loop.warmup_steps=1000")
-    words += (f"network.hidden=[{width},{width}]", f"algo.loop.batch_size={batch}", f"algo.members={critics}")
+    words += (f"network.hidden=[{width},{width}]", f"algo.loop.batch_size={batch}", f"algo.critic.members={critics}")
     peer: dict[str, object] = {
         "learning_rate": 3e-4, "buffer_size": 1_000_000, "learning_starts": 1000, "batch_size": batch, "tau": 0.005,
         "gamma": 0.99, "train_freq": 1, "gradient_steps": 1, "hidden": [width, width], "critics": critics,

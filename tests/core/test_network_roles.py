@@ -91,4 +91,4 @@ def test_show_says_where_the_network_of_a_role_comes_from(capsys: pytest.Capture
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("network.")}
     assert "command line" in lines["network.critic.hidden"]
     assert "keys that differ in the actor's network" in lines["network.actor"]
-    assert "updates of plain batch normalisation" in lines["network.norm.warmup"]
+    assert "updates with plain batch normalisation" in lines["network.norm.warmup"]

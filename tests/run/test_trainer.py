@@ -60,7 +60,7 @@ class Run(nn.Module):
         self.episodes.append((float(self.steps), self.stride))
         return {"critic": torch.tensor(float(self.steps))} if self.updates % 2 else {}
 
-    def hear(self) -> None: ...
+    def fetch_episodes(self) -> None: ...
 
     def evaluate(self, step: int) -> dict[str, float]:
         self.evaluated.append(step)
