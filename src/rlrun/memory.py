@@ -1,4 +1,4 @@
-"""The size of memory, a check that something fits into it, and a limit for a process."""
+"""Memory: its total size, a check that an allocation fits, and a limit for each process."""
 
 import os
 import resource
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def total(device: "torch.device | None" = None) -> int:
-    """Bytes of this machine's memory, or of a CUDA device's own."""
+    """Returns the total memory of this machine in bytes, or that of the device if it is a CUDA device."""
     if device is not None and device.type == "cuda":
         import torch
 
@@ -20,14 +20,17 @@ def total(device: "torch.device | None" = None) -> int:
 
 
 def check_fits(setting: str, wanted: int, device: "torch.device | None" = None) -> None:
-    """Raises ConfigError where a setting (`key=value`) needs more bytes than there are, before it allocates."""
+    """Raises ConfigError if a setting (`key=value`) needs more bytes than the total memory. Allocates nothing."""
     there = total(device)
     if wanted > there:
-        raise ConfigError(f"{setting}: takes {_gib(wanted)} GiB of memory, and there are {_gib(there)} GiB")
+        raise ConfigError(f"{setting}: needs {_gib(wanted)} GiB of memory, but the total is {_gib(there)} GiB")
 
 
 def limit(count: int) -> None:
-    """Limit this process and its children to `count` bytes of private memory; allocating more fails there."""
+    """Limits the private memory of this process to `count` bytes; allocations beyond the limit fail.
+
+    Child processes inherit the limit. It holds for each process separately, not for their sum.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
         count = min(count, hard)

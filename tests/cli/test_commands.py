@@ -78,7 +78,7 @@ def test_every_command_has_help(command, capsys):
             ["train", "-m", "algo=ppo", "env=CartPole", "hydra/launcher=basics"],
             "error: hydra/launcher=basics: unknown name (there are: basic",
         ),
-        (["doctor", "--now"], "error: --now: rlrun doctor knows --probe alone"),
+        (["doctor", "--now"], "error: --now: rlrun doctor accepts no arguments other than --probe"),
         (
             ["train", "-m", "algo=ppo", "env=CartPole", "seed=range(0)"],
             "error: algo=ppo env=CartPole seed=range(0): ma",
@@ -208,7 +208,7 @@ def test_doctor_prints_versions_and_problems(capsys, monkeypatch):
     code, out, _ = say(capsys, "doctor")
     rows = {line.split()[0] for line in out}
     assert {"rlrun", "python", "torch", "cpu", "threads", "products", "atari", "box2d"} <= rows
-    assert (code == 0) == (out[-1] == "all is well")
+    assert (code == 0) == (out[-1] == "no problems found")
 
     from rlrun.cli import doctor
 

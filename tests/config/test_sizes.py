@@ -11,7 +11,7 @@ from rlrun.config.jobs import jobs
 
 TOO_LARGE = [
     ("ppo", "CartPole", "env.num_envs=1048576", "env.num_envs=1048576: must be at most 4096 with env.backend=sync; "),
-    ("ppo", "CartPole", "algo.loop.rollout_steps=1e12", "algo.loop.rollout_steps=1000000000000, env.num_envs=8: takes"),
+    ("ppo", "CartPole", "algo.loop.rollout_steps=1e12", "algo.loop.rollout_steps=1000000000000, env.num_envs=8: needs"),
     ("ppo", "CartPole", "algo.loop.lag=1e9", "algo.loop.rollout_steps=256, algo.loop.lag=1000000000, env.num_envs=8: "),
     (
         "ppo",
@@ -30,7 +30,7 @@ TOO_LARGE = [
         "sac",
         "Pendulum",
         "algo.buffer.capacity=1e15",
-        "algo.buffer.capacity=1000000000000000: takes 40,978,193.3 GiB of ",
+        "algo.buffer.capacity=1000000000000000: needs 40,978,193.3 GiB of ",
     ),
     (
         "sac",
@@ -44,7 +44,7 @@ TOO_LARGE = [
         "algo.critic.members=1e9",
         "algo.critic.members=1000000000: must be less than or equal to 16384",
     ),
-    ("vpg", "CartPole", "algo.loop.min_steps=1e13", "algo.loop.min_steps=10000000000000, env.num_envs=8: takes"),
+    ("vpg", "CartPole", "algo.loop.min_steps=1e13", "algo.loop.min_steps=10000000000000, env.num_envs=8: needs"),
     (
         "svpg",
         "CartPole",
@@ -99,7 +99,7 @@ def test_sizes_have_an_upper_bound(algo, env, word, line, capsys, tmp_path, monk
     ("key", "value", "line"),
     [
         ("env.num_envs", 2**20, "env.num_envs=1048576: must be at most 4096"),
-        ("algo.loop.rollout_steps", 10**12, "algo.loop.rollout_steps=1000000000000, env.num_envs=8: takes"),
+        ("algo.loop.rollout_steps", 10**12, "algo.loop.rollout_steps=1000000000000, env.num_envs=8: needs"),
         ("trainer.eval_episodes", 10**12, "trainer.eval_episodes=1000000000000: must be less than or equal to"),
         ("network.hidden", [10**9], "network.hidden.0=1000000000: must be less than or equal to 16384"),
     ],

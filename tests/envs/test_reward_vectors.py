@@ -145,7 +145,7 @@ def test_a_vector_that_was_not_announced_is_a_fault_of_the_environment(make: Mak
 
 @pytest.mark.parametrize("says", [[1], [2, 2]])
 def test_matrices_and_vectors_of_one_are_refused(says: list[int], make: Make) -> None:
-    with pytest.raises(ConfigError, match="a reward vector has two components or more"):
+    with pytest.raises(ConfigError, match="a reward vector must have at least two components"):
         make("rlrun-tests/Wrong-v0", selftest="off", kwargs={"says": says, "pays": 0.0})
 
 
@@ -161,9 +161,9 @@ def test_linear_reward_weighs_a_reward_vector(make: Make) -> None:
     rewards, _, episodes = paid(env, 3)
     assert env.spec.reward_dim == 1 and rewards == [[1.5 * t] * 2 for t in (1, 2, 3)]
     assert episodes == [(9.0, 3)] * 2
-    with pytest.raises(ConfigError, match=r"linear_reward: 2 weights, rewards of shape \(3,\)"):
+    with pytest.raises(ConfigError, match=r"linear_reward: 2 weights for rewards of shape \(3,\)"):
         make("rlrun/Counter-v0", kwargs={"pays": PAYS}, wrappers={"linear_reward": {"weights": [1.0, 1.0]}})
-    with pytest.raises(ConfigError, match=r"linear_reward: 1 weights, rewards of shape \(\)"):
+    with pytest.raises(ConfigError, match=r"linear_reward: 1 weights for rewards of shape \(\)"):
         make("rlrun/Counter-v0", wrappers={"linear_reward": {"weights": [1.0]}})
 
 

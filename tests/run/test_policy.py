@@ -49,7 +49,7 @@ def test_policy_takes_one_observation_or_a_batch(tmp_path: Path) -> None:
     batch = policy.act(np.stack([one, other]))
     assert batch.shape == (2, 1) and batch[0] == pytest.approx(single, abs=1e-6)
     assert not np.array_equal(policy.act(one, explore=True), single)
-    with pytest.raises(ValueError, match=r"shape \[4\]; this policy sees \[3\]"):
+    with pytest.raises(ValueError, match=r"shape \[4\]; expected \[3\]"):
         policy.act(np.zeros(4))
 
 
@@ -60,6 +60,25 @@ def test_policy_remembers_until_it_is_reset(tmp_path: Path) -> None:
     assert not np.array_equal(policy.act(obs), first)
     policy.reset()
     assert np.array_equal(policy.act(obs), first)
+
+
+def test_policy_reset_advances_goals_as_an_evaluation_does(tmp_path: Path) -> None:
+    words = ["algo=sac", "algo.goals=categorical", *CASES["sac"], *SMALL]
+    path = rlrun.train(*words, run_dir=str(tmp_path / "run")).path
+    policy = rlrun.load(path)
+    first = torch.ones(2, dtype=torch.bool)
+    obs = np.tile(np.float32([1.0, 0.0, 0.5]), (2, 1))
+    with restored(path, 2, 0, {}) as found:
+        goals, carry = [], {"first": first}
+        for _ in range(3):
+            action, extras = found.addons.act(found.agent, torch.as_tensor(obs), carry, False)
+            native = found.env.actions.to_native(found.env.actions.clip(action.numpy()))
+            assert np.array_equal(policy.act(obs), native)
+            goals.append(extras["carry.goal"].tolist())
+            carry = carried(extras, first)
+            policy.reset()
+    assert goals == [[0, 1], [2, 3], [0, 1]]
+    assert not np.array_equal(policy.act(obs), native)
 
 
 def test_train_returns_the_run_and_raises_as_the_command_line_says(tmp_path: Path) -> None:

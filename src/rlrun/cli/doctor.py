@@ -1,4 +1,4 @@
-"""`rlrun doctor`: the versions and hardware of this installation, and its problems."""
+"""Implements `rlrun doctor`, which prints the versions and hardware of this installation and its problems."""
 
 import os
 import platform
@@ -15,24 +15,24 @@ from rlrun.imports import EXTRAS
 HELP = """\
 usage: rlrun doctor [--probe]
 
-Prints versions, devices, threads, the path of matrix products, what trainer.engine=auto will do, and extras; then what
-is wrong. Exit code 1 when something is.
+Prints versions, devices, the number of threads, the matmul backend, the effect of trainer.engine=auto, and the
+installed extras; then lists problems. The exit code is 1 if there are problems.
 
-  --probe  measure this machine first, a minute or two: which engine, product path and number of threads are fastest.
-           trainer.engine=auto follows what is found in runs that begin on this machine; their last bits may then differ
-           from those of others. It is kept in rlrun/machine.json under XDG_CONFIG_HOME, else ~/.config: delete it, and
-           all is as before."""
+  --probe  first measure which engine, matmul backend and number of threads are fastest on this machine, which takes a
+           minute or two. The result is saved in $XDG_CONFIG_HOME/rlrun/machine.json (~/.config/rlrun/machine.json if
+           XDG_CONFIG_HOME is unset), and new runs on this machine with trainer.engine=auto use it. Their results may
+           then differ in the last bits from those of other runs. Delete the file to restore the defaults."""
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "hydra-core", "omegaconf", "pydantic", "safetensors")
 
 
 def doctor(words: Sequence[str]) -> int:
-    """Run the command. Returns the exit code: 1 if there are problems."""
+    """Runs the command with these arguments. Returns the exit code, which is 1 if there are problems."""
     if words and words[0] in ("--help", "-h"):
         print(HELP)
         return 0
     if list(words) not in ([], ["--probe"]):
-        raise ConfigError(f"{' '.join(words)}: rlrun doctor knows --probe alone")
+        raise ConfigError(f"{' '.join(words)}: rlrun doctor accepts no arguments other than --probe")
     if words:
         _probe()
     problems = [*_unmet("rlrun"), *_unmet("hydra-core"), *_configs()]
@@ -46,7 +46,7 @@ def doctor(words: Sequence[str]) -> int:
     for name, value in rows:
         print(f"{name:12} {value}")
     if not problems:
-        print("all is well")
+        print("no problems found")
         return 0
     for problem in problems:
         print(f"problem: {problem}")
@@ -59,7 +59,7 @@ def _hardware() -> Iterator[tuple[str, str]]:
 
     from rlrun.engine import about
 
-    yield "threads", f"1 unless trainer.threads says more; {len(os.sched_getaffinity(0))} CPUs may be used"
+    yield "threads", f"1 by default (trainer.threads); {len(os.sched_getaffinity(0))} CPUs are available"
     yield from about()
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)
@@ -69,29 +69,29 @@ def _hardware() -> Iterator[tuple[str, str]]:
 
 
 def _probe() -> None:
-    """Measure this machine and print the figures. They are saved only if no other process disturbed them."""
+    """Measures this machine and prints the results. Saves them unless other programs affected them."""
     from rlrun.bench import hardware_profile
     from rlrun.bench.probe import Probe
 
-    print("measuring, a minute or two; whatever else runs here should rest meanwhile", flush=True)
+    print("measuring for a minute or two; do not run other programs meanwhile", flush=True)
     before = Probe.take()
     profile = hardware_profile.probe()
     for name, value in profile.measured.items():
         print(f"{name:32} {value:12,.1f}")
     if Probe.unsteady([before, Probe.take()]):
-        print("not kept: the machine did not hold still; measure again when nothing else runs\n")
+        print("not saved: other programs affected the measurements; probe again when the machine is idle\n")
     else:
-        print(f"kept in {profile.save()}\n")
+        print(f"saved in {profile.save()}\n")
 
 
 def _unmet(package: str) -> Iterator[str]:
-    """Requirements of a package that the installed versions do not meet, extras left out."""
+    """Yields one line for each requirement of a package that is missing or has a wrong version; extras do not count."""
     from packaging.requirements import Requirement
 
     try:
         wanted = [Requirement(line) for line in requires(package) or ()]
     except PackageNotFoundError:
-        return  # run from a checkout
+        return  # rlrun runs from a checkout without being installed
     for requirement in wanted:
         if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
             continue
@@ -104,11 +104,11 @@ def _unmet(package: str) -> Iterator[str]:
 
 def _configs() -> Iterator[str]:
     if not (sources.CONF / "train.yaml").is_file():
-        yield f"no configs at {sources.CONF}; install rlrun again"
+        yield f"{sources.CONF} contains no configs; reinstall rlrun"
 
 
 def _extra(name: str) -> tuple[str, str]:
-    """An extra, and whether it is installed."""
+    """Returns the name of an extra, and "yes" if it is installed, else the command that installs it."""
     if all(map(find_spec, EXTRAS[name])):
         return name, "yes"
     return name, f"no: pip install 'rlrun[{name}]'"

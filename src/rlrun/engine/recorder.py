@@ -1,4 +1,4 @@
-"""Records every operation that reaches the device while a kernel runs: forward, backward and optimiser alike."""
+"""Records every tensor operation of a kernel, including those of the backward pass and of the optimiser."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from rlrun.engine.arguments import leaves
 
 
 class Call:
-    """One operation: `op(*args, **kwargs)` gave `out`."""
+    """Holds one operation: its arguments and its result, `out = op(*args, **kwargs)`."""
 
     def __init__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any):
         self.op = op
@@ -21,7 +21,7 @@ class Call:
         self.results = leaves(out)
         self.changes: bool = op._schema.is_mutable
         self.repeats = not self.changes and torch.Tag.nondeterministic_seeded not in op.tags
-        self.changed: list[Tensor] = []  # arguments that it writes to
+        self.changed: list[Tensor] = []  # arguments that the operation writes to
         for position, argument in enumerate(op._schema.arguments):
             if argument.is_write and position < len(args):
                 self.changed += leaves(args[position])
@@ -30,7 +30,10 @@ class Call:
 
 
 class Recorder(TorchDispatchMode):
-    """Holds the calls, and with them every tensor that they made, while it is active and afterwards."""
+    """Records all operations while it is active.
+
+    Keeps every tensor that an operation used or returned alive for as long as the recorder itself.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +41,10 @@ class Recorder(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """torch's compiler never runs inside a recorder, so it is not imported to find that out: it takes 80 MiB."""
+        """Returns False: if it returned True, defining this class would import torch's compiler, which takes 80 MiB.
+
+        The compiler never runs inside a recorder.
+        """
         return False
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -48,17 +54,17 @@ class Recorder(TorchDispatchMode):
 
 
 def recording() -> bool:
-    """Whether a kernel around this one is being recorded."""
+    """Returns whether a recorder is active, because the caller of this kernel is being recorded."""
     return _get_current_dispatch_mode() is not None
 
 
 def memory(tensor: Tensor) -> int:
-    """Equal for tensors that share their memory."""
+    """Returns an identifier of the tensor's storage; it is equal for tensors that share memory."""
     return tensor.untyped_storage()._cdata
 
 
 def changed_memory(calls: list[Call]) -> set[int]:
-    """The memory that calls write to, by `memory`."""
+    """Returns the storages that the calls write to, as identifiers from `memory`."""
     changed: set[int] = set()
     for call in calls:
         changed.update(map(memory, call.changed))
@@ -66,7 +72,10 @@ def changed_memory(calls: list[Call]) -> set[int]:
 
 
 def written(calls: list[Call], inputs: list[Tensor]) -> dict[int, Tensor]:
-    """All memory that calls wrote to and did not allocate, by `memory`, each whole; that of the inputs is left out."""
+    """Returns the storages that the calls wrote to but did not allocate, without those of the inputs.
+
+    The keys are identifiers from `memory`; the values are flat tensors over the whole storage.
+    """
     made = set(map(memory, inputs))
     found: dict[int, Tensor] = {}
     for call in calls:
@@ -74,12 +83,12 @@ def written(calls: list[Call], inputs: list[Tensor]) -> dict[int, Tensor]:
             if memory(tensor) not in made:
                 found.setdefault(memory(tensor), whole(tensor))
         given = set(map(memory, call.given))
-        if call.op is torch.ops.aten.lift_fresh.default:  # a number that was made a tensor just now
+        if call.op is torch.ops.aten.lift_fresh.default:  # its argument is a number converted to a tensor
             made |= given
         made |= set(map(memory, call.results)) - given
     return found
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All the memory of which a tensor is a view, as a flat tensor."""
+    """Returns the whole storage of a tensor as a flat tensor that shares its memory."""
     return tensor.detach().new_empty(0).set_(tensor.untyped_storage())

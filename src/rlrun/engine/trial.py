@@ -1,4 +1,4 @@
-"""Whether a recording does what its kernel does: both run on the same state and are compared bit for bit."""
+"""Checks a recording against its kernel: runs both on the same state and compares the results bit for bit."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,12 +14,12 @@ Attributes = dict[tuple[nn.Module, str], tuple[Any, int]]
 
 
 class Trial:
-    """A recording that is not trusted yet, with all that it changes."""
+    """Holds a recording that has not been checked yet, and the tensors and random generators that it changes."""
 
     def __init__(self, tape: Callable[..., Any], calls: list[Call], inputs: list[Tensor]):
         self.tape = tape
         self.state = written(calls, inputs)
-        self.generators: list[torch.Generator] = []  # that calls draw from
+        self.generators: list[torch.Generator] = []  # used by the calls
         for call in calls:
             generator = call.kwargs.get("generator")
             if generator is not None and generator not in self.generators:
@@ -30,10 +30,11 @@ class Trial:
     def run(
         self, method: Callable[..., Any], module: nn.Module, inputs: list[Tensor], args: Any, kwargs: Any
     ) -> tuple[Any, str | None]:
-        """Replay, put the state back, and run the kernel as written.
+        """Replays the recording, restores the state, and runs the original kernel.
 
-        Returns what the kernel returned, and how the replay differs from it, or None. The state, random streams
-        included, is the one that the kernel leaves. A copy of what it changes exists meanwhile.
+        Returns the kernel's result, and a description of how the replay differs from the kernel, or None if they agree.
+        Afterwards the state, including that of the random generators, is as the kernel left it. Needs memory for
+        copies of all tensors that the recording changes.
         """
         state = list(self.state.values())
         for index in self.changed_inputs:
@@ -53,23 +54,26 @@ class Trial:
         if name := changed_attribute(held, module):
             return out, f"it changes {name}"
         if not same_bits(replayed, expected):
-            return out, "its recording gives other numbers"
+            return out, "its recording gives different results"
         if not self.state.keys() >= written(recorder.calls, inputs).keys():
-            return out, "it changes other tensors than when it was recorded"
+            return out, "it changes tensors that it did not change when it was recorded"
         return out, None
 
     def draws(self) -> list[Tensor]:
-        """The states of the random generators."""
+        """Returns the states of the random generators."""
         return [generator.get_state() for generator in self.generators]
 
 
 def copies(tensors: list[Tensor]) -> list[Tensor]:
-    """Copies of tensors, in memory of their own."""
+    """Returns copies of tensors that share no memory with the originals."""
     return [tensor.detach().clone() for tensor in tensors]
 
 
 def same_bits(first: list[Tensor], second: list[Tensor]) -> bool:
-    """Whether tensors are equal in shape, type and every bit: NaN equals itself, 0.0 is not -0.0."""
+    """Returns whether the tensors of two lists are equal in shape, dtype and every bit.
+
+    A NaN equals a NaN with the same bits; 0.0 does not equal -0.0.
+    """
     return len(first) == len(second) and all(map(_equal, first, second))
 
 
@@ -84,7 +88,8 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 
 def attributes(module: nn.Module) -> Attributes:
-    """The values of all attributes of a module and its parts, with the lengths of lists, dicts and sets."""
+    """Returns the attributes of a module and its submodules, each with its length if it is a list, dict or set,
+    else 0."""
     found: Attributes = {}
     for part in module.modules():
         tensors = (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False))
@@ -97,8 +102,10 @@ def attributes(module: nn.Module) -> Attributes:
 
 
 def changed_attribute(before: Attributes, module: nn.Module) -> str | None:
-    """The first attribute with another value than before, as `Class.name`: Python state, which a replay does not
-    change. Tensors that are changed in place do not count."""
+    """Returns the first attribute whose value changed since `before`, as `Class.name`, or None.
+
+    A replay cannot repeat changes of Python state. Tensors that are changed in place do not count as changed.
+    """
     after = attributes(module)
     for part, name in {**before, **after}:
         if not _unchanged(before.get((part, name)), after.get((part, name))):

@@ -1,6 +1,6 @@
-"""Rewards of environments: the shape of reward vectors, their weighted sum, and the unchanged sum for evaluation.
+"""Reward vectors: their shape, a wrapper that scalarises them, and a wrapper that sums the original rewards.
 
-Reward vectors are MO-Gymnasium's: `step` returns an array, and the attribute `reward_space` declares its shape.
+Reward vectors follow MO-Gymnasium: `step` returns an array, and the attribute `reward_space` declares its shape.
 """
 
 import math
@@ -16,7 +16,11 @@ from rlrun.registry import register
 
 
 def reward_shape(env: Any) -> tuple[int, ...]:
-    """(components,) of an environment, or of each of a vector of them; () where its reward is one number."""
+    """Returns (components,) if the rewards of an environment are vectors, and () if they are scalars.
+
+    For a vector environment it returns the shape for a single environment. Raises ValueError if `reward_space` is not
+    one-dimensional with at least two components.
+    """
     find: Callable[[str], Any] = partial(getattr, env)
     if isinstance(env, gym.Env):
         find = env.get_wrapper_attr
@@ -27,16 +31,16 @@ def reward_shape(env: Any) -> tuple[int, ...]:
     if space is None:
         return ()
     if len(space.shape) != 1 or space.shape[0] < 2:
-        raise ValueError(f"a reward vector has two components or more; this one is {space}")
+        raise ValueError(f"a reward vector must have at least two components, but reward_space is {space}")
     return tuple(space.shape)
 
 
 @register("wrapper", "linear_reward")
 class LinearReward(gym.Wrapper):
-    """One reward of several, each times its weight: for algorithms that take one number."""
+    """Replaces a reward vector by the weighted sum of its components, for algorithms that need a scalar reward."""
 
     registered: ClassVar[str]
-    reward_space = None  # whatever the wrapped environment declares
+    reward_space = None  # hides the declaration of the wrapped environment: the reward is a scalar now
 
     @config
     class Config:
@@ -45,7 +49,7 @@ class LinearReward(gym.Wrapper):
     def __init__(self, cfg: Config, env: gym.Env):
         super().__init__(env)
         if reward_shape(env) != (len(cfg.weights),):
-            raise ValueError(f"linear_reward: {len(cfg.weights)} weights, rewards of shape {reward_shape(env)}")
+            raise ValueError(f"linear_reward: {len(cfg.weights)} weights for rewards of shape {reward_shape(env)}")
         self.weights = np.asarray(cfg.weights, np.float64)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -55,7 +59,7 @@ class LinearReward(gym.Wrapper):
 
 @register("wrapper", "own_reward")
 class OwnReward(gym.Wrapper):
-    """Sums the rewards of the environment itself, inside of wrappers that change rewards. Evaluation adds it."""
+    """Sums the original rewards of the environment, before other wrappers change them. Evaluation adds this wrapper."""
 
     registered: ClassVar[str]
 
@@ -68,10 +72,10 @@ class OwnReward(gym.Wrapper):
         self.restart()
 
     def restart(self) -> None:
-        """Begin a new sum. To be called after the reset of all wrappers, some of which take steps in it."""
+        """Sets the sum to 0. Call it after all wrappers have been reset, since some take steps during their reset."""
         self.total = np.zeros(math.prod(reward_shape(self.env)))
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         answer = self.env.step(action)
-        self.total = self.total + np.ravel(np.asarray(answer[1], np.float32))  # in float32, as every reward arrives
+        self.total = self.total + np.ravel(np.asarray(answer[1], np.float32))  # float32, as the rewards of the agent
         return answer

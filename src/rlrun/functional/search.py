@@ -1,16 +1,16 @@
-"""Monte Carlo tree search on a model, many trees at once, as arrays.
+"""Monte Carlo tree search with a learned model, vectorised over a batch of trees.
 
-Node 0 of every tree is its root, node i was added by simulation i. A simulation is three steps, each a few operations
-on [batch, nodes, actions]; nothing loops over nodes or depth:
+Node 0 of every tree is its root; simulation i adds node i. A simulation has three steps. Each step takes a few tensor
+operations on [batch, nodes, actions], without a loop over nodes or depth:
 
-- descend: every node chooses an action, which makes "the child of my choice" a pointer; following pointers that double
-  their reach log2(nodes) times leads from the root to the leaf;
-- expand: the model is called once, for one leaf in each tree;
-- back up: each node holds the rewards and the discount between any ancestor and itself, so its return reaches all of
-  its ancestors in one operation.
+- descend: every node selects an action, and so points to one of its children. Pointer doubling follows these pointers
+  from the root to the leaf in log2(nodes) operations;
+- expand: the model is called once, with one leaf and one action per tree;
+- back up: the tree stores the discounted reward and the discount on the path from each ancestor to each node, so one
+  operation adds the return of the new node to all of its ancestors.
 
-The value of a transition is r + discount * V(next). In a game of two players who take turns the discount is negative:
-what is good for the player to move next is bad for the one who moved (negamax). A discount of 0 ends an episode.
+The value of a transition is r + discount * V(next). In a two-player game with alternating moves the discount is
+negative, since V is the value for the player to move (negamax). A discount of 0 ends an episode.
 """
 
 import math
@@ -23,46 +23,49 @@ from torch import Tensor
 
 
 class Node(NamedTuple):
-    """A model's output for a state and the step that led there. Leading dimension: batch."""
+    """Holds a model's output for a batch of states, and for the transitions that led to these states."""
 
-    state: Tensor  # [batch, ...], whatever the model needs to go on
-    reward: Tensor  # [batch], of the step
-    discount: Tensor  # [batch], of the return after the step
-    logits: Tensor  # [batch, actions]; -inf where an action is illegal
+    state: Tensor  # [batch, ...], the input of the next model call
+    reward: Tensor  # [batch], of the transition
+    discount: Tensor  # [batch], multiplies the return after the transition
+    logits: Tensor  # [batch, actions]; -inf for illegal actions
     value: Tensor  # [batch], for the player to move
 
 
 Model = Callable[[Tensor, Tensor], Node]  # (state [batch, ...], action [batch]) -> the next node
-Bounds = Sequence[float] | None  # minimum and maximum of values, where they are given
+Bounds = Sequence[float] | None  # (minimum, maximum) of all values, or None if unknown
 
 
 class Rule(Protocol):
-    """How nodes choose the action that a simulation follows."""
+    """Selects the action of each node that a simulation follows."""
 
     def scores(self, tree: "Tree") -> Tensor:
-        """Returns scores [batch, nodes, actions]; every node chooses the highest."""
+        """Returns scores [batch, nodes, actions]; every node selects the action with the highest score."""
 
 
 class Tree:
-    """Search trees over `num_simulations` nodes and a root. Everything is [batch, nodes, ...]."""
+    """Holds a batch of search trees, each with a root and up to `num_simulations` other nodes.
+
+    All arrays are [batch, nodes, ...], allocated for the final number of nodes.
+    """
 
     def __init__(self, root: Node, num_simulations: int):
         batch, num_actions = root.logits.shape
         nodes = num_simulations + 1
         zeros = root.value.new_zeros
-        self.size = 0  # nodes so far
+        self.size = 0  # number of nodes added so far
         self.rows = torch.arange(batch, device=root.value.device)
         self.state = root.state.new_zeros(batch, nodes, *root.state.shape[1:])
         self.logits = zeros(batch, nodes, num_actions)
         self.prior = zeros(batch, nodes, num_actions)
-        self.value = zeros(batch, nodes)  # as the model predicts it
+        self.value = zeros(batch, nodes)  # as the model predicted it
         self.reward = zeros(batch, nodes)
         self.discount = zeros(batch, nodes)
         self.visits = zeros(batch, nodes)
-        self.total = zeros(batch, nodes)  # sum of the returns of all visits
-        self.child = self.rows.new_zeros(batch, nodes, num_actions)  # 0: none, for the root is nobody's child
-        # [batch, node, other node]: whether the other is an ancestor of the node or itself, and then the discounted
-        # rewards and the discount on the path between them
+        self.total = zeros(batch, nodes)  # sum of the returns backed up to the node, one for each visit
+        self.child = self.rows.new_zeros(batch, nodes, num_actions)  # 0 if the action has no child
+        # [batch, node, other]: 1 if `other` is the node itself or one of its ancestors, else 0; and in that case the
+        # sum of discounted rewards and the product of discounts on the path from `other` to the node
         self.is_ancestor = zeros(batch, nodes, nodes)
         self.path_reward = zeros(batch, nodes, nodes)
         self.path_discount = zeros(batch, nodes, nodes)
@@ -77,7 +80,10 @@ class Tree:
         )
 
     def descend(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns (leaf, action) [batch]: where the best scores [batch, nodes, actions] lead from the root."""
+        """Follows the highest scores [batch, nodes, actions] from the root, until the selected action has no child.
+
+        Returns (leaf, action), each [batch].
+        """
         choice = scores.argmax(-1)
         child_of_choice = self.child[:, : self.size].gather(2, choice[..., None]).squeeze(2)
         itself = torch.arange(self.size, device=choice.device)
@@ -90,7 +96,7 @@ class Tree:
         return leaf, action
 
     def grow(self, leaf: Tensor, action: Tensor, node: Node) -> None:
-        """Adds the node to which `action` leads at `leaf`, and its return to all of its ancestors."""
+        """Adds `node` as the child of `leaf` under `action`, and backs up its return to all of its ancestors."""
         self.child[self.rows, leaf, action] = self.size
         is_ancestor = self.is_ancestor[self.rows, leaf]
         path_discount = self.path_discount[self.rows, leaf]
@@ -105,7 +111,12 @@ class Tree:
         path_reward: Tensor,
         path_discount: Tensor,
     ) -> None:
-        """Adds a node, given its paths [batch, nodes] from every ancestor, and counts one visit of each of them."""
+        """Adds a node to every tree, with one visit and one return for the node itself and each of its ancestors.
+
+        is_ancestor [batch, nodes]: 1 for the ancestors of the node.
+        path_reward, path_discount [batch, nodes]: the sum of discounted rewards and the product of discounts on the
+        path from each ancestor to the node; 0 for all other nodes.
+        """
         new = self.size
         is_ancestor[:, new] = 1.0
         path_discount[:, new] = 1.0
@@ -123,11 +134,12 @@ class Tree:
         self.size += 1
 
     def edges(self, bounds: Bounds) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns (visits, q) of every node's actions [batch, nodes, actions], 0 where no child is, and the values
-        [batch, nodes] that the model predicted.
+        """Returns (visits, q, value): the visit count and the Q-value of every action of every node, each
+        [batch, nodes, actions] and 0 for actions without a child, and the model's value of every node, [batch, nodes].
 
-        q = r + discount * V of the child. All values are scaled to [0, 1]: from the bounds, else from the minimum and
-        the maximum of q in the tree, the root's value among them.
+        The Q-value of an action is r + discount * V, where V is the mean return of the child. q and value are
+        normalised as (x - low) / (high - low). (low, high) are the bounds, if given; otherwise they are the minimum and
+        maximum of the Q-values in each tree, including the root's mean return.
         """
         size = self.size
         child = self.child[:, :size]
@@ -147,13 +159,13 @@ class Tree:
 
     @property
     def root_visits(self) -> Tensor:
-        """How often each action of the root was tried, [batch, actions]."""
+        """Returns the visit count of each action at the root, [batch, actions]."""
         child = self.child[:, 0]
         return self.visits.gather(1, child) * (child > 0)
 
     @property
     def root_value(self) -> Tensor:
-        """Mean of the returns of all simulations and the model's own value, [batch]."""
+        """Returns the mean of the returns of all simulations and the model's value of the root, [batch]."""
         return self.total[:, 0] / self.visits[:, 0]
 
 
@@ -163,7 +175,10 @@ def search(
     rule: Rule,
     num_simulations: int,
 ) -> Tree:
-    """Returns trees of num_simulations nodes below each root. Draws nothing: noise is part of the root or the rule."""
+    """Runs `num_simulations` simulations from each root and returns the trees.
+
+    The search samples no random numbers: exploration noise is part of `root` or `rule`.
+    """
     tree = Tree(root, num_simulations)
     for _ in range(num_simulations):
         scores = rule.scores(tree)
@@ -179,9 +194,9 @@ def disturbed(
     noise: Tensor,
     fraction: float,
 ) -> Tensor:
-    """Returns the logits of a policy mixed with Dirichlet noise over the legal actions; [batch, actions].
+    """Returns the logits of (1 - fraction) * policy + fraction * Dirichlet noise over legal actions, [batch, actions].
 
-    noise: draws from a Gamma distribution, which are Dirichlet once they are divided by their sum.
+    noise [batch, actions]: samples of a Gamma distribution; divided by their sum, they are a Dirichlet sample.
     """
     is_legal = logits > -math.inf
     noise = noise * is_legal
@@ -191,15 +206,18 @@ def disturbed(
 
 
 class Puct(NamedTuple):
-    """Upper confidence bounds weighted by the policy (AlphaZero; constants as in MuZero, arXiv 1911.08265, eq. 2)."""
+    """Selects actions by PUCT, an upper confidence bound weighted by the prior (MuZero, arXiv 1911.08265, eq. 2)."""
 
     c1: float = 1.25
     c2: float = 19652.0
-    unvisited: float = 0.5  # q of an action not yet tried, scaled to [0, 1]
-    bounds: Bounds = None  # of values, where they are given
+    unvisited: float = 0.5  # normalised q of an action without visits
+    bounds: Bounds = None  # (minimum, maximum) of all values, if known
 
     def scores(self, tree: Tree) -> Tensor:
-        """Returns q + P sqrt(N) / (1 + n) (c1 + log((N + c2 + 1) / c2)), with N visits of the node, n of the child."""
+        """Returns q + P sqrt(N) / (1 + n) (c1 + log((N + c2 + 1) / c2)), or -inf for illegal actions.
+
+        P is the policy prior; N and n are the visit counts of the node and of its child.
+        """
         n, q, _ = tree.edges(self.bounds)
         prior = tree.prior[:, : tree.size]
         N = tree.visits[:, : tree.size, None]
@@ -210,12 +228,12 @@ class Puct(NamedTuple):
         return torch.where(prior > 0, score, -math.inf)
 
     def policy(self, tree: Tree) -> Tensor:
-        """Returns the fractions of visits at the root, [batch, actions]."""
+        """Returns the visit counts at the root divided by their sum, [batch, actions]."""
         visits = tree.root_visits
         return visits / visits.sum(-1, keepdim=True)
 
     def best(self, tree: Tree) -> Tensor:
-        """Returns the action tried most often, [batch]; of several, the one of the highest q."""
+        """Returns the action with the most visits at the root, [batch]; ties go to the action with the highest q."""
         visits, q, _ = tree.edges(self.bounds)
         root_visits = visits[:, 0]
         tie_break = q[:, 0].clamp(0, 1) / 2
@@ -224,17 +242,19 @@ class Puct(NamedTuple):
 
 
 class Gumbel:
-    """Search that improves the policy with any number of simulations (Danihelka et al., ICLR 2022).
+    """Selects actions as Gumbel MuZero does, which improves the policy with any number of simulations (Danihelka et
+    al., ICLR 2022).
 
-    At the root actions are drawn without replacement by `noise`, and the simulations are divided among them by
-    sequential halving; below it, visits follow the improved policy softmax(logits + sigma(q)) as closely as they can.
+    At the root, `noise` samples actions without replacement, and sequential halving divides the simulations among
+    them. At all other nodes, actions are selected so that the visit counts approach the improved policy
+    softmax(logits + sigma(q)).
     """
 
     def __init__(
         self,
-        noise: Tensor,  # [batch, actions] Gumbel(0, 1); zeros: nothing is explored
+        noise: Tensor,  # [batch, actions], samples of Gumbel(0, 1), or zeros for no exploration
         num_simulations: int,
-        considered: int = 16,  # actions tried at the root, at most
+        considered: int = 16,  # maximum number of actions tried at the root
         c_visit: float = 50.0,
         c_scale: float = 1.0,
         bounds: Bounds = None,
@@ -251,7 +271,8 @@ class Gumbel:
         self.plans = torch.tensor(plans, device=noise.device)  # [legal actions, simulations]
 
     def scores(self, tree: Tree) -> Tensor:
-        """Returns pi'(a) - n(a) / (1 + sum n) (eq. 14), pi' the improved policy; at the root, sequential halving."""
+        """Returns pi'(a) - n(a) / (1 + sum n) (eq. 14) with the improved policy pi'; at the root, the scores of
+        sequential halving."""
         n, improved_logits = self._improved(tree)
         visit_fraction = n / (1 + n.sum(-1, keepdim=True))
         improved_policy = improved_logits.softmax(-1)
@@ -261,7 +282,7 @@ class Gumbel:
         return scores
 
     def _root_scores(self, tree: Tree, n: Tensor, improved_logits: Tensor) -> Tensor:
-        """Returns noise + logit + sigma(q) of the actions that have as many visits as the plan says, else -inf."""
+        """Returns noise + logit + sigma(q) for actions whose visit count equals the planned count, -inf for others."""
         is_legal = tree.logits[:, 0] > -math.inf
         num_legal = is_legal.sum(-1).clamp(max=self.considered)
         simulation = tree.size - 1
@@ -274,7 +295,7 @@ class Gumbel:
         return improved_logits[:, 0].softmax(-1)
 
     def best(self, tree: Tree) -> Tensor:
-        """Returns the action of the highest noise + logit + sigma(q) among those tried most often, [batch]."""
+        """Returns the action with the highest noise + logit + sigma(q) among the most visited actions, [batch]."""
         visits, improved_logits = self._improved(tree)
         root_visits = visits[:, 0]
         tried_most = root_visits == root_visits.amax(-1, keepdim=True)
@@ -284,7 +305,8 @@ class Gumbel:
     def _improved(self, tree: Tree) -> tuple[Tensor, Tensor]:
         """Returns (visits, logits + sigma(completed q)) with sigma(q) = (c_visit + max n) c_scale q (eq. 8).
 
-        An action not tried counts as the mean of the model's value and of the q that were tried (eq. 33).
+        The completed q of an untried action is v_mix, a weighted mean of the model's value and the q of the tried
+        actions (eq. 33).
         """
         n, q, value = tree.edges(self.bounds)
         logits = tree.logits[:, : tree.size]
@@ -305,9 +327,9 @@ class Gumbel:
 
 @cache
 def halving(considered: int, num_simulations: int) -> tuple[int, ...]:
-    """Returns, for each simulation, the visits that the action it tries has had before (sequential halving).
+    """Returns the plan of sequential halving: for each simulation, the visit count of the action to try next.
 
-    All actions considered are tried equally often, then the better half of them, down to two.
+    All considered actions are tried equally often, then the better half of them, and so on until two remain.
     """
     remaining = max(1, considered)
     num_rounds = max(1, math.ceil(math.log2(remaining)))

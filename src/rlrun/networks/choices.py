@@ -1,7 +1,7 @@
-"""Discrete actions: the sizes of their decisions, legal choices, and distributions over them.
+"""Discrete action spaces: the number of choices per action dimension, action masks, and action distributions.
 
-The choices of several decisions lie side by side; MultiBinary decides between 0 and 1. A mask of actions is an entry of
-the observation (`types.MASK`).
+The logits of all action dimensions are concatenated along the last axis. Each dimension of MultiBinary has the choices
+0 and 1. The action mask is an entry of the observation (`types.MASK`).
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from rlrun.types import MASK
 
 
 def choices(space: Space) -> list[int]:
-    """Returns the number of choices of every decision of a discrete action; of other actions an empty list."""
+    """Returns the number of choices of each dimension of a discrete action space, or [] for any other space."""
     match space:
         case spaces.Discrete():
             return [int(space.n)]
@@ -28,7 +28,7 @@ def choices(space: Space) -> list[int]:
 
 
 def legal(scores: Tensor, obs: Any) -> Tensor:
-    """Returns scores of one decision [..., choices], -inf where the observation's mask forbids it."""
+    """Returns the scores [..., choices] of a Discrete action, with -inf for choices that the action mask forbids."""
     mask = _action_mask(obs)
     if mask is None:
         return scores
@@ -36,7 +36,7 @@ def legal(scores: Tensor, obs: Any) -> Tensor:
 
 
 def distribution(space: Space, logits: Tensor, obs: Any) -> Categorical | Independent:
-    """Returns the distribution over the legal actions of a discrete space; logits [..., choices of all decisions]."""
+    """Returns the distribution over the legal actions of a discrete space; logits [..., sum(choices(space))]."""
     if isinstance(space, spaces.Discrete):
         return Categorical(legal(logits, obs))
     sizes = choices(space)

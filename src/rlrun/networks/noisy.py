@@ -12,17 +12,18 @@ from rlrun.networks.recurrent import without_next_state
 
 
 class Noisy(nn.Module):
-    """A network with factorised noise on all its linear layers: w + std * f(inputs) f(outputs)^T, f = sign * sqrt.
+    """Adds factorised Gaussian noise to the weights of all linear layers of a network.
 
-    The standard deviations are learned like the weights; they start at std / sqrt(inputs). Without noise it returns the
-    outputs of the network itself.
+    The weights of a layer become w + weight_std * f(x) f(y)^T and its biases b + bias_std * f(y), where x [inputs] and
+    y [outputs] are standard normal and f(x) = sign(x) sqrt(|x|). The standard deviations are learned like the weights;
+    their initial value is std / sqrt(inputs). If `noise` is None, the network is evaluated without noise.
     """
 
     def __init__(self, network: nn.Module, std: float):
         super().__init__()
         self.network = network
         self.names: list[str] = []
-        self.sizes: list[int] = []  # numbers of noise that each layer takes
+        self.sizes: list[int] = []  # number of noise samples of each layer: inputs + outputs
         self.weight_std = nn.ParameterList()
         self.bias_std = nn.ParameterList()
         for name, layer in network.named_modules():
@@ -40,7 +41,10 @@ class Noisy(nn.Module):
         self.bias_std.append(nn.Parameter(bias_std))
 
     def noise(self, source: Source) -> Tensor:
-        """Returns noise for one call: f of a normal number for each input and output of each layer, [sum of sizes]."""
+        """Returns the noise for one forward call, [sum(sizes)].
+
+        It holds f(x) with x standard normal for every input and output of every layer.
+        """
         x = source.normal(sum(self.sizes))
         return x.sign() * x.abs().sqrt()
 

@@ -1,4 +1,4 @@
-"""A trained agent to call from Python: takes observations, returns actions in the environment's own units."""
+"""The trained agent of a run as a Python object, which maps observations to actions of the environment."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,23 +21,25 @@ from rlrun.types import Spec, carried
 
 
 def load(run: str | Path, plugins: Sequence[str] = ()) -> "Policy":
-    """The policy of a run: of its best snapshot (else its latest), or of the snapshot `RUN/snapshots/<name>`.
+    """Returns the policy of a run, restored from its best snapshot, or from the latest if it has no best snapshot.
 
-    The run may be untrusted: nothing in it is run as code, and modules that it needs are named in `plugins`.
-    Raises ConfigError and SnapshotError with one line about what is wrong.
+    run: the folder of the run, or the path `RUN/snapshots/<name>` of one of its snapshots. The run may be untrusted:
+    nothing in it is executed as code.
+    plugins: modules that register the algorithms, environments or networks that the run uses.
+    Raises ConfigError or SnapshotError; the message is one line.
     """
     registry.load(plugins)
     with restored(Path(run), episodes=1, seed=None, words={}) as trained:
         if isinstance(trained.agent, MetaAgent):
-            raise ConfigError(f"{run}: its agent acts after it has adapted to a task, which rlrun eval does")
+            raise ConfigError(f"{run}: a meta-learned agent must adapt to a task before it acts; use rlrun eval")
         return Policy(trained.agent, trained.addons, trained.env.spec, trained.env.device)
 
 
 class Policy:
-    """Acts as `rlrun eval` does: with the normalisation of observations and the memory of the trained agent.
+    """Acts as `rlrun eval` does, with the observation normalisation and the recurrent state of the trained agent.
 
-    Observations are those of the environment with the run's wrappers, such as frame stacks, around it. Where it shows
-    masks of actions, an observation is the dict {"obs": ..., "action_mask": ...}.
+    Observations must come from the environment with the run's wrappers, such as frame stacking. If the environment
+    provides action masks, an observation is the dict {"obs": ..., "action_mask": ...}.
     """
 
     def __init__(self, agent: Agent, addons: Addons, spec: Spec, device: torch.device):
@@ -47,17 +49,25 @@ class Policy:
         self._actions = Actions(spec.shown_action)
         self._device = device
         self._carry: dict[str, Any] = {}
-        self.reset()
 
     def reset(self) -> None:
-        """Forget the recurrent state: the next observation begins a new episode."""
-        self._carry = {}
+        """Starts a new episode in every row of the batch: the next observations are the first of their episodes.
+
+        Recurrent states are reset, and goals change as they do between the episodes of an evaluation. Call it when
+        an episode ends; `act` starts new episodes by itself only if the batch size changes.
+        """
+        if self._carry:
+            first = torch.ones_like(self._carry["first"])
+            self._carry = self._carry | {"first": first}
 
     @torch.no_grad()
     def act(self, obs: Any, explore: bool = False) -> Any:
-        """The action for one observation, or actions [batch, ...] for a batch of observations [batch, ...].
+        """Returns the action for one observation, or actions [batch, ...] for a batch of observations [batch, ...].
 
-        explore: act as in training instead of deterministically. Raises ValueError where the shape is neither.
+        If the batch size differs from that of the previous call, all rows start new episodes, as on the first call.
+
+        explore: act as in training instead of deterministically.
+        Raises ValueError if the observation has neither of these shapes.
         """
         obs = in_dicts(obs)
         single = _is_single(self.observation_space, obs)
@@ -76,22 +86,23 @@ class Policy:
 
 
 def _is_single(space: Space, obs: Any) -> bool:
-    """Whether this is one observation, not a batch. Raises ValueError where the shape is neither."""
+    """Returns True for one observation and False for a batch. Raises ValueError for any other shape."""
     if isinstance(space, spaces.Dict):
         kinds = {_is_single(part, obs[key]) for key, part in space.items()}
         if len(kinds) > 1:
-            raise ValueError("some parts of the observation are a batch, others are one")
+            raise ValueError("some entries of the observation have a batch dimension, others do not")
         return kinds.pop()
     shape, expected = np.shape(obs), space.shape or ()
     if shape == expected:
         return True
     if shape[1:] == expected and len(shape) == len(expected) + 1:
         return False
-    raise ValueError(f"an observation of shape {list(shape)}; this policy sees {list(expected)}, or a batch of such")
+    required = f"{list(expected)}, or {list(expected)} after a batch dimension"
+    raise ValueError(f"observation has shape {list(shape)}; expected {required}")
 
 
 def _tensors(space: Space, obs: Any, device: torch.device) -> Any:
-    """An observation as the agent sees it: tensors, boxes in float32 unless they hold bytes."""
+    """Returns the observation as tensors on the device; Box entries become float32 unless their dtype is uint8."""
     if isinstance(space, spaces.Dict):
         return {key: _tensors(part, obs[key], device) for key, part in space.items()}
     array = np.asarray(obs)

@@ -1,4 +1,4 @@
-"""Tensors as bytes: the types a snapshot can hold, views of their memory, and safetensors files made of those."""
+"""Conversion between tensors and bytes: the dtypes that a snapshot supports, and reading and writing safetensors."""
 
 import hashlib
 import json
@@ -8,7 +8,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-HEADER_LIMIT = 16 << 20  # bytes at the head of a file that only describe; the largest agents need far fewer
+HEADER_LIMIT = 16 << 20  # maximum size of a safetensors header in bytes; those of the largest agents are far smaller
 
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -25,29 +25,35 @@ SAFETENSORS |= {"bool": "BOOL", "bfloat16": "BF16"}
 
 
 def dtype_name(tensor: Tensor) -> str:
-    """`float32`, `bool`, ... Raises TypeError for what a snapshot cannot hold."""
+    """Returns the name of a tensor's dtype, such as `float32` or `bool`.
+
+    Raises TypeError if a snapshot does not support the dtype or the layout.
+    """
     name = str(tensor.dtype).removeprefix("torch.")
     if name not in DTYPES or tensor.layout is not torch.strided:
-        raise TypeError(f"a snapshot cannot hold a tensor of {tensor.dtype} ({tensor.layout})")
+        raise TypeError(f"a snapshot cannot store a tensor of dtype {tensor.dtype} with layout {tensor.layout}")
     return name
 
 
 def raw(tensor: Tensor) -> memoryview:
-    """The bytes of a CPU tensor in row-major order; not copied where they lie so already."""
+    """Returns the bytes of a CPU tensor in row-major order. Copies them only if the tensor is not contiguous."""
     tensor = tensor.contiguous()
-    # not reshape(-1): a dimension of size one may have any stride, which `view` refuses
+    # reshape(-1) would keep the stride of a dimension of size one, which may be any number, and `view` would raise
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().data
 
 
 def sha256(tensor: Tensor) -> str:
-    """Hex SHA-256 of the bytes of a CPU tensor."""
+    """Returns the SHA-256 of the bytes of a CPU tensor in hexadecimal."""
     return hashlib.sha256(raw(tensor)).hexdigest()
 
 
 def dump(tensors: Mapping[str, Tensor]) -> list[memoryview]:
-    """A safetensors file of CPU tensors, in parts, without a copy of them (the library makes two)."""
+    """Returns the contents of a safetensors file of CPU tensors, as consecutive chunks.
+
+    Contiguous tensors are not copied; `safetensors.torch.save` would copy them twice.
+    """
     header, parts, end = {}, [], 0
-    for name in sorted(tensors, key=lambda name: (-tensors[name].element_size(), name)):  # all aligned
+    for name in sorted(tensors, key=lambda name: (-tensors[name].element_size(), name)):  # so that all are aligned
         part = raw(tensors[name])
         start, end = end, end + len(part)
         dtype, shape = SAFETENSORS[dtype_name(tensors[name])], list(tensors[name].shape)
@@ -59,9 +65,12 @@ def dump(tensors: Mapping[str, Tensor]) -> list[memoryview]:
 
 
 def load(content: bytes) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, in memory of their own. Any Exception where it is none."""
+    """Returns the tensors of a safetensors file; they do not share memory with `content`.
+
+    May raise any Exception if the content is not a valid safetensors file.
+    """
     if int.from_bytes(content[:8], "little") > HEADER_LIMIT:
-        raise ValueError(f"a header of more than {HEADER_LIMIT} bytes")
+        raise ValueError(f"the safetensors header is larger than {HEADER_LIMIT} bytes")
     found = safetensors.torch.load(content)
     for tensor in found.values():
         dtype_name(tensor)

@@ -1,7 +1,7 @@
-"""TensorBoard scalars, derived from the rows of metrics.jsonl.
+"""Writes the rows of metrics.jsonl as TensorBoard scalars.
 
-Event files are written here, without `torch.utils.tensorboard` or tensorflow: that saves seconds of imports and a
-writer thread. Format: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib/io/record_writer.h
+This module writes event files without `torch.utils.tensorboard` or tensorflow, which would take seconds to import and
+start a writer thread. Format: https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/lib/io/record_writer.h
 """
 
 import os
@@ -15,10 +15,15 @@ from rlrun.telemetry.metrics import Row
 
 
 class Board:
-    """Writes each row as one event. `past` rows are written anew, so a resumed run shows every step once.
+    """Writes each row as one event to a new event file.
 
-    Times are those of `wall_s`, with the last past row at the present: a pause between stop and resume is not part of
-    the curves over relative time. Raises ImportError without tensorboard, OSError.
+    past: the rows before a resume. Old event files are deleted and these rows are written again, so that a resumed run
+    shows every step once.
+
+    The wall time of an event is computed from `wall_s`, and the last past row gets the current time. The pause between
+    stop and resume is therefore not visible in TensorBoard's relative time.
+
+    Raises ImportError if tensorboard is not installed, OSError if the file cannot be written.
     """
 
     def __init__(self, folder: Path, past: list[Row]):
@@ -39,13 +44,13 @@ class Board:
         self._file.flush()
 
     def write(self, row: Row) -> None:
-        """Write one row, and flush it."""
+        """Writes one row and flushes the file."""
         self._put(row)
         self._file.flush()
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the file was deleted, so that new rows would be lost."""
+        """Returns whether the event file was deleted, in which case new rows are lost."""
         return os.fstat(self._file.fileno()).st_nlink == 0
 
     def close(self) -> None:
@@ -65,7 +70,7 @@ def _record(data: bytes) -> bytes:
 
 
 def _checksum(data: bytes) -> bytes:
-    """CRC-32C, masked as in TFRecord files."""
+    """Returns the CRC-32C of the data, masked as in TFRecord files."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = crc >> 8 ^ _CRC32C[(crc ^ byte) & 0xFF]
@@ -74,7 +79,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 def _table() -> list[int]:
-    """CRC-32C of every byte."""
+    """Returns the CRC-32C lookup table, which has one entry for each byte value."""
     table = []
     for entry in range(256):
         for _ in range(8):

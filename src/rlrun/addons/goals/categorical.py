@@ -1,7 +1,7 @@
-"""Random categorical goals: an integer for each episode.
+"""Categorical goals: each episode has a random integer as its goal, which the agent observes.
 
-Skills that differ in nothing but the reward for their difference are such goals (DIAYN, arXiv 1802.06070). The goal
-that the agent acted with is stored with the step, and the agent learns from that goal.
+The skills of DIAYN (arXiv 1802.06070) are such goals: its intrinsic reward makes the skills distinguishable. The goal
+is stored with each step, and the agent learns from the stored goal.
 """
 
 from dataclasses import replace
@@ -24,9 +24,10 @@ GOAL_EXTRA = f"carry.{GOAL}"
 
 @register("goals", "categorical")
 class CategoricalGoals(Addon):
-    """Draws a goal uniformly at the start of an episode and keeps it to the end.
+    """Samples a goal uniformly at the start of each episode and keeps it until the episode ends.
 
-    In evaluation every environment goes through the goals in order instead.
+    In evaluation nothing is sampled: in successive episodes environment i plays the goals i, i + num_envs,
+    i + 2 num_envs, ... modulo num_goals, so that together the environments cycle through the goals.
     """
 
     @config
@@ -36,7 +37,7 @@ class CategoricalGoals(Addon):
     def __init__(self, cfg: Any, spec: Spec, parts: Parts):
         super().__init__()
         if isinstance(spec.obs, spaces.Dict) and GOAL in spec.obs.spaces:
-            raise ConfigError(f"algo.goals: observations have an entry {GOAL!r} already")
+            raise ConfigError(f"algo.goals: the observation already has an entry {GOAL!r}")
         self.num_goals = cfg.num_goals
         self.space = spaces.Discrete(cfg.num_goals)
         self.stores = {GOAL_EXTRA: self.space}
@@ -70,5 +71,5 @@ class CategoricalGoals(Addon):
 
 
 def with_goal(obs: Any, goal: Tensor) -> Batch:
-    """Returns an observation with the goal as one of its entries."""
+    """Returns the observation as a dict with the goal as a further entry."""
     return with_entries(obs, **{GOAL: goal})

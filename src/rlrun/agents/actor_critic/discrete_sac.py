@@ -1,6 +1,6 @@
 """Soft actor-critic over discrete actions (Christodoulou 2019, arXiv 1910.07207).
 
-SAC with critics that have a value for every action: expectations over the policy are sums instead of samples.
+The critics return a Q-value for every action, so expectations over the policy are exact sums instead of samples.
 """
 
 import math
@@ -20,7 +20,7 @@ from rlrun.types import Batch, Spec
 
 
 class DiscreteActions:
-    """The networks and expectations of discrete actions, over SAC or a variant of it."""
+    """A mixin that gives SAC, or a variant of SAC, the networks and the policy expectations of discrete actions."""
 
     actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Discrete
     needs_bounds = False
@@ -30,7 +30,10 @@ class DiscreteActions:
     act_noise: Any
 
     def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, float]:
-        """Actor, critics, and the default target entropy: 0.98 of the maximum."""
+        """Returns the actor, the critics, and the default target entropy, which is 0.98 times the maximum entropy.
+
+        columns: the number of reward components, each of which has its own Q-values.
+        """
         n = int(self.spec.action.n)
         members = self.ensemble.members
         critic = DiscreteCritic(parts.torso("critic", members=members), n, members, columns)
@@ -45,9 +48,10 @@ class DiscreteActions:
         return dist.sample(dist.noise(self.act_noise)), {}
 
     def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """The expected Q-value of the policy, and minus its entropy; [batch]."""
+        """Returns the expected Q-value under the policy, [batch] or [batch, reward components], and the negative
+        entropy of the policy, [batch]."""
         dist = self.actor(obs)
-        q = reduce(critic(obs))  # [batch, actions], or [batch, actions, columns]
+        q = reduce(critic(obs))  # [batch, actions] or [batch, actions, reward components]
         probability = dist.logits.softmax(-1)
         if q.dim() > probability.dim():
             probability = probability.unsqueeze(-1)
@@ -55,5 +59,5 @@ class DiscreteActions:
 
 
 @register("algo", "discrete_sac")
-class DiscreteSAC(DiscreteActions, SAC):  # type: ignore[misc]  # actions are not those of SAC
+class DiscreteSAC(DiscreteActions, SAC):  # type: ignore[misc]  # SAC declares Box actions
     """SAC for discrete actions."""

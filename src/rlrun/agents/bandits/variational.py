@@ -1,5 +1,7 @@
-"""Bayes by backprop (Blundell et al. 2015, arXiv 1505.05424): a Gaussian over the weights of the network that predicts
-rewards; every decision is made with weights drawn from it."""
+"""A bandit agent with Bayes by backprop (Blundell et al. 2015, arXiv 1505.05424).
+
+It learns a Gaussian posterior over the weights of the reward network, and samples new weights for every decision.
+"""
 
 import math
 from typing import Any
@@ -20,7 +22,7 @@ from rlrun.types import Batch, Context, Metrics
 
 @register("algo", "variational_bandit")
 class Variational(NeuralGreedy):
-    """A variational Bayesian network that predicts rewards."""
+    """Predicts rewards with a variational Bayesian network and chooses arms by Thompson sampling."""
 
     @config
     class Config(Training):
@@ -44,7 +46,7 @@ class Variational(NeuralGreedy):
         return self.q(obs, self.weights(draws))
 
     def weights(self, draws: Tensor) -> Tensor:
-        """Weights [members, P] from standard normal draws."""
+        """Returns weights [members, P] of the posterior, computed from standard normal draws [members, P]."""
         std = F.softplus(self.rho)
         return self.mean + std * draws
 
@@ -56,7 +58,8 @@ class Variational(NeuralGreedy):
         return self.learn_noise.normal(1, self.q.size)
 
     def loss(self, batch: Batch, draws: Tensor) -> Tensor:
-        """Negative log-likelihood of a reward, plus the divergence from the prior divided by the number of rewards."""
+        """Computes the mean negative log-likelihood of the rewards, plus the KL divergence of the posterior from the
+        prior divided by the number of stored rewards."""
         predicted = chosen(self.q(batch["obs"], self.weights(draws)), batch)
         error = predicted - batch["reward"]
         nll = weighted_mean(0.5 * (error / self.cfg.noise_std) ** 2, batch["weight"])

@@ -1,4 +1,4 @@
-"""The covariance matrix of a search distribution over P parameters: whole, or its diagonal alone."""
+"""Covariance matrices of a Gaussian search distribution over P parameters: full or diagonal."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Full(nn.Module):
-    """C [P, P] and its decomposition C = B diag(values) B^T."""
+    """Holds the full matrix C [P, P] and its eigendecomposition C = B diag(values) B^T."""
 
     C: Tensor
     B: Tensor
@@ -21,21 +21,28 @@ class Full(nn.Module):
         self.register_buffer("values", values)
 
     def spread(self, z: Tensor, extra: Tensor | float = 0.0) -> Tensor:
-        """(C + extra I)^1/2 z for z [..., P], up to a rotation of z."""
+        """Returns B diag(values + extra)^1/2 z for z [..., P].
+
+        If z is standard normal, the result has the covariance matrix C + extra I.
+        """
         std = (self.values + extra).sqrt()
         return (z * std) @ self.B.T
 
     def whiten(self, y: Tensor) -> Tensor:
-        """C^-1/2 y for y [..., P]."""
+        """Returns C^-1/2 y for y [..., P]."""
         std = self.values.sqrt()
         return y @ self.B / std @ self.B.T
 
     def add(self, keep: Any, rows: Tensor, weights: Tensor) -> None:
-        """C <- keep C + sum of weights [n] times outer products of rows [n, P]."""
+        """Updates C <- keep C + sum_i weights_i rows_i rows_i^T, with weights [n] and rows [n, P].
+
+        B and values do not change until `decompose` is called.
+        """
         weighted = weights[:, None] * rows
         self.C.copy_(keep * self.C + rows.T @ weighted)
 
     def decompose(self) -> None:
+        """Makes C exactly symmetric and computes B and values from it."""
         symmetric = (self.C + self.C.T) / 2
         self.C.copy_(symmetric)
         values, vectors = torch.linalg.eigh(self.C)
@@ -43,12 +50,12 @@ class Full(nn.Module):
         self.values.copy_(values.clamp(min=torch.finfo().tiny))
 
     def variances(self) -> Tensor:
-        """The variance of every parameter, [P]."""
+        """Returns the variance of every parameter, [P]."""
         return self.C.diagonal()
 
 
 class Separable(nn.Module):
-    """The diagonal of C alone, [P]."""
+    """Holds a diagonal matrix C as its diagonal, [P]. The methods are those of Full."""
 
     C: Tensor
 
@@ -68,7 +75,7 @@ class Separable(nn.Module):
         self.C.copy_(variances.clamp(min=torch.finfo().tiny))
 
     def decompose(self) -> None:
-        """Nothing to do: a diagonal matrix is its own decomposition."""
+        """Does nothing: a diagonal matrix needs no decomposition."""
 
     def variances(self) -> Tensor:
         return self.C
