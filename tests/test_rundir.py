@@ -60,7 +60,7 @@ def test_a_name_that_is_no_folder_is_refused(name):
 def test_run_dir_is_used_as_it_is_and_only_once():
     run = start(RunDir.create({"run_dir": "here/mine"}))
     run.release()
-    with pytest.raises(ConfigError, match="already holds a run; go on with it: rlrun resume here/mine"):
+    with pytest.raises(ConfigError, match="already holds a run; to continue it: rlrun resume here/mine"):
         RunDir.create({"run_dir": "here/mine"})
     Path("full").mkdir()
     Path("full/file").touch()

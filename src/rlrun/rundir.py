@@ -1,4 +1,4 @@
-"""A run's directory: its name, lock and small files. Free of torch, so that a run is claimed before torch loads."""
+"""A run's directory: its name, lock and small files. Imports no torch, so that a run is locked before torch loads."""
 
 import contextlib
 import json
@@ -16,26 +16,29 @@ from rlrun.lock import LOCK
 from rlrun.snapshot.atomic import TEMPORARY, replace_text, sweep
 
 RUNS = Path("runs")
-STARTING = ".starting"  # held by the process that looks for a run, or makes it
+STARTING = ".starting"  # lock file of `starting`
 METRICS, META = "metrics.jsonl", "meta.json"
 
 
 class RunDir:
-    """One run on disk, held by this process until `release` or its end."""
+    """A run on disk, locked until `release` or until this process exits."""
 
     def __init__(self, path: Path):
-        """Take the lock of an existing directory. ConfigError where another process has it."""
+        """Locks an existing directory. Raises ConfigError if another process holds the lock."""
         self.path = path
-        self.is_ours = False  # made by this process, so that it may take it away
+        self.is_ours = False  # whether this process created the directory; if so, `discard` deletes it
         self._lock = lock.take(path)
 
     @classmethod
     def create(cls, config: dict[str, Any]) -> "RunDir":
-        """A new directory: `run_dir` as it is, else runs/<name>/<UTC time>-s<seed>-<4 hex>."""
+        """Creates a run's directory: `run_dir` if it is set, else runs/<name>/<UTC time>-s<seed>-<4 hex digits>.
+
+        Raises ConfigError if the directory already holds a run or other files, or cannot be created.
+        """
         if config.get("run_dir") is None:
             return cls._create_named(config["name"], config["seed"])
         if not config["run_dir"]:
-            raise ConfigError("run_dir=: must name a folder; left out, runs/<name>/ has one made")
+            raise ConfigError("run_dir=: must name a folder; without run_dir, a new folder under runs/<name>/ is used")
         path = Path(config["run_dir"])
         try:
             _refuse_run(path)
@@ -44,11 +47,11 @@ class RunDir:
             foreign = [entry.name for entry in path.iterdir() if not entry.name.startswith((LOCK, TEMPORARY))]
         except OSError as error:
             raise ConfigError(f"run_dir={path}: {error.strerror}") from None
-        if foreign not in ([], [OVERRIDES]):  # all that a start leaves which was killed before it was a run
-            raise ConfigError(f"run_dir={path} is not empty and holds no run")
+        if foreign not in ([], [OVERRIDES]):  # left by a start that was killed before it wrote config.yaml
+            raise ConfigError(f"run_dir={path} is not empty and is not a run")
         run = cls(path)
         try:
-            _refuse_run(path)  # one may have begun and ended before the lock was ours
+            _refuse_run(path)  # another run may have started and ended before we got the lock
         except ConfigError:
             run.release()
             raise
@@ -59,7 +62,7 @@ class RunDir:
     def _create_named(cls, name: str, seed: int) -> "RunDir":
         folder = _folder(name)
         if folder in ("", ".", ".."):
-            raise ConfigError(f"name={name!r}: cannot be the name of a folder")
+            raise ConfigError(f"name={name!r}: is not a valid folder name")
         while True:
             now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
             path = RUNS / folder / f"{now}-s{seed}-{os.urandom(2).hex()}"
@@ -78,7 +81,7 @@ class RunDir:
 
     @classmethod
     def open(cls, path: str | Path) -> "RunDir":
-        """An existing run."""
+        """Opens and locks an existing run. Raises ConfigError if there is none."""
         path = Path(path)
         if not (path / CONFIG).exists():
             raise ConfigError(f"{path}: not a run (it has no {CONFIG})")
@@ -89,67 +92,67 @@ class RunDir:
 
     @property
     def holds_run(self) -> bool:
+        """Whether config.yaml has been written."""
         return (self.path / CONFIG).exists()
 
     def write_start(self, config: dict[str, Any], overrides: list[str], metrics_format: int | None = None) -> None:
-        """config.yaml as resolved, overrides.yaml as typed. From then on the directory holds a run.
+        """Writes the resolved config.yaml and the user's overrides.yaml. From then on the directory holds a run.
 
-        `metrics_format`: that of the run's metric keys, which it keeps; None: today's.
+        `metrics_format` is the format of the run's metric keys, which never changes; None means the current format.
         """
         replace_text(self.path / OVERRIDES, to_yaml(overrides))
         replace_text(self.path / CONFIG, config_text(config, metrics_format))
 
-    def change(self, config: dict[str, Any], words: list[str]) -> None:
-        """Record what a resume changed."""
-        self.write_start(config, [*read_words(self.path / OVERRIDES), *words], self.metrics_format)
+    def change(self, config: dict[str, Any], overrides: list[str]) -> None:
+        """Writes the config of a resumed run, and appends its overrides to overrides.yaml."""
+        self.write_start(config, [*read_words(self.path / OVERRIDES), *overrides], self.metrics_format)
 
     def config(self) -> dict[str, Any]:
-        """config.yaml, read as untrusted data."""
+        """Returns the values of config.yaml, parsed as untrusted data."""
         return read_stored(self.path / CONFIG).values
 
     @property
     def metrics_format(self) -> int:
-        """The format of the run's metric keys: the one it began with."""
+        """The format of the run's metric keys, fixed when the run started."""
         return read_stored(self.path / CONFIG).metrics_format
 
     def write_json(self, name: str, values: dict[str, Any]) -> None:
-        """A small file, at once: meta.json, summary.json. ValueError for numbers that are not finite."""
+        """Writes a small JSON file (e.g. meta.json) atomically. Raises ValueError if a number is not finite."""
         replace_text(self.path / name, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """What `write_json` wrote; {} where there is none. ConfigError where it is not JSON."""
+        """Returns what `write_json` wrote, or {} if the file does not exist. Raises ConfigError if it is not JSON."""
         return _read_json(self.path / name)
 
     @staticmethod
     def summary_of(path: Path) -> dict[str, Any]:
-        """summary.json of a run that is only read; {} where there is none."""
+        """Returns summary.json of a run without locking the run, or {} if the file does not exist."""
         return _read_json(path / "summary.json")
 
     def meta(self) -> dict[str, Any]:
-        """meta.json. Raises ConfigError where its parts are not what `run/exactness.py` writes."""
+        """Returns meta.json. Raises ConfigError if `versions` or `resumed` has the wrong type."""
         return self.meta_of(self.path)
 
     @staticmethod
     def meta_of(path: Path) -> dict[str, Any]:
-        """The same of a run that is only read."""
+        """Returns meta.json of a run without locking the run. Raises the errors of `meta`."""
         found = _read_json(path / META)
         if not isinstance(found.get("versions", {}), dict):
-            raise ConfigError(f"{path / META}: versions: must be a section")
+            raise ConfigError(f"{path / META}: versions: must be an object")
         resumed = found.get("resumed", [])
-        if not isinstance(resumed, list) or not all(isinstance(one, dict) for one in resumed):
-            raise ConfigError(f"{path / META}: resumed: must be a list of sections")
+        if not isinstance(resumed, list) or not all(isinstance(entry, dict) for entry in resumed):
+            raise ConfigError(f"{path / META}: resumed: must be a list of objects")
         return found
 
     def error_log(self, text: str) -> None:
-        """Append to error.log; nothing where the disk has no room for it, since the error itself is still shown."""
+        """Appends to error.log. Ignores every OSError, because the error is also printed."""
         with contextlib.suppress(OSError):
             descriptor = files.open_to_append(self.path / "error.log")
             with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text.rstrip("\n") + "\n")
 
     def discard(self) -> None:
-        """Take away a run that never trained: its folder and those it leaves empty, or in a folder that the user had
-        made only what a start writes."""
+        """Deletes a run that never trained and any parent left empty; in a user's own folder, only our files."""
         if self.is_ours:
             shutil.rmtree(self.path, ignore_errors=True)
         else:
@@ -157,18 +160,18 @@ class RunDir:
                 (self.path / name).unlink(missing_ok=True)
         self.release()
         if self.path.is_relative_to(RUNS):
-            with contextlib.suppress(OSError):  # one that holds other runs stays
+            with contextlib.suppress(OSError):  # a parent with other runs is not empty
                 self.path.parent.rmdir()
                 RUNS.rmdir()
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Releases the lock."""
         lock.release(self._lock)
 
 
 @contextlib.contextmanager
 def starting(config: dict[str, Any]) -> Iterator[None]:
-    """One process at a time looks whether this config has a run, and makes it where there is none."""
+    """As a context manager, lets one process at a time look for a run of this config and create it."""
     folder = _home(config)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -179,7 +182,7 @@ def starting(config: dict[str, Any]) -> Iterator[None]:
 
 
 def runs_of(config: dict[str, Any]) -> list[Path]:
-    """Runs that stand where this config's would: in its run_dir, or under its name, latest first."""
+    """Returns the existing runs of a config: the run in its run_dir, or else all runs under its name, latest first."""
     if config.get("run_dir") is not None:
         found = [Path(config["run_dir"])]
     else:
@@ -188,7 +191,7 @@ def runs_of(config: dict[str, Any]) -> list[Path]:
 
 
 def _home(config: dict[str, Any]) -> Path:
-    """The folder in which a run of this config would be made."""
+    """Returns the parent folder of the runs of this config."""
     return RUNS / _folder(config["name"]) if config.get("run_dir") is None else Path(config["run_dir"]).parent
 
 
@@ -207,4 +210,4 @@ def _folder(name: str) -> str:
 
 def _refuse_run(path: Path) -> None:
     if (path / CONFIG).exists():
-        raise ConfigError(f"run_dir={path} already holds a run; go on with it: rlrun resume {path}")
+        raise ConfigError(f"run_dir={path} already holds a run; to continue it: rlrun resume {path}")

@@ -154,7 +154,9 @@ def make(url, sha256, *more):
 
 def test_a_table_is_fetched_where_that_is_asked_for(site, tmp_path):
     url, sha256 = site.url("/table.csv"), DIGEST
-    with pytest.raises(ConfigError, match=re.escape("path: which file is to be read? (download=true fetches it)")):
+    with pytest.raises(
+        ConfigError, match=re.escape("path: must be set to the path of a file, or set env.kwargs.download=true")
+    ):
         make(url, sha256)
     assert not (tmp_path / "cache").exists()
     assert make(url, sha256, "env.kwargs.download=true").venv.table.classes == ["x", "y"]

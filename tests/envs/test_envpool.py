@@ -74,7 +74,10 @@ def test_envpool_seeds_determine_each_environment(pool):
 def test_envpool_resume_begins_new_episodes_and_reports_it(pool):
     env = pool("CartPole-v1")
     assert env.method == EPISODE_END
-    assert env.exactness == "not exact, because episodes of CartPole-v1 end at a restore: its simulator gives no state"
+    assert (
+        env.exactness
+        == "not exact, because episodes of CartPole-v1 end at a restore: its vector env cannot save its state"
+    )
     env.reset()
     last = env.step(torch.zeros(3, dtype=torch.long)).obs
     begun = []
@@ -120,9 +123,9 @@ def test_envpool_atari_preprocessing_follows_the_wrappers(pool, make):
         (
             "Pendulum-v1",
             {"wrappers": {"frame_stack": {"stack": 2}}},
-            "Box(3,) of float32 there, Box(2, 3) of",
+            "Box(3,) of float32 in the vector env, Box(2, 3) of",
         ),
-        ("ALE/Pong-v5", {}, "Box(4, 84, 84) of uint8 there, Box(210, 160, 3) of uint8 in one environment"),
+        ("ALE/Pong-v5", {}, "Box(4, 84, 84) of uint8 in the vector env, Box(210, 160, 3) of uint8 in a single env"),
     ],
 )
 def test_envpool_refuses_unsupported_keys(id, given, line, pool):

@@ -122,13 +122,13 @@ def test_native_simulator_without_state_ends_episodes_at_a_restore(make):
     assert cut.weight.tolist() == [0, 0] and cut.truncated.all() and torch.equal(cut.final_obs, last)
 
 
-TOGETHER = "CartPole-v1 steps all its environments at once, and takes no"
+TOGETHER = "CartPole-v1 steps all its environments at once, and does not support"
 
 
 @pytest.mark.parametrize(
     ("id", "given", "line"),
     [
-        ("Hopper-v5", {}, "env.backend=native: Hopper-v5 has no simulator that steps all its environments at once"),
+        ("Hopper-v5", {}, "env.backend=native: Hopper-v5 has no vector env of its own"),
         ("CartPole-v1", {"wrappers": {"flatten": {}}}, f"env.wrappers: {TOGETHER} wrappers"),
         ("CartPole-v1", {"instance_seed": 0}, f"env.instance_seed: {TOGETHER} instance_seed"),
         ("CartPole-v1", {"on_failure": "restart"}, f"env.on_failure=restart: {TOGETHER} on_failure=restart"),
@@ -145,5 +145,5 @@ def test_native_backend_refuses_unsupported_keys(id, given, line, make):
 def test_native_backend_refuses_other_spaces_than_the_single_environment(make):
     gym.registry.pop("test/Other-v0", None)
     gym.register("test/Other-v0", CartPoleEnv, vector_entry_point=Opaque)
-    with pytest.raises(ConfigError, match=r"observations of test/Other-v0 are Box\(1,\) of float32 there"):
+    with pytest.raises(ConfigError, match=r"observations of test/Other-v0 are Box\(1,\) of float32 in the vector env"):
         make("test/Other-v0", 2, backend="native", selftest="off")

@@ -1,4 +1,4 @@
-"""What `rlrun doctor --probe` measures, once on a machine: engines, libraries for matrix products, threads."""
+"""The measurements of `rlrun doctor --probe`, made once per machine: engines, matrix product libraries and threads."""
 
 import math
 import os
@@ -17,16 +17,16 @@ from rlrun.engine import matmul_backend
 from rlrun.engine.hardware_profile import LOOPS, HardwareProfile
 from rlrun.engine.inductor import InductorKernel
 
-GAIN = 0.1  # share of an update that compiling must save to be worth other bits
-UPDATES_PER_STEP = {"ppo": 10 / 64, "sac": 1.0}  # of the runs whose updates are measured
+GAIN = 0.1  # fraction of an update's time that compiling must save, because it changes the bits of the results
+UPDATES_PER_STEP = {"ppo": 10 / 64, "sac": 1.0}  # of the runs that are measured
 SIZES = ((64, 64, 64), (64, 256, 256), (256, 256, 256), (32, 3136, 512), (512, 512, 512))  # rows, inputs, outputs
 SECONDS, REPEATS = 0.3, 5
 
-Measured = dict[str, float]  # by name, which ends with the unit
+Measured = dict[str, float]  # name, which ends with the unit -> value
 
 
 def probe() -> HardwareProfile:
-    """Measure this machine. Takes a minute or two, for kernels are compiled without the compiler's cache."""
+    """Measures this machine. Takes one to two minutes, because kernels are compiled with an empty compiler cache."""
     with tempfile.TemporaryDirectory() as fresh:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = fresh
         measured = {**gemm(), **engines(), **threads()}
@@ -35,8 +35,11 @@ def probe() -> HardwareProfile:
 
 
 def pays_from(measured: Measured, algo: str) -> int | None:
-    """Steps of a run, in ten thousands, from which compiled updates save more time than compiling takes. None where
-    they save too little, or where nothing was compiled."""
+    """Returns the number of steps from which compiled updates save more time than compiling takes.
+
+    The number is rounded up to a multiple of 10,000. It is None if compiled updates save too little, or if nothing was
+    compiled.
+    """
     if (compiled := measured.get(f"{algo} compiled us")) is None:
         return None
     replayed = measured[f"{algo} replayed us"]
@@ -48,23 +51,25 @@ def pays_from(measured: Measured, algo: str) -> int | None:
 
 
 def engines() -> Measured:
-    """CPU microseconds of replayed and of compiled updates, and seconds of compiling. Figures of a compiler that is not
-    there are left out."""
+    """Measures the CPU microseconds of replayed and of compiled updates, and the seconds of compiling.
+
+    Without a working compiler, only the replayed updates are measured.
+    """
     found: Measured = {}
     for algo in LOOPS.values():
-        replayed, _, soon = built(algo, "auto")
-        compiled, agent, late = built(algo, "compile")
+        replayed, _, replayed_s = built(algo, "auto")
+        compiled, agent, compiled_s = built(algo, "compile")
         works = {"replayed": replayed}
         if is_compiled(agent):
             works["compiled"] = compiled
-            found[f"{algo} compiling s"] = round(max(0.0, late - soon), 1)
+            found[f"{algo} compiling s"] = round(max(0.0, compiled_s - replayed_s), 1)
         for how, value in medians(works, time.process_time).items():
             found[f"{algo} {how} us"] = value
     return found
 
 
 def built(algo: str, engine: str) -> tuple[Work, nn.Module, float]:
-    """An update that ran four times already, its agent, and the seconds that this took."""
+    """Returns an update after four warm-up calls, its agent, and the seconds that building and warm-up took."""
     began = time.perf_counter()
     _, work, agent = one_update(algo, f"trainer.engine={engine}")
     for _ in range(4):
@@ -73,7 +78,7 @@ def built(algo: str, engine: str) -> tuple[Work, nn.Module, float]:
 
 
 def threads() -> Measured:
-    """Microseconds of SAC's update by the wall clock: a second thread helps where nothing else runs."""
+    """Measures SAC's update in wall-clock microseconds with one and two threads, on an otherwise idle machine."""
     work = one_update("sac")[1]
 
     def work_on(count: int) -> None:
@@ -89,13 +94,13 @@ def threads() -> Measured:
 
 
 def gemm() -> Measured:
-    """GFLOP/s of one thread, by size, precision and library."""
+    """Measures the GFLOP/s of matrix products on one thread, by size, precision and library."""
     torch.set_num_threads(1)
     return {name: flops / us / 1e3 for name, flops, us in products_timed()}
 
 
 def products_timed() -> Iterator[tuple[str, float, float]]:
-    """For each size and library its name, the floating-point operations of one product, and its CPU microseconds."""
+    """Yields (name, floating-point operations, CPU microseconds) of one product for each size and library."""
     for rows, inputs, outputs in SIZES:
         first = torch.randn(rows, inputs)
         second = torch.randn(inputs, outputs)
@@ -110,19 +115,22 @@ def products_timed() -> Iterator[tuple[str, float, float]]:
 
 
 def through_onednn(first: Tensor, second: Tensor) -> Tensor:
-    """The product of two matrices by oneDNN."""
+    """Returns the product of two matrices, computed by oneDNN."""
     with matmul_backend.onednn():
         return torch.mm(first, second)
 
 
 def medians(works: dict[str, Work], clock: Callable[[], float], seconds: float = SECONDS) -> Measured:
-    """Median microseconds of a call of each, measured in turns. `seconds`: how long each is measured in a turn."""
+    """Returns the median microseconds per call of each work, by name.
+
+    The works are timed in turns, for `seconds` each.
+    """
     timed = {name: partial(microseconds, work, seconds, clock) for name, work in works.items()}
     return {name: round(statistics.median(each), 1) for name, each in interleaved(timed, REPEATS).items()}
 
 
 def is_compiled(agent: nn.Module) -> bool:
-    """Whether the kernels of an agent are compiled, and none of them runs as written."""
+    """Returns whether the agent has compiled kernels and none of them fell back to eager execution."""
     found = []
     for part in agent.modules():
         for value in vars(part).values():

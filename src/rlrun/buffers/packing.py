@@ -1,4 +1,4 @@
-"""Many small tensors as one float row, so that a batch is one gather instead of one per field."""
+"""Packs the fields of a transition into one row of float32, so that a batch takes one gather, not one per field."""
 
 import math
 from typing import Any
@@ -11,11 +11,14 @@ from rlrun.errors import ConfigError
 from rlrun.types import Batch
 
 Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]  # field -> shape, dtype
-EXACT_INTEGERS = 2**24  # the largest range of integers that float32 holds
+EXACT_INTEGERS = 2**24  # float32 represents all integers up to this one
 
 
 def layout(name: str, space: Space) -> Layout:
-    """Returns the fields of a space; Dict entries become `name.key`. Integers must fit a float32 exactly."""
+    """Returns the fields of a space; Dict entries become `name.key`.
+
+    Raises ConfigError if float32 cannot represent all values of the space.
+    """
     match space:
         case spaces.Dict():
             fields: Layout = {}
@@ -32,11 +35,11 @@ def layout(name: str, space: Space) -> Layout:
             return {name: (space.shape, torch.float32)}
         case spaces.Box() if space.dtype.itemsize <= 2:
             return {name: (space.shape, getattr(torch, str(space.dtype)))}
-    raise ConfigError(f"algo.buffer: {space} is not supported, for float32 cannot hold its numbers")
+    raise ConfigError(f"algo.buffer: {space} is not supported, because float32 cannot represent all its values")
 
 
 def nest(batch: Batch, name: str, space: Space) -> Any:
-    """Returns the value of a space from its fields by dotted names, as `nested.dotted` gives them."""
+    """Returns the fields of a space nested as in the space: the inverse of `nested.dotted`."""
     if not isinstance(space, spaces.Dict):
         return batch[name]
     value = {}
@@ -46,19 +49,19 @@ def nest(batch: Batch, name: str, space: Space) -> Any:
 
 
 class Packing:
-    """Where each field lies in a row of float32. A CPU packs and picks with NumPy: torch takes longer for so little."""
+    """Writes fields to rows of float32 and reads them back. Uses NumPy on a CPU: it is faster for small tensors."""
 
     memory: Tensor  # [rows, n, width]
-    rows: Tensor  # [rows * n, width], the same
-    table: Any  # the same for NumPy, on a CPU
+    rows: Tensor  # [rows * n, width], a view of `memory`
+    table: Any  # `rows` as a NumPy array on a CPU, else None
 
     def __init__(self, fields: Layout):
         self.fields = fields
         self.width = 0
         self.slices: dict[str, slice] = {}
-        self.columns: list[tuple[str, slice | int]] = []  # a field without dimensions is one column
-        self.shapes: dict[str, tuple[int, ...]] = {}  # of fields that are no vectors
-        self.types: dict[str, torch.dtype] = {}  # of fields that are no float32
+        self.columns: list[tuple[str, slice | int]] = []  # scalar fields have an index instead of a slice
+        self.shapes: dict[str, tuple[int, ...]] = {}  # of fields with 2 or more dimensions
+        self.types: dict[str, torch.dtype] = {}  # of fields that are not float32
         for name, (shape, dtype) in fields.items():
             self._add_field(name, shape, dtype)
 
@@ -76,7 +79,7 @@ class Packing:
             self.types[name] = dtype
 
     def hold(self, memory: Tensor) -> None:
-        """Writes to and picks from a memory [rows, n, width] from now on."""
+        """Sets the memory [rows, n, width] that `pack` writes to and `take` reads from."""
         self.memory = memory
         self.rows = memory.view(-1, self.width)
         self.table = None
@@ -84,7 +87,7 @@ class Packing:
             self.table = self.rows.numpy()
 
     def pack(self, values: Batch, row: int) -> None:
-        """Writes fields [n, *shape] into one row."""
+        """Writes fields [n, *shape] to memory[row]."""
         n = self.memory.shape[1]
         if self.table is None:
             parts = [values[name].reshape(n, -1) for name in self.fields]
@@ -99,7 +102,7 @@ class Packing:
             table[:, column] = part
 
     def take(self, index: Tensor) -> Batch:
-        """Returns fields [batch, *shape] of rows among [rows * n]; those of floats share their memory."""
+        """Returns fields [batch, *shape] of the rows at `index`. Float32 fields are views of one tensor."""
         batch: Batch = {}
         if self.table is None:
             rows = self.rows.index_select(0, index)

@@ -1,4 +1,4 @@
-"""`rlrun train`: compose and check everything first, then run one job, or all jobs of a sweep."""
+"""`rlrun train`: compose and check all jobs first, then run a single job or a sweep."""
 
 import argparse
 import os
@@ -20,48 +20,49 @@ if TYPE_CHECKING:
 HELP = """\
 usage: rlrun train algo=<name> env=<name> [key=value ...]
 
-  algo, env            what to train, and where (rlrun list algo, rlrun list env; any Gymnasium id is an env)
-  network, trainer     other groups (rlrun list)
-  algo.buffer=<name>   the same for the parts of an algorithm: algo.critic, algo.entropy, ... (rlrun list)
-  preset=none          without the values tuned for this pair; preset=<name>: with those of another
-  a.b=value            any key that `rlrun show algo=<name> env=<name>` prints
-  plugins=[package]    with your own algorithms, networks and environments
+  algo, env            the algorithm and the environment (rlrun list algo, rlrun list env, or any Gymnasium id)
+  network, trainer     other config groups (rlrun list)
+  algo.buffer=<name>   parts of an algorithm: algo.buffer, algo.critic, algo.entropy, ... (rlrun list)
+  preset=none          do not use the values tuned for this algo and env; preset=<name>: use that preset
+  a.b=value            set any key that `rlrun show algo=<name> env=<name>` prints
+  plugins=[package]    import your own algorithms, networks and environments
 
-  -m, --multirun       one job for each combination: seed=0,1,2  algo.gamma=0.9,0.99  'seed=range(5)'
-  -c, --cfg job        print the values instead of training (hydra, all: with Hydra's own)
-  -p, --package KEY    with --cfg: only this section
-  -i, --info [WHAT]    Hydra's view: defaults, defaults-tree, searchpath, plugins, config
-  --config-dir DIR     take YAML from this folder as well
-  --hydra-help         Hydra's own options, such as launchers
+  -m, --multirun       run a job for each combination of values: seed=0,1,2  algo.gamma=0.9,0.99  'seed=range(5)'
+  -c, --cfg job        print the config instead of training (hydra: Hydra's own config, all: both)
+  -p, --package KEY    with --cfg: print only this section
+  -i, --info [WHAT]    print information from Hydra: defaults, defaults-tree, searchpath, plugins, config
+  --config-dir DIR     search this folder for YAML files too
+  --hydra-help         print the help for Hydra's own options, such as launchers
 
   rlrun train algo=sac env=HalfCheetah seed=1
   rlrun train -m algo=sac env=HalfCheetah,Hopper seed=0,1,2
 
-exit codes: 0 done, 1 a run failed, 2 bad input, 3 unusable snapshot, 128 + n stopped by signal n"""
+exit codes: 0 success, 1 a run failed, 2 bad input, 3 unusable snapshot, 128 + n stopped by signal n"""
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises ConfigError where argparse would print its usage and leave."""
+    """Raises ConfigError where argparse would print its usage and exit."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (rlrun train --help)")
 
 
-def train(words: Sequence[str]) -> int:
-    """Run the command. Returns the exit code."""
-    options = _options(words)
+def train(args: Sequence[str]) -> int:
+    """Runs the command. Returns the exit code."""
+    options = _options(args)
     if options.help:
         print(HELP)
         return 0
     from rlrun.config.jobs import jobs
 
-    hydra_words = [word for word in options.words if word.startswith(("hydra.", "hydra/"))]
+    hydra_overrides = [override for override in options.overrides if override.startswith(("hydra.", "hydra/"))]
     if options.hydra_help:
-        return _ask_hydra(hydra_words, options)
+        return _ask_hydra(hydra_overrides, options)
     if options.info or options.cfg in ("hydra", "all"):
-        jobs([word for word in options.words if word not in hydra_words], config_dirs=options.config_dir)
-        return _ask_hydra(options.words, options)
-    found = jobs(options.words, options.multirun, options.config_dir)
+        own_overrides = [override for override in options.overrides if override not in hydra_overrides]
+        jobs(own_overrides, config_dirs=options.config_dir)
+        return _ask_hydra(options.overrides, options)
+    found = jobs(options.overrides, options.multirun, options.config_dir)
     if options.cfg:
         return _print(found, options.package)
     if options.multirun:
@@ -70,7 +71,7 @@ def train(words: Sequence[str]) -> int:
 
 
 def run(job: "Job") -> int:
-    """Train one job. Returns the exit code."""
+    """Trains one job. Returns the exit code."""
     from rlrun.run.job import modules_of, train_job
 
     done = train_job(job)
@@ -79,22 +80,22 @@ def run(job: "Job") -> int:
 
 
 def say_how_to_resume(code: int, path: "Path", plugins: Sequence[str]) -> None:
-    """Print the command that resumes a run, as the last line, if a signal stopped it."""
+    """Prints the command that resumes the run if a signal stopped it."""
     if code not in CODES.values():
         return
     from rlrun.telemetry.console import muted_on_error
 
-    words = ["rlrun", "resume", str(path)]
+    command = ["rlrun", "resume", str(path)]
     if plugins:
-        words.append(f"plugins=[{','.join(plugins)}]")
+        command.append(f"plugins=[{','.join(plugins)}]")
     with muted_on_error():
-        print(printable(shlex.join(words)), flush=True)
+        print(printable(shlex.join(command)), flush=True)
 
 
 class SweepJob:
-    """Runs one job of a sweep. If it fails, the others go on.
+    """Runs one job of a sweep. If the job fails, the sweep continues.
 
-    Failures are collected in the sweep's own process, and raised in the process of a launcher.
+    A failure is recorded in `codes` if the job runs in the sweep's own process; in a launcher's process it is raised.
     """
 
     def __init__(self, total: int):
@@ -103,25 +104,25 @@ class SweepJob:
         self.done = 0
         self.codes = [0]
 
-    def __call__(self, values: dict[str, Any], words: list[str]) -> None:
+    def __call__(self, values: dict[str, Any], overrides: list[str]) -> None:
         from rlrun.config.jobs import Job
 
         self.done += 1
-        print(f"job {self.done} of {self.total}: {' '.join(words)}", flush=True)
+        print(f"job {self.done} of {self.total}: {' '.join(overrides)}", flush=True)
         try:
-            code = run(Job(words, values))
+            code = run(Job(overrides, values))
         except RlrunError as error:
             print(f"error: {error}", file=sys.stderr)
             code = error.exit_code
         if code > 128:
             raise SystemExit(code)
         if code and os.getpid() != self.home:
-            raise RlrunError(f"{' '.join(words)}: exit code {code}")
+            raise RlrunError(f"{' '.join(overrides)}: exit code {code}")
         self.codes.append(code)
 
 
 def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
-    """Build all jobs once to check them, let Hydra launch them, and print a row for each."""
+    """Checks all jobs, launches them with Hydra, and prints a table of their results. Returns the exit code."""
     from rlrun.cli.sweep import Results
     from rlrun.config.compose import hand_over
     from rlrun.config.jobs import for_all, for_hydra
@@ -130,13 +131,15 @@ def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
 
     folders = [job.values["run_dir"] for job in found if job.values["run_dir"] is not None]
     if len(set(folders)) < len(folders):
-        raise ConfigError(f"run_dir={folders[0]}: the jobs of a sweep cannot share a folder; name=... groups them")
+        raise ConfigError(
+            f"run_dir={folders[0]}: the jobs of a sweep cannot share a folder; use name=... to group them"
+        )
     for_all(found, lambda job: check(run_config(job.values)), lambda job: job.words)
     job, results = SweepJob(len(found)), Results(found)
     began = time.perf_counter()
     try:
-        hand_over(for_hydra(options.words, options.config_dir), ["--multirun"], job)
-    except RlrunError:  # of a job in another process
+        hand_over(for_hydra(options.overrides, options.config_dir), ["--multirun"], job)
+    except RlrunError:  # raised by a job in a launcher's process
         results.show()
         raise
     results.show()
@@ -145,8 +148,8 @@ def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _ask_hydra(words: Sequence[str], options: argparse.Namespace) -> int:
-    """Run one of Hydra's own options, which prints something."""
+def _ask_hydra(overrides: Sequence[str], options: argparse.Namespace) -> int:
+    """Prints the output of one of Hydra's own options."""
     from rlrun.config.compose import hand_over
     from rlrun.config.jobs import for_hydra
 
@@ -155,7 +158,7 @@ def _ask_hydra(words: Sequence[str], options: argparse.Namespace) -> int:
         value = getattr(options, name)
         if value:
             flags.append(f"--{name}={value}")
-    hand_over(for_hydra(words, options.config_dir), flags, lambda values, words: None)
+    hand_over(for_hydra(overrides, options.config_dir), flags, lambda values, overrides: None)
     return 0
 
 
@@ -164,7 +167,7 @@ def _print(found: Sequence["Job"], package: str | None) -> int:
 
     from rlrun.config import check
 
-    for place, job in enumerate(found):
+    for i, job in enumerate(found):
         tree: Any = job.values
         if package:
             tree = check.lookup(package, job.values)
@@ -173,11 +176,11 @@ def _print(found: Sequence["Job"], package: str | None) -> int:
         text = f"{check.show(tree)}\n"
         if isinstance(tree, dict):
             text = yaml.safe_dump(tree, sort_keys=False)
-        print("---\n" * (place > 0) + text, end="")
+        print("---\n" * (i > 0) + text, end="")
     return 0
 
 
-def _options(words: Sequence[str]) -> argparse.Namespace:
+def _options(args: Sequence[str]) -> argparse.Namespace:
     parser = Parser(prog="rlrun train", add_help=False, allow_abbrev=False)
     for flags in (("--help", "-h"), ("--multirun", "-m"), ("--resolve",), ("--hydra-help",)):
         parser.add_argument(*flags, action="store_true")
@@ -186,8 +189,8 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--config-dir", "-cd", action="append", default=[])
     views = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
     parser.add_argument("--info", "-i", nargs="?", const="all", choices=views)
-    options, others = parser.parse_known_args(list(words))
-    options.words = others
+    options, overrides = parser.parse_known_args(list(args))
+    options.overrides = overrides
     if not options.help:
-        check_form("train", options.words, [word for word in words if word not in options.words])
+        check_form("train", options.overrides, [arg for arg in args if arg not in overrides])
     return options

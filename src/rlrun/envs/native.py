@@ -1,8 +1,8 @@
-"""Simulators that step all their environments at once: an id's `vector_entry_point`, and EnvPool.
+"""Vector envs that step all their environments in one call: an id's `vector_entry_point`, and EnvPool.
 
-An id that has only such an entry point always uses it; for one that has single environments too, `env.backend`
-decides. Numbers and episodes are not those of single environments, and a simulator may take a step for a reset
-(`autoreset.NextStep`). Evaluation plays single environments.
+An id that has only a `vector_entry_point` always uses it. If an id also has single environments, `env.backend` selects
+between them. Results differ from those of single environments, and a reset may consume a step (`autoreset.NextStep`).
+Evaluation uses single environments.
 """
 
 from collections.abc import Callable
@@ -33,18 +33,18 @@ from rlrun.errors import ConfigError, RunError
 
 
 class Native(VectorWrapper):
-    """A simulator that takes no seed for each environment and does not save its state."""
+    """Wraps a vector env that accepts only a single seed and has no methods to save its state."""
 
     def __init__(self, make: Callable[[], GymVectorEnv], venv: GymVectorEnv | None = None):
         super().__init__(venv or make())
         self.make = make
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """seed: one for each environment, combined into the one seed of the simulator, or None."""
+        """Resets the vector env. `seed` is None or one seed per environment; these are combined into one."""
         if seed is not None:
             seed = int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0] >> 1)
             for value in vars(self.env).values():
-                if isinstance(value, Space):  # seeded by the operating system otherwise, and part of the state
+                if isinstance(value, Space):  # part of the state; otherwise seeded by the operating system
                     value.seed(seed)
         return self.env.reset(seed=seed, options=options)
 
@@ -52,18 +52,18 @@ class Native(VectorWrapper):
         return state.attributes(self.env)
 
     def set_extra_state(self, tree: Tree) -> None:
-        self.reset(seed=0)  # which may create attributes
+        self.reset(seed=0)  # a reset may create attributes
         state.assign(self.env, tree)
 
 
 def simulator(recipe: Recipe, cfg: EnvConfig) -> tuple[GymVectorEnv | Simulator, Verdict | None]:
-    """All environments of a config, and how they are saved where they do not declare that themselves.
+    """Returns the vector env of a config, and the verdict on how to save its state if it has no methods for that.
 
-    Raises ConfigError where the id has no simulator, or one with other spaces.
+    Raises ConfigError if the id has no vector env, or if its spaces differ from those of single environments.
     """
     envpool = cfg.backend == "envpool"
     if recipe.spec.vector_entry_point is None and not envpool:
-        raise ConfigError(f"env.backend=native: {cfg.id} has no simulator that steps all its environments at once")
+        raise ConfigError(f"env.backend=native: {cfg.id} has no vector env of its own")
     wrappers = set(cfg.wrappers)
     make: Callable[[], Any] = partial(recipe.all, cfg.num_envs)
     if envpool:
@@ -83,7 +83,7 @@ def simulator(recipe: Recipe, cfg: EnvConfig) -> tuple[GymVectorEnv | Simulator,
 
 
 def examine_simulator(pipe: Any, index: int, given: tuple[Recipe, Callable[[], Any]], things: ExitStack) -> None:
-    """In a worker: the self-test of a simulator, reported like that of an environment (`examination.examine`)."""
+    """Runs the self-test of a vector env in a worker, and reports the result as `examination.examine` does."""
     recipe, make = given
     with explained(recipe.spec, recipe.kwargs, recipe.id):
         simulator = make()
@@ -119,42 +119,43 @@ def _check_keys(recipe: Recipe, cfg: EnvConfig, wrappers: set[str]) -> None:
         refused |= {"on_failure=restart": cfg.on_failure == "restart"}
     for key, given in refused.items():
         if given:
-            raise ConfigError(f"env.{key}: {cfg.id} steps all its environments at once, and takes no {key}")
+            raise ConfigError(f"env.{key}: {cfg.id} steps all its environments at once, and does not support {key}")
 
 
 def _is_tested(recipe: Recipe, cfg: EnvConfig) -> bool:
-    """Whether a self-test must find out how a simulator is saved."""
+    """Returns whether a self-test must determine how the state of the vector env is saved."""
     if cfg.backend in ("envpool", "jax"):
         return False
     return not hasattr(entry_point(recipe.spec.vector_entry_point), "get_extra_state")
 
 
 def own_verdict(venv: GymVectorEnv) -> Verdict:
-    """The verdict on a simulator that was not tested: whether it has methods to save its state."""
+    """Returns the verdict on an untested vector env: NATIVE if it has methods to save its state, else EPISODE_END."""
     if hasattr(venv, "get_extra_state") and hasattr(venv, "set_extra_state") and not isinstance(venv, Native):
         return untested(Method(NATIVE, ""))
-    return untested(Method(EPISODE_END, "its simulator gives no state"))
+    return untested(Method(EPISODE_END, "its vector env cannot save its state"))
 
 
 def _check_spaces(recipe: Recipe, venv: GymVectorEnv, cfg: EnvConfig) -> None:
-    """Raises ConfigError where the spaces of single environments, which evaluation plays, are others."""
+    """Raises ConfigError if the spaces differ from those of single environments, which evaluation uses."""
     try:
-        one = form_of(recipe, cfg.timeout_s)
+        single = form_of(recipe, cfg.timeout_s)
     except EnvError as error:
         raise RunError(f"env {cfg.id}: {error.reason}") from error
     pairs = {
-        "observations": (_form(one.observation_space), _form(venv.single_observation_space)),
-        "actions": (str(Actions(one.action_space).space), str(Actions(venv.single_action_space).space)),
+        "observations": (_form(single.observation_space), _form(venv.single_observation_space)),
+        "actions": (str(Actions(single.action_space).space), str(Actions(venv.single_action_space).space)),
     }
     for what, (alone, together) in pairs.items():
         if alone != together:
             raise ConfigError(
-                f"env.backend={cfg.backend}: {what} of {cfg.id} are {together} there, {alone} in one environment"
+                f"env.backend={cfg.backend}: {what} of {cfg.id} are {together} in the vector env, "
+                f"{alone} in a single env"
             )
 
 
 def _form(space: Space) -> str:
-    """Shape and kind of observations, as tensors hold them; their bounds do not matter."""
+    """Returns the shapes and dtypes of observations after conversion to tensors, as text. Bounds are ignored."""
     space = as_tensors(space)
     if isinstance(space, spaces.Dict):
         return str({key: _form(part) for key, part in space.items()})

@@ -1,4 +1,4 @@
-"""Losses as plain functions. Every loss is weighted per row: importance weights, and 0 for masked steps."""
+"""Loss functions, and the means that weight them per row with importance weights, or with 0 for masked steps."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ def weighted_mean(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def average(x: Tensor, weight: Tensor) -> Tensor:
-    """Returns sum(weight * x) / sum(weight): masked rows are left out of the count too; both of one shape.
+    """Returns sum(weight * x) / sum(weight), the mean over the rows that are not masked. x and weight have one shape.
 
-    0 where every row is masked.
+    The result is 0 if every row is masked.
     """
     weighted_sum = (x * weight).sum()
     total_weight = weight.sum().clamp(min=1e-8)
@@ -27,16 +27,16 @@ def moments(
     rows: tuple[int, ...],
     keepdim: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Returns the mean and the (biased) variance over the dimensions `rows`; every row counts."""
+    """Returns the mean and the (biased) variance over the dimensions `rows`. Masks are not applied."""
     mean = x.mean(rows, keepdim=keepdim)
     variance = x.var(rows, correction=0, keepdim=keepdim)
     return mean, variance
 
 
 def standardise(x: Tensor, weight: Tensor) -> Tensor:
-    """Returns x with mean 0 and standard deviation 1 over the rows of weight 1; both of one shape.
+    """Returns x with mean 0 and standard deviation 1 over the rows of weight 1. x and weight have one shape.
 
-    A single row has no standard deviation and is returned as it is.
+    If at most one row has weight 1, the standard deviation is undefined and x is returned unchanged.
     """
     count = weight.sum()
     centred = x - average(x, weight)
@@ -51,9 +51,9 @@ def ensemble_mse(
     target: Tensor,
     weight: Tensor,
 ) -> Tensor:
-    """Returns half the squared error, summed over members, averaged over the batch and the reward columns, if any.
+    """Returns half the squared error, summed over members and averaged over the batch and any reward columns.
 
-    q [members, batch] or [members, batch, columns], target the same without members, weight [batch].
+    q is [members, batch] or [members, batch, columns], target is q's shape without members, weight is [batch].
     """
     squared_error = (q - target) ** 2
     has_columns = squared_error.dim() > 1 + weight.dim()
@@ -66,7 +66,8 @@ def ensemble_mse(
 def expectile_error(error: Tensor, expectile: float) -> Tensor:
     """Returns |expectile - 1{error < 0}| error^2 per row (arXiv 2110.06169, eq. 5).
 
-    The v that minimises its mean over errors x - v is an expectile of x: the mean for 0.5, near the maximum for 1.
+    If error = x - v, the v that minimises the mean loss is an expectile of x: the mean of x for expectile 0.5, and
+    close to the maximum of x for an expectile near 1.
     """
     weight = torch.where(error < 0, 1 - expectile, expectile)
     return weight * error**2
@@ -79,7 +80,7 @@ def advantage_weight(
 ) -> Tensor:
     """Returns min(exp(advantage / temperature), limit) per row, detached (arXiv 1910.00177, eq. 10).
 
-    It weights behaviour cloning: actions of higher advantage are cloned more.
+    These are weights for behaviour cloning: actions with a higher advantage get a larger weight.
     """
     exponent = advantage.detach() / temperature
     return exponent.exp().clamp(max=limit)
@@ -88,8 +89,8 @@ def advantage_weight(
 def cloning_error(policy: Any, action: Tensor) -> Tensor:
     """Returns the behaviour cloning loss per row, [batch].
 
-    It is -log p(action) of a distribution, and for the actions [batch, actions] of a deterministic policy the squared
-    error summed over their dimensions.
+    For a distribution the loss is -log p(action). For the actions [batch, actions] of a deterministic policy it is the
+    squared error, summed over the action dimensions.
     """
     if isinstance(policy, Tensor):
         squared_error = (policy - action) ** 2
@@ -102,9 +103,10 @@ def explained_variance(
     target: Tensor,
     weight: Tensor,
 ) -> Tensor:
-    """Returns 1 - var(target - value) / var(target) over the rows of weight 1, all of one shape.
+    """Returns 1 - var(target - value) / var(target) over the rows of weight 1. All arguments have one shape.
 
-    1 for a perfect critic, 0 for a constant one, less for a worse one; 0 where the target does not vary.
+    It is 1 for a perfect critic, 0 for a constant prediction, and negative for a critic that is worse than a constant.
+    If the target is constant, the result is 0.
     """
     target_variance = _variance(target, weight)
     residual_variance = _variance(target - value, weight)
@@ -118,7 +120,10 @@ def _variance(x: Tensor, weight: Tensor) -> Tensor:
 
 
 class _ClippedSurrogate(torch.autograd.Function):
-    """min(r A, clip(r) A); its gradient is A wherever r A is the minimum, which autograd finds in 20 operations."""
+    """Computes min(r A, clip(r) A). The gradient is A if r A is the minimum, else 0.
+
+    The backward pass is written by hand because autograd needs 20 operations for it.
+    """
 
     @staticmethod
     def forward(
@@ -145,30 +150,33 @@ def clipped_surrogate(
     advantage: Tensor,
     clip_range: float | Tensor,
 ) -> Tensor:
-    """Returns PPO's clipped objective per row, to be maximised (arXiv 1707.06347, eq. 7); both [batch].
+    """Returns PPO's clipped objective per row, to be maximised (arXiv 1707.06347, eq. 7).
 
-    min(ratio A, clip(ratio, 1 - clip_range, 1 + clip_range) A); the advantage is a constant.
+    The objective is min(ratio A, clip(ratio, 1 - clip_range, 1 + clip_range) A); ratio and advantage A are [batch]. No
+    gradient flows to the advantage.
     """
     return _ClippedSurrogate.apply(ratio, advantage, clip_range)
 
 
 def clip_fraction(ratio: Tensor, clip_range: float | Tensor) -> Tensor:
-    """Returns 1 where the probability ratio is outside of 1 - clip_range .. 1 + clip_range, else 0, per row."""
+    """Returns 1 per row if the probability ratio is outside [1 - clip_range, 1 + clip_range], else 0."""
     distance = (ratio - 1).abs()
     return (distance > clip_range).to(ratio.dtype)
 
 
 def kl_k1(log_ratio: Tensor) -> Tensor:
-    """Returns an unbiased estimate of KL(old, new) per row, -log(new / old) of actions drawn from old.
+    """Returns -log(new / old) per row, an unbiased estimate of KL(old, new) if actions are drawn from old.
 
-    It can be negative.
+    The estimate can be negative.
     """
     return -log_ratio
 
 
 def kl_k3(log_ratio: Tensor) -> Tensor:
-    """Returns another unbiased estimate, (new / old) - 1 - log(new / old): never negative, with less variance
-    (J. Schulman, "Approximating KL divergence", 2020)."""
+    """Returns (new / old) - 1 - log(new / old) per row, also an unbiased estimate of KL(old, new).
+
+    It is never negative and has a lower variance than `kl_k1` (J. Schulman, "Approximating KL divergence", 2020).
+    """
     ratio = log_ratio.exp()
     return ratio - 1 - log_ratio
 
@@ -179,7 +187,11 @@ def clipped_value_error(
     target: Tensor,
     clip_range: float,
 ) -> Tensor:
-    """Returns half the larger squared error of the value and of the value within clip_range of the old one; [batch]."""
+    """Returns PPO's clipped value loss, [batch].
+
+    It is half the larger of two squared errors: the error of the value, and the error of the value clipped to within
+    clip_range of the old value.
+    """
     error = (value - target) ** 2
     if clip_range < float("inf"):
         change = (value - old_value).clamp(-clip_range, clip_range)
@@ -190,7 +202,7 @@ def clipped_value_error(
 
 
 def huber(error: Tensor, delta: float) -> Tensor:
-    """Returns half the square up to delta, linear beyond, per row; delta may be infinite."""
+    """Returns the Huber loss per row: error^2 / 2 up to delta, linear above delta. delta may be infinite."""
     if delta == float("inf"):
         return 0.5 * error**2
     return F.huber_loss(error, torch.zeros_like(error), "none", delta)
@@ -201,11 +213,11 @@ def quantile_huber(
     target: Tensor,
     delta: float,
 ) -> Tensor:
-    """Returns the quantile regression loss with Huber's (arXiv 1710.10044, eq. 10 and algorithm 1), per row: [batch].
+    """Returns the quantile Huber loss per row, [batch] (arXiv 1710.10044, eq. 10 and algorithm 1).
 
         sum_i mean_j |tau_i - 1{target_j < quantile_i}| huber(target_j - quantile_i)    with tau_i = (2i + 1) / 2n
 
-    quantiles [batch, n] estimate the quantiles tau_i of the distribution from which `target` [batch, m] is sampled.
+    `target` [batch, m] are samples of a distribution. quantiles [batch, n] estimate its quantiles at tau_i.
     """
     n = quantiles.shape[-1]
     tau = (2 * torch.arange(n, device=quantiles.device) + 1) / (2 * n)

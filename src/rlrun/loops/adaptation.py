@@ -1,4 +1,4 @@
-"""Learning to learn: in a new task an agent explores for a few episodes, adapts, and acts with what it has become."""
+"""Meta-RL: in a new task, an agent explores for a few episodes, adapts its policy to them, and acts with the result."""
 
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
@@ -13,45 +13,49 @@ from rlrun.types import Batch, Step, carried
 
 
 class Policy(Protocol):
-    """Acts in one task for each environment."""
+    """Acts in several environments, each with its own task."""
 
     def act(self, obs: Any, carry: Batch, explore: bool) -> tuple[Tensor, Batch]: ...
 
 
 @runtime_checkable
 class MetaAgent(Protocol):
-    """What an agent provides beside acting and updating. Every environment is a task of its own."""
+    """The methods that a meta-RL agent adds to those of `Agent`. Each environment has its own task."""
 
-    exploration_episodes: int  # in each task before it adapts
+    exploration_episodes: int  # episodes in each task before adaptation
 
     def get_exploration_policy(self) -> Policy:
-        """A fresh one, for one task in each environment."""
+        """Returns a new exploration policy, for one task per environment."""
 
     def adapt_policy(self, policy: Policy, rollout: Batch) -> Policy:
-        """Adapted to what `policy` has seen, [time, env, ...]. What was learned before stays; `policy` is spent."""
+        """Returns `policy` adapted to its rollout [time, env, ...].
+
+        The agent's own parameters do not change. `policy` must not be used afterwards.
+        """
 
 
 def episodes(
     policy: Policy, addons: Addons, obs: Any, first: Tensor, step: Callable[[Tensor], Step], count: int
 ) -> Batch:
-    """So many whole episodes of every environment, as an agent learns from them: [time, env, ...].
+    """Collects `count` whole episodes of every environment, [time, env, ...], with rewards relabelled by the add-ons.
 
-    They begin with obs; first is all true, [num_envs]. An environment that is done goes on, with rows of weight 0.
+    `obs` are the first observations of the episodes; `first` [num_envs] is all true. An environment that has finished
+    its episodes keeps stepping, with weight 0, until all have finished.
     """
-    rollout, carry, owed = Rollout(), {"first": first}, count * first.long()
-    while owed.any():
+    rollout, carry, remaining = Rollout(), {"first": first}, count * first.long()
+    while remaining.any():
         action, extras = addons.act(policy, obs, carry, True)
         result = step(action)
-        row = result._replace(weight=result.weight * (owed > 0))
+        row = result._replace(weight=result.weight * (remaining > 0))
         rollout.add(obs, action, row, extras, carry["first"])
         ended = result.terminated | result.truncated
-        owed = owed - (ended & (row.weight > 0)).long()
+        remaining = remaining - (ended & (row.weight > 0)).long()
         obs, carry = result.obs, carried(extras, ended)
     return addons.relabel(rollout.batch())
 
 
 def adapted(agent: MetaAgent, addons: Addons, env: Any) -> Policy:
-    """The agent adapted to the tasks of these environments, for evaluation: its own streams and weights stay."""
+    """Returns a policy adapted to the tasks of `env`, for evaluation. The agent's streams and weights do not change."""
     with aside(agent, "exploration"):  # type: ignore[arg-type]
         policy = agent.get_exploration_policy()
         first = torch.ones(env.spec.num_envs, dtype=torch.bool, device=env.device)

@@ -1,9 +1,8 @@
-"""On-policy with whole episodes: at least so many steps, at least so many episodes, or both.
+"""On-policy loop whose rollouts are whole episodes, with a minimum number of steps, of episodes, or of both.
 
-Every episode has a number, and a seed for its environment and for the noise of its actions that follows from the number
-alone. Those with the lowest numbers are learned from, so what a rollout holds depends neither on how many environments
-share the work nor on which of them is done first; a longer episode is not less likely to be in it. What is counted as
-it happens, steps of the run and statistics of normalisers, counts the episodes left out too.
+Episodes are numbered; the number alone determines the environment seed and the action noise. A rollout keeps the lowest
+numbers, so it depends neither on num_envs nor on which environment finishes first, and is not biased towards short
+episodes. Step counts and normaliser statistics include the discarded episodes.
 """
 
 from collections.abc import Iterable
@@ -24,7 +23,7 @@ from rlrun.types import Batch
 
 @dataclass
 class Episode:
-    """Where one is found among the collected rows: an environment, and rows from begin to end."""
+    """Locates an episode among the collected timesteps: environment `slot`, timesteps begin to end (exclusive)."""
 
     slot: int
     begin: int
@@ -34,7 +33,7 @@ class Episode:
 
 @register("loop", "episodes")
 class Episodes(OnPolicy):
-    """Rollouts of whole episodes, [time, episode, ...]."""
+    """Learns from rollouts of whole episodes, [time, episode, ...]."""
 
     @config
     class Config:
@@ -45,39 +44,40 @@ class Episodes(OnPolicy):
     def __init__(self, *parts: Any):
         super().__init__(*parts)
         if self.cfg.min_steps is None and self.cfg.min_rollouts is None:
-            raise ConfigError("algo.loop: one of min_steps and min_rollouts must be given")
+            raise ConfigError("algo.loop: set at least one of min_steps and min_rollouts")
 
     def shortest(self) -> tuple[str, int]:
         return f"algo.loop.min_steps={self.cfg.min_steps}", (self.cfg.min_steps or 0) // self.env.spec.num_envs
 
     def collect(self) -> Batch:
-        """[time, episode, ...], as long as the longest episode; the rest of a shorter one has weight 0."""
+        """Collects a rollout [time, episode, ...] as long as its longest episode. Padding has weight 0."""
         timesteps: list[Timestep] = []
         episodes: list[Episode] = []
-        taken: list[Episode] = []
+        selected: list[Episode] = []
         self.start(range(self.env.spec.num_envs), episodes, 0)
-        while not taken:
-            playing = [episode for episode in episodes if not episode.done]
+        while not selected:
+            running = [episode for episode in episodes if not episode.done]
             timesteps.append(self.collector.advance())
             ended = self.carry["first"].tolist()
-            for episode in playing:
+            for episode in running:
                 episode.end = len(timesteps)
                 episode.done = ended[episode.slot]
-            free = [episode.slot for episode in playing if episode.done]
+            free = [episode.slot for episode in running if episode.done]
             if free:
-                taken = self.complete(episodes)
+                selected = self.complete(episodes)
                 if not self.enough(episodes):
                     self.start(free, episodes, len(timesteps))
         for stream in self.streams():
             stream.join()
-        return lines(self.rollout(timesteps), taken)
+        return lines(self.rollout(timesteps), selected)
 
     def enough(self, episodes: list[Episode]) -> bool:
+        """Returns whether these episodes reach both minimums."""
         steps = sum(episode.end - episode.begin for episode in episodes)
         return steps >= (self.cfg.min_steps or 0) and len(episodes) >= (self.cfg.min_rollouts or 0)
 
     def complete(self, episodes: list[Episode]) -> list[Episode]:
-        """The first episodes, as few as are enough; none while one of them is under way."""
+        """Returns the fewest first episodes that are enough for a rollout, or [] if one of them is still running."""
         for count, episode in enumerate(episodes, 1):
             if not episode.done:
                 break
@@ -86,12 +86,12 @@ class Episodes(OnPolicy):
         return []
 
     def start(self, slots: Iterable[int], episodes: list[Episode], begin: int) -> None:
-        """The next episodes, one in each of these environments."""
-        rollout = self.updates + len(self.waiting)  # its number
+        """Starts one new episode in each of these environments, and appends them to `episodes`."""
+        rollout_index = self.updates + len(self.waiting)
         seeds: dict[int, int] = {}
         for slot in slots:
-            name = f"{rollout}.{len(episodes)}"
-            seeds[slot] = seed_for(self.seed, f"episode {name}") >> 32  # some simulators take 31 bits
+            name = f"{rollout_index}.{len(episodes)}"
+            seeds[slot] = seed_for(self.seed, f"episode {name}") >> 32  # some environments accept only 31 bits
             for stream in self.streams():
                 stream.split(slot, name)
             episodes.append(Episode(slot, begin, begin))
@@ -100,11 +100,12 @@ class Episodes(OnPolicy):
         self.carry["first"] = first.index_fill(0, torch.tensor(list(seeds), device=first.device), True)
 
     def streams(self) -> list[Stream]:
+        """Returns the random streams of the agent and the add-ons."""
         return [module for module in (*self.agent.modules(), *self.addons.modules()) if isinstance(module, Stream)]
 
 
 def lines(batch: Batch, episodes: list[Episode]) -> Batch:
-    """Rows [time, env, ...] as episodes [time, episode, ...]; beyond its end an episode repeats its last row."""
+    """Regroups timesteps [time, env, ...] as [time, episode, ...]; padding repeats the last timestep of an episode."""
     begin, end, slot = torch.tensor([[episode.begin, episode.end, episode.slot] for episode in episodes]).T
     time = torch.arange(int((end - begin).max())).unsqueeze(-1) + begin
     result: Batch = index(batch, (time.clamp(max=end - 1), slot))

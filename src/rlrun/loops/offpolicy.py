@@ -1,5 +1,8 @@
-"""Off-policy: store every step, learn from what was stored. With `lag` 1 that is done while workers take the next step:
-equal seeds give equal runs wherever environments live, and between two ticks nothing is under way."""
+"""Off-policy loop: stores every step in the replay buffer, and updates the agent from samples of the buffer.
+
+With `lag` 1 the updates run while the workers step the environments. Results still depend only on the seed, not on
+where the environments run, and no environment step is pending between two ticks.
+"""
 
 from typing import Any, Literal
 
@@ -19,7 +22,7 @@ Warmup = Literal["random", "zero", "agent"]
 
 @register("loop", "offpolicy")
 class OffPolicy(Loop):
-    """One vector step into replay, then the updates that are due."""
+    """Adds one vector step to the replay buffer, then does the updates that are due."""
 
     replays = True
 
@@ -35,8 +38,8 @@ class OffPolicy(Loop):
     def __init__(self, *parts: Any):
         super().__init__(*parts)
         self.random = Stream(self.seed, "warmup")
-        self.before = 0  # updates without a transition that come first, each counted as a step
-        self.refill: Warmup | None = None  # what fills the buffer after a reset, if not the warm-up's policy
+        self.before = 0  # initial updates without transitions (loops/hybrid.py); each counts as a step
+        self.refill: Warmup | None = None  # replaces warmup_policy after a reset, if set
 
     def tick(self) -> Metrics:
         self.clock.start()
@@ -57,7 +60,10 @@ class OffPolicy(Loop):
         return metrics
 
     def learn(self) -> Metrics:
-        """All updates that are due; metrics of the last, and how many came after the action that is under way."""
+        """Does all updates that are due. Returns the metrics of the last update.
+
+        With `lag` 1 the metric "lag" is the number of updates since the pending action was chosen.
+        """
         metrics: Metrics = {}
         num_updates = self.updates_due()
         for _ in range(num_updates):
@@ -67,7 +73,7 @@ class OffPolicy(Loop):
         return metrics
 
     def act(self) -> tuple[Tensor, Batch]:
-        """What the agent does to explore, or what the warm-up does in its stead."""
+        """Returns the exploration action of the agent, or of the warm-up policy during warm-up."""
         policy = self.refill or self.cfg.warmup_policy
         if policy == "agent" or self.collected >= self.cfg.warmup_steps:
             return self.collector.act()
@@ -79,7 +85,7 @@ class OffPolicy(Loop):
         return action, extras
 
     def reset(self, seed: int | None = None, refill: Warmup | None = None) -> None:
-        """As every loop; the buffer is emptied, and filled again by another policy than at first if one is given."""
+        """Resets the loop and empties the buffer. `refill`, if set, replaces warmup_policy while the buffer refills."""
         self.buffer.clear()
         super().reset(seed)
         self.refill = refill
@@ -100,20 +106,23 @@ class OffPolicy(Loop):
         return metrics
 
     def updates_due(self) -> int:
-        """Updates owed for steps from the warm-up to the last burst that is due; none while the buffer is empty."""
+        """Returns the number of updates due since the end of warm-up: whole multiples of `update_every` steps count.
+
+        It is 0 while the buffer is empty.
+        """
         steps = max(0, self.collected - self.cfg.warmup_steps) // self.cfg.update_every * self.cfg.update_every
-        owed = int(steps * self.cfg.updates_per_step) - (self.updates - self.before)
+        due = int(steps * self.cfg.updates_per_step) - (self.updates - self.before)
         if not len(self.buffer):
             return 0
-        return max(0, owed)
+        return max(0, due)
 
     @property
     def collected(self) -> int:
-        """Transitions so far."""
+        """The number of transitions collected so far."""
         return max(0, self.steps - self.before)
 
     def uniform_action(self) -> Tensor:
-        """Actions of the warm-up: uniform over what is allowed, standard normal where there are no bounds."""
+        """Returns random actions: uniform over the legal actions, or standard normal if the space is unbounded."""
         space, num_envs = self.env.spec.action, self.env.spec.num_envs
         if not isinstance(space, spaces.Box):
             uniform = self.uniform()
@@ -124,14 +133,14 @@ class OffPolicy(Loop):
         return low + (high - low) * self.random.uniform(num_envs, *space.shape)
 
     def zero_action(self) -> Tensor:
-        """0, or the first choices that are allowed."""
+        """Returns zero actions, or the first legal choices of a discrete space."""
         space, device = self.env.spec.action, self.env.device
         if isinstance(space, spaces.Box):
             return torch.zeros(self.env.spec.num_envs, *space.shape, device=device)
         return self.uniform().mode()
 
     def uniform(self) -> Any:
-        """The distribution over a discrete space that prefers nothing."""
+        """Returns the uniform distribution over the legal actions of a discrete space."""
         space = self.env.spec.action
         logits = torch.zeros(self.env.spec.num_envs, sum(choices(space)), device=self.env.device)
         return distribution(space, logits, self.obs)

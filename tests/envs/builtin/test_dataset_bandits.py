@@ -185,7 +185,7 @@ def test_table_errors_name_the_row_and_the_reason(content, given, line, tmp_path
 
 
 def test_a_table_that_is_no_path_is_one_line(tmp_path):
-    with pytest.raises(ConfigError, match=r"^env\.kwargs\.path: which file is to be read\?$"):
+    with pytest.raises(ConfigError, match=r"^env\.kwargs\.path: must be set to the path of a file$"):
         DatasetBandit(4)
     with pytest.raises(ConfigError, match=r"^env\.kwargs\.path=5: must be the path of a file$"):
         DatasetBandit(4, 5)

@@ -1,8 +1,8 @@
-"""Diversity is all you need (Eysenbach et al. 2018, arXiv 1802.06070): skills differ in the states that they reach.
+"""Diversity is all you need (Eysenbach et al. 2018, arXiv 1802.06070): skills that visit different states.
 
-The reward is log q(z | s') - log p(z): by how much the discriminator predicts the goal z from the state after a step
-better than chance. Goals are uniform, so it is below log n, and 0 where the state says nothing about the goal. It is
-not scaled.
+The reward is log q(z | s') - log p(z), where the discriminator q predicts the skill z from the next state s'. The
+skills are the goals of `algo.goals`. The prior p is uniform over n skills, so the reward is at most log n; it is 0 if
+the prediction is uniform too. It is clipped but not normalised.
 """
 
 import math
@@ -26,7 +26,7 @@ from rlrun.types import GOAL, Batch, Metrics
 
 @register("intrinsic", "diayn")
 class DIAYN(Intrinsic):
-    """Rewards states from which a discriminator predicts the skill."""
+    """Rewards states from which a discriminator can predict the skill."""
 
     Config = Intrinsic.Config
 
@@ -36,7 +36,7 @@ class DIAYN(Intrinsic):
         if isinstance(spec.obs, spaces.Dict):
             goals = spec.obs.spaces.get(GOAL)
         if not isinstance(goals, spaces.Discrete):
-            raise ConfigError("algo.intrinsic=diayn: needs algo.goals=categorical, for goals are the skills")
+            raise ConfigError("algo.intrinsic=diayn: requires algo.goals=categorical, because the goals are the skills")
         num_skills = int(goals.n)
         self.log_prior = -math.log(num_skills)
         state = spaces.Dict(without_goal(spec.obs))

@@ -1,7 +1,7 @@
 """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477).
 
-With one critic, no delay and no target noise it is DDPG (Lillicrap et al. 2015, arXiv 1509.02971), whose
-Ornstein-Uhlenbeck exploration is an option.
+With a single critic, policy_delay=1 and target_noise=0 this is DDPG (Lillicrap et al. 2015, arXiv 1509.02971).
+DDPG's Ornstein-Uhlenbeck exploration is available as noise=ou.
 """
 
 from typing import Annotated, Any, Literal
@@ -33,13 +33,13 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "td3")
 class TD3(Agent):
-    """Deterministic policy gradients with clipped double Q-learning, delayed updates and target smoothing."""
+    """Deterministic policy gradient with clipped double Q-learning, delayed policy updates and target smoothing."""
 
     actions = Box
     acts_with = ("actor",)
     needs_bounds = True
     remembers = True
-    columns = 1  # values of every action
+    columns = 1  # number of reward columns of the critic
 
     @config
     class Config(NStepReturns):
@@ -79,7 +79,7 @@ class TD3(Agent):
         noise = self.cfg.noise_std * self.act_noise.normal(*action.shape)
         if self.cfg.noise == "gaussian":
             return (action + noise).clamp(-1, 1), {}
-        # a mean-reverting walk that starts at 0 with every episode
+        # Ornstein-Uhlenbeck process, reset to 0 at the start of each episode
         previous = carry.get("carry.noise", torch.zeros_like(action))
         walk = previous * ~carry["first"].unsqueeze(-1)
         walk = walk - self.cfg.noise_theta * walk + noise
@@ -108,11 +108,11 @@ class TD3(Agent):
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         next_action = self.next_action(batch, noise)
         next_q = self.ensemble.target(target_critic(batch["next_obs"], next_action))
-        discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
+        discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # "reward" is the n-step return
         return batch["reward"] + discount * next_q
 
     def next_action(self, batch: Batch, noise: Tensor) -> Tensor:
-        """The target policy's action plus clipped noise: target policy smoothing (eq. 14)."""
+        """Returns the target policy's action plus clipped noise: target policy smoothing (eq. 14)."""
         action = self.target_actor(batch["next_obs"])
         return smoothed(action, noise, self.cfg.target_noise, self.cfg.target_noise_clip)
 
@@ -123,5 +123,5 @@ class TD3(Agent):
         return {"actor": actor_loss.detach()}
 
     def actor_q(self, batch: Batch) -> Tensor:
-        """The first critic's value of the actor's action, [batch]."""
+        """Returns the first critic's value of the actor's action, [batch]."""
         return self.critic.select(slice(1), batch["obs"], self.actor(batch["obs"]))[0]

@@ -1,8 +1,9 @@
-"""MuZero (Schrittwieser et al. 2020, arXiv 1911.08265): acts by tree search in a model learned for that search alone.
+"""MuZero (Schrittwieser et al. 2020, arXiv 1911.08265): tree search in a learned model.
 
-By option: the Gumbel search of Danihelka et al. (ICLR 2022), TD(lambda) targets, Reanalyze (appendix H): old positions
-get the policy of a new search, and here its value too. Other values are bootstrapped with the target network, as
-there, never with stored ones. After the end of an episode the model learns that no action changes anything.
+Options: the Gumbel search of Danihelka et al. (ICLR 2022), TD(lambda) targets, and Reanalyze (appendix H). Reanalyze
+replaces the policy targets of old positions with those of a new search; this implementation also replaces the value
+targets. All other value targets bootstrap from the target network, as in appendix H, and never from stored values.
+The model is trained on an absorbing state after a termination.
 """
 
 from functools import partial
@@ -40,7 +41,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "muzero")
 class MuZero(Agent):
-    """A learned model, and the tree search in it that acts and improves the policy."""
+    """Acts by tree search in a learned model; the search results are the policy targets."""
 
     actions = Discrete
 
@@ -78,7 +79,7 @@ class MuZero(Agent):
             self.model.parameters(), cfg.learning_rate, weight_decay=cfg.weight_decay,
             max_grad_norm=cfg.max_grad_norm, schedule=cfg.lr_schedule,
         )  # fmt: skip
-        # negative for two players: the next value is the opponent's
+        # negative for two players, because the next value is the opponent's
         self.discount = -cfg.gamma if cfg.two_player else cfg.gamma
         self.search = registry.build("search", cfg.search, path="algo.search")
         self.noise = parts.stream("act")
@@ -98,7 +99,7 @@ class MuZero(Agent):
         return choice.action, {"policy": choice.policy, "carry.moves": moves}
 
     def root(self, model: LatentModel, obs: Any) -> tuple[Model, Node]:
-        """The model as the search calls it, and the root of the tree."""
+        """Returns the model as a function for the search, and the root node of the tree."""
         latent = model.encode(obs)
         logits, value = model.predict(latent)
         value = model.scalar.mean(value)
@@ -107,7 +108,7 @@ class MuZero(Agent):
         return partial(self.follow, model), node
 
     def follow(self, model: LatentModel, latent: Tensor, action: Tensor) -> Node:
-        """The child of a node with this latent state, [batch, ...]."""
+        """Returns the child that `action` leads to from a node with state `latent`, [batch, ...]."""
         latent, reward = model.step(latent, action)
         logits, value = model.predict(latent)
         outputs = torch.stack([reward, value])
@@ -126,15 +127,17 @@ class MuZero(Agent):
         return metrics, error
 
     def unrolled_actions(self, batch: Batch) -> Tensor:
-        """Actions to unroll the model with, [time, batch]: those of the episode, and random ones after its end."""
+        """Returns the actions to unroll the model with, [time, batch]; they are random after the end of an episode."""
         random = self.beyond.integers(self.model.actions, *batch["action"].shape)
         in_episode = batch["mask"] > 0
         return torch.where(in_episode, batch["action"], random)
 
     @torch.no_grad()
     def reanalyzed(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Target policies [unroll + 1, batch, actions], which are those of new searches for the first rows of the batch
-        and the stored ones for the others; values of the new searches [unroll + 1, searched rows]."""
+        """Returns target policies [unroll + 1, batch, actions] and search values [unroll + 1, num_searched].
+
+        The first num_searched sequences of the batch are searched again; the rest keep their stored policies.
+        """
         policy = batch["policy"][: self.cfg.unroll_steps + 1]
         steps, batch_size, num_actions = policy.shape
         num_searched = round(self.cfg.reanalyze_ratio * batch_size)
@@ -165,8 +168,10 @@ class MuZero(Agent):
 
     @torch.no_grad()
     def targets(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns, rewards, and a mask of the timesteps with targets; all [time, batch]. After a termination the state
-        is absorbing: returns and rewards are 0."""
+        """Returns (returns, rewards, mask of timesteps that have targets), each [time, batch].
+
+        The state after a termination is absorbing: its returns and rewards are 0.
+        """
         in_episode = batch["mask"]
         next_obs = merged(batch["next_obs"], *in_episode.shape)
         next_value = self.target(next_obs).view_as(in_episode)
@@ -188,7 +193,11 @@ class MuZero(Agent):
         rewards: Tensor,
         has_target: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Losses of value and policy [unroll + 1, batch] and of rewards [unroll, batch]; error of the first value."""
+        """Returns (value loss, reward loss, policy loss, error).
+
+        Value and policy losses are [unroll + 1, batch], reward losses [unroll, batch]. The error is that of the root
+        value, [batch].
+        """
         steps = self.cfg.unroll_steps
         scalar = self.model.scalar
         obs = merged(batch["obs"], 1, len(batch["weight"]))

@@ -1,4 +1,4 @@
-"""Rewards of on-policy agents, a column each: those of the environment, then intrinsic ones with their own returns."""
+"""Reward columns of on-policy agents: the environment's rewards, then intrinsic rewards. Each has its own returns."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from rlrun.types import Batch, Bonus
 
 
 class Column(NamedTuple):
-    """One reward over time, in the order of the parameters of functional/returns.py; [time, env]."""
+    """The arguments of functional/returns.py for one reward, in their order; tensors are [time, env]."""
 
     reward: Tensor
     value: Tensor
@@ -21,10 +21,10 @@ class Column(NamedTuple):
 
 
 def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bonuses: Sequence[Bonus]) -> list[Column]:
-    """The columns of a rollout whose rewards and values are [time, env], or [time, env, rewards + bonuses].
+    """Returns the columns of a rollout whose rewards and values are [time, env], or [time, env, rewards + bonuses].
 
-    `done` also marks steps before a masked step (weight 0). The returns of a bonus that is not episodic end only there:
-    the last step of an episode is followed by the first of the next (arXiv 1810.12894, sec. 2.3).
+    `done` is also true before each masked step (weight 0). The returns of a non-episodic bonus end only before a masked
+    step; otherwise they continue across episodes (arXiv 1810.12894, sec. 2.3).
     """
     terminated = rollout["terminated"]
     weight = rollout["weight"]
@@ -53,8 +53,10 @@ def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bon
 
 
 def mixed(advantages: Sequence[Tensor], bonuses: Sequence[Bonus], weights: Tensor | None = None) -> Tensor:
-    """The weighted sum of the environment's advantages, plus those of the bonuses times their coefficients. Without
-    weights the environment has one reward."""
+    """Returns the environment's advantages, summed with `weights`, plus each bonus's advantage times its coefficient.
+
+    `weights` is None if the environment has a single reward.
+    """
     num_own = len(advantages) - len(bonuses)
     total = advantages[0]
     if weights is not None:

@@ -1,4 +1,4 @@
-"""Classification as a bandit: the observation is a row of a table, the action a class, with its reward alone."""
+"""Contextual bandits from classification data: the observation is a row of a table, the action is a class."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ from rlrun.errors import ConfigError
 
 
 class DatasetBandit(OneStep):
-    """Reward 1 for the row's class, else 0. Rows come in a new random order every time all have been seen."""
+    """Gives reward 1 for the row's class, else 0. Rows are shuffled again after each pass over the table."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class DatasetBandit(OneStep):
             )
         except ValueError as error:
             raise ConfigError(f"{named}: {error}") from None
-        self.digests: dict[str, str] = {}  # as in VectorEnv.digests
+        self.digests: dict[str, str] = {}  # SHA-256 of the data by config key, read by VectorEnv
         if self.table.sha256:
             self.digests[named] = self.table.sha256
         self.order, self.order_seed, self.next = np.zeros(0, np.int64), 0, 0
-        self.rows = np.zeros(num_envs, np.int64)  # the current observations
+        self.rows = np.zeros(num_envs, np.int64)  # the indices of the current observations
         super().__init__(
             num_envs, Box(-np.inf, np.inf, self.table.features.shape[1:], np.float32), self.count_actions()
         )
@@ -50,17 +50,17 @@ class DatasetBandit(OneStep):
         return len(self.table.classes)
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
-        self.next = len(self.order)  # a new order
+        self.next = len(self.order)  # shuffles at the next draw
         return super().reset(seed=seed, options=options)
 
     def draw(self) -> np.ndarray:
-        taken: list[np.ndarray] = []
-        while (short := self.num_envs - sum(map(len, taken))) > 0:
+        drawn: list[np.ndarray] = []
+        while (short := self.num_envs - sum(map(len, drawn))) > 0:
             if self.next >= len(self.order):
                 self.shuffle(int(self.rng.integers(2**62)))
-            taken.append(self.order[self.next : self.next + short])
-            self.next += len(taken[-1])
-        self.rows = np.concatenate(taken)
+            drawn.append(self.order[self.next : self.next + short])
+            self.next += len(drawn[-1])
+        self.rows = np.concatenate(drawn)
         return self.table.features[self.rows]
 
     def shuffle(self, seed: int) -> None:
@@ -81,9 +81,10 @@ class DatasetBandit(OneStep):
 
 
 class MushroomBandit(DatasetBandit):
-    """Pass (0) or eat (1): passing has reward 0, an edible one 5, a poisonous one 5 or -35 with equal probability.
+    """The mushroom bandit of arXiv 1505.05424: the actions are to pass (0) or to eat (1) a mushroom.
 
-    From arXiv 1505.05424. The optimal policy, to which regret refers, eats the edible and passes the poisonous.
+    Passing has reward 0. Eating an edible mushroom has reward 5; eating a poisonous mushroom has reward 5 or -35 with
+    equal probability. Regret is relative to the optimal policy, which eats edible mushrooms and passes poisonous ones.
     """
 
     EDIBLE, POISONOUS, CHANCE = 5.0, -35.0, 0.5
@@ -101,16 +102,18 @@ class MushroomBandit(DatasetBandit):
 
 
 def _file(path: str | None, download: bool, source: Mapping[str, str] | None) -> tuple[str, str]:
-    """`key=value` of the key that names the table, and the path of its file, downloaded if requested. Raises
-    ConfigError."""
+    """Returns the config entry (`key=value`) that names the table, and the path of its file, downloaded if needed.
+
+    Raises ConfigError if no file is named or the download fails.
+    """
     if path is not None and not isinstance(path, str):
         raise ConfigError(f"env.kwargs.path={path}: must be the path of a file")
     if path is not None:
         return f"env.kwargs.path={path}", path
     if not source:
-        raise ConfigError("env.kwargs.path: which file is to be read?")
+        raise ConfigError("env.kwargs.path: must be set to the path of a file")
     if not download:
-        raise ConfigError("env.kwargs.path: which file is to be read? (download=true fetches it)")
+        raise ConfigError("env.kwargs.path: must be set to the path of a file, or set env.kwargs.download=true")
     if not isinstance(source, Mapping) or set(source) != {"url", "sha256"}:
         raise ConfigError(f"env.kwargs.source={source}: must be {{url: ..., sha256: ...}}")
     try:

@@ -16,9 +16,12 @@ MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))  # up, right, down, left
 
 
 class DynaMaze(gym.Env):
-    """54 cells, one of them the start, one the goal; walls stop a move. Reward 1 at the goal, where episodes end.
+    """A maze of 54 cells with a start and a goal. A move into a wall has no effect.
 
-    `P` is its dynamics as Gymnasium's toy-text environments have them: state -> action -> [(1, next, reward, ended)].
+    Reaching the goal has reward 1 and ends the episode.
+
+    `P` holds the dynamics in the form of Gymnasium's toy-text environments: state -> action -> [(probability, next
+    state, reward, terminated)]. All probabilities are 1.
     """
 
     def __init__(self) -> None:
@@ -37,10 +40,11 @@ class DynaMaze(gym.Env):
         self.state = self.first
 
     def _moves(self, cells: dict[tuple[int, int], str], r: int, c: int) -> dict[int, list[tuple[Any, ...]]]:
+        """Returns the transitions from a cell, by action."""
         found = {}
         for action, (down, right) in enumerate(MOVES):
             row, column = r + down, c + right
-            if cells.get((row, column), "#") == "#":  # a wall, or the edge
+            if cells.get((row, column), "#") == "#":  # a wall or the edge of the maze
                 row, column = r, c
             won = cells[row, column] == "G"
             found[action] = [(1.0, row * self.width + column, float(won), won)]
