@@ -175,7 +175,7 @@ def test_drawn_case_depends_on_its_seed() -> None:
     assert len({drawn(seed)[0] for seed in range(20)}) == 20
     words = compare.command("rlrun", case, 10, Path("peers"), Path("run"))[4:]
     config = run_config(jobs(words)[0].values)
-    width, critics = config.network["hidden"][0], config.algo["members"]
+    width, critics = config.network["hidden"][0], config.algo["critic"]["members"]
     assert (
         name == f"drawn 7: sac-{config.env.id[:-3]}, width {width}, batch {case.peer['batch_size']}, {critics} critics"
     )

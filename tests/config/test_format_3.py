@@ -12,7 +12,8 @@ SAC: dict[str, Any] = {
 }  # fmt: skip
 A2C: dict[str, Any] = {
     "name": "a2c", "gamma": 0.9, "critic": "first", "value_learning_rate": 0.1, "value_epochs": 3,
-    "value_minibatch_size": 8, "advantage_after_fit": True, "ent_coef": 0.01, "entropy_target": None, "initial_std": 0.5,
+    "value_minibatch_size": 8, "advantage_after_fit": True, "ent_coef": 0.01, "entropy_target": None,
+    "initial_std": 0.5,
 }  # fmt: skip
 FIRST = {"name": "first", "learning_rate": 0.1, "epochs": 3, "minibatch_size": 8, "advantage_after_fit": True}
 
