@@ -46,5 +46,5 @@ def test_diayn_reward_of_separable_skills_is_log_of_their_number(build: Build) -
 
 
 def test_diayn_requires_goals(build: Build) -> None:
-    with pytest.raises(ConfigError, match=r"algo\.intrinsic=diayn: needs algo\.goals=categorical"):
+    with pytest.raises(ConfigError, match=r"algo\.intrinsic=diayn: requires algo\.goals=categorical"):
         build(put(toy("diayn"), {"algo.goals": None}))

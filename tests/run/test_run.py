@@ -178,5 +178,5 @@ def test_state_sets_nothing_that_is_no_state(build: Build) -> None:
 
 def test_complex_weights_are_refused(build: Build, tmp_path: Path) -> None:
     save_file({"agent.x": torch.zeros(2, dtype=torch.complex64)}, tmp_path / "x.safetensors")
-    with pytest.raises(ConfigError, match=r"cannot hold a tensor of torch\.complex64"):
+    with pytest.raises(ConfigError, match=r"cannot store a tensor of dtype torch\.complex64"):
         warm_start(tmp_path / "x.safetensors", build(toy("ppo")))

@@ -61,7 +61,7 @@ def test_bandit_resumes_bit_for_bit(make_env):
         ({"kwargs": {"reward_probs": [0.5, 1.5]}}, r"reward_probs must lie in \[0, 1\]"),
         ({"kwargs": {"bandits": 3, "reward_probs": [[0.5], [0.5]]}}, r"must be \[arms\] or \[3, arms\]"),
         ({"kwargs": {"contexts": "mine"}}, "must be uniform or own"),
-        ({"wrappers": {"flatten": {}}}, "takes no wrappers"),
+        ({"wrappers": {"flatten": {}}}, "does not support wrappers"),
     ],
 )
 def test_bandit_with_wrong_arguments_is_refused(given, line, make_env):
