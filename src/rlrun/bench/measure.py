@@ -104,7 +104,9 @@ def measure(
     about = versions(), probes, began
     made = []
     for name, rounds in found.items():
-        one_case, one_library = (case, name) if case else (name, library)
+        one_case, one_library = name, library
+        if case:
+            one_case, one_library = case, name
         for unit in rounds[0]:
             made.append(record(kind, one_case, one_library, unit, [each[unit] for each in rounds], *about))
     for one in made:

@@ -177,9 +177,16 @@ def _moved(state: dict[str, Any], old: str, new: str, prefix: str = "") -> dict[
 
 def _renamed(path: str, old: str, new: str) -> str | None:
     """A path that begins with `old`, under its new name; None if it does not. The names that `*` matches stay."""
-    names, pattern = path.split("."), old.split(".")
-    head, rest = names[: len(pattern)], names[len(pattern) :]
-    if len(head) < len(pattern) or any(part not in ("*", name) for name, part in zip(head, pattern, strict=True)):
+    names = path.split(".")
+    pattern = old.split(".")
+    if len(names) < len(pattern):
         return None
-    matched = iter([name for name, part in zip(head, pattern, strict=True) if part == "*"])
-    return ".".join([*(next(matched) if part == "*" else part for part in new.split(".")), *rest])
+    matched = []
+    for name, part in zip(names, pattern, strict=False):
+        if part == "*":
+            matched.append(name)
+        elif part != name:
+            return None
+    for name in matched:
+        new = new.replace("*", name, 1)
+    return ".".join([new, *names[len(pattern) :]])
