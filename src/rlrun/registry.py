@@ -1,15 +1,18 @@
 """The only place where a string becomes an object.
 
-A class registers itself under a group and a name; configs hold names. Rlrun's own parts are found by importing
-the packages that hold them, a user's parts by the `rlrun.plugins` entry point or `plugins=[module]`.
+A class registers itself under a group and a name; configs hold names. The module of a part of rlrun is found by the
+text of its `@register("group", "name")` line, and only that module is imported. A user's parts are registered when
+their plug-in is imported: through the `rlrun.plugins` entry point or `plugins=[module]`.
 """
 
 import difflib
 import importlib
-import pkgutil
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
+from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rlrun.config.schema import parse, parts_of
@@ -18,63 +21,80 @@ from rlrun.imports import importing
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-HOMES = ("agents", "networks", "buffers", "loops", "addons", "envs")
+ROOMS = ("agents", "networks", "buffers", "loops", "addons", "envs")  # packages with parts
+REGISTERS = re.compile(r'^@register\("(\w+)", "(\w+)"\)$', re.MULTILINE)
 _registry: dict[str, dict[str, Any]] = {}
-_loaded: set[str] = set()
 
 
 def register(group: str, name: str) -> Callable[[T], T]:
-    """Class decorator: `@register("algo", "sac")`. The class carries its `Config`, and from now on its name."""
+    """Class decorator: `@register("algo", "sac")`. It adds the attribute `registered`, the name, to the class.
+
+    The class has an inner class `Config`. Raises ValueError if another class has this name.
+    """
 
     def add(cls: T) -> T:
-        known = _registry.setdefault(group, {}).setdefault(name, cls)
-        if known is not cls and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise ValueError(f"{group} {name!r} is registered twice: {known.__module__} and {cls.__module__}")
-        _registry[group][name] = cls
+        classes = _registry.setdefault(group, {})
+        known = classes.get(name, cls)
+        module = modules().get(group, {}).get(name, known.__module__)
+        if (module, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(f"{group} {name!r} is registered twice: {module} and {cls.__module__}")
+        classes[name] = cls
         cls.registered = name  # type: ignore[attr-defined]
         return cls
 
     return add
 
 
+@cache
+def modules() -> dict[str, dict[str, str]]:
+    """Returns the module of every part of rlrun, by group and name. Reads source files and imports nothing."""
+    package = Path(__file__).parent
+    found: dict[str, dict[str, str]] = {}
+    for room in ROOMS:
+        for file in sorted((package / room).rglob("*.py")):
+            parts = file.relative_to(package.parent).with_suffix("").parts
+            for group, name in REGISTERS.findall(file.read_text("utf-8")):
+                found.setdefault(group, {})[name] = ".".join(parts)
+    return found
+
+
 def load(plugins: Iterable[str] = ()) -> None:
-    """Import everything that registers itself: rlrun's homes, installed plug-ins, and the modules named."""
-    if "rlrun" not in _loaded:
-        _loaded.add("rlrun")
-        for home in HOMES:
-            package = importlib.import_module(f"rlrun.{home}")
-            for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-                importlib.import_module(module.name)
-        load_installed()
-    load_named(plugins)
-
-
-def load_installed() -> None:
-    """Import the plug-ins that are installed."""
-    for entry in entry_points(group="rlrun.plugins"):
-        entry.load()
-
-
-def load_named(plugins: Iterable[str]) -> None:
-    """Import the modules of `plugins=[...]`. Raises ConfigError."""
+    """Imports the user's parts: installed plug-ins and the modules in `plugins`. Raises ConfigError."""
+    load_installed()
     for plugin in plugins:
         importing(plugin, "plugins")
 
 
-def registered(group: str) -> dict[str, Any]:
-    """What has been registered in a group so far, by name."""
-    return dict(sorted(_registry.get(group, {}).items()))
+@cache
+def load_installed() -> None:
+    """Imports the plug-ins that are installed."""
+    for entry in entry_points(group="rlrun.plugins"):
+        entry.load()
+
+
+def names(group: str) -> list[str]:
+    """Returns all names of a group, those of imported plug-ins included."""
+    return sorted({*modules().get(group, ()), *_registry.get(group, ())})
 
 
 def lookup(group: str, name: str) -> Any:
-    """The class behind a name, or a ConfigError that suggests the nearest one."""
-    load()
-    names = _registry.get(group, {})
-    if name not in names:
-        near = difflib.get_close_matches(str(name), names, n=1)
+    """Returns the class behind a name. Raises a ConfigError that suggests the nearest name."""
+    load_installed()
+    module = modules().get(group, {}).get(name)
+    if module is not None:
+        importlib.import_module(module)
+    classes = _registry.get(group, {})
+    if name not in classes:
+        known = names(group)
+        near = difflib.get_close_matches(str(name), known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"{group}: unknown name {name!r}{hint} (registered: {', '.join(sorted(names))})")
-    return names[name]
+        raise ConfigError(f"{group}: unknown name {name!r}{hint} (registered: {', '.join(known)})")
+    return classes[name]
+
+
+def registered(group: str) -> dict[str, Any]:
+    """Returns all classes of a group by name, and imports their modules."""
+    return {name: lookup(group, name) for name in names(group)}
 
 
 def build(group: str, values: dict[str, Any], *runtime: Any, path: str = "") -> Any:

@@ -31,7 +31,6 @@ NESTED = spaces.Dict({"x": VECTOR, MASK: spaces.MultiBinary(2)})
 def lstm(space: spaces.Space, start: str) -> tuple[Any, Memory]:
     values = {"name": "lstm", "hidden": [4], "activation": "tanh", "init": "uniform", "features": 5}
     values |= {"sequence_length": LENGTH, "burn_in": BURN_IN, "start": start, "norm": {"name": "none"}}
-    registry.load()
     net, memory = registry.build("network", values, [space], None, path="network"), Memory()
     memory.add(net)
     return net, memory

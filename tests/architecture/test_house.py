@@ -238,6 +238,7 @@ OPENERS = {
     "envs/verdicts.py": "what an installed distribution says of its files",
     "bench/measure.py": "results of benchmarks",
     "report/page.py": "our own template",
+    "registry.py": "our own source",
 }
 OPENING = re.compile(
     r"(?<![\w.])open\((?!files\.open_file|descriptor|cls,)|\.open\((\"|url)|\bos\.open\("

@@ -20,7 +20,6 @@ RENORM = {"name": "batch_renorm", "momentum": 0.5, "warmup": 2}
 
 
 def torso(norm: Any, inputs: list[spaces.Space] | None = None, members: int | None = None, **values: Any) -> Any:
-    registry.load()
     values = {"name": "mlp"} | LAYERS | {"norm": norm} | values
     return registry.build("network", values, inputs or [VECTOR], members, path="network")
 

@@ -26,7 +26,6 @@ NESTED = spaces.Dict({"x": VECTOR, "n": spaces.Discrete(2)})
 def torso(name: str, space: Space = VECTOR) -> Any:
     values = {"name": name, "hidden": [4], "activation": "tanh", "init": "uniform", "norm": "none", "features": 5,
               "sequence_length": 3, "burn_in": 0, "start": "stored"}  # fmt: skip
-    registry.load()
     return registry.build("network", values, [space], None, path="network")
 
 

@@ -26,7 +26,6 @@ OWN["impala"] = HIDDEN | {"sections": [16, 32, 32]}
 
 def torso(name: str, inputs: list[Space], members: int | None = None, **changes: Any) -> nn.Module:
     values = {"name": name} | OWN[name] | changes
-    registry.load()
     return registry.build("network", values, inputs, members, path="network")
 
 

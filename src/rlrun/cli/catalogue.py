@@ -68,11 +68,9 @@ def list(words: Sequence[str]) -> int:
 
 def _wrappers(plugins: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """Registered wrappers: name, settings with their types, first line of the docstring."""
-    import rlrun.envs.wrappers  # noqa: F401 (registers rlrun's)
     from rlrun import registry
 
-    registry.load_installed()
-    registry.load_named(plugins)
+    registry.load(plugins)
     for name, wrapper in registry.registered(WRAPPER).items():
         settings = get_type_hints(getattr(wrapper, "Config", None) or object)
         keys = ", ".join(f"{key}: {_type(hint)}" for key, hint in settings.items())

@@ -78,6 +78,6 @@ class Parts:
 def agent_named(values: dict[str, Any], spec: Spec, parts: Parts) -> Any:
     """The agent that `values` name; for reward vectors the variant that is registered for them, if there is one."""
     group = "algo"
-    if spec.reward_dim > 1 and values["name"] in registry.registered("vector_algo"):
+    if spec.reward_dim > 1 and values["name"] in registry.names("vector_algo"):
         group = "vector_algo"
     return registry.build(group, values, spec, parts, path="algo")

@@ -1,0 +1,76 @@
+"""The registry: names become classes, and only the modules that are needed are imported."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlrun import registry
+from rlrun.errors import ConfigError
+
+SOURCE = Path(registry.__file__).parent
+
+
+@pytest.fixture
+def plugin_parts() -> Iterator[None]:
+    """Removes what a test registers."""
+    before = {group: dict(classes) for group, classes in registry._registry.items()}
+    yield
+    registry._registry.clear()
+    registry._registry.update(before)
+
+
+def test_registry_finds_every_register_line_of_the_source() -> None:
+    lines = [line for file in SOURCE.rglob("*.py") for line in file.read_text().splitlines()]
+    written = [line for line in lines if line.startswith("@register(")]
+    found = [name for group in registry.modules().values() for name in group]
+    assert len(found) == len(written) > 90
+
+
+def test_registered_names_are_those_that_the_modules_register() -> None:
+    for group, modules in registry.modules().items():
+        for name, cls in registry.registered(group).items():
+            if name in modules:
+                assert (cls.__module__, cls.registered) == (modules[name], name)
+
+
+def test_lookup_imports_the_module_of_the_name_only() -> None:
+    program = (
+        "import sys\n"
+        "from rlrun import registry\n"
+        "registry.lookup('algo', 'sac')\n"
+        "print(*[name for name in sys.modules if name.startswith('rlrun.agents.')])\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    imported = run.stdout.split()
+    assert "rlrun.agents.actor_critic.sac" in imported
+    others = ("tabular", "bandits", "evolution", "meta", "model_based")
+    assert not [name for name in imported if name.split(".")[2] in others]
+
+
+def test_lookup_of_an_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="algo: unknown name 'sacc'; did you mean 'sac'"):
+        registry.lookup("algo", "sacc")
+
+
+@pytest.mark.usefixtures("plugin_parts")
+def test_registering_a_name_of_rlrun_is_refused_before_its_module_is_imported() -> None:
+    with pytest.raises(ValueError, match=r"algo 'muzero' is registered twice: rlrun\.agents\.model_based\.muzero and"):
+
+        @registry.register("algo", "muzero")
+        class Mine: ...
+
+
+@pytest.mark.usefixtures("plugin_parts")
+def test_registering_a_name_twice_is_refused() -> None:
+    @registry.register("algo", "of_a_test")
+    class First: ...
+
+    assert registry.lookup("algo", "of_a_test") is First
+    assert "of_a_test" in registry.names("algo")
+    with pytest.raises(ValueError, match="is registered twice"):
+
+        @registry.register("algo", "of_a_test")
+        class Second: ...
