@@ -9,7 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 import torch
+import yaml
 from torch import Tensor
 
 from rlrun.buffers.demo_lines import episode
@@ -31,6 +33,18 @@ Values = dict[str, Any]
 ALGOS = sorted(path.stem for path in (CONF / "algo").glob("*.yaml") if not path.stem.startswith("_"))
 ENVS = ("CartPole", "Pendulum", "FrozenLake")  # the first that an algorithm is defined for
 NEVER_LEARN = ("fixed_policy",)
+
+
+def flavour_of(algo: str) -> str | None:
+    """Returns the algorithm whose YAML and class this one takes over; None for one that names a class of its own."""
+    page = yaml.safe_load((CONF / "algo" / f"{algo}.yaml").read_text())
+    if "name" in page.get("algo", {}):
+        return None
+    return next((line for line in page["defaults"] if line in ALGOS), None)
+
+
+# For tests of what a class promises: flavours, which are only YAML, are tested with `-m full`.
+BY_CLASS = [pytest.param(algo, marks=[pytest.mark.full] if flavour_of(algo) else []) for algo in ALGOS]
 MULTI_ARMED = ("epsilon_greedy", "ucb", "thompson", "gaussian_thompson", "bayesian_ucb", "gradient_bandit")
 CONTEXTUAL = ("linear_posterior", "neural_greedy", "neural_linear", "bootstrap_bandit", "variational_bandit",
               "parameter_noise_bandit")  # fmt: skip

@@ -1,4 +1,8 @@
-"""What every algorithm promises. A new file in conf/algo is tested by being there."""
+"""What every algorithm guarantees. A new file in conf/algo is tested by being there.
+
+A flavour is a YAML file without a class of its own. By default only the keys in which it differs are tested, and a run
+that learns, resumes and equals its recording. `-m full` tests every guarantee with every flavour.
+"""
 
 import copy
 import random
@@ -12,7 +16,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 from torch._dynamo.backends.debugging import aot_eager
-from toys import ALGOS, NEVER_LEARN, Values, equal, optims, streams, toy, train, weights
+from toys import ALGOS, BY_CLASS, NEVER_LEARN, Values, equal, flavour_of, optims, streams, toy, train, weights
 
 from rlrun import registry
 from rlrun.config.check import ABSENT, leaves, lookup
@@ -325,7 +329,29 @@ def test_every_weight_moves_and_has_one_optimiser(algo: str, build: Build) -> No
 
 
 @pytest.mark.parametrize("algo", ALGOS)
+def test_every_key_that_a_flavour_changes_changes_what_is_learned(algo: str, build: Build) -> None:
+    base = flavour_of(algo)
+    keys = keys_of(algo)
+    if base is not None:
+        inherited = keys_of(base)
+        keys = {key: value for key, value in keys.items() if key not in inherited or inherited[key] != value}
+    check_keys(algo, keys, build)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("algo", [algo for algo in ALGOS if flavour_of(algo)])
 def test_every_key_changes_what_is_learned(algo: str, build: Build) -> None:
+    check_keys(algo, keys_of(algo), build)
+
+
+def keys_of(algo: str) -> Values:
+    """The keys of an algorithm and its parts that hold values, with those values."""
+    known = leaves({"algo": toy(algo)["algo"]})
+    return {key: value for key, value in known if key not in ELSEWHERE and not key.endswith("name")}
+
+
+def check_keys(algo: str, keys: Values, build: Build) -> None:
+    """Each of these keys changes weights or observations, but for those of NOT_LIVE; those of REFUSED are refused."""
     updates = 16 if "buffer" in toy(algo)["algo"] else 4
 
     def outcome(changes: Values) -> Any:
@@ -334,20 +360,19 @@ def test_every_key_changes_what_is_learned(algo: str, build: Build) -> None:
 
     plain = outcome({})
     assert equal(plain, outcome({})), "this test needs runs that repeat"
-    dead, known = set(), dict(leaves({"algo": toy(algo)["algo"]}))
-    for key, value in known.items():
-        if key in ELSEWHERE:
-            continue
+    dead = set()
+    for key, value in keys.items():
+        changed = {key: another(algo, key, value)}
         if f"{algo}: {key}" in REFUSED:
             with pytest.raises(ConfigError):
-                build(toy(algo, **{key: another(algo, key, value)}))
+                build(toy(algo, **changed))
             continue
         given = GIVEN.get(key, {})
         given = {needed: setting for needed, setting in given.items() if lookup(needed, toy(algo)) is not ABSENT}
         before = outcome(given) if given else plain
-        if not key.endswith("name") and equal(before, outcome(given | {key: another(algo, key, value)})):
+        if equal(before, outcome(given | changed)):
             dead.add(f"{algo}: {key}")
-    assert dead == {listed for listed in NOT_LIVE if listed.startswith(f"{algo}: ")}
+    assert dead == {listed for listed in NOT_LIVE if listed in {f"{algo}: {key}" for key in keys}}
 
 
 def another(algo: str, key: str, value: Any) -> Any:
@@ -410,14 +435,14 @@ def rows_until(updates: int, loop: Loop) -> list[Any]:
     return rows
 
 
-@pytest.mark.parametrize("algo", LEARNERS)
+@pytest.mark.parametrize("algo", [one for one in BY_CLASS if one.values[0] in LEARNERS])
 def test_equal_seeds_give_equal_runs_and_other_seeds_others(algo: str, build: Build) -> None:
     first, same, other = (weights(train(build(toy(algo, seed=seed)), 2)) for seed in (5, 5, 6))
     assert equal(first, same)
     assert not equal(first, other)
 
 
-@pytest.mark.parametrize("algo", ALGOS)
+@pytest.mark.parametrize("algo", BY_CLASS)
 def test_act_reads_its_acting_modules_and_changes_nothing_but_streams(algo: str, build: Build) -> None:
     """Observation, carry, streams and the modules of `acting()` give the action; everything else may hold anything."""
     loop: Any = train(build(toy(algo)), 1)
@@ -454,7 +479,7 @@ def sources(loop: Loop) -> list[Stream]:
     return [module for module in loop.modules() if isinstance(module, Stream)]
 
 
-@pytest.mark.parametrize("algo", ALGOS)
+@pytest.mark.parametrize("algo", BY_CLASS)
 def test_acting_without_exploring_repeats_and_draws_nothing(algo: str, build: Build) -> None:
     loop = train(build(toy(algo)), 1)
     carry = loop.carry

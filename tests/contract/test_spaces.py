@@ -2,10 +2,10 @@
 
 import pytest
 from spaces_table import KINDS, PAGE, cells, page, refusal
-from toys import ALGOS
+from toys import BY_CLASS
 
 
-@pytest.mark.parametrize("algo", ALGOS)
+@pytest.mark.parametrize("algo", BY_CLASS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_cell_trains_or_is_refused_in_one_line(algo: str, kind: str) -> None:
     reasons = {name: refusal(values, updates=1) for name, values in cells(algo, kind, KINDS[kind])}
