@@ -87,7 +87,7 @@ def test_reward_normalisation_ignores_masked_steps() -> None:
     other.collect(None, step_of(obs, torch.zeros(3))._replace(weight=torch.zeros(3)), {})
     for addon in (plain, other):
         addon.update({}, CONTEXT)
-    assert torch.equal(plain.live.var, other.live.var) and other.live.count == 3
+    assert torch.equal(plain.statistics.live.var, other.statistics.live.var) and other.statistics.live.count == 3
 
 
 def test_reward_normalisation_scales_the_first_batch_by_itself() -> None:
@@ -103,8 +103,8 @@ def test_normalisation_statistics_change_by_training_steps_alone(algo: str, buil
     loop = train(build(toy(algo, **{"env.normalize": "both"})), 3)
     observations, rewards = loop.addons
     for addon in (observations, rewards):
-        assert addon.live.count + addon.pending.count == loop.steps
-        assert addon.pending.count == 0, "an update takes what was collected"
+        assert addon.statistics.live.count + addon.statistics.pending.count == loop.steps
+        assert addon.statistics.pending.count == 0, "an update takes what was collected"
     before = {name: value.clone() for name, value in loop.addons.state_dict().items()}
     loop.addons.see(loop.obs + 100, loop.carry, False)
     loop.addons.relabel({"obs": loop.obs, "reward": torch.ones(2)})

@@ -116,7 +116,7 @@ def test_shared_bonus_stores_raw_rewards_and_scales_on_read(algo: str, part: str
     stored = loop.buffer.all()["reward"]
     torch.testing.assert_close(stored[:, 1].view(-1, 2), torch.stack(raw_rewards)[-len(stored) // 2 :])
     assert (stored[:, 1] > 0).all()
-    std = bonus.model.moments.var.sqrt()
+    std = bonus.model.statistics.live.var.sqrt()
     batch = loop.addons.relabel(loop.buffer.all())
     expected = stored[:, 0] + 0.5 * stored[:, 1] / std
     torch.testing.assert_close(batch["reward"].double(), expected.double(), rtol=1e-4, atol=1e-5)

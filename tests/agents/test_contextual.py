@@ -62,16 +62,32 @@ def test_linear_posterior_samples_have_its_mean_and_covariance():
 
 
 def test_first_pulls_take_every_arm_in_turn():
-    first = FirstPulls(arms=3, pulls=2)
+    first = FirstPulls(arms=3, rounds=2)
     scores = torch.tensor([[0.0, 2.0, 1.0], [0.0, 1.0, 2.0]])
-    taken = [first(scores).tolist() for _ in range(4)]
-    assert taken == [[0, 1], [2, 0], [1, 2], [1, 2]]
+    assert arms_in_turn(first, scores, steps=4) == [[0, 1], [2, 0], [1, 2], [1, 2]]
+
+
+def arms_in_turn(first: FirstPulls, scores: torch.Tensor, steps: int) -> list[list[int]]:
+    """The arms of several steps, whose count of pulls is carried from step to step."""
+    carry: dict[str, torch.Tensor] = {}
+    taken = []
+    for _ in range(steps):
+        arms, carry = first(scores, carry)
+        taken.append(arms.tolist())
+    return taken
+
+
+def test_first_pulls_of_an_evaluation_start_from_those_of_training():
+    first = FirstPulls(arms=3, rounds=2)
+    first.update(Context(updates=1, env_steps=5, progress=0.1))
+    scores = torch.tensor([[2.0, 1.0, 0.0]])
+    assert arms_in_turn(first, scores, steps=3) == [[2], [0], [0]]
 
 
 def test_first_pulls_skip_illegal_arms():
-    first = FirstPulls(arms=3, pulls=1)
+    first = FirstPulls(arms=3, rounds=1)
     scores = torch.tensor([[float("-inf"), 0.0, 1.0]])
-    assert [first(scores).item() for _ in range(3)] == [2, 1, 2]
+    assert arms_in_turn(first, scores, steps=3) == [[2], [1], [2]]
 
 
 def test_bootstrap_membership_is_fixed_and_binomial():

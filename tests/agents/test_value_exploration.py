@@ -25,4 +25,4 @@ def test_epsilon_follows_its_schedule(values: dict[str, object], expected: list[
     contexts = [
         Context(updates, steps, steps / 4000) for updates, steps in ((0, 0), (290, 1000), (310, 2000), (600, 4000))
     ]
-    assert [schedule(ctx) for ctx in contexts] == pytest.approx(expected)
+    assert [schedule.at(ctx) for ctx in contexts] == pytest.approx(expected)

@@ -280,3 +280,28 @@ def test_the_engine_is_entered_by_its_door() -> None:
         if inside(name, ("engine",)) and name not in door and not str(short).startswith(("engine/", "bench/"))
     ]
     assert not deep
+
+
+# Reductions of agents and add-ons that are not over the rows of a batch, by file and what is reduced.
+NOT_OVER_ROWS = {
+    "agents/particles/svpg.py": {"learned])", "distances"},  # particles
+    "agents/tabular/sarsa.py": {"self.q"},  # the table
+    "agents/tabular/q_learning.py": {"self.q"},
+    "agents/entropy/staged.py": {"self.average"},  # a running average
+    "agents/entropy/sgd.py": {"self.average"},
+    "agents/evolution/openai_es.py": {"fitness"},  # the population
+    "agents/evolution/cma_es.py": {"fitness"},
+    "agents/evolution/cem.py": {"fitness", "sqrt()"},
+}
+REDUCTION = re.compile(r"([\w.]+|\w+\S?[)\]]+)\.(?:mean|std|var|max|min)\(\)")
+
+
+def test_reductions_over_rows_go_through_functional_losses() -> None:
+    """A reduction over the rows of several processes then has one place."""
+    found: dict[str, set[str]] = {}
+    for room in ("agents/", "addons/"):
+        for short, path in files(room).items():
+            reduced = set(REDUCTION.findall(path.read_text()))
+            if reduced:
+                found[str(short)] = reduced
+    assert found == NOT_OVER_ROWS

@@ -123,15 +123,15 @@ def test_observations_are_normalised_alike_within_a_generation_and_by_all_that_w
 
     loop.env.step, loop.agent.act = step, choose
     for generation in range(3):
-        mean, var = normaliser.live.mean.clone(), normaliser.live.var.clone()
+        mean, var = normaliser.statistics.live.mean.clone(), normaliser.statistics.live.var.clone()
         shown.clear()
         train(loop, generation + 1)
         for raw, given in shown:
             expected = ((raw - mean) / (var + 1e-8).sqrt()).clamp(-10, 10).float()
             torch.testing.assert_close(given, expected)
         rows = torch.cat(seen).double()
-        torch.testing.assert_close(normaliser.live.mean, rows.mean(0))
-        torch.testing.assert_close(normaliser.live.var, rows.var(0, correction=0))
+        torch.testing.assert_close(normaliser.statistics.live.mean, rows.mean(0))
+        torch.testing.assert_close(normaliser.statistics.live.var, rows.var(0, correction=0))
 
 
 def test_a_normalised_population_goes_on_where_it_was(build: Build) -> None:
@@ -142,4 +142,4 @@ def test_a_normalised_population_goes_on_where_it_was(build: Build) -> None:
     other.load_state_dict(copy.deepcopy(one.state_dict()))
     train(one, 3), train(other, 3)
     assert torch.equal(one.agent.mean, other.agent.mean)
-    assert torch.equal(one.addons[0].live.mean, other.addons[0].live.mean)
+    assert torch.equal(one.addons[0].statistics.live.mean, other.addons[0].statistics.live.mean)

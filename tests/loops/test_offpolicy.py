@@ -132,9 +132,9 @@ def test_a_reset_keeps_the_weights_and_fills_the_buffer_again(refill: Any, algo:
 def test_a_reset_explores_as_at_the_start(build: Build) -> None:
     loop: Any = build(toy("dqn", **{"algo.epsilon.start": 0.9, "algo.epsilon.end": 0.1}))
     train(loop, 6)
-    assert loop.agent.epsilon < 0.9
+    assert loop.agent.epsilon.value < 0.9
     loop.reset(refill="agent")
-    assert loop.agent.epsilon == pytest.approx(0.9)
+    assert loop.agent.epsilon.value == pytest.approx(0.9)
 
 
 def test_a_reset_with_a_seed_goes_on_as_a_run_with_that_seed_and_these_weights(build: Build) -> None:

@@ -45,7 +45,7 @@ def test_a_run_starts_from_the_weights_and_statistics_of_another(build: Build, t
         fresh = build(values)
         warm_start(source, fresh)
         assert equal(weights(fresh), weights(trained))
-        assert torch.equal(fresh.addons[0].live.mean, trained.addons[0].live.mean)
+        assert torch.equal(fresh.addons[0].statistics.live.mean, trained.addons[0].statistics.live.mean)
         assert fresh.agent.optim.steps == 0 and not fresh.agent.optim.exp_avg.any(), "optimisers start fresh"
         assert fresh.steps == fresh.updates == 0
         assert torch.equal(fresh.agent.optim.flat[:5], trained.agent.optim.flat[:5]), "weights stay the optimiser's"

@@ -1,5 +1,6 @@
 """What changed from format 2 to 3: critics, entropy coefficients and A2C's critic update became parts of `algo`."""
 
+import re
 from typing import Any
 
 from rlrun.config.renamed import Renamed
@@ -23,6 +24,7 @@ METRICS = (
     Renamed("loss/entropy_target_stage", "loss/entropy_stage"),
 )
 STATE = (
+    Renamed("agent.epsilon", "agent.epsilon.value", ("dqn", "q_learning", "dyna_q", "expected_sarsa", "sarsa")),
     Renamed("agent.log_temperature", "agent.entropy.log_alpha", SAC),
     Renamed("agent.temperature_optim", "agent.entropy.optim", SAC),
     Renamed("agent.entropy_target", "agent.entropy"),
@@ -35,6 +37,28 @@ STATE = (
     Renamed("agent.particles.*.value.optim", "agent.particles.*.critic.optim", ("svpg",)),
     Renamed("agent.particles.*.value", "agent.particles.*.critic.network", ("svpg",)),
 )
+
+# Running moments of add-ons: those of normalisers had two phases, those of intrinsic rewards one.
+MOMENTS = re.compile(
+    r"(?P<home>addons\.\d+\.(model\.(view\.(parts\.\w+\.)*)?)?)(?P<phase>moments|live|pending)\.(?P<leaf>mean|var|count)"
+)
+
+
+def restate(state: dict[str, Any]) -> None:
+    """Gathers running moments in `statistics` with the phases `live` and `pending`. Nothing is pending if the state
+    has one phase."""
+    for path in list(state):
+        found = MOMENTS.fullmatch(path)
+        if found is None:
+            continue
+        value = state.pop(path)
+        home, phase, leaf = found["home"], found["phase"], found["leaf"]
+        if phase == "moments":
+            fresh = value.new_ones if leaf == "var" else value.new_zeros
+            state[f"{home}statistics.pending.{leaf}"] = fresh(value.shape)
+            phase = "live"
+        state[f"{home}statistics.{phase}.{leaf}"] = value
+
 
 SAC_KEYS = (
     "members", "target_members", "actor_value", "temperature", "learn_temperature", "temperature_learning_rate",

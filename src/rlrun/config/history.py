@@ -31,6 +31,7 @@ class Change:
     state: tuple[Renamed, ...] = ()  # of snapshots: the path of a value, or its beginning; `*` is any one name
     added: tuple[Added, ...] = ()
     regroup: Callable[[dict[str, Any]], None] | None = None  # changes the whole config in place, after the renames
+    restate: Callable[[dict[str, Any]], None] | None = None  # changes the whole state in place, after the renames
 
 
 CHANGES: tuple[Change, ...] = (
@@ -46,6 +47,7 @@ CHANGES: tuple[Change, ...] = (
         metrics=format_3.METRICS,
         state=format_3.STATE,
         regroup=format_3.regroup,
+        restate=format_3.restate,
         added=(
             Added("network.norm", {"name": "none"}, beside="hidden"),
             Added("network.actor", {}, beside="hidden"),
@@ -134,6 +136,8 @@ def renamed_state(state: dict[str, Any], stored: int, algo: str) -> dict[str, An
             state = _moved(state, old, new)
         for old, new in _names(change.metrics, algo):
             state = _moved(state, old.replace(LOSS, LAST_METRICS), new.replace(LOSS, LAST_METRICS))
+        if change.restate is not None:
+            change.restate(state)
     return state
 
 

@@ -24,6 +24,10 @@ class Rewindable:
         raise NotImplementedError
 
 
+class StartsFresh:
+    """Marks a module whose state a run does not take over when it loads the weights of another run."""
+
+
 class Schedule(Rewindable, nn.Module):
     """`{linear: {}}` falls to 0 with the run; `{ExponentialLR: {gamma: 0.9}}` is torch's, one step a call.
 

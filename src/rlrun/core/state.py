@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.core.schedule import Rewindable, Schedule
+from rlrun.core.schedule import Rewindable, Schedule, StartsFresh
 from rlrun.functional import fused
 
 
-class Optim(nn.Module):
+class Optim(StartsFresh, nn.Module):
     """Adam (arXiv 1412.6980), or AdamW with weight_decay > 0, over one flat buffer.
 
     The parameters become views of it, so one fused kernel updates them all, whatever their number. A gradient that is
@@ -25,7 +25,6 @@ class Optim(nn.Module):
     steps: Tensor
     learning_rate: Tensor
     fault: Tensor
-    starts_fresh = True  # in a run that takes over only the weights of another
 
     def __init__(
         self,
@@ -176,3 +175,26 @@ class RunningMoments(nn.Module):
         self.mean.add_(delta * (count / total))
         self.var.copy_(squares / total)
         self.count.copy_(total)
+
+
+class Statistics(nn.Module):
+    """Running moments in two phases: collecting adds rows to `pending`, and `publish` in an update makes them live."""
+
+    def __init__(self, shape: tuple[int, ...]):
+        super().__init__()
+        self.live = RunningMoments(shape)
+        self.pending = RunningMoments(shape)
+
+    def add(self, rows: Tensor) -> None:
+        """Adds rows [n, *shape] to the pending moments."""
+        self.pending.add(rows)
+
+    def publish(self) -> None:
+        """Makes all pending rows live."""
+        self.live.take(self.pending)
+
+    def available(self) -> RunningMoments:
+        """Returns the live moments, or the pending ones before anything was published."""
+        if self.live.count:
+            return self.live
+        return self.pending

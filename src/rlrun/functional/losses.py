@@ -7,9 +7,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 
+def batch_mean(x: Tensor) -> Tensor:
+    """Returns the mean of x over all rows of the batch and all other dimensions."""
+    return x.mean()
+
+
 def weighted_mean(x: Tensor, weight: Tensor) -> Tensor:
     """Returns the mean of weight * x over the batch; x [..., batch], weight [batch]."""
-    return (x * weight).mean()
+    return batch_mean(x * weight)
 
 
 def average(x: Tensor, weight: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from torch import nn
 
 from rlrun import files, memory
 from rlrun.core.loop import Loop
+from rlrun.core.schedule import StartsFresh
 from rlrun.errors import ConfigError
 from rlrun.snapshot import manifest, tensors
 from rlrun.snapshot.store import Store
@@ -28,7 +29,7 @@ def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
     """
     weights = {key: value for key, value in stored(path).items() if "_extra_state" not in key}
     source = f"init_from={path}"
-    fresh = tuple(f"{place}." for place, module in loop.named_modules() if getattr(module, "starts_fresh", False))
+    fresh = tuple(f"{place}." for place, module in loop.named_modules() if isinstance(module, StartsFresh))
     for entry in modules:
         name, colon, name_there = entry.partition(":")
         if not colon:

@@ -9,6 +9,7 @@ from rlrun.addons.exploration.intrinsic import Intrinsic
 from rlrun.buffers.rollout import minibatches
 from rlrun.core.addon import Addon
 from rlrun.errors import ConfigError
+from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import reverse_recurrence
 from rlrun.functional.schedules import linear
 from rlrun.nested import flat
@@ -37,16 +38,18 @@ class SeparateBonus(Addon):
 
     @torch.no_grad()
     def relabel(self, batch: Batch) -> Batch:
-        """Adds the reward column. Called once for every rollout, because it updates the scale."""
+        """Adds the reward column. Called once for every rollout, because it updates the statistics."""
         model = self.model
         weight = batch["weight"]
         rows = intrinsic_rows(batch, weight)
-        model.update_statistics(rows)
+        model.observe(rows)
+        model.publish()
         explored = model.preprocess(rows)
         raw_reward = model.raw_reward(flat(explored)).view_as(weight) * weight
         gamma = torch.full_like(raw_reward, model.cfg.gamma)
         sums = reverse_recurrence(raw_reward, gamma)
-        model.moments.add(sums[weight > 0])
+        model.statistics.add(sums[weight > 0])
+        model.publish()
         reward = batch["reward"].view(*weight.shape, -1)
         column = model.scale(raw_reward).unsqueeze(-1)
         columns = torch.cat([reward, column], -1)
@@ -54,7 +57,7 @@ class SeparateBonus(Addon):
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         bonus = batch["reward"][..., -1]
-        metrics = {"bonus": bonus.mean()}
+        metrics = {"bonus": batch_mean(bonus)}
         return metrics | fit_rollout(self.model, batch["explored"])
 
 
@@ -79,18 +82,19 @@ class SharedBonus(Addon):
         model = self.model
         weight = batch["weight"]
         rows = intrinsic_rows(batch, weight)
-        model.update_statistics(rows)
+        model.observe(rows)
         explored = model.preprocess(rows)
         raw_reward = model.raw_reward(explored) * weight
         self.sums.mul_(model.cfg.gamma)
         self.sums.add_(raw_reward)
-        model.moments.add(self.sums[weight > 0])
+        model.statistics.add(self.sums[weight > 0])
         return raw_reward
 
     def scale_reward(self, reward: Tensor) -> Tensor:
         return self.coef * self.model.scale(reward)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
+        self.model.publish()
         cfg = self.model.cfg
         if cfg.coef_end is not None:
             coef = linear(cfg.coef, cfg.coef_end, ctx.progress)

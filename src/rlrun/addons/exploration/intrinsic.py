@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, PositiveInt, Size, Units, config
 from rlrun.core.parts import Parts
-from rlrun.core.state import RunningMoments
+from rlrun.core.state import Statistics
 from rlrun.types import Batch, Metrics, Spec
 
 
@@ -38,12 +38,13 @@ class Intrinsic(nn.Module):
         self.cfg = cfg
         layers = {"hidden": cfg.hidden, "activation": "relu", "init": "orthogonal", "norm": {"name": "none"}}
         self.network = {"name": "auto"} | layers
-        self.moments = RunningMoments(())
+        self.statistics = Statistics(())  # of discounted sums of raw rewards
         self.shuffle = parts.stream("shuffle")
 
     def scale(self, reward: Tensor) -> Tensor:
         """Returns raw rewards divided by the running standard deviation of their sums, and clipped."""
-        inverse_std = (self.moments.var + 1e-16).rsqrt()
+        moments = self.statistics.available()
+        inverse_std = (moments.var + 1e-16).rsqrt()
         return self.clip(reward * inverse_std.to(reward))
 
     def clip(self, reward: Tensor) -> Tensor:
@@ -52,8 +53,12 @@ class Intrinsic(nn.Module):
             return reward
         return reward.clamp(max=self.cfg.clip)
 
-    def update_statistics(self, rows: Batch) -> None:
-        """Adds collected rows [..., env, ...] to the running statistics of observations."""
+    def observe(self, rows: Batch) -> None:
+        """Adds collected rows [..., env, ...] to the pending statistics of observations."""
+
+    def publish(self) -> None:
+        """Makes all pending statistics live. Called in an update."""
+        self.statistics.publish()
 
     def preprocess(self, rows: Batch) -> Batch:
         """Returns rows as inputs of the model."""

@@ -14,7 +14,7 @@ from rlrun import registry
 from rlrun.addons.exploration.intrinsic import Intrinsic
 from rlrun.config.schema import PositiveFloat, Units, config
 from rlrun.core.agent import kernel
-from rlrun.core.state import Optim, RunningMoments
+from rlrun.core.state import Optim, Statistics
 from rlrun.functional.losses import average
 from rlrun.networks.heads import Head
 from rlrun.networks.inputs import is_image
@@ -43,8 +43,12 @@ class RND(Intrinsic):
         torso = registry.build("network", self.network, [self.view.space], None)
         return Head(torso, self.cfg.embedding)
 
-    def update_statistics(self, rows: Batch) -> None:
+    def observe(self, rows: Batch) -> None:
         self.view.add(rows["next_obs"], rows["weight"])
+
+    def publish(self) -> None:
+        super().publish()
+        self.view.publish()
 
     def preprocess(self, rows: Batch) -> Batch:
         return {"next_obs": self.view(rows["next_obs"]), "weight": rows["weight"]}
@@ -99,23 +103,31 @@ class View(nn.Module):
         self.unit = 1.0
         if is_image(self.space):
             self.unit = 255 / self.clip  # networks divide the pixels of images by 255
-        self.moments = RunningMoments(self.space.shape)
+        self.statistics = Statistics(self.space.shape)
 
     def add(self, obs: Any, weight: Tensor) -> None:
-        """Adds observations [..., env, ...] to the running statistics, without masked rows."""
+        """Adds observations [..., env, ...] to the pending statistics, without masked rows."""
         for key, part in self.parts.items():
             part.add(obs[key], weight)
         if self.standardises:
             newest = self.newest_frame(obs)
-            self.moments.add(newest[weight > 0])
+            self.statistics.add(newest[weight > 0])
+
+    def publish(self) -> None:
+        """Makes all pending statistics live."""
+        for part in self.parts.values():
+            part.publish()
+        if self.standardises:
+            self.statistics.publish()
 
     def forward(self, obs: Any) -> Any:
         if self.parts:
             return {key: part(obs[key]) for key, part in self.parts.items()}
         if not self.standardises:
             return obs
-        scale = (self.moments.var + 1e-8).rsqrt()
-        standardised = (self.newest_frame(obs) - self.moments.mean) * scale
+        moments = self.statistics.available()
+        scale = (moments.var + 1e-8).rsqrt()
+        standardised = (self.newest_frame(obs) - moments.mean) * scale
         clipped = standardised.clamp(-self.clip, self.clip)
         return (clipped * self.unit).to(torch.float32)
 

@@ -5,7 +5,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rlrun.core.addon import Addon
-from rlrun.core.state import RunningMoments
+from rlrun.core.state import RunningMoments, Statistics
 from rlrun.errors import ConfigError
 from rlrun.types import Batch, Context, Metrics, Spec, Step
 
@@ -25,17 +25,16 @@ class NormaliseObservations(Addon):
             raise ConfigError(
                 f"env.normalize: observations must be a Box of floats; this environment has {spec.obs}, not supported"
             )
-        self.live = RunningMoments(spec.obs.shape)
-        self.pending = RunningMoments(spec.obs.shape)
+        self.statistics = Statistics(spec.obs.shape)
 
     def see(self, obs: Tensor, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
         return self.normalise(obs), {}
 
     def acting(self) -> tuple[RunningMoments]:
-        return (self.live,)
+        return (self.statistics.live,)
 
     def collect(self, obs: Tensor, step: Step, extras: Batch) -> None:
-        self.pending.add(step.obs)
+        self.statistics.add(step.obs)
 
     def relabel(self, batch: Batch) -> Batch:
         relabelled = dict(batch)
@@ -45,11 +44,12 @@ class NormaliseObservations(Addon):
         return relabelled
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        self.live.take(self.pending)
+        self.statistics.publish()
         return {}
 
     def normalise(self, obs: Tensor) -> Tensor:
         """Returns observations as float32, standardised and clipped."""
-        scale = (self.live.var + 1e-8).rsqrt()
-        standardised = (obs - self.live.mean) * scale
+        moments = self.statistics.live
+        scale = (moments.var + 1e-8).rsqrt()
+        standardised = (obs - moments.mean) * scale
         return standardised.clamp(-CLIP, CLIP).to(torch.float32)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlrun.core.addon import Addon
-from rlrun.core.state import RunningMoments
+from rlrun.core.state import Statistics
 from rlrun.types import Batch, Context, Metrics, Spec, Step
 
 CLIP = 10.0
@@ -24,28 +24,25 @@ class NormaliseRewards(Addon):
         shape: tuple[int, ...] = ()
         if spec.reward_dim > 1:
             shape = (spec.reward_dim,)
-        self.live = RunningMoments(shape)
-        self.pending = RunningMoments(shape)
+        self.statistics = Statistics(shape)
         self.returns = torch.zeros(spec.num_envs, *shape)  # discounted, of the unfinished episodes
 
     def collect(self, obs: Any, step: Step, extras: Batch) -> None:
         self.returns.mul_(self.gamma)
         self.returns.add_(step.reward)
         is_valid = step.weight > 0
-        self.pending.add(self.returns[is_valid])
+        self.statistics.add(self.returns[is_valid])
         done = step.terminated | step.truncated
         self.returns[done] = 0.0
 
     def relabel(self, batch: Batch) -> Batch:
-        moments = self.live
-        if not moments.count:  # before the first update the batch itself sets the scale
-            moments = self.pending
+        moments = self.statistics.available()  # before the first update the batch itself sets the scale
         inverse_std = (moments.var + 1e-8).rsqrt().to(torch.float32)
         scaled = batch["reward"] * inverse_std
         return batch | {"reward": scaled.clamp(-CLIP, CLIP)}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        self.live.take(self.pending)
+        self.statistics.publish()
         return {}
 
     def get_extra_state(self) -> Tensor:

@@ -8,6 +8,7 @@ from rlrun.addons.exploration.bonus import SeparateBonus, SharedBonus
 from rlrun.addons.exploration.intrinsic import Intrinsic
 from rlrun.core.addon import Addon
 from rlrun.errors import ConfigError
+from rlrun.functional.losses import batch_mean
 from rlrun.types import Batch, Context, Metrics, Spec
 
 
@@ -35,7 +36,7 @@ class RewardSum(Addon):
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         if not self.reward_modules:
             return {}
-        return {"bonus": batch["bonus"].mean()}
+        return {"bonus": batch_mean(batch["bonus"])}
 
 
 def rewarding(

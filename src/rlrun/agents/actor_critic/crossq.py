@@ -12,7 +12,7 @@ from rlrun.config.schema import NStepReturns, OpenFraction, Part, PositiveFloat,
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
-from rlrun.functional.losses import ensemble_mse, weighted_mean
+from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.networks.inputs import concatenated
 from rlrun.networks.norm import batch_statistics
@@ -84,7 +84,7 @@ class CrossQ(Agent):
         target_q = batch["reward"] + discount * (next_q - self.entropy.alpha * next_log_prob)
         critic_loss = ensemble_mse(q, target_q, batch["weight"])
         self.critic_optim.step(critic_loss)
-        return {"critic": critic_loss.detach(), "q": q.detach().mean()}
+        return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}
 
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
@@ -94,5 +94,5 @@ class CrossQ(Agent):
         q = self.ensemble.actor(q)
         actor_loss = weighted_mean(self.entropy.alpha * log_prob - q, batch["weight"])
         self.actor_optim.step(actor_loss)
-        metrics = {"actor": actor_loss.detach(), "entropy": -log_prob.detach().mean()}
+        metrics = {"actor": actor_loss.detach(), "entropy": -batch_mean(log_prob.detach())}
         return metrics | self.entropy.adjust(-log_prob.detach(), batch["weight"])

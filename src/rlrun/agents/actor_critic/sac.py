@@ -12,7 +12,7 @@ from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFract
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import ensemble_mse, weighted_mean
+from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
@@ -83,7 +83,7 @@ class SAC(Agent):
         q = self.critic(batch["obs"], batch["action"])  # [members, batch]
         critic_loss = ensemble_mse(q, target_q, batch["weight"])
         self.critic_optim.step(critic_loss)
-        return {"critic": critic_loss.detach(), "q": q.detach().mean()}
+        return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         next_q, next_log_prob = self.evaluate(batch["next_obs"], target_critic, self.ensemble.target, noise)
@@ -95,7 +95,7 @@ class SAC(Agent):
         q, log_prob = self.actor_q(batch, noise)
         actor_loss = weighted_mean(self.actor_loss(batch, q, log_prob), batch["weight"])
         self.actor_optim.step(actor_loss)
-        metrics = {"actor": actor_loss.detach(), "entropy": -log_prob.detach().mean()}
+        metrics = {"actor": actor_loss.detach(), "entropy": -batch_mean(log_prob.detach())}
         return metrics | self.entropy.adjust(-log_prob.detach(), batch["weight"])
 
     def actor_q(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:

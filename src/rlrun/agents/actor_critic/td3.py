@@ -24,7 +24,7 @@ from rlrun.config.schema import (
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import ensemble_mse, weighted_mean
+from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
 from rlrun.functional.targets import smoothed
 from rlrun.networks.heads import DeterministicPolicy, Value
 from rlrun.registry import register
@@ -103,7 +103,7 @@ class TD3(Agent):
         q = self.critic(batch["obs"], batch["action"])  # [members, batch]
         critic_loss = ensemble_mse(q, target_q, batch["weight"])
         self.critic_optim.step(critic_loss)
-        return {"critic": critic_loss.detach(), "q": q.detach().mean()}
+        return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         next_action = self.next_action(batch, noise)

@@ -3,23 +3,38 @@
 import torch
 from torch import Tensor, nn
 
+from rlrun.types import Batch, Context
+
+PULLS = "carry.pulls"
+
 
 class FirstPulls(nn.Module):
-    """Chooses the arms in turn `pulls` times, then the arm of the largest score; never one whose score is -inf."""
+    """Chooses the arms in turn `rounds` times, and after that the arm with the largest score.
 
-    done: Tensor
+    An arm whose score is -inf is never chosen. The extra `carry.pulls` [num_envs] counts the pulls by all environments.
+    """
 
-    def __init__(self, arms: int, pulls: int):
+    done: Tensor  # number of pulls at the last update, from which an evaluation starts
+
+    def __init__(self, arms: int, rounds: int):
         super().__init__()
-        self.total = arms * pulls
+        self.total = arms * rounds
         self.register_buffer("done", torch.zeros(()).long())
 
-    def forward(self, scores: Tensor) -> Tensor:
-        """Arms [num_envs] for scores [num_envs, arms]."""
+    def forward(self, scores: Tensor, carry: Batch) -> tuple[Tensor, Batch]:
+        """Returns arms [num_envs] for scores [num_envs, arms], and the extra."""
+        num_envs, num_arms = scores.shape
         best = scores.argmax(-1)
-        index = self.done + torch.ones_like(best).cumsum(0) - 1  # of each pull, from 0
-        self.done.add_(len(best))
-        turn = index % scores.shape[-1]
+        pulls = self.done.expand(num_envs)
+        if PULLS in carry:
+            pulls = torch.maximum(pulls, carry[PULLS])
+        index = pulls + torch.ones_like(best).cumsum(0) - 1
+        turn = index % num_arms
         score = scores.take_along_dim(turn.unsqueeze(-1), -1).squeeze(-1)
         is_initial = (index < self.total) & score.isfinite()
-        return torch.where(is_initial, turn, best)
+        arms = torch.where(is_initial, turn, best)
+        return arms, {PULLS: pulls + num_envs}
+
+    def update(self, ctx: Context) -> None:
+        """Takes over the number of pulls so far."""
+        self.done.fill_(ctx.env_steps)

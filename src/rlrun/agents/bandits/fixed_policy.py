@@ -11,6 +11,7 @@ from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Categorical
+from rlrun.functional.losses import batch_mean
 from rlrun.networks.choices import legal
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
@@ -47,4 +48,4 @@ class FixedPolicy(Agent):
         return dist.sample(dist.noise(self.noise)), {}
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
-        return {"reward": rollout["reward"].mean()}
+        return {"reward": batch_mean(rollout["reward"])}

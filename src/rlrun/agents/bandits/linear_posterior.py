@@ -12,6 +12,7 @@ from rlrun.config.schema import NonNegativeInt, PositiveFloat, config
 from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
 from rlrun.errors import ConfigError
+from rlrun.functional.losses import batch_mean
 from rlrun.nested import flat
 from rlrun.networks.choices import legal
 from rlrun.networks.inputs import Flatten
@@ -56,9 +57,11 @@ class LinearPosterior(Agent):
             mean = self.regression.mean(context)
             return legal(mean, obs).argmax(-1), {}
         sample = self.regression.draw(context, self.noise)
-        return self.first_pulls(legal(sample, obs)), {}
+        scores = legal(sample, obs)
+        return self.first_pulls(scores, carry)
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
+        self.first_pulls.update(ctx)
         pulls = flat(rollout)
         self.regression.add(self.flatten(pulls["obs"]), pulls["action"], pulls["reward"], pulls["weight"])
-        return {"reward": pulls["reward"].mean()}
+        return {"reward": batch_mean(pulls["reward"])}

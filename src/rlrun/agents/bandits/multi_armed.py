@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
+from rlrun.functional.losses import batch_mean
 from rlrun.functional.tabular import random_argmax
 from rlrun.nested import flat
 from rlrun.types import Batch, Context, Metrics, Spec
@@ -62,4 +63,4 @@ class MultiArmed(Agent):
         cell = self.context(pulls["obs"]) * self.arms + pulls["action"]
         self.counts.view(-1).index_add_(0, cell, weight)
         self.totals.view(-1).index_add_(0, cell, weight * pulls["reward"])
-        return {"reward": pulls["reward"].mean()}
+        return {"reward": batch_mean(pulls["reward"])}

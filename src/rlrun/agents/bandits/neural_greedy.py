@@ -67,7 +67,7 @@ class NeuralGreedy(Agent):
             values = legal(self.value(obs), obs)
             return values.argmax(-1), {}
         scores = legal(self.score(obs), obs)
-        return self.first_pulls(scores), {}
+        return self.first_pulls(scores, carry)
 
     def value(self, obs: Any) -> Tensor:
         """Expected rewards of the arms, [batch, arms]."""
@@ -88,6 +88,7 @@ class NeuralGreedy(Agent):
         return (noise.uniform(*features.shape) < keep_prob) / keep_prob
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
+        self.first_pulls.update(ctx)
         cfg = self.cfg
         age = ctx.updates  # since the learning rate was reset
         if cfg.reset_learning_rate_every:

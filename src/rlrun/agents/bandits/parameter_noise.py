@@ -10,6 +10,7 @@ from torch.func import functional_call
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training
 from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, config
 from rlrun.core.random import Stream
+from rlrun.functional.losses import batch_mean
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 
@@ -54,7 +55,7 @@ class ParameterNoise(NeuralGreedy):
         """Increase the noise while the perturbed policy is closer to the clean one than an epsilon-greedy policy is."""
         clean = self.q(obs).log_softmax(-1)
         noisy = self.perturbed(obs, self.learn_noise).log_softmax(-1)
-        kl = (clean.exp() * (clean - noisy)).sum(-1).mean()
+        kl = batch_mean((clean.exp() * (clean - noisy)).sum(-1))
         epsilon_greedy_kl = -(1 - self.epsilon + self.epsilon / self.arms).log()
         factor = torch.where(kl < epsilon_greedy_kl, self.cfg.noise_change, 1 / self.cfg.noise_change)
         self.noise_std.mul_(factor)

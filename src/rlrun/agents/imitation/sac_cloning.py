@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlrun.agents.actor_critic.sac import SAC
 from rlrun.config.schema import NonNegativeFloat, config
-from rlrun.functional.losses import cloning_error
+from rlrun.functional.losses import batch_mean, cloning_error
 from rlrun.registry import register
 from rlrun.types import Batch
 
@@ -34,7 +34,7 @@ class Cloning:
         if self.cfg.cloning_filter:
             cloned = cloned * (self.stored_q(batch) > q).detach()
         error = cloning_error(self.actor(batch["obs"]).mode(), batch["action"])
-        coef = self.cfg.cloning_coef * q.detach().abs().mean()
+        coef = self.cfg.cloning_coef * batch_mean(q.detach().abs())
         return self.entropy.alpha * log_prob - q + coef * cloned * error
 
     def stored_q(self, batch: Batch) -> Tensor:

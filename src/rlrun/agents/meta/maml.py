@@ -19,7 +19,7 @@ from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
 from rlrun.functional.baselines import linear_baseline
 from rlrun.functional.distributions import Categorical, Normal
-from rlrun.functional.losses import clipped_surrogate, standardise
+from rlrun.functional.losses import batch_mean, clipped_surrogate, standardise
 from rlrun.functional.returns import gae
 from rlrun.nested import mapped
 from rlrun.networks.choices import legal
@@ -122,9 +122,9 @@ class MAML(Agent):
         params = self.adapt(self.weights[None], explored)
         ratio = self.ratio(params, adapted)
         surrogate = clipped_surrogate(ratio, adapted["advantage"], self.cfg.clip_range)
-        loss = -per_task(surrogate, adapted).mean()
+        loss = -batch_mean(per_task(surrogate, adapted))
         norm = self.optim.step(loss)
-        return {"actor": loss.detach(), "ratio": ratio.detach().mean(), "grad_norm": norm}
+        return {"actor": loss.detach(), "ratio": batch_mean(ratio.detach()), "grad_norm": norm}
 
     def adapt(self, params: Tensor, explored: Batch) -> Tensor:
         """Weights of every task [tasks, P] after the inner step, differentiable in params [1, P] or [tasks, P]."""

@@ -29,6 +29,7 @@ from rlrun.config.schema import (
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
+from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import n_step, td_lambda
 from rlrun.functional.scalars import Plain, TwoHot
 from rlrun.functional.search import Model, Node
@@ -161,9 +162,9 @@ class MuZero(Agent):
         root_loss = losses_by_step[0]
         unrolled_loss = losses_by_step[1:].sum(0) + self.cfg.reward_coef * reward_loss.sum(0)
         loss = (root_loss + unrolled_loss / self.cfg.unroll_steps) * batch["weight"]
-        norm = self.optim.step(loss.mean())
+        norm = self.optim.step(batch_mean(loss))
         losses = {"value": value_loss, "reward": reward_loss, "policy": policy_loss}
-        metrics = {f"{name}_loss": loss.detach().mean() for name, loss in losses.items()}
+        metrics = {f"{name}_loss": batch_mean(loss.detach()) for name, loss in losses.items()}
         return metrics | {"grad_norm": norm}, error
 
     @torch.no_grad()

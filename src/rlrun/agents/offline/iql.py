@@ -21,7 +21,14 @@ from rlrun.config.schema import (
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import advantage_weight, cloning_error, ensemble_mse, expectile_error, weighted_mean
+from rlrun.functional.losses import (
+    advantage_weight,
+    batch_mean,
+    cloning_error,
+    ensemble_mse,
+    expectile_error,
+    weighted_mean,
+)
 from rlrun.networks.heads import Value, stochastic_policy
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
@@ -84,7 +91,7 @@ class IQL(Agent):
         error = expectile_error(advantage, self.cfg.expectile)
         loss = weighted_mean(error, batch["weight"])
         self.value_optim.step(loss)
-        return {"value": loss.detach(), "advantage": advantage.detach().mean()}, advantage.detach()
+        return {"value": loss.detach(), "advantage": batch_mean(advantage.detach())}, advantage.detach()
 
     @kernel
     def update_actor(self, batch: Batch, advantage: Tensor) -> Metrics:
@@ -105,4 +112,4 @@ class IQL(Agent):
         self.critic_optim.step(loss)
         q = q.detach()
         td_error = (q - target).abs().mean(0)
-        return {"critic": loss.detach(), "q": q.mean()}, td_error
+        return {"critic": loss.detach(), "q": batch_mean(q)}, td_error

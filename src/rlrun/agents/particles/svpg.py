@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rlrun.config.schema import Part, PositiveFloat, Units, config
 from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
+from rlrun.core.schedule import StartsFresh
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.svgd import median_bandwidth, squared_distances, svgd_direction
@@ -22,12 +23,11 @@ from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
 
 
-class Gradients(nn.Module):
+class Gradients(StartsFresh, nn.Module):
     """Takes the place of an optimiser and accumulates its gradients until `take`."""
 
     total: Tensor
     count: Tensor
-    starts_fresh = True
 
     def __init__(self, optim: Optim):
         super().__init__()

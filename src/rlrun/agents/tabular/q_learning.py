@@ -15,6 +15,7 @@ from rlrun.config.schema import Discounted, Part, PositiveFraction, config
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
 from rlrun.core.schedule import Schedule
+from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import td_target
 from rlrun.functional.tabular import move, random_argmax
 from rlrun.nested import index
@@ -40,7 +41,6 @@ class QLearning(Agent):
     cfg: Config
 
     q: Tensor
-    epsilon: Tensor
     rate: Tensor
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
@@ -49,9 +49,7 @@ class QLearning(Agent):
         tables = 2 if cfg.double else 1
         shape = (tables, int(spec.obs.n), self.num_actions)
         self.register_buffer("q", torch.full(shape, cfg.initial_value))
-        self.schedule = parts.part("epsilon", cfg.epsilon, Epsilon)
-        epsilon = self.schedule(Context(0, 0, 0.0))
-        self.register_buffer("epsilon", torch.tensor(epsilon))
+        self.epsilon = parts.part("epsilon", cfg.epsilon, Epsilon)
         self.register_buffer("rate", torch.tensor(cfg.learning_rate))
         self.lr_schedule = None
         if cfg.lr_schedule:
@@ -72,7 +70,7 @@ class QLearning(Agent):
         values = self.q.mean(0)[state]
         greedy = random_argmax(values, self.act_noise.uniform(*values.shape))
         random = self.act_noise.integers(self.num_actions, len(greedy))
-        is_random = self.act_noise.uniform(len(greedy)) < self.epsilon
+        is_random = self.act_noise.uniform(len(greedy)) < self.epsilon.value
         return torch.where(is_random, random, greedy)
 
     def state(self, obs: Tensor) -> Tensor:
@@ -80,12 +78,12 @@ class QLearning(Agent):
         return obs - int(self.spec.obs.start)
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
-        self.epsilon.fill_(self.schedule(ctx))
+        self.epsilon.update(ctx)
         if self.lr_schedule is not None:
             self.rate.fill_(self.lr_schedule(ctx.progress))
         for t in range(len(rollout["reward"])):
             metrics = self.learn(index(rollout, t))
-        return metrics | {"epsilon": self.epsilon.clone()}
+        return metrics | {"epsilon": self.epsilon.value.clone()}
 
     def learn(self, step: Batch) -> Metrics:
         """Learn from one vector step, [env, ...]."""
@@ -111,7 +109,7 @@ class QLearning(Agent):
         target = td_target(step["reward"], discount, next_value)
         cell = table * self.q[0].numel() + step["pair"]
         error = move(self.q.view(-1), cell, target, self.rate, step["weight"])
-        return {"td_error": error.abs().mean(), "q": self.q.mean()}
+        return {"td_error": batch_mean(error.abs()), "q": self.q.mean()}
 
     def next_value(self, table: Tensor, state: Tensor) -> Tensor:
         """Value of the next state, [env]: its greedy action in this table, valued by the other if there are two."""

@@ -13,6 +13,7 @@ from rlrun.agents.tabular.q_learning import QLearning
 from rlrun.config.schema import Fraction, config
 from rlrun.core.agent import kernel
 from rlrun.core.parts import Parts
+from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import td_target
 from rlrun.functional.tabular import move_along
 from rlrun.nested import on
@@ -59,7 +60,7 @@ class SARSA(QLearning):
         move_along(self.q.view(-1), self.traces, error, self.rate)
         done = step["terminated"] | step["truncated"]
         self.traces.mul_(~done.unsqueeze(-1))
-        return {"td_error": error.abs().mean(), "q": self.q.mean()}
+        return {"td_error": batch_mean(error.abs()), "q": self.q.mean()}
 
     def get_extra_state(self) -> dict[str, Any]:
         return {"last": self.last, "traces": self.traces}

@@ -18,7 +18,7 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import weighted_mean
+from rlrun.functional.losses import batch_mean, weighted_mean
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import ActionValues, Dueling
 from rlrun.networks.noisy import Noisy
@@ -31,6 +31,7 @@ class DQN(Agent):
     """Deep Q-learning with an epsilon-greedy or a noisy policy."""
 
     actions = Discrete
+    acts_with = ("q", "epsilon")
     remembers = True
 
     @config
@@ -49,12 +50,11 @@ class DQN(Agent):
         epsilon: Annotated[dict[str, Any], Part("epsilon")]
 
     cfg: Config
-    epsilon: Tensor
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         self.prediction = parts.part("critic", cfg.critic, Prediction)
-        self.schedule = parts.part("epsilon", cfg.epsilon, Epsilon)
+        self.epsilon = parts.part("epsilon", cfg.epsilon, Epsilon)
         head = Dueling if cfg.dueling else ActionValues
         self.q: nn.Module = head(parts.torso(), int(spec.action.n), self.prediction.size)
         if cfg.noisy_std is not None:
@@ -62,14 +62,8 @@ class DQN(Agent):
         self.target_q = Target(self.q, cfg.tau)
         options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm, "schedule": cfg.lr_schedule}
         self.optim = Optim(self.q.parameters(), cfg.learning_rate, **options)
-        self.register_buffer("epsilon", torch.zeros(()))
-        self.rewind()
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
-
-    def rewind(self) -> None:
-        """Restart the schedule of epsilon with the run."""
-        self.epsilon.fill_(self.schedule(Context(0, 0, 0.0)))
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -78,7 +72,7 @@ class DQN(Agent):
             return values.argmax(-1), {}
         values = self.values(obs, *self.noise(self.act_noise))
         random = legal(self.act_noise.uniform(*values.shape), obs).argmax(-1)  # uniform over the legal actions
-        is_random = self.act_noise.uniform(len(values)) < self.epsilon
+        is_random = self.act_noise.uniform(len(values)) < self.epsilon.value
         return torch.where(is_random, random, values.argmax(-1)), {}
 
     def values(self, obs: Any, *noise: Tensor) -> Tensor:
@@ -93,7 +87,7 @@ class DQN(Agent):
         return ()
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
-        self.epsilon.fill_(self.schedule(ctx))
+        self.epsilon.update(ctx)
         self.optim.tick(ctx.progress)
         noise = [self.noise(self.update_noise) for _ in range(3)]
         metrics, priority = self.update_q(batch, noise)
@@ -101,7 +95,7 @@ class DQN(Agent):
         if self.cfg.target_unit == "updates":
             count = ctx.updates + 1
         self.target_q.track_every(self.cfg.target_every, count)
-        return metrics | {"epsilon": self.epsilon.clone()}, priority
+        return metrics | {"epsilon": self.epsilon.value.clone()}, priority
 
     @kernel
     def update_q(self, batch: Batch, noise: list[tuple[Tensor, ...]]) -> tuple[Metrics, Tensor]:
@@ -120,7 +114,7 @@ class DQN(Agent):
         loss = weighted_mean(losses, batch["weight"])
         self.optim.step(loss)
         q = self.prediction.value(z).detach()
-        return {"critic": loss.detach(), "q": q.mean()}, priority.detach()
+        return {"critic": loss.detach(), "q": batch_mean(q)}, priority.detach()
 
 
 def of_action(z: Tensor, action: Tensor) -> Tensor:

@@ -2,19 +2,36 @@
 
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from rlrun.config.schema import Fraction, PositiveFraction, PositiveInt, config
+from rlrun.core.schedule import Rewindable, StartsFresh
 from rlrun.functional.schedules import exponential, geometric, linear
 from rlrun.registry import register
 from rlrun.types import Context
 
 
-class Epsilon:
-    """Base of the schedules; calling one returns epsilon at a point of a run."""
+class Epsilon(Rewindable, StartsFresh, nn.Module):
+    """Base of the schedules. The agent acts with `value`, which changes at every update."""
+
+    value: Tensor
 
     def __init__(self, cfg: Any):
+        super().__init__()
         self.cfg = cfg
+        self.register_buffer("value", torch.zeros(()))
+        self.rewind()
 
-    def __call__(self, ctx: Context) -> float:
+    def rewind(self) -> None:
+        self.update(Context(0, 0, 0.0))
+
+    def update(self, ctx: Context) -> None:
+        """Sets epsilon to its value at this point of the run."""
+        self.value.fill_(self.at(ctx))
+
+    def at(self, ctx: Context) -> float:
+        """Returns epsilon at a point of the run."""
         raise NotImplementedError
 
 
@@ -28,7 +45,7 @@ class Linear(Epsilon):
         end: Fraction
         fraction: PositiveFraction
 
-    def __call__(self, ctx: Context) -> float:
+    def at(self, ctx: Context) -> float:
         return linear(self.cfg.start, self.cfg.end, ctx.progress, self.cfg.fraction)
 
 
@@ -42,7 +59,7 @@ class Exponential(Epsilon):
         end: Fraction
         steps: PositiveInt
 
-    def __call__(self, ctx: Context) -> float:
+    def at(self, ctx: Context) -> float:
         return exponential(self.cfg.start, self.cfg.end, ctx.env_steps, self.cfg.steps)
 
 
@@ -56,5 +73,5 @@ class Geometric(Epsilon):
         factor: PositiveFraction
         updates: PositiveInt
 
-    def __call__(self, ctx: Context) -> float:
+    def at(self, ctx: Context) -> float:
         return geometric(self.cfg.start, self.cfg.factor, ctx.updates // self.cfg.updates)
