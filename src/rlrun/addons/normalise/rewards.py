@@ -1,6 +1,6 @@
-"""Rewards divided by the running standard deviation of the discounted return, so that values are near 1.
+"""Normalisation of rewards: division by the running standard deviation of the discounted return.
 
-Each component of a reward vector has a standard deviation of its own.
+Value targets then have a standard deviation near 1. Each component of a reward vector is normalised separately.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ class NormaliseRewards(Addon):
             shape = (spec.reward_dim,)
         self.live = RunningMoments(shape)
         self.pending = RunningMoments(shape)
-        self.returns = torch.zeros(spec.num_envs, *shape)  # discounted, of the unfinished episodes
+        self.returns = torch.zeros(spec.num_envs, *shape)  # discounted returns of the running episodes
 
     def collect(self, obs: Any, step: Step, extras: Batch) -> None:
         self.returns.mul_(self.gamma)
@@ -38,7 +38,7 @@ class NormaliseRewards(Addon):
 
     def relabel(self, batch: Batch) -> Batch:
         moments = self.live
-        if not moments.count:  # before the first update the batch itself sets the scale
+        if not moments.count:  # before the first update, only pending statistics exist
             moments = self.pending
         inverse_std = (moments.var + 1e-8).rsqrt().to(torch.float32)
         scaled = batch["reward"] * inverse_std

@@ -38,7 +38,10 @@ class FixedWeights(Addon):
 
 
 def per_component(given: list[Any] | None, key: str, default: Any, spec: Spec) -> tuple[Any, ...]:
-    """Returns one value for each component, the default where none are given. Raises ConfigError for another number."""
+    """Returns one value per reward component: the given values, or `default` for every component if `given` is None.
+
+    Raises ConfigError if the number of given values is not the number of components.
+    """
     if given is None:
         return (default,) * spec.reward_dim
     values = tuple(given)
