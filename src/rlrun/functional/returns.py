@@ -30,8 +30,9 @@ def td_error(
 def reverse_recurrence(x_t: Tensor, decay_t: Tensor) -> Tensor:
     """Returns y_t = x_t + decay_t * y_{t+1}, with y_T = x_T; both [time, ...].
 
-    By doubling (Hillis and Steele, 1986): log2(time) vector operations instead of `time` of them, on any device. After
-    each round y_t holds the sum over twice as many timesteps, and decay_t the factor of the first one beyond.
+    Computed by doubling (Hillis and Steele, 1986), which takes log2(time) vector operations instead of `time`. After
+    each round, y_t sums over twice as many timesteps as before, and decay_t is the factor of the first timestep that
+    y_t does not include.
     """
     y = x_t
     decay = decay_t
