@@ -1,11 +1,14 @@
-"""Initial pulls: every arm in turn, before any estimate is used."""
+"""Initial pulls: all arms are pulled in turn before estimates decide."""
 
 import torch
 from torch import Tensor, nn
 
 
 class FirstPulls(nn.Module):
-    """Chooses the arms in turn `pulls` times, then the arm of the largest score; never one whose score is -inf."""
+    """Chooses every arm `pulls` times in turn, then the arm with the highest score.
+
+    If the score of an arm whose turn it is is -inf, because the arm is forbidden, the best arm is chosen instead.
+    """
 
     done: Tensor
 
@@ -15,9 +18,9 @@ class FirstPulls(nn.Module):
         self.register_buffer("done", torch.zeros(()).long())
 
     def forward(self, scores: Tensor) -> Tensor:
-        """Arms [num_envs] for scores [num_envs, arms]."""
+        """Returns the chosen arms [num_envs] for scores [num_envs, arms]."""
         best = scores.argmax(-1)
-        index = self.done + torch.ones_like(best).cumsum(0) - 1  # of each pull, from 0
+        index = self.done + torch.ones_like(best).cumsum(0) - 1  # number of earlier pulls
         self.done.add_(len(best))
         turn = index % scores.shape[-1]
         score = scores.take_along_dim(turn.unsqueeze(-1), -1).squeeze(-1)

@@ -1,4 +1,4 @@
-"""Schedules of epsilon, the probability of a random action, over a run."""
+"""Schedules of epsilon, the probability of a random action, as functions of the run's progress."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from rlrun.types import Context
 
 
 class Epsilon:
-    """Base of the schedules; calling one returns epsilon at a point of a run."""
+    """Base class of the schedules. A call returns epsilon at the given point of a run."""
 
     def __init__(self, cfg: Any):
         self.cfg = cfg
@@ -20,7 +20,7 @@ class Epsilon:
 
 @register("epsilon", "linear")
 class Linear(Epsilon):
-    """Linear from start to end over the first fraction of the run, as in Nature DQN."""
+    """Changes epsilon linearly from start to end within the first `fraction` of the run, as Nature DQN does."""
 
     @config
     class Config:
@@ -34,7 +34,7 @@ class Linear(Epsilon):
 
 @register("epsilon", "exponential")
 class Exponential(Epsilon):
-    """Exponential decay from start to end with a time constant in environment steps."""
+    """Decays epsilon exponentially from start to end with a time constant of `steps` environment steps."""
 
     @config
     class Config:
@@ -48,7 +48,7 @@ class Exponential(Epsilon):
 
 @register("epsilon", "geometric")
 class Geometric(Epsilon):
-    """Multiplied by a factor every `updates` updates."""
+    """Multiplies epsilon by `factor` every `updates` updates."""
 
     @config
     class Config:
