@@ -57,7 +57,10 @@ def lines(demos: list[Demo], count: int, time: int) -> Batch:
 
 
 def shortened(demos: list[Demo], steps: int | None) -> list[Demo]:
-    """Returns demonstrations with `steps` transitions in total, of which the last may be cut short; all for None."""
+    """Returns the first demonstrations, with at most `steps` transitions in total; the last one may be cut short.
+
+    For None, returns all demonstrations.
+    """
     if steps is None:
         return demos
     kept: list[Demo] = []

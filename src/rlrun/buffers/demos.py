@@ -138,7 +138,8 @@ class Demos(nn.Module):
         self.value_capacity = max(self.value_capacity - 1, 0)
 
     def refresh(self, demo: Demo, highest_value: float) -> None:
-        """Updates the highest predicted value of a value demonstration after a replay."""
+        """Updates the highest predicted value of a value demonstration after a replay; ignores reward
+        demonstrations."""
         if demo["kind"] == "value":
             demo["worth"] = highest_value
 

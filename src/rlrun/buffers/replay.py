@@ -10,7 +10,8 @@ Example: flat indices of four steps of two environments. Environment 0 terminate
     row              0   1   2   3
     environment 0    0   2   4   6
     environment 1    1   3   5   7
-With n_step=3, `read` of the indices 0, 2, 1 and 5 returns these transitions; r_i is the reward at flat index i:
+With n_step=3, `read` of the indices 0, 2, 1 and 5 returns these transitions. r_i is the reward at flat index i; the
+last column is the flat index of the step whose `next_obs` is returned.
     index   reward                          n_steps   terminated   next_obs of
     0       r_0 + gamma r_2                 2         1            2, where the episode terminates
     2       r_2                             1         1            2
@@ -201,9 +202,9 @@ class Replay(Module):
     ) -> Batch:
         """Returns sequences [burn_in + length, batch, ...] that start `burn_in` steps before each flat index.
 
-        A sequence never holds steps of another episode: where its episode begins later, ends earlier or is not stored,
-        the nearest step is repeated and `mask` [burn_in + length, batch] is 0; elsewhere `mask` is 1. `weight` [batch]
-        is the weight of the step at the flat index.
+        A sequence holds steps of one episode only. Steps before the episode, after the episode or not in memory are
+        replaced by the nearest valid step, and have `mask` 0; all others have `mask` 1. `mask` is [burn_in + length,
+        batch]; `weight` [batch] is the weight of the step at the flat index.
         """
         num_envs = self.spec.num_envs
         offset = torch.arange(-burn_in, length, device=self.device).view(-1, 1)  # [time, 1]
@@ -224,9 +225,9 @@ class Replay(Module):
         return batch
 
     def _n_step_returns(self, flat_index: Tensor, n_step: int) -> tuple[Batch, Tensor, Batch]:
-        """Returns the rows with n-step returns, the flat indices of the last summed rewards, and the rows at these.
+        """Returns (rows with n-step returns, flat indices of the last summed rewards, rows at these flat indices).
 
-        `n_steps` is the number of summed rewards. `terminated` is 1 if the episode terminated at the last of them.
+        `n_steps` is the number of summed rewards. `terminated` is 1 if the episode terminated with the last of them.
         """
         batch = self._unpacked(flat_index)
         if n_step == 1:

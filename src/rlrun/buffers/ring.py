@@ -13,9 +13,9 @@ from rlrun.module import Module
 class Ring(Module):
     """Named fields of `capacity` rows. Row numbers are absolute: row i is stored at place i modulo capacity.
 
-    The state dict holds `total`, but not the rows. The snapshot store copies rows with `read`, in segments, so a
-    snapshot costs only as much as the rows that are new. `setting` is the config key that an error names if the memory
-    is too small.
+    The state dict holds `total`, but not the rows. The snapshot store copies rows with `read`, in segments, so the cost
+    of a snapshot depends only on the number of new rows. `setting` is the config key to name in the error if the rows
+    do not fit into memory.
     """
 
     def __init__(

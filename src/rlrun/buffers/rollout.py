@@ -103,13 +103,14 @@ def minibatches(
     size: number of rows per minibatch; None puts all rows into one. stream: None keeps the stored order.
 
     length 1: minibatches [size, ...] of single steps, without masked steps (weight 0).
-    length > 1, for recurrent agents: minibatches [length, size / length, ...] of sequences, masked steps included. The
-    rollout is cut along time; if `length` does not divide its timesteps, the last cut gives shorter sequences, in
-    minibatches of their own.
+    length > 1, for recurrent agents: minibatches [length, size / length, ...] of sequences, masked steps included. If
+    `length` does not divide the timesteps of the rollout, the last timesteps form shorter sequences in separate
+    minibatches.
     length None: minibatches of whole rollouts, [time, size / time, ...].
 
-    If the size does not divide the number of rows, the last minibatch is padded with masked steps, or smaller if the
-    rollout has none. The padding keeps shapes constant, because compiled kernels are compiled anew for a new shape.
+    If the size does not divide the number of single steps, masked steps pad the last minibatch, because a kernel is
+    compiled again for every new shape. Without masked steps in the rollout, the last minibatch is smaller. So is the
+    last minibatch of sequences.
     """
     if length == 1:
         dim = 0
@@ -145,8 +146,7 @@ def rows_and_padding(weight: Tensor, size: int | None, dim: int) -> tuple[Tensor
 
 
 def sequences(rollout: Batch, length: int | None) -> Iterator[Batch]:
-    """Yields a batch of sequences [length, sequences, ...], then a batch of the shorter ones left at the end, if
-    any."""
+    """Yields a batch of sequences [length, sequences, ...], then a batch of shorter sequences if timesteps remain."""
     time = len(rollout["weight"])
     if length is None or length > time:
         length = time
@@ -169,8 +169,10 @@ def shuffled(
     stream: Stream | None,
     dim: int,
 ) -> Iterator[Batch]:
-    """Yields minibatches of `size` timesteps from randomly ordered rows, then padding; rows lie along dimension
-    `dim`."""
+    """Yields minibatches of `size` timesteps: first the rows in random order, then the padding.
+
+    Rows lie along dimension `dim` of the data. Without a stream they keep their order.
+    """
     if size is None:
         num_selected = len(rows)
     elif dim == 0:

@@ -28,7 +28,7 @@ class Demonstrations(OnPolicy):
     def __init__(self, *parts: Any):
         super().__init__(*parts)
         if self.addons.stores or self.addons.reward_modules:
-            raise ConfigError("algo.loop=demonstrations: demonstrations come without goals and intrinsic rewards")
+            raise ConfigError("algo.loop=demonstrations: demonstrations have no goals and no intrinsic rewards")
         self.open: list[list[Batch]] = [[] for _ in range(self.env.spec.num_envs)]  # collected rows of running episodes
         self.read: list[str] = []  # names of the supplementary data sets that were read
         if self.buffer.cfg.save_to:
@@ -117,7 +117,7 @@ class Demonstrations(OnPolicy):
                 for found in self.load("algo.buffer.supplementary", str(place)):
                     self.buffer.add_success(found | {"kind": "own"})
             except ConfigError as error:  # a bad data set of another run must not end this run
-                logging.getLogger(__name__).warning("left out: %s", error)
+                logging.getLogger(__name__).warning("data set left out: %s", error)
             self.buffer.evict()
 
     def get_extra_state(self) -> dict[str, Any]:

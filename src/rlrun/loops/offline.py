@@ -74,7 +74,7 @@ class Offline(OffPolicy):
     def read(self) -> list[Demo]:
         """Returns the demonstrations of all data sets, of each data set only the first `data_steps` transitions."""
         if not self.cfg.data:
-            raise ConfigError(f"{DATA}: missing; name a data set, such as rlrun eval RUN record=demos-v0 writes")
+            raise ConfigError(f"{DATA}: missing; name a data set, such as one from rlrun eval RUN record=demos-v0")
         places = self.cfg.data
         if isinstance(places, str):
             places = [places]

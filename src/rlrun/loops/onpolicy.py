@@ -61,7 +61,7 @@ class OnPolicy(Loop):
         return self.rollout(timesteps)
 
     def rollout(self, timesteps: list[Timestep]) -> Batch:
-        """Returns the timesteps as one batch [time, env, ...], after add-ons and step counters received them."""
+        """Counts the timesteps, passes them to the add-ons, and returns them as one batch [time, env, ...]."""
         rollout = Rollout()
         for timestep in timesteps:
             step = self.receive(timestep)

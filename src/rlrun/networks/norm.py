@@ -38,7 +38,7 @@ class NoNorm(nn.Module):
         super().__init__()
 
     def inputs(self, x: Tensor) -> Tensor:
-        """Returns the input of the first linear layer, normalised or not."""
+        """Returns the input of the first linear layer. Subclasses may normalise it."""
         return x
 
     def hidden(self, i: int, x: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:

@@ -21,7 +21,7 @@ class Stacked(nn.Module):
         self.sizes: list[int] = []
         for name, param in template.named_parameters():
             if param.shape[0] != 1:
-                raise ConfigError("network: convolutions are not supported in a population; take network=mlp or linear")
+                raise ConfigError("network: populations do not support convolutions; set network=mlp or network=linear")
             shape = param.shape[1:]
             self.shapes[name] = shape
             self.sizes.append(shape.numel())

@@ -1,7 +1,7 @@
 """Latent state that replaces the observation, trained to predict the next K steps (ALF's predictive representation).
 
-From every step, the latent state is unrolled along the next K actions. Decoders predict the observation of each of
-these K + 1 steps, and results such as the reward, from its latent state. Steps after the end of an episode are masked.
+From every step, the latent state is unrolled along the next K actions. From the K + 1 latent states, decoders predict
+the K + 1 observations, and results of the K actions such as the reward. Steps after the end of an episode are masked.
 K = 0 is an autoencoder. The encoder is trained only by these losses: agents get latent states without gradients.
 """
 

@@ -46,5 +46,5 @@ def per_component(given: list[Any] | None, key: str, default: Any, spec: Spec) -
         return (default,) * spec.reward_dim
     values = tuple(given)
     if len(values) != spec.reward_dim:
-        raise ConfigError(f"algo.reward_weights.{key}={given}: this environment's rewards have {spec.reward_dim} parts")
+        raise ConfigError(f"algo.reward_weights.{key}={given}: must have {spec.reward_dim} values, one per component")
     return values

@@ -43,8 +43,8 @@ class LagrangianWeights(Addon):
 
     An update takes one gradient step on the weights if rewards were collected since the last gradient step. With
     measure=rollout, E[r_i] is the mean of these rewards; with measure=evaluation, it is a running mean over
-    evaluations. The objective that evaluations report is the sum of the components without a threshold, each times its
-    initial weight.
+    evaluations. The objective (`types.Objective`) is the sum of the components without a threshold, each times its
+    initial weight, under the condition that the others reach their thresholds.
     """
 
     @config
