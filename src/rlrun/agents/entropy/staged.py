@@ -62,7 +62,7 @@ class Staged(EntropyCoefficient):
         self.register_buffer("rate", torch.tensor(cfg.fast_rate))
         first_stage = ADJUST if cfg.skip_free_stage else INIT
         self.register_buffer("stage", torch.tensor(first_stage))
-        self.register_buffer("above", torch.tensor(True))  # whether the entropy was above the target, while adjusting
+        self.register_buffer("above", torch.tensor(True))  # whether the entropy was above the target at the last update
         self.register_buffer("max_entropy", torch.tensor(cfg.max_entropy or 0.0))
 
     @property

@@ -54,7 +54,7 @@ class CEM(Agent):
         self.num_elites = int(cfg.population * cfg.elite_fraction + 1e-9)
         if self.num_elites == 0:
             least = f"1 / {cfg.population}"
-            raise ConfigError(f"algo.elite_fraction={cfg.elite_fraction}: must be at least {least}, or no member is elite")
+            raise ConfigError(f"algo.elite_fraction={cfg.elite_fraction}: must be at least {least} for one elite")
         self.policy = StackedPolicy(spec, parts)
         self.register_buffer("mean", self.policy.initial())
         rank = torch.arange(1, self.num_elites + 1).to(self.mean)
