@@ -21,7 +21,7 @@ def importance_weight(
 ) -> Tensor:
     """Returns importance weights (size * probability)^-beta, divided by their maximum (sec. 3.4); [batch].
 
-    probability [batch]: with which each row of the batch was drawn. size: number of rows in the buffer.
+    probability [batch]: the probability with which each row was drawn. size: number of rows in the buffer.
     """
     weight = (size * probability) ** -beta
     return weight / weight.max()

@@ -36,7 +36,7 @@ def move_along(
     """Adds rate * sum_batch(error * trace) to the table in place; table [cells], traces [batch, cells], error [batch].
 
     If n rows have a trace at one cell, the sum is scaled by (1 - (1 - rate)^n) / (n rate), as in `move`. n is the sum
-    of the traces at the cell over their maximum; with one row the factor is 1.
+    of the traces at the cell divided by the largest of them; with one row the factor is 1.
     """
     largest_trace = traces.amax(0).clamp(min=torch.finfo(traces.dtype).tiny)
     n = traces.sum(0) / largest_trace
@@ -64,9 +64,9 @@ def value_iteration(
     """Returns optimal values V [states] (Bellman 1957): V <- max_a R(s, a) + gamma sum_s' P(s' | s, a) V(s'), from V=0.
 
     transition [states, actions, states]: probabilities P(s' | s, a), which sum to less than 1 if the episode may end.
-    reward [states, actions]. With a horizon, V is the best return of that many steps. Without, sweeps are repeated
-    until no value changes by more than the tolerance; they converge if gamma < 1 or if every episode can end. Raises
-    ValueError after 100,000 sweeps.
+    reward [states, actions]. With a horizon, V is the best return of that many steps. Without a horizon, sweeps are
+    repeated until no value changes by more than the tolerance; they converge if gamma < 1 or if every episode can end.
+    Raises ValueError if 100,000 sweeps do not converge.
     """
     value = torch.zeros_like(reward[:, 0])
     for _ in range(horizon or MAX_SWEEPS):

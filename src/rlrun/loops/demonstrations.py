@@ -101,8 +101,7 @@ class Demonstrations(OnPolicy):
                 parts.append(index(kept, (slice(begin, None), env)))
 
     def exchange(self) -> None:
-        """Saves the best episodes of the agent, and reads the data sets that other runs have saved since the last
-        call."""
+        """Saves the best episodes of the agent, and reads the supplementary data sets that were not read before."""
         cfg = self.buffer.cfg
         best = self.buffer.best()
         if cfg.save_to and best:

@@ -22,8 +22,10 @@ class EntropyCoefficient(nn.Module):
         raise NotImplementedError
 
     def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
-        """Adjusts alpha, and returns metrics. entropy [batch]: of the policy in every row. weight [batch]: of the
-        rows."""
+        """Adjusts alpha, and returns metrics.
+
+        entropy [batch]: entropy of the policy at every observation. weight [batch]: weights of the rows.
+        """
         raise NotImplementedError
 
     def follow(self, policy: nn.Module, rollout: Batch) -> Metrics:

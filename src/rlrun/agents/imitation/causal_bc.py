@@ -1,10 +1,10 @@
 """Causal behaviour cloning: ResiduIL (Swamy et al. 2022, arXiv 2202.01312).
 
 If noise that is correlated over time affects both the actions and the observations of the demonstrator, behaviour
-cloning learns a correlation that is not causal. The previous observation does not depend on the current noise, so the
-residual (demonstrated action minus policy action) of the true policy cannot be predicted from the previous observation.
-An adversary therefore learns to predict the residual from the previous observation, and the policy learns to make it
-unpredictable.
+cloning learns a correlation that is not causal. The previous observation does not depend on the current noise. It can
+therefore not predict the residual, demonstrated action minus policy action, of a policy that is equal to the
+demonstrator's. So an adversary learns to predict the residual from the previous observation, and the policy learns to
+make the residual unpredictable.
 """
 
 from typing import Any

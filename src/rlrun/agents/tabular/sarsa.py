@@ -47,7 +47,10 @@ class SARSA(QLearning):
 
     @kernel
     def update_q(self, step: Batch, table: Tensor) -> Metrics:
-        """Adds TD error * eligibility trace to every pair; the traces are [env, cells], one row per running episode."""
+        """Adds rate * TD error * eligibility trace to every cell of the tables.
+
+        table [env]: index of the table that each environment updates. The traces are [env, cells].
+        """
         other = len(self.q) - 1 - table
         next_value = self.q[other, step["next_state"], step["next_action"]]
         discount = self.cfg.gamma * ~step["terminated"]
