@@ -160,10 +160,10 @@ def test_lagrangian_bandit_converges_to_the_constrained_optimum(start: float, no
     ("changes", "text"),
     [
         ({"thresholds": [None, None]}, r"thresholds: none is given; algo\.reward_weights=fixed"),
-        ({"thresholds": []}, r"algo\.reward_weights\.thresholds=\[\]: this environment's rewards have 2 parts"),
-        ({"initial_weights": [1.0]}, r"initial_weights=\[1.0\]: this environment's rewards have 2 parts"),
+        ({"thresholds": []}, r"algo\.reward_weights\.thresholds=\[\]: must have 2 values, one per component"),
+        ({"initial_weights": [1.0]}, r"initial_weights=\[1.0\]: must have 2 values, one per component"),
         ({"initial_weights": [1.0, -1.0]}, r"algo\.reward_weights\.initial_weights\.1=-1"),
-        ({"name": "fixed", "weights": [1.0, 1.0, 1.0]}, r"algo\.reward_weights\.weights=.* have 2 parts"),
+        ({"name": "fixed", "weights": [1.0, 1.0, 1.0]}, r"algo\.reward_weights\.weights=.* have 2 values"),
     ],
 )
 def test_reward_weights_refuse_invalid_settings(changes: dict[str, Any], text: str) -> None:

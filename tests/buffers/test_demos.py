@@ -116,7 +116,7 @@ def test_demos_refresh_updates_values_of_failures_alone() -> None:
 
 
 def test_demos_refuse_too_many_demonstrations_and_probabilities_above_1() -> None:
-    with pytest.raises(ConfigError, match=r"algo.buffer.capacity=1: there are 2 demonstrations already"):
+    with pytest.raises(ConfigError, match=r"algo.buffer.capacity=1: is too small for 2 demonstrations"):
         buffer(capacity=1).begin([demo(1.0)], [demo(2.0)])
     with pytest.raises(ConfigError, match=r"rho \+ algo.buffer.phi = 1.2: must be less than 1"):
         buffer(rho=0.9)

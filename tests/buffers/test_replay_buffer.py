@@ -227,7 +227,7 @@ def test_replay_refuses_observations_that_float32_cannot_hold() -> None:
 
 
 def test_replay_refuses_a_capacity_below_one_step() -> None:
-    with pytest.raises(ConfigError, match=r"algo\.buffer\.capacity=3: holds no step of env\.num_envs=4"):
+    with pytest.raises(ConfigError, match=r"algo\.buffer\.capacity=3: must be at least env\.num_envs=4"):
         replay(Spec(spaces.Discrete(3), spaces.Discrete(2), 4), 3)
 
 

@@ -110,5 +110,5 @@ def test_replay_sequences_of_frames_equal_transitions_in_a_row() -> None:
 
 
 def test_replay_refuses_sequences_longer_than_the_buffer() -> None:
-    with pytest.raises(ConfigError, match="5 rows, and the agent learns from 6"):
+    with pytest.raises(ConfigError, match="5 timesteps fit, but the agent learns from 6"):
         replay(5)

@@ -171,7 +171,7 @@ def test_a_reset_starts_over_with_the_same_data(build: Build) -> None:
     [
         ("sac", {"data": ""}, "algo.loop.data: missing"),
         ("sac", {"data": "nowhere"}, "algo.loop.data=nowhere: holds no data set"),
-        ("muzero", {"data": "any"}, "algo.loop=hybrid is not supported by algo=muzero, which learns from what it"),
+        ("muzero", {"data": "any"}, "algo.loop=hybrid is not supported by algo=muzero, which learns from extras"),
         ("ppo", {"data": "any"}, "algo.loop=hybrid is not supported by algo=ppo, which has no replay"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Hidden states of recurrent networks: updated at every step, and part of the observation in batches.
+"""Add-on for the hidden states of recurrent networks: updates them at every step, and puts them into observations.
 
 networks/recurrent.py describes the entries of such an observation, and shows a sequence with burn-in.
 """
@@ -18,8 +18,8 @@ from rlrun.types import MASK, Batch
 class RecurrentState(Addon):
     """Carries the hidden state from step to step as `carry.memory`; it is 0 where an episode starts.
 
-    Networks read the state from the observation, so agents need no code for it. Stored with a step are the state before
-    its observation, `memory`, and the one after it, `carry.memory`, which is that of its next observation.
+    Networks read the state from the observation, so agents need no code for recurrence. Every step is stored with two
+    extras: `memory`, the state before its observation, and `carry.memory`, the state after its observation.
     """
 
     def __init__(self, memory: Memory):
@@ -58,9 +58,10 @@ class RecurrentState(Addon):
         }
 
     def flat_rows(self, batch: Batch) -> Batch:
-        """Returns sequences [time, batch, ...] as rows [length * batch, ...], whose observations hold the sequences.
+        """Returns sequences [time, batch, ...] as rows [length * batch, ...]; `obs` and `next_obs` hold the sequences.
 
-        Only the `length` timesteps after the burn-in become rows. The next observation of a row comes n_steps later.
+        Only the `length` timesteps after the burn-in become rows. The next observation of a row is n_steps timesteps
+        later.
         """
         batch_size = batch["mask"].shape[1]
         learned = slice(self.burn_in, self.burn_in + self.length)
@@ -80,9 +81,9 @@ class RecurrentState(Addon):
         return rows
 
     def history(self, batch: Batch) -> Batch:
-        """Returns the sequences as networks unroll them.
+        """Returns the entries of the observation from which recurrent networks unroll the sequences.
 
-        The hidden state is the one stored with the first timestep, or 0 (R2D2; Kapturowski et al. 2019).
+        The initial hidden state is the state stored with the first timestep, or 0 (R2D2; Kapturowski et al. 2019).
         """
         burn_in = self.burn_in
         mask = batch["mask"]
@@ -102,12 +103,12 @@ class RecurrentState(Addon):
 
 
 def prepended(first: Tensor, following: Tensor) -> Tensor:
-    """Returns [batch, ...] and [time, batch, ...] as [1 + time, batch, ...]."""
+    """Returns `first` [batch, ...], then `following` [time, batch, ...], as [1 + time, batch, ...]."""
     return torch.cat([first.unsqueeze(0), following])
 
 
 def observation_rows(history: Batch, row_index: Tensor) -> Batch:
-    """Returns the observations of these rows, with their action masks as an entry where there are any."""
+    """Returns the observation for the rows at `row_index`, with their action masks if the environment has masks."""
     obs = history | {"row_index": row_index}
     sequence = history["sequence"]
     if isinstance(sequence, dict) and MASK in sequence:
@@ -117,7 +118,7 @@ def observation_rows(history: Batch, row_index: Tensor) -> Batch:
 
 
 def with_entries(obs: Any, **entries: Tensor) -> Batch:
-    """Returns an observation as a dict with further entries."""
+    """Returns an observation as a dict with additional entries; a plain observation becomes the entry `obs`."""
     if not isinstance(obs, dict):
         obs = {"obs": obs}
     return obs | entries

@@ -1,5 +1,5 @@
-"""Conversion between rollouts and demonstrations: an episode becomes a demonstration, demonstrations become further
-time lines of a rollout."""
+"""Conversion between rollouts and demonstrations: turns an episode into a demonstration, and appends demonstrations to
+a rollout as additional environment columns, called time lines here."""
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from rlrun.types import Batch
 
 
 def episode(rows: Batch) -> Demo:
-    """Returns the rows of one episode, [steps, ...], as a demonstration."""
+    """Returns a demonstration made of the rows of one episode, [steps, ...]."""
     last_obs = index(rows["next_obs"], slice(-1, None))
     return {
         "obs": joined([rows["obs"], last_obs]),
@@ -21,9 +21,9 @@ def episode(rows: Batch) -> Demo:
 
 
 def beside(rollout: Batch, shown: list[Demo]) -> Batch:
-    """Returns the rollout [time, env + n, ...] with the demonstrations one after the other in n further time lines.
+    """Returns the rollout [time, env + n, ...] with n additional time lines that hold the demonstrations.
 
-    `shown` marks their rows; as if a demonstrator had chosen them for certain, their log_prob is 0.
+    `shown` is True for the rows of demonstrations. Their log_prob is 0: the demonstrator counts as deterministic.
     """
     collected = rollout | {"shown": torch.zeros_like(rollout["terminated"])}
     if not shown:
@@ -39,8 +39,10 @@ def _appended(part: Tensor, more: Tensor) -> Tensor:
 
 
 def lines(demos: list[Demo], count: int, time: int) -> Batch:
-    """Returns their transitions one after the other in `count` time lines, [time, count, ...]; the rest is padded with
-    masked steps (weight 0)."""
+    """Returns the concatenated transitions of the demonstrations, cut into `count` time lines, [time, count, ...].
+
+    Masked steps (weight 0) pad the end of the last time lines.
+    """
     transitions_of_demos = [transitions(demo) for demo in demos]
     rows = joined(transitions_of_demos)
     num_missing = count * time - len(rows["reward"])
@@ -55,7 +57,10 @@ def lines(demos: list[Demo], count: int, time: int) -> Batch:
 
 
 def shortened(demos: list[Demo], steps: int | None) -> list[Demo]:
-    """Returns their first `steps` transitions, the last episode cut; None: all."""
+    """Returns the first demonstrations, with at most `steps` transitions in total; the last one may be cut short.
+
+    For None, returns all demonstrations.
+    """
     if steps is None:
         return demos
     kept: list[Demo] = []
@@ -68,7 +73,8 @@ def shortened(demos: list[Demo], steps: int | None) -> list[Demo]:
 
 
 def transitions(demo: Demo) -> Batch:
-    """Returns the transitions of a demonstration, [steps, ...]; one that did not terminate is truncated at its end."""
+    """Returns the transitions of a demonstration, [steps, ...]; the last is truncated if the episode did not
+    terminate."""
     reward = demo["reward"]
     weight = reward.new_ones(len(reward))
     first = torch.zeros_like(weight, dtype=torch.bool)

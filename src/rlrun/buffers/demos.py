@@ -1,7 +1,8 @@
-"""Demonstrations to be replayed between episodes of the agent's own (PPO+D: Libardi et al. 2020, arXiv 2007.03328).
+"""Buffer of demonstrations that are replayed after episodes of the agent (PPO+D: Libardi et al. 2020, arXiv
+2007.03328).
 
-Reward demonstrations were given, or are the agent's own of a sufficient return; value demonstrations are its failures,
-ranked by the highest value that the critic predicted along them.
+Reward demonstrations are recorded episodes from data sets and successful episodes of the agent. Value demonstrations
+are unsuccessful episodes of the agent, ranked by the highest value that the critic predicted along each episode.
 """
 
 from typing import Any, Literal
@@ -18,15 +19,18 @@ from rlrun.registry import register
 from rlrun.types import Spec
 
 Demo = dict[str, Any]
-"""obs [steps + 1, ...], action [steps, ...], reward [steps], `terminated`, `kind` (given | own | value), and `worth`:
-the return, or of value demonstrations the highest value predicted."""
+"""Keys: obs [steps + 1, ...], action [steps, ...], reward [steps], `terminated`, `kind` (given | own | value), `worth`.
+
+`worth` is the return of a reward demonstration, and the highest predicted value of a value demonstration.
+"""
 
 
 @register("buffer", "demos")
 class Demos(nn.Module):
-    """Two pools that share a capacity. With every success of the agent rho grows at the expense of phi.
+    """Two pools of demonstrations that share one capacity.
 
-    rho and phi are the probabilities of replaying a reward demonstration and a value demonstration.
+    rho is the probability of replaying a reward demonstration, phi that of a value demonstration. Every success of the
+    agent increases rho and decreases phi; their sum stays the same.
     """
 
     @config
@@ -64,18 +68,18 @@ class Demos(nn.Module):
         self.value_demos: list[Demo] = []
         self.rho = cfg.rho
         self.phi = cfg.phi
-        self.value_capacity = cfg.capacity  # of value demonstrations; shrinks with every success
-        self.first_values = cfg.capacity  # what it was at first
+        self.value_capacity = cfg.capacity  # maximum number of value demonstrations; every success reduces it by 1
+        self.first_values = cfg.capacity  # value_capacity at the start of training
 
     def begin(self, given: list[Demo], own: list[Demo]) -> None:
-        """Adds the demonstrations to start with. Those given are never dropped."""
+        """Adds the demonstrations to start with. `evict` and `add_success` never drop a given one."""
         for demo in given:
             self.reward_demos.append(demo | {"kind": "given"})
         for demo in own:
             self.reward_demos.append(demo | {"kind": "own"})
         num_demos = len(self.reward_demos)
         if num_demos > self.cfg.capacity:
-            raise ConfigError(f"algo.buffer.capacity={self.cfg.capacity}: there are {num_demos} demonstrations already")
+            raise ConfigError(f"algo.buffer.capacity={self.cfg.capacity}: is too small for {num_demos} demonstrations")
         self.value_capacity = self.cfg.capacity - num_demos
         self.first_values = self.value_capacity
 
@@ -84,7 +88,7 @@ class Demos(nn.Module):
 
     @property
     def threshold(self) -> float:
-        """The least return with which an episode becomes a reward demonstration."""
+        """The minimum return with which an episode becomes a reward demonstration."""
         if self.reward_demos:
             return min(demo["worth"] for demo in self.reward_demos)
         if self.cfg.reward_threshold is None:
@@ -92,7 +96,11 @@ class Demos(nn.Module):
         return self.cfg.reward_threshold
 
     def draw(self) -> Demo | None:
-        """Returns a demonstration for an environment to replay, or None: an episode of its own."""
+        """Returns a random demonstration to replay, or None to replay nothing.
+
+        The result is a reward demonstration with probability rho and a value demonstration with probability phi; None
+        if the chosen pool is empty.
+        """
         source, uniform = self.stream.uniform(2).tolist()
         if source < self.rho:
             return pick(self.reward_demos, torch.ones(len(self.reward_demos)), uniform)
@@ -102,7 +110,11 @@ class Demos(nn.Module):
         return None
 
     def add(self, episode: Demo, highest_value: float) -> None:
-        """Adds an episode of the agent's own; a success is cut after its last positive reward."""
+        """Adds an episode of the agent, as a reward or a value demonstration.
+
+        It is a success if it has a positive reward and its return reaches the threshold. A success is cut after its
+        last positive reward.
+        """
         reward = episode["reward"]
         positive = (reward > 0).nonzero()
         episode_return = float(reward.sum())
@@ -114,7 +126,7 @@ class Demos(nn.Module):
         self.evict()
 
     def add_success(self, demo: Demo) -> None:
-        """Adds a reward demonstration. A new best one drops the agent's own weaker ones."""
+        """Adds a reward demonstration. If its return is the best so far, the earlier ones of kind "own" are dropped."""
         best = max((other["worth"] for other in self.reward_demos), default=-float("inf"))
         if demo["worth"] > best:
             self.reward_demos = [other for other in self.reward_demos if other["kind"] == "given"]
@@ -126,13 +138,17 @@ class Demos(nn.Module):
         self.value_capacity = max(self.value_capacity - 1, 0)
 
     def refresh(self, demo: Demo, highest_value: float) -> None:
-        """Updates a value demonstration that was replayed, with the critic's current prediction along it."""
+        """Updates the highest predicted value of a value demonstration after a replay; ignores reward
+        demonstrations."""
         if demo["kind"] == "value":
             demo["worth"] = highest_value
 
     def evict(self) -> None:
-        """Drops value demonstrations of the lowest value first, then the agent's own rewarded ones, the longest
-        first."""
+        """Drops demonstrations until the rest fits into the capacity.
+
+        Drops the value demonstrations with the lowest values first, then the longest reward demonstrations of kind
+        "own".
+        """
         self.value_demos.sort(key=lambda demo: demo["worth"])
         num_free = max(self.cfg.capacity - len(self.reward_demos), 0)
         num_kept = min(self.value_capacity, num_free)
@@ -143,7 +159,7 @@ class Demos(nn.Module):
             self.reward_demos = [demo for demo in self.reward_demos if demo is not longest]
 
     def best(self) -> list[Demo]:
-        """Returns the agent's own demonstrations of the highest returns, to be saved."""
+        """Returns the `num_saved` demonstrations of kind "own" with the highest returns, best first."""
         ranked = sorted(self._own(), key=lambda demo: -demo["worth"])
         return ranked[: self.cfg.num_saved]
 
@@ -159,7 +175,7 @@ class Demos(nn.Module):
 
 
 def pick(demos: list[Demo], weight: Tensor, uniform: float) -> Demo | None:
-    """Returns one of them with probabilities in proportion to `weight`; None of none."""
+    """Returns a demonstration, chosen with probability proportional to `weight`; None if there are none."""
     if not demos:
         return None
     cumulative = weight.cumsum(0)
@@ -169,7 +185,10 @@ def pick(demos: list[Demo], weight: Tensor, uniform: float) -> Demo | None:
 
 
 def priorities(values: list[float], alpha: float) -> Tensor:
-    """Returns values^alpha, shifted to be at least 0 and scaled to at most 1; all are 1 where all values are 0."""
+    """Returns values^alpha, after negative values are shifted to at least 0 and all are scaled to at most 1.
+
+    If all shifted values are 0, all priorities are 1.
+    """
     v = torch.tensor(values, dtype=torch.float64)
     if not values:
         return v
@@ -180,7 +199,7 @@ def priorities(values: list[float], alpha: float) -> Tensor:
 
 
 def cut(demo: Demo, steps: int) -> Demo:
-    """Returns its first steps, copied."""
+    """Returns a copy of the first `steps` transitions of a demonstration."""
     whole = steps == len(demo["reward"])
     return demo | {
         "obs": _head(demo["obs"], steps + 1),

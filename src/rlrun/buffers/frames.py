@@ -1,4 +1,4 @@
-"""Frames of stacked images, each stored once; stacks and successors are formed when they are sampled."""
+"""Storage of stacked images for replay: every frame is stored once, and sampling rebuilds stacks and successors."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from rlrun.types import Batch, Spec, Step
 
 
 class Frames(Module):
-    """The newest frame of every image of every row, with the timestep of its episode, so that stacks can be rebuilt.
+    """Stores, for every row, the newest frame of every image and the timestep of the row within its episode.
 
-    `images`: shapes by dotted key; "" where the observation is one image and nothing else.
+    `images`: shape of every image, by dotted key. The key is "" if the whole observation is one image.
 
-    The observation at row t is made of the frames of rows t - stack + 1 to t; its episode's first frame is repeated
-    where the episode has fewer. Its successor ends with the frame of row t + 1. After a truncation that row starts
-    another episode, so `finals` keeps the last frames of truncated episodes.
+    The observation at row t consists of the frames of rows t - stack + 1 to t; near the start of an episode its first
+    frame is repeated. The newest frame of the successor is the frame of row t + 1. After a truncation, row t + 1
+    belongs to the next episode, so `finals` keeps the last frame of every truncated episode.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class Frames(Module):
             fields[_dotted("frame", name)] = ((self.num_envs, *frame_shape), torch.uint8)
         fields["step"] = ((self.num_envs,), torch.int32)
         self.ring = Ring(rows, fields, device, setting)
-        self.steps = torch.zeros(self.num_envs, dtype=torch.int32, device=device)  # timestep of each episode
-        self.finals: dict[int, dict[str, Tensor]] = {}  # flat index -> last frames of a truncated episode
+        self.steps = torch.zeros(self.num_envs, dtype=torch.int32, device=device)  # timesteps of running episodes
+        self.finals: dict[int, dict[str, Tensor]] = {}  # flat index of a truncated step -> last frame by image
 
     def add(self, values: Batch, step: Step, row: int) -> None:
-        """Stores the frames of one vector step; values: observations and successors by dotted names."""
+        """Stores the frames of one vector step. `values` holds observations and successors by dotted name."""
         place = self.ring.append()
         for name in self.images:
             obs = values[_dotted("obs", name)]
@@ -75,12 +75,12 @@ class Frames(Module):
             del self.finals[oldest_index]
 
     def clear(self) -> None:
-        """Starts new episodes with the next row."""
+        """Removes all final frames. The next row starts new episodes."""
         self.steps = torch.zeros_like(self.steps)
         self.finals = {}
 
     def stacks(self, row: Tensor, env: Tensor) -> Batch:
-        """Returns the observations at absolute rows by dotted names, [batch, stack, ...]."""
+        """Returns the observations at absolute rows [batch], by dotted name; [batch, stack, ...]."""
         timestep = self._timestep(row, env)
         frames_back = torch.minimum(self._frames_back(), timestep)
         frame_rows = row[:, None] - frames_back
@@ -90,7 +90,10 @@ class Frames(Module):
         return stacks
 
     def successors(self, row: Tensor, env: Tensor, total: int) -> Batch:
-        """Returns the observations one step later; after a termination their values are arbitrary."""
+        """Returns the successors of the observations at absolute rows [batch], by dotted name; [batch, stack, ...].
+
+        total: number of rows added so far. The successor of a terminated step is arbitrary, as no target uses it.
+        """
         timestep = self._timestep(row, env) + 1
         frames_back = torch.minimum(self._frames_back(), timestep)
         frame_rows = row[:, None] + 1 - frames_back
@@ -103,7 +106,7 @@ class Frames(Module):
         return successors
 
     def _put_finals(self, successors: Batch, flat_index: Tensor) -> None:
-        """Overwrites the newest frame of successors of truncated steps."""
+        """Overwrites the newest frame of the successors of truncated steps with the stored final frame."""
         for i, number in enumerate(flat_index.tolist()):
             final = self.finals.get(number, {})
             for name, frame in final.items():
@@ -111,11 +114,11 @@ class Frames(Module):
                 self._newest(successor)[i] = frame
 
     def _frames_back(self) -> Tensor:
-        """Returns how many rows each frame of a stack lies behind the newest, oldest frame first; [stack]."""
+        """Returns how many rows before the newest frame each frame of a stack lies, oldest first; [stack]."""
         return torch.arange(self.stack - 1, -1, -1, device=self.steps.device)
 
     def _timestep(self, row: Tensor, env: Tensor) -> Tensor:
-        """Returns how many steps the episode had seen at these rows, [batch, 1]."""
+        """Returns the timestep within its episode of every row, [batch, 1]."""
         place = row % self.ring.capacity
         return self.ring.memory["step"][place, env][:, None]
 
@@ -123,13 +126,13 @@ class Frames(Module):
         return self.ring.memory[_dotted("frame", name)]
 
     def _newest(self, obs: Tensor) -> Tensor:
-        """Returns the newest frame of stacks, a view."""
+        """Returns a view of the newest frame of every stack."""
         if self.stack == 1:
             return obs
         return obs[:, -1]
 
     def _gather(self, name: str, frame_rows: Tensor, env: Tensor) -> Tensor:
-        """Returns the images made of the frames at absolute rows [batch, stack]."""
+        """Returns the image stacks whose frames are stored at the absolute rows [batch, stack]."""
         place = frame_rows % self.ring.capacity
         frame_index = place * self.num_envs + env[:, None]
         all_frames = self._memory(name).flatten(0, 1)
@@ -146,7 +149,7 @@ class Frames(Module):
 
 
 def _dotted(field: str, image: str) -> str:
-    """Returns the dotted name of an image's field; an image without a name is the whole observation."""
+    """Returns "field.image", or "field" if the image is the whole observation and has no name."""
     if not image:
         return field
     return f"{field}.{image}"

@@ -1,4 +1,4 @@
-"""Collected and recorded transitions, sampled side by side."""
+"""Buffer whose batches hold collected and recorded transitions in equal numbers."""
 
 from typing import Any
 
@@ -11,17 +11,18 @@ from rlrun.types import Batch, Metrics, Step
 
 
 class Mixed(nn.Module):
-    """Two buffers as one. New transitions go to the first; the second stays as it was filled.
+    """Combines two buffers: `collected` stores new transitions, `recorded` holds those of the data sets.
 
-    An off-policy loss is a mean over rows, times `weight`. Doubled weights make it the sum of the losses of both parts:
-    one gradient and one step, whatever the algorithm. `shown` is 1 for recorded transitions.
+    Off-policy losses are weighted means over the rows of a batch. With all weights doubled, the loss of a mixed batch
+    is the sum of the losses of its two halves, so one gradient step learns from both. This works for any algorithm.
+    `shown` is 1 for recorded transitions.
     """
 
     def __init__(self, collected: Replay, recorded: Replay):
         super().__init__()
         self.collected = collected
         self.recorded = recorded
-        self.online = False  # whether a batch holds collected transitions; the loop sets it before each
+        self.online = False  # whether batches hold collected transitions too; the loop sets it before each update
 
     def __len__(self) -> int:
         return len(self.collected)
@@ -37,7 +38,7 @@ class Mixed(nn.Module):
         self.collected.add(obs, action, step, extras)
 
     def sample(self, size: int, progress: float = 0.0) -> Batch:
-        """Returns `size` transitions of each part."""
+        """Returns `size` collected and `size` recorded transitions, or `size` recorded ones if not `online`."""
         recorded = self.recorded.sample(size, progress)
         recorded["shown"] = torch.ones_like(recorded["weight"])
         if not self.online:
@@ -49,12 +50,12 @@ class Mixed(nn.Module):
         return batch
 
     def all(self) -> Batch:
-        """Returns every stored transition, the collected ones first."""
+        """Returns all stored transitions, the collected ones first."""
         batch: Batch = joined([self.collected.all(), self.recorded.all()])
         return batch
 
     def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
-        """Passes the priorities that an agent returned to the part from which each row came."""
+        """Passes the TD errors that the agent returned to the buffer that each row came from."""
         if not isinstance(out, tuple):
             return
         metrics, priority = out
@@ -67,6 +68,6 @@ class Mixed(nn.Module):
         self.recorded.feedback({"index": recorded_index}, (metrics, recorded_priority))
 
     def clear(self) -> None:
-        """Removes every transition of both parts."""
+        """Removes all transitions from both buffers."""
         self.collected.clear()
         self.recorded.clear()

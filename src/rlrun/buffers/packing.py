@@ -1,4 +1,5 @@
-"""Packs the fields of a transition into one row of float32, so that a batch takes one gather, not one per field."""
+"""Packs all fields of a transition into one row of float32, which makes sampling one gather instead of one per
+field."""
 
 import math
 from typing import Any
@@ -15,7 +16,7 @@ EXACT_INTEGERS = 2**24  # float32 represents all integers up to this one
 
 
 def layout(name: str, space: Space) -> Layout:
-    """Returns the fields of a space; Dict entries become `name.key`.
+    """Returns the fields that store values of a space. The entries of a Dict space are named `name.key`.
 
     Raises ConfigError if float32 cannot represent all values of the space.
     """
@@ -39,7 +40,7 @@ def layout(name: str, space: Space) -> Layout:
 
 
 def nest(batch: Batch, name: str, space: Space) -> Any:
-    """Returns the fields of a space nested as in the space: the inverse of `nested.dotted`."""
+    """Returns the fields `name.key` of a batch as a nested dict like the space: the inverse of `nested.dotted`."""
     if not isinstance(space, spaces.Dict):
         return batch[name]
     value = {}
@@ -49,7 +50,8 @@ def nest(batch: Batch, name: str, space: Space) -> Any:
 
 
 class Packing:
-    """Writes fields to rows of float32 and reads them back. Uses NumPy on a CPU: it is faster for small tensors."""
+    """Writes fields to rows of float32 and reads them back. On a CPU it uses NumPy, which is faster for small
+    tensors."""
 
     memory: Tensor  # [rows, n, width]
     rows: Tensor  # [rows * n, width], a view of `memory`
@@ -60,8 +62,8 @@ class Packing:
         self.width = 0
         self.slices: dict[str, slice] = {}
         self.columns: list[tuple[str, slice | int]] = []  # scalar fields have an index instead of a slice
-        self.shapes: dict[str, tuple[int, ...]] = {}  # of fields with 2 or more dimensions
-        self.types: dict[str, torch.dtype] = {}  # of fields that are not float32
+        self.shapes: dict[str, tuple[int, ...]] = {}  # only of fields with 2 or more dimensions
+        self.types: dict[str, torch.dtype] = {}  # only of fields that are not float32
         for name, (shape, dtype) in fields.items():
             self._add_field(name, shape, dtype)
 

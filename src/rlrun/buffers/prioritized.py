@@ -15,9 +15,10 @@ from rlrun.types import Batch, Metrics, Step
 
 @register("buffer", "prioritized")
 class Prioritized(Replay):
-    """Samples rows in proportion to their latest TD error; new rows have the highest priority.
+    """Samples transitions in proportion to priorities, which follow their latest TD errors.
 
-    `weight` is multiplied by the importance weight, which corrects the bias fully once beta is 1.
+    New transitions get the highest priority so far. The `weight` of a sampled transition is multiplied by its
+    importance weight, which corrects the bias of prioritised sampling fully when beta is 1.
     """
 
     @config
@@ -49,7 +50,7 @@ class Prioritized(Replay):
         if latest_complete >= self.first:
             is_transition = self.read_weight(latest_complete) > 0
             self.tree.set(self.places(latest_complete), self.highest * is_transition)
-        # rows that stay as frames of later stacks, but whose own stacks are no longer whole
+        # these rows still provide frames of later stacks, but part of their own stack is overwritten
         for row in range(max(oldest, self.ring.first), self.first):
             self.tree.set(self.places(row), 0.0)
         if latest_complete < newest:
@@ -67,7 +68,10 @@ class Prioritized(Replay):
         return batch
 
     def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
-        """Updates the priorities of a batch by the TD errors that the agent returned, [batch] or [time * batch]."""
+        """Updates the priorities of a batch from the TD errors that the agent returned, [batch] or [time * batch].
+
+        Does nothing if the agent returned metrics only.
+        """
         if not isinstance(out, tuple):
             return
         _, td_error = out
@@ -93,8 +97,8 @@ class Prioritized(Replay):
         return torch.arange(first, first + self.spec.num_envs, device=self.device)
 
     def flat_index(self, storage_index: Tensor) -> Tensor:
-        """Returns the flat index, row * num_envs + env, of the transitions stored there now."""
-        if self.ring.first == 0:  # nothing was overwritten yet, so they are the same
+        """Returns the flat indices, row * num_envs + env, of the transitions at storage indices [batch]."""
+        if self.ring.first == 0:  # nothing was overwritten yet, so both indices are equal
             return storage_index
         size = self.ring.capacity * self.spec.num_envs
         newest = self.ring.total * self.spec.num_envs - 1
@@ -102,7 +106,7 @@ class Prioritized(Replay):
         return newest - steps_back
 
     def read_weight(self, row: int) -> Tensor:
-        """Returns the weights of all environments of one row, 0 where it is no transition; [num_envs]."""
+        """Returns the weights of one row, [num_envs]; 0 for masked steps."""
         column = self.packing.slices["weight"].start
         place = row % self.ring.capacity
         return self.ring.memory["rows"][place][:, column]

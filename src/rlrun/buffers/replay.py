@@ -1,23 +1,24 @@
-"""Experience replay: one packed row per transition, images stored once per frame.
+"""Experience replay: every transition is one packed row; image frames are stored once each.
 
-The transition of environment `env` in vector step `row` has the flat index
+The transition of environment `env` in vector step `row` has the unique flat index
     flat_index = row * num_envs + env
-which no other transition ever gets, and the next one of the same environment is num_envs further on. Rows overwrite the
-oldest ones, so that a transition is stored at
-    storage_index = flat_index modulo (rows in memory * num_envs)
+The next transition of the same environment has flat_index + num_envs. New rows overwrite the oldest ones; a transition
+is stored at
+    storage_index = flat_index modulo (capacity in rows * num_envs)
 
-Example: flat indices of four steps of two environments, of which environment 0 terminates at row 1.
+Example: flat indices of four steps of two environments. Environment 0 terminates at row 1.
     row              0   1   2   3
     environment 0    0   2   4   6
     environment 1    1   3   5   7
-With n_step=3, `read` of the indices 0, 2, 1 and 5 returns
+With n_step=3, `read` of the indices 0, 2, 1 and 5 returns these transitions. r_i is the reward at flat index i; the
+last column is the flat index of the step whose `next_obs` is returned.
     index   reward                          n_steps   terminated   next_obs of
-    0       r_0 + gamma r_2                 2         1            2, the end of the episode
+    0       r_0 + gamma r_2                 2         1            2, where the episode terminates
     2       r_2                             1         1            2
     1       r_1 + gamma r_3 + gamma^2 r_5   3         0            5
-    5       r_5 + gamma r_7                 2         0            7, the newest
-With sequence_length=3, it returns the steps [0, 2, 2] with the mask [1, 1, 0] for index 0, and [5, 7, 7] with the same
-mask for index 5.
+    5       r_5 + gamma r_7                 2         0            7, the newest transition
+With sequence_length=3, `read` returns the steps [0, 2, 2] for index 0 and [5, 7, 7] for index 5, both with the mask
+[1, 1, 0].
 """
 
 from collections.abc import Mapping
@@ -42,26 +43,27 @@ from rlrun.types import Batch, Metrics, Spec, Step
 
 
 class Targets(NamedTuple):
-    """The parts of an agent's targets that the buffer prepares."""
+    """What the buffer prepares for the targets of an agent."""
 
     gamma: float = 1.0
-    n_step: int = 1  # rewards summed before the successor, discounted by gamma
-    sequence_length: int | None = None  # steps in a row, [time, batch, ...]; None: transitions [batch, ...]
-    burn_in: int = 0  # steps before them, as far as their episode has any
-    extras: Mapping[str, Space] = MappingProxyType({})  # those of the agent's extras that are stored
-    num_next_steps: int = 0  # consecutive steps from each sampled one on, in the entry `next_steps` of the batch
+    n_step: int = 1  # maximum number of rewards in a return; the sum is discounted by gamma
+    sequence_length: int | None = None  # length of sampled sequences [time, batch, ...]; None: transitions [batch, ...]
+    burn_in: int = 0  # additional steps before a sequence; steps before the start of its episode are masked
+    extras: Mapping[str, Space] = MappingProxyType({})  # spaces of the extras to store, by name
+    num_next_steps: int = 0  # length of the sequences in the batch entry `next_steps`; 0: no such entry
 
 
 @register("buffer", "replay")
 class Replay(Module):
     """Uniform replay.
 
-    Vector observations: observation and successor lie in the same row, so that sampling is one gather. Stacks of
-    frames: the newest frame is stored, stacks and successors are formed when sampled. Rewards are stored as the
-    environment returned them, and clipped, scaled and standardised as they are read.
+    A vector observation and its successor are stored in the same row, which makes sampling one gather. Of stacked
+    images only the newest frame is stored, and sampling rebuilds stacks and successors. Rewards are stored unchanged;
+    `read` clips, scales and standardises them.
 
-    Sampling takes some 20 microseconds, as long as ten small operations of torch. So the code avoids operations on what
-    is most common: a single environment, rewards of one number, n_step=1, a memory that is not full yet.
+    Sampling takes about 20 microseconds, as long as ten small torch operations. The code therefore skips operations
+    that the most common cases do not need: a single environment, scalar rewards, n_step=1, a buffer that is not yet
+    full.
     """
 
     @config
@@ -87,7 +89,7 @@ class Replay(Module):
         self.targets = targets
         self.device = device
         self.stream = Stream(seed, "replay", device)
-        self.cleared = 0  # rows before this one were cleared, though the ring still holds some
+        self.cleared = 0  # `clear` removed all rows before this one; the ring may still hold some of them
         images = _image_shapes(spec.obs)
         setting = f"algo.buffer.capacity={cfg.capacity}"
         self.frames: Frames | None = None
@@ -105,14 +107,14 @@ class Replay(Module):
 
     @property
     def span(self) -> tuple[int, int]:
-        """The flat indices that can be sampled, the second not included."""
+        """The range of flat indices that can be sampled: first, and last (exclusive)."""
         first = self.first
         last = max(first, self.num_complete_rows)
         return first * self.spec.num_envs, last * self.spec.num_envs
 
     @property
     def first(self) -> int:
-        """The oldest row that can be sampled: a stack needs the frames before it."""
+        """The oldest row that can be sampled. With images, the frames of its whole stack must be in memory."""
         oldest = self.ring.first
         if self.frames and oldest:
             oldest += self.frames.stack
@@ -120,7 +122,7 @@ class Replay(Module):
 
     @property
     def num_complete_rows(self) -> int:
-        """The number of rows so far whose successors are stored: that of a frame is stored with the next row."""
+        """The number of rows so far whose successors are stored; the successor of an image comes with the next row."""
         if self.frames:
             return self.ring.total - 1
         return self.ring.total
@@ -132,7 +134,7 @@ class Replay(Module):
         step: Step,
         extras: Batch,
     ) -> None:
-        """Stores one vector step and those of the agent's extras that `targets` names; 0 for those not given."""
+        """Stores one vector step with the extras that `targets.extras` names; missing extras are stored as 0."""
         values = {
             "action": action,
             "reward": step.reward,
@@ -152,7 +154,7 @@ class Replay(Module):
         self.packing.pack(values, self.ring.append())
 
     def sample(self, size: int, progress: float = 0.0) -> Batch:
-        """Returns a batch of transitions, drawn uniformly with replacement; progress, 0 to 1, is for schedules."""
+        """Returns a batch drawn uniformly with replacement. Subclasses use progress, 0 to 1, for schedules."""
         first, last = self.span
         return self.read(self.stream.integers(last, size, low=first))
 
@@ -162,7 +164,7 @@ class Replay(Module):
         return self.read(torch.arange(first, last, device=self.device))
 
     def read(self, flat_index: Tensor) -> Batch:
-        """Returns the batch that an agent learns from, at flat indices [batch]. Its keys: `types.Transition`."""
+        """Returns the batch for flat indices [batch], with the keys of `types.Transition`."""
         targets = self.targets
         if targets.sequence_length is None:
             batch = self._transitions(flat_index)
@@ -177,7 +179,7 @@ class Replay(Module):
             batch["reward"] = standardized(batch["reward"], mask)
         if self.cfg.reward_scale != 1:
             batch["reward"] = self.cfg.reward_scale * batch["reward"]
-        row = flat_index  # with one environment they are the same, and a division takes 2 microseconds
+        row = flat_index  # equal for a single environment; the division would take 2 microseconds
         if self.spec.num_envs > 1:
             row = flat_index // self.spec.num_envs
         newest_row = self.ring.total - 1
@@ -186,7 +188,7 @@ class Replay(Module):
         return batch
 
     def _transitions(self, flat_index: Tensor) -> Batch:
-        """Returns transitions [batch, ...], each of n_step steps or fewer where its episode ends."""
+        """Returns transitions [batch, ...] of n_step steps each, or fewer where the episode or the data end."""
         batch, last_index, end = self._n_step_returns(flat_index, self.targets.n_step)
         batch |= self._observations(flat_index, last_index, batch, end)
         return batch
@@ -198,11 +200,11 @@ class Replay(Module):
         n_step: int = 1,
         burn_in: int = 0,
     ) -> Batch:
-        """Returns steps in a row [time, batch, ...] from each index on, and `burn_in` before, as far as their episodes
-        go and are stored.
+        """Returns sequences [burn_in + length, batch, ...] that start `burn_in` steps before each flat index.
 
-        `mask` [time, batch] is 1 there. Beyond, where it is 0, the nearest step is repeated: no step of another episode
-        is ever returned. `weight` is [batch]: that of the step at the index.
+        A sequence holds steps of one episode only. Steps before the episode, after the episode or not in memory are
+        replaced by the nearest valid step, and have `mask` 0; all others have `mask` 1. `mask` is [burn_in + length,
+        batch]; `weight` [batch] is the weight of the step at the flat index.
         """
         num_envs = self.spec.num_envs
         offset = torch.arange(-burn_in, length, device=self.device).view(-1, 1)  # [time, 1]
@@ -223,9 +225,9 @@ class Replay(Module):
         return batch
 
     def _n_step_returns(self, flat_index: Tensor, n_step: int) -> tuple[Batch, Tensor, Batch]:
-        """Returns rows with up to n_step rewards summed, the index of each last reward, and the rows there.
+        """Returns (rows with n-step returns, flat indices of the last summed rewards, rows at these flat indices).
 
-        `n_steps` is the number of summed rewards, `terminated` whether the episode terminated at the last of them.
+        `n_steps` is the number of summed rewards. `terminated` is 1 if the episode terminated with the last of them.
         """
         batch = self._unpacked(flat_index)
         if n_step == 1:
@@ -252,17 +254,19 @@ class Replay(Module):
         return n_step_reward, same_episode.sum(0).squeeze(-1)
 
     def _same_episode_mask(self, following: Tensor) -> Tensor:
-        """Returns 1 at the indices [time, batch] that belong to the episode of the first of their column;
-        [time, batch, 1]."""
+        """Returns 1 where an index of `following` [time, batch] belongs to the same episode as following[0]; else 0.
+
+        The result is [time, batch, 1].
+        """
         storage_index = self._clamped_storage_index(following)
         done, weight = self._done_and_weight(storage_index)
         num_stored = self.num_complete_rows * self.spec.num_envs
         is_stored = (following[1:] < num_stored).unsqueeze(-1)
-        goes_on = (done[:-1] == 0) & is_stored & (weight[1:] > 0)  # weight 0: the episode's next step was lost
+        goes_on = (done[:-1] == 0) & is_stored & (weight[1:] > 0)  # weight 0: a masked step ends the sequence
         return torch.cat([torch.ones_like(done[:1]), goes_on.to(done.dtype).cumprod(0)])
 
     def _num_steps_before(self, flat_index: Tensor, burn_in: int) -> Tensor:
-        """Returns how many steps of the burn-in each episode had before these indices; [batch]."""
+        """Returns how many steps of its episode are stored before each index, at most burn_in; [batch]."""
         num_envs = self.spec.num_envs
         first_index = self.first * num_envs
         step = torch.arange(1, burn_in + 1, device=self.device).view(-1, 1)
@@ -274,7 +278,7 @@ class Replay(Module):
         return goes_on.long().cumprod(0).sum(0).squeeze(-1)
 
     def _done_and_weight(self, storage_index: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns whether episodes end at stored rows, and the rows' weights; [..., 1]."""
+        """Returns 1 where an episode ends at a stored row (else 0), and the weights of the rows; both [..., 1]."""
         rows = self.packing.rows
         slices = self.packing.slices
         terminated = rows[:, slices["terminated"]][storage_index]
@@ -283,19 +287,19 @@ class Replay(Module):
         return terminated + truncated, weight
 
     def _unpacked(self, flat_index: Tensor) -> Batch:
-        """Returns the fields of stored rows, rewards clipped."""
+        """Returns the fields of stored rows, with clipped rewards."""
         batch = self.packing.take(self.storage_index(flat_index))
         batch["reward"] = self._clipped(batch["reward"])
         return batch
 
     def storage_index(self, flat_index: Tensor) -> Tensor:
-        """Returns where flat indices lie in memory."""
-        if self.ring.first == 0:  # nothing was overwritten yet, so they are the same
+        """Returns the storage indices of flat indices."""
+        if self.ring.first == 0:  # nothing was overwritten yet, so both indices are equal
             return flat_index
         return flat_index % (self.ring.capacity * self.spec.num_envs)
 
     def _clamped_storage_index(self, flat_index: Tensor) -> Tensor:
-        """Returns where flat indices lie in memory; those to come count as the newest one."""
+        """Returns the storage indices of flat indices. Indices beyond the newest row are replaced by the newest."""
         newest = self.num_complete_rows * self.spec.num_envs - 1
         return self.storage_index(flat_index.clamp(max=newest))
 
@@ -312,7 +316,7 @@ class Replay(Module):
         batch: Batch,
         end: Batch,
     ) -> Batch:
-        """Returns observations, of the rows `batch`, and successors, of the rows `end`."""
+        """Returns `obs` of the rows `batch` at flat_index, and `next_obs` of the rows `end` at last_index."""
         if self.frames:
             num_envs = self.spec.num_envs
             row, env = flat_index // num_envs, flat_index % num_envs
@@ -336,13 +340,13 @@ class Replay(Module):
         self.cleared = state
 
     def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
-        """Takes the priorities that an agent returned, which uniform replay does not use."""
+        """Ignores the TD errors that an agent may return. Prioritised replay overrides this method."""
 
 
 def standardized(x: Tensor, weight: Tensor) -> Tensor:
-    """Returns x with mean 0 and standard deviation 1 over the rows that are not masked.
+    """Returns x, standardised to mean 0 and standard deviation 1 over the rows with weight > 0.
 
-    x [batch, ...] and weight [batch], or both with [time, batch].
+    x is [batch, ...] with weight [batch], or [time, batch, ...] with weight [time, batch].
     """
     rows = x.flatten(0, weight.dim() - 1)
     one_per_row = [1] * (rows.dim() - 1)
@@ -360,18 +364,20 @@ def _check_capacity(
     spec: Spec,
     targets: Targets,
 ) -> None:
-    """Raises ConfigError where the rows are too few for one step, for the steps of one target or for a stack."""
+    """Raises ConfigError if the rows are too few for a vector step, for one sampled sequence, or for a frame stack."""
     if rows < 1:
-        raise ConfigError(f"algo.buffer.capacity={capacity}: holds no step of env.num_envs={spec.num_envs}")
+        raise ConfigError(f"algo.buffer.capacity={capacity}: must be at least env.num_envs={spec.num_envs}")
     length = targets.burn_in + max(targets.n_step, targets.sequence_length or 1, targets.num_next_steps)
     if length > rows:
-        raise ConfigError(f"algo.buffer.capacity={capacity}: {rows} rows, and the agent learns from {length}")
+        raise ConfigError(
+            f"algo.buffer.capacity={capacity}: {rows} timesteps fit, but the agent learns from {length} in a row"
+        )
     if _image_shapes(spec.obs) and rows <= spec.frame_stack + 1:
         raise ConfigError(f"algo.buffer.capacity={capacity}: too small for stacks of {spec.frame_stack} frames")
 
 
 def _image_shapes(space: Space) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of the images in a space of observations by dotted key."""
+    """Returns the shapes of all images in an observation space, by dotted key."""
     shapes = {}
     for path, leaf in leaves(space):
         if is_image(leaf):
@@ -380,7 +386,7 @@ def _image_shapes(space: Space) -> dict[str, tuple[int, ...]]:
 
 
 def _row_fields(spec: Spec, targets: Targets, images: dict[str, tuple[int, ...]]) -> Layout:
-    """Returns the fields of a packed row: everything but images."""
+    """Returns the fields of a packed row: all fields of a transition except images."""
     scalar = ((), torch.float32)
     reward: tuple[tuple[int, ...], torch.dtype] = scalar
     if spec.reward_dim > 1:

@@ -1,4 +1,4 @@
-"""Preallocated memory [time, ...] that overwrites its oldest rows. Snapshots read and write it by absolute row."""
+"""Preallocated memory [capacity, ...] in which new rows overwrite the oldest ones."""
 
 from typing import Any
 
@@ -11,10 +11,11 @@ from rlrun.module import Module
 
 
 class Ring(Module):
-    """Named fields of `capacity` rows. Row numbers are absolute: row i lies at i modulo capacity.
+    """Named fields of `capacity` rows. Row numbers are absolute: row i is stored at place i modulo capacity.
 
-    The rows themselves are no part of the state dict: the snapshot store copies them in segments, so that its cost
-    follows the new rows. `total` is. `setting` names the config key to change where they do not fit into memory.
+    The state dict holds `total`, but not the rows. The snapshot store copies rows with `read`, in segments, so the cost
+    of a snapshot depends only on the number of new rows. `setting` is the config key to name in the error if the rows
+    do not fit into memory.
     """
 
     def __init__(
@@ -37,17 +38,17 @@ class Ring(Module):
 
     @property
     def first(self) -> int:
-        """The oldest row in memory."""
+        """The absolute number of the oldest row in memory."""
         return max(0, self.total - self.capacity)
 
     def append(self) -> int:
-        """Makes room for one row and returns its place in memory, for the caller to fill."""
+        """Appends one row and returns its place in memory; the caller writes its values there."""
         place = self.total % self.capacity
         self.total += 1
         return place
 
     def read(self, lo: int, hi: int) -> dict[str, Tensor]:
-        """Returns rows lo to hi, copied to the CPU; every field [hi - lo, ...]."""
+        """Returns a copy of rows lo to hi (exclusive) on the CPU; every field [hi - lo, ...]."""
         places = torch.arange(lo, hi) % self.capacity
         rows = {}
         for name, field in self.memory.items():
@@ -55,7 +56,7 @@ class Ring(Module):
         return rows
 
     def write(self, lo: int, rows: dict[str, Tensor]) -> None:
-        """Writes rows back to where `read` found them."""
+        """Writes rows that `read` returned, starting at row lo."""
         for name, values in rows.items():
             places = torch.arange(lo, lo + len(values)) % self.capacity
             field = self.memory[name]
@@ -71,6 +72,6 @@ class Ring(Module):
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    # torch writes its zeros; NumPy takes pages from the system that are zero until they are filled
+    # torch.zeros writes the whole memory at once; np.zeros lets the system allocate pages when they are first written
     numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
     return torch.from_numpy(np.zeros(shape, numpy_dtype))

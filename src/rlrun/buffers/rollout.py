@@ -1,4 +1,4 @@
-"""One on-policy rollout [time, env, ...], and the minibatches made of it."""
+"""Collection of one on-policy rollout [time, env, ...], and its division into minibatches."""
 
 import math
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ from rlrun.types import Batch, Spec, Step
 
 
 def next_steps(rollout: Batch, start: Tensor, length: int) -> Batch:
-    """Returns `length` consecutive steps, from each given one on, [length, batch, ...].
+    """Returns sequences of `length` consecutive steps that begin at the given steps, [length, batch, ...].
 
-    start [batch]: flat indices row * num_envs + env. `mask` is 1 for as long as the episode goes on and is part of the
-    rollout. Beyond, where it is 0, the last step is repeated.
+    start [batch]: flat indices row * num_envs + env of the first steps. `mask` is 1 until the episode or the rollout
+    ends; after that it is 0 and the last step is repeated.
     """
     weight = rollout["weight"]
     num_envs = weight.shape[1]
@@ -44,9 +44,9 @@ def check_fits(
     spec: Spec,
     device: torch.device,
 ) -> None:
-    """Raises ConfigError where a rollout of so many vector steps takes more memory than there is.
+    """Raises ConfigError if a rollout of `steps` vector steps does not fit into memory.
 
-    Observations and their successors count, which every rollout holds.
+    Counts only observations and successors, which take most of the memory. setting: the config key to name.
     """
     obs_bytes = 0
     for _, leaf in leaves(spec.obs):
@@ -57,7 +57,7 @@ def check_fits(
 
 
 class Rollout:
-    """Collects vector steps for an on-policy agent, which gets them as `batch()`."""
+    """Collects vector steps and returns them as one batch for an on-policy agent."""
 
     def __init__(self) -> None:
         self.rows: list[Batch] = []
@@ -70,9 +70,9 @@ class Rollout:
         extras: Batch,
         first: Tensor,
     ) -> None:
-        """Adds one vector step; `first` marks rows that start an episode.
+        """Adds one vector step. first [num_envs]: True where `obs` is the first observation of an episode.
 
-        `next_obs` is the true successor, also where an episode ended.
+        `next_obs` is set to the true successor, also where an episode ended.
         """
         row = {
             "obs": obs,
@@ -87,7 +87,7 @@ class Rollout:
         self.rows.append(row | extras)
 
     def batch(self) -> Batch:
-        """Returns every field [time, env, ...]."""
+        """Returns all steps as one batch [time, env, ...]."""
         return stack(self.rows)
 
 
@@ -98,15 +98,19 @@ def minibatches(
     stream: Stream | None,
     length: int | None = 1,
 ) -> Iterator[list[Batch]]:
-    """Yields one list of minibatches of `size` rows per epoch, each epoch shuffled anew; every row is used once an
-    epoch.
+    """Yields one list of minibatches per epoch. Every row is used once per epoch, in a new random order.
 
-    length 1: single steps [size, ...], masked ones (weight 0) left out. Longer, for recurrent agents: [length,
-    size / length, ...], sequences cut from every time line, one after the other, masked steps included; where a time
-    line is no multiple of the length, minibatches of its last rows are shorter. length None: whole time lines.
+    size: number of rows per minibatch; None puts all rows into one. stream: None keeps the stored order.
 
-    The last minibatch is smaller where the size does not divide the rows, unless masked steps can pad it: compiled
-    kernels should not meet other shapes in every rollout. size None: all in one. No stream: in the order stored.
+    length 1: minibatches [size, ...] of single steps, without masked steps (weight 0).
+    length > 1, for recurrent agents: minibatches [length, size / length, ...] of sequences, masked steps included. If
+    `length` does not divide the timesteps of the rollout, the last timesteps form shorter sequences in separate
+    minibatches.
+    length None: minibatches of whole rollouts, [time, size / time, ...].
+
+    If the size does not divide the number of single steps, masked steps pad the last minibatch, because a kernel is
+    compiled again for every new shape. Without masked steps in the rollout, the last minibatch is smaller. So is the
+    last minibatch of sequences.
     """
     if length == 1:
         dim = 0
@@ -123,9 +127,10 @@ def minibatches(
 
 
 def rows_and_padding(weight: Tensor, size: int | None, dim: int) -> tuple[Tensor, Tensor]:
-    """Returns the indices of the rows to learn from along a dimension, and of those that pad the last minibatch.
+    """Returns the indices of the rows to learn from, and of the rows that pad the last minibatch.
 
-    Single steps (dim 0) are learned from where they are not masked, and masked ones pad; sequences (dim 1) all count.
+    dim 0: rows are single steps; unmasked steps are learned from, and masked steps serve as padding. dim 1: rows are
+    sequences; all are learned from, without padding.
     """
     if dim == 1:
         sequence_index = torch.arange(weight.shape[1], device=weight.device)
@@ -141,7 +146,7 @@ def rows_and_padding(weight: Tensor, size: int | None, dim: int) -> tuple[Tensor
 
 
 def sequences(rollout: Batch, length: int | None) -> Iterator[Batch]:
-    """Yields sequences [length, sequences, ...], and then the shorter ones left at the end of every time line."""
+    """Yields a batch of sequences [length, sequences, ...], then a batch of shorter sequences if timesteps remain."""
     time = len(rollout["weight"])
     if length is None or length > time:
         length = time
@@ -164,7 +169,10 @@ def shuffled(
     stream: Stream | None,
     dim: int,
 ) -> Iterator[Batch]:
-    """Yields minibatches of `size` rows, split along a dimension."""
+    """Yields minibatches of `size` timesteps: first the rows in random order, then the padding.
+
+    Rows lie along dimension `dim` of the data. Without a stream they keep their order.
+    """
     if size is None:
         num_selected = len(rows)
     elif dim == 0:

@@ -1,18 +1,19 @@
-"""Sampling of indices in proportion to their priorities, as a few vector operations on any device."""
+"""Sampling of indices in proportion to their priorities, with a few vector operations on any device."""
 
 import torch
 from torch import Tensor
 
 from rlrun.module import Module
 
-TOP = 1024  # maximum number of nodes on the top level, all of which every draw reads
-WIDTH = 32  # nodes under each of the others, of which a draw reads one group a level
+TOP = 1024  # maximum number of nodes on the top level; every draw reads all of them
+WIDTH = 32  # children per node; every draw reads one group of children on each lower level
 
 
 class SumTree(Module):
-    """A wide, low tree: [nodes] at the top, [nodes above, WIDTH] below. Every node holds the sum of those below it.
+    """A tree of few, wide levels in which every node holds the sum of its children; the leaves are priorities.
 
-    Float64, for sums of a million numbers.
+    The top level is [nodes], every other level [nodes of the level above, WIDTH]. Sums are float64, because they may
+    have a million terms.
     """
 
     def __init__(self, size: int, device: torch.device):
@@ -39,7 +40,7 @@ class SumTree(Module):
         return self.levels[-1].view(-1).index_select(0, index)
 
     def set(self, index: Tensor, priority: Tensor | float) -> None:
-        """Sets the priorities of leaves [n]; of an index that comes twice, one of its priorities stays."""
+        """Sets the priorities of leaves [n]. If an index occurs twice, either of its priorities may be kept."""
         if isinstance(priority, Tensor):
             priority = priority.to(torch.float64)
         leaves = self.levels[-1]
@@ -52,9 +53,10 @@ class SumTree(Module):
             above.view(-1).scatter_(0, index, sums)
 
     def sample(self, uniform: Tensor) -> Tensor:
-        """Returns indices [n] drawn by uniform numbers [levels, n]: on every level a node in proportion to its sum.
+        """Returns leaf indices [n], drawn with uniform numbers [levels, n] from [0, 1).
 
-        A number below 1 times a sum is less than the sum, so that no node of 0 is ever reached.
+        On every level, a node is chosen with probability proportional to its sum. A leaf of priority 0 is never drawn,
+        because a uniform number below 1 times the total is less than the total.
         """
         uniform_top, *uniform_lower = uniform.to(torch.float64).unbind()
         top, *lower = self.levels
@@ -76,5 +78,5 @@ class SumTree(Module):
 
 
 def _groups(count: int) -> int:
-    """Returns how many groups of WIDTH nodes `count` nodes make, rounded up."""
+    """Returns the number of groups of WIDTH nodes that hold `count` nodes."""
     return -(-count // WIDTH)

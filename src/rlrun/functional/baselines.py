@@ -1,4 +1,4 @@
-"""Baselines: predicted returns, which are subtracted from the observed ones to reduce their variance."""
+"""Baselines: predicted returns, which are subtracted from observed returns to reduce the variance of gradients."""
 
 import torch
 from torch import Tensor
@@ -10,14 +10,13 @@ def linear_baseline(
     returns: Tensor,
     weight: Tensor,
 ) -> Tensor:
-    """Returns predictions of `returns`, [time, env]: for each environment a linear function of features, by ridge
-    regression.
+    """Returns predictions of `returns`, [time, env], by a ridge regression for each environment.
 
     The features of a timestep are (arXiv 1604.06778, section 5)
 
-        [obs, obs^2, t, t^2, t^3, 1]    with t = timesteps since the last `first`, over 100
+        [obs, obs^2, t, t^2, t^3, 1]    with t = (timesteps since the last `first`) / 100
 
-    obs [time, env, n]; first, returns and weight [time, env]. Timesteps of weight 0 are masked out of the fit.
+    obs [time, env, n]; first, returns and weight [time, env]. Timesteps of weight 0 are left out of the fit.
     """
     t = _timesteps_of_episode(first) / 100
     t = t.unsqueeze(-1)
@@ -33,7 +32,8 @@ def linear_baseline(
 
 
 def _timesteps_of_episode(first: Tensor) -> Tensor:
-    """How many timesteps ago each episode began, counted from row 0 where that is not among them; [time, env]."""
+    """Returns the number of timesteps since the start of the episode, or since row 0 if it started before; [time,
+    env]."""
     row = torch.arange(len(first), device=first.device)
     row = row[:, None].expand_as(first)
     first_row = torch.where(first, row, 0).cummax(0).values

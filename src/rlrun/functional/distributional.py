@@ -1,4 +1,4 @@
-"""Distributions over returns on fixed atoms."""
+"""Projection of distributions over returns onto fixed atoms (categorical distributional RL)."""
 
 from torch import Tensor
 
@@ -10,10 +10,11 @@ def project(
 ) -> Tensor:
     """Returns a distribution projected onto evenly spaced atoms, [batch, atoms] (arXiv 1707.06887, eq. 7).
 
-        p_i = sum_j probability_j * [1 - |clip(position_j, v_min, v_max) - atom_i| / gap] clipped to at least 0
+        p_i = sum_j probability_j * max(0, 1 - |clip(position_j, v_min, v_max) - atom_i| / gap)
 
-    position and probability [batch, n], atoms [atoms] in rising order. Probability between two atoms is split by
-    distance; beyond the ends it goes to the last atom. The sum is kept, and the mean too where nothing is clipped.
+    position and probability [batch, n], atoms [atoms] in ascending order. The probability of a position between two
+    atoms is split by distance; positions outside [v_min, v_max] count as the nearest end. The projection preserves
+    total probability, and also the mean if no position is clipped.
     """
     v_min, v_max = atoms[0], atoms[-1]
     gap = atoms[1] - atoms[0]

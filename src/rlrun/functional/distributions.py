@@ -1,4 +1,5 @@
-"""Action distributions over the outputs of a network. Noise is an argument, so that kernels draw nothing."""
+"""Action distributions that take network outputs as parameters. `sample` takes its noise as an argument, because
+kernels must not draw random numbers."""
 
 import math
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ class _NormalLogProb(torch.autograd.Function):
 class _SquashedSample(torch.autograd.Function):
     """tanh(u) and its log-probability for u = mean + std * noise, and their gradients.
 
-    d log_prob / du = 2 tanh(u), for log |d tanh(u) / du| has the derivative -2 tanh(u).
+    d log_prob / du = 2 tanh(u), because the derivative of log |d tanh(u) / du| is -2 tanh(u).
     """
 
     @staticmethod
@@ -105,7 +106,7 @@ class Normal:
     log_std: Tensor
 
     def widened(self, std: float) -> "Normal":
-        """Returns the distribution of a sample plus independent Gaussian noise of this standard deviation."""
+        """Returns the distribution of a sample plus independent Gaussian noise with standard deviation `std`."""
         variance = torch.exp(2 * self.log_std)
         log_std = 0.5 * torch.log(variance + std**2)
         return Normal(self.mean, log_std)
@@ -135,8 +136,10 @@ class Normal:
 
 @dataclass
 class SquashedNormal:
-    """A diagonal Gaussian squashed by tanh into (-1, 1) (arXiv 1812.05905, appendix C); mean and log_std
-    [..., actions]."""
+    """A diagonal Gaussian distribution squashed by tanh into (-1, 1) (arXiv 1812.05905, appendix C).
+
+    mean and log_std of the Gaussian are [..., actions].
+    """
 
     mean: Tensor
     log_std: Tensor
@@ -146,8 +149,10 @@ class SquashedNormal:
         return source.normal(*self.mean.shape)
 
     def sample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns an action [..., actions] and its log-probability [...], which is exact at saturation since u is
-        known."""
+        """Returns an action [..., actions] and its log-probability [...].
+
+        The log-probability is computed from the unsquashed sample, so it is exact even where tanh saturates.
+        """
         return _SquashedSample.apply(self.mean, self.log_std, noise)
 
     def mode(self) -> Tensor:
@@ -155,8 +160,10 @@ class SquashedNormal:
         return torch.tanh(self.mean)
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Returns the log-probability of a given action; one that was rounded to -1 or 1 counts as the last float
-        inside."""
+        """Returns the log-probability of a given action, [...].
+
+        Entries that are exactly -1 or 1, where it is undefined, are replaced by the nearest float inside (-1, 1).
+        """
         largest_inside = 1 - torch.finfo(action.dtype).eps / 2
         inside = action.clamp(-largest_inside, largest_inside)
         u = torch.atanh(inside)
@@ -191,7 +198,7 @@ class Categorical:
         return log_p.gather(-1, column).squeeze(-1)
 
     def entropy(self) -> Tensor:
-        """Returns the entropy, [...]. A choice of logit -inf adds 0."""
+        """Returns the entropy, [...]. Choices with logit -inf contribute 0."""
         log_p = self.logits.log_softmax(-1)
         lowest = torch.finfo(log_p.dtype).min
         finite_log_p = log_p.clamp(min=lowest)
@@ -200,7 +207,7 @@ class Categorical:
 
 @dataclass
 class Independent:
-    """Several independent decisions: log-probabilities and entropies of `parts` add up."""
+    """The joint distribution of several independent discrete decisions."""
 
     parts: Categorical  # logits [..., decisions, choices]
 
@@ -217,18 +224,18 @@ class Independent:
         return self.parts.mode()
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Returns the log-probability of the choices together, [...]."""
+        """Returns the joint log-probability of the choices, [...]."""
         return self.parts.log_prob(action).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Returns the entropy of the choices together, [...]."""
+        """Returns the joint entropy, the sum over all decisions; [...]."""
         return self.parts.entropy().sum(-1)
 
 
 def masked(scores: Tensor, mask: Tensor) -> Tensor:
-    """Returns scores [..., choices] with -inf where the mask, of the same shape, is 0.
+    """Returns scores [..., choices] with -inf where the mask [..., choices] is 0.
 
-    A mask that forbids everything, as environments return after an episode's end, forbids nothing.
+    A mask that forbids every choice is ignored: some environments return such a mask after the end of an episode.
     """
     legal = mask.bool()
     any_legal = legal.any(-1, keepdim=True)

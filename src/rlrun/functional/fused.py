@@ -1,7 +1,7 @@
-"""Operations that torch has under private names only, each with a plain form for a torch that lacks the name.
+"""Operations that torch offers only under private names, each with a plain fallback for versions without the name.
 
-The plain forms are slower. `lerp_all_` gives the same bits on a CPU, Adam agrees to rounding, and `gamma` draws other
-numbers of the same distribution.
+The fallbacks are slower. On a CPU, `plain_lerp_all_` gives bitwise equal results; `plain_adam` differs by rounding;
+`plain_gamma` draws different numbers from the same distribution.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,10 @@ from torch import Tensor
 
 
 def plain_adam(decoupled: bool) -> Callable[..., None]:
-    """Returns Adam (arXiv 1412.6980) over one flat buffer, with the arguments of torch's fused operation.
+    """Returns a function that takes one step of Adam (arXiv 1412.6980), with the arguments of torch's fused operation.
 
-    Nothing changes where `found_inf` is 1. `decoupled`: weight decay as in AdamW (arXiv 1711.05101). Every argument
-    before the star is a list of one tensor.
+    Every positional argument of the function is a list of one tensor. If `found_inf` is 1, the step changes nothing.
+    decoupled: whether weight decay is that of AdamW (arXiv 1711.05101).
     """
 
     def step(
@@ -62,7 +62,10 @@ def plain_adam(decoupled: bool) -> Callable[..., None]:
 
 
 def once(number: Tensor) -> Tensor:
-    """Returns a view that torch's compiler keeps in memory; else it computes the number again for every element."""
+    """Returns a view of `number` that torch's compiler stores in memory.
+
+    Without the view, the compiler fuses the computation of the number into the kernel and repeats it per element.
+    """
     return number.as_strided(number.shape, number.stride())
 
 
@@ -71,15 +74,15 @@ def plain_lerp_all_(
     ends: list[Tensor],
     weight: float,
 ) -> None:
-    """Moves each tensor in place by `weight` towards its end."""
+    """Moves each tensor in place towards its end: tensor + weight * (end - tensor)."""
     for tensor, end in zip(tensors, ends, strict=True):
         tensor.lerp_(end, weight)
 
 
 def plain_gamma(shape: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Returns one draw of Gamma(shape, rate 1) for each entry, by rejection (Marsaglia and Tsang 2000).
+    """Returns one sample of Gamma(shape, rate=1) per entry, by rejection sampling (Marsaglia and Tsang 2000).
 
-    Their method needs a shape of at least 1, so Gamma(a) is drawn as Gamma(a + 1) u^(1/a).
+    The method needs a shape of at least 1, so Gamma(a) is sampled as Gamma(a + 1) u^(1/a).
     """
     d = shape + 1 - 1 / 3
     c = 1 / (9 * d).sqrt()

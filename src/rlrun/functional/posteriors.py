@@ -1,4 +1,4 @@
-"""Conjugate posteriors of means and of linear functions, in closed form."""
+"""Bayesian posteriors in closed form, of means and of linear regressions."""
 
 import torch
 from torch import Tensor
@@ -19,12 +19,12 @@ def normal_mean(
     prior_std: float,
     noise_std: float,
 ) -> tuple[Tensor, Tensor]:
-    """Returns the mean and the standard deviation of an unknown mean with a normal prior, elementwise.
+    """Returns the posterior mean and standard deviation of an unknown mean with a normal prior, elementwise.
 
         precision = 1 / prior_std^2 + n / noise_std^2
         mean = (prior_mean / prior_std^2 + total / noise_std^2) / precision
 
-    `counts` draws n of sum `totals` were observed (Gelman et al., Bayesian Data Analysis, eq. 2.12).
+    counts: numbers n of observed samples. totals: their sums (Gelman et al., Bayesian Data Analysis, eq. 2.12).
     """
     prior_variance = prior_std**2
     noise_variance = noise_std**2
@@ -43,11 +43,12 @@ def normal_inverse_gamma(
     a0: float,
     b0: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the posterior (mean, precision, a, b) of Bayesian linear regression y = w'x + noise of unknown variance.
+    """Returns the posterior (mean, precision, a, b) of Bayesian linear regression y = w'x + noise.
 
-    Prior: w ~ N(0, variance / ridge), variance ~ IG(a0, b0). The posterior is of the same form (Bishop, exercise 3.12):
+    The variance of the noise is unknown. Prior: w ~ N(0, variance / ridge), variance ~ IG(a0, b0). Posterior (Bishop,
+    exercise 3.12): w ~ N(mean, variance L^-1), variance ~ IG(a, b) with
 
-        L = xx + ridge I              precision [..., d, d]: w's covariance is variance * L^-1
+        L = xx + ridge I              precision [..., d, d]
         mean = L^-1 xy                [..., d]
         a = a0 + n / 2                [...]
         b = b0 + (yy - mean' L mean) / 2    [...]
@@ -58,7 +59,7 @@ def normal_inverse_gamma(
     precision = xx + ridge * identity
     cholesky = torch.linalg.cholesky(precision)
     mean = torch.cholesky_solve(xy.unsqueeze(-1), cholesky).squeeze(-1)
-    explained = (mean * xy).sum(-1)  # mean' L mean, for L mean = xy
+    explained = (mean * xy).sum(-1)  # equals mean' L mean, because L mean = xy
     residual = (yy - explained).clamp(min=0)
     a = a0 + count / 2
     b = b0 + 0.5 * residual
@@ -72,9 +73,10 @@ def normal_inverse_gamma_draw(
     gamma_noise: Tensor,
     normal_noise: Tensor,
 ) -> Tensor:
-    """Returns weights [..., d] drawn from that posterior; gamma_noise [...] of Gamma(a, 1), normal_noise [..., d].
+    """Returns weights [..., d] drawn from the posterior that `normal_inverse_gamma` returns.
 
-    With L = C C', C'^-1 z has the covariance L^-1.
+    gamma_noise [...] is a sample of Gamma(a, 1), normal_noise z [..., d] standard normal. With L = C C', the covariance
+    of C'^-1 z is L^-1.
     """
     noise_std = (b / gamma_noise).sqrt().unsqueeze(-1)
     upper = torch.linalg.cholesky(precision).mT

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-ETA = 0.9  # weight of the largest error of a sequence against their mean, in its priority (R2D2, sec. 2.3)
+ETA = 0.9  # weight of the largest error in the priority of a sequence; the mean has weight 1 - ETA (R2D2, sec. 2.3)
 
 
 def priority(
@@ -10,7 +10,7 @@ def priority(
     alpha: float,
     epsilon: float,
 ) -> Tensor:
-    """Returns (|error| + epsilon)^alpha (sec. 3.3), in proportion to which rows are drawn; any shape."""
+    """Returns priorities (|error| + epsilon)^alpha (sec. 3.3), elementwise; rows are drawn in proportion to them."""
     return (error.abs() + epsilon) ** alpha
 
 
@@ -19,15 +19,18 @@ def importance_weight(
     size: int,
     beta: float,
 ) -> Tensor:
-    """Returns (size * probability)^-beta over their maximum (sec. 3.4); probability [batch], of rows out of `size`."""
+    """Returns importance weights (size * probability)^-beta, divided by their maximum (sec. 3.4); [batch].
+
+    probability [batch]: the probability with which each row was drawn. size: number of rows in the buffer.
+    """
     weight = (size * probability) ** -beta
     return weight / weight.max()
 
 
 def of_sequences(error: Tensor, weight: Tensor) -> Tensor:
-    """Returns one error for each sequence, eta max_t error_t + (1 - eta) mean_t error_t; [time, batch] -> [batch].
+    """Returns one error per sequence, eta max_t error_t + (1 - eta) mean_t error_t; [time, batch] -> [batch].
 
-    Steps of weight 0 are masked out; errors are not negative.
+    Steps of weight 0 are left out. Errors must not be negative.
     """
     mask = (weight > 0).to(error.dtype)
     error = error * mask

@@ -1,6 +1,6 @@
 """Returns and advantages. Time is the first dimension; `terminated` stops bootstrapping, `done` stops summing.
 
-Names as in rlax: r_t, v_t and so on belong to the timestep after the action, v_tm1 to the one that was acted on.
+Names are those of rlax: r_t and v_t belong to the timestep after the action, v_tm1 to the timestep of the action.
 """
 
 import torch
@@ -30,8 +30,9 @@ def td_error(
 def reverse_recurrence(x_t: Tensor, decay_t: Tensor) -> Tensor:
     """Returns y_t = x_t + decay_t * y_{t+1}, with y_T = x_T; both [time, ...].
 
-    By doubling (Hillis and Steele, 1986): log2(time) vector operations instead of `time` of them, on any device. After
-    each round y_t holds the sum over twice as many timesteps, and decay_t the factor of the first one beyond.
+    Computed by doubling (Hillis and Steele, 1986), which takes log2(time) vector operations instead of `time`. After
+    each round, y_t sums over twice as many timesteps as before, and decay_t is the factor of the first timestep that
+    y_t does not include.
     """
     y = x_t
     decay = decay_t
@@ -83,7 +84,7 @@ def td_lambda(
         G_t = r_t + gamma ((1 - lambda) v_t + lambda G_{t+1})
         G_t = r_t + gamma v_t (1 - terminated_t)    where an episode or the batch ends
 
-    Equal to gae + v_tm1 where v_t is the next row's v_tm1.
+    Equal to gae + v_tm1 if v_t of every row equals v_tm1 of the next row.
     """
     not_done = ~done
     not_done[-1] = False
@@ -99,7 +100,8 @@ def monte_carlo(
     done: Tensor,
     gamma: float,
 ) -> Tensor:
-    """Returns the discounted rewards to the end of the episode, with v_t beyond a truncation or the batch's end."""
+    """Returns discounted sums of the rewards to the end of the episode; bootstraps with v_t where an episode is
+    truncated or the batch ends."""
     return td_lambda(r_t, v_t, terminated, done, gamma, 1.0)
 
 
@@ -111,11 +113,11 @@ def n_step(
     gamma: float,
     n: int,
 ) -> Tensor:
-    """Returns n-step returns (arXiv 1602.01783, sec. 4); with fewer rewards where an episode or the batch ends.
+    """Returns n-step returns (arXiv 1602.01783, sec. 4), with fewer rewards if the episode or the batch ends earlier.
 
         G^n_t = r_t + gamma r_{t+1} + ... + gamma^{n-1} r_{t+n-1} + gamma^n v_{t+n-1}
 
-    Computed from the Monte Carlo returns G_t, which share the first n rewards: where no episode ends in these steps,
+    Computed from the Monte Carlo returns G_t. If no episode ends in the n steps, G^n_t and G_t share n rewards, and
 
         G^n_t = G_t - gamma^n (G_{t+n} - v_{t+n-1})
     """
@@ -151,14 +153,15 @@ def vtrace(
         vs_t = v_tm1 + rho_t delta_t + gamma c_t (1 - done_t) (vs_{t+1} - v_t)
         advantage_t = rho_t (r_t + gamma vs_{t+1} - v_tm1)
 
-    log_ratio: log of the learning policy's over the acting policy's probability of the action. The rest as in `gae`.
+    log_ratio: log-probability of the action under the learning policy, minus that under the policy that acted. The
+    other arguments are those of `gae`.
     """
     ratio = log_ratio.exp()
     rho = ratio.clamp(max=rho_clip)
     c = trace_lambda * ratio.clamp(max=c_clip)
     delta = rho * td_error(r_t, v_tm1, v_t, terminated, gamma)
     vs = v_tm1 + reverse_recurrence(delta, gamma * c * ~done)
-    # an episode's last successor has no target, so its value stands in
+    # the last successor of an episode has no target, so its value takes the place of vs_{t+1}
     next_vs = torch.where(done[:-1], v_t[:-1], vs[1:])
     next_vs = torch.cat([next_vs, v_t[-1:]])
     advantage = rho * td_error(r_t, v_tm1, next_vs, terminated, gamma)

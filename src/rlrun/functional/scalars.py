@@ -1,20 +1,20 @@
-"""Two ways in which a network's outputs represent one number, each with its loss."""
+"""Two representations of a scalar by network outputs, each with its loss: the scalar itself, or a distribution."""
 
 import torch
 from torch import Tensor
 
 from rlrun.functional.distributional import project
 
-SLOPE = 0.001  # keeps the squashing invertible
+SLOPE = 0.001  # coefficient of the linear term in `squash`
 
 
 class Plain:
-    """The output is the number; the loss is half the squared error."""
+    """Represents a scalar by a single output; the loss is half the squared error."""
 
     size = 1
 
     def mean(self, output: Tensor) -> Tensor:
-        """Returns the number; [..., 1] -> [...]."""
+        """Returns the represented scalar; [..., 1] -> [...]."""
         return output.squeeze(-1)
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
@@ -24,9 +24,10 @@ class Plain:
 
 
 class TwoHot:
-    """A distribution over integers from -reach to reach, of the squashed number (arXiv 1911.08265, appendix F).
+    """Represents a squashed scalar by a distribution over the integers -reach ... reach (arXiv 1911.08265, appendix F).
 
-    The target puts its probability on the two neighbours of the number, in proportion; the loss is the cross-entropy.
+    The target distribution splits its probability between the two integers next to the squashed target, in proportion
+    to distance: 2.3 becomes 0.7 at 2 and 0.3 at 3. The loss is the cross-entropy.
     """
 
     def __init__(self, reach: int):
@@ -34,7 +35,7 @@ class TwoHot:
         self.size = 2 * reach + 1
 
     def mean(self, output: Tensor) -> Tensor:
-        """Returns the number; logits [..., size] -> [...]."""
+        """Returns the represented scalar, the unsquashed mean of the distribution; logits [..., size] -> [...]."""
         probability = output.softmax(-1)
         squashed = (probability * self.atoms(output)).sum(-1)
         return unsquash(squashed)
@@ -45,13 +46,13 @@ class TwoHot:
         return -(self.spread(target) * log_probability).sum(-1)
 
     def spread(self, target: Tensor) -> Tensor:
-        """Returns the target distribution, [...] -> [..., size]; numbers out of reach count as the last one within."""
+        """Returns the target distribution, [...] -> [..., size]; squashed targets are clipped to [-reach, reach]."""
         position = squash(target).reshape(-1, 1)
         probability = project(position, torch.ones_like(position), self.atoms(position))
         return probability.view(*target.shape, self.size)
 
     def atoms(self, like: Tensor) -> Tensor:
-        """Returns the integers from -reach to reach, with the device and dtype of a tensor."""
+        """Returns the integers from -reach to reach, [size], with the device and dtype of `like`."""
         return torch.arange(-self.reach, self.reach + 1, device=like.device, dtype=like.dtype)
 
 
@@ -62,7 +63,7 @@ def squash(x: Tensor) -> Tensor:
 
 
 def unsquash(y: Tensor) -> Tensor:
-    """Returns the x of which y is the `squash`."""
+    """Returns the inverse of `squash`: x with squash(x) = y."""
     root = (1 + 4 * SLOPE * (y.abs() + 1 + SLOPE)).sqrt()
     size = ((root - 1) / (2 * SLOPE)) ** 2
     return y.sign() * (size - 1)

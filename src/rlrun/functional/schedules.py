@@ -1,4 +1,4 @@
-"""Schedules: functions from time to a number."""
+"""Schedules: scalars as functions of progress, time or a count."""
 
 import math
 
@@ -9,8 +9,10 @@ def linear(
     progress: float,
     fraction: float = 1.0,
 ) -> float:
-    """Returns a number that goes from start to end within the first `fraction` of a run, then stays; progress is 0
-    to 1."""
+    """Returns start at progress 0, end from progress = fraction on, and a linear interpolation in between.
+
+    progress: fraction of the run that is done, 0 to 1.
+    """
     done = min(1.0, progress / fraction)
     return start + (end - start) * done
 
@@ -21,7 +23,7 @@ def exponential(
     time: float,
     constant: float,
 ) -> float:
-    """Returns a number that goes from start towards end; the distance falls to 1/e within each time constant."""
+    """Returns end + (start - end) exp(-time / constant)."""
     distance = (start - end) * math.exp(-time / constant)
     return end + distance
 

@@ -64,8 +64,9 @@ class Tree:
         self.visits = zeros(batch, nodes)
         self.total = zeros(batch, nodes)  # sum of the returns backed up to the node, one for each visit
         self.child = self.rows.new_zeros(batch, nodes, num_actions)  # 0 if the action has no child
-        # [batch, node, other]: 1 if `other` is the node itself or one of its ancestors, else 0; and in that case the
-        # sum of discounted rewards and the product of discounts on the path from `other` to the node
+        # is_ancestor [batch, node, other]: 1 if `other` is the node itself or one of its ancestors, else 0.
+        # path_reward, path_discount [batch, node, other]: if `other` is such an ancestor, the sum of discounted rewards
+        # and the product of discounts on the path from `other` to the node; else 0
         self.is_ancestor = zeros(batch, nodes, nodes)
         self.path_reward = zeros(batch, nodes, nodes)
         self.path_discount = zeros(batch, nodes, nodes)

@@ -1,5 +1,5 @@
-"""Stein variational gradient descent (Liu and Wang 2016, arXiv 1608.04471): particles follow a gradient and repel each
-other."""
+"""Stein variational gradient descent (SVGD; Liu and Wang 2016, arXiv 1608.04471): particles follow a gradient and repel
+each other."""
 
 import math
 
@@ -7,16 +7,19 @@ from torch import Tensor
 
 
 def squared_distances(x: Tensor) -> Tensor:
-    """Returns |x_i - x_j|^2 of all pairs; x [n, dim] -> [n, n]. From differences, so that near particles keep their
-    digits."""
+    """Returns |x_i - x_j|^2 of all pairs; x [n, dim] -> [n, n].
+
+    Computed from differences, because |x_i|^2 - 2 x_i x_j + |x_j|^2 is inaccurate for particles that are close.
+    """
     difference = x.unsqueeze(1) - x
     return difference.square().sum(-1)
 
 
 def median_bandwidth(distances: Tensor, floor: float = 1e-8) -> Tensor:
-    """Returns h^2 = median(|x_i - x_j|^2) / (2 log(n + 1)) over all pairs (arXiv 1608.04471, sec. 5; twice their h).
+    """Returns the squared bandwidth h^2 = median(|x_i - x_j|^2) / (2 log(n + 1)), at least `floor`; 0-d.
 
-    distances: [n, n], squared. Of an even number the mean of the two in the middle; never below `floor`.
+    The median heuristic of arXiv 1608.04471, sec. 5; the paper writes exp(-|x - x'|^2 / h) with an h that is 2 h^2
+    here. distances [n, n]: |x_i - x_j|^2. The median of an even number of entries is the mean of the middle two.
     """
     ordered = distances.flatten().sort().values
     count = len(ordered)
@@ -29,7 +32,10 @@ def median_bandwidth(distances: Tensor, floor: float = 1e-8) -> Tensor:
 
 
 def rbf(x: Tensor, bandwidth: Tensor | float) -> tuple[Tensor, Tensor]:
-    """Returns k_ij = exp(-|x_i - x_j|^2 / 2 h^2) [n, n], and sum_j d k_ij / d x_j [n, dim]; bandwidth is h^2."""
+    """Returns the kernel k_ij = exp(-|x_i - x_j|^2 / (2 h^2)), [n, n], and sum_j d k_ij / d x_j, [n, dim].
+
+    `bandwidth` is h^2.
+    """
     exponent = -squared_distances(x) / (2 * bandwidth)
     kernel = exponent.exp()
     row_sums = kernel.sum(1, keepdim=True)
@@ -43,9 +49,10 @@ def svgd_direction(
     temperature: float,
     bandwidth: Tensor | float,
 ) -> Tensor:
-    """Returns phi_i = 1/n sum_j (k_ij score_j / T + d k_ij / d x_j), an ascent direction (arXiv 1704.02399, eq. 10).
+    """Returns the ascent direction phi_i = 1/n sum_j (k_ij score_j / T + d k_ij / d x_j), [n, dim].
 
-    x, score: [n, dim], the particles and the gradient of the objective; at a high temperature repulsion dominates.
+    Equation 10 of arXiv 1704.02399. x [n, dim]: the particles. score [n, dim]: gradient of the objective at each
+    particle. At a high temperature T the repulsion d k_ij / d x_j dominates.
     """
     kernel, repulsion = rbf(x, bandwidth)
     attraction = kernel @ score / temperature

@@ -1,9 +1,9 @@
-"""Tables of values: updates towards targets, and dynamic programming."""
+"""Operations on tables of values: updates towards targets, and value iteration."""
 
 import torch
 from torch import Tensor
 
-MAX_SWEEPS = 100_000  # of value iteration without a horizon
+MAX_SWEEPS = 100_000  # maximum number of sweeps of value iteration without a horizon
 
 
 def move(
@@ -13,11 +13,11 @@ def move(
     rate: Tensor,
     weight: Tensor,
 ) -> Tensor:
-    """Moves table[cell] towards target, in place; returns the errors target - table[cell], [batch].
+    """Moves table[cell] towards target in place, and returns the errors weight * (target - table[cell]), [batch].
 
-    table [cells], cell [batch] int64, target and weight (0 or 1) [batch], rate 0-d. A cell with n targets of mean y
-    becomes (1 - rate)^n Q + (1 - (1 - rate)^n) y, the result of n single updates on average over their orders. A plain
-    sum of n updates would overshoot where n * rate > 1.
+    table [cells], cell [batch] int64, target and weight (0 or 1) [batch], rate 0-d. A cell Q with n targets of mean y
+    becomes (1 - rate)^n Q + (1 - (1 - rate)^n) y, the mean result of n updates one after the other in random order.
+    The plain sum of n updates would overshoot if n * rate > 1.
     """
     error = (target - table[cell]) * weight
     visits_of_cell = torch.zeros_like(table).index_add_(0, cell, weight)
@@ -33,9 +33,10 @@ def move_along(
     error: Tensor,
     rate: Tensor,
 ) -> None:
-    """Adds rate * sum of error * trace to the table, in place; table [cells], traces [batch, cells], error [batch].
+    """Adds rate * sum_batch(error * trace) to the table in place; table [cells], traces [batch, cells], error [batch].
 
-    Where several rows reach a cell, the sum shrinks as in `move`; with one row it does not.
+    If n rows have a trace at one cell, the sum is scaled by (1 - (1 - rate)^n) / (n rate), as in `move`. n is the sum
+    of the traces at the cell divided by the largest of them; with one row the factor is 1.
     """
     largest_trace = traces.amax(0).clamp(min=torch.finfo(traces.dtype).tiny)
     n = traces.sum(0) / largest_trace
@@ -45,7 +46,10 @@ def move_along(
 
 
 def random_argmax(values: Tensor, noise: Tensor) -> Tensor:
-    """Returns a column with the largest value of every row, ties broken by noise in [0, 1); both [batch, columns]."""
+    """Returns the column of the largest value in every row, [batch]; ties are broken by noise.
+
+    values and noise, in [0, 1), are [batch, columns].
+    """
     is_largest = values == values.amax(-1, keepdim=True)
     return torch.where(is_largest, noise, -1.0).argmax(-1)
 
@@ -59,9 +63,10 @@ def value_iteration(
 ) -> Tensor:
     """Returns optimal values V [states] (Bellman 1957): V <- max_a R(s, a) + gamma sum_s' P(s' | s, a) V(s'), from V=0.
 
-    transition [states, actions, states], rows sum to 1 or, where the episode ends, to less; reward [states, actions].
-    With a horizon, the best return of that many steps; without, repeated until no value changes by more than the
-    tolerance, which takes gamma < 1 or episodes that can end. Raises ValueError where 100,000 sweeps are not enough.
+    transition [states, actions, states]: probabilities P(s' | s, a), which sum to less than 1 if the episode may end.
+    reward [states, actions]. With a horizon, V is the best return of that many steps. Without a horizon, sweeps are
+    repeated until no value changes by more than the tolerance; they converge if gamma < 1 or if every episode can end.
+    Raises ValueError if 100,000 sweeps do not converge.
     """
     value = torch.zeros_like(reward[:, 0])
     for _ in range(horizon or MAX_SWEEPS):

@@ -1,4 +1,4 @@
-"""Actions at which targets of continuous control are computed."""
+"""Target actions of continuous control, at which target values are computed."""
 
 from torch import Tensor
 
@@ -9,9 +9,10 @@ def smoothed(
     std: float,
     limit: float,
 ) -> Tensor:
-    """Returns the smoothed action of a target policy (TD3: arXiv 1802.09477, eq. 14); both [batch, actions].
+    """Returns target actions with clipped noise, clip(action_t + clip(std noise, -limit, limit), -1, 1).
 
-    noise: standard normal. It changes an action by at most `limit`, and within [-1, 1].
+    Target policy smoothing of TD3 (arXiv 1802.09477, eq. 14). action_t and noise are [batch, actions]; noise is
+    standard normal.
     """
     clipped_noise = (std * noise).clamp(-limit, limit)
     return (action_t + clipped_noise).clamp(-1, 1)

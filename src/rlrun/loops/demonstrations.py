@@ -1,7 +1,7 @@
-"""On-policy with demonstrations: where an episode ends, one may be replayed before the next begins (arXiv 2007.03328).
+"""On-policy loop with demonstrations: after an episode ends, demonstrations may be replayed (PPO+D, arXiv 2007.03328).
 
-The paper lets an environment wait meanwhile. Here none waits: what would be replayed stands beside the rollout as
-further time lines, so that steps of environments and of demonstrations are counted apart.
+In the paper, the environment waits while a demonstration is replayed. Here the environments keep stepping, and the
+demonstrations are appended to the rollout as additional time lines. The counter of environment steps excludes them.
 """
 
 import logging
@@ -23,14 +23,14 @@ from rlrun.types import Batch, Context, Metrics
 
 @register("loop", "demonstrations")
 class Demonstrations(OnPolicy):
-    """Rollouts with replayed demonstrations beside them."""
+    """Learns from rollouts to which replayed demonstrations are appended: [time, env + n, ...]."""
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
         if self.addons.stores or self.addons.reward_modules:
-            raise ConfigError("algo.loop=demonstrations: demonstrations come without goals, and without stored bonuses")
-        self.open: list[list[Batch]] = [[] for _ in range(self.env.spec.num_envs)]  # parts of episodes under way
-        self.read: list[str] = []  # supplementary data sets that were read
+            raise ConfigError("algo.loop=demonstrations: demonstrations have no goals and no intrinsic rewards")
+        self.open: list[list[Batch]] = [[] for _ in range(self.env.spec.num_envs)]  # collected rows of running episodes
+        self.read: list[str] = []  # names of the supplementary data sets that were read
         if self.buffer.cfg.save_to:
             check_replaceable(f"algo.buffer.save_to={self.buffer.cfg.save_to}", Path(self.buffer.cfg.save_to))
 
@@ -40,7 +40,7 @@ class Demonstrations(OnPolicy):
         self.buffer.begin(self.load("algo.buffer.given", cfg.given), self.load("algo.buffer.own", cfg.own))
 
     def load(self, key: str, place: str | None) -> list[Demo]:
-        """The episodes of a data set; none where there is no data set."""
+        """Returns the episodes of the data set at `place`, or [] for None."""
         if place is None:
             return []
         self.digests |= digests(key, place)
@@ -63,7 +63,10 @@ class Demonstrations(OnPolicy):
         return metrics | {name: value.new_tensor(count) for name, count in counts.items()}
 
     def draw(self, rollout: Batch) -> list[Demo]:
-        """What is replayed after the episodes that ended."""
+        """Returns the demonstrations to replay after the episodes that ended in the rollout.
+
+        For each of these episodes, demonstrations are drawn until the draw chooses no demonstration.
+        """
         over = (rollout["terminated"] | rollout["truncated"]) & (rollout["weight"] > 0)
         shown = []
         for _ in range(int(over.sum())):
@@ -72,13 +75,16 @@ class Demonstrations(OnPolicy):
         return shown
 
     def refresh(self, shown: list[Demo], value: Tensor) -> None:
-        """value: of the rows of these demonstrations, one after the other."""
+        """Updates the highest predicted values of replayed demonstrations.
+
+        value: predictions for the rows of all these demonstrations, one demonstration after the other.
+        """
         lengths = [len(demo["reward"]) for demo in shown]
         for demo, along in zip(shown, value[: sum(lengths)].split(lengths), strict=True):
             self.buffer.refresh(demo, float(along.max()))
 
     def track(self, rollout: Batch, value: Tensor) -> None:
-        """Hand over the episodes that ended; keep what is under way."""
+        """Adds the episodes that ended to the buffer, and keeps the rows of running episodes; value: [time, env]."""
         over = rollout["terminated"] | rollout["truncated"]
         kept = {key: rollout[key] for key in ("obs", "action", "reward", "next_obs", "terminated", "weight")}
         kept["value"] = value
@@ -87,7 +93,7 @@ class Demonstrations(OnPolicy):
             for end in (over[:, env].nonzero().flatten() + 1).tolist():
                 parts.append(index(kept, (slice(begin, end), env)))
                 rows = joined(parts)
-                if (rows["weight"] > 0).all():  # else it was broken off
+                if (rows["weight"] > 0).all():  # a masked step interrupts the episode, so it is no trajectory
                     self.buffer.add(episode(rows), float(rows["value"].max()))
                 parts.clear()
                 begin = end
@@ -95,7 +101,7 @@ class Demonstrations(OnPolicy):
                 parts.append(index(kept, (slice(begin, None), env)))
 
     def exchange(self) -> None:
-        """Save the best episodes of the agent, and read the data sets that other runs have saved since."""
+        """Saves the best episodes of the agent, and reads the supplementary data sets that were not read before."""
         cfg = self.buffer.cfg
         best = self.buffer.best()
         if cfg.save_to and best:
@@ -109,8 +115,8 @@ class Demonstrations(OnPolicy):
             try:
                 for found in self.load("algo.buffer.supplementary", str(place)):
                     self.buffer.add_success(found | {"kind": "own"})
-            except ConfigError as error:  # a data set of another run does not end this one
-                logging.getLogger(__name__).warning("left out: %s", error)
+            except ConfigError as error:  # a bad data set of another run must not end this run
+                logging.getLogger(__name__).warning("data set left out: %s", error)
             self.buffer.evict()
 
     def get_extra_state(self) -> dict[str, Any]:

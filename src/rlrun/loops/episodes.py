@@ -1,8 +1,9 @@
 """On-policy loop whose rollouts are whole episodes, with a minimum number of steps, of episodes, or of both.
 
-Episodes are numbered; the number alone determines the environment seed and the action noise. A rollout keeps the lowest
-numbers, so it depends neither on num_envs nor on which environment finishes first, and is not biased towards short
-episodes. Step counts and normaliser statistics include the discarded episodes.
+Episodes are numbered; the number alone determines the environment seed and the action noise. A rollout consists of the
+episodes with the lowest numbers. It therefore does not depend on num_envs or on which environment finishes first, and
+is not biased towards short episodes. Later episodes are discarded, but step counts and normaliser statistics include
+them.
 """
 
 from collections.abc import Iterable
@@ -77,7 +78,7 @@ class Episodes(OnPolicy):
         return steps >= (self.cfg.min_steps or 0) and len(episodes) >= (self.cfg.min_rollouts or 0)
 
     def complete(self, episodes: list[Episode]) -> list[Episode]:
-        """Returns the fewest first episodes that are enough for a rollout, or [] if one of them is still running."""
+        """Returns the shortest list of first episodes that is enough for a rollout; [] if one of them still runs."""
         for count, episode in enumerate(episodes, 1):
             if not episode.done:
                 break
@@ -86,7 +87,10 @@ class Episodes(OnPolicy):
         return []
 
     def start(self, slots: Iterable[int], episodes: list[Episode], begin: int) -> None:
-        """Starts one new episode in each of these environments, and appends them to `episodes`."""
+        """Starts a new episode in each of the environments `slots`, and appends the new episodes to `episodes`.
+
+        begin: timestep of the rollout at which the episodes start.
+        """
         rollout_index = self.updates + len(self.waiting)
         seeds: dict[int, int] = {}
         for slot in slots:

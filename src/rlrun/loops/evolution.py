@@ -1,4 +1,4 @@
-"""Evolution: the agent proposes parameter vectors, and learns from their fitness, the mean return of whole episodes."""
+"""Evolution loop: the agent proposes parameter vectors and learns from their fitness, the mean return over episodes."""
 
 from typing import Any
 
@@ -13,7 +13,11 @@ from rlrun.types import Metrics
 
 @register("loop", "evolution")
 class Evolution(Loop):
-    """Environments take the next (member, episode) as soon as their episode ends, so that none waits for another."""
+    """Runs `episodes` episodes per member of the population, then updates the agent.
+
+    A trial is one episode of one member. An environment starts the next trial as soon as its episode ends; it does not
+    wait for other environments.
+    """
 
     @config
     class Config:
@@ -21,10 +25,10 @@ class Evolution(Loop):
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
-        self.params: Tensor | None = None  # [members, P] under trial
-        self.fitness = torch.zeros(0, device=self.env.device)  # [members] mean return so far, over episodes
-        self.jobs: list[int] = []  # per environment: the trial it runs, or -1
-        self.started = self.finished = 0  # trials of this generation
+        self.params: Tensor | None = None  # [members, P], the current generation
+        self.fitness = torch.zeros(0, device=self.env.device)  # [members], sum of returns so far / episodes
+        self.jobs: list[int] = []  # the trial that each environment runs, or -1 if none is left
+        self.started = self.finished = 0  # numbers of trials in this generation
         self.returns = torch.zeros(self.env.spec.num_envs, dtype=torch.float64, device=self.env.device)
 
     def tick(self) -> Metrics:
@@ -46,7 +50,7 @@ class Evolution(Loop):
 
     @property
     def trials(self) -> int:
-        """Episodes in a generation."""
+        """The number of trials in a generation."""
         return len(self.fitness) * self.cfg.episodes
 
     def start_generation(self) -> None:
@@ -54,7 +58,7 @@ class Evolution(Loop):
         self.fitness = self.returns.new_zeros(len(self.params))
         self.started = self.finished = 0
         self.returns.zero_()
-        if self.jobs:  # trials that were cut short by the end of the last generation
+        if self.jobs:  # environments without a trial are in the middle of an episode
             self.begin()
         self.jobs = [self.next_job() for _ in range(self.env.spec.num_envs)]
 
@@ -65,7 +69,10 @@ class Evolution(Loop):
         return self.started - 1
 
     def finish(self, slot: int, counts: bool) -> None:
-        """Book the episode that ended and give its environment the next one; one that does not count starts again."""
+        """Adds the return of the ended episode to the fitness of its member, and starts the next trial.
+
+        If the episode does not count, because its last step is masked, its trial is repeated.
+        """
         if counts and self.jobs[slot] >= 0:
             self.fitness[self.jobs[slot] % len(self.fitness)] += self.returns[slot] / self.cfg.episodes
             self.finished += 1

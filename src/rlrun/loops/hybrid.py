@@ -1,4 +1,4 @@
-"""Offline to online: learn from data sets first, then from them and from what is collected, both in one step."""
+"""Offline-to-online loop: first learns from data sets alone, then from data sets and collected transitions together."""
 
 from typing import Any
 
@@ -16,7 +16,11 @@ from rlrun.types import Metrics
 
 @register("loop", "hybrid")
 class Hybrid(Offline):
-    """Any off-policy learner. Updates before the first transition are steps of the run, as transitions are after it."""
+    """Trains any off-policy agent that learns from single transitions.
+
+    The first `online_after` updates learn from data sets alone, and each counts as a step of the run. After that,
+    transitions are collected and count as steps, and every `online_every`-th update also learns from collected ones.
+    """
 
     @config
     class Config(OffPolicy.Config):

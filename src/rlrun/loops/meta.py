@@ -1,4 +1,4 @@
-"""Meta-learning: in the task of every environment explore, adapt, act; learn once from how that went in all of them."""
+"""Meta-learning loop: explores and adapts in the task of every environment, then learns from all tasks at once."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from rlrun.types import Batch, Metrics, Step
 
 @register("loop", "meta")
 class Meta(Loop):
-    """An update's batch: rollouts `explored` and `adapted`, both [time, env, ...]."""
+    """Collects the batch of an update: the rollouts `explored` and `adapted`, both [time, env, ...]."""
 
     @config
     class Config:
@@ -46,5 +46,5 @@ class Meta(Loop):
         return episodes(policy, self.addons, self.obs, first, self.step, count)
 
     def step(self, action: Tensor) -> Step:
-        """One step of every environment, counted."""
+        """Steps every environment once; the steps count as training steps."""
         return self.receive(self.collector.step(action, {}))

@@ -1,4 +1,4 @@
-"""Offline: learn from data sets alone. The environment is there to evaluate in."""
+"""Offline loop: learns from data sets alone. The environment is used only for evaluation."""
 
 from typing import Any
 
@@ -19,7 +19,10 @@ DATA = "algo.loop.data"
 
 @register("loop", "offline")
 class Offline(OffPolicy):
-    """A step of the run is an update, so that rows, evaluations and snapshots fall due."""
+    """Fills the replay buffer from data sets, then updates the agent.
+
+    Every update counts as a step of the run, because log rows, evaluations and snapshots are scheduled by steps.
+    """
 
     @config
     class Config:
@@ -32,9 +35,9 @@ class Offline(OffPolicy):
         super().__init__(*parts)
         lacks = None
         if self.agent.stores:
-            lacks = "learns from what it stored beside its actions, and data sets hold no such thing"
+            lacks = "learns from extras that are stored with each action, and data sets hold none"
         if self.addons.stores:
-            lacks = "pursues goals, and data sets hold none"
+            lacks = "learns from stored goals or hidden states, and data sets hold none"
         if lacks:
             raise ConfigError(
                 f"algo.loop={self.registered} is not supported by algo={self.agent.registered}, which {lacks}"
@@ -42,7 +45,7 @@ class Offline(OffPolicy):
 
     @property
     def recorded(self) -> Replay:
-        """Where the data sets go."""
+        """The buffer that stores the transitions of the data sets."""
         return self.buffer
 
     def begin(self) -> None:
@@ -55,7 +58,7 @@ class Offline(OffPolicy):
         return self.update()
 
     def fill(self, buffer: Replay) -> None:
-        """What was recorded, as many transitions at a time as there are environments. Normalisers see it too."""
+        """Stores the transitions of all data sets, num_envs at a time, and updates normalisers with them."""
         demos, count = self.read(), self.env.spec.num_envs
         steps = sum(len(demo["reward"]) for demo in demos)
         time = -(-steps // count)
@@ -69,9 +72,9 @@ class Offline(OffPolicy):
             buffer.add(row["obs"], row["action"], self.addons.collect(row["obs"], step, {}), {})
 
     def read(self) -> list[Demo]:
-        """Every data set, of each the first `data_steps` transitions."""
+        """Returns the demonstrations of all data sets, of each data set only the first `data_steps` transitions."""
         if not self.cfg.data:
-            raise ConfigError(f"{DATA}: missing; a data set, as rlrun eval RUN record=demos-v0 writes it")
+            raise ConfigError(f"{DATA}: missing; name a data set, such as one from rlrun eval RUN record=demos-v0")
         places = self.cfg.data
         if isinstance(places, str):
             places = [places]

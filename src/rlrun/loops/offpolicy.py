@@ -106,9 +106,9 @@ class OffPolicy(Loop):
         return metrics
 
     def updates_due(self) -> int:
-        """Returns the number of updates due since the end of warm-up: whole multiples of `update_every` steps count.
+        """Returns the number of updates that are due; 0 while the buffer is empty.
 
-        It is 0 while the buffer is empty.
+        Only steps after the warm-up count, rounded down to a multiple of `update_every`.
         """
         steps = max(0, self.collected - self.cfg.warmup_steps) // self.cfg.update_every * self.cfg.update_every
         due = int(steps * self.cfg.updates_per_step) - (self.updates - self.before)

@@ -1,4 +1,4 @@
-"""On-policy: collect a rollout with the current policy, learn from it once, forget it."""
+"""On-policy loop: collects a rollout with the current policy, learns from it in one update, and discards it."""
 
 from typing import Any
 
@@ -14,7 +14,10 @@ from rlrun.types import Batch, Context, Metrics
 
 @register("loop", "onpolicy")
 class OnPolicy(Loop):
-    """Rollouts of a fixed number of timesteps, [time, env, ...]."""
+    """Learns from rollouts of a fixed number of timesteps, [time, env, ...].
+
+    With `lag` > 0, an update learns from the rollout that was collected `lag` ticks earlier.
+    """
 
     @config
     class Config:
@@ -30,17 +33,17 @@ class OnPolicy(Loop):
         self.waiting: list[Batch] = []  # rollouts that the agent has not learned from yet, oldest first
 
     def shortest(self) -> tuple[str, int]:
-        """The setting that determines the length of a rollout, and the minimum number of timesteps."""
+        """Returns the config setting that determines the length of a rollout, and its minimum number of timesteps."""
         return f"algo.loop.rollout_steps={self.cfg.rollout_steps}", self.cfg.rollout_steps
 
     def tick(self) -> Metrics:
         self.clock.start()
-        ctx = self.context()  # of the start of the rollout: a schedule that ends at 0 still learns from the last
+        ctx = self.context()  # progress before the rollout, so a schedule that ends at 0 is above 0 in the last update
         self.waiting.append(self.collect())
         if len(self.waiting) <= self.cfg.lag:
             return {}
         metrics = self.learn(self.waiting.pop(0), ctx)
-        if self.cfg.lag:  # updates since the policy that collected it
+        if self.cfg.lag:  # number of updates since the rollout was collected
             metrics["lag"] = torch.tensor(float(min(self.updates, len(self.waiting))))
         self.updates += 1
         self.clock.lap("update")
@@ -53,12 +56,12 @@ class OnPolicy(Loop):
         return metrics | self.addons.update(batch, ctx)
 
     def collect(self) -> Batch:
-        """One rollout [time, env, ...] of the agent as it is."""
+        """Returns one rollout [time, env, ...] of the current policy."""
         timesteps = [self.collector.advance() for _ in range(self.cfg.rollout_steps)]
         return self.rollout(timesteps)
 
     def rollout(self, timesteps: list[Timestep]) -> Batch:
-        """The timesteps as one batch [time, env, ...], counted."""
+        """Counts the timesteps, passes them to the add-ons, and returns them as one batch [time, env, ...]."""
         rollout = Rollout()
         for timestep in timesteps:
             step = self.receive(timestep)

@@ -1,4 +1,4 @@
-"""Heads: a torso with linear outputs, as the policies and value functions of the algorithms."""
+"""Heads: the policies and value functions of the algorithms, each a torso with a linear output layer."""
 
 import math
 from typing import Any
@@ -11,12 +11,12 @@ from rlrun.functional.distributions import Categorical, Independent, Normal, Squ
 from rlrun.networks.choices import choices, distribution
 from rlrun.networks.linear import Linear
 
-LOG_STD_MIN = -20.0  # bounds of state-dependent standard deviations, as in the SAC authors' code
+LOG_STD_MIN = -20.0  # bounds of log_std where it depends on the observation, as in the SAC authors' code
 LOG_STD_MAX = 2.0
 
 
 class Head(nn.Module):
-    """Linear outputs on a torso: [batch, outputs], or with members [members, batch, outputs]."""
+    """A torso followed by a linear layer: [batch, outputs], or [members, batch, outputs] with members."""
 
     def __init__(
         self,
@@ -35,15 +35,15 @@ class Head(nn.Module):
         return self.output(features)
 
     def select(self, members: Tensor | slice | None, *inputs: Any) -> Tensor:
-        """Returns outputs of some members only, [selected, batch, outputs]; of all members for None.
+        """Returns the outputs of the selected members, [selected, batch, outputs]; None selects all members.
 
-        The others are not computed, unless members share parameters.
+        Only the selected members are computed, unless the network has convolutions or a recurrent cell.
         """
         if members is None:
             return self(*inputs)
         selected = {}
         for name, param in self.named_parameters():
-            if param.dim() != 3:  # of a convolution or a recurrent cell, not [members, in, out]
+            if param.dim() != 3:  # not [members, in, out], but a parameter of a convolution or a recurrent cell
                 outputs = self(*inputs)
                 return outputs[members]
             selected[name] = param[members]
@@ -51,7 +51,7 @@ class Head(nn.Module):
 
 
 class ActionValues(Head):
-    """`size` numbers about the return of every action: [batch, actions, size]."""
+    """`size` outputs per action, such as its value or the quantiles of its return: [batch, actions, size]."""
 
     def __init__(self, torso: nn.Module, actions: int, size: int = 1):
         super().__init__(torso, actions * size)
@@ -63,7 +63,7 @@ class ActionValues(Head):
 
 
 class Dueling(ActionValues):
-    """The value of the state plus advantages of mean 0 over the actions (arXiv 1511.06581, eq. 9).
+    """Action values as the sum of a state value and advantages with mean 0 over the actions (arXiv 1511.06581, eq. 9).
 
     Returns [batch, actions, size].
     """
@@ -82,9 +82,9 @@ class Dueling(ActionValues):
 
 
 class Value(Head):
-    """V(s) or Q(s, a), as the inputs of the torso are: [batch], or with members [members, batch].
+    """V(s) or Q(s, a), depending on the inputs of the torso: [batch], or [members, batch] with members.
 
-    For several reward columns one value each: [..., columns].
+    With more than one reward column, there is one value per column: [..., columns].
     """
 
     def __init__(
@@ -102,9 +102,10 @@ class Value(Head):
 
 
 class DiscreteCritic(Head):
-    """Q-values of an ensemble for every discrete action, [members, batch, actions].
+    """Ensemble of Q-functions for discrete actions: [members, batch, actions].
 
-    With an action [batch] only its values, [members, batch]. For several reward columns one value each: [..., columns].
+    If `forward` gets an action [batch], it returns only the values of that action, [members, batch]. With more than one
+    reward column, there is one value per column: [..., columns].
     """
 
     def __init__(self, torso: nn.Module, actions: int, members: int, columns: int = 1):
@@ -124,7 +125,7 @@ class DiscreteCritic(Head):
 
 
 class DeterministicPolicy(Head):
-    """One action in (-1, 1) per dimension."""
+    """A deterministic action in (-1, 1) per dimension, by tanh."""
 
     def forward(self, *inputs: Any) -> Tensor:
         outputs = super().forward(*inputs)
@@ -132,7 +133,7 @@ class DeterministicPolicy(Head):
 
 
 class SquashedGaussianPolicy(Head):
-    """A normal distribution with mean and standard deviation from the observation, squashed by tanh."""
+    """A normal distribution squashed by tanh; its mean and standard deviation depend on the observation."""
 
     def __init__(self, torso: nn.Module, actions: int):
         super().__init__(torso, 2 * actions)
@@ -145,7 +146,7 @@ class SquashedGaussianPolicy(Head):
 
 
 class GaussianPolicy(Head):
-    """A normal distribution with mean from the observation and one learned standard deviation per dimension."""
+    """A normal distribution whose mean depends on the observation; one learned standard deviation per dimension."""
 
     def __init__(
         self,
@@ -164,7 +165,7 @@ class GaussianPolicy(Head):
 
 
 class DiscretePolicy(Head):
-    """A distribution over the choices of one or several discrete decisions; masked actions have probability 0."""
+    """A distribution over the actions of a discrete space; actions that the action mask forbids have probability 0."""
 
     def __init__(self, torso: nn.Module, space: Space, gain: float | None = None):
         num_choices = sum(choices(space))
@@ -182,7 +183,7 @@ def stochastic_policy(
     gain: float | None = None,
     std: float = 1.0,
 ) -> Head:
-    """Returns the policy of an on-policy algorithm for an action space; std: that of Box actions at the start."""
+    """Returns the policy head for an action space. std: initial standard deviation of Box actions."""
     if isinstance(space, spaces.Box):
         return GaussianPolicy(torso, space.shape[0], gain, std)
     return DiscretePolicy(torso, space, gain)

@@ -1,4 +1,4 @@
-"""Flat vectors from the observations and actions of any Gymnasium space, as torsos read them."""
+"""Conversion of observations and actions of any Gymnasium space to flat vectors, the inputs of torsos."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,21 +14,26 @@ from rlrun.types import MASK
 
 
 def is_image(space: Space) -> bool:
-    """Whether a space holds bytes of at least 16 pixels a side, with channels or stacked frames first, or channels
-    last."""
+    """Returns whether a space is a uint8 Box of three dimensions that holds images of at least 16 x 16 pixels.
+
+    Accepts [channels or frames, height, width] and [height, width, channels].
+    """
     if not isinstance(space, spaces.Box) or space.dtype != "uint8" or len(space.shape) != 3:
         return False
     return min(space.shape[1:]) >= 16 or channels_last(space)
 
 
 def channels_last(space: Space) -> bool:
-    """Whether an image is [height, width, channels], as Gymnasium renders: at most 4 channels."""
+    """Returns whether an image is [height, width, channels] with at most 4 channels, as Gymnasium renders images."""
     height, width, channels = space.shape  # type: ignore[misc]
     return channels <= 4 and min(height, width) >= 16
 
 
 def leaves(space: Space, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Space]]:
-    """Yields the parts of a space that hold no others, each with its keys. Action masks are no input of a network."""
+    """Yields (keys, space) of every entry of nested Dict spaces; ((), space) if the space is no Dict.
+
+    Skips action masks, because they are no input of a network.
+    """
     if not isinstance(space, spaces.Dict):
         yield path, space
         return
@@ -38,16 +43,17 @@ def leaves(space: Space, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 
 
 def part(x: Any, path: tuple[str, ...]) -> Any:
-    """Returns the entry of an observation under the keys."""
+    """Returns the entry of a nested observation at the keys in `path`."""
     for key in path:
         x = x[key]
     return x
 
 
 class Flatten(nn.Module):
-    """One space to [batch, size]: its parts side by side, boxes flattened, bytes from 0 to 1, discrete values one-hot.
+    """Converts observations of one space to vectors [batch, size] by concatenating the entries of the space.
 
-    `skip` decides which parts are left out.
+    Boxes are flattened, bytes are scaled to [0, 1], and discrete values become one-hot vectors. Entries for which
+    `skip` returns True are left out.
     """
 
     def __init__(self, space: Space, skip: Callable[[Space], bool] | None = None):
@@ -65,7 +71,7 @@ class Flatten(nn.Module):
 
 
 def beside(parts: list[Tensor]) -> Tensor:
-    """Returns vectors [..., size] side by side; a single one without a copy."""
+    """Returns the concatenation of vectors [..., size] along the last dimension; a single vector is not copied."""
     if len(parts) == 1:
         return parts[0]
     return torch.cat(parts, -1)
@@ -79,7 +85,7 @@ def _size(space: Space) -> int:
             return int(space.n)
         case spaces.MultiDiscrete():
             return int(space.nvec.sum())
-    raise ConfigError(f"network: observations of {space} are not supported, for they have no fixed size")
+    raise ConfigError(f"network: observations of {space} are not supported, because they have no fixed size")
 
 
 def _flattened(space: Any, x: Tensor) -> Tensor:
@@ -92,8 +98,11 @@ def _flattened(space: Any, x: Tensor) -> Tensor:
 
 
 def _flattened_numbers(space: Any, x: Tensor) -> Tensor:
-    """Returns numbers [..., size] of a Box or MultiBinary. Members of an ensemble may have inputs of their own:
-    [members, batch, ...]."""
+    """Returns values [..., size] of a Box or MultiBinary.
+
+    x may have any number of leading dimensions: [batch, ...], or [members, batch, ...] if every member of an ensemble
+    has its own input.
+    """
     num_leading = x.dim() - len(space.shape)
     leading = x.shape[:num_leading]
     flat = x.reshape(*leading, _size(space)).float()
@@ -104,7 +113,7 @@ def _flattened_numbers(space: Any, x: Tensor) -> Tensor:
 
 
 def _flattened_decisions(space: Any, x: Tensor) -> Tensor:
-    """Returns one-hot vectors [..., size] of the decisions of a MultiDiscrete, side by side."""
+    """Returns the concatenated one-hot vectors [..., size] of all dimensions of a MultiDiscrete."""
     decisions = x.flatten(-len(space.shape)).unbind(-1)
     one_hots = []
     for decision, start, n in zip(decisions, space.start.flat, space.nvec.flat, strict=True):
@@ -113,7 +122,7 @@ def _flattened_decisions(space: Any, x: Tensor) -> Tensor:
 
 
 def concatenated(obs: Any, others: Any) -> Any:
-    """Returns two batches of observations, one behind the other: [batch of both, ...]."""
+    """Returns two batches of observations, concatenated along the first dimension."""
     return joined([obs, others])
 
 

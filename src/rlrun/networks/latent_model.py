@@ -13,9 +13,10 @@ from rlrun.networks.heads import Head
 
 
 class LatentModel(nn.Module):
-    """Latent states [batch, latent] lie in [0, 1], so that many steps in a row keep their scale (appendix G).
+    """The three networks, with latent states [batch, latent] in [0, 1] that keep their scale over many steps
+    (appendix G).
 
-    torso: builds the chosen network over named inputs or spaces. scalar: how outputs represent a value or a reward.
+    torso: function that builds a torso for given inputs. scalar: how outputs represent values and rewards.
     """
 
     def __init__(
@@ -35,17 +36,17 @@ class LatentModel(nn.Module):
         self.prediction = Head(torso(inputs=(latent_space,)), self.actions + scalar.size)
 
     def encode(self, obs: Any) -> Tensor:
-        """Returns latent states; [batch, ...] -> [batch, latent]."""
+        """Returns the latent states of observations; [batch, ...] -> [batch, latent]."""
         return unit(self.representation(obs))
 
     def step(self, latent: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns (next latent state, output of the reward)."""
+        """Returns the next latent states [batch, latent], and reward outputs [batch, scalar.size]."""
         output = self.dynamics(latent, action)
         change, reward = output.split([self.latent, self.scalar.size], -1)
         return unit(latent + change), reward
 
     def predict(self, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns (logits of the policy, output of the value); any leading dimensions."""
+        """Returns policy logits [..., actions] and value outputs [..., scalar.size] of latent states [..., latent]."""
         output = self.prediction(latent)
         logits, value = output.split([self.actions, self.scalar.size], -1)
         return logits, value
@@ -57,12 +58,12 @@ class LatentModel(nn.Module):
 
 
 def unit(x: Tensor) -> Tensor:
-    """Returns every row scaled to [0, 1]."""
+    """Returns every row, shifted and scaled to [0, 1]."""
     low = x.amin(-1, keepdim=True)
     high = x.amax(-1, keepdim=True)
     return (x - low) / (high - low + 1e-5)
 
 
 def scale_gradient(x: Tensor, factor: float) -> Tensor:
-    """Returns x; its gradient is multiplied by the factor."""
+    """Returns x, with its gradient multiplied by `factor` in the backward pass."""
     return torch.lerp(x.detach(), x, factor)

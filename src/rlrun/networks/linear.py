@@ -1,4 +1,4 @@
-"""Linear layers, alone or stacked: an ensemble of any size is one batched product."""
+"""Linear layers, single or stacked: all members of an ensemble are evaluated in one batched product."""
 
 import math
 
@@ -9,8 +9,8 @@ from torch import Tensor, nn
 class Linear(nn.Module):
     """y = x W + b. With members, weights are [members, in, out] and inputs [batch, in] or [members, batch, in].
 
-    gain=None draws uniformly within 1/sqrt(in), torch's own default; a number draws orthogonal weights of that gain
-    and zero biases.
+    With gain=None, weights and biases are drawn uniformly from [-1/sqrt(in), 1/sqrt(in)], torch's default. With a
+    number, weights are orthogonal with that gain and biases are zero.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Linear(nn.Module):
             if x.dim() == 2:
                 return torch.addmm(self.bias, x, self.weight)
             return x @ self.weight + self.bias
-        if self.weight.shape[-1] == 1:  # a product this narrow costs more than its multiplications
+        if self.weight.shape[-1] == 1:  # for a single output, multiply and sum is faster than baddbmm
             column = self.weight.transpose(-1, -2)
             return (x * column).sum(-1, keepdim=True) + self.bias
         if x.dim() == 2:

@@ -1,7 +1,7 @@
-"""Normalisation of the linear layers of a torso, alone or stacked for the members of an ensemble.
+"""Normalisation of the linear layers of a torso, for a single network or for the stacked members of an ensemble.
 
-Each part holds all layers of one stack and says where they stand in it. `Stack` passes every input and every linear
-output through it.
+Each class here normalises a whole `Stack` (networks/torsos.py). The stack passes its input through `inputs`, and the
+output of every linear layer through `hidden`, which also applies the activation.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,10 @@ EPSILON = 1e-3  # added to variances by batch renormalisation, as in the code of
 
 @register("norm", "none")
 class NoNorm(nn.Module):
-    """No normalisation, activations alone. widths: of the inputs of a stack, then of each of its linear layers."""
+    """Applies activations without normalisation.
+
+    widths: number of inputs of the stack, then the outputs of each linear layer.
+    """
 
     registered: ClassVar[str] = "?"  # the name in configs, set by @register
 
@@ -35,11 +38,11 @@ class NoNorm(nn.Module):
         super().__init__()
 
     def inputs(self, x: Tensor) -> Tensor:
-        """Returns the input of the first linear layer."""
+        """Returns the input of the first linear layer. Subclasses may normalise it."""
         return x
 
     def hidden(self, i: int, x: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
-        """Returns the output of the linear layer number i after normalisation and activation."""
+        """Returns x, the output of linear layer i (from 0), after normalisation and activation."""
         return activation(x)
 
 
@@ -61,7 +64,7 @@ class LayerNorm(NoNorm):
 class BatchRenorm(NoNorm):
     """Batch renormalisation (Ioffe 2017, arXiv 1702.03275) of the inputs and after every activation, as in CrossQ.
 
-    The running statistics are used everywhere but inside `batch_statistics`.
+    Networks use the running statistics, except inside `batch_statistics`.
     """
 
     @config
@@ -82,7 +85,7 @@ class BatchRenorm(NoNorm):
 
 
 class Standardised(nn.Module):
-    """Normalises every row to mean 0 and variance 1 over its features, then scales and shifts it: [..., features]."""
+    """Normalises every row [..., features] to mean 0 and variance 1 over its features, then scales and shifts it."""
 
     def __init__(self, features: int, members: int | None):
         super().__init__()
@@ -98,9 +101,9 @@ class Standardised(nn.Module):
 class Renormalised(nn.Module):
     """Normalises every feature to mean 0 and variance 1 over rows [..., features], then scales and shifts it.
 
-    With members, each has statistics of its own over its rows [members, batch, features]. In training mode the batch's
-    statistics are used, corrected towards the running ones once those have seen `warmup` batches, and the running ones
-    are updated. It is off from the beginning; `batch_statistics` alone switches it on.
+    With members, every member has its own statistics over its rows [members, batch, features]. Training mode normalises
+    with the statistics of the batch, corrected towards the running statistics after the first `warmup` batches, and
+    updates the running statistics. Only `batch_statistics` switches training mode on.
     """
 
     mean: Tensor
@@ -129,16 +132,18 @@ class Renormalised(nn.Module):
         return (normalised * r + d) * self.scale + self.bias
 
     def statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the mean and the variance of a batch, of each member where there are any."""
+        """Returns the mean and the variance of a batch per feature; with members, [members, 1, features]."""
         if self.members is None:
             rows = tuple(range(x.dim() - 1))
             return moments(x, rows)
         return moments(x, (-2,), keepdim=True)
 
     def corrections(self, mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns r and d of a batch's statistics (algorithm 1); 1 and 0, plain batch normalisation, in the warm-up.
+        """Returns the corrections r and d for the statistics of a batch (algorithm 1).
 
         r = clip(std / running_std, 1 / MAX_R, MAX_R),  d = clip((mean - running_mean) / running_std, -MAX_D, MAX_D)
+
+        During the first `warmup` batches r is 1 and d is 0, which is plain batch normalisation.
         """
         running_std = (self.var + EPSILON).sqrt()
         std = (var + EPSILON).sqrt()
@@ -149,7 +154,7 @@ class Renormalised(nn.Module):
 
     @torch.no_grad()
     def move(self, mean: Tensor, var: Tensor) -> None:
-        """Updates the running statistics with those of a batch."""
+        """Updates the running statistics with the mean and the variance of a batch."""
         self.mean.lerp_(mean, 1 - self.momentum)
         self.var.lerp_(var, 1 - self.momentum)
         self.batches.add_(1)
@@ -157,9 +162,9 @@ class Renormalised(nn.Module):
 
 @contextmanager
 def batch_statistics(network: nn.Module) -> Iterator[None]:
-    """Makes batch-normalised layers of the network use the statistics of their batch and update the running ones.
+    """Context in which batch-normalised layers of the network use batch statistics and update the running statistics.
 
-    For the part of an update in which a network learns. Acting, evaluation and targets stay outside.
+    Encloses the forward pass that a network learns from; acting, evaluation and targets use the running statistics.
     """
     layers = [module for module in network.modules() if isinstance(module, Renormalised)]
     for layer in layers:
@@ -172,7 +177,7 @@ def batch_statistics(network: nn.Module) -> Iterator[None]:
 
 
 def stacked(features: int, members: int | None) -> tuple[int, ...]:
-    """Returns the shape of one number per feature, for every member."""
+    """Returns the shape of a parameter with one value per feature: [features], or [members, 1, features]."""
     if members is None:
         return (features,)
     return members, 1, features

@@ -1,15 +1,16 @@
 """Recurrent torsos: LSTM (Hochreiter and Schmidhuber 1997) and GRU (Cho et al. 2014, arXiv 1406.1078).
 
-The hidden state is part of the observation, a dict with these entries beside its own:
+The observation of a recurrent torso is a dict that also holds the hidden state:
 
-    hidden_state       [batch, size]: before the observation, 0 where an episode starts
-    next_hidden_state  [batch, size]: after it, where it is known already
-    first              [time, batch]: in rollouts [time, batch, ...], True where an episode starts and the state is 0
+    hidden_state       [batch, size]: state before the observation, 0 where an episode starts
+    next_hidden_state  [batch, size]: state after the observation, present only if it was computed already
+    first              [time, batch]: only in rollouts [time, batch, ...]; True where an episode starts, which resets
+                       the state to 0
 
-Every torso of an agent has its own part of both states. The state depends on observations alone; actions of a critic
-join the output of the cell. So one state serves the values of all actions, and the members of an ensemble share it.
+Both states hold one part per recurrent torso of the agent. The state depends on observations only: a critic joins
+actions with the output of the cell. One state therefore serves the values of all actions and all ensemble members.
 
-Replay returns sequences [time, batch, ...] with a burn-in. An agent learns from them as a flat batch of rows. Example
+Replay returns sequences [time, batch, ...] with a burn-in, which agents learn from as a flat batch of rows. Example
 with burn_in = 2, sequence_length = 3 and n_step = 1:
 
     timestep             0      1   |  2      3      4      5
@@ -20,9 +21,9 @@ with burn_in = 2, sequence_length = 3 and n_step = 1:
 
     burn_in            [burn_in, batch, ...]: observations that refresh the hidden state
     sequence           [time, batch, ...]: observations to unroll, and the last next observation
-    row_index          [rows]: timesteps of `sequence.flatten(0, 1)` whose features are returned
-    reset              [burn_in + 1, batch]: True at the first timestep of the episode in the burn-in or right after it,
-                       where the state is set to `hidden_state`
+    row_index          [rows]: rows of `sequence.flatten(0, 1)` whose features are returned
+    reset              [burn_in + 1, batch]: True at the first valid timestep of the burn-in, or at the first timestep
+                       after the burn-in if none is valid; there the state is set to `hidden_state`
 """
 
 from typing import Any, Literal
@@ -43,9 +44,9 @@ ONE_LAYER = (True, 1, 0.0, True, False, False)  # with biases, no dropout, with 
 
 
 class Recurrent(nn.Module):
-    """An encoder (`auto`), then a recurrent cell: obs [batch, ...] or [time, batch, ...] -> features of every row.
+    """An encoder (`auto`) and a recurrent cell: obs [batch, ...] or [time, batch, ...] -> features of every row.
 
-    Beside other inputs, or as an ensemble, linear layers follow over all of them.
+    If the torso has other inputs, or members, an MLP follows that takes the output of the cell and the other inputs.
     """
 
     @config
@@ -57,7 +58,7 @@ class Recurrent(nn.Module):
 
     of_agent = ("sequence_length", "burn_in", "start")  # settings that all recurrent torsos of an agent share
     cell_type: type[nn.Module]
-    parts: int  # of the state, each as wide as the cell; the first is the output of the cell
+    parts: int  # number of vectors in the state, each as wide as the cell; the first is the output of the cell
 
     def __init__(self, cfg: Any, inputs: list[Space], members: int | None):
         super().__init__()
@@ -71,7 +72,7 @@ class Recurrent(nn.Module):
         self.nested = isinstance(obs, spaces.Dict)
         self.cell = self.cell_type(self.encoder.features, cfg.features)
         self.size = self.parts * cfg.features
-        self.offset = 0  # of its part in the hidden state of the agent
+        self.offset = 0  # where the part of this torso begins in the hidden state of the agent
         self.features = cfg.features
         self.join = None
         if others or members:
@@ -90,7 +91,7 @@ class Recurrent(nn.Module):
         return self.join(output, *others)
 
     def next_state(self, obs: Batch) -> Tensor:
-        """Returns the states after every observation, [..., size]."""
+        """Returns the state after every observation, [..., size]."""
         if "next_hidden_state" in obs:
             return self.own_part(obs["next_hidden_state"])
         hidden_state = self.own_part(obs["hidden_state"])
@@ -109,7 +110,7 @@ class Recurrent(nn.Module):
         return torch.stack(states)
 
     def replayed_output(self, obs: Batch) -> Tensor:
-        """Returns the output of the cell at rows out of replay, [rows, features]."""
+        """Returns the output of the cell at the rows `row_index` of replayed sequences, [rows, features]."""
         state = self.burned_in(obs)
         x = self.encode(obs["sequence"], len(state))
         outputs = self.unroll(x, state)
@@ -132,7 +133,8 @@ class Recurrent(nn.Module):
         return state[..., self.offset : self.offset + self.size]
 
     def encode(self, obs: Any, batch: int) -> Tensor:
-        """Returns inputs of the cell; [time, batch, ...] -> [time, batch, inputs]."""
+        """Returns the encoded observations, which are the inputs of the cell: [time, batch, ...] -> [time, batch,
+        inputs]."""
         encoded = self.encoder(flat(obs))
         return encoded.unflatten(0, (-1, batch))
 
@@ -147,7 +149,7 @@ class Recurrent(nn.Module):
 
 @register("network", "lstm")
 class Lstm(Recurrent):
-    """A long short-term memory, whose state is its output and its cell state."""
+    """A long short-term memory. Its state is the output and the cell state, concatenated."""
 
     cell_type = nn.LSTMCell
     parts = 2
@@ -167,7 +169,7 @@ class Lstm(Recurrent):
 
 @register("network", "gru")
 class Gru(Recurrent):
-    """A gated recurrent unit, whose state is its output."""
+    """A gated recurrent unit. Its state is its output."""
 
     cell_type = nn.GRUCell
     parts = 1
@@ -183,17 +185,20 @@ class Gru(Recurrent):
 
 
 class Memory:
-    """The hidden states of all recurrent torsos of an agent, side by side. Its size is 0 where there are none."""
+    """Layout of the agent's hidden state, which concatenates the states of all its recurrent torsos.
+
+    `size` is 0 if no torso is recurrent.
+    """
 
     def __init__(self) -> None:
         self.torsos: list[Recurrent] = []
         self.size = 0
         self.sequence_length = 1  # timesteps through which gradients flow
-        self.burn_in = 0  # timesteps before them that refresh the hidden state
-        self.stores: dict[str, Space] = {}  # spaces of the extras that replay stores
+        self.burn_in = 0  # timesteps before the sequence that refresh the hidden state
+        self.stores: dict[str, Space] = {}  # spaces of the extras for replay to store, by name
 
     def add(self, torso: nn.Module) -> None:
-        """Adds the state of a torso, if it is recurrent."""
+        """Reserves a part of the state for a torso. Does nothing for a torso that is not recurrent."""
         if not isinstance(torso, Recurrent):
             return
         torso.offset = self.size
@@ -212,7 +217,7 @@ class Memory:
 
 
 def without_next_state(obs: Any) -> Any:
-    """Returns an observation from which a network with other weights computes the next hidden state itself."""
+    """Returns an observation without `next_hidden_state`, so that a network with other weights computes its own."""
     if not isinstance(obs, dict):
         return obs
     return {key: value for key, value in obs.items() if key != "next_hidden_state"}

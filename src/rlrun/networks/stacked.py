@@ -1,4 +1,4 @@
-"""One network, many parameter vectors: a population acts in one pass."""
+"""Evaluation of one network with many parameter vectors in a single forward pass, for populations."""
 
 from typing import Any
 
@@ -10,7 +10,10 @@ from rlrun.nested import unflattened
 
 
 class Stacked(nn.Module):
-    """Calls a template network, built with members=1, with parameters from outside. Holds none of its own."""
+    """Calls a template network, built with members=1, with parameter vectors that the caller passes in.
+
+    The module itself has no parameters.
+    """
 
     def __init__(self, template: nn.Module):
         super().__init__()
@@ -18,21 +21,24 @@ class Stacked(nn.Module):
         self.sizes: list[int] = []
         for name, param in template.named_parameters():
             if param.shape[0] != 1:
-                raise ConfigError("network: convolutions are not supported in a population; take network=mlp or linear")
+                raise ConfigError("network: populations do not support convolutions; set network=mlp or network=linear")
             shape = param.shape[1:]
             self.shapes[name] = shape
             self.sizes.append(shape.numel())
         self.size = sum(self.sizes)
-        # hidden from the module tree: the template's own weights are never used
+        # the tuple hides the template from the module tree, because its own weights are only a starting point
         self.template = (template.requires_grad_(False),)
 
     def initial(self) -> Tensor:
-        """Returns the template's own weights as a vector [P]."""
+        """Returns the initial weights of the template as a vector [P]."""
         weights = [param.detach().flatten() for param in self.template[0].parameters()]
         return torch.cat(weights)
 
     def forward(self, obs: Any, params: Tensor) -> Tensor:
-        """Returns outputs [num_envs, outputs] of obs [num_envs, ...], split evenly over params [members, P]."""
+        """Returns outputs [num_envs, outputs] for obs [num_envs, ...] and params [members, P].
+
+        Every member computes the outputs of num_envs / members consecutive environments.
+        """
         members = len(params)
         parts = params.split(self.sizes, dim=1)
         weights = {}
@@ -44,5 +50,5 @@ class Stacked(nn.Module):
 
 
 def split(obs: Any, members: int) -> Any:
-    """Returns observations divided among members, [num_envs, ...] -> [members, num_envs / members, ...]."""
+    """Returns observations divided evenly among members: [num_envs, ...] -> [members, num_envs / members, ...]."""
     return unflattened(obs, members, -1)

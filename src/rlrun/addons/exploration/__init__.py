@@ -1,1 +1,1 @@
-"""Intrinsic rewards for exploration and skills."""
+"""Add-ons that compute intrinsic rewards for exploration and skill discovery."""

@@ -1,4 +1,4 @@
-"""Adds an intrinsic reward to the batch: as a column with returns of its own, or as a part of the one reward."""
+"""Adds an intrinsic reward to the batch: as a separate reward column, or summed with the environment's reward."""
 
 from dataclasses import replace
 
@@ -17,17 +17,17 @@ from rlrun.types import Batch, Bonus, Context, Metrics, Spec
 
 
 class SeparateBonus(Addon):
-    """One more reward column for on-policy agents, with returns and advantages of its own.
+    """Adds the intrinsic reward as a column with separate returns and advantages, for on-policy agents.
 
-    arXiv 1810.12894, sec. 2.3. It is computed once for every rollout.
+    The reward is computed once for every rollout (arXiv 1810.12894, sec. 2.3).
     """
 
     def __init__(self, model: Intrinsic):
         super().__init__()
         if model.cfg.coef_end is not None:
             raise ConfigError(
-                "algo.intrinsic.coef_end: needs algo.intrinsic.separate=false; with returns of its own "
-                "the coefficient of a bonus stays"
+                "algo.intrinsic.coef_end: needs algo.intrinsic.separate=false; "
+                "the coefficient of a bonus with separate returns is constant"
             )
         self.model = model
 
@@ -38,7 +38,7 @@ class SeparateBonus(Addon):
 
     @torch.no_grad()
     def relabel(self, batch: Batch) -> Batch:
-        """Adds the reward column. Called once for every rollout, because it updates the statistics."""
+        """Adds the reward column. Must be called once per rollout, because it updates the statistics."""
         model = self.model
         weight = batch["weight"]
         rows = intrinsic_rows(batch, weight)
@@ -62,9 +62,10 @@ class SeparateBonus(Addon):
 
 
 class SharedBonus(Addon):
-    """A part of the one reward, for any agent.
+    """Computes an intrinsic reward that `RewardSum` adds to the environment's reward, for any agent.
 
-    The raw reward of every step is stored with it. Scale and coefficient are those of the update that learns from it.
+    Every step is stored with its raw intrinsic reward. An update scales stored rewards with the current statistics and
+    the current coefficient.
     """
 
     has_reward = True
@@ -75,7 +76,7 @@ class SharedBonus(Addon):
         self.model = model
         coef = torch.tensor(model.cfg.coef)
         self.register_buffer("coef", coef)
-        self.sums = torch.zeros(num_envs)  # discounted sums of all raw rewards so far
+        self.sums = torch.zeros(num_envs)  # discounted sums of all past raw rewards
 
     @torch.no_grad()
     def reward(self, batch: Batch) -> Tensor:

@@ -1,8 +1,8 @@
 """Diversity is all you need (Eysenbach et al. 2018, arXiv 1802.06070): skills that visit different states.
 
 The reward is log q(z | s') - log p(z), where the discriminator q predicts the skill z from the next state s'. The
-skills are the goals of `algo.goals`. The prior p is uniform over n skills, so the reward is at most log n; it is 0 if
-the prediction is uniform too. It is clipped but not normalised.
+skills are the goals of `algo.goals`. The prior p is uniform over n skills, so the reward is at most log n, and 0 if the
+prediction is uniform. The reward is clipped but not normalised.
 """
 
 import math

@@ -1,7 +1,8 @@
 """Intrinsic curiosity module (Pathak et al. 2017, arXiv 1705.05363): the error of a forward model in feature space.
 
-The features are trained by an inverse model, which predicts the action, so they need not hold what no action changes.
-The loss of the forward model does not reach the features, as in the implementations; forward_coef is the paper's beta.
+The features are trained by an inverse model, which predicts the action from the features of two consecutive states.
+They therefore need not represent anything that the actions do not affect. The loss of the forward model does not train
+the features, as in published implementations. `forward_coef` is the paper's beta.
 """
 
 import numpy as np

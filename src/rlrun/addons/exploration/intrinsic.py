@@ -1,4 +1,4 @@
-"""Base class of the models behind intrinsic rewards, with the scale of the reward."""
+"""Base class of the models that compute intrinsic rewards."""
 
 from typing import ClassVar
 
@@ -14,10 +14,10 @@ class Intrinsic(nn.Module):
     """Subclasses compute the intrinsic reward (`raw_reward`) and learn (`fit`). bonus.py adds it to the batch.
 
     The reward is divided by the running standard deviation of its discounted sum; its mean is not subtracted (arXiv
-    1810.12894, sec. 2.4). It comes from the model before it learns from the step.
+    1810.12894, sec. 2.4). The reward of a step is computed before the model learns from that step.
     """
 
-    single_steps: ClassVar[bool] = False  # whether it learns from an action and the very next observation
+    single_steps: ClassVar[bool] = False  # whether the model needs one-step transitions, so algo.n_step must be 1
 
     @config
     class Config:
@@ -42,7 +42,7 @@ class Intrinsic(nn.Module):
         self.shuffle = parts.stream("shuffle")
 
     def scale(self, reward: Tensor) -> Tensor:
-        """Returns raw rewards divided by the running standard deviation of their sums, and clipped."""
+        """Returns raw rewards, divided by the running standard deviation of their discounted sums and clipped."""
         moments = self.statistics.available()
         inverse_std = (moments.var + 1e-16).rsqrt()
         return self.clip(reward * inverse_std.to(reward))
@@ -61,7 +61,7 @@ class Intrinsic(nn.Module):
         self.statistics.publish()
 
     def preprocess(self, rows: Batch) -> Batch:
-        """Returns rows as inputs of the model."""
+        """Returns the rows in the form that `raw_reward` and `fit` take."""
         return rows
 
     def raw_reward(self, rows: Batch) -> Tensor:

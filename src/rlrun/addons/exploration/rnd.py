@@ -1,7 +1,7 @@
 """Random network distillation (Burda et al. 2018, arXiv 1810.12894): the error in predicting a random network.
 
-As in the paper, inputs are the newest frame of images, and boxes are standardised and clipped. The statistics start
-with the first rollout; in the paper a random agent plays first.
+As in the paper, the input is the newest frame of stacked images, and boxes are standardised and clipped. Unlike in the
+paper, no random agent collects observations for the initial statistics: they start with the first rollout.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ from rlrun.types import MASK, Batch, Metrics
 
 @register("intrinsic", "rnd")
 class RND(Intrinsic):
-    """Rewards the prediction error of a network that learns the outputs of a random one."""
+    """Rewards the error of a network that is trained to predict the outputs of a fixed random network."""
 
     @config
     class Config(Intrinsic.Config):
@@ -39,7 +39,7 @@ class RND(Intrinsic):
         self.optim = Optim(self.predictor.parameters(), cfg.learning_rate)
 
     def embedding(self) -> nn.Module:
-        """Returns a new network from preprocessed observations to embeddings."""
+        """Returns a new network that maps preprocessed observations to embeddings."""
         torso = registry.build("network", self.network, [self.view.space], None)
         return Head(torso, self.cfg.embedding)
 
@@ -68,9 +68,9 @@ class RND(Intrinsic):
 
 
 class View(nn.Module):
-    """Observations as inputs of an untrained network: boxes standardised and clipped, only the newest frame of a stack.
+    """Preprocesses observations: standardises and clips boxes, and keeps only the newest frame of stacked images.
 
-    space: that of one preprocessed observation.
+    `space` is the space of a preprocessed observation.
     """
 
     def __init__(self, space: Any, frame_stack: int, clip: float):

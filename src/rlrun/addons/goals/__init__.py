@@ -1,1 +1,1 @@
-"""Goals that a policy pursues, as an entry of its observation."""
+"""Add-ons that set a goal for each episode and put it into the observation."""

@@ -1,7 +1,7 @@
 """Categorical goals: each episode has a random integer as its goal, which the agent observes.
 
-The skills of DIAYN (arXiv 1802.06070) are such goals: its intrinsic reward makes the skills distinguishable. The goal
-is stored with each step, and the agent learns from the stored goal.
+DIAYN (arXiv 1802.06070) uses these goals as its skills. The goal is stored with each step, and the agent learns from
+the stored goal.
 """
 
 from dataclasses import replace
@@ -26,8 +26,8 @@ GOAL_EXTRA = f"carry.{GOAL}"
 class CategoricalGoals(Addon):
     """Samples a goal uniformly at the start of each episode and keeps it until the episode ends.
 
-    In evaluation nothing is sampled: in successive episodes environment i plays the goals i, i + num_envs,
-    i + 2 num_envs, ... modulo num_goals, so that together the environments cycle through the goals.
+    In evaluation, goals are not sampled: environment i plays the goals i, i + num_envs, i + 2 num_envs, ... modulo
+    num_goals in successive episodes. Together the environments cycle through all goals.
     """
 
     @config
@@ -71,5 +71,5 @@ class CategoricalGoals(Addon):
 
 
 def with_goal(obs: Any, goal: Tensor) -> Batch:
-    """Returns the observation as a dict with the goal as a further entry."""
+    """Returns the observation as a dict with the additional entry `goal`."""
     return with_entries(obs, **{GOAL: goal})

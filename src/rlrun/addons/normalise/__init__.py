@@ -14,6 +14,6 @@ def normalisers(kind: str, spec: Spec, gamma: float | None) -> list[Addon]:
         addons.append(NormaliseObservations(spec))
     if kind in ("reward", "both"):
         if gamma is None:
-            raise ConfigError(f"env.normalize={kind}: rewards need an algorithm with gamma, which scales their returns")
+            raise ConfigError(f"env.normalize={kind}: rewards are scaled by discounted returns, but algo has no gamma")
         addons.append(NormaliseRewards(spec, gamma))
     return addons

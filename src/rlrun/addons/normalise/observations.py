@@ -1,4 +1,4 @@
-"""Observations scaled to mean 0 and standard deviation 1."""
+"""Normalisation of observations to mean 0 and standard deviation 1 by running statistics."""
 
 import torch
 from gymnasium import spaces
@@ -15,15 +15,15 @@ CLIP = 10.0  # standard deviations
 class NormaliseObservations(Addon):
     """The agent acts on and learns from normalised observations; buffers store raw ones.
 
-    Collected observations enter the statistics at the next update, so that acting in a rollout and learning from it use
-    the same statistics and PPO's first ratio is exactly 1.
+    Collected observations enter the statistics only after the next update. Acting in a rollout and learning from it
+    therefore use the same statistics, and the probability ratio of PPO's first minibatch is exactly 1.
     """
 
     def __init__(self, spec: Spec):
         super().__init__()
         if not isinstance(spec.obs, spaces.Box) or spec.obs.dtype.kind != "f":
             raise ConfigError(
-                f"env.normalize: observations must be a Box of floats; this environment has {spec.obs}, not supported"
+                f"env.normalize: observations must be a Box of floats, but this environment has {spec.obs}"
             )
         self.statistics = Statistics(spec.obs.shape)
 

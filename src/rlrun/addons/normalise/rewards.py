@@ -1,6 +1,6 @@
-"""Rewards divided by the running standard deviation of the discounted return, so that values are near 1.
+"""Normalisation of rewards: division by the running standard deviation of the discounted return.
 
-Each component of a reward vector has a standard deviation of its own.
+Value targets then have a standard deviation near 1. Each component of a reward vector is normalised separately.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ class NormaliseRewards(Addon):
         if spec.reward_dim > 1:
             shape = (spec.reward_dim,)
         self.statistics = Statistics(shape)
-        self.returns = torch.zeros(spec.num_envs, *shape)  # discounted, of the unfinished episodes
+        self.returns = torch.zeros(spec.num_envs, *shape)  # discounted returns of the running episodes
 
     def collect(self, obs: Any, step: Step, extras: Batch) -> None:
         self.returns.mul_(self.gamma)
@@ -36,7 +36,7 @@ class NormaliseRewards(Addon):
         self.returns[done] = 0.0
 
     def relabel(self, batch: Batch) -> Batch:
-        moments = self.statistics.available()  # before the first update the batch itself sets the scale
+        moments = self.statistics.available()
         inverse_std = (moments.var + 1e-8).rsqrt().to(torch.float32)
         scaled = batch["reward"] * inverse_std
         return batch | {"reward": scaled.clamp(-CLIP, CLIP)}

@@ -1,8 +1,8 @@
-"""A latent state in place of the observation, trained to predict the next K steps (ALF's predictive representation).
+"""Latent state that replaces the observation, trained to predict the next K steps (ALF's predictive representation).
 
-From every step the latent state is unrolled along the next K actions. Decoders predict from each of the K + 1 states
-the fields of its step: the observation, and results of the step such as the reward. Steps after the end of an episode
-are masked. K = 0 is an autoencoder. Only these losses train the encoder; the agent's do not reach it.
+From every step, the latent state is unrolled along the next K actions. From the K + 1 latent states, decoders predict
+the K + 1 observations, and results of the K actions such as the reward. Steps after the end of an episode are masked.
+K = 0 is an autoencoder. The encoder is trained only by these losses: agents get latent states without gradients.
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ from rlrun.networks.inputs import Flatten
 from rlrun.registry import register
 from rlrun.types import MASK, Batch, Context, Metrics, Spec
 
-STEP_RESULTS = ("reward", "terminated")  # fields that come with the next observation
+STEP_RESULTS = ("reward", "terminated")  # fields that a step returns together with the next observation
 TRAINING_KEYS = ("obs", "next_obs", "action", *STEP_RESULTS, "truncated", "weight", "mask")
 
 
@@ -66,7 +66,7 @@ class Predictive(Addon):
         self.shuffle = parts.stream("shuffle")
 
     def head(self, inputs: list[Space], outputs: int) -> Head:
-        """Returns a new network over these inputs."""
+        """Returns a new network with inputs of these spaces."""
         torso = registry.build("network", self.network, inputs, None)
         return Head(torso, outputs)
 
@@ -89,7 +89,7 @@ class Predictive(Addon):
         return self.encoder(obs)
 
     def encode_rows(self, obs: Any, leading: torch.Size) -> Any:
-        """Returns latent states of rows [batch, ...] or [time, batch, ...], with their action masks."""
+        """Returns latent states of observations [*leading, ...], with action masks if the environment has them."""
         if len(leading) == 1:
             latent = self.encode(obs)
         else:
@@ -97,7 +97,7 @@ class Predictive(Addon):
         return with_action_mask(latent, obs)
 
     def relabel(self, batch: Batch) -> Batch:
-        rows = batch.get("next_steps", batch)  # without replay the whole rollout
+        rows = batch.get("next_steps", batch)  # on-policy batches have no next_steps: take the whole rollout
         training_batch = {name: rows[name] for name in TRAINING_KEYS if name in rows}
         leading = batch["terminated"].shape
         relabelled = dict(batch)
@@ -144,7 +144,7 @@ class Predictive(Addon):
         return metrics
 
     def unroll(self, latent: Tensor, actions: Tensor) -> Tensor:
-        """Returns the latent state and those after each action.
+        """Returns the given latent state, then the latent states after each action.
 
         latent [batch, latent], actions [K, batch, ...] -> [K + 1, batch, latent].
         """
@@ -156,9 +156,9 @@ class Predictive(Addon):
         return torch.stack(latents)
 
     def target(self, rows: Batch, name: str) -> tuple[Tensor, Tensor]:
-        """Returns the target of a decoder [time, batch, size] and its mask [time, batch].
+        """Returns the target [time, batch, size] and the mask [time, batch] of the decoder `name`.
 
-        Observations are K + 1; a field that a step returns has K, because there is none before the first step.
+        time is K + 1 for observations, and K for results of steps, because no step precedes the first observation.
         """
         mask = rows["mask"]
         if name != "obs":
@@ -173,9 +173,9 @@ class Predictive(Addon):
         return torch.cat([first, following]), torch.cat([first_mask, mask])
 
     def predict_multi_step(self, latent: Tensor, actions: Tensor) -> Batch:
-        """Returns every decoded field along a plan.
+        """Returns the predictions of all decoders along a sequence of actions.
 
-        latent [batch, latent], actions [batch, K, ...] -> [batch, K + 1, size].
+        latent [batch, latent], actions [batch, K, ...] -> [batch, K + 1, size] by field.
         """
         latents = self.unroll(latent, actions.transpose(0, 1))
         latents = latents.transpose(0, 1)
@@ -183,7 +183,7 @@ class Predictive(Addon):
 
 
 def decoded_fields(cfg: Any) -> list[str]:
-    """Returns the names of the fields with a decoder. Raises ConfigError where there is none or one is unknown."""
+    """Returns the names of the decoded fields. Raises ConfigError if there are none, or if a name is unknown."""
     allowed = ["obs"]
     if cfg.unroll_steps:
         allowed.extend(STEP_RESULTS)
@@ -199,7 +199,7 @@ def decoded_fields(cfg: Any) -> list[str]:
 
 
 def with_action_mask(latent: Tensor, obs: Any) -> Any:
-    """Returns the latent state, beside the action mask where the observation has one."""
+    """Returns the latent state, together with the action mask if the observation has one."""
     if isinstance(obs, dict) and MASK in obs:
         return {"obs": latent, MASK: obs[MASK]}
     return latent

@@ -1,4 +1,4 @@
-"""The reward that the agent learns from: weights of its components, fixed or learned, and intrinsic rewards."""
+"""Add-ons that determine the reward to learn from: weights of reward vectors, and the sum with intrinsic rewards."""
 
 from typing import Any
 
@@ -9,9 +9,10 @@ from rlrun.types import Spec
 
 
 def weighted(values: dict[str, Any], spec: Spec, evaluates: bool) -> list[Addon]:
-    """Returns the add-on that `algo.reward_weights` names; none where the reward is one number.
+    """Returns the add-on that `algo.reward_weights` names, or [] if the reward is scalar.
 
-    evaluates: whether the run is evaluated before its end.
+    evaluates: whether the run is evaluated during training. Raises ConfigError if the settings need evaluations or a
+    reward vector that the run does not have.
     """
     if values.get("measure") == "evaluation" and not evaluates:
         never = "trainer.eval_every=0 or trainer.eval_episodes=0"
@@ -21,5 +22,5 @@ def weighted(values: dict[str, Any], spec: Spec, evaluates: bool) -> list[Addon]
         return [addon]
     if values != {"name": "fixed", "weights": None}:
         needs = f"algo.reward_weights={values['name']} needs a reward vector"
-        raise ConfigError(f"{needs}; this environment returns one number, which is not supported")
+        raise ConfigError(f"{needs}, but the reward of this environment is one number")
     return []

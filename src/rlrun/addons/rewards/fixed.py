@@ -38,10 +38,13 @@ class FixedWeights(Addon):
 
 
 def per_component(given: list[Any] | None, key: str, default: Any, spec: Spec) -> tuple[Any, ...]:
-    """Returns one value for each component, the default where none are given. Raises ConfigError for another number."""
+    """Returns one value per reward component: the given values, or `default` for every component if `given` is None.
+
+    Raises ConfigError if the number of given values is not the number of components.
+    """
     if given is None:
         return (default,) * spec.reward_dim
     values = tuple(given)
     if len(values) != spec.reward_dim:
-        raise ConfigError(f"algo.reward_weights.{key}={given}: this environment's rewards have {spec.reward_dim} parts")
+        raise ConfigError(f"algo.reward_weights.{key}={given}: must have {spec.reward_dim} values, one per component")
     return values

@@ -1,9 +1,9 @@
-"""Weights that are Lagrange multipliers: a component with a threshold gets the weight that it takes to meet it.
+"""Reward weights as Lagrange multipliers: they are learned so that the mean rewards reach given thresholds.
 
-Gradient descent on sum_i w_i (E[r_i] - c_i) over theta, w_i = softplus(theta_i) or exp(theta_i): a weight falls while
-the mean reward is above its threshold, and rises while it is below (dual ascent: sec. 3 of arXiv 1805.11074; its
-overshoot: Stooke et al. 2020, arXiv 2007.03964). The constraint is on the mean over all steps of the environment's own
-rewards, of the policy that explores or of the evaluated one (`measure`).
+The weights are w_i = softplus(theta_i) or exp(theta_i). Gradient descent over theta on sum_i w_i (E[r_i] - c_i)
+decreases the weight of a component while its mean reward is above its threshold c_i, and increases the weight while the
+mean reward is below (dual ascent: arXiv 1805.11074, sec. 3; overshoot of dual ascent: Stooke et al. 2020, arXiv
+2007.03964). E[r_i] is the mean reward per step of the environment, measured in training or in evaluations (`measure`).
 """
 
 from collections.abc import Callable
@@ -39,10 +39,12 @@ TRANSFORMS: dict[str, tuple[Transform, Transform]] = {  # from theta to weights,
 
 @register("reward_weights", "lagrangian")
 class LagrangianWeights(Addon):
-    """The objective is the sum of the components without a threshold, by their initial weights.
+    """Adds learned `reward_weights` [components] to every batch.
 
-    Every update that follows a step of the environments takes one gradient step: on the mean of all rewards since the
-    previous one, or on a running mean of evaluations.
+    An update takes one gradient step on the weights if rewards were collected since the last gradient step. With
+    measure=rollout, E[r_i] is the mean of these rewards; with measure=evaluation, it is a running mean over
+    evaluations. The objective (`types.Objective`) is the sum of the components without a threshold, each times its
+    initial weight, under the condition that the others reach their thresholds.
     """
 
     @config
@@ -136,7 +138,7 @@ class LagrangianWeights(Addon):
 
     @kernel
     def descend(self, mean: Tensor) -> Metrics:
-        """Takes one gradient step. mean: reward per step, [components]."""
+        """Takes one gradient step on theta. mean: mean reward per step, [components]."""
         surplus = torch.where(self.limited, mean - self.floors, 0.0)
         weights = self.positive(self.theta)
         loss = (weights * surplus).sum()
@@ -154,7 +156,10 @@ class LagrangianWeights(Addon):
 
 
 def objective_of(initial_weights: tuple[float, ...], floors: tuple[float | None, ...]) -> Objective:
-    """Returns the components without a threshold by their initial weights; all components where each has one."""
+    """Returns the objective: initial weights for components without a threshold, weight 0 for the others.
+
+    If every component has a threshold, all components keep their initial weights.
+    """
     weights = []
     for weight, floor in zip(initial_weights, floors, strict=True):
         is_free = floor is None

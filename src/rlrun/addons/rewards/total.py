@@ -1,4 +1,4 @@
-"""The reward that the agent learns from: the environment's plus those of all reward modules."""
+"""Sum of the environment's reward and the intrinsic rewards of all reward modules."""
 
 from collections.abc import Sequence
 
@@ -13,15 +13,15 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 
 class RewardSum(Addon):
-    """c_ext r_ext + r_goal + c_int r_int: the environment's reward and the scaled rewards of all reward modules.
+    """Sets the reward of a batch to coef * environment reward + sum of the scaled rewards of all reward modules.
 
-    Intrinsic rewards are stored unscaled, as further columns of the reward, and added up whenever a batch is learned
-    from. So coefficients may change while a replay buffer holds older steps.
+    Intrinsic rewards are stored unscaled, as additional reward columns, and are scaled and summed whenever a batch is
+    learned from. Coefficients can therefore change while older steps are in the replay buffer.
     """
 
     def __init__(self, reward_modules: Sequence[Addon], coef: float):
         super().__init__()
-        self.reward_modules = tuple(reward_modules)  # a tuple, because their state is saved as that of the add-ons
+        self.reward_modules = tuple(reward_modules)  # no ModuleList: the state dict holds them as add-ons
         self.coef = coef
 
     def relabel(self, batch: Batch) -> Batch:
@@ -42,7 +42,7 @@ class RewardSum(Addon):
 def rewarding(
     reward_modules: Sequence[Addon], intrinsic: Intrinsic | None, spec: Spec, replays: bool, n_step: int
 ) -> list[Addon]:
-    """Returns the add-ons that compute the reward, after those in `reward_modules`.
+    """Returns the add-ons that add intrinsic rewards to the reward; they follow those in `reward_modules`.
 
     replays: whether the loop learns from replay. n_step: number of rewards in the agent's returns.
     """
@@ -56,7 +56,7 @@ def rewarding(
     if reward_modules or not is_separate:
         _check_single_reward(spec)
     if replays and cfg.separate:
-        raise ConfigError("algo.intrinsic.separate=true: only on-policy algorithms have returns for every reward")
+        raise ConfigError("algo.intrinsic.separate=true: only on-policy algorithms support separate returns")
     if n_step > 1 and intrinsic.single_steps:
         name = type(intrinsic).registered  # type: ignore[attr-defined]
         raise ConfigError(f"algo.n_step={n_step}: must be 1 with algo.intrinsic={name}, which learns from single steps")
@@ -69,5 +69,5 @@ def rewarding(
 def _check_single_reward(spec: Spec) -> None:
     if spec.reward_dim > 1:
         raise ConfigError(
-            "algo.intrinsic: is added to one number; this environment has a reward vector, which is not supported"
+            "algo.intrinsic: intrinsic rewards need a scalar reward, but this environment has a reward vector"
         )

@@ -76,7 +76,7 @@ class CrossQ(Agent):
             next_action, next_log_prob = self.actor(batch["next_obs"]).sample(noise)
         obs = concatenated(batch["obs"], batch["next_obs"])
         action = torch.cat([batch["action"], next_action])
-        with batch_statistics(self.critic):  # of both, in one forward pass (eq. 4)
+        with batch_statistics(self.critic):  # one forward pass, so the statistics cover both halves (eq. 4)
             q, next_q = self.critic(obs, action).chunk(2, 1)  # [members, batch] each
 
         next_q = self.ensemble.target(next_q.detach())

@@ -53,7 +53,7 @@ class SAC(Agent):
         self.update_noise = parts.stream("update")
 
     def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, float]:
-        """Actor, critics, and the default target entropy: minus the number of dimensions of the action."""
+        """Returns the actor, the critics, and the default target entropy, minus the number of action dimensions."""
         dims = self.spec.action.shape[0]
         actor = SquashedGaussianPolicy(parts.torso("actor"), dims)
         torso = parts.torso("critic", inputs=("obs", "action"), members=self.ensemble.members)
@@ -105,6 +105,6 @@ class SAC(Agent):
         return self.entropy.alpha * log_prob - q
 
     def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Q-value of an action that the policy samples, reduced over the members, and its log-probability; [batch]."""
+        """Returns the Q-value of a sampled action, reduced over the members, and its log-probability; both [batch]."""
         action, log_prob = self.actor(obs).sample(noise)
         return reduce(critic(obs, action)), log_prob

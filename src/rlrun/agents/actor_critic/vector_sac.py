@@ -1,6 +1,7 @@
-"""Soft actor-critic for reward vectors: the critics have one value for each reward and, last, one for the entropy.
+"""Soft actor-critic for reward vectors: the critics have one value column per reward, and a last one for the entropy.
 
-The values do not depend on the weights of the rewards, which may change; the actor maximises the weighted sum.
+The actor maximises the sum of the values, weighted by `reward_weights`. The values themselves do not depend on these
+weights, so the weights may change during training.
 """
 
 from collections.abc import Callable
@@ -21,18 +22,19 @@ from rlrun.types import Batch, Spec
 
 
 def pessimistic(reduce: Reduce, weights: Tensor) -> Reduce:
-    """A reduction by the minimum that takes the maximum over members where a reward has a negative weight.
+    """Returns a reduction over members that is pessimistic about the weighted sum of the rewards.
 
-    weights: [rewards]; values: [members, ..., rewards].
+    For rewards with a negative weight, it applies `reduce` to the negated values: a minimum becomes a maximum.
+    weights [rewards]; values [members, ..., rewards].
     """
     sign = torch.where(weights < 0, -1.0, 1.0)
     return lambda q: sign * reduce(sign * q)
 
 
 class RewardVectors:
-    """Values and targets of reward vectors, over SAC or a variant of it.
+    """A mixin that gives SAC, or a variant of SAC, critics and targets for reward vectors.
 
-    `batch["reward"]` is [batch, rewards], `batch["reward_weights"]` [rewards].
+    `batch["reward"]` is [batch, rewards], and `batch["reward_weights"]` is [rewards].
     """
 
     reward_vectors = True
@@ -44,13 +46,16 @@ class RewardVectors:
     evaluate: Callable[..., tuple[Tensor, Tensor]]
 
     def networks(self, parts: Parts) -> tuple[nn.Module, nn.Module, float]:
-        networks: tuple[nn.Module, nn.Module, float] = super().networks(  # type: ignore[misc]  # of SAC, behind this
+        networks: tuple[nn.Module, nn.Module, float] = super().networks(  # type: ignore[misc]  # a mixin: SAC is next
             parts, self.spec.reward_dim + 1
         )
         return networks
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
-        """[batch, rewards + 1]: the entropy is a further reward of the next step, with a weight of 1."""
+        """Returns the targets, [batch, rewards + 1].
+
+        The last column treats the entropy bonus of the next step as an additional reward, whose weight is 1.
+        """
         reduce = pessimistic(self.ensemble.target, column_weights(batch))
         next_q, next_log_prob = self.evaluate(batch["next_obs"], target_critic, reduce, noise)
         reward = F.pad(batch["reward"], (0, 1))
@@ -64,14 +69,14 @@ class RewardVectors:
         return q @ weights, log_prob
 
     def stored_q(self, batch: Batch) -> Tensor:
-        """The pessimistic value of the stored action, for cloning, [batch]."""
+        """Returns the pessimistic weighted value of the stored action, [batch]; the filter of cloning uses it."""
         weights = column_weights(batch)
         q = self.critic(batch["obs"], batch["action"])
         return pessimistic(lambda q: q.amin(0), weights)(q) @ weights
 
 
 def column_weights(batch: Batch) -> Tensor:
-    """Weights of the columns of the critics, [rewards + 1]: those of the rewards, and 1 for the entropy."""
+    """Returns the weights of the critic columns, [rewards + 1]: the reward weights, then 1 for the entropy."""
     return F.pad(batch["reward_weights"], (0, 1), value=1.0)
 
 

@@ -1,4 +1,4 @@
-"""TD3 for reward vectors: the critics have one value for each reward, and the actor maximises their weighted sum."""
+"""TD3 for reward vectors: the critics have one value column per reward, and the actor maximises the weighted sum."""
 
 from torch import Tensor
 
@@ -20,7 +20,7 @@ class VectorTD3(TD3):
         return self.spec.reward_dim
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
-        """[batch, rewards]."""
+        """Returns the targets, [batch, rewards]."""
         reduce = pessimistic(self.ensemble.target, batch["reward_weights"])
         next_q = reduce(target_critic(batch["next_obs"], self.next_action(batch, noise)))
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])

@@ -1,1 +1,1 @@
-"""Bandits: every episode is one decision, and its reward is the only feedback."""
+"""Bandit agents: every episode is one decision, and the reward of that decision is the only feedback."""

@@ -1,7 +1,7 @@
-"""Bandits that keep a posterior of every arm's mean: Thompson sampling (Thompson 1933) and Bayesian UCB.
+"""Bandit agents with a posterior over the mean reward of every arm: Thompson sampling (Thompson 1933), Bayesian UCB.
 
-Bayesian UCB is the posterior mean plus a multiple of the posterior standard deviation, not the quantile of
-Kaufmann et al. 2012.
+The upper confidence bound (UCB) is the posterior mean plus a multiple of the posterior standard deviation, not a
+quantile of the posterior as in Kaufmann et al. 2012.
 """
 
 from typing import Literal
@@ -48,7 +48,7 @@ class Bayesian(MultiArmed):
         return self.moments(context)[0]
 
     def moments(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of the posterior of every arm's mean reward, [batch, arms]."""
+        """Returns the posterior mean and standard deviation of every arm's mean reward, both [batch, arms]."""
         cfg = self.cfg
         if cfg.posterior == "beta":
             return beta_moments(*self.beta_posterior(context))
@@ -57,7 +57,7 @@ class Bayesian(MultiArmed):
         return normal_mean(counts, totals, cfg.prior_mean, cfg.prior_std, cfg.reward_std)
 
     def beta_posterior(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        """alpha and beta of every arm, [batch, arms]."""
+        """Returns alpha and beta of the Beta posterior of every arm, both [batch, arms]."""
         counts = self.counts[context]
         totals = self.totals[context]
         return self.cfg.alpha + totals, self.cfg.beta + counts - totals
@@ -65,5 +65,5 @@ class Bayesian(MultiArmed):
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         reward = rollout["reward"]
         if self.cfg.posterior == "beta" and ((reward < 0) | (reward > 1)).any():
-            raise RunError("algo.posterior=beta: rewards must lie in [0, 1]; take algo.posterior=normal")
+            raise RunError("algo.posterior=beta: rewards must lie in [0, 1]; for others set algo.posterior=normal")
         return super().update(rollout, ctx)

@@ -1,4 +1,5 @@
-"""Bootstrap ensemble (Osband et al. 2016, arXiv 1602.04621): networks with their own data sets, one of which acts."""
+"""Bootstrap ensemble (Osband et al. 2016, arXiv 1602.04621): every network learns from a different random subset of
+the data, and every decision follows a randomly chosen network."""
 
 from typing import Any
 
@@ -15,8 +16,11 @@ from rlrun.types import Batch
 
 @register("algo", "bootstrap_bandit")
 class Bootstrap(NeuralGreedy):
-    """An ensemble of reward networks. The number of a transition in the replay buffer decides which of them learn from
-    it, so that their data sets need no storage."""
+    """An ensemble of networks that predict rewards.
+
+    A hash of a transition's index in the replay buffer decides which members learn from the transition, so their
+    subsets need no storage.
+    """
 
     @config
     class Config(Training):

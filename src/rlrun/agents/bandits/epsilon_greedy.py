@@ -1,4 +1,4 @@
-"""Epsilon-greedy: the arm of the highest mean reward, or with probability epsilon a random one."""
+"""Epsilon-greedy: pulls a random arm with probability epsilon, else the arm with the highest mean reward."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Initial pulls: every arm in turn, before any estimate is used."""
+"""Initial pulls: all arms are pulled in turn before estimates decide."""
 
 import torch
 from torch import Tensor, nn
@@ -9,9 +9,9 @@ PULLS = "carry.pulls"
 
 
 class FirstPulls(nn.Module):
-    """Chooses the arms in turn `rounds` times, and after that the arm with the largest score.
+    """Chooses every arm `rounds` times in turn, then the arm with the highest score.
 
-    An arm whose score is -inf is never chosen. The extra `carry.pulls` [num_envs] counts the pulls by all environments.
+    If it is the turn of an arm with the score -inf, which is forbidden, the best arm is chosen instead. The extra `carry.pulls` [num_envs] counts the pulls by all environments.
     """
 
     done: Tensor  # number of pulls at the last update, from which an evaluation starts

@@ -1,4 +1,4 @@
-"""A fixed distribution over arms that never learns: a baseline."""
+"""A baseline that pulls arms with fixed probabilities and never learns."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Gradient bandit (Sutton and Barto, 2nd edition, section 2.8): preferences that follow the reward's gradient."""
+"""Gradient bandit (Sutton and Barto, 2nd edition, section 2.8): gradient ascent on preferences for the arms."""
 
 import torch
 from torch import Tensor
@@ -33,14 +33,17 @@ class Gradient(MultiArmed):
         return self.preference[context]
 
     def score(self, context: Tensor) -> Tensor:
-        """The largest of these is a draw from softmax(preference / temperature) (Gumbel 1954)."""
+        """Returns preference / temperature plus Gumbel noise, [batch, arms].
+
+        The argmax is a sample from softmax(preference / temperature) (Gumbel 1954).
+        """
         noise = self.noise.uniform(len(context), self.arms).clamp(min=torch.finfo().tiny)
         logits = self.preference[context] / self.cfg.temperature
         return logits - (-noise.log()).log()
 
     @kernel
     def learn(self, pulls: Batch) -> Metrics:
-        """The baseline is the mean reward of the bandit before these pulls, over all its arms."""
+        """Updates the preferences. The baseline is the mean reward of all earlier pulls of the bandit, of any arm."""
         context = self.context(pulls["obs"])
         total = self.totals[context].sum(-1)
         count = self.counts[context].sum(-1)

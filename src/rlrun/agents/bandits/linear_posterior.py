@@ -1,4 +1,7 @@
-"""Thompson sampling with Bayesian linear regression (Agrawal and Goyal 2013; noise learned too, arXiv 1802.09127)."""
+"""Thompson sampling with Bayesian linear regression (Agrawal and Goyal 2013).
+
+The variance of the rewards is also learned (arXiv 1802.09127).
+"""
 
 from typing import Any
 
@@ -19,12 +22,12 @@ from rlrun.networks.inputs import Flatten
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
 
-MAX_INPUTS = 1000  # the cost of a step grows with the cube of the number of inputs
+MAX_INPUTS = 1000  # a limit, because the cost of a step grows with the cube of the number of inputs
 
 
 @register("algo", "linear_posterior")
 class LinearPosterior(Agent):
-    """A Bayesian linear regression for each arm, from which Thompson sampling draws."""
+    """Thompson sampling from a Bayesian linear regression for each arm."""
 
     actions = Discrete
 
@@ -43,8 +46,8 @@ class LinearPosterior(Agent):
         arms = int(spec.action.n)
         if self.flatten.size > MAX_INPUTS:
             raise ConfigError(
-                f"algo=linear_posterior: observations of {self.flatten.size} numbers are not supported ({MAX_INPUTS} "
-                "at most, for every step solves a linear system of that size); neural_linear has no such limit"
+                f"algo=linear_posterior: observations of {self.flatten.size} numbers are not supported, at most "
+                f"{MAX_INPUTS}, because every step solves a linear system of that size; algo=neural_linear has no limit"
             )
         self.regression = BayesianRegression(arms, self.flatten.size, cfg.ridge, cfg.a0, cfg.b0)
         self.first_pulls = FirstPulls(arms, cfg.init_pulls)

@@ -1,4 +1,4 @@
-"""The base of multi-armed bandit agents: the number of pulls and the total reward of every arm of every bandit."""
+"""Base class of multi-armed bandit agents, which count the pulls and sum the rewards of every arm of every bandit."""
 
 from typing import Any
 
@@ -15,7 +15,10 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 
 class MultiArmed(Agent):
-    """Plays the arm of the largest score; ties are broken at random. Tables are [bandits, arms]."""
+    """Pulls the arm with the highest score; ties are broken at random. The observation is the number of the bandit.
+
+    The tables `counts` and `totals` are [bandits, arms].
+    """
 
     actions = Discrete
     observations = Discrete
@@ -40,16 +43,16 @@ class MultiArmed(Agent):
         return random_argmax(scores, self.noise.uniform(*scores.shape)), {}
 
     def context(self, obs: Tensor) -> Tensor:
-        """The number of the bandit, [batch], counted from 0."""
+        """Returns the index of the bandit in the tables, which starts at 0; [batch]."""
         return obs - int(self.spec.obs.start)
 
     def value(self, context: Tensor) -> Tensor:
-        """Estimated mean rewards, [batch, arms]."""
+        """Returns the estimated mean rewards, [batch, arms]."""
         counts = self.counts[context].clamp(min=1)
         return self.totals[context] / counts
 
     def score(self, context: Tensor) -> Tensor:
-        """Scores of the arms, [batch, arms]: the largest is pulled while exploring."""
+        """Returns the scores of the arms, [batch, arms]; exploration pulls the arm with the highest score."""
         raise NotImplementedError
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
@@ -58,7 +61,7 @@ class MultiArmed(Agent):
 
     @kernel
     def learn(self, pulls: Batch) -> Metrics:
-        """Learn from pulls [batch], of which several may be of one arm."""
+        """Updates the tables with pulls [batch]; the batch may hold several pulls of one arm."""
         weight = pulls["weight"]
         cell = self.context(pulls["obs"]) * self.arms + pulls["action"]
         self.counts.view(-1).index_add_(0, cell, weight)

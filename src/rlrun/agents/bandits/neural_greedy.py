@@ -1,6 +1,6 @@
-"""Neural greedy (arXiv 1802.09127): a network predicts the reward of every arm, and the best one is pulled.
+"""Neural greedy (arXiv 1802.09127): a network predicts the reward of every arm, and the best arm is pulled.
 
-Dropout is on the last hidden layer alone.
+Dropout applies only to the last hidden layer.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @config
 class Training:
-    """Training of the networks that predict rewards."""
+    """Training settings of the networks that predict rewards."""
 
     learning_rate: PositiveFloat
     learning_rate_decay: NonNegativeFloat
@@ -58,7 +58,7 @@ class NeuralGreedy(Agent):
         self.optim = Optim(params, cfg.learning_rate, max_grad_norm=cfg.max_grad_norm)
 
     def build(self, parts: Any) -> None:
-        """Create the network."""
+        """Creates the network that predicts rewards."""
         self.q = Head(parts.torso(), self.arms)
 
     @torch.no_grad()
@@ -70,11 +70,11 @@ class NeuralGreedy(Agent):
         return self.first_pulls(scores, carry)
 
     def value(self, obs: Any) -> Tensor:
-        """Expected rewards of the arms, [batch, arms]."""
+        """Returns the expected rewards of the arms, [batch, arms]."""
         return self.q(obs)
 
     def score(self, obs: Any) -> Tensor:
-        """Scores of the arms, [batch, arms]: the largest is pulled while exploring."""
+        """Returns the scores of the arms, [batch, arms]; exploration pulls the arm with the highest score."""
         features = self.q.torso(obs)
         if self.cfg.act_with_dropout:
             features = features * self.kept(features, self.noise)
@@ -83,14 +83,14 @@ class NeuralGreedy(Agent):
         return torch.where(random, self.noise.uniform(*value.shape), value)
 
     def kept(self, features: Tensor, noise: Any) -> Tensor:
-        """Dropout mask of the features, scaled to keep their mean."""
+        """Returns the dropout mask of the features, scaled so that the expected value of the features is unchanged."""
         keep_prob = max(1 - self.cfg.dropout, 1e-6)
         return (noise.uniform(*features.shape) < keep_prob) / keep_prob
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         self.first_pulls.update(ctx)
         cfg = self.cfg
-        age = ctx.updates  # since the learning rate was reset
+        age = ctx.updates  # number of updates since the learning rate was reset
         if cfg.reset_learning_rate_every:
             age %= cfg.reset_learning_rate_every
         learning_rate = cfg.learning_rate / (1 + cfg.learning_rate_decay * age)
@@ -98,7 +98,7 @@ class NeuralGreedy(Agent):
         return self.fit(batch, self.draws(batch))
 
     def draws(self, batch: Batch) -> Tensor:
-        """The random numbers of one gradient step."""
+        """Returns the random numbers for one gradient step."""
         reward = batch["reward"]
         features = reward.new_empty(len(reward), self.q.torso.features)
         return self.kept(features, self.learn_noise)
@@ -110,7 +110,7 @@ class NeuralGreedy(Agent):
         return {"loss": loss.detach(), "grad_norm": norm}
 
     def loss(self, batch: Batch, draws: Tensor) -> Tensor:
-        """Squared error of the predicted reward of the pulled arm."""
+        """Returns the mean squared error of the predicted rewards of the pulled arms, 0-d."""
         features = self.q.torso(batch["obs"]) * draws
         predicted = chosen(self.q.output(features), batch)
         error = (predicted - batch["reward"]) ** 2
@@ -118,6 +118,6 @@ class NeuralGreedy(Agent):
 
 
 def chosen(predicted: Tensor, batch: Batch) -> Tensor:
-    """The predictions of the pulled arms, [..., batch], out of [..., batch, arms]."""
+    """Returns the predictions for the pulled arms: [..., batch, arms] -> [..., batch]."""
     action = batch["action"].expand(predicted.shape[:-1]).unsqueeze(-1)
     return predicted.gather(-1, action).squeeze(-1)

@@ -1,5 +1,8 @@
-"""Neural linear (arXiv 1802.09127): Bayesian linear regression on the last hidden layer of a network that is trained
-to predict rewards. The posterior is refitted to the whole replay buffer as the features change."""
+"""Neural linear (arXiv 1802.09127): Bayesian linear regression on the last hidden layer of a network.
+
+The network is trained to predict rewards. Because its features change, the posterior is refitted to the whole replay
+buffer every `refit_every` updates.
+"""
 
 from typing import Any
 
@@ -42,7 +45,7 @@ class NeuralLinear(NeuralGreedy):
         return metrics
 
     def refit(self, data: Batch) -> None:
-        """Fit the posterior to this data alone."""
+        """Replaces the posterior with one fitted to the given data."""
         self.regression.forget()
         features = self.q.torso(data["obs"]).detach()
         self.regression.add(features, data["action"], data["reward"], data["weight"])

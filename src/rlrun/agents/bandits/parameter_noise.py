@@ -1,5 +1,7 @@
-"""Parameter-noise sampling (Plappert et al. 2018, arXiv 1706.01905): acts with perturbed weights. The standard
-deviation of the noise adapts to the distance between the perturbed and the clean predictions."""
+"""Parameter noise (Plappert et al. 2018, arXiv 1706.01905): explores with noise on the weights of the network.
+
+The standard deviation of the noise adapts to the KL divergence between the predictions without and with noise.
+"""
 
 from typing import Any
 
@@ -39,7 +41,7 @@ class ParameterNoise(NeuralGreedy):
         return self.perturbed(obs, self.noise)
 
     def perturbed(self, obs: Any, noise: Stream) -> Tensor:
-        """Predictions with noise on the weights, [batch, arms]; the weights themselves do not change."""
+        """Returns predictions with noise on the weights, [batch, arms]; the stored weights do not change."""
         weights = {}
         for name, param in self.q.named_parameters():
             weights[name] = param + self.noise_std * noise.normal(*param.shape)
@@ -52,7 +54,11 @@ class ParameterNoise(NeuralGreedy):
 
     @torch.no_grad()
     def adapt(self, obs: Any) -> None:
-        """Increase the noise while the perturbed policy is closer to the clean one than an epsilon-greedy policy is."""
+        """Adapts noise_std, and decays epsilon.
+
+        The noise increases if the KL divergence from the policy without noise to the perturbed policy is smaller than
+        that to an epsilon-greedy policy; otherwise the noise decreases.
+        """
         clean = self.q(obs).log_softmax(-1)
         noisy = self.perturbed(obs, self.learn_noise).log_softmax(-1)
         kl = batch_mean((clean.exp() * (clean - noisy)).sum(-1))

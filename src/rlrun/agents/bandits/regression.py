@@ -1,4 +1,4 @@
-"""Bayesian linear regression, one for each arm, from sums over the data."""
+"""Bayesian linear regressions, one per arm, from sufficient statistics of the data."""
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +25,12 @@ class BayesianRegression(nn.Module):
         self.register_buffer("count", torch.zeros(arms).double())
 
     def forget(self) -> None:
-        """Back to the prior."""
+        """Removes all data, which resets the posterior to the prior."""
         for total in (self.xx, self.xy, self.yy, self.count):
             total.zero_()
 
     def add(self, inputs: Tensor, arm: Tensor, reward: Tensor, weight: Tensor) -> None:
-        """Add data of any arms: inputs [batch, inputs], the others [batch]."""
+        """Adds data of any arms. inputs is [batch, inputs]; arm, reward and weight are [batch]."""
         x = extended(inputs)
         y = reward.double()
         weight = weight.double()
@@ -43,16 +43,16 @@ class BayesianRegression(nn.Module):
         self.count.index_add_(0, arm, weight)
 
     def posterior(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Mean [arms, d], precision [arms, d, d], a [arms], b [arms]."""
+        """Returns the posterior: mean [arms, d], precision [arms, d, d], a [arms], b [arms]."""
         return normal_inverse_gamma(self.xx, self.xy, self.yy, self.count, *self.prior)
 
     def mean(self, inputs: Tensor) -> Tensor:
-        """Expected rewards [batch, arms]."""
+        """Returns the expected rewards, [batch, arms]."""
         mean, _, _, _ = self.posterior()
         return extended(inputs) @ mean.mT
 
     def draw(self, inputs: Tensor, noise: Stream) -> Tensor:
-        """Rewards [batch, arms] by weights drawn from the posterior, independently for every row."""
+        """Returns rewards [batch, arms] predicted by weights that are drawn from the posterior anew for every row."""
         mean, precision, a, b = self.posterior()
         gamma = noise.gamma(a.expand(len(inputs), -1))
         normal = noise.normal(len(inputs), *mean.shape).double()
@@ -62,6 +62,6 @@ class BayesianRegression(nn.Module):
 
 
 def extended(inputs: Tensor) -> Tensor:
-    """Inputs [batch, d] with a constant 1 appended, [batch, d + 1]."""
+    """Returns inputs [batch, d] with a constant 1 appended, [batch, d + 1]."""
     constant = torch.ones_like(inputs[:, :1])
     return torch.cat([inputs.double(), constant.double()], -1)

@@ -1,4 +1,7 @@
-"""UCB1 (Auer, Cesa-Bianchi and Fischer 2002): the mean plus a confidence width; arms never pulled come first."""
+"""UCB1 (Auer, Cesa-Bianchi and Fischer 2002): scores arms by mean reward plus confidence width.
+
+Arms that were never pulled have an infinite score.
+"""
 
 import torch
 from torch import Tensor
@@ -10,7 +13,7 @@ from rlrun.registry import register
 
 @register("algo", "ucb")
 class UCB(MultiArmed):
-    """Upper confidence bounds."""
+    """Pulls the arm with the highest upper confidence bound."""
 
     @config
     class Config:

@@ -1,6 +1,7 @@
 """A bandit agent with Bayes by backprop (Blundell et al. 2015, arXiv 1505.05424).
 
-It learns a Gaussian posterior over the weights of the reward network, and samples new weights for every decision.
+It learns a Gaussian posterior over the weights of the network that predicts rewards, and samples new weights for every
+call of `act`.
 """
 
 import math
@@ -58,8 +59,8 @@ class Variational(NeuralGreedy):
         return self.learn_noise.normal(1, self.q.size)
 
     def loss(self, batch: Batch, draws: Tensor) -> Tensor:
-        """Computes the mean negative log-likelihood of the rewards, plus the KL divergence of the posterior from the
-        prior divided by the number of stored rewards."""
+        """Returns the mean negative log-likelihood of the rewards, plus KL(posterior || prior) / number of stored
+        rewards; 0-d."""
         predicted = chosen(self.q(batch["obs"], self.weights(draws)), batch)
         error = predicted - batch["reward"]
         nll = weighted_mean(0.5 * (error / self.cfg.noise_std) ** 2, batch["weight"])

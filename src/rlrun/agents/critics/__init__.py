@@ -1,1 +1,1 @@
-"""The part `algo.critic`: the predictions of critics, and the reduction of an ensemble to one value."""
+"""The part `algo.critic`: what critics predict, and how an ensemble is reduced to one value."""

@@ -1,4 +1,4 @@
-"""Ensembles of critics Q(s, a): the members of a target, and the reduction of their values to one."""
+"""Ensembles of critics Q(s, a): which members compute a target, and how their values are reduced to one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,20 +15,21 @@ Reduce = Callable[[Tensor], Tensor]  # [members, ...] -> [...]
 
 
 class Ensemble(nn.Module):
-    """Reduces [members, ...] to [...]. Every member predicts the expected return."""
+    """Reduces the values of all members, [members, ...], to one value, [...]. Every member predicts the expected
+    return."""
 
     members: int
 
     def draw(self, stream: Stream) -> Tensor | None:
-        """Indices of the members of the next target; None: all of them."""
+        """Returns the indices of the members that compute the next target, or None for all members."""
         return None
 
     def target(self, q: Tensor) -> Tensor:
-        """The value in a TD target."""
+        """Returns the value for a TD target."""
         raise NotImplementedError
 
     def actor(self, q: Tensor) -> Tensor:
-        """The value that the actor maximises."""
+        """Returns the value that the actor maximises."""
         raise NotImplementedError
 
 
@@ -53,7 +54,8 @@ class Minimum(Ensemble):
 
 @register("critic", "redq")
 class RandomSubset(Ensemble):
-    """REDQ: targets take the minimum over a random subset, actors the mean (Chen et al. 2021, arXiv 2101.05982)."""
+    """REDQ (Chen et al. 2021, arXiv 2101.05982): the minimum over a random subset for targets, the mean over all
+    members for the actor."""
 
     @config
     class Config:

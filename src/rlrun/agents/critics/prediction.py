@@ -1,7 +1,7 @@
 """Predictions of the return of an action: its mean, a distribution over atoms, or quantiles.
 
 A prediction z has `size` numbers for each action. It is trained towards reward + discount * (prediction of the next
-action); the loss returns a value and a replay priority for each row of the batch.
+action). `loss` returns the loss and the replay priority of every row.
 """
 
 from typing import Any
@@ -20,22 +20,25 @@ from rlrun.registry import register
 
 
 class Prediction(nn.Module):
-    """The output of a critic of discrete actions."""
+    """Interprets the output of a critic for discrete actions."""
 
-    size: int  # numbers for each action
+    size: int  # number of outputs for each action
 
     def value(self, z: Tensor) -> Tensor:
-        """The expected return; z [..., size] -> [...]."""
+        """Returns the expected return; z [..., size] -> [...]."""
         raise NotImplementedError
 
     def loss(self, z: Tensor, next_z: Tensor, reward: Tensor, discount: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and priority [batch]; z and next_z [batch, size] of the action taken and of the next one."""
+        """Returns losses and priorities, both [batch].
+
+        z [batch, size]: prediction for the action taken. next_z [batch, size]: prediction for the next action.
+        """
         raise NotImplementedError
 
 
 @register("critic", "mean")
 class Mean(Prediction):
-    """The expected return alone."""
+    """Predicts the expected return, trained with the Huber loss."""
 
     @config
     class Config:
@@ -59,7 +62,7 @@ class Mean(Prediction):
 
 @register("critic", "rescaled")
 class Rescaled(Mean):
-    """The expected return on the squashed scale of the network's output (arXiv 1805.11593; R2D2, sec. 2.3)."""
+    """Predicts squash(expected return), so the loss is on the squashed scale (arXiv 1805.11593; R2D2, sec. 2.3)."""
 
     def value(self, z: Tensor) -> Tensor:
         return unsquash(z.squeeze(-1))
@@ -72,10 +75,10 @@ class Rescaled(Mean):
 
 @register("critic", "categorical")
 class Categorical(Prediction):
-    """Logits over fixed atoms (C51; Bellemare et al. 2017, arXiv 1707.06887).
+    """Predicts logits of a distribution over fixed atoms (C51; Bellemare et al. 2017, arXiv 1707.06887).
 
-    The loss is the divergence KL(target || prediction): its gradient is that of the cross-entropy, and it is 0
-    where the prediction equals the target, as a priority should be (arXiv 1710.02298).
+    The loss is KL(target || prediction). Its gradient equals that of the cross-entropy, but unlike the cross-entropy it
+    is 0 if the prediction equals the target, as a priority should be (arXiv 1710.02298).
     """
 
     atoms: Tensor
@@ -105,7 +108,7 @@ class Categorical(Prediction):
 
 @register("critic", "quantile")
 class Quantile(Prediction):
-    """Equally likely values, the quantiles of the return (QR-DQN; Dabney et al. 2018, arXiv 1710.10044)."""
+    """Predicts `num_quantiles` quantiles of the return (QR-DQN; Dabney et al. 2018, arXiv 1710.10044)."""
 
     @config
     class Config:

@@ -1,1 +1,1 @@
-"""Coefficients of a policy's entropy: fixed, or adjusted to keep the entropy at a target."""
+"""The part `algo.entropy`: an entropy coefficient that is fixed, or adjusted to keep the entropy near a target."""

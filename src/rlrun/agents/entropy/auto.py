@@ -15,7 +15,7 @@ from rlrun.types import Metrics
 
 @register("entropy", "auto")
 class Auto(EntropyCoefficient):
-    """Gradient descent on log alpha (H - target): alpha rises while the entropy is below its target."""
+    """Minimises log alpha (H - target) by gradient descent: alpha increases while the entropy H is below its target."""
 
     @config
     class Config:

@@ -1,4 +1,4 @@
-"""The coefficient alpha of the entropy H in a policy's loss, -alpha H: the part `algo.entropy` of an agent."""
+"""Base class of the part `algo.entropy`: the coefficient alpha of the term -alpha H in the policy loss, H = entropy."""
 
 import math
 
@@ -10,23 +10,26 @@ from rlrun.nested import flat
 from rlrun.networks.choices import choices
 from rlrun.types import Batch, Metrics
 
-OPEN = 0.1  # fraction of the range of an action, or of the probability, in the default target entropy
+OPEN = 0.1  # fraction of an action's range, or of the probability, that `default_target` leaves open
 
 
 class EntropyCoefficient(nn.Module):
-    """Base of the coefficients. Built from a config and the default target entropy in nats."""
+    """Base class of the coefficients. Subclasses are built from a config and the default target entropy in nats."""
 
     @property
     def alpha(self) -> Tensor:
-        """The current coefficient, a detached scalar."""
+        """The current coefficient, 0-d and detached."""
         raise NotImplementedError
 
     def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
-        """Adjust alpha after an update, by the entropies of its rows and their weights, both [batch]."""
+        """Adjusts alpha, and returns metrics.
+
+        entropy [batch]: entropy of the policy at every observation. weight [batch]: weights of the rows.
+        """
         raise NotImplementedError
 
     def follow(self, policy: nn.Module, rollout: Batch) -> Metrics:
-        """Adjust alpha after a rollout [time, env, ...]."""
+        """Adjusts alpha to the entropy of the policy over a rollout [time, env, ...], and returns metrics."""
         with torch.no_grad():
             entropy = policy(flat(rollout["obs"])).entropy()
         return self.adjust(entropy, flat(rollout["weight"]))
@@ -42,7 +45,7 @@ class MovingAverage(nn.Module):
         super().__init__()
         self.size = size
         self.register_buffer("recent", torch.zeros(size))
-        self.register_buffer("seen", torch.zeros(()))  # how many there are, at most `size`
+        self.register_buffer("seen", torch.zeros(()))  # number of values in `recent`, at most `size`
 
     def add(self, x: Tensor) -> None:
         self.recent.copy_(torch.cat([self.recent[1:], x.detach().view(1)]))
@@ -53,8 +56,11 @@ class MovingAverage(nn.Module):
 
 
 def default_target(space: Space) -> float:
-    """Entropy in nats of actions uniform over a tenth of [-1, 1], or of discrete actions with nine tenths of the
-    probability on one of them."""
+    """Returns the default target entropy in nats, summed over the dimensions of the action.
+
+    Box actions: the entropy of a uniform distribution over a tenth of [-1, 1]. Discrete actions: the entropy if one
+    action has probability 0.9 and the others share 0.1 equally.
+    """
     if isinstance(space, spaces.Box):
         return math.prod(space.shape) * math.log(2 * OPEN)
     total = 0.0

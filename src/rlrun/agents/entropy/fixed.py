@@ -1,4 +1,4 @@
-"""An entropy coefficient that never changes."""
+"""A constant entropy coefficient."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from rlrun.types import Batch, Metrics
 
 @register("entropy", "fixed")
 class Fixed(EntropyCoefficient):
-    """alpha = ent_coef."""
+    """Sets alpha to `ent_coef`."""
 
     @config
     class Config:

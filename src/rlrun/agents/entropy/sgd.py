@@ -1,4 +1,4 @@
-"""Gradient descent on log alpha as in soft actor-critic (arXiv 1812.05905), on a moving average of the entropy."""
+"""A learned temperature as in soft actor-critic (arXiv 1812.05905), but from a moving average of the entropy."""
 
 import math
 from typing import Any
@@ -16,7 +16,10 @@ from rlrun.types import Metrics
 
 @register("entropy", "sgd")
 class Sgd(EntropyCoefficient):
-    """Minimises log alpha (H - target), H averaged over a window: alpha falls while the entropy is above its target."""
+    """Minimises log alpha (H - target) by gradient descent, where H is the mean entropy of the last `window` updates.
+
+    alpha decreases while H is above the target.
+    """
 
     @config
     class Config:

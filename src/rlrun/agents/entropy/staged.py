@@ -1,8 +1,10 @@
 """Rules in three stages that keep the entropy from falling below a target, as in the Agent Learning Framework (ALF).
 
-*Init*: while the entropy is above a maximum, alpha decreases slowly. *Free*: alpha stays until the entropy falls below
-the target. *Adjust*: alpha increases while the entropy falls and decreases while it rises, by half as much on the side
-of the target where that is not urgent. Reacting to the direction keeps alpha from overshooting.
+*Init*: until the entropy is below a maximum, alpha changes slowly: it decreases while the entropy rises, and increases
+half as fast while the entropy falls. *Free*: alpha is constant until the entropy is below the target. *Adjust*: alpha
+increases while the entropy falls, and decreases while the entropy rises. Increases are halved while the entropy is
+above the target, and decreases are halved while it is below. alpha does not overshoot, because its changes follow the
+direction in which the entropy moves, not the distance to the target.
 """
 
 import math
@@ -60,7 +62,7 @@ class Staged(EntropyCoefficient):
         self.register_buffer("rate", torch.tensor(cfg.fast_rate))
         first_stage = ADJUST if cfg.skip_free_stage else INIT
         self.register_buffer("stage", torch.tensor(first_stage))
-        self.register_buffer("above", torch.tensor(True))  # whether the entropy was above the target, while adjusting
+        self.register_buffer("above", torch.tensor(True))  # whether the entropy was above the target at the last update
         self.register_buffer("max_entropy", torch.tensor(cfg.max_entropy or 0.0))
 
     @property
@@ -80,8 +82,11 @@ class Staged(EntropyCoefficient):
         return {"alpha": self.alpha, "entropy_stage": self.stage.float()}
 
     def drift(self, entropy: Tensor, falls: Tensor, filling: Tensor) -> Tensor:
-        """Stage init: the change of log alpha. The stage ends once the entropy is below its maximum, which is estimated
-        while the window fills if none is given."""
+        """Returns the change of log alpha in stage init, 0 in other stages; starts stage free when init ends.
+
+        Init ends when the entropy is below its maximum. Without `max_entropy`, the maximum is estimated from the first
+        `average_window` updates.
+        """
         drifting = self.stage == INIT
         if self.cfg.max_entropy is None:
             guess = torch.minimum(0.8 * entropy, entropy / 0.8)
@@ -93,7 +98,11 @@ class Staged(EntropyCoefficient):
         return drifting * direction * self.cfg.very_slow_rate
 
     def steer(self, entropy: Tensor, falls: Tensor) -> Tensor:
-        """Stages free and adjust: the change of log alpha. The rate shrinks at every crossing of the target."""
+        """Returns the change of log alpha in stage adjust, 0 in other stages; starts stage adjust when free ends.
+
+        The rate of change decreases by a tenth whenever the entropy crosses the target, down to slow_rate. It is
+        fast_rate while the entropy is far below the target.
+        """
         above = entropy > self.target
         crossed = (self.stage == ADJUST) & (above != self.above)
         self.stage.add_((self.stage == FREE) & (entropy < self.target))

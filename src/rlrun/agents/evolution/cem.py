@@ -1,9 +1,10 @@
 """Cross-entropy method (Rubinstein 1999; with noise added to the standard deviation: Szita and Lorincz 2006).
 
-A Gaussian over policy parameters is fitted to the best of its own samples, again and again. The noise that keeps it
-from collapsing early is added where it is sampled from, not to what is fitted, and decays per generation. Weights by
-rank and a covariance about the mean that the samples came from (arXiv 1810.01222, equations 1 and 2) need no such
-noise: the step of the mean itself keeps the Gaussian wide where it has far to go.
+In every generation, a Gaussian over policy parameters is fitted to the best of its own samples. Extra variance
+(`extra_std`), which decreases to 0, keeps the Gaussian from collapsing early; it is added when parameters are sampled,
+not to the fitted covariance. With weights by rank and a covariance about the previous mean (arXiv 1810.01222, equations
+1 and 2), no extra variance is needed: the covariance then includes the step of the mean, so it stays wide in the
+direction in which the mean moves.
 """
 
 from typing import Any, Literal
@@ -53,7 +54,7 @@ class CEM(Agent):
         self.num_elites = int(cfg.population * cfg.elite_fraction + 1e-9)
         if self.num_elites == 0:
             least = f"1 / {cfg.population}"
-            raise ConfigError(f"algo.elite_fraction={cfg.elite_fraction}: must be at least {least} of algo.population")
+            raise ConfigError(f"algo.elite_fraction={cfg.elite_fraction}: must be at least {least} for one elite")
         self.policy = StackedPolicy(spec, parts)
         self.register_buffer("mean", self.policy.initial())
         rank = torch.arange(1, self.num_elites + 1).to(self.mean)
@@ -74,13 +75,13 @@ class CEM(Agent):
         return self.policy(obs, params), {}
 
     def ask(self) -> Tensor:
-        """Sample a population of parameter vectors, [population, P]."""
+        """Returns a sampled population of parameter vectors, [population, P]."""
         cfg = self.cfg
         noise = directions(self.noise, cfg.population, self.policy.size, cfg.antithetic, cfg.orthogonal)
         return self.mean + self.covariance.spread(noise, self.extra_var)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        """Fit the Gaussian to params [population, P] by their fitness [population]."""
+        """Fits the Gaussian to the elites of params [population, P], those with the highest fitness [population]."""
         generation = ctx.updates + 1
         remaining = max(0.0, 1 - generation / self.cfg.extra_decay_time)
         self.extra_var.fill_(self.cfg.extra_std**2 * remaining)

@@ -1,6 +1,7 @@
-"""Covariance matrix adaptation evolution strategy (Hansen, tutorial: arXiv 1604.00772; equation numbers are its own).
+"""Covariance matrix adaptation evolution strategy (CMA-ES).
 
-Active: the worse half of the samples has negative weights. The separable form adapts a diagonal only, with larger rates
+Equation numbers are those of Hansen's tutorial (arXiv 1604.00772). This is active CMA-ES: the worse half of the samples
+has negative weights. The separable form adapts only the diagonal of the covariance matrix, with larger learning rates
 (Ros and Hansen 2008).
 """
 
@@ -20,11 +21,11 @@ from rlrun.errors import ConfigError
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
 
-LARGE = 2000  # number of parameters above which "auto" takes the separable form
+LARGE = 2000  # number of parameters above which covariance=auto selects the separable form
 
 
 class Rates:
-    """Weights and learning rates for P parameters and a population (table 1)."""
+    """Weights and learning rates for `size` parameters and a population (table 1)."""
 
     def __init__(self, size: int, population: int, separable: bool):
         n = size
@@ -63,7 +64,7 @@ class Rates:
 
 
 def effective_samples(weights: Tensor) -> float:
-    """The variance effective selection mass of weights [n], table 1."""
+    """Returns the variance-effective selection mass of weights [n] (table 1)."""
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
@@ -95,7 +96,7 @@ class CMAES(Agent):
         super().__init__(cfg, spec, parts)
         if cfg.population < 4:
             raise ConfigError(
-                f"algo.population={cfg.population}: must be at least 4, for the better half sets the mean"
+                f"algo.population={cfg.population}: must be at least 4, because the better half sets the mean"
             )
         self.policy = StackedPolicy(spec, parts)
         form = cfg.covariance
@@ -110,7 +111,7 @@ class CMAES(Agent):
         self.covariance = FORMS[form](self.mean)
         self.rates = Rates(self.policy.size, cfg.population, form == "separable")
         self.register_buffer("weights", self.rates.weights.to(self.mean), persistent=False)
-        # so rarely that decomposing costs no more than the rest (section B.2)
+        # decompose so rarely that it costs no more than the rest of the update (section B.2)
         period = 1 / (10 * self.policy.size * (self.rates.c_1 + self.rates.c_mu))
         self.period = max(1, int(period))
         self.noise = parts.stream("population")
@@ -123,13 +124,13 @@ class CMAES(Agent):
         return self.policy(obs, params), {}
 
     def ask(self) -> Tensor:
-        """Sample a population of parameter vectors, [population, P] (38-40)."""
+        """Returns a sampled population of parameter vectors, [population, P] (38-40)."""
         z = self.noise.normal(self.cfg.population, self.policy.size)
         y = self.covariance.spread(z)
         return self.mean + self.sigma * y
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        """Move the distribution by params [population, P] and their fitness [population]."""
+        """Updates the search distribution from params [population, P] and their fitness [population]."""
         generation = ctx.updates + 1
         correction = math.sqrt(1 - (1 - self.rates.c_sigma) ** (2 * (generation + 1)))
         metrics = self.tell(batch["params"], batch["fitness"], torch.full_like(self.sigma, correction))
@@ -139,7 +140,10 @@ class CMAES(Agent):
 
     @kernel
     def tell(self, params: Tensor, fitness: Tensor, correction: Tensor) -> Metrics:
-        """One generation; `correction` of the length of path_sigma for its start at 0."""
+        """Updates mean, step size sigma and covariance with one generation.
+
+        correction: factor by which path_sigma is too short in early generations, because it starts at 0; 0-d.
+        """
         rates = self.rates
         n = len(self.mean)
         order = fitness.argsort(descending=True, stable=True)

@@ -55,7 +55,7 @@ class Full(nn.Module):
 
 
 class Separable(nn.Module):
-    """Holds a diagonal matrix C as its diagonal, [P]. The methods are those of Full."""
+    """Holds a diagonal matrix C as its diagonal, [P], with the same methods as Full."""
 
     C: Tensor
 

@@ -1,6 +1,6 @@
-"""No operation: acts with its initial policy and never learns.
+"""No operation: an agent that acts with its initial policy and never learns.
 
-A baseline for returns, and for the speed of everything but learning.
+It is a baseline for returns, and measures the speed of a run without learning.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ class NOP(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        # gain 0.01: nearly the same distribution for every observation
+        # a gain of 0.01 gives nearly the same action distribution for every observation
         self.policy = stochastic_policy(parts.torso(), spec.action, gain=0.01).requires_grad_(False)
         self.noise = parts.stream("act")
 

@@ -1,7 +1,7 @@
 """Evolution strategies as a scalable alternative to reinforcement learning (Salimans et al. 2017, arXiv 1703.03864).
 
-The gradient of the mean fitness under Gaussian noise, estimated from the population, for Adam. Without the paper's
-virtual batch normalisation, and with weight decay apart from the gradient (AdamW).
+Adam ascends the gradient of the mean fitness under Gaussian parameter noise, which is estimated from the population.
+Unlike in the paper, there is no virtual batch normalisation, and weight decay is decoupled from the gradient (AdamW).
 """
 
 from typing import Any, Literal
@@ -52,13 +52,13 @@ class OpenAIES(Agent):
 
     @torch.no_grad()
     def ask(self) -> Tensor:
-        """Sample a population of parameter vectors, [population, P]."""
+        """Returns a sampled population of parameter vectors, [population, P]."""
         cfg = self.cfg
         noise = directions(self.noise, cfg.population, self.policy.size, cfg.antithetic, cfg.orthogonal)
         return self.mean + cfg.std * noise
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        """One step of Adam from params [population, P] and their fitness [population]."""
+        """Takes one step of Adam with params [population, P] and their fitness [population]."""
         return self.climb(batch["params"], batch["fitness"])
 
     @kernel
@@ -72,8 +72,11 @@ class OpenAIES(Agent):
 
 
 def shaped(fitness: Tensor, how: str) -> Tensor:
-    """The utility of every member, [population]. Ranks go from -1/2 for the worst to 1/2 for the best; ties get their
-    mean rank."""
+    """Returns the utility of every member, [population].
+
+    ranks: from -1/2 for the worst member to 1/2 for the best, with the mean rank for ties. standardise: fitness with
+    mean 0 and standard deviation 1. none: the fitness itself.
+    """
     if how == "none":
         return fitness
     if how == "ranks":

@@ -1,4 +1,4 @@
-"""The deterministic policy whose weights are searched, and the noise that is added to them."""
+"""The deterministic policy whose weights evolution strategies search, and the noise that they add to the weights."""
 
 from typing import Any
 
@@ -14,9 +14,10 @@ from rlrun.types import Spec
 
 
 class StackedPolicy(Stacked):
-    """Actions [num_envs, ...] for obs [num_envs, ...], split evenly over params [members, P].
+    """Returns actions [num_envs, ...] for obs [num_envs, ...]; environments are split evenly over params [members, P].
 
-    The best of discrete actions, tanh of the outputs where actions are bounded, else the outputs themselves.
+    Discrete actions are the argmax of the outputs, bounded Box actions are tanh of the outputs, and unbounded Box
+    actions are the outputs.
     """
 
     def __init__(self, spec: Spec, parts: Any):
@@ -37,10 +38,10 @@ class StackedPolicy(Stacked):
 
 
 def directions(stream: Stream, population: int, size: int, antithetic: bool, orthogonal: bool) -> Tensor:
-    """Noise [population, size]; every row alone is standard normal.
+    """Returns noise [population, size]; every row on its own is standard normal.
 
-    Orthogonal: the rows of each block of `size` rows are orthogonal to each other (arXiv 1804.02395).
-    Antithetic: the second half is minus the first one.
+    orthogonal: the rows of each block of `size` rows are orthogonal to each other (arXiv 1804.02395). antithetic: the
+    second half of the rows is the negative of the first half.
     """
     num_drawn = population
     if antithetic:
@@ -54,7 +55,7 @@ def directions(stream: Stream, population: int, size: int, antithetic: bool, ort
 
 
 def orthogonalised(rows: Tensor) -> Tensor:
-    """Rows [n, P], n <= P, made orthogonal to the rows before them; every row keeps its norm."""
+    """Returns rows [n, P], n <= P, orthogonalised by Gram-Schmidt; every row keeps its norm."""
     q, r = torch.linalg.qr(rows.T)
     sign = r.diagonal().sign()
     norm = torch.linalg.vector_norm(rows, dim=1)

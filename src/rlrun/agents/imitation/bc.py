@@ -1,6 +1,7 @@
-"""Behaviour cloning (Pomerleau 1988, "ALVINN"): maximum likelihood of the demonstrated actions.
+"""Behaviour cloning (Pomerleau 1988, "ALVINN").
 
-A deterministic policy, for continuous actions, minimises the squared error.
+A stochastic policy maximises the likelihood of the demonstrated actions. A deterministic policy, which is available for
+continuous actions, minimises the squared error.
 """
 
 from typing import Any, Literal

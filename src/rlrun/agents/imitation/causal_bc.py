@@ -1,8 +1,10 @@
 """Causal behaviour cloning: ResiduIL (Swamy et al. 2022, arXiv 2202.01312).
 
-Noise that is correlated over time changes the actions of the demonstrator and its observations, so that behaviour
-cloning mistakes one for the cause of the other. The previous observation does not depend on that noise: from it an
-adversary predicts the residual of the policy, and the policy makes the residual unpredictable.
+If noise that is correlated over time affects both the actions and the observations of the demonstrator, behaviour
+cloning learns a correlation that is not causal. The previous observation does not depend on the current noise. It can
+therefore not predict the residual, demonstrated action minus policy action, of a policy that is equal to the
+demonstrator's. So an adversary learns to predict the residual from the previous observation, and the policy learns to
+make the residual unpredictable.
 """
 
 from typing import Any
@@ -23,7 +25,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "causal_bc")
 class CausalBC(Agent):
-    """A policy and an adversary that predicts its residuals, with alternating gradient steps."""
+    """Trains a policy and an adversary that predicts its residuals with alternating gradient steps."""
 
     actions = Box
 
@@ -49,12 +51,16 @@ class CausalBC(Agent):
         return self.actor(obs), {}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        """batch [2, batch, ...]; pairs across two episodes are masked."""
+        """Updates adversary and policy from pairs of consecutive steps, [2, batch, ...].
+
+        Pairs whose steps belong to two episodes are masked.
+        """
         metrics = self.update_adversary(batch)
         return metrics | self.update_actor(batch)
 
     def residual(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Residuals of the policy and their predictions by the adversary, [batch, actions]; weights [batch]."""
+        """Returns the policy's residuals and the adversary's predictions, both [batch, actions], and weights
+        [batch]."""
         previous_obs = index(batch["obs"], 0)
         obs = index(batch["obs"], 1)
         residual = batch["action"][1] - self.actor(obs)
@@ -83,6 +89,6 @@ class CausalBC(Agent):
 
 
 def norm(x: Tensor) -> Tensor:
-    """Euclidean norm of each row, with a finite gradient at 0."""
+    """Returns the Euclidean norm of each row, with a finite gradient at 0."""
     squared = (x**2).sum(-1)
     return (squared + 1e-12).sqrt()

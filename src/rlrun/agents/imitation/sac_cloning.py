@@ -1,8 +1,8 @@
-"""SAC whose policy also clones demonstrated actions (Nair et al. 2018, arXiv 1709.10089, there for DDPG).
+"""SAC whose policy also clones demonstrated actions (Nair et al. 2018, arXiv 1709.10089, who add cloning to DDPG).
 
-With `cloning_filter` only those that the critics value above the policy's own action. The error is multiplied by the
-mean absolute Q-value, as in arXiv 2106.06860, so that its weight does not depend on the scale of rewards. Transitions
-that the agent collected itself are not cloned.
+With `cloning_filter`, only demonstrated actions whose Q-value exceeds that of the policy's action are cloned. The
+cloning error is multiplied by the mean absolute Q-value (arXiv 2106.06860), which makes its weight independent of the
+scale of rewards. Transitions that the agent collected are not cloned.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from rlrun.types import Batch
 
 
 class Cloning:
-    """The actor loss of SAC plus a cloning error, over SAC or a variant of it."""
+    """A mixin that adds a cloning error to the actor loss of SAC or of a variant of SAC."""
 
     @config
     class Config(SAC.Config):
@@ -38,7 +38,7 @@ class Cloning:
         return self.entropy.alpha * log_prob - q + coef * cloned * error
 
     def stored_q(self, batch: Batch) -> Tensor:
-        """Minimum Q-value of the stored action over the critic ensemble, [batch]."""
+        """Returns the Q-value of the stored action, the minimum over the critic ensemble; [batch]."""
         return self.critic(batch["obs"], batch["action"]).amin(0)
 
 

@@ -1,10 +1,12 @@
 """Model-agnostic meta-learning for policies (Finn et al. 2017, arXiv 1703.03400, algorithm 3).
 
-Learns initial weights from which one policy gradient step per task leads to good policies; the gradient goes through
-that step. As in the paper every task has a baseline that is linear in features of the observation and the time,
-fitted to the returns of its own episodes. Beyond it: the step's objective is the likelihood ratio, whose second
-derivative is right where that of the log-likelihood is not (arXiv 1810.06784), and the outer step is PPO's instead of
-TRPO's. The standard deviation of Gaussian policies is learned, but not adapted.
+Learns initial weights from which one policy gradient step per task (the inner step) leads to a good policy for the
+task. The gradient of the outer step is taken through the inner step. As in the paper, every task has a baseline that is
+linear in features of the observation and the time, fitted to the returns of its own episodes.
+
+Two things differ from the paper. The inner objective is the likelihood ratio times the advantage, because its second
+derivative is correct, unlike that of the log-likelihood (arXiv 1810.06784). The outer step is a step of PPO instead of
+TRPO. The standard deviation of Gaussian policies is learned in the outer step, but not adapted in the inner step.
 """
 
 from typing import Any
@@ -31,7 +33,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 
 class TaskPolicy:
-    """A policy with weights [tasks, P], one row for each task. It can be adapted once."""
+    """A policy with weights [tasks, P], one row per task. It can be adapted once, and cannot act afterwards."""
 
     def __init__(self, agent: "MAML", params: Tensor):
         self.agent = agent
@@ -44,7 +46,7 @@ class TaskPolicy:
         return self.agent.act(obs, carry, explore, self.params)
 
     def spend(self) -> Tensor:
-        """The weights, for the one adaptation; the policy cannot act afterwards."""
+        """Returns the weights for adaptation, and marks the policy as spent. Raises RuntimeError on a second call."""
         if self.spent:
             raise RuntimeError("this policy was adapted before: call get_exploration_policy for a new one")
         self.spent = True
@@ -82,7 +84,7 @@ class MAML(Agent):
         self.act_noise = parts.stream("act")
 
     def policy(self, obs: Any, params: Tensor) -> Normal | Categorical:
-        """The distribution of actions for obs [rows, ...], split evenly over params [tasks, P]."""
+        """Returns the action distribution for obs [rows, ...]; rows are split evenly over params [tasks, P]."""
         out = self.network(obs, params)
         if self.log_std is None:
             return Categorical(legal(out, obs))
@@ -102,7 +104,7 @@ class MAML(Agent):
         return TaskPolicy(self, self.weights.detach()[None])
 
     def adapt_policy(self, policy: TaskPolicy, rollout: Batch) -> TaskPolicy:
-        """One step in every task, on its episodes [time, tasks, ...]. The agent stays as it is."""
+        """Returns the policy after one inner step per task on rollout [time, tasks, ...]; the agent does not change."""
         with torch.enable_grad():
             params = policy.spend().requires_grad_()
             adapted = self.adapt(params, self.advantages(rollout))
@@ -118,7 +120,7 @@ class MAML(Agent):
         return metrics
 
     def meta_step(self, explored: Batch, adapted: Batch) -> Metrics:
-        """One outer step: PPO on the adapted episodes, through the inner step on the explored ones."""
+        """Takes one outer step: PPO on the episodes `adapted`, differentiated through the inner step on `explored`."""
         params = self.adapt(self.weights[None], explored)
         ratio = self.ratio(params, adapted)
         surrogate = clipped_surrogate(ratio, adapted["advantage"], self.cfg.clip_range)
@@ -127,23 +129,28 @@ class MAML(Agent):
         return {"actor": loss.detach(), "ratio": batch_mean(ratio.detach()), "grad_norm": norm}
 
     def adapt(self, params: Tensor, explored: Batch) -> Tensor:
-        """Weights of every task [tasks, P] after the inner step, differentiable in params [1, P] or [tasks, P]."""
+        """Returns the weights of every task after the inner step, [tasks, P].
+
+        The result is differentiable with respect to params [1, P] or [tasks, P].
+        """
         params = params.expand(explored["tasks"], -1)
         ratio = self.ratio(params, explored)
         objective = per_task(ratio * explored["advantage"], explored)
-        # tasks share no weights, so the gradient of the sum holds each task's own
+        # every task has its own row of params, so the gradient of the sum holds the gradient of each task in its row
         (grads,) = torch.autograd.grad(objective.sum(), params, create_graph=True)
         return params + self.cfg.inner_learning_rate * grads
 
     def ratio(self, params: Tensor, rows: Batch) -> Tensor:
-        """Likelihood ratio of the actions to the policy that collected them, [rows]."""
+        """Returns the probability ratio of the actions, current policy over collecting policy; [rows]."""
         log_prob = self.policy(rows["obs"], params).log_prob(rows["action"])
         return (log_prob - rows["log_prob"]).exp()
 
     @torch.no_grad()
     def advantages(self, rollout: Batch) -> Batch:
-        """The keys of [time, tasks, ...] that the losses read and the advantages, as rows [tasks * time, ...]: one task
-        after the other."""
+        """Returns the entries of a rollout [time, tasks, ...] that the losses read, and the advantages, as rows.
+
+        Rows are [tasks * time, ...], one task after the other.
+        """
         weight = rollout["weight"]
         terminated = rollout["terminated"]
         done = terminated | rollout["truncated"]
@@ -160,19 +167,19 @@ class MAML(Agent):
 
 
 def in_rows(rollout: Any) -> Any:
-    """[time, tasks, ...] to [tasks * time, ...]."""
+    """Returns a batch [time, tasks, ...] as rows [tasks * time, ...], one task after the other."""
     return mapped(lambda x: x.transpose(0, 1).flatten(0, 1), rollout)
 
 
 def per_task(x: Tensor, rows: Batch) -> Tensor:
-    """Weighted mean over the rows of each task, [tasks]."""
+    """Returns the weighted mean over the rows of each task, [tasks]."""
     weight = rows["weight"].view(rows["tasks"], -1)
     total = (x.view_as(weight) * weight).sum(1)
     return total / weight.sum(1)
 
 
 def episode_return(rollout: Batch) -> Tensor:
-    """Mean return of the complete episodes in [time, tasks, ...]."""
+    """Returns the mean return of the complete episodes in a rollout [time, tasks, ...], 0-d."""
     done = rollout["terminated"] | rollout["truncated"]
     weight = rollout["weight"]
     episodes = (done * weight).sum()

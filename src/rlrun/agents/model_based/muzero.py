@@ -3,7 +3,7 @@
 Options: the Gumbel search of Danihelka et al. (ICLR 2022), TD(lambda) targets, and Reanalyze (appendix H). Reanalyze
 replaces the policy targets of old positions with those of a new search; this implementation also replaces the value
 targets. All other value targets bootstrap from the target network, as in appendix H, and never from stored values.
-The model is trained on an absorbing state after a termination.
+After a termination, the model is trained to stay in an absorbing state with rewards and values of 0.
 """
 
 from functools import partial
@@ -196,8 +196,8 @@ class MuZero(Agent):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns (value loss, reward loss, policy loss, error).
 
-        Value and policy losses are [unroll + 1, batch], reward losses [unroll, batch]. The error is that of the root
-        value, [batch].
+        Value and policy losses are [unroll + 1, batch], reward losses [unroll, batch]. error [batch]: predicted value
+        of the root minus its target.
         """
         steps = self.cfg.unroll_steps
         scalar = self.model.scalar

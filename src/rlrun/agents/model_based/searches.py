@@ -1,4 +1,4 @@
-"""Searches of MuZero: the action that is played, the policy that is learned, and the exploration noise."""
+"""The part `algo.search` of MuZero: how a search chooses the action and the policy target, and how it explores."""
 
 from typing import Annotated, Any, NamedTuple
 
@@ -19,13 +19,17 @@ class Choice(NamedTuple):
     """The result of a search."""
 
     action: Tensor  # [batch]
-    policy: Tensor  # [batch, actions], the target of the policy
-    value: Tensor  # [batch], of the root after the search
+    policy: Tensor  # [batch, actions], the policy target
+    value: Tensor  # [batch], value of the root after the search
 
 
 @register("search", "puct")
 class PuctSearch(nn.Module):
-    """The policy is the distribution of visits. Exploring adds Dirichlet noise to the prior of the root."""
+    """PUCT search. The policy target is the distribution of visits at the root.
+
+    Exploration adds Dirichlet noise to the prior of the root. The first `sampled_moves` moves of an episode, or all
+    moves for None, are sampled from the visit distribution; the other moves are those with the most visits.
+    """
 
     @config
     class Config:
@@ -49,17 +53,17 @@ class PuctSearch(nn.Module):
         self.register_buffer("temperature", torch.tensor(cfg.temperature_start))
 
     def anneal(self, progress: float) -> None:
-        """Move the temperature; progress of the run from 0 to 1."""
+        """Updates the temperature of sampled moves. progress: fraction of the run that is done, 0 to 1."""
         temperature = linear(self.cfg.temperature_start, self.cfg.temperature_end, progress)
         self.temperature.fill_(temperature)
 
     def best(self, model: Model, root: Node) -> Choice:
-        """The choice of a search without noise."""
+        """Returns the choice of a search without noise."""
         tree = search(model, root, self.rule, self.cfg.num_simulations)
         return Choice(self.rule.best(tree), self.rule.policy(tree), tree.root_value)
 
     def explore(self, model: Model, root: Node, moves: Tensor, stream: Stream) -> Choice:
-        """The choice of a search with noise; moves [batch]: number of moves of the episode so far."""
+        """Returns the choice of a search with noise. moves [batch]: number of moves in the episode so far."""
         noise = stream.gamma(torch.full_like(root.logits, self.cfg.dirichlet_alpha))
         logits = disturbed(root.logits, noise, self.cfg.dirichlet_fraction)
         choice = self.best(model, root._replace(logits=logits))
@@ -72,7 +76,10 @@ class PuctSearch(nn.Module):
 
 @register("search", "gumbel")
 class GumbelSearch(nn.Module):
-    """The policy is the improved one of Gumbel MuZero. Exploration adds Gumbel noise to the logits of the root."""
+    """Gumbel search. The policy target is the improved policy of Gumbel MuZero.
+
+    Exploration adds Gumbel noise to the logits of the root.
+    """
 
     @config
     class Config:
@@ -87,14 +94,14 @@ class GumbelSearch(nn.Module):
         self.cfg = cfg
 
     def anneal(self, progress: float) -> None:
-        """Nothing to do: there is no temperature."""
+        """Does nothing, because Gumbel search has no temperature."""
 
     def best(self, model: Model, root: Node) -> Choice:
-        """The choice of a search without noise."""
+        """Returns the choice of a search without noise."""
         return self._choose(model, root, torch.zeros_like(root.logits))
 
     def explore(self, model: Model, root: Node, moves: Tensor, stream: Stream) -> Choice:
-        """The choice of a search with noise."""
+        """Returns the choice of a search with noise; `moves` is not used."""
         return self._choose(model, root, stream.gumbel(*root.logits.shape))
 
     def _choose(self, model: Model, root: Node, noise: Tensor) -> Choice:

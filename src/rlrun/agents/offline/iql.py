@@ -1,7 +1,8 @@
 """Implicit Q-learning (Kostrikov et al. 2021, arXiv 2110.06169): Q-values are only computed for actions in the data.
 
-V is an expectile of Q over the actions of the data, which approximates their maximum; the policy clones actions with
-exponential weights of their advantages (arXiv 1910.00177). Learns from data sets, from the environment, or from both.
+V is an expectile of Q over the actions in the data, which approximates the maximum over these actions. The policy
+clones actions with weights exp(advantage / temperature) (arXiv 1910.00177). Learns from data sets, from the
+environment, or from both.
 """
 
 from typing import Any

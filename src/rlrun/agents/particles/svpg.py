@@ -1,8 +1,9 @@
-"""Stein variational policy gradient (Liu et al. 2017, arXiv 1704.02399): policies that ascend and repel each other.
+"""Stein variational policy gradient (Liu et al. 2017, arXiv 1704.02399): a population of policies that follow their
+policy gradients and repel each other.
 
-Any on-policy learner is a particle: each learns from its own environments as it would alone, but the gradients of its
-policy are collected, and all particles move together. Critics are not mixed. In the paper the prior is flat or normal;
-here it is flat.
+Every particle is an on-policy agent with its own environments. It computes its update as usual, but the gradients of
+its policy are only accumulated. Then one SVGD step moves all policies together. Critics learn independently. The prior
+over policy parameters is flat.
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 
 class Gradients(StartsFresh, nn.Module):
-    """Takes the place of an optimiser and accumulates its gradients until `take`."""
+    """Replaces the optimiser of a particle: accumulates gradients instead of applying them."""
 
     total: Tensor
     count: Tensor
@@ -39,14 +40,14 @@ class Gradients(StartsFresh, nn.Module):
         self.optim.tick(progress)
 
     def step(self, loss: Tensor) -> Tensor:
-        """Accumulate the gradients of this loss; returns their norm, as an optimiser does."""
+        """Accumulates the gradients of the loss and returns their global norm, as `Optim.step` does."""
         grads = self.optim.grads(loss)
         self.total.add_(grads)
         self.count.add_(1)
         return torch.linalg.vector_norm(grads)
 
     def take(self) -> Tensor:
-        """The mean of the accumulated gradients, [P], which start again at 0."""
+        """Returns the mean of the accumulated gradients, [P], and resets the accumulator."""
         mean = self.total / self.count
         self.total.zero_()
         self.count.zero_()
@@ -71,7 +72,7 @@ class SVPG(Agent):
         if spec.num_envs % cfg.num_particles:
             raise ConfigError(
                 f"env.num_envs={spec.num_envs}: must be a multiple of algo.num_particles={cfg.num_particles}, "
-                "for each particle has environments of its own"
+                "because each particle has its own environments"
             )
         particles = []
         for i in range(cfg.num_particles):
@@ -81,13 +82,14 @@ class SVPG(Agent):
             if particle.critic.in_policy_loss:
                 raise ConfigError(
                     f"algo.particle.critic_update={particle.critic.registered}: must be split, first or none, because "
-                    "only the policies of the particles are mixed"
+                    "only the policies of the particles move together"
                 )
             particle.optim = Gradients(particle.optim)
         self.particles: Any = nn.ModuleList(particles)
 
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        """Environments are split over the particles in order, as evenly as possible."""
+        """Acts with particle 0 in the first environments, particle 1 in the next, and so on; split evenly if
+        possible."""
         actions = []
         extras: list[Batch] = []
         for particle, rows in self.split(carry["first"]):
@@ -110,7 +112,7 @@ class SVPG(Agent):
         return metrics | self.move()
 
     def split(self, envs: Tensor) -> Iterator[tuple[Any, slice]]:
-        """Each particle that has environments, with the slice of them."""
+        """Yields every particle that has environments, with the slice of its environments."""
         begin = 0
         blocks = envs.tensor_split(len(self.particles))
         for particle, block in zip(self.particles, blocks, strict=True):
@@ -120,7 +122,7 @@ class SVPG(Agent):
             begin = end
 
     def move(self) -> Metrics:
-        """One step of every policy along the mixed direction."""
+        """Takes one SVGD step with all policies."""
         optims = [particle.optim.optim for particle in self.particles]
         x = torch.stack([optim.flat for optim in optims])
         loss_gradients = torch.stack([particle.optim.take() for particle in self.particles])

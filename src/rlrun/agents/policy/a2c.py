@@ -1,6 +1,7 @@
-"""Advantage actor-critic (Mnih et al. 2016, arXiv 1602.01783), synchronous, with advantages by GAE (arXiv 1506.02438).
+"""Synchronous advantage actor-critic (A2C; Mnih et al. 2016, arXiv 1602.01783) with GAE (arXiv 1506.02438).
 
-The base of all on-policy agents: advantages of a rollout, then epochs of minibatches.
+Base of the other on-policy agents: an update computes the advantages of a rollout, then learns in epochs of
+minibatches.
 """
 
 import math
@@ -28,7 +29,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "a2c")
 class A2C(Agent):
-    """Advantage actor-critic, and the base of the other on-policy agents."""
+    """Advantage actor-critic; base class of the other on-policy agents."""
 
     actions = (Box, Discrete, MultiDiscrete, MultiBinary)
     acts_with = ("policy",)
@@ -75,7 +76,7 @@ class A2C(Agent):
 
     @torch.no_grad()
     def rewind(self) -> None:
-        """Restart exploration with the run."""
+        """Resets the standard deviation of a Gaussian policy to init_std."""
         if isinstance(self.spec.action, Box):
             log_std: Any = self.policy.log_std
             log_std.fill_(math.log(self.cfg.init_std))
@@ -107,17 +108,18 @@ class A2C(Agent):
         return metrics
 
     def minibatches(self, data: Batch, epochs: int, size: int | None) -> Any:
-        """A list of minibatches for each epoch."""
+        """Returns an iterator over epochs, each a list of minibatches."""
         return minibatches(data, epochs, size, self.shuffle, self.memory.sequence_length)
 
     def start_epoch(self, progress: float) -> None:
-        """Move scheduled hyperparameters; progress of the run from 0 to 1."""
+        """Updates scheduled hyperparameters. progress: fraction of the run that is done, 0 to 1."""
         self.optim.tick(progress)
         self.critic.start_epoch(progress)
 
     @torch.no_grad()
     def advantages(self, rollout: Batch) -> Batch:
-        """Advantages, returns and old values, and the keys of the rollout that the losses read: [time, env, ...]."""
+        """Returns the data for the losses, [time, env, ...]: entries of the rollout, `value`, `return` and
+        `advantage`."""
         values, next_values = self.critic.values(rollout)
         advantages, returns = [], []
         for column in columns(rollout, values, next_values, self.cfg.gamma, self.spec.bonuses):
@@ -135,7 +137,7 @@ class A2C(Agent):
         }
 
     def estimate(self, rollout: Batch, column: Column) -> tuple[Tensor, Tensor]:
-        """Advantages and returns of one reward, [time, env]."""
+        """Returns the advantages and the value targets for one reward column, both [time, env]."""
         advantage = gae(*column, self.cfg.gae_lambda)
         if self.cfg.value_lambda is None:
             return advantage, advantage + column.value
@@ -145,7 +147,7 @@ class A2C(Agent):
         return advantage, returns
 
     def normalised(self, data: Batch) -> Tensor:
-        """Advantages [time, env], normalised over the rollout or by running statistics."""
+        """Returns the advantages [time, env], normalised over the rollout or by running statistics if configured."""
         advantage = data["advantage"]
         weight = data["weight"]
         if self.cfg.normalize_advantage == "rollout":
@@ -184,6 +186,8 @@ class A2C(Agent):
     def policy_loss(
         self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, weight: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """The loss and its metrics. log_prob of the stored actions, log_ratio to their stored log-probabilities; all
-        [batch]."""
+        """Returns the policy loss and its metrics; all arguments are [batch].
+
+        log_prob: current log-probability of the stored action. log_ratio: log_prob minus the stored log-probability.
+        """
         return -average(log_prob * advantage, weight), {}

@@ -1,4 +1,4 @@
-"""Reward columns of on-policy agents: the environment's rewards, then intrinsic rewards. Each has its own returns."""
+"""Reward columns of on-policy agents: the environment's rewards, then intrinsic rewards, each with its own returns."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from rlrun.types import Batch, Bonus
 
 
 class Column(NamedTuple):
-    """The arguments of functional/returns.py for one reward, in their order; tensors are [time, env]."""
+    """The arguments that functional/returns.py takes for one reward column, in that order; tensors are [time, env]."""
 
     reward: Tensor
     value: Tensor

@@ -1,4 +1,4 @@
-"""The part `algo.critic_update`: the time and the optimiser of the critic updates of an on-policy agent."""
+"""The part `algo.critic_update`: when the critic of an on-policy agent is updated, and with which optimiser."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
@@ -20,10 +20,10 @@ Epochs = Callable[[Batch, int, int | None], Iterable[list[Batch]]]  # data, numb
 
 
 class CriticUpdate(nn.Module):
-    """A critic V(s) with one output for each reward. `agent` is the Config of its agent."""
+    """A critic V(s) with one output per reward column. `agent` is the Config of the agent."""
 
-    in_policy_loss: ClassVar[bool] = False  # whether the policy's optimiser trains it, with the policy
-    policy_role: ClassVar[str | None] = "actor"  # the role of the policy's torso; None: the critic has the same
+    in_policy_loss: ClassVar[bool] = False  # whether the policy's optimiser also trains the critic, in one loss
+    policy_role: ClassVar[str | None] = "actor"  # role of the policy's torso; None: policy and critic share the torso
     network: Value
 
     def __init__(self, cfg: Any, agent: Any):
@@ -32,21 +32,24 @@ class CriticUpdate(nn.Module):
         self.agent = agent
 
     def values(self, rollout: Batch) -> tuple[Tensor, Tensor]:
-        """Values of the observations and of the next ones, in the shape of the rewards: [time, env, ...]."""
+        """Returns the values of `obs` and of `next_obs`, both in the shape of the rewards: [time, env, ...]."""
         value = self.network(flat(rollout["obs"])).view_as(rollout["reward"])
         next_value = self.network(flat(rollout["next_obs"])).view_as(rollout["reward"])
         return value, next_value
 
     def explained_variance(self, data: Batch) -> Metrics:
-        """Explained variance of the returns by the values; of the first reward if there are several."""
+        """Returns the metric `explained_variance` of the values, for the first reward column."""
         weight = data["weight"]
         value = data["value"].view(*weight.shape, -1)[..., 0]
         target = data["return"].view(*weight.shape, -1)[..., 0]
         return {"explained_variance": explained_variance(value, target, weight)}
 
     def loss(self, batch: Batch) -> Tensor:
-        """Half the squared error to the returns, summed over rewards. With `clip_value` the larger error of the value
-        and of the value clipped to that distance from the old one (PPO2 of OpenAI's baselines)."""
+        """Returns half the mean squared error to the returns, summed over reward columns; 0-d.
+
+        With `clip_value`, the error of a row is the larger of two: the error of the value, and the error of the value
+        clipped to within clip_value of the old value (as in PPO2 of OpenAI Baselines).
+        """
         limit = float("inf")
         if self.agent.clip_value is not None:
             limit = self.agent.clip_value
@@ -60,20 +63,21 @@ class CriticUpdate(nn.Module):
     def fit_first(
         self, data: Batch, advantages: Callable[[], Batch], epochs: Epochs, progress: float
     ) -> tuple[Batch, Metrics]:
-        """Learn before the policy. Returns the data of the policy update."""
+        """Trains the critic before the policy, if this part does so. Returns the data for the policy update, and
+        metrics."""
         return data, {}
 
     def start_epoch(self, progress: float) -> None:
-        """Called at the start of every epoch of the policy; progress of the run from 0 to 1."""
+        """Updates schedules at the start of every epoch of the policy. progress: 0 to 1 over the run."""
 
     def fit_after(self, batch: Batch) -> Metrics:
-        """Learn after the policy has learned from a minibatch."""
+        """Trains the critic after the policy has learned from a minibatch, if this part does so."""
         return {}
 
 
 @register("critic_update", "joint")
 class Joint(CriticUpdate):
-    """A network of its own, trained by the policy's optimiser."""
+    """A separate critic network, trained with the policy in one loss by the policy's optimiser."""
 
     in_policy_loss = True
 
@@ -88,7 +92,7 @@ class Joint(CriticUpdate):
 
 @register("critic_update", "shared")
 class Shared(CriticUpdate):
-    """A head on the policy's torso, trained by the policy's optimiser."""
+    """A critic head on the policy's torso, trained with the policy in one loss by the policy's optimiser."""
 
     in_policy_loss = True
     policy_role = None
@@ -103,7 +107,7 @@ class Shared(CriticUpdate):
 
 
 class OwnOptimizer(CriticUpdate):
-    """A network with an optimiser of its own."""
+    """A separate critic network with a separate optimiser."""
 
     def __init__(self, cfg: Any, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
         super().__init__(cfg, agent)
@@ -121,7 +125,7 @@ class OwnOptimizer(CriticUpdate):
 
 @register("critic_update", "split")
 class Split(OwnOptimizer):
-    """Learns from every minibatch, after the policy."""
+    """A critic that learns from every minibatch, after the policy."""
 
     @config
     class Config:
@@ -136,7 +140,10 @@ class Split(OwnOptimizer):
 
 @register("critic_update", "first")
 class First(OwnOptimizer):
-    """Learns from the whole rollout, before the policy."""
+    """A critic that learns from the whole rollout before the policy does, in its own epochs of minibatches.
+
+    With `advantage_after_fit`, advantages are computed again with the trained critic.
+    """
 
     @config
     class Config:
@@ -160,7 +167,7 @@ class First(OwnOptimizer):
 
 @register("critic_update", "none")
 class NoCritic(CriticUpdate):
-    """Values of 0: REINFORCE (Williams 1992, doi 10.1007/BF00992696)."""
+    """No critic: all values are 0, which makes the agent REINFORCE (Williams 1992, doi 10.1007/BF00992696)."""
 
     @config
     class Config:

@@ -1,7 +1,7 @@
 """Proximal policy optimisation with a clipped objective (Schulman et al. 2017, arXiv 1707.06347).
 
-A2C with another policy loss. Options beyond the paper: clipped values, a limit on the KL divergence, a critic that is
-fitted first, a clip range that changes linearly during the run.
+This is A2C with another policy loss. Options that are not in the paper: clipped values, a limit on the KL divergence, a
+critic that learns before the policy, and a clip range that changes linearly during the run.
 """
 
 import torch

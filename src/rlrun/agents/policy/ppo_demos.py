@@ -1,8 +1,9 @@
 """PPO that learns from demonstrations replayed in its rollouts: PPO+D (Libardi et al. 2020, arXiv 2007.03328).
 
-A demonstrator is assumed to be deterministic, with log-probability 0. The ratio is then the probability of the
-demonstrated action: a positive advantage raises it, a negative one is clipped. Where a density is above 1, the stored
-log-probability is that of the density instead, so that the ratio starts at 1.
+The demonstrator is assumed to be deterministic: the stored log-probability of its actions is 0. The probability ratio
+of PPO is then the policy's probability of the demonstrated action. A positive advantage increases this probability. For
+a negative advantage, the clipped objective has no gradient if the probability is below 1 - clip_range. The density of a
+Gaussian policy may be above 1; in that case the current log-density is stored instead, so the ratio starts at 1.
 """
 
 from typing import Any
@@ -22,8 +23,10 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "ppo_demos")
 class PPODemos(Agent):
-    """A PPO agent with log-probabilities for demonstrated actions. Recurrent networks are not supported, for
-    demonstrations hold no hidden states."""
+    """A PPO agent with log-probabilities for demonstrated actions.
+
+    Recurrent networks are not supported, because demonstrations hold no hidden states.
+    """
 
     actions = PPO.actions
     Config = PPO.Config
@@ -41,7 +44,8 @@ class PPODemos(Agent):
         return self.learner.act(obs, carry, explore)
 
     def update(self, rollout: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
-        """Returns metrics and the values of the observations, [time, env], by which demonstrations are ranked."""
+        """Returns metrics and the values of the observations, [time, env]; the loop ranks demonstrations by these
+        values."""
         value, log_prob = self.predictions(rollout)
         demonstrated = log_prob.clamp(min=0) * rollout["shown"]
         log_prob = rollout["log_prob"] + demonstrated
@@ -50,7 +54,7 @@ class PPODemos(Agent):
 
     @torch.no_grad()
     def predictions(self, rollout: Batch) -> tuple[Tensor, Tensor]:
-        """Values of the observations and log-probabilities of the actions, [time, env]."""
+        """Returns the values of the observations and the log-probabilities of the actions, both [time, env]."""
         shape = rollout["weight"].shape
         obs = flat(rollout["obs"])
         dist = self.learner.policy(obs)

@@ -1,7 +1,7 @@
 """The V-trace actor-critic of IMPALA (Espeholt et al. 2018, arXiv 1802.01561).
 
-A2C with targets and advantages corrected for the updates of the policy since the rollout was collected. The learners of
-the paper are asynchronous; here `algo.loop.lag` is the age of the rollouts in updates.
+This is A2C with V-trace targets and advantages, which correct for policy updates since the rollout was collected. In
+the paper, actors and learner run asynchronously. Here every rollout is `algo.loop.lag` updates old.
 """
 
 from torch import Tensor

@@ -1,1 +1,1 @@
-"""Action values in a table: one row per state, one column per action."""
+"""Tabular agents, which store action values in a table with one row per state and one column per action."""

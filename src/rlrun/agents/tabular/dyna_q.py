@@ -1,7 +1,8 @@
-"""Dyna-Q (Sutton 1990): every real step also trains a model, and further steps are sampled from the model.
+"""Dyna-Q (Sutton 1990): every real step also trains a model, and additional updates use steps of the model.
 
-Planned steps start at visited pairs of state and action, drawn uniformly; by option, at the pair of the largest TD
-error (prioritized sweeping, Moore and Atkeson 1993; over the whole table in each step instead of with a queue).
+Planning steps start at visited state-action pairs, drawn uniformly. With `prioritized`, each planning step starts at
+the pair with the largest TD error (prioritized sweeping, Moore and Atkeson 1993), found by a search of the whole table
+instead of a queue.
 """
 
 from torch import Tensor
@@ -17,7 +18,7 @@ from rlrun.types import Batch, Metrics, Spec
 
 @register("algo", "dyna_q")
 class DynaQ(QLearning):
-    """Q-learning on real steps and on steps of a learned model."""
+    """Q-learning from real steps and from steps of a learned model."""
 
     @config
     class Config(QLearning.Config):
@@ -44,12 +45,12 @@ class DynaQ(QLearning):
         return metrics
 
     def plan(self, pair: Tensor) -> None:
-        """Learn from the model's steps of pairs [batch]."""
+        """Updates the tables with the steps that the model predicts for pairs [batch]."""
         coin = self.coins.integers(len(self.q), len(pair))
         self.update_q(self.model.steps(pair), coin)
 
     def largest_error(self) -> Tensor:
-        """The pair, [1], of the largest absolute TD error in the model."""
+        """Returns the visited pair with the largest absolute TD error under the model, [1]."""
         model = self.model
         q = self.q.mean(0)
         next_value = q.amax(-1)[model.next_state]

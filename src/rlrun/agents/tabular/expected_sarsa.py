@@ -1,4 +1,4 @@
-"""Expected SARSA (van Seijen et al. 2009): the target is the mean over the policy's next actions."""
+"""Expected SARSA (van Seijen et al. 2009): the target is the expected value over the policy's next actions."""
 
 from torch import Tensor
 
@@ -8,10 +8,13 @@ from rlrun.registry import register
 
 @register("algo", "expected_sarsa")
 class ExpectedSARSA(QLearning):
-    """Q-learning towards the expectation over the epsilon-greedy policy."""
+    """Q-learning whose target is the expectation over the epsilon-greedy policy."""
 
     def next_value(self, table: Tensor, state: Tensor) -> Tensor:
-        """Expected value of the next state under the policy, [env]: greedy in this table, valued by the other."""
+        """Returns the expected value of the next state under the policy, [env].
+
+        With two tables, `table` determines the greedy action and the other table its value.
+        """
         value = self.q[len(self.q) - 1 - table, state]
         best = self.q[table, state].argmax(-1, keepdim=True)
         greedy_value = value.gather(-1, best).squeeze(-1)

@@ -1,4 +1,4 @@
-"""A deterministic model of the environment: the last transition of every pair of state and action."""
+"""A deterministic model of the environment, which stores the last transition of every state-action pair."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ FIELDS = ("reward", "next_state", "terminated", "weight")
 
 
 class TabularModel(nn.Module):
-    """A table of transitions. The number of a pair is state * actions + action; only visited pairs are sampled."""
+    """A table of transitions, indexed by pair = state * num_actions + action."""
 
     reward: Tensor
     next_state: Tensor
@@ -24,7 +24,7 @@ class TabularModel(nn.Module):
         self.register_buffer("weight", torch.zeros(pairs))  # 1 where the pair was visited
 
     def add(self, step: Batch) -> None:
-        """Store transitions [batch]; masked steps (weight 0) are skipped."""
+        """Stores transitions [batch], without masked steps (weight 0)."""
         valid = step["weight"] > 0
         pair = step["pair"][valid]
         for name in FIELDS:
@@ -32,7 +32,7 @@ class TabularModel(nn.Module):
             table[pair] = step[name][valid]
 
     def steps(self, pair: Tensor) -> Batch:
-        """The stored transitions of pairs [batch]."""
+        """Returns the stored transitions of pairs [batch]."""
         found = {"pair": pair}
         for name in FIELDS:
             table = getattr(self, name)
@@ -40,7 +40,7 @@ class TabularModel(nn.Module):
         return found
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Pairs drawn uniformly from the visited ones, [batch]; noise [batch] in [0, 1)."""
+        """Returns pairs drawn uniformly from the visited pairs, [batch]; noise is [batch] in [0, 1)."""
         visited = self.weight.cumsum(0)
         pair = torch.searchsorted(visited, noise * visited[-1], right=True)
         return pair.clamp(max=len(visited) - 1)

@@ -1,7 +1,7 @@
-"""Q-learning (Watkins 1989), with double Q-learning by option (van Hasselt 2010, NeurIPS 23).
+"""Q-learning (Watkins 1989), and optionally double Q-learning (van Hasselt 2010, NeurIPS 23).
 
-Environments of a vector share one table. Where several visit the same state and action in one step, the table changes
-as by sequential updates, averaged over their orders.
+All environments share one table, or two for double Q-learning. If several environments visit the same state and action
+in one step, the result is the mean over all orders of sequential updates.
 """
 
 from typing import Annotated, Any
@@ -25,7 +25,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "q_learning")
 class QLearning(Agent):
-    """Tabular Q-learning with an epsilon-greedy policy, and the base of the other tabular agents."""
+    """Tabular Q-learning with an epsilon-greedy policy; base class of the other tabular agents."""
 
     actions = Discrete
     observations = Discrete
@@ -66,7 +66,7 @@ class QLearning(Agent):
         return values.argmax(-1), {}
 
     def explore(self, state: Tensor) -> Tensor:
-        """Actions of the epsilon-greedy policy, ties broken at random."""
+        """Returns actions of the epsilon-greedy policy, [env]; ties are broken at random."""
         values = self.q.mean(0)[state]
         greedy = random_argmax(values, self.act_noise.uniform(*values.shape))
         random = self.act_noise.integers(self.num_actions, len(greedy))
@@ -74,7 +74,7 @@ class QLearning(Agent):
         return torch.where(is_random, random, greedy)
 
     def state(self, obs: Tensor) -> Tensor:
-        """The number of the state, counted from 0."""
+        """Returns the index of the state in the tables, which starts at 0."""
         return obs - int(self.spec.obs.start)
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
@@ -86,12 +86,12 @@ class QLearning(Agent):
         return metrics | {"epsilon": self.epsilon.value.clone()}
 
     def learn(self, step: Batch) -> Metrics:
-        """Learn from one vector step, [env, ...]."""
+        """Updates the tables with one vector step, [env, ...]; each environment updates a randomly chosen table."""
         coin = self.coins.integers(len(self.q), len(step["reward"]))
         return self.update_q(self.transition(step), coin)
 
     def transition(self, step: Batch) -> Batch:
-        """The step in the numbers of tables: a pair is state * actions + action."""
+        """Returns the step with table indices: `next_state`, and `pair` = state * num_actions + action."""
         pair = self.state(step["obs"]) * self.num_actions + step["action"]
         return {
             "reward": step["reward"],
@@ -103,7 +103,7 @@ class QLearning(Agent):
 
     @kernel
     def update_q(self, step: Batch, table: Tensor) -> Metrics:
-        """Update the pair of each row in its table; table [env]."""
+        """Updates the pair of each environment in one of the tables; table [env] is the index of the table."""
         next_value = self.next_value(table, step["next_state"])
         discount = self.cfg.gamma * ~step["terminated"]
         target = td_target(step["reward"], discount, next_value)
@@ -112,7 +112,10 @@ class QLearning(Agent):
         return {"td_error": batch_mean(error.abs()), "q": self.q.mean()}
 
     def next_value(self, table: Tensor, state: Tensor) -> Tensor:
-        """Value of the next state, [env]: its greedy action in this table, valued by the other if there are two."""
+        """Returns the value of the greedy action in the next state, [env].
+
+        With two tables, `table` determines the greedy action and the other table its value.
+        """
         best = self.q[table, state].argmax(-1)
         other = len(self.q) - 1 - table
         return self.q[other, state, best]

@@ -1,7 +1,7 @@
-"""SARSA(lambda) (Rummery and Niranjan 1994) with accumulating traces; lambda 0 is one-step SARSA.
+"""SARSA(lambda) (Rummery and Niranjan 1994) with accumulating traces; lambda = 0 is one-step SARSA.
 
-A step is learned from when the next action has been chosen, one update later. After a truncated episode the next
-action is sampled from the policy.
+The target needs the next action, so every step is learned from one update later, when that action is stored. A
+truncated episode has no next action; one is sampled from the policy.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ class SARSA(QLearning):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.last: Batch | None = None  # the transition that waits for its next action
+        self.last: Batch | None = None  # the last transition, whose next action is not known yet
         self.traces = self.q.new_zeros(spec.num_envs, self.q.numel())
 
     def learn(self, step: Batch) -> Metrics:
@@ -48,7 +48,10 @@ class SARSA(QLearning):
 
     @kernel
     def update_q(self, step: Batch, table: Tensor) -> Metrics:
-        """Update the pairs of each row's episode by its TD error times their traces [env, cells]."""
+        """Adds rate * TD error * eligibility trace to every cell of the tables.
+
+        table [env]: index of the table that each environment updates. The traces are [env, cells].
+        """
         other = len(self.q) - 1 - table
         next_value = self.q[other, step["next_state"], step["next_action"]]
         discount = self.cfg.gamma * ~step["terminated"]

@@ -1,8 +1,8 @@
 """Deep Q-learning (Mnih et al. 2015, doi 10.1038/nature14236).
 
 Options add double Q-learning (arXiv 1509.06461), dueling networks (arXiv 1511.06581), noisy networks (arXiv 1706.10295)
-and n-step returns; `algo.critic` selects C51 or QR-DQN. All of them with prioritised replay are Rainbow
-(arXiv 1710.02298).
+and n-step returns; `algo.critic` selects C51 or QR-DQN. The combination of these options with C51 and prioritised
+replay is Rainbow (arXiv 1710.02298).
 """
 
 from typing import Annotated, Any, Literal
@@ -76,12 +76,12 @@ class DQN(Agent):
         return torch.where(is_random, random, values.argmax(-1)), {}
 
     def values(self, obs: Any, *noise: Tensor) -> Tensor:
-        """The value of every action, -inf for illegal ones: [batch, actions]."""
+        """Returns the value of every action, [batch, actions]; -inf for illegal actions."""
         z = self.q(obs, *noise)
         return legal(self.prediction.value(z), obs)
 
     def noise(self, source: Stream) -> tuple[Tensor, ...]:
-        """Arguments of the network beside the observation: none, or the noise on its weights."""
+        """Returns the network's arguments after the observation: weight noise for a noisy network, else none."""
         if isinstance(self.q, Noisy):
             return (self.q.noise(source),)
         return ()
@@ -118,6 +118,6 @@ class DQN(Agent):
 
 
 def of_action(z: Tensor, action: Tensor) -> Tensor:
-    """The prediction of one action for each row: z [batch, actions, size], action [batch] -> [batch, size]."""
+    """Returns the predictions for the given actions: z [batch, actions, size], action [batch] -> [batch, size]."""
     index = action.view(-1, 1, 1).expand(-1, 1, z.shape[2])
     return z.gather(1, index).squeeze(1)

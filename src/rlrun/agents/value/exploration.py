@@ -1,4 +1,4 @@
-"""Schedules of epsilon, the probability of a random action, over a run."""
+"""Schedules of epsilon, the probability of a random action, as functions of the run's progress."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ class Epsilon(Rewindable, StartsFresh, nn.Module):
 
 @register("epsilon", "linear")
 class Linear(Epsilon):
-    """Linear from start to end over the first fraction of the run, as in Nature DQN."""
+    """Changes epsilon linearly from start to end within the first `fraction` of the run, as Nature DQN does."""
 
     @config
     class Config:
@@ -51,7 +51,7 @@ class Linear(Epsilon):
 
 @register("epsilon", "exponential")
 class Exponential(Epsilon):
-    """Exponential decay from start to end with a time constant in environment steps."""
+    """Decays epsilon exponentially from start to end with a time constant of `steps` environment steps."""
 
     @config
     class Config:
@@ -65,7 +65,7 @@ class Exponential(Epsilon):
 
 @register("epsilon", "geometric")
 class Geometric(Epsilon):
-    """Multiplied by a factor every `updates` updates."""
+    """Multiplies epsilon by `factor` every `updates` updates."""
 
     @config
     class Config:
