@@ -11,7 +11,8 @@ PULLS = "carry.pulls"
 class FirstPulls(nn.Module):
     """Chooses every arm `rounds` times in turn, then the arm with the highest score.
 
-    If it is the turn of an arm with the score -inf, which is forbidden, the best arm is chosen instead. The extra `carry.pulls` [num_envs] counts the pulls by all environments.
+    An arm with the score -inf is forbidden: in its turn the best arm is chosen. The extra `carry.pulls` [num_envs] is the
+    number of pulls so far by all environments.
     """
 
     done: Tensor  # number of pulls at the last update, from which an evaluation starts
