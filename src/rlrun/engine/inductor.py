@@ -121,8 +121,10 @@ def unchanged(module: nn.Module) -> Iterator[None]:
 
 
 def _baddbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """Computes `baddbmm` as a product and a sum. The sum is fused with later operations; the compiler's own version
-    copies the bias first."""
+    """Computes `baddbmm` as a product and a sum, so that the compiler can fuse the sum with later operations.
+
+    The compiler's own version copies the bias first.
+    """
     return beta * bias + alpha * torch.bmm(left, right)
 
 

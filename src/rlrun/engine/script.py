@@ -283,8 +283,10 @@ class Script:
         return "_"
 
     def _text(self, value: Any) -> str:
-        """Returns the source of a value. A value without a literal, such as a float, which may be infinite, gets a
-        name."""
+        """Returns the source of a value.
+
+        Floats get a name, because infinity has no literal, and so do all other values without a literal.
+        """
         if isinstance(value, Tensor) and id(value) in self.names:
             return self.names[id(value)]
         if isinstance(value, dict):

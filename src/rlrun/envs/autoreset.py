@@ -118,8 +118,7 @@ ADAPTERS = {
 
 
 def adapter(venv: GymVectorEnv) -> SameStep:
-    """Returns the adapter for the autoreset mode in a vector env's metadata; without one it is NEXT_STEP, as in
-    Gymnasium."""
+    """Returns the adapter for the autoreset mode in a vector env's metadata. The default is Gymnasium's, NEXT_STEP."""
     return ADAPTERS[AutoresetMode(venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))](venv)
 
 

@@ -190,8 +190,10 @@ def _hint(module: str | None, name: str) -> str:
 
 
 def _wrapped(wrapper: Callable[[Any, gym.Env], gym.Env], config: Any, env: gym.Env) -> gym.Env:
-    """Returns `env` in a wrapper. Raises ValueError if the wrapper is training_only but changes spaces or the shape of
-    rewards."""
+    """Returns `env` in a wrapper.
+
+    Raises ValueError if the wrapper is training_only but changes the spaces or the shape of rewards.
+    """
     outer = wrapper(config, env)
     kept = (env.observation_space, env.action_space, reward_shape(env))
     if is_training_only(wrapper) and (outer.observation_space, outer.action_space, reward_shape(outer)) != kept:

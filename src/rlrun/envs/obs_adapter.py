@@ -114,8 +114,10 @@ def as_tensors(space: gym.Space, entry: str | None = None) -> gym.Space:
 
 
 def shows_masks(env: gym.Env) -> bool:
-    """Returns whether the infos of an environment hold an action mask. Resets it to find out, unless actions are a
-    Box."""
+    """Returns whether the infos of an environment hold an action mask.
+
+    Resets the environment to find out, unless its actions are a Box, which has no masks.
+    """
     return not isinstance(env.action_space, spaces.Box) and MASK in env.reset(seed=0)[1]
 
 

@@ -126,8 +126,10 @@ class EnvSlot(gym.Wrapper):
             return {LOST: str(error)}
 
     def load(self, tree: Tree, replay_limit_s: float) -> str:
-        """Restores a saved state. Returns the reason if that fails, else "". It does not raise, which would end a
-        worker."""
+        """Restores a saved state. Returns the reason if that fails, else "".
+
+        This method does not raise, because an exception would end a worker.
+        """
         try:
             if LOST in tree:
                 return tree[LOST]

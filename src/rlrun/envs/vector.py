@@ -148,8 +148,7 @@ class VectorEnv(nn.Module):
 
     @property
     def obs(self) -> Any:
-        """The observations to act on next: a tensor [num_envs, ...] or a dict of tensors; None before the first
-        reset."""
+        """The observations to act on next: a tensor [num_envs, ...] or a dict of tensors; None before a reset."""
         return self.clock.obs
 
     def reset(self, seed: np.random.SeedSequence | None = None) -> Any:
@@ -396,8 +395,10 @@ class VectorEnv(nn.Module):
         return self._tensor(raw.terminated.copy()), self._tensor(raw.truncated & ~raw.terminated), info
 
     def _cut(self, actions: np.ndarray) -> Step:
-        """Returns the step after a restore without saved states: all rows are masked and truncated, obs is of new
-        episodes."""
+        """Starts new episodes in all environments, after a restore without saved states.
+
+        Returns a step in which all rows are masked and truncated.
+        """
         before, clock = self.clock.obs, self.clock
         # derived from the last seed and the step, so every resume from one snapshot gets the same new seeds
         fresh = [child_seed(np.random.SeedSequence([seed, clock.steps]), 0) for seed in self.seeds]

@@ -57,8 +57,10 @@ class NotSentError(EnvError):
 
 
 class TimedPipe:
-    """A pipe to a worker. Its methods raise DiedError if the worker has died, and SilentError if it does not respond
-    within `timeout_s`."""
+    """A pipe to a worker whose methods have a time limit.
+
+    They raise DiedError if the worker has died, and SilentError if it does not respond within `timeout_s`.
+    """
 
     def __init__(self, pipe: Any, index: int, process: Any, timeout_s: float):
         self.pipe, self.index, self.process, self.timeout_s = pipe, index, process, timeout_s

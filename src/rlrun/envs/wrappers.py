@@ -119,8 +119,7 @@ class Atari(gym.wrappers.AtariPreprocessing):
 
 @register("wrapper", "flatten")
 class Flatten(gym.wrappers.FlattenObservation):
-    """Turns any observation into one vector: joins the parts of tuples and dicts, and one-hot encodes discrete
-    parts."""
+    """Turns any observation into one vector: joins parts of tuples and dicts, one-hot encodes discrete parts."""
 
     @config
     class Config:

@@ -53,7 +53,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def replace_file(path: Path, chunks: Iterable[Any]) -> None:
-    """Replaces the content of `path` atomically, as `replace_text` does, by bytes."""
+    """Replaces the content of `path` by bytes, atomically as `replace_text` does."""
     temporary = path.with_name(TEMPORARY + path.name)
     temporary.unlink(missing_ok=True)
     write_new(temporary, chunks)

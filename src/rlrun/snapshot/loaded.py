@@ -29,8 +29,7 @@ class Snapshot:
 
     @property
     def step(self) -> int:
-        """The run's step when the snapshot was saved. Raises SnapshotError if the header, which may be untrusted, has
-        no valid step."""
+        """The run's step when the snapshot was saved. Raises SnapshotError if an untrusted header has no valid step."""
         step = self.header.get("step")
         if type(step) is not int or step < 0:
             raise SnapshotError(f"{self.name}: {manifest.MANIFEST}: header.step: not a number of steps")

@@ -24,8 +24,10 @@ Stones = np.ndarray  # [rows, columns]: 1 for stones of the player to move, -1 f
 
 
 class Rules(NamedTuple):
-    """`connect` stones in a row, column or diagonal win. With gravity, an action is a column and the stone falls down;
-    else it is a field."""
+    """The rules of a game. `connect` stones in a row, column or diagonal win.
+
+    With gravity, an action is a column in which the stone falls down; without gravity, it is a field.
+    """
 
     rows: int
     columns: int

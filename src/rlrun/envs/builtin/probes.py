@@ -144,8 +144,10 @@ class Recall(Probe):
 
 
 class TerminationTrap(Probe):
-    """One step with reward 1, which is both terminated and truncated. V(0) = 1; an agent that bootstraps there learns a
-    larger value."""
+    """One step with reward 1, which is both terminated and truncated, so V(0) = 1.
+
+    An agent that bootstraps at such a step learns a larger value.
+    """
 
     def move(self, action: float) -> tuple[float, float, bool, bool]:
         return 0.0, 1.0, True, True
