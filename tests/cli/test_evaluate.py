@@ -90,7 +90,7 @@ def test_eval_records_meta_learners_after_adaptation(capsys: Any, tmp_path: Path
     ("word", "line"),
     [
         ("record={}/pulls-v0", "error: record: rlrun/BernoulliBandit-v0 steps all its environments at once"),
-        ("video=true", "error: env.kwargs.render_mode=rgb_array: rlrun/BernoulliBandit-v0 draws no pictures"),
+        ("video=true", "error: env.kwargs.render_mode=rgb_array: rlrun/BernoulliBandit-v0 has no such render mode"),
     ],
 )
 def test_eval_refuses_video_of_vectorised_simulators(word: str, line: str, capsys: Any, tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_wrappers_are_listed_with_settings_and_meaning(workplace: Path, capsys: 
     rows = {line.split()[0]: " ".join(line.split()) for line in capsys.readouterr().out.splitlines()}
     assert rows["own_doubled"] == "own_doubled factor: float | null, parts: list[int] Rewards times a number."
     assert rows["own_unset"] == "own_unset -"
-    assert rows["hide"].startswith("hide entries: list[int | str] Observations without some `entries`")
+    assert rows["hide"].startswith("hide entries: list[int | str] Removes `entries` from observations")
     assert main(["list"]) == 0
     assert "wrapper" in capsys.readouterr().out.splitlines()[-1]
 

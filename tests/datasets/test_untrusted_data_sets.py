@@ -72,14 +72,14 @@ def put(folder: Path, name: str, values: Any) -> None:
     [
         ("", "metadata.json cannot be read"),
         ("{", "metadata.json cannot be read"),
-        ("[]", "not an object of JSON"),
-        ("5", "not an object of JSON"),
-        ("{}", "data_format=None is none of hdf5, arrow, parquet"),
+        ("[]", "not a JSON object"),
+        ("5", "not a JSON object"),
+        ("{}", "data_format=None is not one of hdf5, arrow, parquet"),
         ("[" * 100_000, "metadata.json cannot be read"),
         ('{"a":' * 100_000, "metadata.json cannot be read"),
         ("\ud800", "metadata.json cannot be read"),
-        ('{"data_format": "zip"}', "data_format='zip' is none of"),
-        ('{"data_format": ["hdf5"]}', "is none of"),
+        ('{"data_format": "zip"}', "data_format='zip' is not one of"),
+        ('{"data_format": ["hdf5"]}', "is not one of"),
     ],
 )
 def test_metadata_that_cannot_be_read_is_one_line(text: str, line: str, folder: Path, env: Any) -> None:
@@ -91,8 +91,8 @@ def test_metadata_that_cannot_be_read_is_one_line(text: str, line: str, folder: 
     ("values", "line"),
     [
         ({"total_episodes": 0}, "it holds no episodes"),
-        ({"total_episodes": -1}, "total_episodes=-1 is no count"),
-        ({"total_episodes": "2"}, "total_episodes='2' is no count"),
+        ({"total_episodes": -1}, "total_episodes=-1 is not a valid count"),
+        ({"total_episodes": "2"}, "total_episodes='2' is not a valid count"),
         ({"total_episodes": 10**15}, "lacks some of the 1,000,000,000,000,000 episodes"),
         ({"observation_space": 5}, "observation_space is missing"),
         ({"observation_space": "{"}, "does not fit"),
@@ -159,19 +159,19 @@ def test_a_damaged_file_is_one_line(content: bytes | None, folder: Path, env: An
     [
         ("observations", np.full((STEPS + 1, 3), np.nan), "observations that are not finite"),
         ("observations", np.full((STEPS + 1, 3), 1e300), "observations that are not finite"),
-        ("observations", np.zeros((STEPS, 3)), "4 observations beside 4 rewards"),
+        ("observations", np.zeros((STEPS, 3)), "4 observations for 4 rewards"),
         ("observations", np.zeros((STEPS + 1, 2)), r"observations of shape \(2,\), not \(3,\)"),
-        ("observations", np.full((STEPS + 1, 3), b"a"), "observations that are no numbers"),
+        ("observations", np.full((STEPS + 1, 3), b"a"), "observations that are not numbers"),
         ("actions", np.full((STEPS, 1), np.inf), "actions that are not finite"),
         ("actions", np.full((STEPS, 1), 2.1), "actions that are not in Box"),
-        ("actions", np.zeros((STEPS - 1, 1)), "3 actions beside 4 rewards"),
+        ("actions", np.zeros((STEPS - 1, 1)), "3 actions for 4 rewards"),
         ("actions", np.zeros(STEPS), r"actions of shape \(\), not \(1,\)"),
         ("rewards", np.full(STEPS, -np.inf), "rewards that are not finite"),
         ("rewards", np.zeros((STEPS, 2)), r"rewards of shape \(2,\), not \(\)"),
         ("rewards", np.zeros(0), "it has no steps"),
         ("rewards", np.float64(1.0), "episode 0 does not fit"),
-        ("terminations", np.zeros(STEPS - 1, bool), "3 terminations beside 4 rewards"),
-        ("truncations", np.zeros(STEPS + 1, bool), "5 truncations beside 4 rewards"),
+        ("terminations", np.zeros(STEPS - 1, bool), "3 terminations for 4 rewards"),
+        ("truncations", np.zeros(STEPS + 1, bool), "5 truncations for 4 rewards"),
     ],
 )
 def test_columns_that_are_no_episode_are_one_line(name: str, values: Any, line: str, folder: Path, env: Any) -> None:
@@ -241,7 +241,7 @@ def test_arrays_far_larger_than_their_file_are_refused(folder: Path, env: Any) -
     with h5py.File(folder / folders.HDF5, "a") as file:
         del file["episode_0"]["rewards"]
         file["episode_0"].create_dataset("rewards", (10**12,), "f8", chunks=(1000,))
-    refused(folder, env, "which no data set of its size does")
+    refused(folder, env, "the limit for a data set of its size")
 
 
 def test_hdf5_group_with_two_names_is_refused(folder: Path, env: Any) -> None:
@@ -251,7 +251,7 @@ def test_hdf5_group_with_two_names_is_refused(folder: Path, env: Any) -> None:
         (folder / folders.HDF5).write_bytes(whole)
         with h5py.File(folder / folders.HDF5, "a") as file:
             file[name] = file[other]
-        refused(folder, env, "under another name too")
+        refused(folder, env, "under a second name")
 
 
 def test_hdf5_groups_nested_too_deeply_are_refused(folder: Path, env: Any) -> None:
@@ -342,7 +342,7 @@ def test_other_constructor_arguments_are_refused_unless_accepted(
     given: Any, line: str, folder: Path, make_env: MakeEnv
 ) -> None:
     other = make_env("Pendulum-v1", **given)
-    refused(folder, other, f"was recorded with {line}; algo.loop.data_env=any learns from it all the same")
+    refused(folder, other, f"was recorded with {line}; algo.loop.data_env=any accepts it nevertheless")
     assert len(read("algo.loop.data", folder, other, data_env="any")) == 2
 
 
@@ -403,8 +403,8 @@ def test_a_run_replaces_only_what_a_run_has_saved(folder: Path, env: Any, tmp_pa
     (precious / "file").touch()
     (tmp_path / "link").symlink_to(precious)
     for place in (folder, precious, precious / "file", tmp_path / "link"):
-        with pytest.raises(ConfigError, match="is there already, and no run has saved it"):
+        with pytest.raises(ConfigError, match="exists already and was not saved by a run"):
             write(place, demos, env)
-        with pytest.raises(ConfigError, match=rf"^algo\.buffer\.save_to={place}: is there already"):
+        with pytest.raises(ConfigError, match=rf"^algo\.buffer\.save_to={place}: exists already"):
             build(toy("ppo_demos", **{"algo.buffer.save_to": str(place)}))
     assert (precious / "file").exists() and len(read("data", folder, env)) == 1

@@ -206,7 +206,7 @@ def test_script_folds_constants_that_follow_from_shapes() -> None:
         (lambda x: x[x > 0], "depends on more than shapes"),
         (lambda x: x + torch.rand(3), "depends on more than shapes"),
         (lambda x: x.nonzero(), "depends on more than shapes"),
-        (lambda x: (x, 1.5), "something else than tensors"),
+        (lambda x: (x, 1.5), "something other than tensors"),
         (lambda x: x * torch.ones(3, requires_grad=True), "gradients flow"),
     ],
     ids=["item", "mask", "random", "nonzero", "number", "gradient"],

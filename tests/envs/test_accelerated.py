@@ -132,7 +132,7 @@ def test_pending_episodes_raise_where_a_reward_or_obs_is_not_finite(value: float
     env.step(torch.tensor([[1.0], [value]]))
     for _ in range(6):
         env.step(torch.ones(2, 1))
-    with pytest.raises(RunError, match="env Counters: a reward or an observation is not finite by step 7"):
+    with pytest.raises(RunError, match="env Counters: a reward or observation was not finite, at or before step 7"):
         env.pending_episodes()
 
 

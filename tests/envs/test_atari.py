@@ -54,7 +54,7 @@ def test_the_first_frame_after_a_restore_may_repeat_an_action(config):
         assert np.array_equal(one.step(moment % 6)[0], other.step(moment % 6)[0]), moment
     tree = one.save()
     tree["native"] = tree["native"]["ale"]  # as it was saved once
-    assert one.load(tree, 1.0) == "saved without the action that may be repeated"
+    assert one.load(tree, 1.0) == "saved without the action that sticky actions may repeat"
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.25, 1.0])

@@ -134,7 +134,7 @@ def test_redirects_lead_to_https_only(site, tmp_path):
     site.pages |= {"/local": "file:///etc/passwd", "/endless": site.url("/endless")}
     lines = {"/plain": "redirects to .*, which is not https", "/local": "not allowed", "/endless": "infinite loop"}
     for path, line in lines.items():
-        with pytest.raises(ValueError, match=f"cannot be fetched .*{line}"):
+        with pytest.raises(ValueError, match=f"cannot be downloaded .*{line}"):
             fetched(site.url(path), DIGEST)
     assert "/table.csv" not in site.requests and not list((tmp_path / "cache" / "rlrun").iterdir())
     assert fetched(site.url("/moved"), DIGEST).read_bytes() == TEXT
@@ -163,7 +163,7 @@ def test_a_table_is_fetched_where_that_is_asked_for(site, tmp_path):
 
 
 def test_without_a_network_one_line_says_so(site):
-    with pytest.raises(ConfigError, match=r"^env\.kwargs\.source: .*cannot be fetched .*give its path") as caught:
+    with pytest.raises(ConfigError, match=r"^env\.kwargs\.source: .*cannot be downloaded .*give the path") as caught:
         make(site.url("/nowhere.csv"), DIGEST, "env.kwargs.download=true")
     assert len(caught.value.faults) == 1 and "\n" not in caught.value.faults[0]
 

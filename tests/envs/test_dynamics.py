@@ -40,7 +40,7 @@ def test_show_prints_the_optimal_return(env, line, capsys):
 
 def test_an_environment_without_written_dynamics_says_so(capsys):
     assert main(["show", "env=CartPole", "optimal=true"]) == 2
-    assert "does not publish its dynamics" in capsys.readouterr().err
+    assert "has no table of its dynamics" in capsys.readouterr().err
 
 
 class Still(gym.Env):

@@ -62,8 +62,8 @@ class Misleading(gym.Env):
 @pytest.mark.parametrize(
     ("shown", "text"),
     [
-        (np.zeros(1, np.uint8), r"it shows uint8 \(1,\), and its space says uint8 \(3,\)"),
-        (np.zeros(3, np.float32), r"it shows float32 \(3,\), and its space says uint8 \(3,\)"),
+        (np.zeros(1, np.uint8), r"its observation is uint8 \(1,\), but its space declares uint8 \(3,\)"),
+        (np.zeros(3, np.float32), r"its observation is float32 \(3,\), but its space declares uint8 \(3,\)"),
     ],
 )
 def test_an_observation_that_is_not_in_its_space_is_refused(shown, text):

@@ -194,7 +194,7 @@ def test_env_state_restores_generators_in_place(bits):
         ({"render_mode": "human"}, "another render_mode"),
         ({"_sutton_barto_reward": True}, "another _sutton_barto_reward"),
         ({"step": 1}, "step is a method"),
-        ({"gravity": "9.8"}, "gravity is 9.8, and was saved as '9.8'"),
+        ({"gravity": "9.8"}, "gravity is 9.8, but was saved as '9.8'"),
     ],
 )
 def test_stored_state_changes_no_argument_of_the_constructor_no_method_and_no_kind(saved, reason):
@@ -223,6 +223,6 @@ def test_replay_announces_a_long_episode_and_refuses_more_actions_than_are_recor
     env.reset(seed=0)
     monkeypatch.setattr(replay, "QUIET_S", 0.0)
     replay.play(env, obs, {"actions": np.frombuffer(actions.tobytes(), np.uint8), "obs": replay.digest(last)}, np.inf)
-    assert capsys.readouterr().err == "playing 3 steps of an episode again, to go on from there\n"
+    assert capsys.readouterr().err == "replaying 3 steps of an episode, to continue from there\n"
     with pytest.raises(NotSavableError, match="more than 1,000,000 bytes of actions"):
         replay.play(env, obs, {"actions": np.zeros(2_000_000, np.uint8), "obs": None}, np.inf)

@@ -18,7 +18,7 @@ SRC = Path(rlrun.__file__).parents[1]
 SHORT = ["trainer.total_steps=300", "trainer.eval_episodes=1", "trainer.eval_max_steps=50", "logger.console=false",
          "logger.tensorboard=false"]  # fmt: skip
 SOON = "algo.loop.warmup_steps=100"
-DM_CONTROL = "; dm_control needs mujoco>=3.17,<4, here is"
+DM_CONTROL = "; dm_control needs mujoco>=3.17,<4, but"
 
 # What is typed, the packages that it takes, and the line where it is refused: "" where it trains.
 ROWS = [
@@ -51,7 +51,7 @@ ROWS = [
     ("algo=ppo env=minatar:MinAtar/Freeway-v1", "minatar", ""),
     (f"algo=sac env=gymnasium_robotics:FetchReach-v4 {SOON}", "gymnasium_robotics mujoco<3.12", ""),
     (f"algo=sac env=gymnasium_robotics:FetchReach-v4 {SOON}", "gymnasium_robotics mujoco>=3.12",
-     "; gymnasium_robotics needs mujoco<3.12, here is"),
+     "; gymnasium_robotics needs mujoco<3.12, but"),
     ("algo=ppo env=gymnasium_robotics:FrankaKitchen-v1", "gymnasium_robotics mujoco>=3.12",
      ".venv-robotics/bin/pip install 'rlrun[robotics]'"),
     (f"algo=sac env=gymnasium_robotics:PointMaze_UMaze-v3 {SOON}", "gymnasium_robotics", ""),

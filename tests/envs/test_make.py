@@ -49,8 +49,8 @@ def test_presets_hold_what_environments_need(name):
         ("CartPole-v1", {"wrappers": {"frame_stack": {"stack": 0}}}, "env.wrappers.frame_stack.stack=0: must be"),
         ("CartPole-v1", {"wrappers": {"frame_stack": {}}}, "env.wrappers.frame_stack.stack: missing"),
         ("FrozenLake-v1", {"wrappers": {"frame_stack": {"stack": 2}}}, "frame_stack needs Box observations"),
-        ("CartPole-v1", {"wrappers": {"hide": {"entries": [4]}}}, "hide: entries=[4], but there are 0 to 3"),
-        ("CartPole-v1", {"wrappers": {"hide": {"entries": [0, 1, 2, 3]}}}, "one must stay"),
+        ("CartPole-v1", {"wrappers": {"hide": {"entries": [4]}}}, "hide: entries=[4]: must be among 0 to 3"),
+        ("CartPole-v1", {"wrappers": {"hide": {"entries": [0, 1, 2, 3]}}}, "at least one entry must remain"),
         ("FrozenLake-v1", {"wrappers": {"hide": {"entries": [0]}}}, "hide needs Dict, Tuple or one-dimensional Box"),
     ],
 )
@@ -112,7 +112,7 @@ def test_entries_of_dicts_and_tuples_are_hidden_by_name_and_place(config):
     env = make(config("Blackjack-v1", wrappers={"hide": {"entries": [1]}}))
     assert env.observation_space == gym.spaces.Dict({"0": gym.spaces.Discrete(32), "1": gym.spaces.Discrete(2)})
     assert set(env.reset(seed=0)[0]) == {"0", "1"}
-    with pytest.raises(ConfigError, match=r"hide: entries=\[3\], but there are 0 to 2, of which one must stay"):
+    with pytest.raises(ConfigError, match=r"hide: entries=\[3\]: must be among 0 to 2, and at least one entry"):
         make(config("Blackjack-v1", wrappers={"hide": {"entries": [3]}}))
 
 

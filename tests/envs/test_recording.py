@@ -114,9 +114,9 @@ def test_video_of_an_environment_without_rendering_is_refused(monkeypatch: Any) 
     blind, broken = Counts(), Counts()
     monkeypatch.setattr(blind, "render", lambda: None)
     monkeypatch.setattr(broken, "render", lambda: 1 / 0)
-    with pytest.raises(ConfigError, match=r"^video=true: Blind-v0 draws no pictures$"):
+    with pytest.raises(ConfigError, match=r"^video=true: Blind-v0 does not render RGB images$"):
         check_camera(SimpleNamespace(make=lambda: blind), "Blind-v0")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"^video=true: Counts-v0 cannot be drawn here \(division by zero\)$"):
+    with pytest.raises(ConfigError, match=r"^video=true: Counts-v0 cannot be rendered here \(division by zero\)$"):
         check_camera(SimpleNamespace(make=lambda: broken), "Counts-v0")  # type: ignore[arg-type]
     there = importlib.util.find_spec
     monkeypatch.setattr(

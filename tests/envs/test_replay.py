@@ -181,7 +181,7 @@ def test_episode_replay_with_another_result_is_refused(make):
     before, tree = env.obs, env.get_extra_state()
     other = make("test/Treacherous-v0", 2, seed=1)
     other.set_extra_state(tree)
-    assert "(#0, #1): its episode, played again, came out differently" in other.exactness
+    assert "(#0, #1): the replay of its episode gave different results" in other.exactness
     cut = other.step(ZERO)
     assert cut.weight.tolist() == [0, 0] and torch.equal(cut.final_obs, before)
 
@@ -191,7 +191,7 @@ def test_episode_replay_has_a_time_limit(make):
     other = make("rlrun/Hidden-v0", 2, seed=1)
     other.pool.replay_limit_s = 0
     other.set_extra_state(env.get_extra_state())
-    assert "took longer than 0 s to play again" in other.exactness
+    assert "the replay of its episode took longer than 0 s" in other.exactness
     assert make("rlrun/Hidden-v0", backend="async", timeout_s=10.0).pool.replay_limit_s == 5.0
 
 

@@ -132,14 +132,14 @@ gym.register("rlrun-tests/Wrong-v0", Wrong)
 def test_another_reward_than_was_announced_is_a_fault_of_the_environment(pays: Any, make: Make) -> None:
     env = make("rlrun-tests/Wrong-v0", 2, selftest="off", kwargs={"says": [3], "pays": pays})
     env.reset()
-    with pytest.raises(RunError, match=r"#0, seed \d+, step 1: its reward has shape .*, and its reward_space says"):
+    with pytest.raises(RunError, match=r"#0, seed \d+, step 1: its reward has shape .*, but its reward_space declares"):
         env.step(IDLE)
 
 
 def test_a_vector_that_was_not_announced_is_a_fault_of_the_environment(make: Make) -> None:
     env = make("rlrun-tests/Wrong-v0", 2, selftest="off", kwargs={"says": None, "pays": [1.0, 2.0]})
     env.reset()
-    with pytest.raises(RunError, match=r"#0, .*its reward has shape \(2,\), and it has no reward_space"):
+    with pytest.raises(RunError, match=r"#0, .*its reward has shape \(2,\), but it has no reward_space"):
         env.step(IDLE)
 
 

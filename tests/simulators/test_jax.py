@@ -127,7 +127,7 @@ class TestWithJax:
     @pytest.mark.parametrize(
         ("id", "line"),
         [
-            ("CartPole-v1", "its class is not a functional one"),
+            ("CartPole-v1", "it is not a functional environment"),
             ("phys2d/Nothing-v0", "Nothing"),
         ],
     )

@@ -75,7 +75,7 @@ def test_rows_that_changed_since_they_were_verified_are_refused(run):
 def test_a_ring_of_another_shape_is_refused(tmp_path):
     save(Store(tmp_path, keep=1), 1, grown(5))
     snapshot = Store(tmp_path).load()
-    with pytest.raises(SnapshotError, match="replay: capacity is 100, this run's is 50"):
+    with pytest.raises(SnapshotError, match="replay: capacity is 100, but 50 in this run's config"):
         snapshot.restore_ring("replay", MemoryRing(50))
     with pytest.raises(SnapshotError, match="replay/obs"):
         snapshot.restore_ring("replay", MemoryRing(100, width=4))
@@ -256,7 +256,7 @@ def test_snapshot_verification_names_a_missing_file(run):
 
 FORGERIES = {
     "newer format": (lambda m: m.update(format=9), "format 9 is newer"),
-    "unknown old format": (lambda m: m.update(format=0), "format 0 never was"),
+    "unknown old format": (lambda m: m.update(format=0), "format 0 does not exist"),
     "format of a wrong type": (lambda m: m.update(format="1"), "valid integer"),
     "extra key": (lambda m: m.update(code="x"), "code"),
     "missing key": (lambda m: m.pop("rings"), "rings"),

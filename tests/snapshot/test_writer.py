@@ -185,7 +185,7 @@ def test_a_snapshot_that_is_written_is_not_lost_where_older_ones_cannot_go(
     with monkeypatch.context() as patch:
         patch.setattr(Store, "_retain", broken)
         begin(store, 4, ring)
-        with pytest.raises(SnapshotError, match=r"^step_000000004: is written, but older ones cannot be removed: "):
+        with pytest.raises(SnapshotError, match=r"^step_000000004: is written, but older snapshots cannot be removed"):
             store.wait()
     assert Store(tmp_path).load().name == step_name(4)
     rows = count_reads(ring)
@@ -206,7 +206,7 @@ def test_snapshot_checks_disk_space_before_writing(tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr(os, "statvfs", crowded)
         begin(store, 2, ring)
-        with pytest.raises(SnapshotError, match=r"0\.0 MiB are due and 16 kept for logs, 16\.0 are free \(/.*\)$"):
+        with pytest.raises(SnapshotError, match=r"0\.0 MiB are needed and 16 kept for logs, 16\.0 are free \(/.*\)$"):
             store.wait()
     assert sorted(path.name for path in store.folder.iterdir()) == before
 

@@ -1,4 +1,7 @@
-"""Demonstrations on disk: data sets of episodes in Minari's format, as `rlrun eval RUN record=demos-v0` writes them."""
+"""Reads and writes demonstrations: data sets of episodes in Minari's format.
+
+`rlrun eval RUN record=demos-v0` records such a data set.
+"""
 
 import importlib.util
 import os
@@ -18,23 +21,23 @@ from rlrun.envs.origin import difference, is_elsewhere
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 
-TOLERANCE = 1e-3  # by which a recorded action may exceed its bounds, of [-1, 1]: rounding
+TOLERANCE = 1e-3  # by how much a recorded action may exceed the agent's bounds, because of rounding
 
 DataEnv = Literal["same", "any"]
-"""Whether data sets that were recorded with other constructor arguments are refused."""
+"""Whether the environment of a data set must have the same constructor arguments as that of the run."""
 
 
 def holds_demonstrations(folder: Path) -> bool:
-    """Whether a folder is a data set, and not one that is still being written."""
+    """Returns whether a folder is a complete data set. While one is being written, its name starts with a dot."""
     return not folder.name.startswith(".") and (folder / ABOUT).is_file()
 
 
 def read(key: str, place: str | Path, env: VectorEnv, data_env: DataEnv = "same") -> list[Demo]:
-    """All episodes of a data set, in the units of `env`.
+    """Returns all episodes of a data set, with actions in the agent's units.
 
-    place: a folder, or the name of a data set that Minari has. key: the config key that named it, for messages.
-    data_env: with "any", the other environment may have been made with other constructor arguments. Raises ConfigError
-    for what cannot be read, does not fit `env`, or was recorded in another environment.
+    place: a folder, or the name of a data set in Minari's folder. key: the config key that names it, for messages.
+    data_env: with "any", the data set may have been recorded with other constructor arguments. Raises ConfigError if
+    the data set cannot be read, does not fit `env`, or was recorded in another environment.
     """
     named = f"{key}={place}"
     folder = folders.located(key, place)
@@ -51,24 +54,27 @@ def read(key: str, place: str | Path, env: VectorEnv, data_env: DataEnv = "same"
     except OSError as error:
         raise ConfigError(f"{named}: cannot be read ({line(error)})") from None
     except MemoryError:
-        raise ConfigError(f"{named}: needs more memory than there is") from None
+        raise ConfigError(f"{named}: needs more memory than is available") from None
     except Exception as error:  # an untrusted file may hold anything
         raise ConfigError(f"{named}: episode {len(found)} does not fit this environment ({line(error)})") from None
     return found
 
 
 def check_origin(key: str, named: str, recorded: Any, env: VectorEnv, data_env: DataEnv) -> None:
-    """Raises ConfigError where a data set was recorded in another environment."""
+    """Raises ConfigError if a data set was recorded in another environment.
+
+    If `data_env` is "same", it must also have been recorded with the same constructor arguments.
+    """
     if is_elsewhere(recorded, env.origin):
         raise ConfigError(f"{named}: was recorded in {recorded}, which is not this environment, {env.origin}")
     differs = difference(recorded, env.origin)
     if differs and data_env == "same":
         accept = f"{key.rpartition('.')[0]}.data_env=any"
-        raise ConfigError(f"{named}: was recorded with {differs}; {accept} learns from it all the same")
+        raise ConfigError(f"{named}: was recorded with {differs}; {accept} accepts it nevertheless")
 
 
 def demonstration(episode: Any, env: VectorEnv) -> Demo:
-    """One recorded episode. Raises ValueError for what no episode of `env` can be."""
+    """Returns one recorded episode as a Demo. Raises ValueError if `env` cannot have produced it."""
     reward = np.asarray(episode.rewards, np.float32)
     steps = len(reward)
     if steps == 0:
@@ -79,7 +85,7 @@ def demonstration(episode: Any, env: VectorEnv) -> Demo:
     lengths = {"actions": action, "terminations": episode.terminations, "truncations": episode.truncations}
     for column, rows in lengths.items():
         if len(rows) != steps:
-            raise ValueError(f"{len(rows)} {column} beside {steps} rewards")
+            raise ValueError(f"{len(rows)} {column} for {steps} rewards")
     check_finite("rewards", reward)
     return {
         "obs": tensors(episode.observations, env.spec.obs, steps + 1, env.device),
@@ -91,19 +97,24 @@ def demonstration(episode: Any, env: VectorEnv) -> Demo:
 
 
 def check_replaceable(named: str, folder: Path) -> None:
-    """Raises ConfigError unless a run may save demonstrations at `folder`: nothing is there, or what a run saved."""
+    """Raises ConfigError if `folder` exists and is not a data set that a run saved.
+
+    A data set from `rlrun eval` is not replaceable either.
+    """
     if not os.path.lexists(folder):
         return
     about: dict[str, Any] = {}
     if os.path.lexists(folder / ABOUT):
         about = folders.about(named, folder)
-    if "rlrun_env" not in about or "algorithm_name" in about or folder.is_symlink():  # rlrun eval names the algorithm
-        raise ConfigError(f"{named}: is there already, and no run has saved it; name a new folder")
+    if "rlrun_env" not in about or "algorithm_name" in about or folder.is_symlink():  # rlrun eval sets algorithm_name
+        raise ConfigError(f"{named}: exists already and was not saved by a run; name a new folder")
 
 
 def write(folder: Path, demos: list[Demo], env: VectorEnv) -> None:
-    """Save demonstrations as a data set, in place of one that a run saved there. Raises ConfigError for a folder that
-    holds anything else."""
+    """Saves demonstrations as a data set, and replaces one that a run saved there.
+
+    Raises ConfigError if `folder` holds anything else.
+    """
     require_minari(folder)
     check_replaceable(str(folder), folder)
     from minari import __version__
@@ -130,32 +141,32 @@ def write(folder: Path, demos: list[Demo], env: VectorEnv) -> None:
 
 
 def require_minari(folder: Path) -> None:
-    """Raises ConfigError where the packages that read data sets are not installed."""
+    """Raises ConfigError if the packages that read data sets are not installed."""
     if importlib.util.find_spec("minari") is None or importlib.util.find_spec("h5py") is None:
         raise ConfigError(f"{folder}: needs a package; pip install rlrun[data]")
 
 
 def tensors(obs: Any, space: Space, count: int, device: torch.device) -> Any:
-    """Recorded observations as tensors [count, ...]. Raises ValueError for values outside of the space."""
+    """Returns recorded observations as tensors [count, ...]. Raises ValueError for values that are not in the space."""
     if isinstance(space, spaces.Dict):
         return {key: tensors(obs[key], part, count, device) for key, part in space.items()}
     rows = np.asarray(obs)
     if rows.shape[1:] != space.shape:
         raise ValueError(f"observations of shape {rows.shape[1:]}, not {space.shape}")
     if len(rows) != count:
-        raise ValueError(f"{len(rows)} observations beside {count - 1} rewards")
+        raise ValueError(f"{len(rows)} observations for {count - 1} rewards")
     check_finite("observations", rows)
     low, high = whole_bounds(space)
     if low is not None and ((rows < low) | (rows > high)).any():
         raise ValueError(f"observations that are not in {space}")
     with np.errstate(over="ignore"):
         rows = rows.astype(space.dtype)
-    check_finite("observations", rows)  # float64 may be larger than what float32 holds
+    check_finite("observations", rows)  # again, because large float64 values become infinite in float32
     return torch.from_numpy(rows).to(device)
 
 
 def executed(action: np.ndarray, env: VectorEnv) -> np.ndarray:
-    """Recorded actions in the agent's units. Raises ValueError for values outside of the space."""
+    """Returns recorded actions in the agent's units. Raises ValueError for actions that are not in the space."""
     check_finite("actions", action)
     if not isinstance(env.actions.native, spaces.Box) and (action != np.rint(action)).any():
         raise ValueError(f"actions that are not in {env.actions.native}")
@@ -169,13 +180,13 @@ def executed(action: np.ndarray, env: VectorEnv) -> np.ndarray:
 def check_finite(what: str, values: np.ndarray) -> None:
     """Raises ValueError for NaN, infinity, and values that are not numbers."""
     if values.dtype.kind not in "biuf":
-        raise ValueError(f"{what} that are no numbers")
+        raise ValueError(f"{what} that are not numbers")
     if not np.isfinite(values).all():
         raise ValueError(f"{what} that are not finite")
 
 
 def whole_bounds(space: Any) -> tuple[Any, Any]:
-    """The lowest and the highest value of a space of integers; (None, None) for any other."""
+    """Returns the lowest and the highest values of a space of integers, (None, None) for any other space."""
     match space:
         case spaces.Discrete():
             return space.start, space.start + space.n - 1
@@ -190,12 +201,12 @@ def whole_bounds(space: Any) -> tuple[Any, Any]:
 
 
 def line(error: Exception) -> str:
-    """The text of an exception in one line."""
+    """Returns the text of an exception in one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def arrays(obs: Any) -> Any:
-    """Tensors as lists of rows, also within dicts."""
+    """Returns a tensor as a list of its rows, and a dict of tensors as a dict of such lists."""
     if isinstance(obs, Tensor):
         return [*obs.cpu().numpy()]
     return {key: arrays(part) for key, part in obs.items()}

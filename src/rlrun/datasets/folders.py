@@ -1,7 +1,7 @@
-"""Data sets of episodes as folders in Minari's format: where they are, whether they are safe to read, their digest.
+"""Locates data sets in Minari's format, checks that they are safe to read, and computes their digests.
 
-A data set may be untrusted. Everything in it must be a regular file, its metadata are checked before Minari reads
-them, and an HDF5 file may point at no other file.
+A data set may be untrusted. It may contain only folders and regular files, its metadata are checked before Minari reads
+them, and its HDF5 file must not refer to other files.
 """
 
 import hashlib
@@ -18,15 +18,18 @@ from rlrun.errors import ConfigError
 DATA = Path("data")
 ABOUT, HDF5 = DATA / "metadata.json", DATA / "main_data.hdf5"
 FORMATS = ("hdf5", "arrow", "parquet")
-ABOUT_LIMIT = 64 << 20  # bytes; spaces of large pictures, number by number, have 5 MB
-FILES = 1 << 20  # of a data set, at most
-RATIO, SMALL = 100, 64 << 20  # an HDF5 file may unpack to SMALL bytes, and to RATIO times its size
-DEPTH = 32  # levels of groups in an HDF5 file, at most
+ABOUT_LIMIT = 64 << 20  # bytes of metadata; the bounds of a space of large images take 5 MB
+FILES = 1 << 20  # the most files of a data set
+RATIO, SMALL = 100, 64 << 20  # an HDF5 file may unpack to at most SMALL bytes plus RATIO times its size
+DEPTH = 32  # the most levels of groups in an HDF5 file
 MINARI_ID = re.compile(r"([-\w]+/)*[-\w]+-v\d+")
 
 
 def located(key: str, place: str | Path) -> Path:
-    """The folder of a data set: `place` itself, or where Minari keeps the data set of that name. Raises ConfigError."""
+    """Returns the folder of a data set: `place` itself, or the folder in which Minari keeps the data set of that name.
+
+    Raises ConfigError if there is no data set in either.
+    """
     folders = [Path(place)]
     known = MINARI_ID.fullmatch(str(place))
     if known:
@@ -34,20 +37,23 @@ def located(key: str, place: str | Path) -> Path:
     for folder in folders:
         if os.path.lexists(folder / ABOUT):
             return folder
-    line = f"{key}={place}: holds no data set of episodes, as rlrun eval RUN record=demos-v0 writes it"
+    line = f"{key}={place}: holds no data set of episodes; rlrun eval RUN record=demos-v0 records one"
     if known:
-        line += f"; one that is published comes with: minari download {place}"
+        line += f"; a published one can be downloaded with: minari download {place}"
     raise ConfigError(line)
 
 
 def minari_folder() -> Path:
-    """Where Minari keeps the data sets that it has downloaded or made."""
+    """Returns the folder in which Minari keeps its data sets, $MINARI_DATASETS_PATH or ~/.minari/datasets."""
     return Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
 
 
 def digests(key: str, place: str | Path) -> dict[str, str]:
-    """The SHA-256 of a data set by the key that names it, as Loop.digests has it: of the names and contents of its
-    files, in the order of their names. Raises ConfigError."""
+    """Returns {"key=place": SHA-256 of the data set}, an entry for `Loop.digests`.
+
+    The hash covers the names and contents of all files, in the order of their names. Raises ConfigError if the data
+    set cannot be read.
+    """
     folder = located(key, place)
     hasher = hashlib.sha256()
     try:
@@ -60,9 +66,9 @@ def digests(key: str, place: str | Path) -> dict[str, str]:
 
 
 def about(named: str, folder: Path) -> dict[str, Any]:
-    """The metadata of a data set. Raises ConfigError for one that is not safe to read.
+    """Returns the metadata of a data set. Raises ConfigError if the data set is not safe to read.
 
-    named: `key=value` of the config key that names it, for messages.
+    named: `key=value` of the config key that names the data set, for messages.
     """
     try:
         for _ in _files(folder):
@@ -84,21 +90,21 @@ def about(named: str, folder: Path) -> dict[str, Any]:
 
 def _check_about(values: Any) -> None:
     if not isinstance(values, dict):
-        raise ValueError("not an object of JSON")
+        raise ValueError("not a JSON object")
     if values.get("data_format") not in FORMATS:
-        raise ValueError(f"data_format={values.get('data_format')!r} is none of {', '.join(FORMATS)}")
+        raise ValueError(f"data_format={values.get('data_format')!r} is not one of {', '.join(FORMATS)}")
     count = values.get("total_episodes")
     if type(count) is not int or count < 0:
-        raise ValueError(f"total_episodes={count!r} is no count")
+        raise ValueError(f"total_episodes={count!r} is not a valid count")
     if count == 0:
         raise ValueError("it holds no episodes")
-    for key in ("observation_space", "action_space"):  # without them Minari makes the environment, and runs its code
+    for key in ("observation_space", "action_space"):  # without these, Minari makes the data set's environment
         if not isinstance(values.get(key), str):
             raise ValueError(f"{key} is missing")
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Every file of a data set. Raises OSError for a link, a pipe or a device."""
+    """Yields every file of a data set. Raises OSError for a link, a pipe or a device, and for too many files."""
     waiting, count = [folder / DATA], 0
     if (folder / DATA).is_symlink():
         raise OSError(0, "is a symbolic link", str(folder / DATA))
@@ -117,7 +123,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _check_hdf5(named: str, path: Path, episodes: int) -> None:
-    """Raises ConfigError for a file that leads to other files, unpacks to far more than its size, or lacks episodes."""
+    """Raises ConfigError if an HDF5 file refers to other files, unpacks to too many bytes, or lacks episodes."""
     import h5py
 
     try:
@@ -125,7 +131,7 @@ def _check_hdf5(named: str, path: Path, episodes: int) -> None:
         with h5py.File(path, "r") as file:
             fault = _fault(file, SMALL + RATIO * size)
             if fault is None and f"episode_{episodes - 1}" not in file:
-                fault = f"lacks some of the {episodes:,} episodes that {ABOUT} speaks of"
+                fault = f"lacks some of the {episodes:,} episodes that {ABOUT} declares"
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise ConfigError(f"{named}: {HDF5} cannot be read ({_explained(error)})") from None
     if fault:
@@ -133,10 +139,10 @@ def _check_hdf5(named: str, path: Path, episodes: int) -> None:
 
 
 def _fault(file: Any, most: int) -> str | None:
-    """The fault of an open HDF5 file; None where all groups and arrays lie in it, each under one name, and the arrays
-    unpack to at most `most` bytes.
+    """Returns the fault of an open HDF5 file, or None.
 
-    Visits groups in a loop: the visitors of the library are recursive, and a deep file would crash them.
+    All groups and arrays must lie in this file, each under one name, and the arrays must unpack to at most `most`
+    bytes. Groups are visited in a loop, because a deep file would crash the recursive visitors of h5py.
     """
     from h5py import h5d, h5g, h5l, h5o
 
@@ -150,7 +156,7 @@ def _fault(file: Any, most: int) -> str | None:
             found = h5o.open(group, name)
             address = h5o.get_info(found).addr
             if address in seen:
-                return f"holds {full} under another name too"
+                return f"holds {full} under a second name"
             seen.add(address)
             if isinstance(found, h5g.GroupID):
                 if depth == DEPTH:
@@ -162,12 +168,12 @@ def _fault(file: Any, most: int) -> str | None:
                     return f"keeps {full} in another file"
                 left -= found.get_space().get_simple_extent_npoints() * found.get_type().get_size()
                 if left < 0:
-                    return f"unpacks to more than {most:,} bytes, which no data set of its size does"
+                    return f"unpacks to more than {most:,} bytes, the limit for a data set of its size"
     return None
 
 
 def _explained(error: Exception) -> str:
-    """One line about an error, with the file if it names one."""
+    """Returns the text of an error in one line, with the file name if the error has one."""
     if not isinstance(error, OSError) or error.strerror is None:
         return " ".join(str(error).split())
     if not error.filename:

@@ -1,7 +1,7 @@
-"""Speed and nothing else: threads, allocators, the library for matrix products, recorded and compiled kernels.
+"""Makes runs faster without a change to any agent: threads, allocator, matrix products, recorded and compiled kernels.
 
-This page is the only door; benchmarks alone look inside. `trainer.engine=eager` imports none of the modules that record
-and compile, which rest on private names of torch.
+Other packages import only what this module exports, except for the benchmarks. The modules that record and compile
+kernels use private names of torch; `trainer.engine=eager` imports none of them.
 """
 
 from rlrun.engine.accelerate import accelerate

@@ -1,4 +1,4 @@
-"""Replaces an agent's kernels by faster ones, on the instance. Parameter names and agent files never change."""
+"""Replaces an agent's kernels by faster functions. They are set on the instance, so parameter names do not change."""
 
 import functools
 from collections.abc import Callable
@@ -17,7 +17,10 @@ Wrapper = Callable[[Kernel, nn.Module], Kernel]
 
 
 def kernels(agent: nn.Module, mark: str = "is_kernel") -> list[tuple[nn.Module, str]]:
-    """All methods in the module tree that carry the mark of `@kernel`, or another: (module, method name)."""
+    """Returns (module, method name) of all methods in the module tree that a decorator has marked.
+
+    mark: "is_kernel" for methods with @kernel, "is_policy" for those with @policy.
+    """
     found = []
     for module in agent.modules():
         for name in dir(type(module)):
@@ -27,9 +30,9 @@ def kernels(agent: nn.Module, mark: str = "is_kernel") -> list[tuple[nn.Module, 
 
 
 def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> None:
-    """Wrap all kernels as `trainer.engine` and `trainer.precision` say.
+    """Wraps all kernels of an agent according to `trainer.engine` and `trainer.precision`.
 
-    An engine that cannot run here leaves them as written, and one line says so.
+    If the engine cannot run here, kernels run eager, and one warning is logged.
     """
     engine = running(cfg.engine, device)
     wrap = wrapper(engine, device)
@@ -48,7 +51,10 @@ def accelerate(agent: nn.Module, cfg: TrainerConfig, device: torch.device) -> No
 
 
 def wrapper(engine: str, device: torch.device) -> Wrapper:
-    """The function that makes a faster kernel of a kernel and its module. Only this imports recorders and compilers."""
+    """Returns a function (kernel, module) -> faster kernel for an engine.
+
+    The modules that record and compile are imported only here, if the engine needs them.
+    """
     if engine == "eager" or (engine == "auto" and device.type != "cpu"):
         return as_written
     if engine == "auto":
@@ -65,12 +71,12 @@ def wrapper(engine: str, device: torch.device) -> Wrapper:
 
 
 def as_written(method: Kernel, module: nn.Module) -> Kernel:
-    """The kernel itself."""
+    """Returns the kernel unchanged."""
     return method
 
 
 def autocast(method: Kernel, device: torch.device) -> Kernel:
-    """The kernel with its matrix products in bf16."""
+    """Returns a kernel that runs under torch.autocast: its matrix products are computed in bf16."""
 
     @functools.wraps(method)
     def call(*args: Any) -> Any:
@@ -81,17 +87,17 @@ def autocast(method: Kernel, device: torch.device) -> Kernel:
 
 
 class MatmulBackend:
-    """A kernel that runs with the library that is fastest for its largest matrix product.
+    """Runs a kernel with the library that is fastest for its largest matrix product.
 
-    The choice depends on shapes alone, and is made once for each batch size.
+    The choice depends only on shapes, and is made once for each batch size.
     """
 
     def __init__(self, method: Kernel, module: nn.Module):
         self.method = method
-        # the last two dimensions of a weight make one product; a leading one stacks members
+        # a weight of an ensemble is [members, in, out]: each member has its own product of the last two dimensions
         weights = [p.shape for p in module.parameters() if p.dim() in (2, 3)]
         self.largest = max((shape[-1] * shape[-2] for shape in weights), default=0)
-        self.large: dict[int | None, bool] = {}  # by the rows of the first argument
+        self.large: dict[int | None, bool] = {}  # number of rows of the first argument -> result of `_is_large`
 
     def __call__(self, *args: Any) -> Any:
         first = next(rows(args), None)
@@ -104,5 +110,5 @@ class MatmulBackend:
             return self.method(*args)
 
     def _is_large(self, args: Any) -> bool:
-        """Whether the largest product of a call has the size from which oneDNN is faster."""
+        """Returns whether the largest matrix product of a call is large enough for oneDNN to be faster."""
         return 2 * max(rows(args), default=0) * self.largest >= matmul_backend.onednn_from()

@@ -1,4 +1,4 @@
-"""Arguments and results of kernels: tensors in nested dicts, lists and tuples."""
+"""Functions on the arguments and results of kernels: trees of nested dicts, lists and tuples with tensors as leaves."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def parts(tree: Any) -> Iterable[Any]:
-    """The values of a dict, list or tuple; nothing for anything else."""
+    """Returns the values of a dict, list or tuple; () for anything else."""
     if isinstance(tree, dict):
         return tree.values()
     if isinstance(tree, tuple | list):
@@ -16,7 +16,7 @@ def parts(tree: Any) -> Iterable[Any]:
 
 
 def leaves(tree: Any) -> list[Tensor]:
-    """The tensors of a tree, in order."""
+    """Returns the tensors of a tree, in the order in which `flatten` visits them."""
     if isinstance(tree, Tensor):
         return [tree]
     found = []
@@ -26,14 +26,14 @@ def leaves(tree: Any) -> list[Tensor]:
 
 
 def only_tensors(tree: Any) -> bool:
-    """Whether every leaf of a tree is a tensor."""
+    """Returns whether every leaf of a tree is a tensor."""
     if isinstance(tree, dict | tuple | list):
         return all(map(only_tensors, parts(tree)))
     return isinstance(tree, Tensor)
 
 
 def mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A tree with every tensor changed, in the order in which `flatten` visits them."""
+    """Returns a tree with `change` applied to every tensor, in the order in which `flatten` visits them."""
     if isinstance(tree, Tensor):
         return change(tree)
     if isinstance(tree, dict):
@@ -44,8 +44,10 @@ def mapped(tree: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def flatten(value: Any, shapes: list[Any], tensors: list[Tensor]) -> None:
-    """Take arguments apart: append what a recording depends on to `shapes`, and the tensors that it reads in each call
-    to `tensors`."""
+    """Appends the tensors among arguments to `tensors`, and all that must be equal in every call to `shapes`.
+
+    That is: shapes and dtypes of tensors, keys and lengths of containers, types and values of other arguments.
+    """
     if isinstance(value, Tensor):
         shapes.append(value.shape)
         shapes.append(value.dtype)
@@ -63,7 +65,7 @@ def flatten(value: Any, shapes: list[Any], tensors: list[Tensor]) -> None:
 
 
 def rows(tree: Any) -> Iterator[int]:
-    """The length of the first dimension of every tensor that has one."""
+    """Yields the length of the first dimension of every tensor in a tree; scalars are skipped."""
     if isinstance(tree, Tensor):
         if tree.dim():
             yield len(tree)

@@ -1,8 +1,8 @@
-"""Kernels as CUDA graphs: recorded once on the device, then replayed with one launch.
+"""Runs kernels as CUDA graphs: a graph is captured once on the device, then replayed with one launch.
 
-A graph reads and writes at the addresses with which it was captured. Kernels guarantee what that needs: parameters,
-moments and statistics never move, shapes are fixed, and nothing waits for the device. Arguments are copied into the
-graph's own inputs. Outputs are cloned, so callers may hold references to them.
+A graph always reads and writes the addresses with which it was captured. This works because of what kernels guarantee:
+parameters, moments and statistics never move, shapes are fixed, and nothing waits for the device. Arguments are copied
+into the graph's own inputs. Outputs are cloned, so callers may hold references to them.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,16 @@ from rlrun.engine.tape import Taped
 
 
 class Graphed(Taped):
-    """A method that is replayed from its eleventh call on, by the rules of Taped.
+    """A method that is replayed as a CUDA graph from its eleventh call on, after the same checks as in Taped.
 
-    A kernel with an operation that gives other bits each time it runs, as some of CUDA's do, fails the check.
+    Some operations of CUDA give different bits each time they run. A kernel with such an operation fails the check.
     """
 
     def _tape(self, calls: list[Call], inputs: list[Tensor], out: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
         graph_inputs = [tensor.clone() for tensor in inputs]
         remaining = iter(graph_inputs)
         graph_args, graph_kwargs = mapped((args, kwargs), lambda _: next(remaining))
-        with Recorder():  # a kernel inside this one runs as written
+        with Recorder():  # while a recorder is active, kernels that this kernel calls run as written
             replay, outputs = capture(lambda: self.method(*graph_args, **graph_kwargs))
 
         def run(*inputs: Tensor) -> Any:
@@ -39,9 +39,9 @@ class Graphed(Taped):
 
 
 def capture(run: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-    """Record the work that `run` gives to the device, without doing it.
+    """Captures the work that `run` sends to the device as a graph, without executing it.
 
-    Returns a function that does this work, and the tensors that hold the results after each call of it.
+    Returns a function that executes the graph, and the tensors that hold the results after each execution.
     """
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -1,7 +1,8 @@
-"""What `rlrun doctor --probe` measured on this machine, and what `trainer.engine=auto` means because of it.
+"""Stores the measurements of `rlrun doctor --probe`, and derives the engine for `trainer.engine=auto` from them.
 
-Without that file `auto` is the same rule everywhere, so that equal seeds give equal bits. With it a run that begins
-here may use compiled kernels, whose last bits differ; its meta.json records the engine, and a resume keeps to it.
+Without this file, `auto` follows the same rule on every machine, so that equal seeds give equal bits. With the file, a
+new run may use compiled kernels, whose results differ in the last bits. The run's meta.json records the engine, and a
+resumed run uses the same one.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ from rlrun.config.schema import RunConfig, config
 from rlrun.engine import matmul_backend
 from rlrun.engine.support import lacking
 
-LOOPS = {"onpolicy": "ppo", "offpolicy": "sac"}  # loops whose updates were measured, and with which algorithm
+LOOPS = {"onpolicy": "ppo", "offpolicy": "sac"}  # loop -> algorithm with which its updates are measured
 NETWORKS = ("auto", "mlp")
 
 Choice = Literal["auto", "compile"]
@@ -28,51 +29,53 @@ Choice = Literal["auto", "compile"]
 
 @config
 class HardwareProfile:
-    """The file. `compile_from`: for each loop, the steps from which a run is faster compiled; null: never."""
+    """The content of the file."""
 
     cpu: str
     cores: int
     torch: str
-    compile_from: dict[str, int | None]
-    measured: dict[str, float]  # for the reader
+    compile_from: dict[str, int | None]  # loop -> number of steps from which a run is faster compiled; None: never
+    measured: dict[str, float]  # the measurements, for information only
 
     @classmethod
     def of(cls, compile_from: dict[str, int | None], measured: dict[str, float]) -> "HardwareProfile":
-        """The profile of this machine."""
+        """Returns a profile of this machine with these measurements."""
         return cls(**fingerprint(), compile_from=compile_from, measured=measured)
 
     def engine(self, run: RunConfig) -> Choice:
-        """What `auto` stands for, in a run on the CPU."""
+        """Returns the engine that `auto` stands for, in a run on the CPU."""
         steps = self.compile_from.get(run.algo["loop"]["name"])
         if steps is None or run.network["name"] not in NETWORKS or run.trainer.total_steps < steps:
             return "auto"
         return "compile"
 
     def summary(self) -> str:
-        """For people: what `auto` does here."""
+        """Returns one line for the user about what `auto` does on this machine."""
         gains = [f"{loop} runs of {steps:,} steps or more" for loop, steps in self.compile_from.items() if steps]
-        return f"compiles {' and '.join(gains) or 'nothing'}, else replays kernels; measured, see {path()}"
+        return f"compiles {' and '.join(gains) or 'nothing'}, else replays kernels; measurements are in {path()}"
 
     def save(self) -> Path:
-        """Write the file. Returns its path."""
+        """Writes the file. Returns its path."""
         path().parent.mkdir(parents=True, exist_ok=True)
         path().write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n", encoding="utf-8")
         return path()
 
 
 def path() -> Path:
-    """The file, in the user's folder for configuration."""
+    """Returns the path of the file, $XDG_CONFIG_HOME/rlrun/machine.json or ~/.config/rlrun/machine.json."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "rlrun" / "machine.json"
 
 
 def fingerprint() -> dict[str, Any]:
-    """What the figures depend on: the CPU, its cores and the version of torch."""
+    """Returns what the measurements depend on: the CPU, its number of cores and the version of torch."""
     return {"cpu": cpu_name(), "cores": os.cpu_count() or 1, "torch": torch.__version__}
 
 
 def read() -> HardwareProfile | None:
-    """The profile of this machine. None where there is no file, and also, with a warning, where it is damaged or was
-    written on another machine or with another torch."""
+    """Returns the profile of this machine, or None if there is no file.
+
+    A file that is damaged, or was written on another machine or with another torch, is ignored with a warning.
+    """
     try:
         profile = HardwareProfile(**json.loads(path().read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -91,7 +94,7 @@ def read() -> HardwareProfile | None:
 
 
 def follow(run: RunConfig, device: torch.device) -> RunConfig:
-    """The config of a run that begins: `trainer.engine=auto` is replaced by what the profile says, if there is one."""
+    """Returns the config of a new run: `trainer.engine=auto` becomes the profile's choice, if there is a profile."""
     if run.trainer.engine != "auto" or device.type != "cpu":
         return run
     profile = read()
@@ -101,7 +104,10 @@ def follow(run: RunConfig, device: torch.device) -> RunConfig:
 
 
 def resumed(run: RunConfig, before: str | None) -> RunConfig:
-    """The config of a run that goes on: `trainer.engine=auto` means what it meant when the run began, with `before`."""
+    """Returns the config of a resumed run: `trainer.engine=auto` means the same engine as when the run began.
+
+    before: the engine in the run's meta.json.
+    """
     if (run.trainer.engine, before) == ("auto", "compile"):
         return _with_engine(run, "compile")
     return run
@@ -114,7 +120,7 @@ def _with_engine(run: RunConfig, engine: Choice) -> RunConfig:
 
 
 def about() -> Iterator[tuple[str, str]]:
-    """For `rlrun doctor`: this CPU, the library for matrix products, and what `trainer.engine=auto` does."""
+    """Yields (name, text) for `rlrun doctor`: the CPU, the library for matrix products, what engine=auto does."""
     yield "cpu", f"{cpu_name()}, {torch.backends.cpu.get_cpu_capability()}"
     yield "products", matmul_backend.rule()
     if why := lacking("auto", torch.device("cpu")):
@@ -126,7 +132,7 @@ def about() -> Iterator[tuple[str, str]]:
 
 
 def cpu_name() -> str:
-    """The model of this CPU; where it is not known, its architecture."""
+    """Returns the model name of this CPU, or its architecture if the system does not report the model."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             for line in file:
@@ -138,4 +144,4 @@ def cpu_name() -> str:
 
 
 def _warn_ignored(why: str) -> None:
-    logging.getLogger(__name__).warning("%s is ignored: %s; rlrun doctor --probe measures anew", path(), why)
+    logging.getLogger(__name__).warning("%s is ignored: %s; rlrun doctor --probe measures again", path(), why)

@@ -1,8 +1,8 @@
-"""Recorded kernels as machine code: the operations of a tape, given to torch's compiler as one graph.
+"""Compiles recorded kernels: torch's compiler gets the operations of a tape as one graph.
 
-The graph has no autograd, modules or Python state, which would make compiled code slow. Compiled pointwise operations
-differ from torch's own in the last bits, and are the same in every run. Therefore a kernel is compiled before its first
-result is used, and a resumed run continues with the bits of one that never stopped.
+The graph has no autograd, modules or Python state, which would make compiled code slow. The results of compiled
+pointwise operations differ from torch's own in the last bits, but are the same in every run. A kernel is compiled
+before its first result is used, so a resumed run gives the same bits as a run that was never interrupted.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from rlrun.functional.fused import plain_adam
 
 
 def machine_code(function: Callable[..., Any], inputs: list[Tensor]) -> Callable[..., Any]:
-    """Compile a function of tensors that returns a sequence of tensors. A stop signal may interrupt it."""
+    """Compiles a function that maps tensors to a sequence of tensors. A stop signal may interrupt the compiler."""
     try:
         compiling.begin()
         return compiled_graph(symbolic_trace(function), inputs)
@@ -35,29 +35,31 @@ def machine_code(function: Callable[..., Any], inputs: list[Tensor]) -> Callable
 
 
 def compiled_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
-    """Compile by inductor alone, without torch's tracer and guards, whose Python would run before every call: a tape
-    has no branches, and always gets the shapes and types that it was recorded with."""
+    """Compiles a graph with inductor only, without torch's tracer and guards, which would run before every call.
+
+    A tape needs no guards: it has no branches, and always gets the shapes and types that it was recorded with.
+    """
     from torch._inductor.compile_fx import compile_fx  # takes a second
 
-    compile_graph: Callable[..., Any] = compile_fx  # its annotation includes forms that this call does not return
+    compile_graph: Callable[..., Any] = compile_fx  # its annotated return types include some that never occur here
     mode = FakeTensorMode(shape_env=ShapeEnv())
     shapes = [mode.from_tensor(tensor, static_shapes=True) for tensor in inputs]  # the default is variable shapes
     with torch.no_grad(), tracing(TracingContext(mode)):  # the compiler's cache needs the context
-        # a wrapper in Python would call each of its loops by itself
+        # with a C++ wrapper one call runs all compiled loops; the Python wrapper calls them one by one
         return compile_graph(graph, shapes, config_patches={"cpp_wrapper": True})
 
 
 class InductorScript(Script):
-    """A script for the compiler: pure operations on whole memories, of which its constants are views."""
+    """A script for the compiler. Each constant is passed as its whole storage, and the script takes a view of it."""
 
-    closed = (torch.ops.aten.mkldnn_rnn_layer.default,)  # LSTMs on a CPU run as written
-    shaped = ()  # the compiler fuses them
+    closed = (torch.ops.aten.mkldnn_rnn_layer.default,)  # so LSTMs on a CPU are not compiled
+    shaped = ()  # none: the compiler fuses such operations with others
 
     def compile(self) -> Callable[..., Any]:
-        """The compiled function. It takes the input tensors, and returns what the kernel returned."""
+        """Returns the compiled function. It takes the input tensors and returns what the kernel returns."""
         body = [self._line(call, None) for call in self.calls]
-        wholes: dict[str, Tensor] = {}  # the memories of the constants, by name
-        places: dict[int, str] = {}  # their names, by memory
+        wholes: dict[str, Tensor] = {}  # name -> storage of constants, as a flat tensor
+        places: dict[int, str] = {}  # identifier from `memory` -> name
         views = []
         for name, value in self.constants.items():
             place = places.setdefault(memory(value), f"m{len(places)}")
@@ -69,7 +71,7 @@ class InductorScript(Script):
         lines = "\n    ".join([*views, *body, f"return ({results})"])
         source = f"def replay({', '.join(parameters)}):\n    {lines}\n"
         source += f"def shaped({results}):\n    return {self._text(self.out)}\n"
-        exec(source, self.namespace)  # as in Script: our own text
+        exec(source, self.namespace)  # safe, because the source is written by this class
         constants = list(wholes.values())
         fast = machine_code(self.namespace["replay"], [*self.inputs, *constants])
         shaped = self.namespace["shaped"]
@@ -83,9 +85,9 @@ class InductorScript(Script):
 
 
 class InductorKernel(Taped):
-    """A module's kernel, compiled when it is first called, once for every kind of arguments.
+    """A kernel that is compiled at its first call with each kind of arguments (their shapes and types).
 
-    Its results differ from the kernel's in the last bits, so the two are not compared.
+    Its results differ from the original kernel's in the last bits, so they are not compared as in `Taped`.
     """
 
     script = InductorScript
@@ -94,7 +96,7 @@ class InductorKernel(Taped):
         if len(self.tapes) == MAX_VARIANTS:
             return self.method(*args, **kwargs)
         with unchanged(self.module):
-            self.method(*args, **kwargs)  # as written: it may create state
+            self.method(*args, **kwargs)  # a first call may create state, such as the moments of an optimiser
             try:
                 self._record(key, inputs, args, kwargs)
             except TorchDynamoException as error:
@@ -107,7 +109,7 @@ class InductorKernel(Taped):
 
 @contextmanager
 def unchanged(module: nn.Module) -> Iterator[None]:
-    """A context after which the tensors of a module have the values from before."""
+    """A context that restores the parameters and buffers of a module at its end."""
     tensors = [*module.parameters(), *module.buffers()]
     before = [tensor.detach().clone() for tensor in tensors]
     try:
@@ -119,7 +121,10 @@ def unchanged(module: nn.Module) -> Iterator[None]:
 
 
 def _baddbmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """`baddbmm` as a product and a sum, which is fused with what reads it; the compiler's own first copies the bias."""
+    """Computes `baddbmm` as a product and a sum, so that the compiler can fuse the sum with later operations.
+
+    The compiler's own version copies the bias first.
+    """
     return beta * bias + alpha * torch.bmm(left, right)
 
 

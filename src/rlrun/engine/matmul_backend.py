@@ -1,8 +1,8 @@
-"""Which library multiplies matrices on this CPU.
+"""Chooses the library that multiplies matrices on this CPU.
 
-torch's fp32 products go to MKL, which takes its AVX2 path on AMD; oneDNN has an AVX-512 path, still exact fp32, that is
-twice as fast where AVX-512 is as wide as its name says. torch reaches it by `set_float32_matmul_precision("medium")`.
-On CPUs with AMX the same setting means bf16, so it is never used there.
+By default torch's fp32 products use MKL, which takes its AVX2 path on AMD. oneDNN has an AVX-512 path that is still
+exact fp32, and twice as fast on CPUs that execute 512 bits at once. `set_float32_matmul_precision("medium")` makes
+torch use oneDNN. On CPUs with AMX this setting would mean bf16, so it is never used there.
 """
 
 import math
@@ -14,14 +14,16 @@ from pathlib import Path
 
 import torch
 
-LARGE = 2e6  # floating-point operations of one product: oneDNN takes 10 us longer to begin
-ZEN4, LARGE_ON_ZEN4 = r"^cpu family\s*: 25$", 16e6  # runs AVX-512 in two halves, so that oneDNN gains a tenth at most
+LARGE = 2e6  # floating-point operations of one product; oneDNN takes 10 us longer to begin, so small products use MKL
+ZEN4, LARGE_ON_ZEN4 = r"^cpu family\s*: 25$", 16e6  # Zen 4 executes AVX-512 in two halves: oneDNN gains at most 10%
 
 
 @cache
 def onednn_from() -> float:
-    """Floating-point operations of one product from which oneDNN is faster, a pure function of the CPU; infinite where
-    it never is."""
+    """Returns the number of floating-point operations from which oneDNN is faster for one product.
+
+    It depends on the CPU only, and is infinite if oneDNN is never faster or must not be used.
+    """
     try:
         cpu = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -35,7 +37,7 @@ def onednn_from() -> float:
 
 
 def rule() -> str:
-    """The choice in words, for people, and for comparing machines that should give the same bits."""
+    """Returns the choice as text, for example `mkl`. Machines with the same text can give the same bits."""
     if math.isinf(onednn_from()):
         return "mkl"
     return f"onednn from {onednn_from() / 1e6:g} MFLOP"
@@ -43,7 +45,7 @@ def rule() -> str:
 
 @contextmanager
 def onednn() -> Iterator[None]:
-    """A context in which large fp32 products go to oneDNN."""
+    """A context in which torch uses oneDNN for fp32 products."""
     torch.set_float32_matmul_precision("medium")
     try:
         yield

@@ -1,4 +1,4 @@
-"""How a recorded operation is called again: by torch's own Python function where it has one, which costs half."""
+"""Chooses the functions that replay recorded operations: torch's Python functions if possible, at half the overhead."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,19 +7,19 @@ import torch
 
 aten = torch.ops.aten
 
-# operations whose result is their argument under another name, if the shape stays the same
+# operations that return their argument unchanged, if the shape stays the same
 IDENTITIES = {
     aten.detach.default, aten.alias.default, aten.lift_fresh.default, aten.view.default, aten._unsafe_view.default,
     aten.expand.default,
 }  # fmt: skip
 
-# operations that keep all numbers and their order, and change the shape
+# operations that change only the shape: the elements and their order stay the same
 RESHAPES = {
     aten.view.default, aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim,
     aten.squeeze.dims,
 }  # fmt: skip
 
-# operations whose results depend on shapes alone
+# operations whose results depend only on shapes and constants
 SHAPED = {
     aten.zeros.default, aten.ones.default, aten.full.default, aten.arange.default, aten.scalar_tensor.default,
     aten.zeros_like.default, aten.ones_like.default, aten.full_like.default, aten.new_zeros.default,
@@ -39,7 +39,7 @@ METHODS = {
     "expand", "view", "add_", "mul_", "sub_", "div_", "copy_", "lerp_", "logical_or_", "fill_", "zero_", "clamp_",
 }  # fmt: skip
 
-# pointwise operations: they may write over an argument that is not needed any more
+# pointwise operations: their result may overwrite an argument that is not needed afterwards
 POINTWISE = {
     "abs", "add", "clamp", "div", "exp", "log", "maximum", "minimum", "mul", "neg", "pow", "reciprocal",
     "sigmoid", "sqrt", "sub", "tanh",
@@ -51,14 +51,15 @@ def _name(op: Any) -> str:
 
 
 def call_of(call: Any) -> Callable[..., Any]:
-    """A function that does what a call did, from the same arguments."""
+    """Returns a function that repeats a recorded call, given its arguments."""
     op = call.op
     name = _name(op)
     if op.namespace != "aten":
         return op
-    if name in ("mm", "bmm") and call.given[0].shape[-1] == 1:  # nothing is summed
+    if name in ("mm", "bmm") and call.given[0].shape[-1] == 1:  # an outer product, without a sum
         return torch.mul
-    if op is aten.mkldnn_rnn_layer.default and call.out[3] is not None:  # the workspace of its backward
+    # the workspace, which the backward pass needs, is only returned if gradients are enabled
+    if op is aten.mkldnn_rnn_layer.default and call.out[3] is not None:
         return torch.enable_grad()(op)
     if name in FUNCTIONS:
         return getattr(torch, name, op)
@@ -68,8 +69,10 @@ def call_of(call: Any) -> Callable[..., Any]:
 
 
 def scalar_constant(call: Any, value: Any) -> Any:
-    """A plain number in an argument of `add`, `sub`, `mul` or `div` as a tensor, which torch would otherwise make in
-    each call; any other value as it is."""
+    """Returns an argument for a replay: a number in `add`, `sub`, `mul` or `div` as a tensor, other values unchanged.
+
+    torch would otherwise convert the number to a tensor in every call.
+    """
     plain = isinstance(value, int | float) and not isinstance(value, bool) and len(call.args) == 2 and not call.kwargs
     if plain and _name(call.op) in ("add", "sub", "mul", "div") and call.results[0].dtype == call.given[0].dtype:
         return torch.tensor(value, dtype=call.results[0].dtype)
@@ -77,7 +80,7 @@ def scalar_constant(call: Any, value: Any) -> Any:
 
 
 def in_place(op: Any) -> Callable[..., Any] | None:
-    """The function of a pointwise operation with a parameter `out` for its result; None for other operations."""
+    """Returns a pointwise operation as a function that writes its result to `out`; None for other operations."""
     if op is aten.relu.default:
         return _relu
     if op is aten.threshold_backward.default:

@@ -32,7 +32,7 @@ class Call:
 class Recorder(TorchDispatchMode):
     """Records all operations while it is active.
 
-    Keeps every tensor that an operation used or returned alive for as long as the recorder itself.
+    Every tensor that an operation used or returned stays alive as long as the recorder does.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Recorder(TorchDispatchMode):
 
 
 def recording() -> bool:
-    """Returns whether a recorder is active, because the caller of this kernel is being recorded."""
+    """Returns whether a recorder is active. If so, a kernel is being recorded that has called the current one."""
     return _get_current_dispatch_mode() is not None
 
 

@@ -1,8 +1,9 @@
-"""Recorded operations, written out as one Python function that makes the same calls with less overhead.
+"""Writes recorded operations as one Python function that makes the same calls with less overhead.
 
-Left out are operations that only rename a tensor, views of memory that never moves, results that are not used, results
-that follow from shapes alone, and operations that repeat an earlier one. Pointwise results are written over an argument
-that is not needed any more. Matrix products are left alone: the address of their memory can change a bit.
+These operations are left out: those that return their argument unchanged, views of memory that never moves, operations
+whose results are not used or depend only on shapes, and repetitions of an earlier operation. A pointwise result
+overwrites an argument that is not needed afterwards. Results of matrix products never do, because the address of their
+memory can change their last bits.
 """
 
 from collections.abc import Callable, Container, Iterable
@@ -15,7 +16,7 @@ from rlrun.engine.arguments import leaves
 from rlrun.engine.operations import IDENTITIES, RESHAPES, SHAPED, call_of, in_place, scalar_constant
 from rlrun.engine.recorder import Call, changed_memory, memory
 
-# torch's public function makes an object each time, and takes a tenth of a short tape
+# torch's public function makes an object in each call, which takes a tenth of the time of a short tape
 enable_grad: Callable[[bool], Any] = getattr(torch._C, "_set_grad_enabled", torch.set_grad_enabled)
 
 REPLAY = """
@@ -33,25 +34,25 @@ SUM, VIEW = torch.ops.aten.sum.dim_IntList, torch.ops.aten.view.default
 
 
 def renames(call: Call) -> bool:
-    """Whether the result of a call is its argument under another name."""
+    """Returns whether a call returns its argument unchanged, with the same shape."""
     return call.op in IDENTITIES and call.results[0].shape == call.given[0].shape
 
 
 def fills(tensor: Tensor) -> bool:
-    """Whether a tensor takes up all of its memory, in any order of dimensions."""
+    """Returns whether a tensor is dense and takes up its whole storage."""
     dense = tensor.is_contiguous() or tensor.is_contiguous(memory_format=torch.channels_last)
     return dense and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.itemsize
 
 
 def fits_over(result: Tensor, argument: Tensor) -> bool:
-    """Whether a result can take the memory of an argument."""
+    """Returns whether a result can be written over an argument: equal shape, strides and dtype, whole storages."""
     if (argument.shape, argument.stride(), argument.dtype) != (result.shape, result.stride(), result.dtype):
         return False
     return fills(argument) and fills(result)
 
 
 def shape_without(shape: torch.Size, dims: list[int]) -> torch.Size:
-    """A shape without some of its dimensions."""
+    """Returns a shape without the dimensions `dims`."""
     kept = list(shape)
     for dim in sorted(dims, reverse=True):
         del kept[dim]
@@ -59,36 +60,36 @@ def shape_without(shape: torch.Size, dims: list[int]) -> torch.Size:
 
 
 class Script:
-    """The source of a function, and the values of the names in it.
+    """Writes the source of a function, and holds the values of the names in it.
 
-    Inputs are called x0, x1, ...; variables v0, v1, ..., the results of its calls; constants c..., which are tensors
-    that no call made or that are equal in every replay; functions f...; other values k...
+    The names are: x0, x1, ... for inputs; v0, v1, ... for variables, which are results of calls; c... for constants,
+    which are tensors that no call made or that are equal in every replay; f... for functions; k... for other values.
     """
 
-    closed: ClassVar[Container[Any]] = ()  # operations that it cannot call
+    closed: ClassVar[Container[Any]] = ()  # operations that are not supported
     shaped: ClassVar[Container[Any]] = SHAPED  # operations whose results are constants
 
     def __init__(self, calls: list[Call], inputs: list[Tensor], out: Any):
-        # tensors are told apart by their id: all stay alive until the source is written
+        # tensors are identified by their id, which is unique because all stay alive until the source is written
         self.recorded = calls
         self.inputs = inputs
         self.out = out
         self.parameters = [f"x{index}" for index in range(len(inputs))]
-        self.names = dict(zip(map(id, inputs), self.parameters, strict=True))  # by the id of a tensor
+        self.names = dict(zip(map(id, inputs), self.parameters, strict=True))  # id of a tensor -> name
         self.variables: set[str] = set()
         self.constants: dict[str, Tensor] = {}
-        self.fixed: set[str] = set()  # names of constants that follow from shapes
+        self.fixed: set[str] = set()  # names of constants that depend only on shapes
         self.namespace: dict[str, Any] = {"enabled": torch.is_grad_enabled, "enable": enable_grad}
         self.changed = changed_memory(calls)
         self.returned = set(map(memory, leaves(out)))
-        self.first_calls: dict[Any, Call] = {}  # by what they compute
-        self.makers: dict[int, Call] = {}  # by the id of a result
+        self.first_calls: dict[Any, Call] = {}  # (operation, arguments) -> the first such call
+        self.makers: dict[int, Call] = {}  # id of a result -> the call that returned it
         for call in calls:
             self.makers.update(dict.fromkeys(map(id, call.results), call))
         self.calls = self._used(self._computing())
 
     def compile(self) -> Callable[..., Any]:
-        """The function. It takes the input tensors, and returns what the kernel returned."""
+        """Returns the function. It takes the input tensors and returns what the kernel returns."""
         last_use = self._last_uses()
         overwritten = self._overwritten(last_use)
         lines = []
@@ -100,11 +101,11 @@ class Script:
                     lines.append(f"{name} = None")
         body = "\n        ".join([*lines, f"return {self._text(self.out)}"])
         source = REPLAY.format(parameters=", ".join(self.parameters), body=body)
-        exec(source, self.namespace)  # our own text: names of operations, numbers, and the names given above
+        exec(source, self.namespace)  # safe: this class writes the source, of its own names, numbers and operations
         return self.namespace["replay"]
 
     def _add_constant(self, tensor: Tensor, value: Tensor) -> str:
-        """Let a name stand for a tensor of the recording; `value` has its numbers in every replay."""
+        """Returns a new name for a recorded tensor that is constant; every replay uses `value` in its place."""
         name = f"c{len(self.namespace)}"
         self.names[id(tensor)] = name
         self.constants[name] = self.namespace[name] = value
@@ -119,14 +120,18 @@ class Script:
         return {self.names[id(tensor)] for tensor in tensors}
 
     def _computing(self) -> list[Call]:
-        """The calls that compute something: without those that rename a tensor or view a constant."""
+        """Names all tensors of the recording. Returns the calls that a replay must make.
+
+        Left out are calls that return their argument unchanged, view a constant, have a constant result, or repeat an
+        earlier call.
+        """
         computing: list[Call] = []
         for call in self.recorded:
             for tensor in call.given:
                 if id(tensor) not in self.names:
                     self._add_constant(tensor, tensor.detach())
             new = [result for result in call.results if id(result) not in self.names]
-            if call.op.is_view and not new:  # a number made a tensor, as in x[-1] = 0, is its own result
+            if call.op.is_view and not new:  # as for the 0 in x[-1] = 0: the result is its argument
                 continue
             call = self._with_one_reshape(call)
             names = self._names_of(call.given)
@@ -147,7 +152,7 @@ class Script:
         return computing
 
     def _add_views(self, call: Call, new: list[Tensor]) -> None:
-        """Constants for the results of a call that views a constant."""
+        """Adds constants for the results of a call that views a constant."""
         views = leaves(call.op(*self._values(call.args), **call.kwargs))
         is_fixed = self._has_fixed_arguments(call)
         for result, view in zip(new, views, strict=True):
@@ -156,7 +161,10 @@ class Script:
                 self.fixed.add(name)
 
     def _with_one_reshape(self, call: Call) -> Call:
-        """Fuse consecutive reshapes; drop keepdim from sums that are reshaped anyway. Other calls stay as they are."""
+        """Returns a call that fuses consecutive reshapes, or one without keepdim for a sum that is then reshaped.
+
+        Other calls are returned unchanged.
+        """
         if call.op not in RESHAPES:
             return call
         result, root = call.results[0], call.given[0]
@@ -172,7 +180,7 @@ class Script:
         return Call(VIEW, (root, list(result.shape)), {}, result)
 
     def _is_fixed(self, call: Call) -> bool:
-        """Whether the results of a call are the same numbers in every replay, and are never changed."""
+        """Returns whether the results of a call have the same values in every replay and are never written to."""
         kept = (self.changed | self.returned).isdisjoint(map(memory, call.results))
         return kept and call.repeats and (call.op in self.shaped or self._has_fixed_arguments(call))
 
@@ -180,7 +188,10 @@ class Script:
         return bool(call.given) and self._names_of(call.given) <= self.fixed
 
     def _earlier(self, call: Call) -> Call | None:
-        """A call before this one that computed the same, where none of their memory ever changes."""
+        """Returns an earlier call of the same operation with the same arguments, or None.
+
+        The result is also None if an argument or a result of the call is ever written to.
+        """
         if not call.repeats or not self.changed.isdisjoint(map(memory, (*call.given, *call.results))):
             return None
         key = call.op, self._spelling(call.args), self._spelling(tuple(call.kwargs.items()))
@@ -188,7 +199,7 @@ class Script:
         return None if first is call else first
 
     def _spelling(self, tree: Any) -> Any:
-        """A hashable form of arguments, equal for equal ones."""
+        """Returns a hashable form of arguments: tensors by their names, other values by their repr."""
         if isinstance(tree, Tensor):
             return self.names[id(tree)]
         if isinstance(tree, tuple | list):
@@ -196,7 +207,7 @@ class Script:
         return repr(tree)
 
     def _values(self, tree: Any) -> Any:
-        """Arguments with the constants in place of the recorded tensors."""
+        """Returns arguments with recorded tensors replaced by the constants that stand for them."""
         if isinstance(tree, Tensor):
             return self.constants[self.names[id(tree)]]
         if isinstance(tree, tuple | list):
@@ -204,7 +215,7 @@ class Script:
         return tree
 
     def _used(self, calls: list[Call]) -> list[Call]:
-        """The calls whose results are used, or that change something."""
+        """Returns the calls whose results are used or that write to memory."""
         used = self._names_of(leaves(self.out))
         kept = []
         for call in reversed(calls):
@@ -214,7 +225,7 @@ class Script:
         return kept[::-1]
 
     def _last_uses(self) -> dict[str, int]:
-        """For each name the position of the last call that reads it; after all calls, for those that are returned."""
+        """Returns name -> position of the last call that reads it; the number of calls for names that are returned."""
         last_use = {}
         for position, call in enumerate(self.calls):
             last_use.update(dict.fromkeys(self._names_of(call.given), position))
@@ -222,10 +233,9 @@ class Script:
         return last_use
 
     def _overwritten(self, last_use: dict[str, int]) -> dict[int, Tensor]:
-        """For each call that may write its result over an argument, by position: that argument, whose memory is not
-        read afterwards."""
-        needed_until: dict[int, int] = {}  # by memory: the position of the last call that reads it
-        free: set[int] = set()  # memory that calls allocated
+        """Returns position of a call -> the argument that its result may overwrite, as no later call reads it."""
+        needed_until: dict[int, int] = {}  # storage -> position of the last call that reads it
+        free: set[int] = set()  # storages that recorded calls have allocated and that no result has overwritten yet
         for position, call in enumerate(self.calls):
             for result in call.results:
                 name, place = self.names[id(result)], memory(result)
@@ -245,7 +255,7 @@ class Script:
         return chosen
 
     def _line(self, call: Call, over: Tensor | None) -> str:
-        """The statement of a call. `over`: the argument that its result is written over."""
+        """Returns the statement of a call. over: the argument that its result overwrites, or None."""
         function = f"f{len(self.namespace)}"
         self.namespace[function] = self._function(call, over)
         arguments = [self._text(self._argument(call, value)) for value in call.args]
@@ -265,7 +275,7 @@ class Script:
         return scalar_constant(call, value)
 
     def _targets(self, out: Any) -> str:
-        """The names that the results of a call are assigned to; `_` for a gradient that was not computed."""
+        """Returns the names that the results of a call are assigned to. `_` stands for None in place of a gradient."""
         if isinstance(out, Tensor):
             return self.names[id(out)]
         if isinstance(out, tuple | list):
@@ -273,7 +283,10 @@ class Script:
         return "_"
 
     def _text(self, value: Any) -> str:
-        """The source of a value. Floats get a name, for infinity has no literal, and so do tensors made of numbers."""
+        """Returns the source of a value.
+
+        Floats get a name, because infinity has no literal, and so do all other values without a literal.
+        """
         if isinstance(value, Tensor) and id(value) in self.names:
             return self.names[id(value)]
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Which engines run here: recording uses private names of torch, so it is tested for a range of versions."""
+"""Checks which engines run here. Recording uses private names of torch, so it needs one of the tested versions."""
 
 import logging
 from functools import cache
@@ -9,11 +9,11 @@ from packaging.specifiers import SpecifierSet
 from rlrun.config.schema import TrainerConfig
 from rlrun.errors import ConfigError, reason
 
-TESTED = ">=2.10,<2.15"  # versions of torch; the same range stands in pyproject.toml
+TESTED = ">=2.10,<2.15"  # versions of torch; pyproject.toml has the same range
 
 
 def check(cfg: TrainerConfig, device: torch.device) -> None:
-    """Raise ConfigError if the config names an engine that this torch or this device cannot run."""
+    """Raises ConfigError if the config names an engine that this torch or this device cannot run."""
     if cfg.engine == "auto":
         return
     why = lacking(cfg.engine, device)
@@ -22,7 +22,7 @@ def check(cfg: TrainerConfig, device: torch.device) -> None:
 
 
 def running(engine: str, device: torch.device) -> str:
-    """The engine itself, or `eager` with one warning where it does not run."""
+    """Returns `engine`, or "eager" with one warning if `engine` does not run on this device with this torch."""
     why = lacking(engine, device)
     if why is None:
         return engine
@@ -31,11 +31,11 @@ def running(engine: str, device: torch.device) -> str:
 
 
 def lacking(engine: str, device: torch.device) -> str | None:
-    """Why an engine does not run on this device with this torch; None if it does."""
+    """Returns why an engine does not run on this device with this torch, or None if it does."""
     if engine == "eager" or (engine == "auto" and device.type != "cpu"):
         return None
     if engine == "cudagraph" and device.type != "cuda":
-        return f"needs device=cuda, and this run is on {device}"
+        return f"needs device=cuda, but this run is on {device}"
     return _untested() or _broken(engine)
 
 
@@ -47,7 +47,7 @@ def _untested() -> str | None:
 
 @cache
 def _broken(engine: str) -> str | None:
-    """What fails with this torch: an import of a module that records, or the recording of a small kernel."""
+    """Imports the modules of an engine and records a small kernel. Returns what fails with this torch, or None."""
     try:
         if engine == "compile":
             import rlrun.engine.inductor
@@ -56,7 +56,7 @@ def _broken(engine: str) -> str | None:
         from rlrun.engine.tape import works
 
         works()
-    except Exception as error:  # another torch may raise anything
+    except Exception as error:  # an unknown version of torch may raise anything
         return f"torch {torch.__version__} lacks what recording needs ({reason(error)})"
     return None
 

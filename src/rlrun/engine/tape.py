@@ -1,17 +1,17 @@
-"""Kernels without the cost of Python and autograd: recorded once, then replayed as the bare operations underneath.
+"""Records a kernel once, then replays its tensor operations without the overhead of modules and autograd.
 
 A tape is to a CPU what a CUDA graph is to a GPU. While a kernel runs, every operation that reaches the device is
-recorded, forward, backward and optimiser alike; the tape is these calls as one straight Python function. Results are
-those of the kernel, bit for bit. It relies on what kernels guarantee: fixed shapes, no random numbers, no branch on a
-tensor, all state in tensors that are changed in place.
+recorded, in the forward pass, the backward pass and the optimiser. The tape is one Python function that makes the same
+calls in sequence, so its results equal the kernel's bit for bit. It relies on what kernels guarantee: fixed shapes, no
+random numbers, no branch on a tensor, all state in tensors that are changed in place.
 
-This is checked. For each kind of arguments (their shapes and types) a kernel's first ten calls run as written; the
-second is recorded. At the third and the tenth the recording is replayed first, the state is put back, and the kernel
-runs. Results and state must be equal bit for bit, and no attribute of the kernel's module, such as a counter, may have
-changed. Only then, from the eleventh call on, does the tape replace the kernel. A kernel that fails this check is never
-replayed, which one line reports; it has trained with the bits of `trainer.engine=eager` until then and goes on so. The
-check does not detect state outside the module, such as a global variable or the time, whose effect first shows after
-the tenth call.
+These guarantees are checked. For each kind of arguments (their shapes and types), a kernel's first ten calls run as
+written, and the second is recorded. At the third and the tenth call the recording is replayed first, then the state is
+restored and the kernel runs. Results and state must be equal bit for bit, and no attribute of the kernel's module, such
+as a counter, may have changed. From the eleventh call on, the tape replaces the kernel. A kernel that fails the check
+is never replayed and always gives the bits of `trainer.engine=eager`; one warning is logged. The check cannot detect
+dependence on something outside the module, such as a global variable or the time, if that has no effect in the first
+ten calls.
 """
 
 import copy
@@ -29,14 +29,14 @@ from rlrun.engine.script import Script
 from rlrun.engine.trial import Trial, attributes, changed_attribute
 
 MAX_VARIANTS = 16  # kinds of arguments for which a method is recorded
-RECORDED, CHECKED = 2, (3, 10)  # calls of each kind
+RECORDED, CHECKED = 2, (3, 10)  # the call that is recorded and the calls that are checked, for each kind of arguments
 REFUSED = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded)
 
 
 class Taped:
-    """A method of a module, which is replayed after its tenth call. The first may create state.
+    """A method of a module that is replayed from its eleventh call on. The first call may create state.
 
-    While rows of the module's random streams are split, it runs as written.
+    The method always runs as written while the module's random streams are split into rows (`Stream.rows`).
     """
 
     script = Script
@@ -48,12 +48,12 @@ class Taped:
         self._forget()
 
     def _forget(self) -> None:
-        """Start without any recording."""
-        self.calls: dict[Any, int] = {}  # so far, by kind of arguments: shapes, and values that are no tensors
+        """Deletes all recordings. Keys of the dicts are kinds of arguments: shapes, types, values of non-tensors."""
+        self.calls: dict[Any, int] = {}  # number of calls so far
         self.trials: dict[Any, Trial] = {}  # recordings that are being checked
-        self.tapes: dict[Any, Callable[..., Any]] = {}  # recordings that passed
-        self.refused: dict[Any, str] = {}  # why a kind of arguments always runs as written
-        self.failed: str | None = None  # why all kinds do
+        self.tapes: dict[Any, Callable[..., Any]] = {}  # recordings that passed the check
+        self.refused: dict[Any, str] = {}  # reasons why calls with these arguments always run as written
+        self.failed: str | None = None  # the reason why all calls run as written, if the check has failed
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         for stream in self.streams:
@@ -63,7 +63,7 @@ class Taped:
         inputs: list[Tensor] = []
         flatten((args, kwargs) if kwargs else args, shapes, inputs)
         ids = [*map(id, inputs)]
-        if len(set(ids)) < len(ids):  # one tensor given twice is another kind
+        if len(set(ids)) < len(ids):  # if one tensor is passed twice, that belongs to the kind of arguments
             shapes.append(tuple(map(ids.index, ids)))
         key = tuple(shapes)
         if self.failed is not None or key in self.refused or recording():
@@ -74,7 +74,7 @@ class Taped:
         return tape(*inputs)
 
     def _call_without_tape(self, key: Any, inputs: list[Tensor], args: Any, kwargs: Any) -> Any:
-        """Run the method as written, and record or check it where that is due."""
+        """Runs the method as written. Records it at its second call, and checks the recording at calls 3 and 10."""
         if key not in self.calls and len(self.calls) == MAX_VARIANTS:
             return self.method(*args, **kwargs)
         self.calls[key] = count = self.calls.get(key, 0) + 1
@@ -85,7 +85,7 @@ class Taped:
         return self.method(*args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Taped":
-        # the copy has memory of its own, so it needs tapes of its own
+        # tapes hold tensors of this module, so the copy must record its own
         copied = copy.copy(self)
         copied.method, copied.module, copied.streams = copy.deepcopy((self.method, self.module, self.streams), memo)
         copied._forget()
@@ -115,46 +115,46 @@ class Taped:
 
     def _fail(self, why: str) -> None:
         self.failed = why
-        self.warn(f"{why}; recording freezes Python state: keep it in a tensor, or take trainer.engine=eager")
+        self.warn(f"{why}; a replay cannot change Python state: keep it in a tensor, or use trainer.engine=eager")
 
     def warn(self, why: str) -> None:
-        """Say in one line why the method runs as written."""
+        """Logs one line with the reason why the method runs as written."""
         name = f"{type(self.module).__name__}.{self.method.__name__}"
         logging.getLogger(__name__).warning("%s runs as written: %s", name, why)
 
     def _tape(self, calls: list[Call], inputs: list[Tensor], out: Any, args: Any, kwargs: Any) -> Callable[..., Any]:
-        """A function that replaces the method: from the tensors among its arguments to what it returns."""
+        """Returns the function that replaces the method. It takes only the tensors among the method's arguments."""
         return self.script(calls, inputs, out).compile()
 
 
 def fault(calls: list[Call], inputs: list[Tensor], out: Any, closed: Container[Any]) -> str | None:
-    """Why these calls cannot be replayed; None if they can. `closed`: operations that the compiler does not know."""
+    """Returns why these calls cannot be replayed, or None. closed: operations that the compiler does not support."""
     for call in calls:
         if call.op in closed:
-            return f"it calls {call.op}, which the compiler does not know"
+            return f"it calls {call.op}, which the compiler does not support"
         if not set(call.op.tags).isdisjoint(REFUSED) and not repeatable(call):
             return f"it calls {call.op}, whose result depends on more than shapes"
     for tensor in (*inputs, *leaves(out)):
         if tensor.requires_grad:
             return "gradients flow into it or out of it"
     if not only_tensors(out):
-        return "it returns something else than tensors"
+        return "it returns something other than tensors"
     return None
 
 
 def repeatable(call: Call) -> bool:
-    """Whether an operation with one of the tags in `REFUSED` can be replayed all the same."""
-    if call.op is torch.ops.aten.index.Tensor:  # indices give a fixed shape, a mask does not
+    """Returns whether an operation with one of the tags in `REFUSED` can be replayed nevertheless."""
+    if call.op is torch.ops.aten.index.Tensor:  # the result has a fixed shape for indices, but not for a boolean mask
         return all(tensor.dtype != torch.bool for tensor in call.given[1:])
-    return call.kwargs.get("generator") is not None  # drawn from a stream, which goes on
+    return call.kwargs.get("generator") is not None  # a replay draws new numbers from the same generator
 
 
 def works() -> None:
-    """Record and replay a small kernel. Raises the error of this torch if that fails."""
+    """Records and replays a small kernel. Raises whatever exception torch raises if it does not support that."""
     calls = CHECKED[-1] + 1
     total = torch.zeros(2)
     taped = Taped(lambda x: total.add_(x * 2) + 1)
     for _ in range(calls):
         taped(torch.ones(2))
     if not taped.tapes or not torch.equal(total, torch.full((2,), 2.0 * calls)):
-        raise RuntimeError("a recorded kernel gave other numbers")
+        raise RuntimeError("a recorded kernel gave different results")

@@ -88,8 +88,10 @@ def _bytes(tensor: Tensor) -> Tensor:
 
 
 def attributes(module: nn.Module) -> Attributes:
-    """Returns the attributes of a module and its submodules, each with its length if it is a list, dict or set,
-    else 0."""
+    """Returns the attributes of a module and its submodules, each with its length if it is a list, dict or set.
+
+    The length of other attributes is given as 0.
+    """
     found: Attributes = {}
     for part in module.modules():
         tensors = (*part.named_parameters(recurse=False), *part.named_buffers(recurse=False))

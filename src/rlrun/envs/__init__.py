@@ -1,1 +1,1 @@
-"""Environments: made, vectorised, wrapped, saved and restored behind one reset convention."""
+"""Makes, wraps, steps, saves and restores environments; an episode that ends is reset within the same step."""

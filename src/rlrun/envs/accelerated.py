@@ -1,6 +1,7 @@
-"""VectorEnv's contract for simulators on the agent's device: tensors are passed by DLPack, not through NumPy.
+"""Steps simulators that run on the agent's device. `Accelerated` has the methods of VectorEnv.
 
-No step waits for the device: which episodes ended, and whether all numbers are finite, is stored there and read later.
+Tensors are passed by DLPack, not through NumPy. No step waits for the device: ended episodes and a flag for numbers
+that are not finite are stored on the device and read later.
 """
 
 from typing import Any, Protocol
@@ -17,14 +18,14 @@ from rlrun.errors import ConfigError, RunError
 from rlrun.nested import leaves, mapped, on
 from rlrun.types import Return, Spec, Step
 
-UNREAD = 1024  # vector steps after which ended episodes are read at the latest
+UNREAD = 1024  # after this many vector steps, ended episodes are read from the device
 
 
 class Simulator(Protocol):
-    """Steps all its environments at once and resets them within the step.
+    """What a simulator must provide. It steps all its environments at once and resets them within the step.
 
-    Arrays are of any type that DLPack can share, [num_envs, ...]; observations may be dicts of arrays. Returned arrays
-    are never written to again.
+    Arrays are [num_envs, ...], of any type that DLPack can share; observations may be dicts of arrays. The simulator
+    must not write to an array after it has returned it.
     """
 
     num_envs: int
@@ -32,35 +33,35 @@ class Simulator(Protocol):
     single_action_space: gym.Space
 
     def reset(self, seed: int | None) -> Any:
-        """Observations of new episodes; without a seed the random numbers continue."""
+        """Returns the observations of new episodes. If `seed` is None, the random generator continues."""
 
     def step(self, actions: Tensor) -> tuple[Any, Any, Any, Any, Any]:
-        """Observations to act on next, rewards, terminated, truncated, and the true successors.
+        """Returns the observations to act on next, rewards, terminated, truncated, and the true successors.
 
-        Actions are in the environments' own units: float32, or int32.
+        actions: [num_envs, ...] in the environment's units, float32 or int32.
         """
 
     def close(self) -> None: ...
 
     def get_extra_state(self) -> Tree:
-        """Everything that determines the next steps, as NumPy arrays."""
+        """Returns everything that determines the next steps, as NumPy arrays."""
 
     def set_extra_state(self, tree: Tree) -> None: ...
 
 
 class Accelerated(nn.Module):
-    """`num_envs` environments of a simulator."""
+    """Wraps a Simulator for agents."""
 
-    pool = recipe = None  # none can be watched or started by itself
-    verdict = None  # nothing was tested: it saves its state itself
+    pool = recipe = None  # single environments cannot be made or started
+    verdict = None  # there is no self-test, because the simulator has methods for its state
     method, exactness = "native", "exact"
 
     def __init__(self, simulator: Simulator, seed: np.random.SeedSequence, device: torch.device | str, *, name: str):
         super().__init__()
         self.simulator, self.name, self.device = simulator, name, torch.device(device)
-        self.seed: np.random.SeedSequence | None = seed  # of the next reset
+        self.seed: np.random.SeedSequence | None = seed  # for the next reset; None after the first one
         self.origin: dict[str, Any] = {"id": name, "wrappers": {}}
-        self.digests: dict[str, str] = {}  # it reads no data
+        self.digests: dict[str, str] = {}  # empty, because simulators read no data files
         self.reward_shape: tuple[int, ...] = ()
         self.actions = Actions(simulator.single_action_space)
         self.units = Units(self.actions, self.device)
@@ -68,11 +69,11 @@ class Accelerated(nn.Module):
         obs_space = simulator.single_observation_space
         self.spec = Spec(obs_space, self.actions.space, simulator.num_envs, native_action=native)
         self.steps, self.obs = 0, None
-        self.returns = torch.zeros(self.num_envs, dtype=torch.float64, device=self.device)  # of episodes under way
+        self.returns = torch.zeros(self.num_envs, dtype=torch.float64, device=self.device)  # of current episodes
         self.lengths = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
-        self.broken = torch.zeros((), dtype=torch.bool, device=self.device)  # whether a number has not been finite
-        self.unread: list[tuple[Tensor, Tensor, Tensor]] = []  # of each step: ended, returns, lengths
-        self._read: list[tuple[Return, int]] = []
+        self.broken = torch.zeros((), dtype=torch.bool, device=self.device)  # whether any number was not finite
+        self.unread: list[tuple[Tensor, Tensor, Tensor]] = []  # per step: ended, returns, lengths, on the device
+        self._read: list[tuple[Return, int]] = []  # ended episodes that were read but not reported yet
         self._weight = torch.ones(self.num_envs, device=self.device)
 
     @property
@@ -80,10 +81,13 @@ class Accelerated(nn.Module):
         return self.simulator.num_envs
 
     def reset(self, seed: np.random.SeedSequence | None = None) -> Any:
-        """New episodes everywhere. The first reset is seeded, later ones when `seed` is."""
+        """Starts new episodes in all environments and returns the observations.
+
+        The first reset is always seeded; later resets are seeded only if `seed` is given.
+        """
         drawn = seed or self.seed
         self.seed = None
-        if self.device.type == "cuda":  # a step is ordered after its actions; a reset is not
+        if self.device.type == "cuda":  # a step waits for its actions on the device, a reset has nothing to wait for
             torch.cuda.synchronize(self.device)
         number = None
         if drawn is not None:
@@ -94,17 +98,17 @@ class Accelerated(nn.Module):
         return self.obs
 
     def start(self, seeds: dict[int, int]) -> Any:
-        raise ConfigError(f"env {self.name}: a simulator of its own cannot start single environments")
+        raise ConfigError(f"env {self.name}: a simulator cannot start single environments")
 
     def begin(self, action: Tensor) -> None:
         """Does nothing: `step` does not wait for the device anyway."""
 
     @torch.no_grad()
     def step(self, action: Tensor) -> Step:
-        """One step of every environment. `action` [num_envs, ...] in the units of `spec.action`, on any device."""
+        """Steps every environment. `action` [num_envs, ...] in the units of `spec.action`, on any device."""
         self.steps += 1
         action = self.units.clip(action.to(self.device, non_blocking=True))
-        native = self.units.to_native(action)  # kept until the end: the simulator may read it late
+        native = self.units.to_native(action)  # in a variable, as the simulator may read its memory later
         obs, reward, terminated, truncated, final_obs = map(self._tensors, self.simulator.step(native))
         truncated = truncated & ~terminated
         self._count(reward, terminated | truncated, final_obs)
@@ -112,9 +116,9 @@ class Accelerated(nn.Module):
         return Step(obs, reward, terminated, truncated, final_obs, action, self._weight, {"episodes": []})
 
     def pending_episodes(self) -> list[tuple[Return, int]]:
-        """(Return, length) of the episodes that ended since the last call. Waits for the device.
+        """Returns (return, length) of the episodes that ended since the last call. Waits for the device.
 
-        Raises RunError where a reward or an observation was not finite.
+        Raises RunError if a reward or an observation was not finite.
         """
         self._read_ended()
         episodes, self._read = self._read, []
@@ -124,7 +128,7 @@ class Accelerated(nn.Module):
         self.simulator.close()
 
     def get_extra_state(self) -> Tree:
-        """Without episodes that ended: `pending_episodes` must be called first."""
+        """Returns the state without ended episodes that are not reported yet: call `pending_episodes` first."""
         if self.obs is None:
             return {"steps": self.steps, "simulator": None}
         counts = {"returns": self.returns.cpu(), "lengths": self.lengths.cpu()}
@@ -151,13 +155,13 @@ class Accelerated(nn.Module):
         if not self.unread:
             return
         if self.broken:
-            raise RunError(f"env {self.name}: a reward or an observation is not finite by step {self.steps}")
+            raise RunError(f"env {self.name}: a reward or observation was not finite, at or before step {self.steps}")
         ended, returns, lengths = map(torch.stack, zip(*self.unread, strict=True))
         self._read += zip(returns[ended].tolist(), lengths[ended].tolist(), strict=True)
         self.unread = []
 
     def _tensors(self, tree: Any) -> Any:
-        """As tensors on the agent's device, floating-point numbers in float32. Memory is shared where possible."""
+        """Returns arrays as tensors on the agent's device, floats as float32. Shares memory if possible."""
         return mapped(self._tensor, tree)
 
     def _tensor(self, array: Any) -> Tensor:
@@ -168,7 +172,7 @@ class Accelerated(nn.Module):
 
 
 class Units:
-    """Actions for tensors on a device."""
+    """The conversions of `Actions`, for tensors on a device."""
 
     def __init__(self, actions: Actions, device: torch.device):
         def tensor(values: Any) -> Any:
@@ -187,13 +191,13 @@ class Units:
             self.dtype = torch.float32
 
     def clip(self, actions: Tensor) -> Tensor:
-        """The actions that will be executed, in the agent's units. NaN stays NaN."""
+        """Returns actions clipped to the agent's bounds. NaN stays NaN."""
         if self.bounds is None:
             return actions
         return torch.clamp(actions, *self.bounds)
 
     def to_native(self, actions: Tensor) -> Tensor:
-        """From clipped agent actions to the environment's units, shape and dtype, [num_envs, ...]."""
+        """Returns clipped actions of the agent in the environment's units, shape and dtype, [num_envs, ...]."""
         if self.scale is not None:
             actions = torch.clamp(actions * self.scale + self.offset, *self.range)
         elif self.offset is not None:
@@ -202,5 +206,5 @@ class Units:
 
 
 def _finite(tree: Any) -> Tensor:
-    """Whether all numbers are finite, as a tensor, so that no step waits for the device."""
+    """Returns whether all numbers are finite, as a tensor on the device, so that no step waits for it."""
     return torch.stack([torch.isfinite(leaf).all() for leaf in leaves(tree)]).all()

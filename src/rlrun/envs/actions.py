@@ -1,4 +1,4 @@
-"""The action space of the agent, and the conversion of its actions to those of the environment."""
+"""Defines the action space of the agent, and converts actions between the agent's and the environment's units."""
 
 from typing import Any
 
@@ -12,16 +12,16 @@ LOW, HIGH = np.float32(-1), np.float32(1)
 
 
 class Actions:
-    """A bounded Box is [-1, 1], scaled to the environment's bounds. Discrete actions count from 0.
+    """For the agent, a bounded Box has the range [-1, 1] in every dimension, and discrete actions count from 0.
 
-    All but Discrete are vectors, whatever the shape in the environment.
+    Except for Discrete, an action of the agent is a vector, whatever its shape in the environment.
     """
 
     def __init__(self, space: gym.Space):
         self.native: Any = space
-        self.space: Any = space  # what the agent sees
+        self.space: Any = space  # the agent's action space
         self.bounds: tuple[Any, Any] | None = None  # (low, high) in the agent's units
-        self.scale: Any = None  # native = action * scale + offset; None: as it is
+        self.scale: Any = None  # native = action * scale + offset; None: a scale of 1, an offset of 0
         self.offset: Any = None
         match space:
             case spaces.Box():
@@ -38,7 +38,7 @@ class Actions:
                 self.space = spaces.MultiBinary(int(np.prod(space.shape)))
             case _:
                 raise ConfigError(
-                    f"env: {type(space).__name__} action spaces are not supported, for an action is one tensor; "
+                    f"env: {type(space).__name__} action spaces are not supported: an action must be one tensor; "
                     "wrap the environment"
                 )
 
@@ -55,14 +55,14 @@ class Actions:
             self.scale, self.offset = (high - low) / 2, (high + low) / 2
 
     def clip(self, actions: np.ndarray) -> np.ndarray:
-        """The actions that will be executed, in the agent's units, [num_envs, ...]. A copy; NaN stays NaN."""
+        """Returns a copy of actions [num_envs, ...], clipped to the agent's bounds. NaN stays NaN."""
         if self.bounds is None:
             return actions.copy()
         low, high = self.bounds
         return np.minimum(np.maximum(actions, low), high)
 
     def to_native(self, actions: np.ndarray) -> np.ndarray:
-        """From clipped agent actions to the environment's units, shape and dtype, [num_envs, ...]."""
+        """Returns clipped actions of the agent in the environment's units, shape and dtype, [num_envs, ...]."""
         if self.scale is not None:
             actions = np.clip(actions * self.scale + self.offset, self.native.low.ravel(), self.native.high.ravel())
         elif self.offset is not None:
@@ -76,7 +76,10 @@ class Actions:
         return actions.reshape(-1, *self.native.shape)
 
     def from_native(self, actions: np.ndarray) -> np.ndarray:
-        """From the environment's units to the agent's, [rows, ...]. ValueError for actions outside of its space."""
+        """Returns the environment's actions [rows, ...] in the agent's units.
+
+        Raises ValueError for actions of a wrong shape, and for discrete actions that are not in the native space.
+        """
         if actions.shape[1:] != self.native.shape:
             raise ValueError(f"actions of shape {actions.shape[1:]}, not {self.native.shape}")
         if not isinstance(self.native, spaces.Box) and not all(map(self.native.contains, actions.astype(np.int64))):

@@ -1,7 +1,6 @@
-"""Gymnasium's three autoreset modes behind one contract: the reset happens in the step that ends an episode.
+"""Adapts Gymnasium's three autoreset modes to one contract: the reset happens in the step that ends an episode.
 
-Each adapter takes one vector step and returns arrays, batch first: `obs` to act on next, `final_obs` the true
-successors (None where no episode ended, so that nothing is copied), and `weight` (None: every row is a transition).
+Each adapter takes one vector step and returns a `Raw`.
 """
 
 from typing import Any, NamedTuple
@@ -13,34 +12,37 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 from rlrun.envs.state import Tree
 from rlrun.nested import mapped
 
-Obs = Any  # array [num_envs, ...], or a dict of them
+Obs = Any  # array [num_envs, ...], or a dict of such arrays
 
 
 class Raw(NamedTuple):
-    """One vector step in numpy. `obs` and `final_obs` may be the simulator's own memory: copy before the next step."""
+    """One vector step in numpy, batch first.
 
-    obs: Obs
+    `obs` and `final_obs` may be memory that the simulator reuses, so they must be copied before the next step.
+    """
+
+    obs: Obs  # to act on next
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
-    final_obs: Obs | None
-    weight: np.ndarray | None
-    measures: dict[str, np.ndarray] | None = None  # reported beside the reward, name -> [num_envs]
-    success: np.ndarray | None = None  # [num_envs] 0 or 1 where an episode ended; NaN where it was not reported
-    own_returns: dict[int, np.ndarray] | None = None  # of episodes that ended, beneath wrappers that change rewards
+    final_obs: Obs | None  # the true successors; None if they equal obs in all rows, so that nothing is copied
+    weight: np.ndarray | None  # 0 for rows that are not transitions; None: all rows are transitions
+    measures: dict[str, np.ndarray] | None = None  # name -> [num_envs], further results of the step
+    success: np.ndarray | None = None  # [num_envs]: 0 or 1 for ended episodes, NaN if not reported
+    own_returns: dict[int, np.ndarray] | None = None  # index -> original return of an ended episode, from OwnReward
 
 
 class SameStep:
-    """The simulator resets within the step and returns the final observations in its infos."""
+    """For simulators that reset within the step and return the final observations in their infos."""
 
     def __init__(self, venv: GymVectorEnv):
         self.venv = venv
 
     def restarted(self) -> None:
-        """To be called after all environments were reset."""
+        """Must be called after all environments were reset."""
 
     def save(self) -> Tree:
-        """The state of the simulator, which must provide it."""
+        """Returns the state of the simulator, which must have the method `get_extra_state`."""
         return self.venv.get_extra_state()  # type: ignore[attr-defined]
 
     def load(self, tree: Tree) -> None:
@@ -67,7 +69,7 @@ class SameStep:
 
 
 class Disabled(SameStep):
-    """The simulator does not reset: the rows that ended are reset here, before the step returns."""
+    """For simulators that never reset by themselves: this adapter resets the ended rows before the step returns."""
 
     def step(self, actions: Any) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
@@ -80,9 +82,9 @@ class Disabled(SameStep):
 
 
 class NextStep(SameStep):
-    """The simulator takes a step for a reset: that row is not a transition, so its weight is 0.
+    """For simulators that reset in the step after an episode ended. The row of such a reset step gets weight 0.
 
-    It is marked truncated, so that n-step returns and sequences do not cross it.
+    The row is also marked as truncated, so that n-step returns and sequences do not cross it.
     """
 
     def __init__(self, venv: GymVectorEnv):
@@ -116,12 +118,15 @@ ADAPTERS = {
 
 
 def adapter(venv: GymVectorEnv) -> SameStep:
-    """The adapter for a vector environment, by the mode its metadata declare (Gymnasium's default: next step)."""
+    """Returns the adapter for the autoreset mode in a vector env's metadata. The default is Gymnasium's, NEXT_STEP."""
     return ADAPTERS[AutoresetMode(venv.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))](venv)
 
 
 def success(infos: dict[str, Any]) -> np.ndarray | None:
-    """Whether episodes were successes, [num_envs], from infos as Gymnasium merges them: `_key` masks the rows."""
+    """Returns the successes [num_envs] that infos report: 0 or 1, NaN for rows without a report. None: no reports.
+
+    In Gymnasium's merged infos the entry `_key` marks the rows that reported `key`.
+    """
     infos = infos.get("final_info", infos)
     for key in ("is_success", "success"):
         if key in infos:
@@ -131,12 +136,15 @@ def success(infos: dict[str, Any]) -> np.ndarray | None:
 
 
 def copied(obs: Obs) -> Obs:
-    """An observation in memory of its own."""
+    """Returns a copy of an observation."""
     return mapped(np.copy, obs)
 
 
 def _placed(obs: Obs, final: np.ndarray) -> Obs:
-    """`obs` with the final observations (an object array, None where the episode continues) put in their rows."""
+    """Returns a copy of `obs` with the final observations in their rows.
+
+    final: object array [num_envs], None in rows whose episode continues.
+    """
     out = copied(obs)
     for index, row in enumerate(final):
         if row is not None:
@@ -145,7 +153,7 @@ def _placed(obs: Obs, final: np.ndarray) -> Obs:
 
 
 def put(out: Obs, index: int, row: Any) -> None:
-    """Write the observation of one environment into its row of a batch, in place."""
+    """Writes the observation of one environment into its row of a batch, in place."""
     if isinstance(out, dict):
         for key, part in out.items():
             put(part, index, row[key])

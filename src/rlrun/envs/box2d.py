@@ -1,4 +1,4 @@
-"""Makes Box2D environments functions of seed and actions only."""
+"""Makes Box2D environments deterministic: equal seeds and actions give equal episodes."""
 
 from typing import Any
 
@@ -6,14 +6,15 @@ import gymnasium as gym
 
 
 class NewWorld(gym.Wrapper):
-    """Every episode in a new world, as in Gymnasium's LunarLander (its issue 728).
+    """Creates a new Box2D world for every episode, as Gymnasium's LunarLander does (Gymnasium issue 728).
 
-    A world that was emptied and filled again keeps the order of its former contents: the solver then visits contacts in
-    another order, and an equal episode has other bits (measured: 5 of 12 replayed episodes of BipedalWalker).
+    If a world is emptied and filled again, the order of its old contents changes the order in which the solver visits
+    contacts. An episode then differs in its last bits although seed and actions are equal (measured: 5 of 12 replayed
+    episodes of BipedalWalker).
     """
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         core: Any = self.env.unwrapped
-        core._destroy()  # while its bodies still have their world
+        core._destroy()  # before the world is replaced, because destroying bodies needs their world
         core.world = type(core.world)(gravity=core.world.gravity)
         return self.env.reset(seed=seed, options=options)

@@ -1,4 +1,4 @@
-"""Published files: downloaded only at the request of the user, verified by their SHA-256, and kept in a cache."""
+"""Downloads published files. They are verified by their SHA-256 and kept in a cache."""
 
 import hashlib
 import http.client
@@ -12,16 +12,17 @@ from typing import Any
 
 from rlrun import data_files
 
-SECONDS = 60  # without a byte
-LIMIT = 1 << 30  # bytes of a download; the largest that we name has 361 MB
+SECONDS = 60  # a connection that delivers nothing for this time is closed
+LIMIT = 1 << 30  # bytes of a download; the largest file that our configs name has 361 MB
 CHUNK = 1 << 20
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def fetched(url: str, sha256: str) -> Path:
-    """The file behind `url`, from the cache if it is there.
+    """Returns the path of the file at `url` in the cache, after downloading it if it is not there yet.
 
-    Raises ValueError if it cannot be downloaded or does not have that SHA-256; the cache then stays as it was.
+    Raises ValueError if the file cannot be downloaded or does not have this SHA-256; nothing is then added to the
+    cache.
     """
     check_source(url, sha256)
     path = cached(sha256)
@@ -34,9 +35,9 @@ def fetched(url: str, sha256: str) -> Path:
             part.replace(path)
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, urllib.error.HTTPError):
-                error.close()  # it holds the connection
+                error.close()  # closes the connection
             reason = getattr(error, "reason", error)
-            raise ValueError(f"{url}: cannot be fetched ({reason}); give its path") from error
+            raise ValueError(f"{url}: cannot be downloaded ({reason}); give the path of a local copy") from error
         finally:
             part.unlink(missing_ok=True)
     try:
@@ -47,17 +48,17 @@ def fetched(url: str, sha256: str) -> Path:
 
 
 def cached(sha256: str) -> Path:
-    """Where the cache keeps the file with this SHA-256. Its name is the digest alone, never a part of a URL."""
+    """Returns the path in the cache of the file with this SHA-256. It is made of the digest, never of the URL."""
     return folder() / sha256
 
 
 def folder() -> Path:
-    """The user's own cache."""
+    """Returns the cache folder of the user, $XDG_CACHE_HOME/rlrun or ~/.cache/rlrun."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlrun"
 
 
 def check_source(url: Any, sha256: Any) -> None:
-    """Raises ValueError unless `url` is an https URL and `sha256` a SHA-256 in hex. Nothing is opened."""
+    """Raises ValueError unless `url` is an https URL and `sha256` a SHA-256 in hex. Does not open the URL."""
     if not (isinstance(sha256, str) and SHA256.fullmatch(sha256)):
         raise ValueError(f"sha256={sha256}: must be 64 hex digits in lower case")
     if not (isinstance(url, str) and _is_https(url)):
@@ -65,7 +66,7 @@ def check_source(url: Any, sha256: Any) -> None:
 
 
 def _download(url: str, target: Path) -> str:
-    """Write the file behind `url` to `target`, which must not exist. Returns its SHA-256."""
+    """Writes the file at `url` to `target`, which must not exist yet. Returns its SHA-256."""
     hasher, size = hashlib.sha256(), 0
     with _opener().open(url, timeout=SECONDS) as answer, target.open("xb") as file:
         while chunk := answer.read(CHUNK):
@@ -78,7 +79,7 @@ def _download(url: str, target: Path) -> str:
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    """Opens https URLs and nothing else: urllib's default opener also reads file://, ftp:// and data: URLs."""
+    """Returns an opener for https URLs only: urllib's default opener also reads file://, ftp:// and data: URLs."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(),
@@ -111,6 +112,6 @@ def _is_https(url: str) -> bool:
 
 
 def _check_digest(found: str, sha256: str, name: str) -> None:
-    """Raises ValueError where a file is not the one that was published."""
+    """Raises ValueError if the SHA-256 of a file is not that of the published file."""
     if found != sha256:
         raise ValueError(f"{name}: is not what was published (its SHA-256 is {found}, not {sha256})")

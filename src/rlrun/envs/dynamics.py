@@ -1,4 +1,4 @@
-"""The optimal return of an environment with tabular dynamics, as a reference for agents."""
+"""Computes the optimal return of an environment with tabular dynamics, as a reference for agents."""
 
 from typing import Any
 
@@ -13,17 +13,16 @@ from rlrun.functional.tabular import value_iteration
 
 
 def optimal_return(cfg: EnvConfig) -> tuple[float, int | None]:
-    """The largest expected return of an episode, and the time limit that it assumes, if there is one.
+    """Returns the largest expected return of an episode, and the time limit (None if there is none) that it assumes.
 
-    Raises ConfigError where the environment does not publish its dynamics as Gymnasium's toy-text environments do.
+    Raises ConfigError if the environment lacks the attributes `P` and `initial_state_distrib` of Gymnasium's toy-text
+    environments.
     """
     env = make(cfg)
     try:
         core: Any = env.unwrapped
         if not hasattr(core, "P") or not hasattr(core, "initial_state_distrib"):
-            raise ConfigError(
-                f"optimal=true: {cfg.id} does not publish its dynamics (as FrozenLake, Taxi and others do)"
-            )
+            raise ConfigError(f"optimal=true: {cfg.id} has no table of its dynamics, P, as FrozenLake and Taxi have")
         horizon = _time_limit(env)
         value = value_iteration(*dynamics(core.P), horizon=horizon)
         return float(torch.as_tensor(core.initial_state_distrib, dtype=value.dtype) @ value), horizon
@@ -32,9 +31,10 @@ def optimal_return(cfg: EnvConfig) -> tuple[float, int | None]:
 
 
 def dynamics(table: dict[int, dict[int, list[tuple[float, int, float, bool]]]]) -> tuple[Tensor, Tensor]:
-    """Transition [S, A, S] and reward [S, A] from state -> action -> [(probability, next state, reward, terminated)].
+    """Returns transition probabilities [S, A, S] and expected rewards [S, A].
 
-    A transition that ends the episode counts for its reward only.
+    table: state -> action -> [(probability, next state, reward, terminated)]. The probabilities of terminating
+    transitions are left out, so they add their reward but no value of a next state.
     """
     states, actions = len(table), len(table[0])
     transition = torch.zeros(states, actions, states, dtype=torch.float64)
@@ -49,7 +49,7 @@ def dynamics(table: dict[int, dict[int, list[tuple[float, int, float, bool]]]]) 
 
 
 def _time_limit(env: gym.Env) -> int | None:
-    """The shortest of all layers."""
+    """Returns the shortest time limit in the wrapper chain, or None if there is none."""
     limits = []
     while isinstance(env, gym.Wrapper):
         if isinstance(env, gym.wrappers.TimeLimit):

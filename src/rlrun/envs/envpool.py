@@ -1,9 +1,13 @@
-"""EnvPool (arXiv 2206.10558): environments in C++, stepped by threads of its own; extra `envpool`.
+"""Adapts EnvPool (arXiv 2206.10558), which steps environments written in C++ in threads of its own; extra `envpool`.
 
-Its tasks have Gymnasium's ids and mostly Gymnasium's rules, not its numbers. Three things differ: the constructor takes
-the seeds, so a seeded reset makes it anew; its step after an end is the reset (`autoreset.NextStep`); and its state
-cannot be saved, so that a resumed run begins new episodes. An end in the last step before the time limit counts as
-truncation. EnvPool prepares the frames of Atari; where a lost life ends an episode, the game continues in the next.
+Its tasks have Gymnasium's ids and mostly Gymnasium's rules, but other random numbers. It differs from single
+environments in these points:
+
+- Its constructor takes the seeds, so a reset with seeds makes a new pool.
+- A reset takes the step after the end of an episode (`autoreset.NextStep`).
+- Its state cannot be saved, so a resumed run begins new episodes.
+- An episode that terminates in the last step before the time limit is reported as truncated.
+- It preprocesses Atari frames itself. If a lost life ends an episode, the game continues in the next episode.
 """
 
 import warnings
@@ -17,11 +21,14 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 from rlrun.errors import ConfigError
 
 PREPARED = {"atari", "frame_stack"}  # wrappers that EnvPool applies itself
-FRAMES = {"frameskip", "obs_type"}  # arguments of single environments that are for these wrappers
+FRAMES = {"frameskip", "obs_type"}  # constructor arguments that only prepare single environments for these wrappers
 
 
 class EnvPool(GymVectorEnv):
-    """`id` as in Gymnasium, but for its namespace. Observations and the like are EnvPool's memory."""
+    """A vector env of EnvPool. `id` is that of Gymnasium; its namespace is ignored, as in `ALE/Pong-v5`.
+
+    Returned arrays are memory of EnvPool, which the next step may overwrite.
+    """
 
     def __init__(self, id: str, num_envs: int, **arguments: Any):
         try:
@@ -38,12 +45,12 @@ class EnvPool(GymVectorEnv):
 
     def _begin(self, seeds: list[int]) -> None:
         self.pool: Any = self.make(seed=seeds)
-        with warnings.catch_warnings(action="ignore"):  # that bounds are rounded, once for every pool
+        with warnings.catch_warnings(action="ignore"):  # each new pool warns that bounds are rounded
             self.single_observation_space = self.pool.observation_space
             self.single_action_space = self.pool.action_space
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """seed: one for each environment, or None."""
+        """Resets all environments. seed: a list with one seed per environment, or None."""
         if seed is not None:
             self._begin(list(seed))
         return self.pool.reset()[0], {}
@@ -56,7 +63,7 @@ class EnvPool(GymVectorEnv):
 
 
 def preparing(wrappers: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The wrappers for Atari as arguments of EnvPool; nothing without them."""
+    """Returns the wrappers `atari` and `frame_stack` as arguments of EnvPool; {} unless both are given."""
     if not wrappers.keys() >= PREPARED:
         return {}
     atari, frames = wrappers["atari"], wrappers["frame_stack"]

@@ -1,6 +1,6 @@
-"""The self-test of an environment in a process of its own, before any is made for training.
+"""Runs the self-test of an environment in a worker, before environments are made for training.
 
-An environment that raises, hangs, exits or crashes there ends that process only, after `env.timeout_s` at most.
+An environment that raises, hangs, exits or crashes in the test ends only the worker, after `env.timeout_s` at most.
 """
 
 import contextlib
@@ -21,16 +21,17 @@ from rlrun.envs.verdicts import Verdict
 from rlrun.envs.workers import DiedError, NotSentError, SilentError, TimedPipe, end, started
 from rlrun.errors import RunError, printable
 
-QUIET_S = 1.0  # a test that takes longer is announced
-Target = Callable[[Any, int, Any, contextlib.ExitStack], None]  # what runs in a worker
-TESTING = "testing whether a snapshot can hold its state (never: env.selftest=off),"
+QUIET_S = 1.0  # if a test takes longer than this, a message is printed
+Target = Callable[[Any, int, Any, contextlib.ExitStack], None]  # the function that runs in a worker
+TESTING = "testing whether a snapshot can hold its state (env.selftest=off skips this test),"
 OFF = "with env.selftest=off it is not tested whether they can be saved"
 
 
 def examined(recipe: Recipe, cfg: EnvConfig, target: Target | None = None, given: Any = None) -> Verdict:
-    """The verdict on an environment, from an earlier test or a new one.
+    """Returns the verdict on an environment, from an earlier test or a new one.
 
-    `target` tests a simulator, `given` makes it. Raises ConfigError or RunError where it cannot be made or reset.
+    target: the function that tests a vector env, None for single environments. given: its argument, None for `recipe`.
+    Raises ConfigError or RunError if the environment cannot be made or reset.
     """
     if cfg.selftest == "off":
         return untested(Method(EPISODE_END, OFF))
@@ -48,17 +49,17 @@ def examined(recipe: Recipe, cfg: EnvConfig, target: Target | None = None, given
 
 
 def untested(method: Method) -> Verdict:
-    """A verdict without a test."""
+    """Returns a verdict for which nothing was tested."""
     return Verdict(
         about=None, method=method.name, reason=method.reason, masked=None, gave_up_s=None, versions={}, files={}
     )  # fmt: skip
 
 
 def examine(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
-    """In a worker: reports that an environment was made, then whether infos hold masks, then how it can be saved."""
+    """Runs in a worker: reports that an environment was made, then whether infos hold masks, then how it is saved."""
     slot = replace(recipe, masked=False)()
     try:
-        as_tensors(slot.observation_space)  # a fault of the config is reported before anything is tested
+        as_tensors(slot.observation_space)  # raises ConfigError for spaces that rlrun does not support
         pipe.send((None, None))
         slot.reset(seed=0)
         masked = recipe.masked is None and shows_masks(slot.env)
@@ -70,12 +71,15 @@ def examine(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack)
 
 
 def report(pipe: Any, found: Any, arguments: dict[str, Any]) -> None:
-    """In a worker: send a result, with the versions and files that it depends on."""
+    """Runs in a worker: sends a result, with the versions and files that it depends on."""
     pipe.send(((found, *verdicts.needs(arguments)), None))
 
 
 class WorkerReports:
-    """The results that a worker sends. The whole test has `env.timeout_s`; one that takes long is announced, once."""
+    """Receives the results that a worker sends. All of them together must arrive within `env.timeout_s`.
+
+    If they take longer than QUIET_S, one message is printed, with `purpose` as the reason for the wait.
+    """
 
     def __init__(self, pipe: TimedPipe, cfg: EnvConfig, purpose: str = TESTING):
         self.pipe, self.cfg, self.purpose = pipe, cfg, purpose
@@ -83,7 +87,7 @@ class WorkerReports:
         self.quiet_until: float | None = time.monotonic() + QUIET_S
 
     def next(self) -> Any:
-        """Wait for the next result. Raises EnvError, ConfigError."""
+        """Returns the next result. Raises SilentError after the time limit, or the error that the worker sent."""
         if self.quiet_until is not None and self.quiet_until < self.until and not self.pipe.comes(self.quiet_until):
             self._announce()
             self.quiet_until = None
@@ -92,7 +96,7 @@ class WorkerReports:
         return self.pipe.result()
 
     def reason(self, error: EnvError) -> str:
-        """The reason of an error, without the pid of a process that has ended."""
+        """Returns the reason of an error. If the worker died, it is the signal or exit code, without the pid."""
         if not isinstance(error, DiedError):
             return error.reason
         code = self.pipe.process.exitcode

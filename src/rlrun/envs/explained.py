@@ -1,4 +1,4 @@
-"""Errors of constructors of environments, as one line about what to change or to install."""
+"""Turns errors from an environment's constructor into one line that says what to change or to install."""
 
 import importlib.metadata
 from collections.abc import Iterator
@@ -15,13 +15,13 @@ from rlrun.errors import ConfigError, RlrunError, one_line, reason
 from rlrun.imports import advice, missing
 
 REFUSALS = (TypeError, ValueError, gym.error.Error, OSError)  # raised by constructors for wrong arguments
-# Packages that do not run with every MuJoCo: the extra of rlrun that brings them, and what it pins.
+# packages that need certain versions of MuJoCo: package -> (extra of rlrun that installs it, versions of mujoco)
 MUJOCO = {"gymnasium_robotics": ("robotics", "<3.12"), "dm_control": ("dm_control", ">=3.17,<4")}
 
 
 @contextmanager
 def explained(spec: EnvSpec, kwargs: dict[str, Any], id: str) -> Iterator[None]:
-    """Turns what a constructor raises into a line about the key to change. Raises ConfigError."""
+    """Raises ConfigError with the key to change for any exception in the context. RlrunErrors pass unchanged."""
     try:
         yield
     except RlrunError:
@@ -43,7 +43,7 @@ def explained(spec: EnvSpec, kwargs: dict[str, Any], id: str) -> Iterator[None]:
 
 
 def _engine(spec: EnvSpec) -> str:
-    """The module that is missing where Gymnasium does not name it."""
+    """Returns the name of the package that the environment needs, since Gymnasium's error does not state it."""
     entry = str(spec.entry_point)
     if "box2d" in entry:
         return "Box2D"
@@ -51,11 +51,11 @@ def _engine(spec: EnvSpec) -> str:
 
 
 def _other_mujoco(error: Exception) -> str:
-    """What to install, where a package that raised does not run with the version of MuJoCo that is here."""
+    """Returns advice if the exception came from a package that does not support the installed MuJoCo, else ""."""
     here = importlib.metadata.version("mujoco")
     raised = {frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)}
     for package, (extra, pin) in MUJOCO.items():
         if package in raised and here not in SpecifierSet(pin):
             command = f"python -m venv .venv-{extra} && .venv-{extra}/bin/pip install 'rlrun[{extra}]'"
-            return f"; {package} needs mujoco{pin}, here is {here}: {command}"
+            return f"; {package} needs mujoco{pin}, but {here} is installed: {command}"
     return ""

@@ -1,4 +1,4 @@
-"""From an id to one environment: Gymnasium's `make`, the registered wrappers, and errors a user can act on."""
+"""Makes one environment from its id: calls Gymnasium's `make`, applies the registered wrappers, explains errors."""
 
 import importlib
 import inspect
@@ -31,21 +31,24 @@ PLAYGROUND = "playground/"
 
 @dataclass(frozen=True)
 class Recipe:
-    """Makes one environment, here or in a worker. Everything is resolved, so that a worker needs no registry."""
+    """Makes one environment, in this process or in a worker.
+
+    It holds wrapper classes and their configs instead of names, so a worker does not need rlrun's registry.
+    """
 
     spec: EnvSpec
     kwargs: dict[str, Any]
     wrappers: tuple[tuple[Callable[[Any, gym.Env], gym.Env], Any], ...]  # (class, config), innermost first
     max_episode_steps: int | None
-    instance_seed: int | None  # for reset; a constructor that takes one has it among kwargs
-    id: str  # as typed: Name-v1, or module:Name-v1
+    instance_seed: int | None  # passed to reset; None if the constructor takes it, as one of kwargs
+    id: str  # env.id: Name-v1, or module:Name-v1
     index: int = 0
-    # whether infos hold an action mask, which then becomes a part of the observation; None: every environment is reset
-    # once after it is made, to find out
+    # whether infos hold an action mask, which is then added to the observation; None: not known, so that each new
+    # environment is reset once to find out
     masked: bool | None = False
 
     def __call__(self) -> EnvSlot:
-        """Raises ConfigError with a line about the key to change, EnvError for anything else that goes wrong."""
+        """Returns the new environment. Raises ConfigError with the key to change, EnvError for any other failure."""
         try:
             with explained(self.spec, self.kwargs, self.id):
                 return EnvSlot(self.make, self.index, self.instance_seed)
@@ -55,7 +58,7 @@ class Recipe:
             raise fault(self.index, error) from error
 
     def make(self) -> gym.Env:
-        """The environment with its wrappers, as EnvSlot holds it."""
+        """Returns the environment in its wrappers and the observation adapter, without an EnvSlot around them."""
         _quieten(str(self.spec.entry_point))
         env = _bare(self.spec, self.max_episode_steps, self.kwargs)
         for wrapper, config in self.wrappers:
@@ -67,7 +70,10 @@ class Recipe:
 
     @property
     def modules(self) -> list[str]:
-        """The user's modules that a worker must import first, because they may lie in the current folder."""
+        """The user's modules, which a worker must import before it loads the recipe.
+
+        They may lie in the current folder, and only `rlrun.imports` searches there.
+        """
         entry = self.spec.entry_point
         if isinstance(entry, str):
             home = entry.partition(":")[0]
@@ -78,31 +84,31 @@ class Recipe:
 
     @property
     def vectorised(self) -> bool:
-        """Whether its id has only a simulator that steps all environments at once."""
+        """Whether the id has only a vector env, which steps all environments at once, and no single environment."""
         return self.spec.entry_point is None
 
     def all(self, num_envs: int) -> Any:
-        """The simulator of an id that has one: a vector environment of Gymnasium, or a Simulator of `accelerated`.
+        """Returns the vector env of this id: one of Gymnasium's, or a `Simulator` from `accelerated`.
 
-        It applies its time limit itself, and takes no wrappers but the time limit of evaluations.
+        It takes no wrappers except `time_limit`, whose limit it applies itself. Raises ValueError for other wrappers.
         """
         limits = [config.max_steps for wrapper, config in self.wrappers if wrapper is TimeLimit]
         if len(limits) < len(self.wrappers):
             raise ValueError("it steps all its environments at once and takes no wrappers")
         make: Any = entry_point(self.spec.vector_entry_point)
         time = {}
-        if own := self.spec.max_episode_steps:  # a bandit's episodes have none
+        if own := self.spec.max_episode_steps:  # bandits have no time limit
             time["max_episode_steps"] = min([self.max_episode_steps or own, *limits])
         return make(num_envs=num_envs, **(time | self.spec.kwargs | self.kwargs))
 
     def at(self, index: int, **task: Any) -> "Recipe":
-        """For one environment, with arguments of its own."""
+        """Returns a copy for the environment with this index; `task` overrides constructor arguments."""
         return replace(self, index=index, kwargs=self.kwargs | task)
 
 
 def recipe(cfg: EnvConfig) -> Recipe:
-    """Resolve a config. Raises ConfigError for unknown ids, wrappers and settings, and missing extras."""
-    from rlrun.registry import configured  # a worker makes environments without loading every part of rlrun
+    """Returns the recipe for a config. Raises ConfigError for unknown ids, wrappers, settings, and missing extras."""
+    from rlrun.registry import configured  # imported here because workers, which also load this module, do not need it
 
     if cfg.backend == "jax":
         spec = _in_jax(cfg.id)
@@ -119,21 +125,22 @@ def recipe(cfg: EnvConfig) -> Recipe:
             _check_draws(creator, cfg.id, kwargs["render_mode"])
         if instance_seed is not None and "instance_seed" in inspect.signature(creator).parameters:
             kwargs["instance_seed"], instance_seed = instance_seed, None
-    masked = None  # to be found out
+    masked = None  # not known yet
     if not cfg.action_mask:
         masked = False
     return Recipe(spec, kwargs, tuple(wrappers), cfg.max_episode_steps, instance_seed, cfg.id, masked=masked)
 
 
 def make(cfg: EnvConfig) -> gym.Env:
-    """One environment, wrapped. Raises ConfigError or EnvError where it cannot be made."""
+    """Returns one environment with its wrappers. Raises ConfigError or EnvError if it cannot be made."""
     return recipe(cfg)()
 
 
 def find(id: str) -> EnvSpec:
-    """The specification behind an id: `Name-v1`, `namespace/Name-v1`, or `module:Name-v1`, which imports the module.
+    """Returns Gymnasium's specification of an id: `Name-v1`, `namespace/Name-v1` or `module:Name-v1`.
 
-    `module:Name` may also name a class of the module, a gymnasium.Env that is not registered.
+    For `module:Name-v1` the module is imported first. `Name` may also be a subclass of gymnasium.Env in that module
+    that is not registered. Raises ConfigError if there is no such environment.
     """
     if id.startswith(ATARI):
         _register_atari(id)
@@ -159,22 +166,23 @@ def _is_env_class(found: Any) -> bool:
 
 
 def _register_by_convention(holder: ModuleType, key: str) -> None:
-    """Call `register_envs()` of a module or of its submodule `gym`, where there is one, as in MinAtar."""
+    """Calls the function `register_envs` of a module and of its submodule `gym`, if they exist (MinAtar has one)."""
     inner = f"{holder.__name__}.gym"
     holders = [holder]
     if hasattr(holder, "__path__") and find_spec(inner):
         holders.append(importing(inner, key))
     for module in holders:
         register = getattr(module, "register_envs", None)
-        if inspect.isfunction(register) and register.__module__.startswith(holder.__name__):  # not Gymnasium's
+        # a module may have imported Gymnasium's function of this name
+        if inspect.isfunction(register) and register.__module__.startswith(holder.__name__):
             register()
 
 
 def _hint(module: str | None, name: str) -> str:
-    """Advice for an id that is not registered, or nothing."""
+    """Returns advice for an id that is not registered, or "" if there is none."""
     if module is not None and module.partition(".")[0] == MULTI_AGENT:
         return advice(MULTI_AGENT)
-    namespace = name.partition("/")[0]  # shimmy registers `bsuite/...` only where bsuite is installed
+    namespace = name.partition("/")[0]  # shimmy registers `bsuite/...` only if bsuite is installed
     hint = advice(namespace)
     if hint and find_spec(namespace) is None:
         return hint
@@ -182,7 +190,10 @@ def _hint(module: str | None, name: str) -> str:
 
 
 def _wrapped(wrapper: Callable[[Any, gym.Env], gym.Env], config: Any, env: gym.Env) -> gym.Env:
-    """`env` in a wrapper. Raises ValueError for one that is for training only and changes spaces or rewards."""
+    """Returns `env` in a wrapper.
+
+    Raises ValueError if the wrapper is training_only but changes the spaces or the shape of rewards.
+    """
     outer = wrapper(config, env)
     kept = (env.observation_space, env.action_space, reward_shape(env))
     if is_training_only(wrapper) and (outer.observation_space, outer.action_space, reward_shape(outer)) != kept:
@@ -194,7 +205,7 @@ def _wrapped(wrapper: Callable[[Any, gym.Env], gym.Env], config: Any, env: gym.E
 
 
 def _bare(spec: EnvSpec, max_episode_steps: int | None, kwargs: dict[str, Any]) -> gym.Env:
-    """`gym.make`, plus determinism fixes for ALE's sticky actions and Box2D."""
+    """Returns the environment from `gym.make`, with fixes that make ALE's sticky actions and Box2D deterministic."""
     entry = str(spec.entry_point)
     sticky = (spec.kwargs | kwargs).get(STICKY, STICKY_DEFAULT)
     is_atari = entry.startswith("ale_py")
@@ -210,11 +221,11 @@ def _bare(spec: EnvSpec, max_episode_steps: int | None, kwargs: dict[str, Any]) 
 
 
 def _quieten(entry_point: str) -> None:
-    """Log the warnings of MuJoCo, which else writes MUJOCO_LOG.TXT to the current folder; silence the banner of ALE."""
+    """Redirects MuJoCo's warnings from MUJOCO_LOG.TXT in the current folder to the log, and silences ALE's banner."""
     if "mujoco" in entry_point and find_spec("mujoco") is not None:
         try:
             import mujoco
-        except Exception as error:  # its renderer is chosen and loaded at import
+        except Exception as error:  # the import loads the renderer that MUJOCO_GL names, which may fail
             renderer = os.environ.get("MUJOCO_GL")
             raise ConfigError(f"MuJoCo cannot be imported ({one_line(error)}; MUJOCO_GL={renderer})") from error
 
@@ -226,7 +237,7 @@ def _quieten(entry_point: str) -> None:
 
 
 def _mujoco_warning(message: str) -> None:
-    if "deprecated" not in message:  # about Gymnasium's model files: nothing a user can act on
+    if "deprecated" not in message:  # such messages are about Gymnasium's model files, which a user cannot change
         logging.getLogger(__name__).warning("MuJoCo: %s", message.strip())
 
 
@@ -248,14 +259,17 @@ def _in_jax(id: str) -> EnvSpec:
 
 
 def _check_draws(creator: Any, id: str, mode: Any) -> None:
-    """Raises ConfigError where the environment's class lacks this render mode; a function declares none."""
+    """Raises ConfigError if the environment's class does not declare this render mode.
+
+    Nothing is checked if the entry point is a function, which has no metadata.
+    """
     metadata = getattr(creator, "metadata", None)
     if mode is not None and metadata is not None and mode not in metadata.get("render_modes", ()):
-        raise ConfigError(f"env.kwargs.render_mode={mode}: {id} draws no pictures of this kind")
+        raise ConfigError(f"env.kwargs.render_mode={mode}: {id} has no such render mode")
 
 
 def entry_point(entry: Any) -> Any:
-    """The function or class behind an entry point of Gymnasium's registry, which may be `module:name`."""
+    """Returns the function or class of an entry point in Gymnasium's registry; the text `module:name` is imported."""
     if isinstance(entry, str):
         return load_env_creator(entry)
     return entry

@@ -1,4 +1,4 @@
-"""Vector envs that step all their environments in one call: an id's `vector_entry_point`, and EnvPool.
+"""Makes vector envs, which step all their environments in one call: an id's `vector_entry_point`, or EnvPool.
 
 An id that has only a `vector_entry_point` always uses it. If an id also has single environments, `env.backend` selects
 between them. Results differ from those of single environments, and a reset may consume a step (`autoreset.NextStep`).
@@ -44,7 +44,7 @@ class Native(VectorWrapper):
         if seed is not None:
             seed = int(np.random.SeedSequence(seed).generate_state(1, np.uint32)[0] >> 1)
             for value in vars(self.env).values():
-                if isinstance(value, Space):  # part of the state; otherwise seeded by the operating system
+                if isinstance(value, Space):  # spaces may be sampled; without a seed their samples differ in each run
                     value.seed(seed)
         return self.env.reset(seed=seed, options=options)
 

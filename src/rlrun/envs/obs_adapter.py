@@ -15,21 +15,21 @@ from rlrun.types import MASK
 
 
 class FromTuple(spaces.Dict):
-    """A Tuple as a Dict, with its parts under "0", "1", ...; printed as the Tuple that the environment has."""
+    """A Tuple space as a Dict with the keys "0", "1", ...; it is printed as the original Tuple."""
 
     def __repr__(self) -> str:
         return f"Tuple({', '.join(repr(self[key]) for key in sorted(self.spaces, key=int))})"
 
 
 class WithMask(spaces.Dict):
-    """An observation that is no Dict, with a mask beside it; printed as the observation that the environment has."""
+    """A Dict of a mask and an observation that was not a Dict; it is printed as the original space."""
 
     def __repr__(self) -> str:
         return f"{self['obs']} with action masks (env.action_mask=false leaves these out)"
 
 
 class ObsAdapter(gym.Wrapper):
-    """An environment with adapted observations. masked: whether infos hold an action mask."""
+    """Adapts the observations of an environment. masked: whether infos hold an action mask."""
 
     def __init__(self, env: gym.Env, masked: bool):
         super().__init__(env)
@@ -38,7 +38,7 @@ class ObsAdapter(gym.Wrapper):
         if isinstance(space, spaces.Dict):
             entries = dict(space.spaces)
         self.masked = masked or (MASK in entries and not isinstance(env.action_space, spaces.Box))
-        self.bare = not isinstance(space, spaces.Dict)  # whether a mask needs a dict around the observation
+        self.bare = not isinstance(space, spaces.Dict)  # if so, {"obs": observation} is made to hold a mask
         if self.masked:
             entries[MASK] = spaces.MultiBinary(len(self._mask(None)))
             space = spaces.Dict(entries)
@@ -66,14 +66,15 @@ class ObsAdapter(gym.Wrapper):
         return value | {MASK: self._mask(info.get(MASK, mask))}
 
     def _mask(self, mask: Any) -> np.ndarray:
-        """A mask in Gymnasium's form for `Space.sample` as one vector, [choices]; None allows everything."""
+        """Returns a mask, in the form that `Space.sample` takes, as one vector [choices]; None allows everything."""
         space = self.env.action_space
         size = sum(_sizes(space))
         if mask is None:
             flat = np.ones(size, np.int8)
         else:
             flat = _flat(mask)
-        if isinstance(space, spaces.MultiBinary) and 2 * len(flat) == size:  # what each bit must be; 2: either
+        # Gymnasium's form for MultiBinary: per bit 0 or 1 for the only allowed value, 2 if both are allowed
+        if isinstance(space, spaces.MultiBinary) and 2 * len(flat) == size:
             flat = np.stack([flat != 1, flat != 0], -1).ravel()
         if len(flat) != size:
             raise ValueError(f"{MASK} has {len(flat)} entries, {space} has {size} choices")
@@ -81,7 +82,7 @@ class ObsAdapter(gym.Wrapper):
 
 
 def adapt_observations(env: gym.Env, masked: bool) -> gym.Env:
-    """`env` with adapted observations; the environment itself where there is nothing to adapt."""
+    """Returns `env` in an ObsAdapter, or `env` itself if there is nothing to adapt."""
     space = env.observation_space
     has_mask = isinstance(space, spaces.Dict) and MASK in space.spaces
     if masked or has_mask or _has_tuple(space):
@@ -90,9 +91,10 @@ def adapt_observations(env: gym.Env, masked: bool) -> gym.Env:
 
 
 def as_tensors(space: gym.Space, entry: str | None = None) -> gym.Space:
-    """An observation space as tensors have it: boxes in float32 unless they hold bytes. Raises ConfigError.
+    """Returns the space of observations as tensors: boxes become float32 unless they are float32 or uint8 already.
 
-    entry: the key of this space in the observation, None where it is the whole.
+    Raises ConfigError for spaces without a fixed shape. entry: the key of this space in the observation, None if it
+    is the whole observation.
     """
     if isinstance(space, spaces.Dict):
         kind = spaces.Dict
@@ -100,7 +102,7 @@ def as_tensors(space: gym.Space, entry: str | None = None) -> gym.Space:
             kind = type(space)
         return kind({key: as_tensors(part, entry or key) for key, part in space.items()})
     if isinstance(space, spaces.Box) and space.dtype not in (np.float32, np.uint8):
-        with np.errstate(over="ignore"):  # wider than float32: unbounded
+        with np.errstate(over="ignore"):  # bounds beyond the range of float32 become infinite
             return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
     if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         name = type(space).__name__
@@ -112,12 +114,15 @@ def as_tensors(space: gym.Space, entry: str | None = None) -> gym.Space:
 
 
 def shows_masks(env: gym.Env) -> bool:
-    """Whether the infos of an environment hold an action mask. Resets it to find out, unless its actions are a Box."""
+    """Returns whether the infos of an environment hold an action mask.
+
+    Resets the environment to find out, unless its actions are a Box, which has no masks.
+    """
     return not isinstance(env.action_space, spaces.Box) and MASK in env.reset(seed=0)[1]
 
 
 def sample(space: Any, obs: Any) -> Any:
-    """A random action that an adapted observation allows."""
+    """Returns a random action that the mask in an adapted observation allows."""
     if isinstance(space, spaces.Box) or not (isinstance(obs, dict) and MASK in obs):
         return space.sample()
     parts = np.split(obs[MASK], np.cumsum(_sizes(space))[:-1])
@@ -130,7 +135,7 @@ def sample(space: Any, obs: Any) -> Any:
 
 
 def _sizes(space: Any) -> list[int]:
-    """The number of choices of every part of an action."""
+    """Returns the number of choices for every part of an action: n for Discrete, 2 for each bit of MultiBinary."""
     match space:
         case spaces.Discrete():
             return [int(space.n)]
@@ -155,7 +160,7 @@ def _space(space: gym.Space) -> gym.Space:
 
 
 def in_dicts(obs: Any) -> Any:
-    """An observation with dicts in place of tuples."""
+    """Returns an observation with its tuples as dicts with the keys "0", "1", ..."""
     if isinstance(obs, tuple):
         return {str(place): in_dicts(part) for place, part in enumerate(obs)}
     if isinstance(obs, dict):
@@ -164,7 +169,7 @@ def in_dicts(obs: Any) -> Any:
 
 
 def _flat(mask: Any) -> np.ndarray:
-    """Nested tuples of arrays as one vector."""
+    """Returns nested tuples or lists of arrays as one vector."""
     if isinstance(mask, tuple | list):
         return np.concatenate([_flat(part) for part in mask])
     return np.ravel(mask)

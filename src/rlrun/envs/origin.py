@@ -1,8 +1,8 @@
-"""The environment that a data set was recorded in, and whether another environment is the same.
+"""Describes the environment of a data set, and compares it with the environment of a run.
 
-Two environments are the same if a transition of one could be one of the other: the id, the wrappers, what the
-constructor is given, and which problem is drawn. The time limit is left out, because a cut episode is marked as
-truncated, and so is normalisation, because data sets hold raw values.
+Two environments are the same if a transition of one could also occur in the other: their id, wrappers, constructor
+arguments and instance seed are equal. The time limit is not compared, because truncated episodes are marked as such.
+Normalisation is not compared either, because data sets hold raw values.
 """
 
 import inspect
@@ -13,11 +13,11 @@ from rlrun.config.schema import EnvConfig
 from rlrun.envs.make import Recipe, entry_point
 
 Origin = dict[str, Any]
-ARGUMENTS = ("kwargs", "task_kwargs", "instance_seed")  # arguments of the constructor; older data sets lack them
+ARGUMENTS = ("kwargs", "task_kwargs", "instance_seed")  # keys of an origin; older data sets lack them
 
 
 def origin(cfg: EnvConfig, recipe: Recipe) -> Origin:
-    """The environments of a config, as JSON. Arguments that equal the constructor's defaults are left out."""
+    """Returns a description of a config's environment as JSON values, without arguments that have default values."""
     defaults = {**_defaults(recipe), **recipe.spec.kwargs, "render_mode": cfg.kwargs.get("render_mode")}
     given = {key: value for key, value in cfg.kwargs.items() if key not in defaults or defaults[key] != value}
     values = {"id": cfg.id, "wrappers": cfg.wrappers, "kwargs": given, "task_kwargs": cfg.task_kwargs}
@@ -26,12 +26,12 @@ def origin(cfg: EnvConfig, recipe: Recipe) -> Origin:
 
 
 def is_elsewhere(recorded: Any, here: Origin) -> bool:
-    """Whether a data set was recorded in another environment, or under other wrappers."""
+    """Returns whether a data set was recorded in another environment, or under other wrappers."""
     return not isinstance(recorded, dict) or any(recorded.get(key) != here[key] for key in ("id", "wrappers"))
 
 
 def difference(recorded: Origin, here: Origin) -> str | None:
-    """The first constructor argument that differs, like `env.kwargs.g=5, here the default`; None where none does."""
+    """Returns the first argument that differs, for example `env.kwargs.g=5, here the default`, or None."""
     for section in ARGUMENTS:
         if section not in recorded:
             continue
@@ -53,7 +53,7 @@ def _shown(values: dict[str, Any], name: str) -> str:
 
 
 def _defaults(recipe: Recipe) -> dict[str, Any]:
-    """The defaults of the constructor."""
+    """Returns the default values of the constructor's parameters; parameters without a default are left out."""
     creator = entry_point(recipe.spec.entry_point or recipe.spec.vector_entry_point)
     try:
         parameters = inspect.signature(creator).parameters

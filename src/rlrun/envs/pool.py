@@ -1,4 +1,4 @@
-"""Environments stepped together, with resets within the step. An error in one of them affects only its row."""
+"""Steps single environments as one batch, with resets within the step. An error affects only its environment's row."""
 
 import contextlib
 import math
@@ -15,17 +15,17 @@ from rlrun.envs.slot import EnvError, EnvSlot, Form, fault
 
 
 class VectorPool(VectorEnv):
-    """A batch of EnvSlots. Subclasses run them: `call` starts a method of one, `result` returns what it gave.
+    """A batch of EnvSlots. Subclasses implement `call`, which starts a method of one slot, and `result`.
 
-    An environment that raises, dies or hangs is lost: `lost` holds the reason, and it is not called again until `start`
-    makes another in its place. Its rows have reward 0, are truncated, and keep the last observation.
+    An environment that raises, dies or hangs is lost: `lost` holds the error, and the environment is not called again
+    until `start` replaces it. Until then its row has reward 0, is truncated, and keeps the last observation.
     """
 
-    observations: Any  # the current observations, [num_envs, ...]: memory of the pool
-    replay_limit_s = math.inf  # how long the replay of a stored episode may take
+    observations: Any  # the current observations, [num_envs, ...], in memory that every step overwrites
+    replay_limit_s = math.inf  # time limit for replaying a stored episode
 
     def __init__(self, recipes: list[Recipe], form: Form):
-        """form: that of the first environment."""
+        """form: the spaces and reward shape of the first environment, which all others must have too."""
         self.recipes, self.num_envs, self.form = recipes, len(recipes), form
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space, self.single_action_space, self.reward_shape = form
@@ -34,31 +34,34 @@ class VectorPool(VectorEnv):
         self.recording = False
         self.lost: dict[int, EnvError] = {}
         self.idle: Container[int] = ()  # rows that the next step skips
-        self.begun: list[int] | None = None  # rows whose step was begun
+        self.begun: list[int] | None = None  # rows whose step `begin` has started; None: no step was begun
 
     def call(self, index: int, method: str, *given: Any) -> None:
-        """Start a call of `EnvSlot.method(*given)` in one row. Raises EnvError."""
+        """Starts a call of `EnvSlot.method(*given)` in one row. Raises EnvError."""
         raise NotImplementedError
 
     def result(self, index: int) -> Any:
-        """The result of the call; of `advance` and `start` without the observation. Raises EnvError."""
+        """Returns the result of the last call in this row. Raises EnvError if the call failed.
+
+        The observation that `advance` and `start` return is left out; it is written to `observations`.
+        """
         raise NotImplementedError
 
     def replace(self, index: int) -> None:
-        """Make a new environment in this row. Raises EnvError."""
+        """Makes a new environment in this row. Raises EnvError."""
         raise NotImplementedError
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start new episodes. seed: one for each environment, or None."""
+        """Starts new episodes. seed: a list with one seed per environment, or None."""
         self.each("start", seed or [None] * self.num_envs, [options] * self.num_envs)
         return self.observations, {}
 
     def begin(self, actions: np.ndarray) -> None:
-        """Start a step of every environment, to be completed by `step`."""
+        """Starts a step of every environment, to be completed by `step`."""
         self.begun = self._call_each("advance", actions, idle=self.idle)
 
     def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """A step, or the completion of the one that was begun."""
+        """Steps all environments, or completes the step that `begin` started."""
         if self.begun is None:
             self.begin(actions)
         begun = self.begun or []
@@ -84,25 +87,28 @@ class VectorPool(VectorEnv):
         return self.observations, rewards, terminated, truncated, infos
 
     def check_form(self, index: int, form: Form) -> None:
-        """Raises EnvError where an environment has other spaces than the first."""
+        """Raises EnvError if an environment's spaces or reward shape differ from those of the first environment."""
         if form != self.form:
-            raise EnvError(index, "its observation or action space is not that of the first environment")
+            raise EnvError(index, "its spaces or its reward shape differ from those of the first environment")
 
     def _check_reward(self, index: int, shape: tuple[int, ...]) -> None:
-        """Raises EnvError where a reward does not have the declared shape."""
+        """Raises EnvError if a reward does not have the declared shape."""
         if math.prod(shape) == math.prod(self.reward_shape):
             return
         declared = "it has no reward_space"
         if self.reward_shape:
-            declared = f"its reward_space says {self.reward_shape}"
-        raise EnvError(index, f"its reward has shape {shape}, and {declared}")
+            declared = f"its reward_space declares {self.reward_shape}"
+        raise EnvError(index, f"its reward has shape {shape}, but {declared}")
 
     def each(self, method: str, *columns: Sequence[Any] | np.ndarray, idle: Container[int] = ()) -> list[Any]:
-        """Call `EnvSlot.method` in all rows, each with its item of every column. None for lost and idle rows."""
+        """Calls `EnvSlot.method` in all rows. Row i gets item i of every column as arguments.
+
+        Returns one result per row, None for lost and idle rows.
+        """
         return self._results(self._call_each(method, *columns, idle=idle))
 
     def _call_each(self, method: str, *columns: Sequence[Any] | np.ndarray, idle: Container[int]) -> list[int]:
-        """Start the calls. Returns the rows that were called."""
+        """Starts the calls of `each`. Returns the rows that were called."""
         called = [index for index in range(self.num_envs) if index not in self.lost and index not in idle]
         for index in called:
             try:
@@ -112,7 +118,7 @@ class VectorPool(VectorEnv):
         return called
 
     def _results(self, called: list[int]) -> list[Any]:
-        """The results of these calls, by row; None for rows that were not called or are lost."""
+        """Returns one result per row, None for rows that were not called or are lost."""
         results: list[Any] = [None] * self.num_envs
         for index in called:
             if index in self.lost:
@@ -124,7 +130,10 @@ class VectorPool(VectorEnv):
         return results
 
     def start(self, index: int, seed: int) -> None:
-        """Start a new episode in one row, in a new environment where it was lost. It is lost again where that fails."""
+        """Starts a new episode in one row, after replacing the environment if it was lost.
+
+        If this fails, the row is lost again; nothing is raised.
+        """
         try:
             if index in self.lost:
                 self.replace(index)
@@ -135,13 +144,13 @@ class VectorPool(VectorEnv):
             self.lost[index] = error
 
     def record(self) -> None:
-        """Record all episodes from now on, also of new environments."""
+        """Records all episodes that begin from now on, including those of replaced environments."""
         self.recording = True
         self.each("record")
 
 
 class SyncPool(VectorPool):
-    """Environments in this process, one after the other. One that hangs stops the run."""
+    """Runs environments in this process, one after the other. An environment that hangs also hangs the run."""
 
     def __init__(self, recipes: list[Recipe]):
         self.slots: list[EnvSlot] = []

@@ -1,7 +1,7 @@
-"""Records of an evaluation: episodes as MP4 videos, and as a data set in Minari's format.
+"""Records the episodes of an evaluation as MP4 videos, and as a data set in Minari's format.
 
-Both wrap single environments inside their EnvSlot, so they record native actions, raw rewards, and the last
-observation of every episode. Data sets: https://minari.farama.org/content/dataset_standards
+Both recorders wrap single environments inside their EnvSlot, so they record native actions, raw rewards, and the last
+observation of every episode. The format of data sets: https://minari.farama.org/content/dataset_standards
 """
 
 import ctypes.util
@@ -17,12 +17,14 @@ import numpy as np
 from rlrun.envs.make import Recipe
 from rlrun.errors import ConfigError
 
-FPS = 30  # of environments that declare none
+FPS = 30  # frames per second of environments without `render_fps` in their metadata
 
 
 class VideoRecorder(gym.Wrapper):
-    """Writes the next `episodes` episodes as MP4, each to the path that `start()` gives, and calls `shot` after every
-    frame."""
+    """Writes the next `episodes` episodes as MP4 videos.
+
+    `start()` returns the path of the next video, and `shot` is called after every frame.
+    """
 
     def __init__(
         self, env: gym.Env, episodes: int, start: Callable[[], Path], shot: Callable[[], object] = lambda: None
@@ -70,7 +72,10 @@ class VideoRecorder(gym.Wrapper):
 
 
 class EpisodeRecorder(gym.Wrapper):
-    """Passes the next `episodes` whole episodes to `keep`, as columns, with one more observation than steps."""
+    """Passes the next `episodes` complete episodes to `keep`, each as a dict of columns.
+
+    An episode has one observation more than actions. An episode that is not finished is dropped.
+    """
 
     def __init__(self, env: gym.Env, episodes: int, keep: Callable[[dict[str, Any]], None]):
         super().__init__(env)
@@ -104,7 +109,7 @@ class EpisodeRecorder(gym.Wrapper):
 
 
 def check_camera(recipe: Recipe, id: str) -> None:
-    """Draw one picture. Raises ConfigError with the reason where that cannot be done."""
+    """Renders one frame. Raises ConfigError with the reason if that fails."""
     if importlib.util.find_spec("imageio_ffmpeg") is None:
         raise ConfigError("video=true: needs a package; pip install rlrun[video]")
     env = None
@@ -114,18 +119,19 @@ def check_camera(recipe: Recipe, id: str) -> None:
         frame = env.render()
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ConfigError(f"video=true: {id} cannot be drawn here ({reason[:200]})") from error
+        raise ConfigError(f"video=true: {id} cannot be rendered here ({reason[:200]})") from error
     finally:
         if env is not None:
             env.close()
     if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.dtype != np.uint8:
-        raise ConfigError(f"video=true: {id} draws no pictures")
+        raise ConfigError(f"video=true: {id} does not render RGB images")
 
 
 def choose_renderer() -> None:
-    """Choose how to render without a display: MuJoCo with EGL, else OSMesa, where installed; pygame into memory.
+    """Sets environment variables for rendering without a display, unless the user has set them or has a display.
 
-    To be called before either is imported. Variables that the user has set are kept.
+    MuJoCo renders with EGL if it is installed, else with OSMesa; pygame draws into memory. Call this before MuJoCo and
+    pygame are imported.
     """
     if os.environ.get("DISPLAY"):
         return
@@ -136,11 +142,11 @@ def choose_renderer() -> None:
 
 
 class DataSet:
-    """A new data set of whole episodes in Minari's format, at `folder`, which is named as Minari names data sets.
+    """A new data set of complete episodes in Minari's format. The name of `folder` becomes its id, as in `name-v0`.
 
-    `minari.MinariDataset(folder / "data")` reads it, and `minari.load_dataset(name)` where MINARI_DATASETS_PATH is its
-    parent. Images are kept as they are, not as JPEG. Raises ConfigError without minari, or where `folder` holds
-    something.
+    `minari.MinariDataset(folder / "data")` reads it, and so does `minari.load_dataset(folder.name)` if
+    MINARI_DATASETS_PATH is the parent of `folder`. Images are stored as arrays, not as JPEG. Raises ConfigError if
+    minari is not installed, or if `folder` already holds data.
     """
 
     def __init__(self, folder: Path, recipe: Recipe, spaces: tuple[gym.Space, gym.Space], about: dict[str, Any]):
@@ -177,14 +183,14 @@ def _copy(value: Any) -> Any:
 
 
 def _reward(reward: Any) -> Any:
-    """A number, or a copy of a vector."""
+    """Returns the reward as a float, or a copy if it is a vector."""
     if np.ndim(reward):
         return np.array(reward)
     return float(reward)
 
 
 def _columns(items: Any) -> Any:
-    """A list of structures as a structure of lists."""
+    """Turns a list of equal structures, such as [{"a": 1}, {"a": 2}], into one of lists: {"a": [1, 2]}."""
     if isinstance(items[0], dict):
         columns = {}
         for key in items[0]:

@@ -1,7 +1,7 @@
-"""The record of an episode: the generators before its reset, the reset, and the actions since.
+"""Saves an environment as the record of its current episode: the state before the reset, the reset, and the actions.
 
-Where an engine hides its state (Box2D, PyBullet), a replay of these in a new environment reaches the same state, as
-long as nothing else determines it; the self-test finds out.
+This is for engines whose state cannot be read (Box2D, PyBullet): a replay of the record in a new environment reaches
+the same state, provided that nothing else determines it. The self-test checks that.
 """
 
 import hashlib
@@ -14,20 +14,20 @@ import numpy as np
 
 from rlrun.envs.state import NotSavableError, Tree, encode
 
-MAX_BYTES = 1_000_000  # of actions: 125,000 discrete ones, 62,500 of four floats
-QUIET_S = 1.0  # a replay that takes longer is announced
+MAX_BYTES = 1_000_000  # of recorded actions: 125,000 discrete actions, or 62,500 actions of four floats
+QUIET_S = 1.0  # if a replay takes longer than this, a message is printed
 TOO_LONG = f"its episode has more than {MAX_BYTES:,} bytes of actions"
 NOT_RECORDED = "the beginning of its episode was not recorded"
 
 
 class Episode:
-    """The record of the episode under way. Grows by its actions, up to a limit."""
+    """The record of the current episode. Every step adds an action, up to MAX_BYTES."""
 
     def __init__(self, before: Tree | None, seed: int | None, options: dict[str, Any] | None):
-        self.before = before  # from `save_before_reset`; None: the environment had just been made
-        self.seed, self.options = seed, options  # of the reset
+        self.before = before  # from `save_before_reset`; None if it is the first episode of a new environment
+        self.seed, self.options = seed, options  # arguments of the reset
         self.actions = bytearray()
-        self.obs: Any = None  # the last one
+        self.obs: Any = None  # the last observation
 
     def add(self, action: Any, obs: Any) -> None:
         self.obs = obs
@@ -35,7 +35,7 @@ class Episode:
             self.actions += action.tobytes()
 
     def save(self) -> Tree:
-        """Raises NotSavableError where the episode cannot be played again."""
+        """Returns the record as a tree. Raises NotSavableError if the episode is too long to be replayed."""
         if len(self.actions) > MAX_BYTES:
             raise NotSavableError(TOO_LONG)
         start = {"before": self.before, "seed": self.seed, "options": encode(self.options)}
@@ -43,15 +43,15 @@ class Episode:
 
 
 def recorded(tree: Tree) -> bool:
-    """Whether a tree is an episode's, not an environment's."""
+    """Returns whether a tree is the record of an episode rather than the state of an environment."""
     return "actions" in tree
 
 
 def play(env: gym.Env, obs: Any, tree: Tree, replay_limit_s: float) -> None:
-    """Step `env` through a saved episode, of which its reset just gave `obs`.
+    """Replays the actions of a saved episode in `env`, which was reset as when it was recorded. obs: from that reset.
 
-    Raises NotSavableError where the last observation is not the one it was, bit for bit, or where it takes too long.
-    One that takes long is announced, once.
+    Raises NotSavableError if the last observation differs in any bit from the recorded one, or if the replay takes
+    longer than `replay_limit_s`. Prints one message if it takes longer than QUIET_S.
     """
     if tree["actions"].nbytes > MAX_BYTES:
         raise NotSavableError(TOO_LONG)
@@ -61,24 +61,24 @@ def play(env: gym.Env, obs: Any, tree: Tree, replay_limit_s: float) -> None:
     for action in actions:
         elapsed_s = time.monotonic() - start
         if elapsed_s > replay_limit_s:
-            raise NotSavableError(f"its episode took longer than {replay_limit_s:g} s to play again")
+            raise NotSavableError(f"the replay of its episode took longer than {replay_limit_s:g} s")
         if elapsed_s > QUIET_S and not announced:
             print(
-                f"playing {len(actions):,} steps of an episode again, to go on from there", file=sys.stderr, flush=True
+                f"replaying {len(actions):,} steps of an episode, to continue from there", file=sys.stderr, flush=True
             )
             announced = True
         obs, *_ = env.step(action)
     if not np.array_equal(digest(obs), tree["obs"]):
-        raise NotSavableError("its episode, played again, came out differently")
+        raise NotSavableError("the replay of its episode gave different results")
 
 
 def digest(obs: Any) -> np.ndarray:
-    """The SHA-256 of an observation, [32] uint8: equal for observations that are equal bit for bit."""
+    """Returns the SHA-256 of an observation, [32] uint8; equal only if two observations have the same bits."""
     return np.frombuffer(hashlib.sha256(repr(raw(obs)).encode()).digest(), np.uint8).copy()
 
 
 def raw(obs: Any) -> Any:
-    """All bytes of an observation, however nested."""
+    """Returns an observation with its arrays as bytes and its dicts as lists of (key, value), sorted by key."""
     if isinstance(obs, dict):
         return [(key, raw(obs[key])) for key in sorted(obs)]
     if isinstance(obs, (tuple, list)):

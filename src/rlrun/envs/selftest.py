@@ -1,4 +1,4 @@
-"""The self-test: which method of saving an environment restores it bit for bit."""
+"""The self-test: finds a method of saving an environment that restores it bit for bit."""
 
 import contextlib
 from collections.abc import Callable
@@ -11,22 +11,24 @@ from rlrun.envs.replay import raw
 from rlrun.envs.slot import EnvSlot, line
 
 MethodName = Literal["native", "replay", "episode end"]
-NATIVE: Final = "native"  # its state is saved
-REPLAY: Final = "replay"  # its episode is saved as the actions since the reset, and played again
+NATIVE: Final = "native"  # the state of the environment is saved
+REPLAY: Final = "replay"  # the actions since the reset are saved, and replayed in a new environment
 EPISODE_END: Final = "episode end"  # nothing is saved: the episode ends at a restore
-MOMENTS, STEPS = 5, 20  # how often it is saved, and steps in between
+MOMENTS, STEPS = 5, 20  # how often the test saves and restores, and the steps after each time
 
 
 class Method(NamedTuple):
-    """How an environment is saved, as the self-test found it."""
+    """The result of the self-test: how the environment is saved."""
 
     name: MethodName
-    reason: str  # why not NATIVE; empty where it is
+    reason: str  # why the method is not NATIVE; empty if it is
 
 
 def self_test(make: Callable[[], EnvSlot]) -> Method:
-    """The first method that is exact bit for bit: saved in mid-episode, restored in another instance, stepped across a
-    reset."""
+    """Returns the first method that is exact, bit for bit, or EPISODE_END if no method is.
+
+    Each test saves one instance in mid-episode, restores the state in another instance, and steps both across a reset.
+    """
     reasons: list[str] = []
     for name, test in TESTS.items():
         reason = _failure(test, make)
@@ -37,7 +39,7 @@ def self_test(make: Callable[[], EnvSlot]) -> Method:
 
 
 def simulator_self_test(make: Callable[[], Any]) -> Method:
-    """NATIVE or EPISODE_END, for simulators that step all their environments at once and save their own state."""
+    """Returns NATIVE or EPISODE_END for a vector env with the methods `get_extra_state` and `set_extra_state`."""
     reason = _failure(_together, make)
     if reason:
         return Method(EPISODE_END, reason)
@@ -45,7 +47,7 @@ def simulator_self_test(make: Callable[[], Any]) -> Method:
 
 
 def _failure(test: Callable[[Any, Any], str], make: Callable[[], Any]) -> str:
-    """Run a test with two instances. Returns why it failed, or nothing."""
+    """Runs a test with two instances. Returns why it failed, or "" if it passed."""
     made: list[Any] = []
     try:
         made.append(make())
@@ -60,22 +62,22 @@ def _failure(test: Callable[[Any, Any], str], make: Callable[[], Any]) -> str:
 
 
 def _native(one: EnvSlot, other: EnvSlot) -> str:
-    """Why saving the state is not exact, or nothing."""
+    """Returns why saving the state is not exact, or "" if it is."""
     if _agree(one, other):
         return ""
     return "it holds state that cannot be saved"
 
 
 def _replay(one: EnvSlot, other: EnvSlot) -> str:
-    """Why replaying episodes is not exact, or nothing."""
+    """Returns why replaying episodes is not exact, or "" if it is."""
     one.record()
     if _agree(one, other):
         return ""
-    return "its episodes, played again, come out differently"
+    return "replays of its episodes give different results"
 
 
 def _together(one: Any, other: Any) -> str:
-    """Why saving the state of a simulator is not exact, or nothing."""
+    """Returns why saving the state of a vector env is not exact, or "" if it is."""
     one.action_space.seed(0)
     one.reset(seed=[0] * one.num_envs)
     for _ in range(MOMENTS):
@@ -92,7 +94,10 @@ TESTS: dict[MethodName, Callable[[EnvSlot, EnvSlot], str]] = {NATIVE: _native, R
 
 
 def _agree(one: EnvSlot, other: EnvSlot) -> bool:
-    """Whether `other`, restored from `one`, does the same from there on; in a first episode and in later ones."""
+    """Returns whether `other`, restored from the saved state of `one`, then gives the same results bit for bit.
+
+    It is tested in the first episode and in later ones, and across resets in mid-episode.
+    """
     one.action_space.seed(0)
     obs, _ = one.reset(seed=0)
     played = _play(one, obs)
@@ -113,13 +118,16 @@ def _agree(one: EnvSlot, other: EnvSlot) -> bool:
 class Played(NamedTuple):
     """The record of some steps."""
 
-    seen: list[Any]  # observations, rewards and ends, as bytes
+    seen: list[Any]  # observations and rewards as bytes, and the flags terminated and truncated
     actions: list[Any]
-    obs: Any  # the last one
+    obs: Any  # the last observation
 
 
 def _play(env: EnvSlot, obs: Any, reset_at: int | None = None, actions: list[Any] | None = None) -> Played:
-    """From `obs` through `actions`, or allowed random ones, resetting at `reset_at` and where episodes end."""
+    """Takes STEPS steps from `obs` with `actions`, or with random allowed actions if `actions` is None.
+
+    Resets the environment after step `reset_at` and wherever an episode ends.
+    """
     seen, taken = [], []
     for t in range(STEPS):
         if actions is None:

@@ -1,4 +1,4 @@
-"""One environment of a batch: the outermost wrapper, in the worker's process where there is one."""
+"""The outermost wrapper of each single environment in a batch; in a worker if `env.backend=async`."""
 
 import copy
 import traceback
@@ -15,11 +15,11 @@ from rlrun.envs.rewards import OwnReward, reward_shape
 from rlrun.envs.state import NotSavableError, Tree
 from rlrun.errors import reason
 
-LOST = "lost"  # the key, in place of a saved state, of the reason why there is none
+LOST = "lost"  # a tree {LOST: reason} stands for a state that could not be saved
 
 
 class EnvError(Exception):
-    """An environment failed. Holds text only, so that it can be sent between processes."""
+    """An environment failed. The error holds only text, so that workers can send it."""
 
     def __init__(self, index: int, reason: str, trace: str = ""):
         super().__init__(index, reason, trace)
@@ -30,7 +30,7 @@ class EnvError(Exception):
 
 
 class Form(NamedTuple):
-    """What must be equal in all environments of one batch."""
+    """Spaces and reward shape, which must be equal in all environments of a batch."""
 
     observation_space: gym.Space
     action_space: gym.Space
@@ -38,10 +38,10 @@ class Form(NamedTuple):
 
 
 class EnvSlot(gym.Wrapper):
-    """Names the environment that raises, passes its instance seed to resets, and saves and restores its whole state.
+    """Turns exceptions into EnvErrors, passes the instance seed to resets, and saves and restores the environment.
 
-    Infos are not passed on, because they are slow to merge and to send. Two facts about an episode that ended are:
-    whether it was a success, and the return of the environment itself, where an OwnReward wrapper sums it.
+    Infos are dropped, because they are slow to merge and to send. Only two values are kept for an episode that ended:
+    whether it was a success, and its original return if an OwnReward wrapper computes it.
     """
 
     RETURN_OBS = ("advance", "start")  # methods that return (observation, further results)
@@ -54,14 +54,15 @@ class EnvSlot(gym.Wrapper):
         if instance_seed is not None:
             self.options = {"instance_seed": instance_seed}
         self.recording = False  # whether episodes are recorded, for the saving method "replay"
-        self.episode: Episode | None = None  # its record; that of a first episode is always begun
-        self.begun = False  # whether there was a reset since `make`
-        self.success: bool | None = None  # of the last step; None where the environment does not report it
-        self.own_return: np.ndarray | None = None  # [components], of the last step if it ended an episode and is known
+        # the record of the current episode; for the first episode it is made even if `recording` is not set yet
+        self.episode: Episode | None = None
+        self.begun = False  # whether the environment has been reset since `make`
+        self.success: bool | None = None  # set by a step that ends an episode; None if not reported
+        self.own_return: np.ndarray | None = None  # [components], set by a step that ends an episode; None if not known
 
     @property
     def form(self) -> Form:
-        """Its spaces and the shape of its rewards."""
+        """The spaces of the environment and the shape of its rewards."""
         return Form(self.observation_space, self.action_space, self.reward_shape)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -93,7 +94,7 @@ class EnvSlot(gym.Wrapper):
         return obs, {}
 
     def advance(self, action: Any) -> tuple[Any, tuple[Any, ...]]:
-        """A step, and a reset where it ends the episode.
+        """Takes a step, and resets the environment if the step ends the episode.
 
         Returns (obs to act on next, (reward, terminated, truncated, final, success, own_return)). `final` is the last
         observation of an episode that ended, else None; `success` and `own_return` belong to that episode.
@@ -106,15 +107,15 @@ class EnvSlot(gym.Wrapper):
         return self.reset()[0], (reward, terminated, truncated, final, success, own_return)
 
     def start(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, None]:
-        """A reset in the form of `advance`."""
+        """Resets the environment. Returns a pair, as `advance` does: (observation, None)."""
         return self.reset(seed=seed, options=options)[0], None
 
     def record(self) -> None:
-        """Record episodes from now on, for the saving method "replay"."""
+        """Records episodes from now on, for the saving method "replay"."""
         self.recording = True
 
     def save(self) -> Tree:
-        """The state of the environment with its wrappers, or the record of its episode."""
+        """Returns the state of the environment with its wrappers, or the record of its episode."""
         if not self.recording:
             return state.save(self.env)
         if self.episode is None:
@@ -125,7 +126,10 @@ class EnvSlot(gym.Wrapper):
             return {LOST: str(error)}
 
     def load(self, tree: Tree, replay_limit_s: float) -> str:
-        """Restore a saved state. Returns the reason where that fails, else "": an exception would end a worker."""
+        """Restores a saved state. Returns the reason if that fails, else "".
+
+        This method does not raise, because an exception would end a worker.
+        """
         try:
             if LOST in tree:
                 return tree[LOST]
@@ -171,8 +175,10 @@ class EnvSlot(gym.Wrapper):
         return next((layer for layer in state.layers(self.env) if isinstance(layer, OwnReward)), None)
 
     def _own_return(self, reward: Any) -> np.ndarray | None:
-        """The environment's own return of the episode; None where no wrapper sums it, or one changes the number of
-        components."""
+        """Returns the original return of the episode, [components].
+
+        None if there is no OwnReward wrapper, or if outer wrappers changed the number of reward components.
+        """
         recorder = self._recorder()
         if recorder is None or recorder.total.size != np.size(reward):
             return None
@@ -180,25 +186,27 @@ class EnvSlot(gym.Wrapper):
 
 
 def fault(index: int, error: Exception) -> EnvError:
-    """An exception as an EnvError, with its trace. To be called where `error` is handled."""
+    """Returns an exception as an EnvError with its traceback. Call it in the `except` clause that caught `error`."""
     if isinstance(error, EnvError):
         return error
     return EnvError(index, line(error), traceback.format_exc())
 
 
 def check_observation(space: gym.Space, obs: Any) -> None:
-    """Raises ValueError where the observation of a reset does not fit its space. Later ones are not checked."""
+    """Raises ValueError if an observation does not have the shape and dtype of its space. Called after resets only."""
     if isinstance(space, spaces.Dict):
         for key, part in space.items():
             check_observation(part, obs[key])
         return
     shown = np.asarray(obs)
     if shown.shape != space.shape or not np.can_cast(shown.dtype, np.dtype(space.dtype), "same_kind"):
-        raise ValueError(f"it shows {shown.dtype} {shown.shape}, and its space says {space.dtype} {space.shape}")
+        raise ValueError(
+            f"its observation is {shown.dtype} {shown.shape}, but its space declares {space.dtype} {space.shape}"
+        )
 
 
 def line(error: Exception) -> str:
-    """An exception in one line."""
+    """Returns the message of an exception as one line."""
     if isinstance(error, EnvError):
         return error.reason
     if isinstance(error, NotSavableError):

@@ -1,8 +1,9 @@
-"""The state of one environment as a tree of plain values, saved and restored.
+"""Saves the state of one environment as a tree of plain values, and restores it.
 
-A tree holds the attributes of every layer of the wrapper chain (counters, arrays, frame queues, generators), and the
-state of engines outside of Python (MuJoCo, ALE). Nothing is pickled: a tree consists of None, bool, int, float, str,
-bytes, numpy arrays, tensors, and dicts, lists and tuples of them. The self-test finds state that is missing.
+A tree holds the attributes of the environment and of each of its wrappers (counters, arrays, frame queues,
+generators), and the state of engines outside of Python (MuJoCo, ALE). Nothing is pickled: a tree consists of None,
+bool, int, float, str, bytes, numpy arrays, tensors, and of dicts, lists and tuples of these. The self-test detects
+environments with state that a tree does not hold.
 """
 
 import inspect
@@ -21,18 +22,18 @@ Tree = Any
 
 PLAIN = (type(None), bool, int, float, str, bytes)
 GENERATORS = {name: getattr(np.random, name) for name in ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")}
-# set once by constructors, and different from one machine or installation to the next
+# attributes that are not state: constructors set them once, and they may differ between machines or installations
 CONSTANT = {"_saved_kwargs", "_ezpickle_args", "_ezpickle_kwargs", "metadata", "fullpath", "spec", "_cached_spec"}
 DRAWS = (np.random.Generator, random.Random, gym.Space)
-MAX_DEPTH = 16  # deeper means a cycle
+MAX_DEPTH = 16  # deeper nesting is taken for a cycle
 
 
 class NotSavableError(Exception):
-    """A value that a tree cannot hold, or a tree that does not fit the environment."""
+    """A tree cannot hold a value, or it does not fit the environment."""
 
 
 def layers(env: gym.Env) -> Iterator[gym.Env]:
-    """The wrapper chain, outermost first, the bare environment last."""
+    """Yields the wrappers, outermost first, and at last the environment inside them."""
     while isinstance(env, gym.Wrapper):
         yield env
         env = env.env
@@ -40,7 +41,7 @@ def layers(env: gym.Env) -> Iterator[gym.Env]:
 
 
 def save(env: gym.Env) -> dict[str, Tree]:
-    """Everything that determines the next steps: attributes of all layers and the native state of the engine."""
+    """Returns all that determines the next steps: attributes of all layers, and the engine's state as "native"."""
     native = _native(env.unwrapped)
     saved = None
     if native is not None:
@@ -49,10 +50,10 @@ def save(env: gym.Env) -> dict[str, Tree]:
 
 
 def save_before_reset(env: gym.Env) -> dict[str, Tree]:
-    """The state with which a reset of a new environment begins the same episode; for `restore`.
+    """Returns a state for `restore`, after which a reset of a new environment begins the same episode.
 
-    Of wrappers all attributes, of the environment itself its random generators only: its other attributes may refer to
-    objects of the engine (bodies, clients) that a new one does not have.
+    It holds all attributes of the wrappers, but only the random generators of the environment itself. Its other
+    attributes may refer to objects of the engine (bodies, clients) that do not exist in a new environment.
     """
     *wrappers, core = layers(env)
     saved = [attributes(wrapper) for wrapper in wrappers]
@@ -61,10 +62,10 @@ def save_before_reset(env: gym.Env) -> dict[str, Tree]:
 
 
 def restore(env: gym.Env, tree: dict[str, Tree]) -> None:
-    """Restore a state. `env` was made by the same recipe and has been reset at least once; with a tree of
-    `save_before_reset` it is new.
+    """Restores a state in `env`, which was made by the same recipe.
 
-    Raises NotSavableError where the tree belongs to another wrapper chain, model or engine version.
+    For a tree from `save`, `env` must have been reset at least once; for a tree from `save_before_reset` it must be
+    new. Raises NotSavableError if the tree belongs to other wrappers, another model or engine version.
     """
     chain = list(layers(env))
     if len(chain) != len(tree["layers"]):
@@ -77,22 +78,22 @@ def restore(env: gym.Env, tree: dict[str, Tree]) -> None:
 
 
 def attributes(layer: Any, kinds: type | tuple[type, ...] = object) -> dict[str, Tree]:
-    """The attributes of one layer, of these kinds, that a tree can hold."""
+    """Returns the attributes of one layer that are of these types and that a tree can hold; others are left out."""
     found = {}
     for name, value in vars(layer).items():
         if name not in CONSTANT and isinstance(value, kinds):
             try:
                 found[name] = encode(value)
-            except NotSavableError:  # models, windows, functions; if it was state after all, the self-test says so
+            except NotSavableError:  # models, windows, functions; the self-test fails if such a value is state
                 continue
     return found
 
 
 def assign(layer: Any, saved: dict[str, Tree]) -> None:
-    """Set attributes that `attributes` saved.
+    """Sets the attributes of a layer to values from `attributes`.
 
-    The tree may be untrusted: raises NotSavableError for a value of another kind, an argument of the constructor that
-    differs, and the name of a method.
+    These may come from an untrusted file. Therefore NotSavableError is raised if a value has another type than the
+    current one, if an attribute named like a constructor argument would change, or if a value would replace a method.
     """
     here = vars(layer)
     cls: Any = type(layer)
@@ -100,9 +101,9 @@ def assign(layer: Any, saved: dict[str, Tree]) -> None:
     for name, value in saved.items():
         found = decode(value, here.get(name))
         if is_method(cls, name):
-            raise NotSavableError(f"{class_name}.{name} is a method, and was saved as a value")
+            raise NotSavableError(f"{class_name}.{name} is a method, but was saved as a value")
         if name in here and not _fits(here[name], found):
-            raise NotSavableError(f"{class_name}.{name} is {here[name]!r}, and was saved as {found!r:.50}")
+            raise NotSavableError(f"{class_name}.{name} is {here[name]!r}, but was saved as {found!r:.50}")
         if name in here and name.lstrip("_") in arguments(cls) and _differs(here[name], found):
             raise NotSavableError(f"{class_name} was made with another {name}")
         here[name] = found
@@ -110,7 +111,7 @@ def assign(layer: Any, saved: dict[str, Tree]) -> None:
 
 @cache
 def arguments(layer: type) -> frozenset[str]:
-    """The arguments of the constructors of a class and its bases: they are configuration, not state."""
+    """Returns the names of the constructor arguments of a class and its bases, which are configuration, not state."""
     names: set[str] = set()
     for cls in layer.__mro__:
         constructor = vars(cls).get("__init__")
@@ -121,13 +122,13 @@ def arguments(layer: type) -> frozenset[str]:
 
 @cache
 def is_method(layer: type, name: str) -> bool:
-    """Whether a name of a class is that of a method or property."""
+    """Returns whether a class has a method or property of this name."""
     found = inspect.getattr_static(layer, name, None)
     return inspect.isroutine(found) or isinstance(found, property | staticmethod | classmethod)
 
 
 def _fits(now: Any, saved: Any) -> bool:
-    """Whether a saved value may replace the current one: a number a number, text text."""
+    """Returns whether a saved value may replace the current one: numbers by numbers, text by text, anything by None."""
     for kind in ((bool, int, float), (str,), (bytes,)):
         if type(now) in kind:
             return saved is None or isinstance(saved, (*kind, np.generic))
@@ -135,12 +136,12 @@ def _fits(now: Any, saved: Any) -> bool:
 
 
 def _differs(now: Any, saved: Any) -> bool:
-    """Whether plain values differ; others are not compared."""
+    """Returns whether two values differ. Only values of the types in PLAIN are compared; others count as equal."""
     return type(now) in PLAIN and repr(now) != repr(saved)
 
 
 def encode(value: Any, depth: int = 0) -> Tree:
-    """`value` as a tree. A tuple in the tree is always a tagged value; everything else stands for itself."""
+    """Returns `value` as a tree. Tuples in a tree are always (tag, ...) as in DECODERS. Raises NotSavableError."""
     if type(value) in PLAIN:
         return value
     if depth > MAX_DEPTH:
@@ -154,7 +155,7 @@ def encode(value: Any, depth: int = 0) -> Tree:
     if isinstance(value, random.Random):
         version, words, gauss = value.getstate()
         return ("random", [version, np.array(words, np.int64), gauss])
-    if isinstance(value, gym.Space):  # only its generators move
+    if isinstance(value, gym.Space):  # only the generators of a space are state
         return ("space", encode(value._np_random), [encode(part, depth + 1) for part in _parts(value)])
     if type(value) in (list, tuple, deque):
         items = [encode(item, depth + 1) for item in value]
@@ -169,7 +170,10 @@ def encode(value: Any, depth: int = 0) -> Tree:
 
 
 def decode(tree: Tree, now: Any = None) -> Any:
-    """The value of a tree. `now`, the current value, is reused where it is a generator that others may share."""
+    """Returns the value of a tree.
+
+    now: the current value. If it is a generator or a space it is updated in place, because other objects may share it.
+    """
     if isinstance(tree, list):
         return [decode(item) for item in tree]
     if isinstance(tree, dict):
@@ -237,14 +241,14 @@ def _parts(space: gym.Space) -> list[gym.Space]:
 
 
 class Mujoco:
-    """MuJoCo: the integration state, and every array of MjData, since rewards read arrays derived a step earlier."""
+    """Saves MuJoCo's integration state and all arrays of MjData, as rewards may use arrays from the previous step."""
 
     def __init__(self, core: gym.Env):
         import mujoco
 
         self.engine, self.model, self.data = mujoco, core.model, core.data  # type: ignore[attr-defined]
         self.spec = mujoco.mjtState.mjSTATE_INTEGRATION
-        blank = mujoco.MjData(self.model)  # arrays that are empty here live in the arena and are recomputed by a step
+        blank = mujoco.MjData(self.model)  # arrays that are empty here lie in MuJoCo's arena; a step recomputes them
         self.names = []
         for name in dir(blank):
             if name.startswith("_"):
@@ -268,7 +272,7 @@ class Mujoco:
         arrays = [getattr(self.data, name) for name in self.names]
         if tree["mujoco"] != self.engine.__version__ or tree["arrays"].size != sum(array.nbytes for array in arrays):
             raise NotSavableError(
-                f"saved by MuJoCo {tree['mujoco']}, this is {self.engine.__version__} or another model"
+                f"saved by MuJoCo {tree['mujoco']}, but this is {self.engine.__version__} or another model"
             )
         self.engine.mj_setState(self.model, self.data, tree["state"], self.spec)
         raw, start = tree["arrays"].tobytes(), 0
@@ -278,7 +282,7 @@ class Mujoco:
 
 
 class Atari:
-    """The Arcade Learning Environment: its own serialised state, and the action that may be repeated."""
+    """Saves the serialised state of the Arcade Learning Environment, and the action that StickyALE may repeat."""
 
     def __init__(self, core: gym.Env):
         self.ale: StickyALE = core.ale  # type: ignore[attr-defined]
@@ -295,13 +299,13 @@ class Atari:
         from ale_py import ALEState
 
         if not isinstance(tree, dict):
-            raise NotSavableError("saved without the action that may be repeated")
+            raise NotSavableError("saved without the action that sticky actions may repeat")
         self.ale.restoreState(ALEState(tree["ale"].tobytes()))
         self.ale.action, self.ale.strength = tree["action"], tree["strength"]
 
 
 class Own:
-    """An environment with methods for its state: `get_extra_state() -> tree` and `set_extra_state(tree)`."""
+    """For environments with the methods `get_extra_state() -> tree` and `set_extra_state(tree)`."""
 
     def __init__(self, core: gym.Env):
         self.save, self.restore = core.get_extra_state, core.set_extra_state  # type: ignore[attr-defined]
@@ -312,7 +316,7 @@ class Own:
 
 
 def _native(core: gym.Env) -> Own | Mujoco | Atari | None:
-    """The engine whose state is outside of Python attributes; None where there is none."""
+    """Returns the first of Own, Mujoco and Atari that fits this environment, or None if all its state is attributes."""
     for engine in (Own, Mujoco, Atari):
         if engine.fits(core):
             return engine(core)

@@ -1,7 +1,7 @@
-"""The environment of an untrusted stored config, tried in another process before this one makes it.
+"""Tries the environment of an untrusted stored config in a worker before this process makes it.
 
-Arguments that an environment was trained with on this machine are known from its self-test. Others are tried in a
-worker, with limits of time and memory. Arguments that name files or open windows must be typed again.
+An environment that was self-tested on this machine with the same arguments is trusted. Other environments are tried in
+a worker with limited time and memory. Arguments that name files or open windows must be typed again by the user.
 """
 
 import contextlib
@@ -25,25 +25,25 @@ from rlrun.envs.slot import EnvError
 from rlrun.envs.workers import SilentError, end, started
 from rlrun.errors import ConfigError
 
-TIMEOUT_S = 6.0  # for making an environment and a few steps; env.timeout_s, where it is shorter or was typed
+TIMEOUT_S = 6.0  # for making an environment and a few steps, unless env.timeout_s is shorter or was typed by the user
 STEPS = 3
-LEAST_MEMORY = 1 << 30  # bytes that the trial may take in any case
-OURS = "rlrun/"  # ids of our own environments begin so
-READ_BY_RLRUN = ("path", "source")  # arguments of our own tables, whose content is known by its digest
+LEAST_MEMORY = 1 << 30  # bytes that the trial may always use, whatever memory the machine has
+OURS = "rlrun/"  # prefix of the ids of our own environments
+READ_BY_RLRUN = ("path", "source")  # arguments of our own tables, whose content is verified by its digest
 
 Make = Callable[[], Any]
 
 
 def check_environment(cfg: EnvConfig, typed: Mapping[str, Any], evaluation_only: bool = False) -> None:
-    """Raises ConfigError where the environment of a stored config must not be made in this process.
+    """Raises ConfigError if the environment of a stored config must not be made in this process.
 
-    typed: key paths and values that the user has typed; they are trusted. With `env.selftest=off` among them no
-    environment is made that is not needed. evaluation_only: that of training is not going to be made.
+    typed: key paths and values that the user has typed; these are trusted. If the user typed `env.selftest=off`, no
+    environment is tried in a worker. evaluation_only: the training environment will not be made.
     """
     if not (cfg.kwargs or cfg.eval_kwargs or cfg.task_kwargs or cfg.wrappers):
         return
     trained = recipe(cfg)
-    is_known = verdicts.is_known(verdicts.subject(trained))  # with these arguments and files of this content
+    is_known = verdicts.is_known(verdicts.subject(trained))  # tested with these arguments, and no file has changed
     check_typed_again({"eval_kwargs": cfg.eval_kwargs}, cfg.id, typed)
     if not is_known:
         check_typed_again({"kwargs": cfg.kwargs, "wrappers": cfg.wrappers}, cfg.id, typed)
@@ -63,7 +63,7 @@ def check_environment(cfg: EnvConfig, typed: Mapping[str, Any], evaluation_only:
 
 
 def reads_table(cfg: EnvConfig) -> bool:
-    """Whether it is an environment of ours that reads a file, whose content is known by its digest."""
+    """Returns whether it is one of our own environments that read a table, which is verified by its digest."""
     return cfg.id.startswith(OURS) and not {*cfg.kwargs, *cfg.eval_kwargs}.isdisjoint(READ_BY_RLRUN)
 
 
@@ -86,7 +86,7 @@ def check_typed_again(sections: Mapping[str, dict[str, Any]], id: str, typed: Ma
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Every string in a value of a config."""
+    """Yields every string in a value of a config, including the keys of dicts."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
@@ -97,16 +97,16 @@ def texts(value: Any) -> Iterator[str]:
 
 
 def names_file(text: str) -> bool:
-    """Whether an environment that takes a text for a path could find something there."""
+    """Returns whether a text could be the path of a file: it contains a separator, or a file of this name exists."""
     if "/" in text or os.sep in text or text.startswith("~"):
         return True
-    with contextlib.suppress(ValueError):  # a null character
+    with contextlib.suppress(ValueError):  # raised for a null character
         return os.path.lexists(text)
     return False
 
 
 def try_environments(recipes: list[Recipe], cfg: EnvConfig) -> None:
-    """Makes each environment in one worker and takes a few steps. Raises ConfigError where that goes wrong."""
+    """Makes all environments in one worker and takes a few steps in each. Raises ConfigError if that fails."""
     makes: list[Make] = []
     for one in recipes:
         if one.vectorised:
@@ -133,7 +133,7 @@ def try_environments(recipes: list[Recipe], cfg: EnvConfig) -> None:
 
 
 def take_steps(pipe: Any, index: int, given: tuple[Iterable[Make], int], things: contextlib.ExitStack) -> None:
-    """In a worker: makes environments, takes a few steps in each, and reports the end."""
+    """Runs in a worker: makes environments, takes a few steps in each, and reports that it is done."""
     makes, limit = given
     memory.limit(limit)
     for make in makes:

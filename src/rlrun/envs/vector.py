@@ -1,4 +1,4 @@
-"""All environments of a run behind one batch-first contract: tensors in, tensors out, resets inside the step."""
+"""Steps all environments of a run as one batch: actions and results are tensors, resets happen inside the step."""
 
 import dataclasses
 import math
@@ -34,27 +34,31 @@ from rlrun.nested import index as rows_of
 from rlrun.nested import mapped
 from rlrun.types import Return, Spec, Step
 
-RESTARTS = 10  # of one environment without a finished step between them; one more ends the run
+RESTARTS = 10  # the most restarts of one environment without a finished step in between; then the run fails
 
 
 class Clock:
-    """The counters and current observations of a VectorEnv. A plain object: attributes of a module are slow to set."""
+    """The counters and current observations of a VectorEnv.
+
+    They are in an object of their own because setting an attribute of an nn.Module is slow.
+    """
 
     def __init__(self, num_envs: int, reward_shape: tuple[int, ...] = (), steps: int = 0):
         self.steps = steps  # vector steps since the start of the run
-        self.returns = np.zeros((num_envs, *reward_shape))  # of the episodes under way
-        self.begun = np.full(num_envs, steps)  # the `steps` at which they began
+        self.returns = np.zeros((num_envs, *reward_shape))  # sums of rewards of the current episodes
+        self.begun = np.full(num_envs, steps)  # `steps` when the current episodes began
         self.obs: Any = None  # tensors to act on next; None before the first reset
-        # environments whose state could not be restored, with the reason: the next step starts new episodes there
+        # index -> reason, for environments whose state could not be restored; the next step starts new episodes there
         self.cut: dict[int, str] = {}
-        self.restarts: dict[int, int] = {}  # by environment that broke in the last step: restarts since it finished one
-        self.lines: list[str] = []  # about restarts, for the info of the next step
+        # index -> restarts since the last finished step, for environments that failed in the last step
+        self.restarts: dict[int, int] = {}
+        self.lines: list[str] = []  # messages about restarts, reported in the info of the next step
 
 
 class VectorEnv(nn.Module):
-    """`num_envs` environments. Adapts any Gymnasium vector environment; `make` builds one from a config.
+    """Wraps any Gymnasium vector env; `make` builds one from a config.
 
-    Its extra state is everything that decides how the environments go on, so it belongs in the run's module tree.
+    It is a module because its extra state, which decides how the environments continue, belongs in every snapshot.
     """
 
     def __init__(
@@ -69,12 +73,12 @@ class VectorEnv(nn.Module):
         restart: bool = False,
         verdict: Verdict | None = None,
     ):
-        """restart: environments that break are replaced; it needs a VectorPool, as `make` builds it.
+        """restart: replace environments that fail; needs a VectorPool, which `make` builds.
 
-        verdict: what a self-test found; None where `venv` itself declares whether it saves its state.
+        verdict: the result of a self-test; None: `venv` can save its state if it has methods for that.
         """
         super().__init__()
-        self.venv: Any = venv  # Any: Gymnasium types seeds as one number
+        self.venv: Any = venv  # Any, because Gymnasium's annotation allows a single seed only
         self.pool: VectorPool | None = None
         self.lost: dict[int, EnvError] = {}
         if isinstance(venv, VectorPool):
@@ -83,8 +87,8 @@ class VectorEnv(nn.Module):
         else:
             self.reward_shape = reward_shape(venv)
         self.name, self.recipe, self.restart = name, recipe, restart
-        self.origin: dict[str, Any] = {"id": name, "wrappers": {}}  # as a data set of its episodes records it
-        self.digests: dict[str, str] = getattr(venv, "digests", {})  # SHA-256 of data that it was made from, by key
+        self.origin: dict[str, Any] = {"id": name, "wrappers": {}}  # stored in data sets of its episodes
+        self.digests: dict[str, str] = getattr(venv, "digests", {})  # `key=value` -> SHA-256 of that data
         self.device = torch.device(device)
         self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
         self.actions = Actions(venv.single_action_space)
@@ -101,11 +105,11 @@ class VectorEnv(nn.Module):
         self._ones = torch.ones(venv.num_envs, device=self.device)
         self._none = torch.zeros(venv.num_envs, dtype=torch.bool, device=self.device)
         self.verdict = verdict or own_verdict(venv)
-        self._refused: dict[int, str] = {}  # as Clock.cut, for as long as this object lives
+        self._refused: dict[int, str] = {}  # Clock.cut as the last restore left it, for `exactness`
 
     @classmethod
     def make(cls, cfg: EnvConfig, seed: np.random.SeedSequence, device: torch.device | str = "cpu") -> "VectorEnv":
-        """Environments as configured. Raises ConfigError where they cannot be made."""
+        """Returns the environments of a config. Raises ConfigError if they cannot be made."""
         one = recipe(cfg)
         stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
         if one.vectorised or cfg.backend in ("native", "envpool"):
@@ -144,11 +148,14 @@ class VectorEnv(nn.Module):
 
     @property
     def obs(self) -> Any:
-        """What to act on next: tensors [num_envs, ...], or a dict of them."""
+        """The observations to act on next: a tensor [num_envs, ...] or a dict of tensors; None before a reset."""
         return self.clock.obs
 
     def reset(self, seed: np.random.SeedSequence | None = None) -> Any:
-        """Start new episodes in all environments; returns obs. The first reset is seeded, later ones when `seed` is."""
+        """Starts new episodes in all environments and returns the observations.
+
+        The first reset is always seeded; later resets are seeded only if `seed` is given.
+        """
         if seed is not None:
             self.seeds = [child_seed(seed, index) for index in range(self.num_envs)]
         seeds = None
@@ -159,9 +166,12 @@ class VectorEnv(nn.Module):
         return self.clock.obs
 
     def start(self, seeds: dict[int, int]) -> Any:
-        """Start episodes with these seeds in some environments; those under way there are not counted. Returns obs."""
+        """Starts new episodes in some environments and returns all observations. seeds: index -> seed.
+
+        Their current episodes are dropped: no step reports their returns.
+        """
         if self.pool is None:
-            raise ConfigError(f"env {self.name}: a simulator of its own cannot start single environments")
+            raise ConfigError(f"env {self.name}: a vector env cannot start single environments")
         clock = self.clock
         clock.cut = {index: reason for index, reason in clock.cut.items() if index not in seeds}
         for index, seed in seeds.items():
@@ -173,21 +183,22 @@ class VectorEnv(nn.Module):
         return clock.obs
 
     def begin(self, action: Tensor) -> None:
-        """Begin the step that `step` with the same action completes, so that workers run it in the background.
+        """Begins a step in the background. `step` must be called next, with the same action, to complete it.
 
-        The result is the same. Without workers, environments are stepped here, and simulators by `step`.
+        The results are those of `step` alone. Without workers, single environments are stepped before this returns,
+        and for vector envs this does nothing.
         """
         if self.pool is not None:
             self.pool.idle = self.clock.cut
             self.pool.begin(self.actions.to_native(self._executed(action)))
 
     def step(self, action: Tensor) -> Step:
-        """One step of every environment. `action` [num_envs, ...] in the units of `spec.action`, on any device.
+        """Steps every environment. `action` [num_envs, ...] in the units of `spec.action`, on any device.
 
-        Raises RunError where an environment raises, dies, hangs, or returns NaN or infinity. With `restart` one that
-        raises, dies or hangs is replaced instead: its row is masked (weight 0, truncated, final_obs the observation
-        acted on, obs that of a new episode), its episode is not counted, and info["restarted"] holds a line about it.
-        The other rows are not affected.
+        Raises RunError if an environment raises, dies, hangs, or returns NaN or infinity. With `restart`, an
+        environment that raises, dies or hangs is replaced instead. Its row is then masked: weight 0, truncated,
+        final_obs is the observation acted on, obs the first of a new episode. The interrupted episode is not counted,
+        and info["restarted"] reports the failure. Other rows are not affected.
         """
         clock = self.clock
         clock.steps += 1
@@ -228,11 +239,11 @@ class VectorEnv(nn.Module):
         )
 
     def pending_episodes(self) -> list[tuple[Return, int]]:
-        """Episodes that ended and that no step has reported: none here."""
+        """Returns ended episodes that no step has reported: always none, because every step reports its own."""
         return []
 
     def close(self) -> None:
-        """End all environments and their processes. May be called twice."""
+        """Closes all environments and ends their processes. May be called twice."""
         try:
             self.venv.close()
         except Exception:
@@ -242,7 +253,8 @@ class VectorEnv(nn.Module):
     def method(self) -> str:
         """How environments are saved: "native", "replay" or "episode end".
 
-        Read it before the first step: "replay" records episodes from their beginning, from then on.
+        Read this before the first step: for "replay", the first read starts the recording of episodes, and an episode
+        can only be saved if it was recorded from its beginning.
         """
         if self.verdict.method == REPLAY and self.pool is not None and not self.pool.recording:
             self.pool.record()
@@ -276,7 +288,7 @@ class VectorEnv(nn.Module):
         return {**counts, "obs": obs, "envs": envs, "seeds": list(self.seeds)}
 
     def set_extra_state(self, tree: Tree) -> None:
-        """Continue where `get_extra_state` was called. Episodes without a saved state end with the next step."""
+        """Restores a state. Environments that were saved without their state start new episodes in the next step."""
         self.clock = clock = Clock(self.num_envs, self.reward_shape, tree["steps"])
         self.seeds, self._refused = list(tree["seeds"]), {}
         if tree["obs"] is None:
@@ -286,7 +298,7 @@ class VectorEnv(nn.Module):
         clock.returns, clock.begun = tree["returns"].copy(), tree["begun"].copy()
 
     def _restore(self, trees: list[Tree] | None) -> dict[int, str]:
-        """Restore every environment; returns the reasons where that failed, by index."""
+        """Restores every environment. Returns index -> reason for those that could not be restored."""
         if self.pool is None and trees is not None and self.method == NATIVE:
             self.adapter.load(trees[0])
             return {}
@@ -299,13 +311,16 @@ class VectorEnv(nn.Module):
         return {index: line for index, line in enumerate(lines) if line}
 
     def _check_lost(self) -> None:
-        """Raises RunError for an environment that broke, unless it may be restarted, which the next step does."""
+        """Raises RunError if an environment has failed, unless failed environments are restarted in the next step."""
         if self.lost and not self.restart:
             error = next(iter(self.lost.values()))
             raise self._stopped(error) from error
 
     def _without_lost(self, raw: Raw) -> Raw:
-        """`raw` with new episodes where an environment broke or was not restored; these rows have weight 0."""
+        """Starts new episodes in environments that failed or were not restored.
+
+        Returns `raw` with the new observations in these rows, and with weight 0 for them.
+        """
         assert self.pool is not None
         clock = self.clock
         self._check_lost()
@@ -328,9 +343,10 @@ class VectorEnv(nn.Module):
         return raw._replace(obs=self.pool.observations, final_obs=final, weight=weight)
 
     def _start(self, index: int) -> None:
-        """Start a new episode with a new seed in one environment, which is replaced if it broke.
+        """Starts a new episode with a new seed in one environment, which is replaced if it has failed.
 
-        Seeds follow from the last one and the step: new each time, and equal for every resume from one snapshot.
+        The new seed is derived from the last seed and the step, so every resume from one snapshot gets the same seed.
+        Raises RunError after too many restarts.
         """
         assert self.pool is not None
         clock, error = self.clock, self.lost.get(index)
@@ -353,7 +369,7 @@ class VectorEnv(nn.Module):
         return self.actions.clip(action.cpu().numpy())
 
     def _count(self, raw: Raw) -> tuple[Tensor, Tensor, dict[str, Any]]:
-        """Returns terminated, truncated (cleared where both are true), and `Step.info`."""
+        """Returns terminated, truncated (False for rows that are also terminated), and `Step.info`."""
         clock = self.clock
         info: dict[str, Any] = {"episodes": []}
         clock.returns += raw.reward
@@ -379,9 +395,12 @@ class VectorEnv(nn.Module):
         return self._tensor(raw.terminated.copy()), self._tensor(raw.truncated & ~raw.terminated), info
 
     def _cut(self, actions: np.ndarray) -> Step:
-        """The step after a restore without states: masked (weight 0), every episode truncated, new ones begun."""
+        """Starts new episodes in all environments, after a restore without saved states.
+
+        Returns a step in which all rows are masked and truncated.
+        """
         before, clock = self.clock.obs, self.clock
-        # new seeds, but equal ones for every resume from the same snapshot
+        # derived from the last seed and the step, so every resume from one snapshot gets the same new seeds
         fresh = [child_seed(np.random.SeedSequence([seed, clock.steps]), 0) for seed in self.seeds]
         clock.obs, clock.cut = self._tensors(self._reset(fresh), "observation"), {}
         clock.returns[:], clock.begun[:] = 0.0, clock.steps
@@ -398,12 +417,12 @@ class VectorEnv(nn.Module):
         self._check_lost()
         for index in list(self.lost):
             self._start(index)
-        if self.pool is not None:  # which holds also those of environments that were started again
+        if self.pool is not None:  # its memory also holds the observations of restarted environments
             return self.pool.observations
         return obs
 
     def _tensors(self, obs: Obs, what: str, actions: np.ndarray | None = None, space: Any = None) -> Any:
-        """Observations as tensors, boxes in float32. Raises RunError where a number is not finite."""
+        """Returns observations as tensors, floats as float32. Raises RunError if a number is not finite."""
         if space is None:
             space = self.spec.obs
         if isinstance(space, spaces.Dict):
@@ -431,7 +450,7 @@ class VectorEnv(nn.Module):
         return RunError(f"{self._named(index)}: {what}{at} is {values[(index, *place)]}{blame}")
 
     def _stopped(self, error: Exception) -> RunError:
-        """The error to raise in place of `error`. Ends all workers."""
+        """Ends all workers and returns the RunError to raise in place of `error`."""
         self._kill()
         if isinstance(error, EnvError):
             return RunError(f"{self._named(error.index)}: {error.reason}")
@@ -446,12 +465,12 @@ class VectorEnv(nn.Module):
 
 
 def finite(values: np.ndarray) -> bool:
-    """Whether every number is finite."""
+    """Returns whether every number is finite."""
     return np.count_nonzero(np.isfinite(values)) == values.size  # three times faster than all()
 
 
 def child_seed(seed: np.random.SeedSequence, index: int) -> int:
-    """The seed of one environment: 31 bits, for some simulators take no more."""
+    """Returns the seed of one environment. It has 31 bits because some simulators accept no more."""
     child = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, index))
     return int(child.generate_state(1, np.uint32)[0] >> 1)
 

@@ -1,8 +1,8 @@
-"""The results of self-tests, kept on disk for the next run of the same environment.
+"""Stores the results of self-tests on disk, so that an environment need not be tested again in every run.
 
-A verdict holds for an id with its arguments, and only as long as everything that was imported to test it is the same:
-distributions by their versions, all other files by their content. A file that is damaged, or is no
-verdict, is ignored.
+A verdict is about one id with its arguments and wrappers. It is valid as long as everything that the test imported is
+unchanged: installed distributions must have the same versions, other files the same content. Stored files that are
+damaged or that are not verdicts are ignored.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ from rlrun.envs.make import Recipe
 from rlrun.errors import ConfigError
 from rlrun.snapshot.atomic import replace_text
 
-MOST_BYTES = 1 << 20  # of a verdict on disk; one has some ten thousand
-MOST_FILES = 1000  # that a verdict may stand on: a stored one must not have all of a disk read
-LARGE_BYTES = 8 << 20  # files beyond, and what is compiled, are known by their size and the time of their last change
+MOST_BYTES = 1 << 20  # size limit of a verdict on disk; they usually have about 10 kB
+MOST_FILES = 1000  # files that a verdict may depend on; a stored one could otherwise make us read a whole disk
+LARGE_BYTES = 8 << 20  # larger files, and compiled ones, are compared by size and modification time, not by content
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 INSTALLED = ("site-packages", "dist-packages")
 
@@ -36,22 +36,22 @@ INSTALLED = ("site-packages", "dist-packages")
 class Verdict:
     """How an environment is saved, what else its self-test found, and the versions and files it depends on."""
 
-    about: str | None  # what was tested, from `subject`
+    about: str | None  # the tested environment, from `subject`
     method: Literal["native", "replay", "episode end"]
-    reason: str  # why not native; empty where it is
+    reason: str  # why the method is not native; empty if it is
     masked: bool | None  # whether infos hold an action mask; None: not known
-    gave_up_s: float | None  # the time limit that the test did not keep; None: it came to its end
-    versions: dict[str, str]  # of distributions that were imported
-    files: dict[str, str]  # path -> content, of all else that was
+    gave_up_s: float | None  # the time limit that the test exceeded; None: the test was completed
+    versions: dict[str, str]  # name -> version, of imported distributions
+    files: dict[str, str]  # path -> fingerprint from `_content`, of other imported files and of files in arguments
 
 
-_known: dict[str, Verdict] = {}  # of this process, by what was tested
+_known: dict[str, Verdict] = {}  # verdicts in this process, by `Verdict.about`
 
 
 def subject(recipe: Recipe, num_envs: int | None = None) -> str | None:
-    """The tested environment as text; None where its arguments or classes have no unique text.
+    """Returns a text that identifies the tested environment, or None if an argument or class cannot be written as text.
 
-    num_envs: of a simulator that steps all at once.
+    num_envs: the number of environments, if it is a vector env.
     """
     spec = recipe.spec
     try:
@@ -73,7 +73,10 @@ def subject(recipe: Recipe, num_envs: int | None = None) -> str | None:
 
 
 def known(about: str | None, timeout_s: float) -> Verdict | None:
-    """The verdict of an earlier test, if it is still valid. A timeout is not valid for longer limits."""
+    """Returns the verdict of an earlier test if it is still valid, else None.
+
+    A verdict on a test that timed out is not valid if `timeout_s` is longer than the limit of that test.
+    """
     if about is None:
         return None
     for find in (_known.get, _read):
@@ -86,31 +89,34 @@ def known(about: str | None, timeout_s: float) -> Verdict | None:
 
 
 def is_known(about: str | None) -> bool:
-    """Whether this machine has tested it before, with any result."""
+    """Returns whether a valid verdict on this environment is stored on this machine, even one about a timeout."""
     return known(about, timeout_s=0.0) is not None
 
 
 def keep(verdict: Verdict) -> None:
-    """Keep a verdict, on disk too, unless its validity cannot be checked later."""
+    """Stores a verdict in this process and on disk, unless it could not be checked later whether it is still valid."""
     stands_on = {**verdict.versions, **verdict.files}
     if verdict.about is None or not stands_on or not all(stands_on.values()):
         return
     _known[verdict.about] = verdict
     path = _path(verdict.about)
-    with contextlib.suppress(OSError):  # a folder that cannot be written keeps nothing
+    with contextlib.suppress(OSError):  # if the cache cannot be written, the next run tests again
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_text(path, json.dumps(dataclasses.asdict(verdict)))
 
 
 def recall(values: Any) -> None:
-    """Use the verdict that a run recorded, in this process only."""
+    """Adds the verdict that a run has stored in its own folder, in this process only."""
     verdict = _parsed(values)
     if verdict is not None and verdict.about is not None:
         _known[verdict.about] = verdict
 
 
 def needs(arguments: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """Versions and files that this process has imported, and files that an environment's arguments name."""
+    """Returns what a verdict depends on: `Verdict.versions` and `Verdict.files`.
+
+    These cover everything that this process has imported, and files that an environment's arguments name.
+    """
     versions: dict[str, str] = {}
     named = [value for value in arguments.values() if isinstance(value, str) and os.path.isfile(value)]
     files = {os.path.abspath(path): _content(path) for path in named}
@@ -127,7 +133,7 @@ def needs(arguments: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _name(entry: Any) -> str | None:
-    """Of a class that an import finds. TypeError for one that only this process has."""
+    """Returns `module:name` of a class. Raises TypeError if other processes cannot import the class."""
     if entry is None or isinstance(entry, str):
         return entry
     if entry.__module__ == "__main__" or "<" in entry.__qualname__:
@@ -159,13 +165,13 @@ def _path(about: str) -> Path:
 
 
 def _holds(verdict: Verdict) -> bool:
-    """Whether the versions and files that a verdict depends on are unchanged."""
+    """Returns whether the versions and files that a verdict depends on are unchanged."""
     same_versions = all(_version(name) == version for name, version in verdict.versions.items())
     return same_versions and all(_content(path) == content for path, content in verdict.files.items())
 
 
 class Installation(NamedTuple):
-    """A distribution as it was installed. One that can be edited in place has none of its modules among its files."""
+    """An installed distribution. The files of an editable installation do not include its modules."""
 
     name: str
     version: str
@@ -182,7 +188,7 @@ def _version(name: str) -> str | None:
 
 @functools.cache
 def _installation(package: str) -> Installation:
-    """The distribution that has the name of a package; no files where there is none."""
+    """Returns the distribution with the name of a package; without files if no distribution has that name."""
     try:
         found = distribution(package)
     except (PackageNotFoundError, ValueError):
@@ -200,7 +206,7 @@ def _is_standard(path: str) -> bool:
 
 
 def _content(path: str) -> str:
-    """A fingerprint of the content of a file; empty where it cannot be read."""
+    """Returns a fingerprint of the content of a file, or "" if the file cannot be read."""
     try:
         about = os.stat(path)
         return _digest(path, about.st_size, about.st_mtime_ns)
@@ -216,7 +222,7 @@ def _digest(path: str, size: int, changed_ns: int) -> str:
 
 
 def _bytes(path: str | Path, most: int) -> bytes:
-    """The content of a regular file. Raises OSError, and ValueError where it is larger."""
+    """Returns the content of a regular file. Raises OSError if it cannot be read, ValueError if it is too large."""
     with open_data(Path(path)) as file:
         content = file.read(most + 1)
     if len(content) > most:

@@ -1,9 +1,9 @@
-"""Environments in worker processes, which cannot hang the run, and can be replaced one by one.
+"""Runs environments in worker processes, which cannot hang the run and can be replaced one by one.
 
-Measured on Gymnasium's AsyncVectorEnv 1.4: a worker that is killed gives a bare EOFError, a stopped one is waited for
-without end, `close` after either can hang for ever, and no worker can be started again. Here every message has a time
-limit, errors come through the pipe (a queue shared by all stays locked where the worker that held it was killed), and
-no worker outlives its run, whatever ends it.
+Gymnasium's AsyncVectorEnv (measured: 1.4) is not used for these reasons: if a worker is killed, it raises a bare
+EOFError; if a worker is stopped, it waits for ever; after either, `close` can hang; and it cannot restart a worker.
+Here every message has a time limit, and no worker outlives its run. Each worker sends its errors through its own pipe,
+because a shared queue stays locked if a worker is killed while it holds the lock.
 """
 
 import contextlib
@@ -34,34 +34,39 @@ from rlrun.envs.slot import EnvError, EnvSlot, Form, fault, line
 from rlrun.errors import RlrunError
 from rlrun.imports import SAFE_PATH, importing, safe_path
 
-# one server imports Gymnasium once; every worker is forked from it, and inherits no pipe and no thread of the run
+# a server process imports Gymnasium once; workers are forked from it, so they inherit no pipe and no thread of the run
 START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 PRELOADED = ("rlrun.envs.workers", "rlrun.envs.examination")
-ENGINES = ("gymnasium.", "ale_py", "rlrun.")  # preloaded too: an import that fails would take the server with it
-IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)  # the run decides what they mean
+# packages of environments that the server also preloads; others are not, because a failing import would end the server
+ENGINES = ("gymnasium.", "ale_py", "rlrun.")
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)  # only the run itself handles these
 ALIGNMENT = 64  # bytes
-TURN_S = 0.2
+TURN_S = 0.2  # the longest single wait in `TimedPipe.comes`
 
 
 class SilentError(EnvError):
-    """No result in time."""
+    """A worker did not respond within its time limit."""
 
 
 class DiedError(EnvError):
-    """A worker has ended."""
+    """A worker's process has ended."""
 
 
 class NotSentError(EnvError):
-    """A recipe cannot be sent to a worker, or not be read there."""
+    """A recipe cannot be pickled for a worker, or the worker cannot load it."""
 
 
 class TimedPipe:
-    """A worker's pipe. Its methods raise EnvError where the worker has died, or does not respond in time."""
+    """A pipe to a worker whose methods have a time limit.
+
+    They raise DiedError if the worker has died, and SilentError if it does not respond within `timeout_s`.
+    """
 
     def __init__(self, pipe: Any, index: int, process: Any, timeout_s: float):
         self.pipe, self.index, self.process, self.timeout_s = pipe, index, process, timeout_s
         seconds, micros = divmod(max(1, round(timeout_s * 1e6)), 1_000_000)
-        with socket.socket(fileno=os.dup(pipe.fileno())) as end:  # limits every read and write, also amid a message
+        # these socket options limit every read and write, so a message that is sent only in part also times out
+        with socket.socket(fileno=os.dup(pipe.fileno())) as end:
             for limit in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
                 end.setsockopt(socket.SOL_SOCKET, limit, struct.pack("@ll", seconds, micros))
 
@@ -84,9 +89,9 @@ class TimedPipe:
             raise self._died() from error
 
     def comes(self, until: float) -> bool:
-        """Whether something can be read before this time (`time.monotonic`).
+        """Waits until something can be read, or until the time `until` of `time.monotonic`. Returns whether it can.
 
-        Waits in short turns, because a signal that arrives just before a wait does not end it.
+        The wait is divided into short ones, because a signal that arrives just before a wait begins does not end it.
         """
         while not self.pipe.poll(min(TURN_S, max(0.0, until - time.monotonic()))):
             if time.monotonic() >= until:
@@ -103,7 +108,7 @@ class TimedPipe:
                 raise self._died() from error
 
     def result(self, wait: bool = True) -> Any:
-        """Receive a result. Raises the error that the worker sent instead."""
+        """Returns the next result of the worker. Raises the error if the worker sent one instead."""
         result, error = self.recv(wait)
         if error is not None:
             raise error
@@ -121,14 +126,14 @@ class TimedPipe:
 
 
 _running: list[Any] = []  # all workers of this process
-# they ignore signals, so the interpreter must end them at exit, or it would wait for them
+# workers ignore SIGTERM, so multiprocessing's own cleanup at exit would wait for them without end
 Finalize(None, lambda: end(_running), exitpriority=10)
 
 
 def started(target: Callable[..., None], recipe: Recipe, timeout_s: float, given: Any = None) -> TimedPipe:
-    """Start a worker that runs `target(pipe, index, given, things)`. Returns its pipe. given: the recipe unless set.
+    """Starts a worker that runs `target(pipe, index, given, things)`. Returns its pipe. given: by default `recipe`.
 
-    Raises EnvError where it cannot be started, NotSentError where `given` cannot be sent.
+    Raises EnvError if the worker cannot be started, NotSentError if `given` cannot be pickled.
     """
     if START == "forkserver":
         engine = str(recipe.spec.entry_point).partition(":")[0]
@@ -160,7 +165,7 @@ def started(target: Callable[..., None], recipe: Recipe, timeout_s: float, given
 
 
 def end(processes: list[Any]) -> None:
-    """Kill workers, whatever they are doing."""
+    """Kills workers and waits until they have ended."""
     begun = [process for process in processes if process.pid is not None]
     for process in begun:
         if process.is_alive():
@@ -171,7 +176,7 @@ def end(processes: list[Any]) -> None:
 
 
 def form_of(recipe: Recipe, timeout_s: float) -> Form:
-    """The spaces of an environment, which is made in a worker and closed again."""
+    """Returns the spaces and reward shape of an environment, which a worker makes and closes again."""
     pipe = started(work, recipe, timeout_s)
     try:
         return pipe.result().fn
@@ -181,12 +186,12 @@ def form_of(recipe: Recipe, timeout_s: float) -> Form:
 
 
 class AsyncPool(VectorPool):
-    """One process for each environment, shared memory for observations. This process makes no environment."""
+    """Runs every environment in its own worker. Observations are passed in shared memory."""
 
     def __init__(self, recipes: list[Recipe], timeout_s: float):
         self.recipes = recipes
         self.timeout_s, self.replay_limit_s = timeout_s, timeout_s / 2
-        self.late = False  # one worker has used up the time that all share
+        self.late = False  # whether one worker has used up the time limit, so that the others are not waited for
         self.processes: list[Any] = []
         self.pipes: list[TimedPipe] = []
         try:
@@ -223,9 +228,9 @@ class AsyncPool(VectorPool):
         self.result(index)
 
     def close_extras(self, terminate: bool = False, **_: Any) -> None:
-        """End all workers: with time to close their environments, or at once, whatever they are doing."""
+        """Ends all workers. They have `timeout_s` to close their environments; with `terminate` they are killed."""
         for pipe in self.pipes:
-            pipe.close()  # which ends the loop of its worker
+            pipe.close()  # the worker gets an EOFError and leaves its loop
         until = time.monotonic()
         if not terminate:
             until += self.timeout_s
@@ -234,13 +239,13 @@ class AsyncPool(VectorPool):
         end(self.processes)
 
     def _begin(self, index: int) -> None:
-        """Start a worker, which sends its form as soon as its environment is made."""
+        """Starts a worker, which sends its Form once it has made its environment."""
         pipe = started(work, self.recipes[index], self.timeout_s)
         self.processes[index : index + 1] = [pipe.process]
         self.pipes[index : index + 1] = [pipe]
 
     def _form(self, index: int) -> Form:
-        """The form that a worker sends once its environment is made."""
+        """Returns the Form that a worker sends once it has made its environment. Raises EnvError."""
         until = time.monotonic()
         if not self.late:
             until += self.timeout_s
@@ -256,14 +261,17 @@ class AsyncPool(VectorPool):
         self.observations, _ = arrays(self.single_observation_space, self.num_envs, block)
 
     def _admit(self, index: int, form: Form) -> None:
-        """Add a worker that has sent its form to the batch; it sends a result when it is ready. Raises EnvError."""
+        """Sends the shared memory to a worker that has sent its Form. The worker replies when it is ready.
+
+        Raises EnvError if its Form differs from the first worker's.
+        """
         self.check_form(index, form)
         self.pipes[index].send((self.num_envs, self.size, self.recording))
         self.pipes[index].send_file(self.memory)
 
 
 def arrays(space: Space, num_envs: int, memory: mmap.mmap | None) -> tuple[Any, int]:
-    """A batch of observations in `memory`, and its size in bytes; without memory only the size."""
+    """Returns a batch of observations in `memory`, and its size in bytes. If `memory` is None, the batch is empty."""
     used = 0
 
     def array(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -279,10 +287,10 @@ def arrays(space: Space, num_envs: int, memory: mmap.mmap | None) -> tuple[Any, 
 
 
 def work(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) -> None:
-    """A worker of a pool: calls the requested methods of its slot until its pipe is closed or one of them raises."""
+    """Runs in a worker of a pool: calls the requested methods of its EnvSlot until the pipe is closed or one raises."""
     slot = recipe()
     things.callback(slot.close)
-    form: Any = slot.form  # Any: Gymnasium types what is wrapped as a function
+    form: Any = slot.form  # Any, because CloudpickleWrapper is annotated for functions only
     pipe.send((CloudpickleWrapper(form), None))
     num_envs, size, slot.recording = pipe.recv()
     observations, _ = arrays(slot.observation_space, num_envs, _received(pipe, size))
@@ -297,7 +305,7 @@ def work(pipe: Any, index: int, recipe: Recipe, things: contextlib.ExitStack) ->
 
 
 def _work(target: Callable[..., None], index: int, modules: list[str], pipe: Any, safe_path: str | None) -> None:
-    """The main function of every worker."""
+    """Runs in every worker: receives the argument of `target`, calls it, and sends an error through the pipe."""
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     _die_with_run()
@@ -308,7 +316,7 @@ def _work(target: Callable[..., None], index: int, modules: list[str], pipe: Any
         try:
             target(pipe, index, _read(pipe, index, modules), things)
         except (EOFError, ConnectionError):
-            pass  # the run has ended, or needs this worker no more
+            pass  # the run has ended or has closed this pipe
         except RlrunError as error:
             with contextlib.suppress(OSError):
                 pipe.send((None, error))
@@ -318,7 +326,7 @@ def _work(target: Callable[..., None], index: int, modules: list[str], pipe: Any
 
 
 def _read(pipe: Any, index: int, modules: list[str]) -> Any:
-    """Receive what the run sends, after importing the modules that it may need as the run imported them."""
+    """Receives the argument of `target`. Imports the user's modules first, in the way the run imported them."""
     try:
         for module in modules:
             importing(module, "env")
@@ -330,7 +338,7 @@ def _read(pipe: Any, index: int, modules: list[str]) -> Any:
 
 
 def _memory(size: int) -> int:
-    """The descriptor of a file without a name, in memory where the system has such files."""
+    """Returns the descriptor of an unnamed file of `size` bytes: in memory if the system supports it, else on disk."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("rlrun")
     else:
@@ -351,8 +359,10 @@ def _received(pipe: Any, size: int) -> mmap.mmap:
 
 @contextlib.contextmanager
 def _without_script() -> Iterator[None]:
-    """Keep multiprocessing from running the user's script again in every worker, which needs nothing from it: classes
-    of a script are sent as code."""
+    """Keeps multiprocessing from running the user's script again in every worker.
+
+    A worker does not need the script, because cloudpickle sends classes that are defined in it as code.
+    """
     script = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -362,9 +372,9 @@ def _without_script() -> Iterator[None]:
 
 
 def _die_with_run() -> None:
-    """Have the kernel kill this worker when its run dies, even where it is in an endless loop or stopped (Linux).
+    """Makes Linux kill this worker when its run dies, even if the worker is stopped or in an endless loop.
 
-    The run holds the other end of the sentinel, a pipe, and its closing is an event that may send any signal.
+    The sentinel is a pipe whose other end the run holds. When that end is closed, the kernel sends SIGKILL.
     """
     run = multiprocessing.parent_process()
     if run is not None and hasattr(fcntl, "F_SETSIG"):

@@ -1,9 +1,10 @@
-"""Registered wrappers: `env.wrappers.<name>` in a config, applied innermost first.
+"""Registered wrappers: `env.wrappers.<name>` in a config; the first one is the innermost.
 
-To add one: a class with a `Config`, `@register("wrapper", "<name>")`, and `__init__(self, cfg, env)`, in a module that
-`plugins=[module]` names. Any subclass of `gym.Wrapper` will do; a subclass of `Wrapper` has more settings.
+To add a wrapper, write a subclass of `gym.Wrapper` with a `Config`, `@register("wrapper", "<name>")` and
+`__init__(self, cfg, env)`, and name its module in `plugins=[module]`. A subclass of `Wrapper` may also declare
+`training_only`.
 
-Evaluation returns are those of the environment itself: wrappers that change rewards affect learning and
+Evaluation reports the original rewards of the environment: wrappers that change rewards affect learning and
 `train/return_mean`, but neither `eval/return_mean` nor the output of `rlrun eval`. See `in_evaluation`.
 """
 
@@ -20,16 +21,18 @@ RAM = (128,)  # bytes of an Atari 2600
 
 
 class Wrapper(gym.Wrapper):
-    """A wrapper that declares how rlrun uses it; before another base: `class Mine(Wrapper, gym.RewardWrapper)`."""
+    """Base of wrappers that declare `training_only`. It stands first: `class Mine(Wrapper, gym.RewardWrapper)`."""
 
-    training_only: ClassVar[bool] = False  # left out of evaluation; it must keep spaces and the shape of rewards
+    # left out of evaluation; such a wrapper must not change the spaces or the shape of rewards
+    training_only: ClassVar[bool] = False
 
 
 @register("wrapper", "frame_stack")
 class FrameStack(gym.Wrapper):
-    """The last `stack` observations as one, [stack, ...], oldest first. An episode starts with its first one repeated.
+    """Joins the last `stack` observations to one, [stack, ...], oldest first.
 
-    A replay buffer may store each frame once and stack again when it samples; see `Spec.frame_stack`.
+    At the start of an episode the first observation is repeated. A replay buffer may store each frame once and stack
+    frames again when it samples; see `Spec.frame_stack`.
     """
 
     @config
@@ -59,7 +62,7 @@ class FrameStack(gym.Wrapper):
 
 @register("wrapper", "time_limit")
 class TimeLimit(gym.wrappers.TimeLimit):
-    """Truncates episodes after `max_steps`, whatever limit they have of their own."""
+    """Truncates episodes after `max_steps`. The environment's own time limit, if it has one, stays in force."""
 
     @config
     class Config:
@@ -71,7 +74,10 @@ class TimeLimit(gym.wrappers.TimeLimit):
 
 @register("wrapper", "atari")
 class Atari(gym.wrappers.AtariPreprocessing):
-    """Gymnasium's preprocessing: no-op starts, frames skipped, max-pooled, resized, grey. RAM is shown as it is."""
+    """Gymnasium's Atari preprocessing: no-op starts, frame skipping, max-pooling, resizing, greyscale.
+
+    RAM observations (obs_type=ram) are not changed; only no-op starts and frame skipping apply to them.
+    """
 
     @config
     class Config:
@@ -94,7 +100,7 @@ class Atari(gym.wrappers.AtariPreprocessing):
         self.shows_ram = env.observation_space.shape == RAM
         if self.shows_ram:
             self.observation_space = env.observation_space
-            # Gymnasium pools frames in any case, and sizes the buffers for them by the observation
+            # Gymnasium max-pools frames even here, in buffers that it made in the shape of the RAM
             self.obs_buffer = [np.empty(self.ale.getScreenDims(), np.uint8) for _ in range(2)]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -113,7 +119,7 @@ class Atari(gym.wrappers.AtariPreprocessing):
 
 @register("wrapper", "flatten")
 class Flatten(gym.wrappers.FlattenObservation):
-    """Any observation space as one vector: tuples and dicts joined, discrete parts one-hot."""
+    """Turns any observation into one vector: joins parts of tuples and dicts, one-hot encodes discrete parts."""
 
     @config
     class Config:
@@ -125,7 +131,7 @@ class Flatten(gym.wrappers.FlattenObservation):
 
 @register("wrapper", "hide")
 class Hide(gym.ObservationWrapper):
-    """Observations without some `entries`: of a Dict by name, of a Tuple or a vector by number, counted from 0."""
+    """Removes `entries` from observations: names of entries of a Dict, or positions in a Tuple or vector, from 0."""
 
     @config
     class Config:
@@ -150,7 +156,7 @@ class Hide(gym.ObservationWrapper):
             there = f"0 to {len(entries) - 1}"
             if isinstance(space, gym.spaces.Dict):
                 there = ", ".join(entries)
-            raise ValueError(f"hide: entries={cfg.entries}, but there are {there}, of which one must stay")
+            raise ValueError(f"hide: entries={cfg.entries}: must be among {there}, and at least one entry must remain")
         self.observation_space = self._without_hidden(space)
 
     def _without_hidden(self, space: Any) -> gym.Space:
@@ -172,10 +178,10 @@ class Hide(gym.ObservationWrapper):
 
 @register("wrapper", "discretize")
 class Discretize(gym.ObservationWrapper):
-    """Box observations as one number: each dimension cut into `bins` equal parts between its bounds.
+    """Turns a Box observation into one integer: each dimension is divided into `bins` equal bins between its bounds.
 
-    What lies outside the bounds falls into the first or last part. `low` and `high` [dimensions] stand in for bounds
-    that the space does not have; null: the space's own.
+    Values outside the bounds fall into the first or last bin. `low` and `high` [dimensions] replace the bounds of the
+    space, for example if these are infinite; null keeps the bounds of the space.
     """
 
     @config
@@ -208,9 +214,10 @@ class Discretize(gym.ObservationWrapper):
 
 
 def in_evaluation(wrappers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The wrappers of a config for evaluation: without those for training only, and with `own_reward` innermost.
+    """Returns the wrappers for evaluation: those that are not training_only, and `own_reward` as the innermost.
 
-    A `linear_reward` stays inside of it, with all wrappers inside of that: it defines the return of a reward vector.
+    If `linear_reward` is among them, `own_reward` goes directly around it, because evaluation then reports the
+    weighted sum that it computes.
     """
     kept = {name: settings for name, settings in wrappers.items() if not is_training_only(lookup("wrapper", name))}
     if kept.keys() <= {"time_limit"}:  # nothing that could change a reward
@@ -224,5 +231,5 @@ def in_evaluation(wrappers: dict[str, dict[str, Any]]) -> dict[str, dict[str, An
 
 
 def is_training_only(wrapper: Any) -> bool:
-    """Whether a registered wrapper declares so."""
+    """Returns whether a registered wrapper is left out of evaluation."""
     return isinstance(wrapper, type) and issubclass(wrapper, Wrapper) and wrapper.training_only

@@ -1,1 +1,1 @@
-"""Simulators written in JAX, imported only where a config chooses one of their environments."""
+"""Simulators written in JAX. This package is imported only if a config selects one of their environments."""

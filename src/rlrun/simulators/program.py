@@ -1,15 +1,15 @@
-"""Environments written in JAX: thousands of them in one compiled call, resets included.
+"""Steps environments written in JAX: one compiled call steps and resets thousands of them.
 
-A task is two pure functions of one environment, `reset(key) -> state` and `step(state, action) -> state`, with its
-spaces beside them; a state has `obs`, `reward` and `done` among whatever else. The wrappers of Brax and
-MuJoCo Playground begin every episode in the state of the first and do not distinguish truncation from termination, so
-resets and time limits are implemented here.
+A task is an object with two pure functions for one environment, `reset(key) -> state` and `step(state, action) ->
+state`, and with `observation_space` and `action_space`. A state has the attributes `obs`, `reward` and `done`, and any
+others. Resets and time limits are implemented here, because the wrappers of Brax and MuJoCo Playground begin every
+episode in the same state as the first one, and do not distinguish truncation from termination.
 """
 
 import os
 from typing import Any, NamedTuple
 
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes the GPU's memory before torch can
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # otherwise JAX reserves most of the GPU's memory
 
 import jax
 import jax.numpy as jnp
@@ -20,17 +20,17 @@ from rlrun.envs.state import Tree
 
 
 class Memory(NamedTuple):
-    """Everything that determines the next steps. Leading dimension: environments."""
+    """Everything that determines the next steps. The first dimension of all arrays but `key` is the environment."""
 
     state: Any
-    fresh: Any  # the states in which the next episodes begin
-    used: jax.Array  # whether such a state was used already
-    steps: jax.Array  # of the episodes under way
+    fresh: Any  # initial states for the next episodes
+    used: jax.Array  # [num_envs], whether an environment has used its initial state in `fresh`
+    steps: jax.Array  # [num_envs], lengths of the current episodes
     key: jax.Array
 
 
 class Program:
-    """A task, compiled for any number of environments. limit: steps after which episodes are truncated."""
+    """A compiled task for any number of environments. limit: steps after which episodes are truncated, or None."""
 
     def __init__(self, task: Any, limit: int | None):
         self.task, self.limit = task, limit
@@ -38,7 +38,10 @@ class Program:
         self.advance: Any = jax.jit(self._advance)
 
     def _draw(self, key: jax.Array, count: int) -> tuple[jax.Array, Any]:
-        """Initial states of episodes. Arrays keep their type explicitly, or a step would be compiled twice."""
+        """Returns a new key and `count` initial states of episodes.
+
+        The states are converted to their own dtypes, because JAX's weak types would make it compile a step twice.
+        """
         key, own = jax.random.split(key)
         states = jax.vmap(self.task.reset)(jax.random.split(own, count))
         return key, jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), states)
@@ -49,7 +52,10 @@ class Program:
         return Memory(state, fresh, jnp.zeros(count, bool), jnp.zeros(count, jnp.int32), key)
 
     def _advance(self, memory: Memory, action: jax.Array) -> tuple[Memory, tuple[Any, ...]]:
-        """One step. Initial states are drawn for all at once, and only when one that was used is needed again."""
+        """Takes one step. Returns the new memory, and the results of `Simulator.step`.
+
+        Initial states are drawn for all environments at once, when one ends that has used its initial state already.
+        """
         after = jax.vmap(self.task.step)(memory.state, action)
         steps = memory.steps + 1
         terminated = after.done.astype(bool)
@@ -71,13 +77,13 @@ class Program:
 
 
 class JaxEnv:
-    """The Simulator that `accelerated` describes."""
+    """A Simulator, as `envs.accelerated` defines it, of one compiled task."""
 
     def __init__(self, program: Program, num_envs: int):
         self.program, self.num_envs = program, num_envs
         self.single_observation_space = program.task.observation_space
         self.single_action_space = program.task.action_space
-        self.device = jax.devices()[0]  # an accelerator where JAX has one
+        self.device = jax.devices()[0]  # an accelerator if JAX finds one, else the CPU
         self.memory: Any = None
 
     def reset(self, seed: int | None) -> Any:
@@ -103,5 +109,5 @@ class JaxEnv:
         self.memory = jax.tree.unflatten(jax.tree.structure(like), map(self._here, map(jnp.array, tree["arrays"])))
 
     def _here(self, array: jax.Array) -> jax.Array:
-        """An array on the device. All are placed there from the start, or the second step would be compiled again."""
+        """Returns an array on the device. All arrays must be there from the start, or a step is compiled twice."""
         return jax.device_put(array, self.device)

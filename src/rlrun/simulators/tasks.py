@@ -1,4 +1,7 @@
-"""Where environments written in JAX come from: MuJoCo Playground, and Gymnasium's functional ones. Extra: `jax`."""
+"""Makes tasks of environments written in JAX: those of MuJoCo Playground and Gymnasium's functional environments.
+
+Needs the extra `jax`.
+"""
 
 import difflib
 import json
@@ -20,7 +23,7 @@ PLAYGROUND = "playground/"
 
 
 class Physics:
-    """A task of MuJoCo Playground, or of Brax, whose interface that is."""
+    """A task of MuJoCo Playground, or of any environment with the interface of Brax."""
 
     def __init__(self, env: Any):
         self.reset, self.step = env.reset, env.step
@@ -29,7 +32,7 @@ class Physics:
 
 
 class State(NamedTuple):
-    """The state of one functional environment, with the key of its random numbers."""
+    """The state of one functional environment, with the random key for its next step."""
 
     inner: Any
     key: jax.Array
@@ -39,7 +42,7 @@ class State(NamedTuple):
 
 
 class Functional:
-    """A functional environment of Gymnasium, which keeps no random numbers of its own."""
+    """A functional environment of Gymnasium. Such environments have no random state, so `State` holds a key."""
 
     def __init__(self, env: Any):
         self.env, self.observation_space, self.action_space = env, env.observation_space, env.action_space
@@ -57,9 +60,9 @@ class Functional:
 
 
 def specification(id: str) -> EnvSpec:
-    """The specification of `playground/NAME`, or of an id of Gymnasium whose environment is functional.
+    """Returns the specification of `playground/NAME`, or of a Gymnasium id with a functional environment.
 
-    Raises ConfigError or gymnasium.error.Error for unknown names, ModuleNotFoundError where a package is missing.
+    Raises ConfigError or gymnasium.error.Error for unknown names, ModuleNotFoundError if a package is missing.
     """
     if not id.startswith(PLAYGROUND):
         limit = gym.spec(id).max_episode_steps
@@ -75,29 +78,29 @@ def specification(id: str) -> EnvSpec:
 
 
 def make(num_envs: int, id: str, max_episode_steps: int | None, **kwargs: Any) -> JaxEnv:
-    """`num_envs` environments of an id; the entry point of `specification`."""
+    """Returns `num_envs` environments of an id. It is the entry point that `specification` sets."""
     return JaxEnv(compiled(id, json.dumps(kwargs, sort_keys=True), max_episode_steps), num_envs)
 
 
 @cache
 def compiled(id: str, kwargs: str, limit: int | None) -> Program:
-    """The compiled task of an id. Cached, or every evaluation would wait for the compiler."""
+    """Returns the compiled task of an id. It is cached, so that evaluations do not compile it again."""
     return Program(task(id, json.loads(kwargs)), limit)
 
 
 def task(id: str, kwargs: dict[str, Any]) -> Any:
-    """The task of an id, as `Program` describes it. Raises ValueError for a class that is not functional."""
+    """Returns the task of an id, as described in `program`. Raises ValueError if its environment is not functional."""
     if id.startswith(PLAYGROUND):
         return Physics(playground().load(id.removeprefix(PLAYGROUND), config_overrides=kwargs))
     spec = gym.spec(id)
     env: Any = load_env_creator(str(spec.entry_point))(**(spec.kwargs | kwargs))
     if not hasattr(env, "func_env"):
-        raise ValueError("its class is not a functional one")
+        raise ValueError("it is not a functional environment")
     return Functional(env.func_env)
 
 
 def playground() -> Any:
-    """The registry of MuJoCo Playground, imported without the warnings of its dependencies."""
+    """Returns the registry of MuJoCo Playground, imported without the warnings of its dependencies."""
     with warnings.catch_warnings(action="ignore"):
         from mujoco_playground import registry
     return registry

@@ -1,11 +1,13 @@
-"""Snapshots of a run: a directory each, every byte hashed, written so that a kill at any instant leaves a good one.
+"""Saves and loads the snapshots of a run. Every byte is hashed, and a kill at any instant leaves a valid snapshot.
 
-    RUN/snapshots/  step_000010000/  best/  LATEST  .tmp-segments/ (sealed since the last snapshot)
+A snapshot is a folder:
+
+    RUN/snapshots/  step_000010000/  best/  LATEST  .tmp-segments/ (segments written since the last snapshot)
     a snapshot:     agent.safetensors  state.safetensors  state.json  <ring>/segment_000012.bin ...  manifest.json
 
-`Store` is the entry point. Below it: `segments` (rows of a ring as files), `tree` (state as JSON and tensors),
-`manifest` (hashes, and their check), `atomic` (files that are complete or absent), `tensors`.
+`Store` is the entry point. It uses `segments` (rows of a ring buffer as files), `tree` (state as JSON and tensors),
+`manifest` (hashes and their verification), `atomic` (files that are complete or absent), and `tensors`.
 
-Every protection is one function; `tests/faults/sabotage.py` switches it off and checks that its tests then fail:
-`manifest.check_hash`, `manifest.check_files` and `.check_folder`, `atomic.sync`, `atomic.rename`.
+Each protection is one function: `manifest.check_hash`, `manifest.check_files`, `manifest.check_folder`, `atomic.sync`,
+`atomic.rename`. `tests/faults/sabotage.py` disables them one by one, and checks that the fault tests then fail.
 """

@@ -1,8 +1,8 @@
-"""Files and folders that are complete or absent, whatever ends the process: temporary name, fsync, rename, fsync of the
-folder.
+"""Writes files and folders that are complete or absent, even if the process is killed.
 
-Names that start with `.tmp-`, `.old-` or `.trash-` are leftovers once the process that made them is gone. `sync` and
-`rename` are the protections themselves, and the fault tests fail where one does less.
+Each is written under a temporary name, synced to the disk, renamed, and then its parent folder is synced. Names that
+start with `.tmp-`, `.old-` or `.trash-` are leftovers once the process that made them has ended. The guarantee depends
+on `sync` and `rename`: the fault tests fail if either does not do its work.
 """
 
 import contextlib
@@ -17,18 +17,21 @@ from typing import Any, NamedTuple
 from rlrun import files
 
 TEMPORARY, REPLACED, TRASH = ".tmp-", ".old-", ".trash-"
-RESERVE = 16 << 20  # bytes of the disk left to logs and small files
+RESERVE = 16 << 20  # bytes that must stay free on the disk for logs and small files
 
 
 class Written(NamedTuple):
-    """A file on disk."""
+    """Size and hash of a file on disk."""
 
     size: int  # bytes
     sha256: str  # hex
 
 
 def write_new(path: Path, chunks: Iterable[Any]) -> Written:
-    """Write bytes to a file that must not exist yet, and wait for the disk. Hashes what it writes, without copies."""
+    """Writes bytes to a new file and syncs it to the disk. Raises FileExistsError if the file exists.
+
+    The size and hash that it returns are computed while writing, without copying the bytes.
+    """
     hasher, size = hashlib.sha256(), 0
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
@@ -36,7 +39,7 @@ def write_new(path: Path, chunks: Iterable[Any]) -> Written:
             left = memoryview(chunk)
             size += len(left)
             hasher.update(left)
-            while len(left):  # a call writes 2 GiB at most
+            while len(left):  # one call writes at most 2 GiB
                 left = left[os.write(descriptor, left) :]
         sync(descriptor)
     finally:
@@ -45,12 +48,12 @@ def write_new(path: Path, chunks: Iterable[Any]) -> Written:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Give `path` new content at once: readers see the old text or the new one, never a part."""
+    """Replaces the content of `path` atomically: readers see the whole old or the whole new text."""
     replace_file(path, [text.encode()])
 
 
 def replace_file(path: Path, chunks: Iterable[Any]) -> None:
-    """Give `path` new bytes at once."""
+    """Replaces the content of `path` by bytes, atomically as `replace_text` does."""
     temporary = path.with_name(TEMPORARY + path.name)
     temporary.unlink(missing_ok=True)
     write_new(temporary, chunks)
@@ -59,7 +62,10 @@ def replace_file(path: Path, chunks: Iterable[Any]) -> None:
 
 
 def replace_folder(source: Path, target: Path) -> None:
-    """Give a finished folder its name. `sweep` repairs a kill between the two renames that replacing takes."""
+    """Renames a finished folder to its final name, in place of an older folder.
+
+    Replacing takes two renames. If the process is killed between them, `sweep` restores the old folder.
+    """
     old = target.with_name(REPLACED + target.name)
     if target.exists():
         remove(old)
@@ -75,15 +81,15 @@ def replace_folder(source: Path, target: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a folder, if there is one. It is renamed first, so that no part of it is ever seen under its own name."""
+    """Deletes a folder if it exists. It is renamed first, so that a partly deleted folder never has its real name."""
     if path.exists():
         trash = path.with_name(f"{TRASH}{path.name}-{os.urandom(4).hex()}")
         rename(path, trash)
-        shutil.rmtree(trash, ignore_errors=True)  # what stays is swept at the next start
+        shutil.rmtree(trash, ignore_errors=True)  # `sweep` deletes what remains at the next start
 
 
 def link(source: Path, target: Path) -> None:
-    """A second name for a file that never changes; a copy where the file system has no hard links (left)."""
+    """Creates a hard link to a file that never changes, or a copy if the file system cannot make the link."""
     try:
         os.link(source, target)
     except OSError:
@@ -92,17 +98,17 @@ def link(source: Path, target: Path) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """In one step, in place of a file of that name."""
+    """Renames atomically, and replaces a file that has the new name."""
     os.rename(source, target)
 
 
 def sync(descriptor: int) -> None:
-    """Return once the disk has it."""
+    """Waits until the content of an open file or folder is on disk."""
     os.fsync(descriptor)
 
 
 def sync_folder(path: Path) -> None:
-    """Make names created in or renamed into `path` survive a loss of power."""
+    """Syncs a folder, so that names created in it or renamed into it survive a loss of power."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         sync(descriptor)
@@ -111,16 +117,19 @@ def sync_folder(path: Path) -> None:
 
 
 def check_space(folder: Path, size: int) -> None:
-    """Raises OSError where `size` more bytes would leave less than the reserve. Called before each write."""
+    """Raises OSError if less than RESERVE would stay free after writing `size` bytes. Called before each write."""
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
     if size + RESERVE > free:
-        shortage = f"{size / 2**20:.1f} MiB are due and {RESERVE >> 20} kept for logs, {free / 2**20:.1f} are free"
+        shortage = f"{size / 2**20:.1f} MiB are needed and {RESERVE >> 20} kept for logs, {free / 2**20:.1f} are free"
         raise OSError(errno.ENOSPC, shortage, str(folder))
 
 
 def sweep(folder: Path) -> None:
-    """Remove the leftovers of a killed process from `folder`; only for the one process that may write there."""
+    """Removes the leftovers of a killed process from `folder`. Only the one process that writes there may call this.
+
+    An `.old-` folder whose replacement was not completed gets its name back.
+    """
     for path in list(folder.iterdir()):
         if path.name.startswith(REPLACED):
             name = folder / path.name.removeprefix(REPLACED)

@@ -1,6 +1,6 @@
-"""One snapshot being written: a copy of all state, and the folder that it becomes.
+"""Writes one snapshot: a copy of all state becomes a folder.
 
-A copy is independent of the run, so that it can be written while training continues.
+The copy shares no memory with the run, so it can be written while training continues.
 """
 
 import json
@@ -18,11 +18,11 @@ from rlrun.snapshot.segments import Block, Segment, Table, filename
 
 @dataclass(frozen=True)
 class RingCopy:
-    """A copy of one ring buffer: full blocks as segments on disk, partial ones in memory."""
+    """A copy of one ring buffer: full blocks are segments on disk, partial blocks are in memory."""
 
     table: Table
-    segments: dict[int, "Future[Segment]"]  # full blocks, by number: on disk before this copy is written
-    partial: dict[Block, list[memoryview]]  # the oldest and the newest block: bytes in memory
+    segments: dict[int, "Future[Segment]"]  # full blocks by number; they are on disk before this copy is written
+    partial: dict[Block, list[memoryview]]  # bytes of the oldest and the newest block, if these are not full
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Copy:
 
     @property
     def size(self) -> int:
-        """The approximate number of bytes of its folder, without segments that are on disk already."""
+        """The approximate size of the snapshot's folder in bytes, without segments that are on disk already."""
         total = len(self.skeleton)
         for tensor in self.tensors.values():
             total += tensor.nbytes
@@ -48,7 +48,10 @@ class Copy:
 
 
 def write_folder(copy: Copy, path: Path) -> None:
-    """Write a snapshot under a temporary name, then rename it, in place of an older one. OSError where it fails."""
+    """Writes a snapshot under a temporary name, then renames it, in place of an older snapshot of that name.
+
+    Raises OSError if that fails; the older snapshot then stays.
+    """
     aside = path.with_name(f"{atomic.TEMPORARY}{path.name}")
     atomic.remove(aside)
     aside.mkdir()

@@ -1,8 +1,8 @@
-"""The manifest: the content of a snapshot with its hashes, and the check of a folder against them.
+"""The manifest of a snapshot: what it contains, with sizes and hashes; and the verification of a folder.
 
-Nothing in a snapshot is used before `verify` has passed. File names are never taken from the manifest: they follow from
-its table of rings, and the manifest must list exactly those. `check_hash`, `check_files` and `check_folder` are the
-protections themselves, and the fault tests fail where one does less.
+Nothing in a snapshot is used before `verify` has passed. The names of files are derived from the manifest's table of
+rings, and the manifest must list exactly these files. The verification depends on `check_hash`, `check_files` and
+`check_folder`: the fault tests fail if one of them does not do its work.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ from rlrun.snapshot import tensors as t
 from rlrun.snapshot.segments import SEGMENT_BYTES, Table, filename
 
 MANIFEST, SKELETON, AGENT, REST = "manifest.json", "state.json", "agent.safetensors", "state.safetensors"
-MANIFEST_LIMIT = 8 << 20  # bytes: some 60,000 segments
-COPIES = 2  # of the tensors of a snapshot while they are read
-STATE_LIMIT = 16 << 20  # bytes of small state; arrays are no part of it
-NODE_LIMIT = 1 << 20  # lists, dicts and their items in a JSON file: few bytes can be many of them
+MANIFEST_LIMIT = 8 << 20  # bytes, enough for about 60,000 segments
+COPIES = 2  # copies of a snapshot's tensors that are in memory while it is read
+STATE_LIMIT = 16 << 20  # bytes of state.json, which does not contain arrays
+NODE_LIMIT = 1 << 20  # lists, dicts and their items in a JSON file; each takes far more memory than its text
 LINE_LIMIT = 200  # characters of a message
 CHECKSUM_LINE = re.compile(rb' "checksum": "[0-9a-f]{64}",')
-RING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*)*")  # a module path
+RING_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(\.[A-Za-z_][A-Za-z0-9_-]*)*")  # a path in the module tree
 
 
 @config
@@ -45,19 +45,19 @@ class File:
 
 @config
 class Manifest:
-    """manifest.json: everything that a snapshot holds, with sizes and hashes."""
+    """The content of manifest.json."""
 
-    format: int
-    name: str  # of the snapshot's folder
-    digest: str
+    format: int  # version of the file format
+    name: str  # name of the snapshot's folder
+    digest: str  # from `digest`
     header: dict[str, Any]
     clocks: dict[str, Any]
     rings: dict[str, Table]
     files: dict[str, File]
-    checksum: str  # SHA-256 of this file's text without this entry
+    checksum: str  # SHA-256 of the text of manifest.json without this entry
 
     def ring_hashes(self) -> dict[str, tuple[Table, list[str]]]:
-        """The table and the hashes of the segments of every ring, as `digest` takes them."""
+        """Returns ring name -> (table, hashes of its segments), the argument `rings` of `digest`."""
         found = {}
         for ring, table in self.rings.items():
             hashes = []
@@ -71,7 +71,7 @@ _reader = pydantic.TypeAdapter(Manifest)
 
 
 def dump(**values: Any) -> str:
-    """The text of a manifest: canonical JSON, so that any change of any byte shows."""
+    """Returns the text of a manifest as canonical JSON, so that every changed byte can be detected."""
     plain = {"format": history.FORMAT, **values}
     plain["rings"] = {name: asdict(table) for name, table in values["rings"].items()}
     plain["files"] = {path: written._asdict() for path, written in values["files"].items()}
@@ -79,12 +79,13 @@ def dump(**values: Any) -> str:
 
 
 def digest(skeleton: Mapping[str, Any], tensors: Mapping[str, Tensor], rings: Mapping[str, Any]) -> str:
-    """One hash over the logical state: equal digests mean bit-equal states.
+    """Returns a hash of the logical state: equal digests mean states that are equal bit for bit.
 
-    Hashed are, one JSON line each: every state name with its skeleton, sorted; every tensor's place, dtype, shape and
-    SHA-256 of its bytes, sorted; every ring with capacity, total and fields, then the SHA-256 of each block of living
-    rows, blocks cut at multiples of `segment_rows`. Header and clocks, files and the history of snapshots play no part.
-    `rings` maps names to (Table, [SHA-256 of each block]).
+    It hashes lines of JSON for the following, each sorted by name:
+    - every name of the state, with its skeleton;
+    - every tensor: its place, dtype, shape, and the SHA-256 of its bytes;
+    - every ring: capacity, total, segment_rows and fields, then the SHA-256 of each block of rows that are alive.
+    Header, clocks and file names are not included. rings: name -> (Table, [SHA-256 of each block]).
     """
     hasher = hashlib.sha256()
 
@@ -106,14 +107,14 @@ def digest(skeleton: Mapping[str, Any], tensors: Mapping[str, Tensor], rings: Ma
 
 
 def read_json(content: bytes | bytearray) -> Any:
-    """The value of a JSON text. Raises ValueError for what `dump` never writes: a key twice, NaN, too many items."""
+    """Returns the value of a JSON text. Raises ValueError for duplicate keys, NaN, infinity and too many items."""
     check_nodes(content)
-    text = content.decode()  # given bytes, `loads` would guess at encodings, and import them
+    text = content.decode()  # if `loads` gets bytes, it guesses their encoding
     return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse, parse_float=_float)
 
 
 def check_nodes(text: bytes | bytearray) -> None:
-    """Raises ValueError where a JSON text would take far more memory than its length."""
+    """Raises ValueError if a JSON text would take far more memory than its length."""
     if sum(text.count(letter) for letter in (b",", b"[", b"{")) > NODE_LIMIT:
         raise ValueError(f"more than {NODE_LIMIT} items")
 
@@ -121,23 +122,23 @@ def check_nodes(text: bytes | bytearray) -> None:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) != len(pairs):
-        raise ValueError("a key comes twice")
+        raise ValueError("duplicate key")
     return values
 
 
 def _refuse(text: str) -> float:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a valid number")
 
 
 def _float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        _refuse("a number beyond all floats")
+        _refuse("a number beyond the range of floats")
     return value
 
 
 def line(error: Exception) -> str:
-    """An error in one short printable line; it may quote an untrusted file."""
+    """Returns an error as one short line of printable characters, because its text may come from an untrusted file."""
     text = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror
@@ -148,9 +149,9 @@ def line(error: Exception) -> str:
 
 
 def verify(folder: Path) -> tuple[Manifest, dict[str, bytes]]:
-    """Verify every byte of a snapshot. Returns its manifest, and the content of its files that are not segments.
+    """Verifies every byte of a snapshot. Returns its manifest, and name -> content of its files except segments.
 
-    Raises SnapshotError `<snapshot>: <file>: <fault>` for the first thing that is wrong.
+    Raises SnapshotError `<snapshot>: <file>: <fault>` for the first fault.
     """
     part = MANIFEST
     try:
@@ -178,7 +179,7 @@ def verify(folder: Path) -> tuple[Manifest, dict[str, bytes]]:
 
 
 def _hashed(path: Path, keep: bool) -> tuple[bytes | None, str]:
-    """The content of a file, None unless `keep`, and its SHA-256."""
+    """Returns the content of a file, or None unless `keep`, and its SHA-256."""
     with open(files.open_file(path), "rb") as file:
         if not keep:
             return None, hashlib.file_digest(file, "sha256").hexdigest()
@@ -195,7 +196,7 @@ def _read(folder: Path) -> Manifest:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError("not a manifest") from None
     if type(version) is int and version < 1:
-        raise ValueError(f"format {version} never was")
+        raise ValueError(f"format {version} does not exist")
     if type(version) is int and version > history.FORMAT:
         raise ValueError(f"format {version} is newer than this version of rlrun, which reads up to {history.FORMAT}")
     check_hash(_text_checksum(text), checksum)
@@ -207,24 +208,24 @@ def _read(folder: Path) -> Manifest:
 
 
 def check_hash(found: str, expected: str) -> None:
-    """Raises ValueError where the bytes are not those that were written."""
+    """Raises ValueError if two hashes differ, because the file is not the one that was written."""
     if found != expected:
         raise ValueError("hash differs")
 
 
 def check_files(manifest: Manifest, name: str) -> None:
-    """Raises ValueError unless the listed files are exactly those of the rings, each of the size of its rows."""
+    """Raises ValueError unless the manifest lists exactly the files that its rings need, each with the right size."""
     if manifest.name != name:
         raise ValueError(f"belongs to {manifest.name!r}")
     expected: dict[str, int | None] = {SKELETON: None, AGENT: None, REST: None}
     if sum(table.num_blocks for table in manifest.rings.values()) + len(expected) != len(manifest.files):
-        raise ValueError("files do not match rings")  # counted first: a huge ring must not be listed
+        raise ValueError("files do not match rings")  # before the loop, which would take too long for a huge ring
     for ring, table in manifest.rings.items():
         if not RING_NAME.fullmatch(ring):
             raise ValueError(f"bad ring name {ring!r}")
         row_bytes = table.row_bytes
         if table.segment_rows > 1 and table.segment_rows * row_bytes > SEGMENT_BYTES:
-            raise ValueError(f"ring {ring} is cut into segments that are too large")
+            raise ValueError(f"ring {ring} has segments that are too large")
         for block in table.blocks():
             expected[f"{ring}/{filename(block.number)}"] = (block.hi - block.lo) * row_bytes
     for path, size in expected.items():
@@ -236,7 +237,7 @@ def check_files(manifest: Manifest, name: str) -> None:
 
 
 def check_folder(manifest: Manifest, folder: Path) -> dict[str, int]:
-    """The size of every file. Raises ValueError for anything that is not a listed, regular file."""
+    """Returns name -> size of every file in a folder. Raises ValueError if one is not listed or not a regular file."""
     sizes, known = {}, {*manifest.files, MANIFEST}
     for place in (folder, *(folder / name for name in manifest.rings if (folder / name).exists())):
         for path in place.iterdir():
@@ -258,7 +259,7 @@ def _checksum(values: dict[str, Any]) -> str:
 
 
 def _text_checksum(text: bytes) -> str:
-    """The checksum of a manifest from its text alone: its own entry is the first, and the second line."""
+    """Returns the checksum of a manifest's text without its second line, which holds the entry `checksum`."""
     first, _, rest = text.partition(b"\n")
     entry, _, rest = rest.partition(b"\n")
     if not CHECKSUM_LINE.fullmatch(entry):

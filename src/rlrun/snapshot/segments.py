@@ -1,8 +1,9 @@
-"""Rows of a ring buffer as immutable files, so that the cost of a snapshot grows with its new rows only.
+"""Stores the rows of a ring buffer in immutable files, so that a snapshot only needs to write new rows.
 
-Rows have absolute numbers, 0 for the first ever appended. Blocks start at multiples of `segment_rows`. Only the oldest
-and the newest block of the rows still alive can be partial: those are written anew each time, with exactly the rows
-that are alive; all others are written once and then linked. A file holds field after field in order of their names.
+Rows are numbered from 0, for the first row ever appended. They are divided into blocks that start at multiples of
+`segment_rows`. A row is alive until it is overwritten. Only the oldest and the newest block can be partial; every
+snapshot writes these again, with exactly the rows that are alive. A full block is written once, as a segment, and then
+linked into every snapshot. A file holds one column after the other, in the order of their names.
 """
 
 import contextlib
@@ -21,12 +22,12 @@ from rlrun.config.schema import config
 from rlrun.snapshot.atomic import Written, check_space, write_new
 from rlrun.snapshot.tensors import DTYPES, dtype_name, raw
 
-SEGMENT_ROWS = 8192  # at most; fewer where that would exceed
+SEGMENT_ROWS = 8192  # the most rows of a segment; fewer if these would have more than SEGMENT_BYTES
 SEGMENT_BYTES = 4 << 20
-WAITING = 2  # segments of a ring copied and not yet written, at most: the extra memory of sealing
+WAITING = 2  # the most segments of a ring that are copied but not written yet; limits the memory for copies
 
 
-# bounded, so that products of untrusted numbers are computed at once
+# bounded, because these numbers may be untrusted and products of huge integers take long
 Count = Annotated[int, pydantic.Field(ge=0, lt=2**62)]
 Size = Annotated[int, pydantic.Field(ge=1, lt=2**62)]
 Shape = Annotated[list[Count], pydantic.Field(max_length=64)]
@@ -39,18 +40,18 @@ class Ring(Protocol):
     capacity: int
 
     def read(self, lo: int, hi: int) -> dict[str, Tensor]:
-        """A copy on CPU of rows lo..hi, absolute numbers; lo == hi gives the fields' types and shapes."""
+        """Returns column name -> copy of the rows lo to hi - 1 on the CPU; for lo == hi the columns have no rows."""
         ...
 
     def write(self, lo: int, rows: dict[str, Tensor]) -> None:
-        """Restore rows at their absolute numbers. `total` is restored by them, or earlier by the state."""
+        """Restores rows from number `lo` on. `total` is restored by this method, or before it with the state."""
         ...
 
 
 class Block(NamedTuple):
-    """The rows lo..hi of a ring that lie in one segment."""
+    """The rows lo to hi - 1 of a ring, which lie in one segment."""
 
-    number: int  # of the segment: rows start at number * segment_rows
+    number: int  # number of the segment, which starts at row number * segment_rows
     lo: int
     hi: int
 
@@ -70,7 +71,7 @@ class Field:
     shape: Shape  # of one row
 
     def bytes(self) -> int:
-        """Of one row. ValueError for an unknown dtype."""
+        """Returns the size of this column in one row, in bytes. Raises ValueError for an unknown dtype."""
         if self.dtype not in DTYPES:
             raise ValueError(f"unknown dtype {self.dtype!r}")
         return DTYPES[self.dtype].itemsize * math.prod(self.shape)
@@ -78,7 +79,7 @@ class Field:
 
 @config
 class Table:
-    """The size and columns of a ring, and how it is cut into segments."""
+    """The size and columns of a ring, and how it is divided into segments."""
 
     total: Count
     capacity: Size
@@ -100,19 +101,19 @@ class Table:
         return end - first
 
     def blocks(self) -> Iterator[Block]:
-        """The blocks of all rows that are alive, oldest first."""
+        """Yields the blocks of all rows that are alive, oldest first."""
         first = self.oldest // self.segment_rows
         for index in range(first, first + self.num_blocks):
             lo, hi = index * self.segment_rows, (index + 1) * self.segment_rows
             yield Block(index, max(lo, self.oldest), min(hi, self.total))
 
     def full(self, block: Block) -> bool:
-        """Whether all rows of a segment are alive."""
+        """Returns whether all rows of a block's segment are alive."""
         return block.hi - block.lo == self.segment_rows
 
 
 def describe(ring: Ring) -> Table:
-    """The table of a ring as it is now."""
+    """Returns the table of a ring with its current total."""
     rows = ring.read(ring.total, ring.total)
     fields = {name: Field(dtype=dtype_name(column), shape=list(column.shape[1:])) for name, column in rows.items()}
     fit = max(1, SEGMENT_BYTES // max(1, sum(field.bytes() for field in fields.values())))
@@ -121,41 +122,44 @@ def describe(ring: Ring) -> Table:
 
 
 def filename(number: int) -> str:
-    """The name of a segment's file."""
+    """Returns the name of a segment's file, such as `segment_000012.bin`."""
     return f"segment_{number:06d}.bin"
 
 
 def pack(rows: Mapping[str, Tensor], table: Table, block: Block) -> list[memoryview]:
-    """The buffers of one block, in the order in which they lie in its file."""
+    """Returns the bytes of one block, one buffer per column in the order of the file.
+
+    Raises ValueError if the rows do not match the table.
+    """
     for name, field in table.fields.items():
         shape, expected = tuple(rows[name].shape), (block.hi - block.lo, *field.shape)
         if shape != expected or dtype_name(rows[name]) != field.dtype:
-            raise ValueError(f"ring field {name}: {rows[name].dtype} {shape} where {field.dtype} {expected} was due")
+            raise ValueError(f"ring field {name}: is {rows[name].dtype} {shape}, must be {field.dtype} {expected}")
     return [raw(rows[name]) for name in sorted(table.fields)]
 
 
 def unpack(content: Any, table: Table, block: Block) -> dict[str, Tensor]:
-    """Rows from a block's bytes (a writable buffer). ValueError where the size is wrong."""
+    """Returns the rows of a block from its bytes, a writable buffer. Raises ValueError if their number is wrong."""
     count, start, rows = block.hi - block.lo, 0, {}
     if len(content) != count * table.row_bytes:
         raise ValueError("size differs")
     data = torch.empty(0, dtype=torch.uint8)
-    if len(content):  # frombuffer refuses an empty buffer
+    if len(content):  # frombuffer does not accept an empty buffer
         data = torch.frombuffer(content, dtype=torch.uint8)
     for name in sorted(table.fields):
         field = table.fields[name]
         end = start + count * field.bytes()
-        # the clone is aligned for its type, which a slice need not be
+        # a slice may not be aligned for its dtype, its clone is
         rows[name] = data[start:end].clone().view(DTYPES[field.dtype]).reshape(count, *field.shape)
         start = end
     return rows
 
 
 class SegmentLog:
-    """Which full blocks of one ring are on disk, or being written.
+    """The full blocks of one ring that are on disk or being written.
 
-    Rows are copied on the caller's thread; `submit` runs everything that touches the disk, in order, on another. New
-    segments go to `folder` until a snapshot takes them over.
+    Rows are copied on the caller's thread. Everything that writes to the disk is passed to `submit`, which runs it in
+    order on the writer thread. New segments are written to `folder`; a snapshot then links them into its own folder.
     """
 
     def __init__(self, folder: Path, submit: Callable[..., "Future[Any]"]):
@@ -163,22 +167,23 @@ class SegmentLog:
         self.table: Table | None = None
         self.segments: dict[int, Future[Segment]] = {}
         self.waiting: deque[Future[Segment]] = deque()
-        self.due = 0  # rows with which the next block is full
+        self.due = 0  # the ring's total at which `seal` has something to do again
 
     def idle(self, ring: Ring) -> bool:
-        """Whether `seal` would have nothing to do. Cheap enough for every tick."""
+        """Returns whether `seal` would have nothing to do. Cheap enough for every tick."""
         if self.table is None or ring.total < self.table.total:
             return False
         return ring.total < self.due or (len(self.waiting) == WAITING and not self.waiting[0].done())
 
     def seal(self, ring: Ring, all_of_it: bool = False) -> Table:
-        """Copy the blocks that have filled since the last call, for the writer; forget those no longer alive.
+        """Copies the blocks that have become full since the last call, and submits them to the writer.
 
-        Where the disk is too slow, blocks stay in the ring until the next call. With `all_of_it` this call waits for
-        the disk, and writes again the blocks whose file failed or is gone.
+        Segments with overwritten rows are removed. If the disk is too slow, blocks stay in the ring until the next
+        call. With `all_of_it`, this call waits for the disk instead, and blocks whose file failed or is missing are
+        written again. Returns the current table of the ring.
         """
         before, table = self.table, describe(ring)
-        grown = (  # else the content is another: the ring was emptied or made anew
+        grown = (  # False if the ring was emptied or replaced, so that stored segments do not belong to it
             before is not None
             and (before.fields, before.segment_rows) == (table.fields, table.segment_rows)
             and before.total <= table.total
@@ -187,7 +192,7 @@ class SegmentLog:
         for number, segment in list(self.segments.items()):
             if not (grown and number in full) or (all_of_it and _lost(segment)):
                 del self.segments[number]
-                self.submit(self.discard, [number])  # in order, after writes and snapshots that use it
+                self.submit(self.discard, [number])  # runs after the submitted writes that use this segment
         self.table, self.due = table, (table.total // table.segment_rows + 1) * table.segment_rows
         for number, block in full.items():
             if number not in self.segments:
@@ -200,26 +205,26 @@ class SegmentLog:
         return table
 
     def discard(self, numbers: Iterable[int]) -> None:
-        """Remove the files of these segments from `folder`."""
+        """Removes the files of these segments from `folder`."""
         for number in numbers:
-            with contextlib.suppress(OSError):  # swept at the next start
+            with contextlib.suppress(OSError):  # what remains is deleted at the next start
                 (self.folder / filename(number)).unlink(missing_ok=True)
 
     def moved(self, folder: Path, segments: Mapping[int, "Future[Segment]"]) -> None:
-        """From now on these segments are linked from a snapshot's folder."""
+        """Sets the paths of segments to a snapshot's folder, from which later snapshots link them."""
         for number, segment in segments.items():
             if self.segments.get(number) is segment:
                 path, written = segment.result()
                 self.segments[number] = _ready(Segment(folder / path.name, written))
 
     def restored(self, table: Table, segments: Mapping[int, Segment]) -> None:
-        """The ring was just filled from these segments."""
+        """Must be called after the ring was restored from these segments, which are then not written again."""
         self.table, self.due = table, 0
         self.segments = {number: _ready(segment) for number, segment in segments.items()}
 
     def _room(self, wait: bool) -> bool:
         while self.waiting and (self.waiting[0].done() or (wait and len(self.waiting) == WAITING)):
-            self.waiting.popleft().exception()  # waits; whether it failed is for the snapshot that needs it
+            self.waiting.popleft().exception()  # waits; a failure is raised when a snapshot needs this segment
         return len(self.waiting) < WAITING
 
     def _write(self, number: int, content: list[memoryview]) -> Segment:
@@ -230,7 +235,7 @@ class SegmentLog:
         try:
             return Segment(path, write_new(path, content))
         except BaseException:
-            self.discard([number])  # it is incomplete
+            self.discard([number])  # the file is incomplete
             raise
 
 

@@ -1,8 +1,7 @@
-"""The snapshots of one run: saving, loading with fall-back, retention.
+"""Saves, loads and removes the snapshots of one run.
 
-Saving has two halves. `_copy` takes a consistent copy of all state, on the caller's thread; `_write` turns it into
-folders and needs nothing from the run any more. It runs on the store's one writer thread, after the segments that were
-sealed before it, while training continues.
+Saving has two halves. `_copy` makes a consistent copy of all state on the caller's thread. `_write` writes this copy on
+the store's only writer thread, after the segments that were submitted before, while training continues.
 """
 
 import json
@@ -23,24 +22,25 @@ from rlrun.snapshot.segments import Ring, Segment, SegmentLog, pack
 LATEST, BEST = "LATEST", "best"
 STEP = re.compile(r"step_([0-9]{9,18})")
 LATEST_BYTES = 100
-STAGING = atomic.TEMPORARY + "segments"  # full segments between two snapshots
+STAGING = atomic.TEMPORARY + "segments"  # folder of full segments that belong to no snapshot yet
 
 
 def step_name(step: int) -> str:
-    """The name of the snapshot of a step, `step_000010000`."""
+    """Returns the name of the snapshot of a step, `step_000010000`."""
     return f"step_{step:09d}"
 
 
 class _UnderWay(NamedTuple):
-    name: str  # of the folder that the segments will be linked from
+    name: str  # the snapshot whose folder later snapshots will link the segments from
     segments: dict[str, dict[int, "Future[Segment]"]]
     written: "Future[SnapshotError | None]"
 
 
 class Store:
-    """RUN/snapshots. With `keep` the caller is the run's one writer; without, it only reads and touches nothing.
+    """The folder RUN/snapshots. With `keep` > 0 the caller must be the run's only writer; with 0 it can only read.
 
-    Kept are the latest `keep`, the best, and with `archive_every` the first of every so many steps.
+    The store keeps the latest `keep` snapshots and `best`. With `archive_every` it also keeps the first snapshot at or
+    after every multiple of so many steps.
     """
 
     def __init__(self, run: Path, keep: int = 0, archive_every: int = 0):
@@ -59,7 +59,7 @@ class Store:
                 raise SnapshotError(f"{self.folder / LATEST}: is a folder; it must name the latest snapshot")
 
     def names(self) -> list[str]:
-        """Snapshots that were finished, newest first, `best` last."""
+        """Returns the names of all finished snapshots, newest first, `best` last."""
         if not self.folder.is_dir():
             return []
         found = [path.name for path in self.folder.iterdir() if path.is_dir()]
@@ -77,14 +77,14 @@ class Store:
         clocks: dict[str, Any],
         first: Callable[[], object] | None = None,
     ) -> None:
-        """Copy all state now, and write it in the background under one or more names.
+        """Copies all state now, and writes the copy in the background under one or more names.
 
-        `step_...` moves LATEST and applies retention, `best` does not; an older one of that name is replaced.
-        header, clocks: JSON values. first: called by the writer before anything is written, for files that must be on
-        disk earlier.
+        A name `step_...` updates LATEST and removes snapshots that are no longer kept; `best` does neither. An older
+        snapshot of the same name is replaced. header, clocks: JSON values. first: called on the writer thread before
+        anything is written, for files that must be on disk earlier.
 
-        Waits for the previous write. Raises what `wait` raises, and then nothing was saved; TypeError or ValueError
-        for state that cannot be stored.
+        Waits for the previous write, and raises what `wait` raises if that failed; nothing is saved then. Raises
+        TypeError or ValueError for state that cannot be stored.
         """
         if isinstance(names, str):
             names = [names]
@@ -97,9 +97,9 @@ class Store:
         self._under_way = _UnderWay(names[-1], segments, self._writer.submit(self._write, copy, names, first))
 
     def seal(self, rings: Mapping[str, Ring]) -> None:
-        """Write the segments that have filled, so that a snapshot need not. Cheap enough for every tick.
+        """Writes segments that have become full, so that the next snapshot need not. Cheap enough for every tick.
 
-        Raises what `wait` raises, where the previous write is over.
+        If the previous write has ended, raises what `wait` raises.
         """
         if self._under_way and self._under_way.written.done():
             self.wait()
@@ -109,8 +109,10 @@ class Store:
                 log.seal(ring)
 
     def wait(self) -> None:
-        """Return once the last snapshot is on disk. Raises SnapshotError, once, where it could not be written; earlier
-        snapshots stay valid."""
+        """Waits until the last snapshot is on disk. Raises SnapshotError, once, if it could not be written.
+
+        Earlier snapshots stay valid in that case.
+        """
         if self._under_way is None:
             return
         last, self._under_way = self._under_way, None
@@ -121,16 +123,16 @@ class Store:
             raise fault
 
     def close(self) -> None:
-        """Wait for the last snapshot and end the writer. Raises what `wait` raises."""
+        """Waits for the last snapshot and ends the writer thread. Raises what `wait` raises."""
         try:
             self.wait()
         finally:
             self._writer.shutdown()
 
     def load(self, name: str | None = None) -> Snapshot:
-        """The snapshot of that name; without one, LATEST, else the newest good `step_...`, else `best`.
+        """Returns the snapshot of that name. Without a name: the one in LATEST, else the newest valid one, else `best`.
 
-        Raises SnapshotError with one line for each snapshot that was tried.
+        Raises SnapshotError with one line for each snapshot that was tried and found invalid.
         """
         self.wait()
         faults: list[str] = []
@@ -180,7 +182,7 @@ class Store:
             part = manifest.MANIFEST
             manifest.check_hash(manifest.digest(skeleton, arrays, facts.ring_hashes()), facts.digest)
             state = history.renamed_state(state, facts.format, str(facts.header.get("algo")))
-        except Exception as error:  # right hashes prove nothing about the content of an untrusted file
+        except Exception as error:  # the content of an untrusted file may be invalid even if its hashes are correct
             raise SnapshotError(f"{name}: {part}: cannot be read ({manifest.line(error)})") from None
         logs = {ring: self._log(ring) for ring in facts.rings}
         return Snapshot(
@@ -209,7 +211,7 @@ class Store:
         text = json.dumps(skeleton).encode()
         manifest.check_nodes(text)
         if len(text) > manifest.STATE_LIMIT:
-            raise ValueError(f"state of more than {manifest.STATE_LIMIT} bytes, arrays not counted")
+            raise ValueError(f"the state without its arrays has more than {manifest.STATE_LIMIT} bytes")
         copies = {}
         for name, ring in rings.items():
             log = self._log(name)
@@ -241,11 +243,11 @@ class Store:
         try:
             self._retain([name for name in names if name != BEST])
         except OSError as error:
-            return _fault(f"{name}: is written, but older ones cannot be removed", error)
+            return _fault(f"{name}: is written, but older snapshots cannot be removed", error)
         return None
 
     def _retain(self, written: list[str]) -> None:
-        """Remove snapshots that are not to be kept, also those of later steps: the run was resumed from before them."""
+        """Removes snapshots that are not kept. Those of later steps go too, because the run was resumed before them."""
         for newest in written:
             steps = [name for name in self.names() if name != BEST]
             past = [name for name in steps if _step(name) <= _step(newest)]
@@ -253,7 +255,7 @@ class Store:
                 atomic.remove(self.folder / name)
 
     def _archive(self, steps: list[str]) -> list[str]:
-        """The first at or past every multiple of `archive_every`; `steps` are newest first."""
+        """Returns the first snapshots at or after every multiple of `archive_every`. steps: names, newest first."""
         if not self.archive_every:
             return []
         first = {_step(name) // self.archive_every: name for name in steps}
@@ -261,7 +263,7 @@ class Store:
 
 
 def _plain(values: Any) -> Any:
-    """A copy of JSON values."""
+    """Returns a copy of JSON values. Raises TypeError or ValueError for other values."""
     return json.loads(json.dumps(values, allow_nan=False))
 
 

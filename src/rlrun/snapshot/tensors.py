@@ -53,7 +53,8 @@ def dump(tensors: Mapping[str, Tensor]) -> list[memoryview]:
     Contiguous tensors are not copied; `safetensors.torch.save` would copy them twice.
     """
     header, parts, end = {}, [], 0
-    for name in sorted(tensors, key=lambda name: (-tensors[name].element_size(), name)):  # so that all are aligned
+    # tensors with the largest elements come first, so that all are aligned
+    for name in sorted(tensors, key=lambda name: (-tensors[name].element_size(), name)):
         part = raw(tensors[name])
         start, end = end, end + len(part)
         dtype, shape = SAFETENSORS[dtype_name(tensors[name])], list(tensors[name].shape)

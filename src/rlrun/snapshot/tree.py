@@ -1,8 +1,9 @@
-"""State as JSON plus tensors, exact both ways, with nothing to unpickle.
+"""Converts state to JSON and tensors, and back without any loss. Nothing is pickled.
 
-A state is a flat dict of names to trees; a tree is dicts, lists and tuples over None, bool, int, float, str, bytes,
-NumPy arrays and scalars, and tensors. Its skeleton is JSON in which `{"$tag": ...}` stands for what JSON lacks. Arrays
-are named by their place, as a JSON pointer (RFC 6901) without the first slash, so that no two can share a name.
+A state maps names to trees. A tree consists of dicts, lists and tuples with the leaves None, bool, int, float, str,
+bytes, NumPy arrays and scalars, and tensors. Its skeleton is JSON, with `{"$tag": ...}` for values that JSON cannot
+represent. The name of an array is its place in the state, written as a JSON pointer (RFC 6901) without the first slash,
+so all names are different.
 """
 
 import math
@@ -19,27 +20,28 @@ from rlrun.snapshot.tensors import dtype_name
 
 
 def encode(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Skeleton and tensors of a state. Both are copies (tensors contiguous, on CPU), which later changes do not affect.
+    """Returns the skeleton and the tensors of a state. Tensors are contiguous copies on the CPU.
 
-    Raises TypeError, naming the place, for a leaf that could not be read back as the same thing.
+    Raises TypeError, with the place in the state, for a leaf that could not be restored exactly.
     """
     tensors: dict[str, Tensor] = {}
-    if not all(_plain(name) and name != "__metadata__" for name in state):  # a name safetensors keeps for itself
+    if not all(_plain(name) and name != "__metadata__" for name in state):  # safetensors reserves this name
         raise TypeError(f"state names must be printable and without a leading $: {list(state)}")
     return {name: _encode(tree, _escape(name), tensors) for name, tree in state.items()}, tensors
 
 
 def decode(skeleton: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The state again. Raises KeyError, TypeError or ValueError for what `encode` cannot have written.
+    """Returns a state from its skeleton and tensors.
 
-    Every tensor has one place: a skeleton that names one twice could make terabytes of a small file.
+    Raises KeyError, TypeError or ValueError for a skeleton that `encode` cannot have written. It must use every tensor
+    exactly once; an untrusted file that repeats a tensor could otherwise fill the memory.
     """
     if not isinstance(skeleton, dict):
         raise TypeError("not a state")
     unused = dict(tensors)
     state = {name: _decode(tree, unused) for name, tree in skeleton.items()}
     if unused:
-        raise ValueError(f"{min(unused)!r} belongs to nothing")
+        raise ValueError(f"the tensor {min(unused)!r} is not used by the state")
     return state
 
 
@@ -47,11 +49,11 @@ def _encode(tree: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     kind = type(tree)
     if tree is None or kind in (bool, str):
         return tree
-    if kind is int:  # beyond 64 bits other readers of JSON give up, and decimal digits are limited
+    if kind is int:  # larger integers are hexadecimal, as other JSON readers and Python limit decimal numbers
         if -(2**63) <= tree < 2**63:
             return tree
         return {"$int": hex(tree)}
-    if kind is float:  # the bits of an infinity or nan
+    if kind is float:  # infinity and NaN are stored as their bits
         if math.isfinite(tree):
             return tree
         return {"$float": struct.pack(">d", tree).hex()}
@@ -84,7 +86,7 @@ def _encode_array(leaf: Any, place: str, tensors: dict[str, Tensor]) -> dict[str
         else:
             raise TypeError(f"a snapshot cannot hold a {type(leaf).__qualname__}")
         dtype_name(tensor)
-    except (TypeError, ValueError) as error:  # from_numpy refuses objects, dates and foreign byte orders
+    except (TypeError, ValueError) as error:  # from_numpy does not accept objects, dates and non-native byte orders
         raise TypeError(f"{place}: {error}") from None
     tensors[place] = tensor
     return {tag: place}
@@ -124,7 +126,7 @@ def _decode_tag(tag: str, value: Any, unused: dict[str, Tensor]) -> Any:
 
 def _take(place: Any, unused: dict[str, Tensor]) -> Tensor:
     if place not in unused:
-        raise ValueError(f"{place!r} is not there, or named twice")
+        raise ValueError(f"the tensor {place!r} is missing or used twice")
     return unused.pop(place)
 
 

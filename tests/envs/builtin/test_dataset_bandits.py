@@ -158,11 +158,11 @@ PACKED = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % (_draw(10**6), i % 2) fo
     [
         (None, {}, "no such file"),
         (b"a,b\n", {}, "holds no rows"),
-        (b"a,b\n1,2\n1\n", {}, "row 3 has 1 columns, others 2"),
-        (b"a,b\n1,2\n\n\n1\n", {}, "row 5 has 1 columns, others 2"),
-        (b"a,b\n1,?\n1,2\n1\n", {"missing": "?"}, "row 4 has 1 columns, others 2"),
-        (b"a,b\n1,2\n", {"label": "c"}, r"has no column 'c' \(it has: a, b\)"),
-        (b"a,b\n1,2\n", {"label": 7}, "has no column 7, there are 2"),
+        (b"a,b\n1,2\n1\n", {}, "row 3 has 1 columns, rows before it have 2"),
+        (b"a,b\n1,2\n\n\n1\n", {}, "row 5 has 1 columns, rows before it have 2"),
+        (b"a,b\n1,?\n1,2\n1\n", {"missing": "?"}, "row 4 has 1 columns, rows before it have 2"),
+        (b"a,b\n1,2\n", {"label": "c"}, r"has no column 'c' \(it has a, b\)"),
+        (b"a,b\n1,2\n", {"label": 7}, "has no column 7, only 2 columns"),
         (b"a,b\n1,2\nnan,2\n", {}, "row 3: nan in column 'a' is not finite"),
         (b"1,2\n-inf,2\n", {"header": False}, "row 2: -inf in column 0 is not finite"),
         (b"a,b\n1,2\n" + b"x" * 140_000 + b",2\n", {}, "row 3: field larger than field limit"),
@@ -209,7 +209,7 @@ def test_a_table_has_a_largest_size(tmp_path, monkeypatch):
     path.write_text("a,b\n" + "1,0\n" * 100)
     with monkeypatch.context() as patch:
         patch.setattr(tables, "LIMIT", 100)
-        with pytest.raises(ConfigError, match="has 404 bytes; a table may have 100"):
+        with pytest.raises(ConfigError, match="has 404 bytes; a table may have at most 100"):
             DatasetBandit(4, str(path))
     with monkeypatch.context() as patch:
         patch.setattr(tables, "LINE", 3)

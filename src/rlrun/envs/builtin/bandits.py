@@ -1,7 +1,8 @@
-"""Multi-armed bandits: thousands stepped at once, every episode one pull.
+"""Multi-armed bandits as vector envs: one call steps thousands of environments, and each episode has one step.
 
-The observation is the number of one of `bandits` problems, the action an arm. Beside the reward an environment reports
-`regret` (the mean reward of the best arm minus that of the chosen one) and `best_arm` (1 where the best was chosen).
+The observation is the index of one of `bandits` problems, the action is an arm. In addition to the reward, a step
+reports `regret`, the mean reward of the best arm minus that of the chosen arm, and `best_arm`, whether the best arm was
+chosen.
 """
 
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from rlrun.envs.state import Tree, decode, encode
 
 
 class OneStep(gym.vector.VectorEnv):
-    """Environments in which every step ends an episode. Subclasses draw observations and rewards."""
+    """Base of vector envs in which every step ends an episode. Subclasses draw observations and rewards."""
 
     def __init__(self, num_envs: int, observation: gym.Space, actions: int):
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
@@ -29,11 +30,11 @@ class OneStep(gym.vector.VectorEnv):
         self.ended, self.cut = np.ones(num_envs, bool), np.zeros(num_envs, bool)
 
     def draw(self) -> np.ndarray:
-        """New observations [num_envs, ...]."""
+        """Returns new observations [num_envs, ...]."""
         raise NotImplementedError
 
     def draw_reward(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Rewards of actions on the observations `seen`, and the measures reported beside them; all [num_envs]."""
+        """Returns rewards [num_envs] for actions on the observations `seen`, and measures (name -> [num_envs])."""
         raise NotImplementedError
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
@@ -55,10 +56,11 @@ class OneStep(gym.vector.VectorEnv):
 
 
 class MultiArmed(OneStep):
-    """Bandits with mean rewards [bandits, arms].
+    """Base of bandits with mean rewards [bandits, arms].
 
-    means: one row for all bandits, a row for each, or None: drawn from `instance_seed`, so that training and evaluation
-    play the same. contexts: "uniform" draws the bandit of every pull; "own" gives environment i bandit i for ever.
+    means: [arms] for all bandits, [bandits, arms], or None. If None, the means are drawn from `instance_seed`, so that
+    training and evaluation have the same bandits. contexts: with "uniform", the bandit is drawn anew for every step;
+    with "own", environment i always has bandit i modulo `bandits`.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class MultiArmed(OneStep):
         raise NotImplementedError
 
     def draw_rewards(self, means: np.ndarray) -> np.ndarray:
-        """Rewards of arms with these means, [num_envs]."""
+        """Returns random rewards with these means, [num_envs]."""
         raise NotImplementedError
 
     def draw(self) -> np.ndarray:
@@ -101,7 +103,10 @@ class MultiArmed(OneStep):
 
 
 class BernoulliBandit(MultiArmed):
-    """Reward 1 with the arm's probability, else 0. Probabilities not given are uniform in [0, 1]."""
+    """The reward is 1 with the arm's probability, else 0.
+
+    If `reward_probs` is None, the probabilities are drawn uniformly from [0, 1].
+    """
 
     def __init__(
         self,
@@ -124,7 +129,10 @@ class BernoulliBandit(MultiArmed):
 
 
 class GaussianBandit(MultiArmed):
-    """Normal rewards around the arm's mean. Means not given are standard normal."""
+    """Rewards are normal with the arm's mean and `reward_std`.
+
+    If `reward_means` is None, the means are drawn from the standard normal distribution.
+    """
 
     def __init__(
         self,

@@ -1,14 +1,16 @@
-"""Board games for two players who take turns: stones in a row, with or without gravity (tic-tac-toe, Connect Four).
+"""Board games for two players: n stones in a row, with or without gravity (tic-tac-toe, Connect Four).
 
-The observation is {"board": [2, rows, columns], "action_mask": [actions]}, seen by the player to move: own stones, then
-the other's, and the legal moves. The reward is the mover's: 1 for a win, -1 for an illegal move, which ends the game.
+The observation is {"board": [2, rows, columns], "action_mask": [actions]} for the player to move: first the player's
+own stones, then the opponent's, and the legal moves. The reward is that of the player who made the move: 1 for a win,
+-1 for an illegal move, which ends the game.
 
-- opponent=none: self-play. The agent moves for both sides; what it sees next is the other player's view, so returns
-  alternate in sign.
-- opponent=random or perfect: the reply belongs to the step, and the game is an ordinary task for one agent, which moves
-  first in half of the games, or as `first` says. The perfect player draws among its best moves; small boards only.
+- opponent=none: self-play. The agent moves for both players. The next observation is that of the other player, so
+  values alternate in sign.
+- opponent=random or perfect: the opponent replies within the step, so the game is a task for one agent, and a lost game
+  has reward -1. The agent moves first in half of the games, or according to `first`. The perfect opponent chooses at
+  random among its best moves; it searches the whole game, so it suits small boards only.
 
-With opening=n a game starts with up to n moves at random, so that self-play sees more than what it thinks best.
+With opening=n, a game starts with 0 to n random moves, so that self-play also sees positions that the agent avoids.
 """
 
 from functools import cache
@@ -18,11 +20,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Dict, Discrete, MultiBinary
 
-Stones = np.ndarray  # [rows, columns]: 1 of the player to move, -1 of the other, 0 empty
+Stones = np.ndarray  # [rows, columns]: 1 for stones of the player to move, -1 for the opponent's, 0 for empty fields
 
 
 class Rules(NamedTuple):
-    """`connect` stones in a row, column or diagonal win; with gravity a move names a column, and the stone falls."""
+    """The rules of a game. `connect` stones in a row, column or diagonal win.
+
+    With gravity, an action is a column in which the stone falls down; without gravity, it is a field.
+    """
 
     rows: int
     columns: int
@@ -39,13 +44,13 @@ class Rules(NamedTuple):
         return np.zeros((self.rows, self.columns), np.int8)
 
     def legal(self, stones: Stones) -> np.ndarray:
-        """Which moves are legal, [actions] bool."""
+        """Returns which moves are legal, [actions] bool."""
         if self.gravity:
             return stones[0] == 0
         return stones.ravel() == 0
 
     def play(self, stones: Stones, action: int) -> tuple[Stones, float, bool]:
-        """Play a legal move. Returns (the board as the other player sees it, the mover's reward, is over)."""
+        """Plays a legal move. Returns (the stones from the opponent's view, the reward, whether the game is over)."""
         row = action // self.columns
         if self.gravity:
             row = int(np.count_nonzero(stones[:, action] == 0)) - 1
@@ -54,9 +59,9 @@ class Rules(NamedTuple):
         won = bool((stones.ravel()[self.lines()] == 1).all(1).any())
         return -stones, float(won), won or not self.legal(stones).any()
 
-    @cache  # noqa: B019 (a handful of rules, for ever)
+    @cache  # noqa: B019 (there are only a few different Rules, so the cache stays small)
     def lines(self) -> np.ndarray:
-        """The fields of every possible winning line, [lines, connect]."""
+        """Returns the fields of every possible winning line, [lines, connect]."""
         found = []
         steps = np.arange(self.connect)
         for down, right in ((0, 1), (1, 0), (1, 1), (1, -1)):
@@ -70,8 +75,10 @@ class Rules(NamedTuple):
 
 @cache
 def best_moves(rules: Rules, board: bytes) -> tuple[int, tuple[int, ...]]:
-    """The minimax value of a board for the player to move (1, 0 or -1), and the moves that reach it; by exhaustive
-    search."""
+    """Returns the minimax value of a board for the player to move (1, 0 or -1), and the moves that achieve it.
+
+    Searches all continuations of the game.
+    """
     stones = np.frombuffer(board, np.int8).reshape(rules.rows, rules.columns)
     values: dict[int, int] = {}
     for action in np.flatnonzero(rules.legal(stones)).tolist():
@@ -85,11 +92,7 @@ def best_moves(rules: Rules, board: bytes) -> tuple[int, tuple[int, ...]]:
 
 
 class Board(gym.Env):
-    """A board game, seen and rewarded from the side of the player to move; see the module for the players.
-
-    Observations: `board` [2, rows, columns], the stones of the player to move and those of the other, and
-    `action_mask`. Reward 1 for a win, -1 for a loss or an illegal move, which ends the game.
-    """
+    """A board game. The module's docstring describes observations, rewards and the arguments."""
 
     def __init__(
         self,
@@ -133,7 +136,7 @@ class Board(gym.Env):
         return self._view(), reward, over, False, {}
 
     def _open(self, moves: int) -> None:
-        """Start a game with random moves; start again where they end it."""
+        """Starts a game with this many random moves. If these end the game, starts again."""
         self.stones, over = self.rules.start(), False
         for _ in range(moves):
             if not over:

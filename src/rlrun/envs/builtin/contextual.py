@@ -1,4 +1,4 @@
-"""Contextual bandits: the reward of an arm depends on the observation. All environments are stepped at once."""
+"""Contextual bandits as vector envs: the reward of an arm depends on the observation."""
 
 import gymnasium as gym
 import numpy as np
@@ -8,7 +8,7 @@ from rlrun.envs.builtin.bandits import OneStep
 
 
 class LinearBandit(OneStep):
-    """Contexts are standard normal [dims]; arm a has reward w_a . context plus normal noise, w_a a unit vector."""
+    """The context is standard normal [dims]. Arm a has reward w_a . context plus normal noise; w_a is a unit vector."""
 
     def __init__(self, num_envs: int, dims: int = 5, arms: int = 4, noise_std: float = 0.1, instance_seed: int = 0):
         weights = np.random.default_rng(instance_seed).standard_normal((arms, dims))
@@ -27,10 +27,11 @@ class LinearBandit(OneStep):
 
 
 class WheelBandit(OneStep):
-    """Riquelme, Tucker and Snoek 2018 (arXiv 1802.09127), section 5.4: contexts uniform in the unit disc, five arms.
+    """The wheel bandit of Riquelme, Tucker and Snoek 2018 (arXiv 1802.09127), section 5.4.
 
-    The mean reward of arm 0 is 1.2, of the others 1.0, but beyond the radius `delta` that of one arm, given by the
-    quadrant, is 50: the larger delta, the rarer this reward.
+    Contexts are uniform in the unit disc. There are five arms: the mean reward of arm 0 is 1.2, that of the others 1.0.
+    If the context lies outside the radius `delta`, one of the others, depending on the quadrant, has mean reward 50.
+    The larger delta is, the rarer this reward is.
     """
 
     SAFE, LOW, HIGH = 1.2, 1.0, 50.0

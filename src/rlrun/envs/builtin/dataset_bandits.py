@@ -15,7 +15,7 @@ from rlrun.errors import ConfigError
 
 
 class DatasetBandit(OneStep):
-    """Gives reward 1 for the row's class, else 0. Rows are shuffled again after each pass over the table."""
+    """The reward is 1 if the action is the class of the row, else 0. Rows are shuffled for each pass over the table."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class DatasetBandit(OneStep):
             )
         except ValueError as error:
             raise ConfigError(f"{named}: {error}") from None
-        self.digests: dict[str, str] = {}  # SHA-256 of the data by config key, read by VectorEnv
+        self.digests: dict[str, str] = {}  # `key=value` -> SHA-256 of that file, for VectorEnv
         if self.table.sha256:
             self.digests[named] = self.table.sha256
         self.order, self.order_seed, self.next = np.zeros(0, np.int64), 0, 0

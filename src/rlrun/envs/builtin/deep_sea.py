@@ -8,11 +8,11 @@ from gymnasium.spaces import Discrete
 
 
 class DeepSea(gym.Env):
-    """A diver sinks one row a step and swims left or right: the treasure, 1, is under the last column alone.
+    """A diver sinks one row per step and swims left or right. The treasure lies below the last column, with reward 1.
 
-    Each step to the right costs 0.01 / size, so that rewards discourage it, and a random policy finds the treasure once
-    in 2^size episodes. Which of the two actions means right is drawn for every cell from `instance_seed`. The
-    observation is the cell, rows first; the last row is the sea bed, where episodes end.
+    Each step to the right costs 0.01 / size, so rewards discourage the way to the treasure. A random policy finds it
+    once in 2^size episodes. `instance_seed` determines for every cell which of the two actions means right. The
+    observation is the cell, row * size + column. Episodes end when the diver reaches row `size`, the sea bed.
     """
 
     action_space = Discrete(2)

@@ -1,7 +1,8 @@
-"""Functions to be minimised, as environments: one step, nothing to observe, an action is a point, reward = -f.
+"""Test functions for black-box optimisation as environments: the action is a point x, the reward is -f(x).
 
-The actions of a policy without observations are its parameters, so that any population search can be measured by the
-number of evaluations. The action 0 is the usual starting point of the function, and the minimum is 0.
+An episode has one step, and observations are empty. The parameters of a policy without observations are its action, so
+evolutionary algorithms can be compared by their number of evaluations. The action 0 stands for the usual starting point
+of the function, and the minimum of each function is 0.
 """
 
 from typing import Any
@@ -12,9 +13,9 @@ from gymnasium.spaces import Box
 
 
 class Function(gym.Env):
-    """Unbounded actions Box(dim,)."""
+    """Base of the functions. Actions are points in an unbounded Box(dim,)."""
 
-    start = 0.0  # every coordinate of the point that the action 0 stands for
+    start = 0.0  # each coordinate of the starting point: x = start + action
     observation_space = Box(-1.0, 1.0, (0,), np.float32)
 
     def __init__(self, dim: int = 10):
@@ -23,7 +24,7 @@ class Function(gym.Env):
         self.action_space = Box(-np.inf, np.inf, (dim,), np.float32)
 
     def value(self, x: np.ndarray) -> float:
-        """f(x)."""
+        """Returns f(x)."""
         raise NotImplementedError
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -36,7 +37,7 @@ class Function(gym.Env):
 
 
 class Sphere(Function):
-    """sum x_i^2, from x_i = 3."""
+    """f(x) = sum x_i^2. The starting point is x_i = 3."""
 
     start = 3.0
 
@@ -45,7 +46,10 @@ class Sphere(Function):
 
 
 class Ellipsoid(Function):
-    """sum 10^(6 (i - 1) / (n - 1)) x_i^2, from x_i = 3: axes a thousand times as long as others."""
+    """f(x) = sum 10^(6 (i - 1) / (n - 1)) x_i^2. The starting point is x_i = 3.
+
+    The longest axis of its ellipsoids is a thousand times as long as the shortest.
+    """
 
     start = 3.0
 
@@ -54,7 +58,7 @@ class Ellipsoid(Function):
 
 
 class Rosenbrock(Function):
-    """sum 100 (x_(i+1) - x_i^2)^2 + (1 - x_i)^2, from 0: a bent valley to x_i = 1."""
+    """f(x) = sum 100 (x_(i+1) - x_i^2)^2 + (1 - x_i)^2. The starting point is 0; a curved valley leads to x_i = 1."""
 
     def value(self, x: np.ndarray) -> float:
         return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()

@@ -1,5 +1,4 @@
-"""Points in the plane: one that must find its goal from rewards (navigation in arXiv 1703.03400), and one that runs
-along a lane in gusty wind, under a limit on energy."""
+"""Two tasks in which an agent moves a point in the plane: to a goal, and along a lane in gusty wind."""
 
 from typing import Any
 
@@ -9,9 +8,10 @@ from gymnasium.spaces import Box
 
 
 class PointGoal(gym.Env):
-    """From the origin of the plane, by at most 0.1 a step in each direction; reward = -distance to (x, y).
+    """The point starts at the origin and moves by at most 0.1 per step in x and y; navigation in arXiv 1703.03400.
 
-    The observation is the position, so that only rewards depend on the goal. Success: within 0.1 of it.
+    The reward is minus the distance to the goal (x, y). The observation is the position, so only rewards depend on the
+    goal. An episode is a success if the point is within 0.1 of the goal.
     """
 
     observation_space = Box(-np.inf, np.inf, (2,), np.float32)
@@ -32,17 +32,18 @@ class PointGoal(gym.Env):
 
 
 class PointRun(gym.Env):
-    """A force in [-1, 1]^2 moves a point with friction; gusts push it across its lane, which lies along x.
+    """A force in [-1, 1]^2 moves a point with friction along a lane, the x axis. Gusts of wind push it in y direction.
 
-    Rewards: progress, the speed along x less the squared distance from the lane; and energy, minus the squared force.
-    Linear, quadratic, Gaussian: the optimum under a limit on energy is known (tests/point_run.py).
+    The reward is a vector of two components: progress, the speed in x direction minus the squared distance from the
+    lane; and energy, minus the squared norm of the force. The dynamics are linear with Gaussian noise, the rewards
+    quadratic, so the optimal policy under a limit on energy is known (tests/point_run.py).
     """
 
-    observation_space = Box(-np.inf, np.inf, (3,), np.float32)  # distance from the lane, speed along and across it
+    observation_space = Box(-np.inf, np.inf, (3,), np.float32)  # y, speed in x direction, speed in y direction
     action_space = Box(-1.0, 1.0, (2,), np.float32)
     reward_space = Box(-np.inf, np.array([np.inf, 0.0]), dtype=np.float64)
 
-    KEPT, GAIN, DT = 0.8, 0.4, 0.2  # share of the speed that friction leaves, speed by a force of 1, time of a step
+    KEPT, GAIN, DT = 0.8, 0.4, 0.2  # factor of the speed by friction, speed gained by a force of 1, seconds per step
 
     def __init__(self, gust: float = 0.2):
         self.gust, self.y, self.speed = gust, 0.0, np.zeros(2)

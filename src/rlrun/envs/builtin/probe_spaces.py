@@ -1,4 +1,4 @@
-"""One task in every space: the observation encodes a bit, and every part of the action should name it."""
+"""One task in many spaces: each part of the observation encodes a bit, and each part of the action should repeat it."""
 
 from typing import Any
 
@@ -40,11 +40,12 @@ REWARDS: dict[str, Space | None] = {"number": None, "vector": Box(0.0, 1.0, (2,)
 
 
 class Spaces(gym.Env):
-    """One step. Reward: the fraction of the action's parts that are right; of a Box, 1 minus the mean distance to it.
+    """Episodes of one step. The reward is the fraction of the action's parts that are right.
 
-    The right choice of a part is the first for bit 0 and the second for bit 1; of a Box -1 and 1, of integers 1 and 2.
-    masks: where an action mask is, "info" or "obs"; it forbids some wrong actions, and a forbidden action raises.
-    A reward vector has the reward and 1 minus the reward.
+    For bit 0 the right choice of each part is the first, for bit 1 the second; in a Box of floats they are -1 and 1, in
+    a Box of integers 1 and 2. In a Box the reward is 1 minus the mean distance from the right action, each at most 1.
+    masks: "info" or "obs" for an action mask there. It forbids some of the wrong actions; a forbidden action raises
+    ValueError. reward: with "vector", the rewards are the reward and 1 minus the reward.
     """
 
     def __init__(
@@ -92,17 +93,17 @@ class Spaces(gym.Env):
         return getattr(space, "start", 0) + self.bit
 
     def _sizes(self) -> Any:
-        """The number of choices of every part of a discrete action."""
+        """Returns the number of choices of every part of a discrete action."""
         space: Any = self.action_space
         if isinstance(space, Discrete):
             return [space.n]
         return space.nvec.ravel()
 
     def _draw_mask(self) -> Any:
-        """In Gymnasium's form for each space."""
+        """Returns an action mask in the form that `Space.sample` of the action space takes."""
         space: Any = self.action_space
         if isinstance(space, MultiBinary):
-            return np.full(space.shape, 2 * self.bit, np.int8)  # for bit 0 no other action is left
+            return np.full(space.shape, 2 * self.bit, np.int8)  # for bit 0 only 0 is allowed, for bit 1 both
         masks = []
         for size in self._sizes():
             wrong = [choice for choice in range(size) if choice != self.bit]
@@ -124,7 +125,7 @@ def _allowed(space: Any, action: Any, mask: Any) -> bool:
 
 
 def _show(space: Any, bit: int) -> Any:
-    """An observation that encodes the bit in every part."""
+    """Returns an observation that encodes the bit in every part."""
     match space:
         case Dict():
             return {key: _show(part, bit) for key, part in space.items()}

@@ -1,8 +1,8 @@
-"""Environments so small that every value is known: an agent's errors in them show which part of it is wrong.
+"""Very small environments with known values, for tests and for debugging: they show which part of an agent is wrong.
 
-Five probes in the order in which parts of an agent are tested, a regulator, a memory task, two traps at the end of
-episodes, and four that test the code around an agent. All are Gymnasium ids under `rlrun/`, for tests and for debugging
-an agent.
+There are five probes, in the order in which one tests the parts of an agent, a linear-quadratic regulator, a memory
+task, and two tasks for mistakes at the end of episodes. Four further environments test the code around an agent. All
+are registered under `rlrun/`.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from rlrun.envs.builtin.probe_spaces import Spaces
 
 
 class Probe(gym.Env):
-    """One observation of one number; actions Discrete(2) or, with `continuous`, Box(-1, 1)."""
+    """Base of the probes. Observations are one number; actions are Discrete(2), or Box(-1, 1) with `continuous`."""
 
     observation_space = Box(-1.0, 1.0, (1,), np.float32)
 
@@ -30,11 +30,11 @@ class Probe(gym.Env):
         self.state, self.t = 0.0, 0
 
     def start(self) -> float:
-        """The state an episode begins with."""
+        """Returns the initial state of an episode."""
         return 0.0
 
     def move(self, action: float) -> tuple[float, float, bool, bool]:
-        """(next state, reward, terminated, truncated); an action is 0 or 1, or a number in [-1, 1]."""
+        """Returns (next state, reward, terminated, truncated). `action` is 0 or 1, or a number in [-1, 1]."""
         raise NotImplementedError
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -54,14 +54,14 @@ class Probe(gym.Env):
 
 
 class Constant(Probe):
-    """One step, reward 1. V(0) = 1: is the value loss right?"""
+    """One step with reward 1, so V(0) = 1. Tests the loss of the critic."""
 
     def move(self, action: float) -> tuple[float, float, bool, bool]:
         return 0.0, 1.0, True, False
 
 
 class Observation(Probe):
-    """One step, reward = observation (-1 or 1). V(s) = s: does the value see the observation?"""
+    """One step; the reward equals the observation (-1 or 1), so V(s) = s. Tests that the critic uses observations."""
 
     def start(self) -> float:
         return self._sign()
@@ -71,14 +71,17 @@ class Observation(Probe):
 
 
 class Discount(Probe):
-    """Two steps, 0 then 1, reward 1 at the end. V(1) = 1, V(0) = gamma: is the bootstrap right?"""
+    """Two steps, in the states 0 and 1, with reward 1 at the end: V(1) = 1, V(0) = gamma. Tests bootstrapping."""
 
     def move(self, action: float) -> tuple[float, float, bool, bool]:
         return 1.0, self.state, self.t == 2, False
 
 
 class Action(Probe):
-    """One step. Discrete: 1 for action 1, -1 for action 0. Continuous: 1 - (a - 0.5)^2. Does the policy move?"""
+    """One step. Tests that the policy improves.
+
+    Discrete actions: reward 1 for action 1, -1 for action 0. Continuous actions: reward 1 - (a - 0.5)^2.
+    """
 
     def move(self, action: float) -> tuple[float, float, bool, bool]:
         reward = 2.0 * action - 1.0
@@ -88,7 +91,11 @@ class Action(Probe):
 
 
 class ObservationAction(Probe):
-    """One step. 1 where the action matches the sign s, else -1; continuous: 1 - (a - s/2)^2. Do both work together?"""
+    """One step, with observation s = -1 or 1. Tests critic and policy together.
+
+    Discrete actions: reward 1 for action 1 if s = 1 and for action 0 if s = -1, else -1. Continuous actions: reward
+    1 - (a - s/2)^2.
+    """
 
     def start(self) -> float:
         return self._sign()
@@ -103,7 +110,10 @@ class ObservationAction(Probe):
 
 
 class Regulator(Probe):
-    """s becomes s + a, for -(s^2 + a^2); cut after ten steps. Best is a = -k s with k of Riccati's equation."""
+    """A linear-quadratic regulator: the next state is s + a, the reward -(s^2 + a^2). Truncated after ten steps.
+
+    The optimal policy is a = -k s, with k from the Riccati equation.
+    """
 
     observation_space = Box(-np.inf, np.inf, (1,), np.float32)
 
@@ -115,9 +125,9 @@ class Regulator(Probe):
 
 
 class Recall(Probe):
-    """A sign (-1 or 1), then `length` times 0; 1 for the last action where it matches the sign, else 0.
+    """Shows a sign (-1 or 1) in the first observation, then `length` times 0.
 
-    A policy without memory gets 0.5.
+    The reward is 1 if the last action matches the sign, else 0. The mean return of a policy without memory is 0.5.
     """
 
     def __init__(self, length: int = 10):
@@ -134,17 +144,20 @@ class Recall(Probe):
 
 
 class TerminationTrap(Probe):
-    """One step, reward 1, terminated and truncated at once. V(0) = 1; a bootstrap past the end gives more."""
+    """One step with reward 1, which is both terminated and truncated, so V(0) = 1.
+
+    An agent that bootstraps at such a step learns a larger value.
+    """
 
     def move(self, action: float) -> tuple[float, float, bool, bool]:
         return 0.0, 1.0, True, True
 
 
 class TruncationTrap(Probe):
-    """From 0 to 1, where it stays with reward 1 until it is cut after five steps. V(1) = 1 / (1 - gamma).
+    """The state goes from 0 to 1 and stays there with reward 1; episodes are truncated after five steps.
 
-    V(0) = gamma V(1). Treating truncation as termination, or bootstrapping from the next episode's first observation,
-    gives less.
+    V(1) = 1 / (1 - gamma) and V(0) = gamma V(1). An agent that treats truncation as termination, or that bootstraps
+    from the first observation of the next episode, learns smaller values.
     """
 
     def move(self, action: float) -> tuple[float, float, bool, bool]:
@@ -152,17 +165,18 @@ class TruncationTrap(Probe):
 
 
 class Endless(Probe):
-    """Never ends, reward 0: evaluation must end all the same."""
+    """Episodes that never end, with reward 0. Tests that evaluation ends nevertheless."""
 
     def move(self, action: float) -> tuple[float, float, bool, bool]:
         return 0.0, 0.0, False, False
 
 
 class Counter(gym.Env):
-    """Counts: observation (episode, step), reward = step. Ends after `length` steps, terminated or truncated.
+    """The observation is (episode number, step), the reward is the step. Episodes have `length` steps.
 
-    Rows that cross a reset, and lost or doubled transitions, show in the numbers. pays: the reward is a vector, the
-    step times each of these, in memory that is reused.
+    Its numbers reveal transitions that are lost, duplicated or joined across a reset. truncate: whether episodes are
+    truncated instead of terminated. pays: makes the reward a vector, the step times each of these factors; its array is
+    overwritten by the next step.
     """
 
     observation_space = Box(0.0, np.inf, (2,), np.float64)
@@ -193,7 +207,7 @@ class Counter(gym.Env):
 
 
 class Hidden(gym.Env):
-    """Counts up by 1 from a random start to the next multiple of 20, and keeps its state where it cannot be saved."""
+    """Counts up by 1 from a random number to the next multiple of 20, in an object that cannot be saved."""
 
     observation_space = Box(-np.inf, np.inf, (1,), np.float32)
     action_space = Discrete(2)
@@ -209,7 +223,7 @@ class Hidden(gym.Env):
 
 
 class Faulty(Endless):
-    """Goes wrong at step `at`: returns NaN, raises, never returns, or ends its process."""
+    """Fails in step `at`: according to `kind` it returns NaN, raises, never returns, or ends its process."""
 
     def __init__(
         self, kind: Literal["nan_obs", "nan_reward", "raise", "hang", "exit"], at: int = 10, continuous: bool = False

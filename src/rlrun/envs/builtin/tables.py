@@ -1,4 +1,4 @@
-"""Files of labelled rows, as numbers: classes counted from 0, words one-hot, the label nowhere among the features."""
+"""Reads tables of labelled rows as features and labels. Classes are numbered from 0, and words are one-hot encoded."""
 
 import csv
 import gzip
@@ -18,32 +18,32 @@ import numpy as np
 from rlrun.data_files import open_data
 
 SKLEARN = "sklearn:"
-WORDS = 1000  # of a column, at most: each becomes a column
-LIMIT = 1 << 30  # bytes of a table, unpacked; the largest that we name has 361 MB
+WORDS = 1000  # the most different words of a column; each of them becomes a column
+LIMIT = 1 << 30  # bytes of an unpacked table; the largest table that our configs name has 361 MB
 LINE = 16 << 20  # bytes of one line
-RATIO = 100  # a .gz file that unpacks to more than this many times its size is no table (CSV reaches about 20)
+RATIO = 100  # a .gz file may unpack to at most SMALL bytes plus RATIO times its size (CSV reaches about 20 times)
 CHUNK = 1 << 16  # bytes read at a time
-SMALL = 1 << 20  # bytes that a .gz file may unpack to, whatever its size
-GZIP = b"\x1f\x8b"  # how such a file begins
+SMALL = 1 << 20
+GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 TOO_LARGE = "the table needs more memory than this machine has"
 
 
 class Table(NamedTuple):
-    """features [rows, columns] float32, labels [rows] from 0, what the classes are called, the SHA-256 of the file."""
+    """A table as numbers. The label is not among the features."""
 
-    features: np.ndarray
-    labels: np.ndarray
-    classes: list[str]
-    sha256: str | None  # None for tables that a package brings
+    features: np.ndarray  # [rows, columns] float32
+    labels: np.ndarray  # [rows], numbers of classes from 0
+    classes: list[str]  # the names of the classes, by number
+    sha256: str | None  # of the file; None for tables of scikit-learn
 
 
 @dataclass
 class Rows:
     """A table as text."""
 
-    names: list[str]  # of the columns; empty without a header
-    cells: list[list[str]]
-    lines: "array[int]"  # of each row, its line in the file, counted from 1
+    names: list[str]  # names of the columns; empty without a header
+    cells: list[list[str]]  # the words of each row
+    lines: "array[int]"  # the number of each row's first line in the file, from 1
 
     @property
     def width(self) -> int:
@@ -53,7 +53,7 @@ class Rows:
         return [row[index] for row in self.cells]
 
 
-@lru_cache(maxsize=2)  # every evaluation makes its environments anew, perhaps over a table of its own
+@lru_cache(maxsize=2)  # each evaluation makes new environments; its table may differ from that of training
 def load(
     path: str,
     label: str | int,
@@ -64,11 +64,11 @@ def load(
     missing: str | None = None,
     normalize: bool = True,
 ) -> Table:
-    """Read a file, plain or packed with gzip, or `sklearn:<name>`.
+    """Reads a table from a file, which may be packed with gzip, or from scikit-learn (`sklearn:<name>`).
 
-    label, drop: columns, by name where the file has a header, else by number from 0 (-1: the last). separator: None is
-    any white space. missing: rows that hold this word are left out. normalize: every column of numbers to mean 0 and
-    standard deviation 1. Raises ValueError, in one line with the row, for what cannot be read so.
+    label, drop: columns, by name if the file has a header, or by number from 0 (-1 is the last). separator: None means
+    any white space. missing: rows that contain this word are left out. normalize: scale every column of numbers to mean
+    0 and standard deviation 1. Raises ValueError with one line, which names the row, if the table cannot be read.
     """
     if path.startswith(SKLEARN):
         features, labels = _sklearn(path.removeprefix(SKLEARN))
@@ -103,7 +103,7 @@ def _table(parts: list[np.ndarray], labels: list[Any], separator: str | None, sh
 
 
 def _read(file: BufferedReader, header: bool, separator: str | None, missing: str | None) -> Rows:
-    """All rows of an open file, each as wide as the first."""
+    """Returns all rows of an open file. Raises ValueError if a row has another number of columns than the first."""
     rows = Rows([], [], array("q"))
     lines = _Lines(file)
     memory = _memory()
@@ -115,7 +115,7 @@ def _read(file: BufferedReader, header: bool, separator: str | None, missing: st
             if missing is not None and missing in row:
                 continue
             if rows.cells and len(row) != rows.width:
-                raise ValueError(f"row {number} has {len(row)} columns, others {rows.width}")
+                raise ValueError(f"row {number} has {len(row)} columns, rows before it have {rows.width}")
             rows.cells.append(row)
             rows.lines.append(number)
             memory -= _size(row, lines.length)
@@ -129,13 +129,16 @@ def _read(file: BufferedReader, header: bool, separator: str | None, missing: st
 
 
 class _Lines:
-    """The lines of an open file as text, unpacked where it is packed, without empty ones and those that begin with |
-    (Adult's test file). Raises ValueError for what is no text, and for more of it than a table has."""
+    """Iterates over the lines of an open file as text; a gzip file is unpacked.
+
+    Empty lines are left out, and lines that begin with |, as in the test file of the data set Adult. Raises ValueError
+    if the file is not UTF-8 text or is too large for a table.
+    """
 
     def __init__(self, file: BufferedReader):
         self.file = _unpacked(file)
-        self.number = 0  # of the last line read, from 1
-        self.begun = 0  # of the line that the current row begins with
+        self.number = 0  # number of the last line that was read, from 1
+        self.begun = 0  # number of the first line of the current row
         self.length = 0  # bytes of the current row
 
     def __iter__(self) -> Iterator[str]:
@@ -152,14 +155,14 @@ class _Lines:
             yield text
 
     def next_row(self) -> None:
-        """What is read from here on belongs to a new row."""
+        """Must be called before each row, so that `begun` and `length` are those of the new row."""
         self.length = 0
 
     def _text(self, line: bytes) -> str:
         if b"\0" in line:
-            raise ValueError(f"row {self.number}: holds a NUL byte; it is no table of text")
+            raise ValueError(f"row {self.number}: holds a NUL byte; the file is not a text table")
         try:
-            if self.number == 1:  # which may begin with a byte order mark
+            if self.number == 1:  # the first line may begin with a byte order mark
                 return line.decode("utf-8-sig")
             return line.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -168,15 +171,18 @@ class _Lines:
 
 
 def _unpacked(file: BufferedReader) -> Any:
-    """An open file from its first byte on, unpacked where it is packed. Raises ValueError for more bytes than LIMIT, or
-    more than a packed table of its size can hold, before anything is kept in memory."""
+    """Returns an open file at its first byte; a gzip file is unpacked.
+
+    Raises ValueError if the content has more bytes than LIMIT, or than a gzip file of this size may unpack to. A gzip
+    file is unpacked once for this check, without keeping the content in memory.
+    """
     size = os.fstat(file.fileno()).st_size
     file.seek(0)
     packed = file.read(len(GZIP)) == GZIP
     file.seek(0)
     if not packed:
         if size > LIMIT:
-            raise ValueError(f"has {size:,} bytes; a table may have {LIMIT:,}")
+            raise ValueError(f"has {size:,} bytes; a table may have at most {LIMIT:,}")
         return file
     most = min(LIMIT, SMALL + RATIO * size)
     row, unpacked = 1, 0
@@ -185,7 +191,7 @@ def _unpacked(file: BufferedReader) -> Any:
             while chunk := content.read1(CHUNK):
                 unpacked += len(chunk)
                 if unpacked > most:
-                    raise ValueError(f"row {row}: {size:,} bytes unpack to more than {most:,}, which no table does")
+                    raise ValueError(f"row {row}: {size:,} bytes unpack to more than {most:,}, the limit for a table")
                 row += chunk.count(b"\n")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"row {row}: the gzip file is damaged ({error})") from None
@@ -194,7 +200,7 @@ def _unpacked(file: BufferedReader) -> Any:
 
 
 def _split(lines: _Lines, separator: str | None) -> Iterator[tuple[int, list[str]]]:
-    """Rows of words, each with the number of its first line. Raises csv.Error."""
+    """Yields (number of its first line, words) for every row. Raises csv.Error."""
     text = iter(lines)
     rows: Iterator[list[str]] = map(str.split, text)
     if separator is not None:
@@ -208,19 +214,22 @@ def _split(lines: _Lines, separator: str | None) -> Iterator[tuple[int, list[str
 
 
 def _csv_fault(error: csv.Error) -> str:
-    """The fault that a csv.Error means, in plain words."""
+    """Returns the message of a csv.Error, or a clearer one for an unclosed quote."""
     if "unexpected end of data" in str(error):
         return "a quote is never closed"
     return str(error)
 
 
 def _memory() -> int:
-    """Bytes that the text of a table may take: half of this machine's, for the numbers stand beside it."""
+    """Returns the bytes that the text of a table may take: half of the memory, as the numbers need space too."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _size(row: list[str], length: int) -> int:
-    """Bytes of a row in memory. Python keeps one object for each word of one letter, others take some 50 bytes each."""
+    """Returns the approximate size of a row in memory, in bytes.
+
+    Words of one character are shared by Python; each longer word takes about 50 bytes more than its text.
+    """
     longer = min(len(row), max(0, length - 2 * len(row)))
     return 64 + 8 * len(row) + length + 50 * longer
 
@@ -228,15 +237,15 @@ def _size(row: list[str], length: int) -> int:
 def _place(column: str | int, rows: Rows) -> int:
     if isinstance(column, str):
         if column not in rows.names:
-            raise ValueError(f"has no column {column!r} (it has: {', '.join(rows.names) or 'no header'})")
+            raise ValueError(f"has no column {column!r} (it has {', '.join(rows.names) or 'no header'})")
         return rows.names.index(column)
     if not -rows.width <= column < rows.width:
-        raise ValueError(f"has no column {column}, there are {rows.width}")
+        raise ValueError(f"has no column {column}, only {rows.width} columns")
     return column % rows.width
 
 
 def _numbers(rows: Rows, index: int, normalize: bool) -> list[np.ndarray]:
-    """One column as numbers; a column of words as one column for each word."""
+    """Returns one column as numbers, or a column of words as one column for each different word."""
     column = rows.column(index)
     name: str | int = index
     if rows.names:
@@ -269,7 +278,7 @@ def _standardised(values: np.ndarray, normalize: bool) -> np.ndarray:
 
 
 def _order(name: Any) -> tuple[float, str]:
-    """Numbers by size, words by letter."""
+    """Returns a sort key: numbers are sorted by value, words alphabetically after them."""
     try:
         return float(name), str(name)
     except ValueError:
