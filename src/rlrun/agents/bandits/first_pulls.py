@@ -11,8 +11,8 @@ PULLS = "carry.pulls"
 class FirstPulls(nn.Module):
     """Chooses every arm `rounds` times in turn, then the arm with the highest score.
 
-    An arm with the score -inf is forbidden: in its turn the best arm is chosen. The extra `carry.pulls` [num_envs] is the
-    number of pulls so far by all environments.
+    An arm with the score -inf is forbidden: in its turn the best arm is chosen. The extra `carry.pulls` [num_envs] is
+    the number of pulls so far by all environments.
     """
 
     done: Tensor  # number of pulls at the last update, from which an evaluation starts
