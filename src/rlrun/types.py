@@ -177,7 +177,7 @@ class RolloutBatch(Timesteps, total=False):
     # Written by networks/recurrent.py; read by addons/memory.py, which puts it into `obs`.
     memory: "Tensor"  # [T, N, size]
     # Rows as an intrinsic reward module preprocessed them.
-    # Written by addons/exploration/bonus.py; read by it.
+    # Written by addons/rewards/intrinsic/bonus.py; read by it.
     explored: Batch  # [T, N]
 
 

@@ -11,9 +11,9 @@ from gymnasium.spaces import Box, Dict, Discrete
 from toys import put, toy, train
 
 from rlrun import registry
-from rlrun.addons.exploration.bonus import SeparateBonus
-from rlrun.addons.exploration.intrinsic import Intrinsic
-from rlrun.addons.exploration.rnd import View
+from rlrun.addons.rewards.intrinsic.bonus import SeparateBonus
+from rlrun.addons.rewards.intrinsic.model import Intrinsic
+from rlrun.addons.rewards.intrinsic.rnd import View
 from rlrun.addons.rewards.total import RewardSum
 from rlrun.agents.policy.columns import columns, mixed
 from rlrun.core.loop import Loop

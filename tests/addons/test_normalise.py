@@ -9,7 +9,8 @@ import torch
 from gymnasium import spaces
 from toys import toy, train
 
-from rlrun.addons.normalise import NormaliseObservations, NormaliseRewards, normalisers
+from rlrun.addons.normalise import NormaliseObservations, normalisers
+from rlrun.addons.rewards.normalise import NormaliseRewards
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.types import Context, Spec, Step

@@ -8,8 +8,8 @@ import torch
 from gymnasium.spaces import Box
 
 from rlrun import registry
-from rlrun.addons.normalise import NormaliseRewards
 from rlrun.addons.rewards import weighted
+from rlrun.addons.rewards.normalise import NormaliseRewards
 from rlrun.errors import ConfigError
 from rlrun.types import Context, Objective, Spec, Step
 

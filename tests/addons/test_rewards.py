@@ -7,8 +7,8 @@ import pytest
 import torch
 from toys import put, toy, train
 
-from rlrun.addons.exploration.intrinsic import Intrinsic
 from rlrun.addons.goals.categorical import CategoricalGoals
+from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.config.schema import config
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError

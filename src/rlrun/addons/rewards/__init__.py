@@ -1,4 +1,4 @@
-"""Add-ons that determine the reward to learn from: weights of reward vectors, and the sum with intrinsic rewards."""
+"""Add-ons that determine the reward to learn from: its scale, weights of reward vectors, and intrinsic rewards."""
 
 from typing import Any
 

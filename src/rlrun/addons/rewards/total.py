@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from rlrun.addons.exploration.bonus import SeparateBonus, SharedBonus
-from rlrun.addons.exploration.intrinsic import Intrinsic
+from rlrun.addons.rewards.intrinsic.bonus import SeparateBonus, SharedBonus
+from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.core.addon import Addon
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import batch_mean

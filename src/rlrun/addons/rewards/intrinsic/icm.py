@@ -11,7 +11,7 @@ from gymnasium.spaces import Box
 from torch import Tensor
 
 from rlrun import registry
-from rlrun.addons.exploration.intrinsic import Intrinsic
+from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.config.schema import Fraction, config
 from rlrun.core.agent import kernel
 from rlrun.core.state import Optim

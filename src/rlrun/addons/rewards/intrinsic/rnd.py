@@ -11,7 +11,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from rlrun import registry
-from rlrun.addons.exploration.intrinsic import Intrinsic
+from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.config.schema import PositiveFloat, Units, config
 from rlrun.core.agent import kernel
 from rlrun.core.state import Optim, Statistics

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rlrun.addons.exploration.intrinsic import Intrinsic
+from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.buffers.rollout import minibatches
 from rlrun.core.addon import Addon
 from rlrun.errors import ConfigError

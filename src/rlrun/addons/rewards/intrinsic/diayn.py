@@ -13,7 +13,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rlrun import registry
-from rlrun.addons.exploration.intrinsic import Intrinsic
+from rlrun.addons.rewards.intrinsic.model import Intrinsic
 from rlrun.core.agent import kernel
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError

@@ -1,15 +1,28 @@
-"""Normalisation of observations to mean 0 and standard deviation 1 by running statistics."""
+"""Normalisation by running statistics, as `env.normalize` names it. Evaluation does not change the statistics."""
 
 import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from rlrun.addons.rewards.normalise import NormaliseRewards
 from rlrun.core.addon import Addon
 from rlrun.core.state import RunningMoments, Statistics
 from rlrun.errors import ConfigError
 from rlrun.types import Batch, Context, Metrics, Spec, Step
 
 CLIP = 10.0  # standard deviations
+
+
+def normalisers(kind: str, spec: Spec, gamma: float | None) -> list[Addon]:
+    """Returns the add-ons that `env.normalize` names: none, obs, reward or both."""
+    addons: list[Addon] = []
+    if kind in ("obs", "both"):
+        addons.append(NormaliseObservations(spec))
+    if kind in ("reward", "both"):
+        if gamma is None:
+            raise ConfigError(f"env.normalize={kind}: rewards are scaled by discounted returns, but algo has no gamma")
+        addons.append(NormaliseRewards(spec, gamma))
+    return addons
 
 
 class NormaliseObservations(Addon):
