@@ -1,7 +1,7 @@
-"""The only place where a string becomes an object.
+"""Turns names in a config into classes and objects. No other module does this.
 
-A class registers itself under a group and a name; configs hold names. Rlrun's own parts are found by importing
-the packages that hold them, a user's parts by the `rlrun.plugins` entry point or `plugins=[module]`.
+A class registers itself under a group and a name, and configs hold the names. Rlrun's own parts are found by importing
+the packages in `HOMES`; the parts of a user by the entry point `rlrun.plugins` or by `plugins=[module]`.
 """
 
 import difflib
@@ -24,7 +24,8 @@ _loaded: set[str] = set()
 
 
 def register(group: str, name: str) -> Callable[[T], T]:
-    """Class decorator: `@register("algo", "sac")`. The class carries its `Config`, and from now on its name."""
+    """Class decorator, as in `@register("algo", "sac")`. The class must have a `Config`; it gets the attribute
+    `registered`, its name. Raises ValueError if another class has the same group and name."""
 
     def add(cls: T) -> T:
         known = _registry.setdefault(group, {}).setdefault(name, cls)
@@ -38,7 +39,7 @@ def register(group: str, name: str) -> Callable[[T], T]:
 
 
 def load(plugins: Iterable[str] = ()) -> None:
-    """Import everything that registers itself: rlrun's homes, installed plug-ins, and the modules named."""
+    """Imports everything that registers parts: rlrun's own packages, installed plug-ins, and the modules `plugins`."""
     if "rlrun" not in _loaded:
         _loaded.add("rlrun")
         for home in HOMES:
@@ -50,24 +51,24 @@ def load(plugins: Iterable[str] = ()) -> None:
 
 
 def load_installed() -> None:
-    """Import the plug-ins that are installed."""
+    """Imports the installed plug-ins: packages with the entry point `rlrun.plugins`."""
     for entry in entry_points(group="rlrun.plugins"):
         entry.load()
 
 
 def load_named(plugins: Iterable[str]) -> None:
-    """Import the modules of `plugins=[...]`. Raises ConfigError."""
+    """Imports the modules of `plugins=[...]`. Raises ConfigError if one cannot be imported."""
     for plugin in plugins:
         importing(plugin, "plugins")
 
 
 def registered(group: str) -> dict[str, Any]:
-    """What has been registered in a group so far, by name."""
+    """Returns the classes registered in a group so far, by name."""
     return dict(sorted(_registry.get(group, {}).items()))
 
 
 def lookup(group: str, name: str) -> Any:
-    """The class behind a name, or a ConfigError that suggests the nearest one."""
+    """Returns the class registered under a name. Raises ConfigError, with the most similar name, if there is none."""
     load()
     names = _registry.get(group, {})
     if name not in names:
@@ -78,15 +79,18 @@ def lookup(group: str, name: str) -> Any:
 
 
 def build(group: str, values: dict[str, Any], *runtime: Any, path: str = "") -> Any:
-    """Build the part that `values["name"]` names: its Config from the other values, then `cls(config, *runtime)`."""
+    """Builds the part that `values["name"]` names: parses its Config from the other values and returns
+    `cls(config, *runtime)`. Raises ConfigError."""
     settings = {key: value for key, value in values.items() if key != "name"}
     cls, config = configured(group, values["name"], settings, path or group)
     return cls(config, *runtime)
 
 
 def configured(group: str, name: str, settings: dict[str, Any], path: str) -> tuple[Any, Any]:
-    """The class behind a name, and its Config made from the settings. The parts that the Config names are checked too,
-    at any depth. Raises ConfigError with the faults of all."""
+    """Returns the class registered under a name, and its Config parsed from the settings.
+
+    Also checks the settings of all parts that the Config names, at any depth. Raises one ConfigError with all faults.
+    """
     cls = lookup(group, name)
     if not is_dataclass(getattr(cls, "Config", None)):
         raise ConfigError(
