@@ -121,7 +121,7 @@ STRANGE = {
     "no mapping": ("- a", "not a mapping"),
     "broken": ("a: [", "not a config"),
     "deep": ("[" * 100_000, "not a config"),
-    "large": ("a: " + "x" * 200_000, "more than the"),
+    "large": ("a: " + "x" * 200_000, "but the limit is"),
     "binary": ("\x00\x01", "not a config"),
     "unhashable": ("? {a: b}\n: c", "not a config"),
 }
