@@ -58,7 +58,7 @@ def open_file(path: Path, flags: int = os.O_RDONLY, limit: int | None = None) ->
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
-        mode = stat.S_IFREG  # to be created, or reported by `open`
+        mode = stat.S_IFREG  # `os.open` creates the file or raises the error
     if not stat.S_ISREG(mode):  # checked before opening, because opening a device can have side effects
         raise ConfigError(_refusal(path, mode))
     try:

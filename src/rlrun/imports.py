@@ -132,5 +132,5 @@ def _spec(module: str) -> ModuleSpec | None:
     top = module.partition(".")[0]
     try:
         return find_spec(top) if top else None
-    except (ImportError, ValueError):  # `__main__`
+    except (ImportError, ValueError):  # ValueError is raised for `__main__`
         return None

@@ -187,7 +187,7 @@ class RolloutBatch(Timesteps, total=False):
 
 
 class PopulationBatch(TypedDict, total=False):
-    """Keys of a batch of evolution."""
+    """Keys of the batch of an evolution strategy."""
 
     # Parameter vectors that were evaluated.
     # Written by loops/evolution.py; read by evolution strategies.

@@ -175,8 +175,8 @@ def test_preset_keys_of_a_replaced_part_are_dropped():
             "~seed",
             "~seed: only keys in env.kwargs, env.wrappers, network.actor, network.critic can be deleted",
         ),
-        ("env.kwargs._target_=x", "env.kwargs._target_: _target_ is refused; parts have registered names (rlrun list)"),
-        ("name=${oc.env:HOME}", "name: ${oc.env:...} is refused; write the value itself"),
+        ("env.kwargs._target_=x", "env.kwargs._target_: _target_ is not allowed; use registered names (rlrun list)"),
+        ("name=${oc.env:HOME}", "name: ${oc.env:...} is not allowed; write the value itself"),
         ("quick", "cannot read 'quick': write key=value; did you mean trainer=quick?"),
         ("name=über", "cannot read 'name=über': put values that are not ASCII in quotes: \"name='über'\""),
         ("algo=sac", "algo=sac: algo is chosen twice, first by algo=sac"),
@@ -251,8 +251,8 @@ def test_keys_of_a_group_without_a_usable_choice_are_not_judged():
 @pytest.mark.parametrize(
     ("trainer", "line"),
     [
-        ("leaky", "trainer.threads: ${oc.env:...} is refused; write the value itself"),
-        ("coded", "trainer.threads._target_: _target_ is refused; parts have registered names (rlrun list)"),
+        ("leaky", "trainer.threads: ${oc.env:...} is not allowed; write the value itself"),
+        ("coded", "trainer.threads._target_: _target_ is not allowed; use registered names (rlrun list)"),
     ],
 )
 def test_values_in_files_are_refused_like_typed_ones(trainer, line, more_configs):

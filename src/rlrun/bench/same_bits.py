@@ -96,7 +96,7 @@ class Done(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The first line `error: ...` of a command, else the last line that it wrote to stderr."""
+        """The first line `error: ...` in stderr, or else the last line of stderr."""
         lines = self.err.splitlines()
         for line in lines:
             if line.startswith("error: "):
@@ -106,7 +106,7 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """One line of the table."""
+    """The result of a case with one engine, printed as one line."""
 
     case: Case
     engine: str
@@ -190,7 +190,7 @@ class Comparison:
     def result(self, case: Case, engine: str) -> Result:
         """Trains a case with both commits, at the same time, and compares the runs."""
         if not (self.before.root / case.file).exists():
-            return Result(case, engine, "new", "does not exist at the older commit")
+            return Result(case, engine, "new", "missing at the older commit")
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
             runs = Path(folder) / "before", Path(folder) / "now"
             training = [

@@ -90,7 +90,7 @@ def fitted(value: Any, known: Any) -> Any:
 def refused(tree: Any, key: str = "") -> Iterator[str]:
     """Yields a fault for each value that could run code (`_target_`) or reads an environment variable."""
     if "_target_" in key.split("."):
-        yield f"{key}: _target_ is refused; parts have registered names (rlrun list)"
+        yield f"{key}: _target_ is not allowed; use registered names (rlrun list)"
     elif isinstance(tree, dict):
         for name, value in tree.items():
             yield from refused(value, f"{key}.{name}".lstrip("."))
@@ -98,7 +98,7 @@ def refused(tree: Any, key: str = "") -> Iterator[str]:
         for place, value in enumerate(tree):
             yield from refused(value, f"{key}.{place}")
     elif isinstance(tree, str) and re.search(r"\$\{\s*oc\.env\b", tree):
-        yield f"{key}: ${{oc.env:...}} is refused; write the value itself"
+        yield f"{key}: ${{oc.env:...}} is not allowed; write the value itself"
 
 
 def missing(tree: Any, key: str = "") -> Iterator[str]:
@@ -199,7 +199,7 @@ def _broken_list_rule(value: Any, known: list[Any]) -> str | None:
 def _inside(key: str, value: Any, known: Tree) -> str:
     """Returns the end of the message that `key` is a section, which says what to write instead of `value`.
 
-    A section that is empty or holds only sections, such as `{linear: {}}`, names parts by its keys.
+    The keys of a section that is empty or holds only sections, such as `{linear: {}}`, are names of parts.
     """
     names_parts = all(isinstance(item, dict) for item in known.values())
     if isinstance(value, str) and names_parts:

@@ -40,7 +40,7 @@ LAUNCHERS = {  # prefix of a choice, and the Hydra package that provides it
     "hydra/launcher=ray": "hydra-ray-launcher",
     "hydra/launcher=rq": "hydra-rq-launcher",
 }
-NOT_OVERRIDABLE = re.compile(r"In '(?P<file>[^']+)': Could not override '(?P<part>[^']+)'")  # a message of Hydra's
+NOT_OVERRIDABLE = re.compile(r"In '(?P<file>[^']+)': Could not override '(?P<part>[^']+)'")  # in a message of Hydra
 NO_PRESET = "none"
 NO_ALGO, NO_ENV = "_none", "_base"  # the defaults in train.yaml, which every run must replace
 
@@ -231,8 +231,8 @@ class Composer:
         )
 
     def hydra_fault(self, word: Word) -> str | None:
-        """Returns the fault if one of Hydra's own groups has no such choice, for example a launcher that is not
-        installed, else None."""
+        """Returns the fault of a choice that does not exist in Hydra's own groups, such as a launcher that is not
+        installed, or None if it exists."""
         if not word.is_group:
             return None
         known = self._loader.get_group_options(word.key)
@@ -342,8 +342,10 @@ def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[st
 
 
 def _forget(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]) -> None:
-    """Removes keys that the chosen parts do not have. An algorithm or preset sets such keys for its default part, and
-    they remain if the user chooses another part."""
+    """Removes keys that the chosen parts do not have.
+
+    Such keys remain if an algorithm or preset sets keys of its default part, but the user chooses another part.
+    """
     for group, name in choices.items():
         section = OmegaConf.select(config, group.replace("/", "."))
         if "/" in group and isinstance(section, DictConfig):

@@ -21,7 +21,7 @@ REQUIRED = ("algo", "env")  # groups without a default
 class Job:
     """One run to train."""
 
-    words: list[str]  # as typed, but with the one value of each sweep that this job takes
+    words: list[str]  # as typed; in a sweep, with the values of this job
     values: dict[str, Any]  # the composed config, with interpolations resolved
 
 
@@ -52,8 +52,8 @@ def jobs(words: Sequence[str], multirun: bool = False, config_dirs: Iterable[str
 def for_all(jobs: Sequence[T], work: Callable[[T], U], words: Callable[[T], list[str]]) -> list[U]:
     """Calls `work` for every job and returns the results.
 
-    A ConfigError for one job does not stop the others; at the end, one ConfigError with all faults is raised. A fault
-    that only some jobs have ends with the words that distinguish the first such job: those not shared by all jobs.
+    A ConfigError for one job does not stop the others; at the end, one ConfigError with all faults is raised. If only
+    some jobs have a fault, its line ends with words of the first of these jobs: the words that not all jobs share.
     """
     done: list[U] = []
     faults: dict[str, list[T]] = {}

@@ -235,8 +235,10 @@ def _too_many(env: EnvConfig) -> list[str]:
 
 
 def _where(path: str, location: tuple[int | str, ...], values: dict[str, Any]) -> str:
-    """Returns the dotted key of a fault, from pydantic's location. A location can contain labels that are no keys, such
-    as the type in a union; they are left out."""
+    """Returns the dotted key of a fault, from pydantic's location.
+
+    A location may contain labels that are not keys, such as the type in a union. They are left out.
+    """
     keys = [path, *map(str, location[:1])]
     found: Any = values.get(str(location[0])) if location else None
     for part in location[1:]:

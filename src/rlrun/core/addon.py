@@ -37,7 +37,7 @@ class Addon(nn.Module):
         return obs, {}
 
     def acting(self) -> Iterable[nn.Module]:
-        """The modules whose parameters and buffers `see` reads."""
+        """Returns the modules whose parameters and buffers `see` reads."""
         return ()
 
     def collect(self, obs: Any, step: Step, extras: Batch) -> None:
@@ -140,8 +140,9 @@ class Addons(nn.ModuleList):
     def relabel(self, batch: Batch) -> Batch:
         """Returns the batch that the agent learns from.
 
-        `intrinsic_rewards` [..., reward modules] are split from the environment's reward. `next_steps`, a batch of
-        sequences, is relabelled too until an add-on that learns from it removes it.
+        The columns of the stored reward are split into the environment's `reward` and the `intrinsic_rewards`
+        [..., reward modules]. `next_steps`, a batch of sequences, is relabelled too, up to the add-on that learns from
+        these steps and removes the entry.
         """
         if self.reward_modules:
             batch = split_rewards(batch)

@@ -1,4 +1,4 @@
-"""Lets a stop signal abort the compilation of a kernel, which may take longer than a cluster waits before it kills."""
+"""Lets a stop signal abort the compilation of a kernel, which may take longer than the grace period of a cluster."""
 
 from typing import Any
 

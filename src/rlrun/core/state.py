@@ -15,10 +15,11 @@ from rlrun.functional import fused
 class Optim(nn.Module):
     """Adam (arXiv 1412.6980), or AdamW with weight_decay > 0, over one flat buffer.
 
-    The parameters become views of the buffer, so one fused kernel updates all of them. If the gradient norm is not
-    finite, `fault` becomes 1, and neither this step nor any later one changes a weight; the trainer reads `fault` and
+    The parameters become views of the buffer, so one fused operation updates all of them. If a gradient norm is not
+    finite, `fault` becomes 1, and neither this step nor any later one changes a weight. The trainer reads `fault` and
     stops the run.
-    schedule: how the learning rate changes with every `tick`, as in core/schedule.py; empty: it is constant.
+
+    schedule: the learning rate schedule, as in core/schedule.py; None or empty: the learning rate is constant.
     """
 
     exp_avg: Tensor

@@ -73,7 +73,8 @@ class Cell:
 
     @cached_property
     def grid(self) -> Array:
-        """Steps of the mean curves: those of the evaluations if all counted runs share them, else evenly spaced."""
+        """Steps of the mean curves: the steps of the evaluations if these are the same in all counted runs and not more
+        than `points`, else evenly spaced steps."""
         first, *others = (one.steps[one.steps <= self.horizon] for one in self.counted)
         if len(first) <= self.points and all(np.array_equal(first, other) for other in others):
             return first
@@ -293,7 +294,7 @@ def _overlapping(series: list[Series]) -> list[Series]:
     """
     first = np.array([one.steps[0] for one in series])
     last = np.array([one.steps[-1] for one in series])
-    together = (first <= last[:, None]) & (last[:, None] <= last)  # [step at which a run ends, run]
+    together = (first <= last[:, None]) & (last[:, None] <= last)  # [i, j]: run j covers the end of run i
     sizes = together.sum(1)
     chosen = max(range(len(series)), key=lambda place: (sizes[place], last[place]))
     return [one for one, inside in zip(series, together[chosen], strict=True) if inside]

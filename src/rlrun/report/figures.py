@@ -134,7 +134,7 @@ def _curves(comparison: Comparison) -> list[Panel]:
 
 
 def _curve(place: int, x: Array, y: Array, low: Array, high: Array) -> list[Mark]:
-    """Returns a line and its interval, which is a band, or a bar if the line has one point; none if it is NaN."""
+    """Returns a line and its interval: a band, or a bar if the line has only one point. A NaN interval is left out."""
     line = Mark(LINE, place, x, y, (low, high))
     if not np.isfinite(low).all():
         return [line]

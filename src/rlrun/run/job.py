@@ -123,7 +123,7 @@ def held(folder: RunDir, is_new: bool) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise RunError(f"{folder.path}: no space left on the disk") from error
         raise RunError(f"{reason(error)} (trace in {folder.path / 'error.log'})") from error
-    except BaseException:  # a signal
+    except BaseException:  # raised by a signal handler
         if is_new and not (folder.path / "summary.json").exists():
             folder.discard()
         raise

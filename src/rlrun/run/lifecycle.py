@@ -54,8 +54,8 @@ def train(config: RunConfig, run: RunDir) -> Result:
 def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = False) -> Result:
     """Continues a run from its latest complete snapshot, or from step 0 if it has none.
 
-    changes: new values by dotted key, for settings that a resumed run may change. typed: the user typed the same config
-    on this command line, so the stored config is trusted.
+    changes: new values by dotted key, for settings that a resumed run may change.
+    typed: the user typed the same config on this command line, so the stored config is trusted.
     """
     words = changes or {}
     changes = resumable.news(run.config(), words)

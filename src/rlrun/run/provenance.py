@@ -48,7 +48,7 @@ def git_state(folder: Path) -> str | None:
             Path(clean, "index").write_bytes(files.read(folder / index, INDEX_BYTES))
             env = {"GIT_DIR": f"{clean}/.git", "GIT_WORK_TREE": top, "GIT_INDEX_FILE": f"{clean}/index"}
             env["GIT_OBJECT_DIRECTORY"] = str((folder / objects).resolve())
-            _git(folder, "update-index", "-q", "--refresh", env=env, codes=(0, 1))  # 1: something changed
+            _git(folder, "update-index", "-q", "--refresh", env=env, codes=(0, 1))  # exit code 1: files have changed
             changes = _git(folder, "diff-index", "--name-only", "--ignore-submodules=all", commit, "--", env=env)
     except (OSError, ValueError, subprocess.SubprocessError, ConfigError):
         return None

@@ -13,12 +13,14 @@ CODES = {signal.SIGUSR1: 143, signal.SIGUSR2: 143, signal.SIGINT: 130, signal.SI
 
 
 class Signals:
-    """As a context manager, records stop signals. At the end, earlier handlers are restored; handlers of a scheduler's
-    client (such as submitit) are then called for the signals received.
+    """As a context manager, records stop signals instead of ending the process.
 
-    A second signal ends the process at once, unless such a client has installed handlers. On preemption it may get both
-    SIGTERM and the signal to requeue, in any order, and must still write its snapshot. The same signal twice always
-    ends the process.
+    At the end, earlier handlers are restored. Handlers of a scheduler's client, such as submitit, are then called for
+    the signals received.
+
+    A second signal ends the process at once. There is one exception: if a scheduler's client has installed handlers, a
+    preempted job may receive both SIGTERM and the signal to requeue, in any order. Then only a repetition of the same
+    signal ends the process, so that the snapshot can be written.
     """
 
     def __init__(self) -> None:

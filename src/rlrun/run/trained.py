@@ -34,7 +34,7 @@ ENV_KWARGS = "env.kwargs."
 class Trained:
     """An agent with the weights of a snapshot, and environments for its episodes."""
 
-    path: Path  # of the run
+    path: Path  # folder of the run
     config: RunConfig
     snapshot: Snapshot
     env: VectorEnv
@@ -155,7 +155,7 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
     named = [*config.plugins, *filter(None, [module_of(config.env.id)])]
     missing = [name for name in dict.fromkeys(named) if name not in sys.modules]
     if missing:
-        raise ConfigError(f"{path}: needs code of its own; if you trust it, add plugins=[{','.join(missing)}]")
+        raise ConfigError(f"{path}: needs modules outside rlrun; if you trust them, add plugins=[{','.join(missing)}]")
     return config
 
 

@@ -177,8 +177,7 @@ class Trainer:
         self.last = (time.monotonic(), loop.steps, loop.updates)
 
     def update_best(self, mean_return: float, shortfall: float) -> None:
-        """Records an evaluation if it is the best so far. The smaller shortfall wins; the return decides between equal
-        ones."""
+        """Records an evaluation if it is the best so far: the smallest shortfall, then the highest return."""
         progress = self.progress
         best = (-progress.best_shortfall, progress.best_return)
         if progress.best_return is None or (-shortfall, mean_return) > best:
@@ -228,10 +227,10 @@ class Trainer:
         return values
 
     def check_faults(self) -> None:
-        """Raises RunError if an optimiser received a gradient that is not finite and therefore changed no weight."""
+        """Raises RunError if an optimiser received a gradient that is not finite, and so stopped changing weights."""
         for name, optim in self.optims:
             if optim.fault:
-                raise RunError(f"{name}: loss or gradient is not finite by step {self.loop.steps}; weights are kept")
+                raise RunError(f"{name}: loss or gradient is not finite by step {self.loop.steps}; no weight changed")
 
     def snapshot(self, names: list[str]) -> None:
         """Saves a snapshot under these names. Does nothing without names."""

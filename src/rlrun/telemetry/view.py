@@ -73,8 +73,8 @@ class View:
 
 
 def number(value: float, like: float | None = None) -> str:
-    """Formats a number with about four digits and with separators of thousands. The number of decimals is chosen for
-    `like` if it is given."""
+    """Formats a number with about four digits and a thousands separator. If `like` is given, uses as many decimals as
+    for that number."""
     if like is None:
         like = value
     size = abs(like)
