@@ -61,8 +61,8 @@ class Stream(nn.Module):
     def split(self, row: int, name: str) -> None:
         """Gives this row of every sample its own generator, seeded by `name`, until `join` is called.
 
-        Rows must be split in order, beginning with 0, and each sample then has as many rows as were split. The
-        generator of the stream itself is not used until `join`.
+        Rows must be split in order, beginning with 0, and samples must then have at most as many rows as were split.
+        The generator of the stream itself is not used until `join`.
         """
         seed = seed_for(self.seed, f"{self.name} {name}")
         self.rows[row] = torch.Generator(self.device).manual_seed(seed)
