@@ -2,7 +2,7 @@
 
 import rlrun
 
-run = rlrun.train("algo=sac", "env=Pendulum", seed=1)  # the words of the command line
+run = rlrun.train("algo=sac", "env=Pendulum", seed=1)  # same arguments as `rlrun train`
 policy = rlrun.load(run.path)
 action = policy.act(obs)
 """
@@ -14,7 +14,7 @@ __all__ = ["load", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `train` and `load`, and torch with them, at first use: the command line starts without torch."""
+    """Imports `train` and `load` when they are first used. They import torch, which would slow the command line."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from rlrun import python

@@ -1,4 +1,4 @@
-"""The lock of a run's folder, which the kernel releases however its holder ends."""
+"""The lock of a run's folder. The operating system releases it even if the process that holds it is killed."""
 
 import contextlib
 import fcntl
@@ -13,12 +13,15 @@ from rlrun.errors import ConfigError
 
 LOCK = ".lock"
 
-# Descriptors. A forked child closes its copies, else it would hold the lock after the death of its parent.
+# Descriptors of held locks. A forked child closes its copies; otherwise it would keep the lock after its parent ends.
 _locks: set[int] = set()
 
 
 def take(path: Path) -> int:
-    """Take RUN/.lock with flock. Its text names the holding process. Raises ConfigError where it is held already."""
+    """Locks RUN/.lock with flock, writes this process into the file, and returns its descriptor.
+
+    Raises ConfigError if another process holds the lock.
+    """
     try:
         descriptor = files.open_file(path / LOCK, os.O_RDWR | os.O_CREAT)
     except OSError as error:
@@ -27,7 +30,7 @@ def take(path: Path) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            time.sleep(0.05)  # `holder` may be looking just now
+            time.sleep(0.05)  # another process may have called `holder`, which locks the file for an instant
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
@@ -37,7 +40,7 @@ def take(path: Path) -> int:
         raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
     _locks.add(descriptor)
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    with contextlib.suppress(OSError):  # a full disk: the lock holds, its text only informs
+    with contextlib.suppress(OSError):  # if the disk is full: the lock works without its text
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()} since {now}\n".encode(), 0)
     return descriptor
@@ -45,9 +48,9 @@ def take(path: Path) -> int:
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """As a context manager, excludes other processes with the same path, which wait. Removes the file afterwards.
+    """As a context manager, lets one process at a time run the block; others with the same path wait.
 
-    Raises ConfigError where it cannot be locked.
+    Removes the lock file afterwards. Raises ConfigError if it cannot be locked.
     """
     while True:
         try:
@@ -55,7 +58,7 @@ def alone(path: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
-        if _is_at(descriptor, path):  # else the process before us has just removed it
+        if _is_at(descriptor, path):  # else the previous process has just removed the file that was locked here
             break
         os.close(descriptor)
     try:
@@ -72,14 +75,14 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def release(descriptor: int) -> None:
-    """Release a lock. Does nothing the second time."""
+    """Releases a lock. Does nothing if the lock is already released."""
     if descriptor in _locks:
         _locks.remove(descriptor)
         os.close(descriptor)
 
 
 def holder(path: Path) -> str | None:
-    """The process that holds a run's lock, as text; None where it is free. Does not take the lock itself."""
+    """Returns which process holds a run's lock, as text, or None if the lock is free. Does not keep the lock."""
     try:
         descriptor = files.open_file(path / LOCK)
     except (OSError, ConfigError):

@@ -1,4 +1,4 @@
-"""Memory: its total size, a check that an allocation fits, and a limit for each process."""
+"""The total memory of the machine, a check that an allocation fits, and a limit for each process."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""rlrun from Python: train a run, load what it learned. `import rlrun` shows these names."""
+"""The Python API of rlrun: train a run, load its policy. `import rlrun` provides `train` and `load`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,25 +17,25 @@ __all__ = ["Policy", "Run", "load", "train"]
 
 @dataclass(frozen=True)
 class Run:
-    """A run on disk."""
+    """A run on disk, with its results."""
 
     path: Path
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What summary.json holds: status, step, final_return, best_return, wall_s, ..."""
+        """The content of summary.json: status, step, final_return, best_return, wall_s, ..."""
         return RunDir.summary_of(self.path)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl, in order."""
+        """The log rows of metrics.jsonl, in order."""
         return read_rows(self.path / METRICS)
 
 
 def train(*words: str, **settings: Any) -> Run:
-    """Train one run to its end, as `rlrun train` does with the same words: `train("algo=sac", "env=Pendulum", seed=1)`.
+    """Trains one run like `rlrun train` with the same arguments: `train("algo=sac", "env=Pendulum", seed=1)`.
 
-    Raises ConfigError, with one line for each fault, and RunError where the run failed.
+    Raises ConfigError, with one line for each fault, if a setting is invalid, and RunError if the run fails.
     """
     typed = [*words, *(f"{key}={show(value)}" for key, value in settings.items())]
     (job,) = jobs(typed)

@@ -1,4 +1,4 @@
-"""The only place where a string becomes an object.
+"""Turns names in a config into classes and objects. No other module does this.
 
 A class registers itself under a group and a name; configs hold names. The module of a part of rlrun is found by the
 text of its `@register("group", "name")` line, and only that module is imported. A user's parts are registered when
@@ -98,15 +98,18 @@ def registered(group: str) -> dict[str, Any]:
 
 
 def build(group: str, values: dict[str, Any], *runtime: Any, path: str = "") -> Any:
-    """Build the part that `values["name"]` names: its Config from the other values, then `cls(config, *runtime)`."""
+    """Builds the part that `values["name"]` names: parses its Config from the other values and returns
+    `cls(config, *runtime)`. Raises ConfigError."""
     settings = {key: value for key, value in values.items() if key != "name"}
     cls, config = configured(group, values["name"], settings, path or group)
     return cls(config, *runtime)
 
 
 def configured(group: str, name: str, settings: dict[str, Any], path: str) -> tuple[Any, Any]:
-    """The class behind a name, and its Config made from the settings. The parts that the Config names are checked too,
-    at any depth. Raises ConfigError with the faults of all."""
+    """Returns the class registered under a name, and its Config parsed from the settings.
+
+    Also checks the settings of all parts that the Config names, at any depth. Raises one ConfigError with all faults.
+    """
     cls = lookup(group, name)
     if not is_dataclass(getattr(cls, "Config", None)):
         raise ConfigError(

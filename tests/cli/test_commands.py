@@ -81,7 +81,7 @@ def test_every_command_has_help(command, capsys):
         (["doctor", "--now"], "error: --now: rlrun doctor accepts no arguments other than --probe"),
         (
             ["train", "-m", "algo=ppo", "env=CartPole", "seed=range(0)"],
-            "error: algo=ppo env=CartPole seed=range(0): ma",
+            "error: algo=ppo env=CartPole seed=range(0): this sweep has no jobs",
         ),
         (["train", "algo=ppo", "env=CartPole", "run_dir="], "error: run_dir=: must name a folder"),
         (["eval", "x", "--fast"], "error: unknown option --fast"),
@@ -161,7 +161,7 @@ def test_list_gives_each_name_its_first_comment(capsys):
     assert {"algo", "env", "network", "trainer"} <= {line.split()[0] for line in out}
     _, out, _ = say(capsys, "list", "env")
     assert not any(line.startswith("_") for line in out)
-    assert out[-1].startswith("and everything Gymnasium knows")
+    assert out[-1].startswith("and every id in Gymnasium")
 
 
 def test_show_gives_every_key_its_value_origin_and_meaning(capsys):

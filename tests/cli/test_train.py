@@ -101,7 +101,7 @@ def test_train_refuses_an_action_space_and_leaves_no_directory(workplace, capsys
         (["algo=ppo", "env.eval_kwargs={a: 1}"], "env.eval_kwargs: env.kwargs={'a': 1}: CartPole-v1 cannot be made"),
         (
             ["algo=ppo", "trainer.precision=tf32", "device=cpu"],
-            "trainer.precision=tf32: needs a CUDA device, and dev",
+            "trainer.precision=tf32: needs a CUDA device, but dev",
         ),
         (["-m", "algo=ppo", "trainer.precision=tf32", "device=cpu"], "trainer.precision=tf32: needs a CUDA device"),
     ],
@@ -122,7 +122,7 @@ def test_resume_refuses_total_steps_before_the_snapshot(workplace, capsys):
         capsys.readouterr()
         assert main(["resume", "r", *words]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert "ask for more" in line and line.startswith(f"error: {words[0]}: step_")
+        assert "set a larger number" in line and line.startswith(f"error: {words[0]}: step_")
     assert (workplace / "r" / "config.yaml").read_text() == stored and not (workplace / "s").exists()
 
 

@@ -149,7 +149,7 @@ def test_resume_notices_every_changed_value_of_the_rows(seed: int, finished: Pat
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     metrics = MetricsFile(tmp_path / "metrics.jsonl", header["step"], Written(**header["metrics"]))
     metrics.close()
-    assert "its rows are not those that were written" in metrics.fault
+    assert "its rows have changed since the snapshot" in metrics.fault
 
 
 def test_resume_goes_on_after_changes_that_were_typed(tmp_path: Path, capsys: Out) -> None:
@@ -202,7 +202,7 @@ def test_resume_is_not_exact_where_rows_of_metrics_were_changed(damage: str, tmp
     printed = capsys.readouterr().out
     assert "not exact, because metrics.jsonl" in printed
     kept = {"lost": 3, "emptied": 0, "deleted": 0, "letters": 3}.get(damage, 4)
-    assert ("rows are not those" in printed) == (kept == 4)
+    assert ("rows have changed" in printed) == (kept == 4)
     assert len((run / "metrics.jsonl").read_text().splitlines()) == kept + 4
     assert main(["resume", str(run), "total_steps=120"]) == 0
     assert ", exact" in capsys.readouterr().out, "from here on the rows are known again"

@@ -54,11 +54,11 @@ def test_particles_have_roles_of_their_own(build: Build) -> None:
 @pytest.mark.parametrize(
     ("algo", "changes", "line"),
     [
-        ("dqn", {"network.critic": {"hidden": [6]}}, "network.critic: algo=dqn builds no network for the critic alone"),
+        ("dqn", {"network.critic": {"hidden": [6]}}, "network.critic: algo=dqn has no separate network for the critic"),
         (
             "ppo",
             {"network.actor": {"hidden": [6]}, "algo.critic_update": {"name": "shared"}},
-            "network.actor: algo=ppo builds no network for the actor alone",
+            "network.actor: algo=ppo has no separate network for the actor",
         ),
         ("sac", {"network.norm": RENORM}, "network.norm=batch_renorm is not supported by algo=sac"),
         ("sac", {"network.critic": {"norm": RENORM}}, "network.norm=batch_renorm is not supported by algo=sac"),
@@ -76,7 +76,7 @@ def test_particles_have_roles_of_their_own(build: Build) -> None:
         ),
         ("sac", {"network.critic": {"name": "cnn"}}, "network.critic.name: unknown key"),
         ("sac", {"network.critic": 5}, "network.critic=5: must be a section"),
-        ("recurrent_sac", {"network.actor": {"burn_in": 9}}, "network.actor.burn_in: is one for the whole agent"),
+        ("recurrent_sac", {"network.actor": {"burn_in": 9}}, "network.actor.burn_in: is the same for the whole agent"),
     ],
 )
 def test_networks_of_a_role_are_refused_in_one_line(algo: str, changes: dict[str, Any], line: str) -> None:

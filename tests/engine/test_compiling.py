@@ -43,7 +43,7 @@ def test_compiler_is_interrupted_by_a_signal(
     began = time.monotonic()
     assert main(["resume", str(run), "trainer.total_steps=60"]) == 143
     assert time.monotonic() - began < 45  # on whatever machine
-    assert "goes on from its last snapshot" in capsys.readouterr().out
+    assert "a resume continues from the last snapshot" in capsys.readouterr().out
     resumed = False
     assert Store(run).load().step == 20
     assert main(["resume", str(run), "trainer.total_steps=60"]) == 0

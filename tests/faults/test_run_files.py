@@ -52,7 +52,7 @@ def test_a_deleted_snapshots_folder_is_made_again(words: list[str], tmp_path: Pa
     assert main(["train", *words, f"run_dir={robbed}"]) == 0
     monkeypatch.undo()
     assert digest(robbed) == digest(left)
-    assert "training goes on" not in capsys.readouterr().out
+    assert "training continues" not in capsys.readouterr().out
     assert main(["resume", str(robbed), "total_steps=60"]) == 0
     assert ", exact" in capsys.readouterr().out
 

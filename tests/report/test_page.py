@@ -199,7 +199,7 @@ def test_differing_configs_are_named_at_the_top(tmp_path: Path) -> None:
         make_run(tmp_path / "runs" / f"{seed}", {100: 1.0 + seed}, seed=seed, gamma=0.9 + seed / 100)
     make_run(tmp_path / "runs" / "other", {100: 1.0}, algo="sac")
     made = build([str(tmp_path / "runs")], {}, "")
-    line = "ppo on CartPole-v1: algo.gamma 0.9, 0.91, 0.92, ... (5 values) (by=algo.gamma keeps them apart)"
+    line = "ppo on CartPole-v1: algo.gamma 0.9, 0.91, 0.92, ... (5 values) (by=algo.gamma separates them)"
     assert mixtures(made.comparison) == [line]
     made.write(tmp_path / "out")
     top, _, _ = (tmp_path / "out" / "index.html").read_text().partition("<nav")

@@ -164,7 +164,7 @@ def test_a_stored_config_has_no_other_file_read(
     edit(run, **{section: before | {"path": "secret.csv"}})
     for words in (["resume", "run", "total_steps=60"], ["eval", "run", "episodes=2"]):
         assert command(*words) == 2
-        one_line(capsys, f"env.{section}.path=secret.csv: is not read, for the run has not recorded what it held")
+        one_line(capsys, f"env.{section}.path=secret.csv: not read, because the run has not recorded its digest")
 
 
 def test_a_typed_table_is_evaluated_on(run: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_run_without_a_snapshot_reads_what_it_has_recorded(run: Path, capsys: 
     (run / "meta.json").write_text("{}")
     capsys.readouterr()
     assert command("resume", "run") == 2
-    one_line(capsys, "env.kwargs.path=my.csv: is not read, for the run has not recorded")
+    one_line(capsys, "env.kwargs.path=my.csv: not read, because the run has not recorded")
 
 
 def test_a_requeued_command_begins_again_though_nothing_was_recorded(run: Path, capsys: Any) -> None:
@@ -241,7 +241,7 @@ def test_a_stored_config_sends_no_request(section: str, run: Path, no_network: l
         ["resume", "run", "total_steps=60", "into=other"],
     ):
         assert command(*words) == 2
-        one_line(capsys, f"env.{section}.source={source}: a stored config cannot ask for this download")
+        one_line(capsys, f"env.{section}.source={source}: a stored config must not start this download")
     assert not no_network and not Path("cache").exists() and not Path("other").exists()
 
 
@@ -259,7 +259,7 @@ def test_a_stored_config_sends_no_request(section: str, run: Path, no_network: l
     ids=str,
 )
 def test_a_source_of_another_form_is_refused(source: Any, no_network: list[Any]) -> None:
-    with pytest.raises(ConfigError, match=r"^env\.kwargs\.source=.*: a stored config cannot ask for this download"):
+    with pytest.raises(ConfigError, match=r"^env\.kwargs\.source=.*: a stored config must not start this download"):
         check_stored_sources({"env": {"id": "rlrun/DatasetBandit-v0", "kwargs": {"source": source}}})
     assert not no_network
 
@@ -271,7 +271,7 @@ def test_sources_of_rlrun_and_of_the_cache_may_be_stored(no_network: list[Any]) 
     stored = {
         "env": {"id": "m:rlrun/DatasetBandit-v0", "kwargs": {"source": {"url": "https://a.b/c", "sha256": DIGEST}}}
     }
-    with pytest.raises(ConfigError, match="cannot ask for this download"):
+    with pytest.raises(ConfigError, match="must not start this download"):
         check_stored_sources(stored)
     cached(DIGEST).parent.mkdir(parents=True)
     cached(DIGEST).touch()
@@ -358,7 +358,7 @@ def test_a_run_that_never_saved_begins_with_the_recorded_data_set_only(offline: 
 @pytest.mark.parametrize("recorded", [None, [], 5, {"algo.loop.data=x": 5}])
 def test_a_record_that_is_none_is_no_record(recorded: Any, tmp_path: Path) -> None:
     config = run_config(toy("iql", **{"algo.loop.data": str(tmp_path)}))
-    with pytest.raises(ConfigError, match="is not read, for the run has not recorded what it held"):
+    with pytest.raises(ConfigError, match="not read, because the run has not recorded its digest"):
         check_stored_data(config, recorded, "begin")
     check_stored_data(config, recorded, "resume")
     check_stored_data(config, recorded, "begin", typed=True)

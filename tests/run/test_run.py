@@ -123,7 +123,9 @@ def test_init_from_without_weights_is_refused(build: Build, tmp_path: Path) -> N
         with pytest.raises(ConfigError, match=rf"^init_from=\S*{path}: {says}"):
             warm_start(tmp_path / path, fresh)
     path = saved(train(build(toy("sac")), 1), tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"^init_from=\S+: does not fit this config: it lacks agent\.actor\."):
+    with pytest.raises(
+        ConfigError, match=r"^init_from=\S+: does not fit this config: agent\.actor\.\S+ is missing there"
+    ):
         warm_start(path, fresh, ["actor:critics"])
     assert equal(before, weights(fresh)), "nothing is drawn in place of what is missing"
 

@@ -41,7 +41,7 @@ exit codes: 0 success, 1 a run failed, 2 bad input, 3 unusable snapshot, 128 + n
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises ConfigError where argparse would print its usage and exit."""
+    """An ArgumentParser that raises ConfigError instead of printing its usage and exiting."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (rlrun train --help)")

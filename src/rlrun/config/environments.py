@@ -1,4 +1,4 @@
-"""Looks up environments in Gymnasium, which is imported only for names without a preset."""
+"""Looks up environments in Gymnasium. Gymnasium is only imported for names without a YAML file in `conf/env`."""
 
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -9,9 +9,10 @@ from rlrun.imports import advice, importing, is_found, module_of
 
 
 def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> str | None:
-    """Why there is no such environment, with the nearest name, or None. `module:Id` is looked up when it is made.
+    """Returns why there is no such environment, with the most similar name, or None if it exists.
 
-    The plug-ins are imported where the id is not known without them. Raises ConfigError for one that cannot be.
+    For `module:Id`, only the module is looked up here; the id is checked when the environment is created. If the id is
+    unknown, the plug-ins are imported too, because they may register it. Raises ConfigError if one cannot be imported.
     """
     module, name = module_of(env_id), env_id.rpartition(":")[2]
     if module is not None and module.endswith(".py"):
@@ -20,12 +21,12 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
         if is_found(module):
             return None
         return f"env={env_id}: cannot find a package named {module!r}{advice(module)}"
-    if env_id.startswith("playground/"):  # its names are looked up when one is made, for it takes long to import
+    if env_id.startswith("playground/"):  # slow to import, so the name is checked when the environment is created
         if find_spec("mujoco_playground"):
             return None
         return f"env={env_id}: needs an extra{advice('jax')}"
     if env_id.startswith("rlrun/"):
-        import rlrun.envs.builtin  # noqa: F401 (registers them)
+        import rlrun.envs.builtin  # noqa: F401 (registers rlrun's own environments)
     if env_id in _registered():
         return None
     if env_id in registered_by(plugins):
@@ -38,7 +39,8 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
 
 
 def registered_by(plugins: Iterable[str]) -> list[str]:
-    """The ids that modules register with Gymnasium, which are imported for that. Raises ConfigError."""
+    """Imports the modules and returns the ids that they register with Gymnasium. Raises ConfigError if one cannot be
+    imported."""
     before = {*_registered()}
     for plugin in plugins:
         importing(plugin, "plugins")
@@ -56,7 +58,7 @@ def _registered() -> list[str]:
 
 
 def _nearest(env_id: str, presets: list[str], registered: list[str]) -> str | None:
-    """A preset, else an id of the same name in its newest version, else one with a similar name."""
+    """Returns the same name in other letter case, else the newest version of the same name, else a similar name."""
     names = {name.lower(): name for name in [*registered, *presets]}
     if env_id.lower() in names:
         return names[env_id.lower()]

@@ -1,4 +1,4 @@
-"""A run from start to end: trained, resumed or branched, with signals, logs and snapshots."""
+"""Trains a run from the start, resumes it, or branches from it, with signals, logs and snapshots."""
 
 import sys
 import traceback
@@ -46,16 +46,16 @@ class Result:
 
 
 def train(config: RunConfig, run: RunDir) -> Result:
-    """Start a run in its directory and train it to the end."""
+    """Starts a run in its directory and trains it to the end."""
     registry.load(config.plugins)
     return begin(config, run, open_store(config, run))
 
 
 def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = False) -> Result:
-    """Continue from the latest complete snapshot.
+    """Continues a run from its latest complete snapshot, or from step 0 if it has none.
 
-    changes: key paths that may differ from the recorded config. typed: the user typed the same config on this command
-    line, so that it is trusted.
+    changes: new values by dotted key, for settings that a resumed run may change.
+    typed: the user typed the same config on this command line, so the stored config is trusted.
     """
     words = changes or {}
     changes = resumable.news(run.config(), words)
@@ -70,7 +70,8 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     snapshot = store.load()
     check_unchanged(run.path, snapshot)
     summary = run.read_json("summary.json")
-    ended = (summary.get("status"), summary.get("step")) == ("done", snapshot.step)  # else its last rows are missing
+    # if the run was killed after its last snapshot, its last log rows and summary are missing and are written now
+    ended = (summary.get("status"), summary.get("step")) == ("done", snapshot.step)
     if ended and snapshot.step >= config.trainer.total_steps:
         print(printable(f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps"))
         return Result("done", 0, summary)
@@ -79,13 +80,13 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     config = exactness.decided(config, run.meta())
     with built_from(run.path):
         loop = build_loop(config)
-    if changes:  # the next resume goes on to the same end
+    if changes:  # stored, so that the next resume uses them too
         run.change(changed(run.config(), changes), [f"{key}={show(value)}" for key, value in changes.items()])
     return supervise(config, run, loop, store, snapshot)
 
 
 def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
-    """Continue from any snapshot of a run in a new directory; the source is not changed."""
+    """Continues from any snapshot of a run in a new directory. Does not change the source run."""
     source_path, name = locate(source)
     words = changes or {}
     changes = resumable.news(read_config(source_path / CONFIG), words)
@@ -98,7 +99,7 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     stored = read_stored(source_path / CONFIG)
     run.write_start(changed(stored.values, changes), [f"branched from {source}"], stored.metrics_format)
     if (source_path / METRICS).exists():
-        replace_file(run.path / METRICS, files.read_lines(source_path / METRICS))  # rows after the snapshot are cut
+        replace_file(run.path / METRICS, files.read_lines(source_path / METRICS))  # `Telemetry` cuts later rows
     run.write_json(META, RunDir.meta_of(source_path))
     config = exactness.decided(config, run.meta())
     with built_from(source_path):
@@ -107,28 +108,28 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
 
 
 def check_goal(config: RunConfig, snapshot: Snapshot, changes: Mapping[str, Any] | None) -> None:
-    """Raises ConfigError where the snapshot is at or past the requested number of steps."""
+    """Raises ConfigError if the user requests a total number of steps that the snapshot has already reached."""
     total = config.trainer.total_steps
     if "trainer.total_steps" in (changes or {}) and total <= snapshot.step:
-        raise ConfigError(f"total_steps={total}: {snapshot.name} is at step {snapshot.step:,}; ask for more")
+        raise ConfigError(f"total_steps={total}: {snapshot.name} is at step {snapshot.step:,}; set a larger number")
 
 
 def open_store(config: RunConfig, run: RunDir) -> Store:
-    """The snapshots of a run, to be read and written."""
+    """Opens the snapshots of a run for reading and writing."""
     return Store(run.path, config.trainer.snapshot_keep, config.trainer.snapshot_archive_every)
 
 
 def check(config: RunConfig) -> None:
-    """Build everything once and discard it. Raises ConfigError for what training would refuse."""
+    """Builds all parts of a run once and discards them. Raises ConfigError if training could not start."""
     registry.load(config.plugins)
     check_start(config, prepare_device(config))
     build_loop(config).env.close()
 
 
 def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
-    """Train from step 0."""
+    """Trains a run from step 0, with weights from `init_from` if it is set."""
     if config.init_modules and config.init_from is None:
-        raise ConfigError(f"init_modules=[{','.join(config.init_modules)}]: needs init_from=RUN to take them from")
+        raise ConfigError(f"init_modules=[{','.join(config.init_modules)}]: needs init_from=RUN, the source of weights")
     device = prepare_device(config)
     check_start(config, device)
     config = engine.follow(config, device)
@@ -144,7 +145,7 @@ def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
 
 
 def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot: Snapshot | None = None) -> Result:
-    """Train with signals, telemetry and snapshots. Leaves a summary.json however training ends."""
+    """Trains a loop with signals, telemetry and snapshots. Writes summary.json even if training fails."""
     recorded = Recorded.read(run.path)
     step, written = 0, None
     if snapshot is not None:
@@ -156,7 +157,7 @@ def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot
         trainer = make_trainer(config, loop, store, log, signals, recorded)
         try:
             start(config, run, trainer, log, snapshot)
-            if snapshot and not store.names():  # a branch, which must not begin at step 0 if it is killed soon
+            if snapshot and not store.names():  # a new branch: without a snapshot, a resume would begin at step 0
                 trainer.snapshot([step_name(loop.steps)])
             status = trainer.run(signals)
             code = 0
@@ -185,7 +186,7 @@ def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot
 
 
 def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snapshot: Snapshot | None) -> None:
-    """Restore a snapshot, report how exactly the run continues, and record this process in meta.json."""
+    """Restores the snapshot, reports whether the run continues exactly, and records this process in meta.json."""
     loop, facts, before = trainer.loop, exactness.facts(config, trainer.loop), run.meta()
     if snapshot is None:
         run.write_json(META, facts)
@@ -197,7 +198,7 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
     try:
         trainer.load(dict(snapshot.state), snapshot.clocks)
         if loop.steps != snapshot.step:
-            raise ValueError(f"it is of step {snapshot.step}, its state of step {loop.steps}")
+            raise ValueError(f"its header is of step {snapshot.step}, its state of step {loop.steps}")
     except RlrunError:
         raise
     except Exception as error:  # an untrusted snapshot may hold anything
@@ -215,7 +216,7 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
 
 
 def recorded_rows(snapshot: Snapshot) -> Written | None:
-    """The rows of metrics that were written when the snapshot was taken; None for a header without them."""
+    """Returns number and hash of the log rows written before the snapshot, or None if its header lacks them."""
     match snapshot.header.get("metrics"):
         case {"rows": int(rows), "sha256": str(sha256)} if rows >= 0:
             return Written(rows, sha256)
@@ -223,14 +224,14 @@ def recorded_rows(snapshot: Snapshot) -> Written | None:
 
 
 class StoreCheckpointer:
-    """Saves a run in its store, with a header that a resume checks."""
+    """Saves snapshots of a run in its store, with a header that a resume checks."""
 
     def __init__(self, config: RunConfig, loop: Loop, store: Store, log: Telemetry, recorded: Recorded):
         self.config, self.loop, self.store, self.log, self.recorded = config, loop, store, log, recorded
         self.rings = rings(loop)
 
     def save(self, names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
-        """Take a snapshot; the rows of metrics so far are on disk before it."""
+        """Takes a snapshot. The log rows so far are written to disk first."""
         header = {
             "step": self.loop.steps,
             "total_steps": self.config.trainer.total_steps,
@@ -242,18 +243,18 @@ class StoreCheckpointer:
         self.store.save(names, state, self.rings, header, clocks, first=self.log.sync)
 
     def flush(self) -> None:
-        """Write the segments of replay that have filled."""
+        """Writes the full segments of the replay buffer."""
         self.store.seal(self.rings)
 
     def wait(self) -> None:
-        """Return once the last snapshot is on disk."""
+        """Waits until the last snapshot is on disk."""
         self.store.wait()
 
 
 def make_trainer(
     config: RunConfig, loop: Loop, store: Store, log: Telemetry, signals: Signals, recorded: Recorded
 ) -> Trainer:
-    """The trainer of a loop, with how it evaluates and where it saves."""
+    """Returns the trainer of a loop, with its evaluation function and its checkpointer."""
     episodes = config.trainer.eval_episodes
     masked = MASK in getattr(loop.env.spec.obs, "spaces", ())
 
@@ -270,7 +271,7 @@ def make_trainer(
 
 
 def close_store(store: Store, log: Telemetry) -> None:
-    """Finish the snapshot that is being written; where that fails, say so, for the run has ended anyway."""
+    """Waits for the snapshot that is being written. Only logs an error, because the run has ended anyway."""
     try:
         store.close()
     except SnapshotError as error:
@@ -278,12 +279,12 @@ def close_store(store: Store, log: Telemetry) -> None:
 
 
 def rings(loop: Loop) -> dict[str, Ring]:
-    """The ring buffers of a run, which snapshots store in segments, by module path."""
+    """Returns the ring buffers of a run by module path. Snapshots store them in segments."""
     return {name: module for name, module in loop.named_modules() if isinstance(module, Ring)}
 
 
 def summarise(trainer: Trainer, status: str) -> dict[str, Any]:
-    """The content of summary.json."""
+    """Returns the content of summary.json."""
     progress, loop, seconds = trainer.progress, trainer.loop, trainer.elapsed()
     return {
         "status": status, "step": loop.steps, "total_steps": trainer.cfg.total_steps,

@@ -15,13 +15,13 @@ from rlrun.errors import ConfigError
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "ale-py", "hydra-core", "pydantic", "safetensors")
 
-INDEX_BYTES = 64 << 20  # of a repository with half a million files
+INDEX_BYTES = 64 << 20  # enough for a repository with half a million files
 NOTHING: Mapping[str, str] = {}
 LOCATE = ("rev-parse", "HEAD", "--show-toplevel", "--git-path", "index", "--git-path", "objects")
 
 
 def provenance() -> dict[str, Any]:
-    """For meta.json."""
+    """Returns package versions, host, process id and git state, for meta.json."""
     versions = {"python": platform.python_version(), "rlrun": __version__}
     for package in PACKAGES:
         try:
@@ -32,10 +32,12 @@ def provenance() -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> str | None:
-    """`<commit>` or `<commit>-dirty` of the repository around `folder`; None where there is none or git is slow.
+    """Returns `<commit>` or `<commit>-dirty` of the repository around `folder`.
 
-    The repository may be untrusted, and its configuration can name programs that git then runs: filters, hooks,
-    monitors, and those of its submodules. So git gets its objects and a copy of its index under a new configuration.
+    Returns None if there is no repository, or if git fails or takes more than a second.
+
+    The repository may be untrusted, and its configuration can name programs that git runs, such as filters and hooks.
+    Git therefore runs in a new, empty repository with the objects and a copy of the index of the original.
     """
     if not any((place / ".git").exists() for place in (folder, *folder.parents)):
         return None
@@ -46,7 +48,7 @@ def git_state(folder: Path) -> str | None:
             Path(clean, "index").write_bytes(files.read(folder / index, INDEX_BYTES))
             env = {"GIT_DIR": f"{clean}/.git", "GIT_WORK_TREE": top, "GIT_INDEX_FILE": f"{clean}/index"}
             env["GIT_OBJECT_DIRECTORY"] = str((folder / objects).resolve())
-            _git(folder, "update-index", "-q", "--refresh", env=env, codes=(0, 1))  # 1: something changed
+            _git(folder, "update-index", "-q", "--refresh", env=env, codes=(0, 1))  # exit code 1: files have changed
             changes = _git(folder, "diff-index", "--name-only", "--ignore-submodules=all", commit, "--", env=env)
     except (OSError, ValueError, subprocess.SubprocessError, ConfigError):
         return None
@@ -56,7 +58,10 @@ def git_state(folder: Path) -> str | None:
 
 
 def _git(folder: Path, *words: str, env: Mapping[str, str] = NOTHING, codes: Sequence[int] = (0,)) -> str:
-    """The output of a git command, which prompts for no password and fetches nothing. Raises SubprocessError."""
+    """Returns the output of a git command. The command cannot prompt for a password or fetch objects.
+
+    Raises SubprocessError if it fails or takes more than a second.
+    """
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
     done = subprocess.run(
         ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *words],

@@ -1,4 +1,4 @@
-"""Log rows of a run: written to metrics.jsonl, and from there to TensorBoard and the console."""
+"""Writes the log rows of a run to metrics.jsonl and TensorBoard, and shows them on the console."""
 
 import contextlib
 from pathlib import Path
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class Telemetry:
-    """Takes rows and shows progress. `from_step` > 0 continues a run: later rows are cut from every output.
+    """Receives log rows and shows progress. With `from_step` > 0, a resume, rows after that step are deleted.
 
-    `written`: the rows that the snapshot recorded; `fault` says how those on disk differ.
-    `keys`: those of the run's files, for a run that an earlier version may have begun; None: today's. The console
-    always shows today's.
+    written: number and hash of the rows that the snapshot recorded. If the rows on disk differ, `fault` says how.
+    keys: the metric keys of the run's files, if an earlier version began the run; None: the current keys. The console
+    always shows the current keys.
     """
 
     def __init__(
@@ -42,12 +42,15 @@ class Telemetry:
         if logger.tensorboard:
             self._open_board(self._metrics.past)
         self._metrics.past.clear()
-        self.times: dict[str, Any] = {}  # the newest values of time/...
-        self.progress = self._console.progress  # called every tick: no layer in between
+        self.times: dict[str, Any] = {}  # latest values of the metrics time/*
+        self.progress = self._console.progress  # assigned directly, because it is called at every tick
         self.progress(from_step)
 
     def row(self, values: dict[str, Any]) -> None:
-        """Record one step value. Needs `step` and `wall_s`; non-finite numbers are left out. Raises RunError."""
+        """Writes one log row, which must have `step` and `wall_s`. Numbers that are not finite are left out.
+
+        Raises RunError if metrics.jsonl cannot be written.
+        """
         row = ordered(values)
         stored = self._keys.stored(row)
         self._metrics.append(stored)
@@ -60,19 +63,19 @@ class Telemetry:
 
     @property
     def written(self) -> Written:
-        """The rows so far."""
+        """Number and hash of the rows so far."""
         return self._metrics.written
 
     def message(self, text: str) -> None:
-        """A line for the user."""
+        """Shows a line to the user."""
         self._console.message(printable(text))
 
     def sync(self) -> None:
-        """Return once every row is on the disk: a snapshot guarantees the rows before it."""
+        """Waits until every row is on disk, which must be so before a snapshot is complete."""
         self._metrics.sync()
 
     def close(self, summary: dict[str, Any]) -> None:
-        """Write the last lines and close all outputs. `summary` is that of summary.json; {} after a crash."""
+        """Shows the last lines and closes all outputs. summary: the content of summary.json, or {} after a crash."""
         self._metrics.close()
         if self._board:
             with contextlib.suppress(OSError):
@@ -80,7 +83,7 @@ class Telemetry:
         self._console.close(summary)
 
     def _open_board(self, rows: list[Row]) -> None:
-        """Training goes on without TensorBoard if that fails: the rows are in metrics.jsonl."""
+        """Opens TensorBoard's event file. If that fails, training continues without it: metrics.jsonl has all rows."""
         try:
             self._board = Board(self._run / "tb", rows)
         except (ImportError, OSError, ConfigError) as error:

@@ -1,4 +1,4 @@
-"""Progress for the user: a live panel on a terminal, plain lines anywhere else, or nothing."""
+"""Shows progress to the user: a live panel on a terminal, plain lines elsewhere, or nothing."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from rlrun.telemetry.view import View, clock, closing, number
 
 
 class Console:
-    """Prints nothing. Subclasses print."""
+    """A console that prints nothing, and the base class of those that print."""
 
     def row(self, row: Row) -> None: ...
 
@@ -24,7 +24,7 @@ class Console:
 
 
 class Lines(Console):
-    """One plain line per row, aligned, without any control codes: for logs and pipes."""
+    """Prints one aligned line per log row, without control codes, for log files and pipes."""
 
     def __init__(self, view: View):
         self._view = view
@@ -62,17 +62,17 @@ class Lines(Console):
 
 
 def open_console(wanted: bool, title: str, run: Path, total_steps: int, past: list[Row]) -> Console:
-    """The console for stdout. `wanted`: false for one that prints nothing; `past`: the rows before a resume."""
+    """Returns the console for stdout. wanted: False for one that prints nothing. past: log rows before a resume."""
     if not wanted:
         return Console()
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a path with letters that the terminal lacks must not end a run
+        sys.stdout.reconfigure(errors="replace")  # letters that the terminal cannot show must not end a run
     view = View(title, run, total_steps, past)
     if sys.stdout is not None and sys.stdout.isatty():
         import rich.console
 
         terminal = rich.console.Console(file=sys.stdout)
-        if terminal.is_interactive:  # a dumb terminal is not
+        if terminal.is_interactive:  # False for TERM=dumb
             from rlrun.telemetry.live import Live
 
             return Live(view, terminal)
@@ -80,7 +80,7 @@ def open_console(wanted: bool, title: str, run: Path, total_steps: int, past: li
 
 
 def can_write(text: str) -> bool:
-    """Whether stdout can encode a text."""
+    """Returns whether stdout can encode a text."""
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except UnicodeEncodeError:
@@ -90,8 +90,10 @@ def can_write(text: str) -> bool:
 
 @contextlib.contextmanager
 def muted_on_error() -> Iterator[None]:
-    """A context that sends stdout to /dev/null once its reader has gone (`| head`, a closed terminal), so that training
-    goes on."""
+    """As a context manager, redirects stdout to /dev/null if writing fails, so that training continues.
+
+    Writing fails if the reader has exited, as with `| head` or a closed terminal.
+    """
     try:
         yield
     except OSError:
