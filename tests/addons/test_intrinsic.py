@@ -145,7 +145,7 @@ def test_icm_features_ignore_what_no_action_changes() -> None:
         batch["next_obs"][..., 0] = batch["action"].float()
         bonus.update(bonus.relabel(batch), CTX)
     x = torch.randn(256, 3, requires_grad=True)
-    # distance between the features of the two actions
+    # sensitivity of the difference between the actions' logits to each input
     score = model.inverse_model(torch.cat([model.encoder(torch.zeros(256, 3)), model.encoder(x)], -1)).logits
     (slope,) = torch.autograd.grad((score[:, 1] - score[:, 0]).sum(), x)
     action, *noise = slope.abs().mean(0).tolist()

@@ -124,7 +124,7 @@ def peaks_held(build: Build, repel: bool) -> set[int]:
     words = ["algo=svpg", "env=BernoulliBandit", "preset=none", "env.kwargs.bandits=1", "env.kwargs.arms=4"]
     values = jobs([*words, "env.kwargs.reward_probs=[1.0,0.0,0.0,1.0]"])[0].values
     loop: Any = build(put(values, settings))
-    if not repel:  # all start with the weights of the first, and the kernel is too wide to repel them
+    if not repel:  # all start with the weights of the first particle
         state = loop.agent.particles[0].optim.optim.flat.clone()
         for particle in loop.agent.particles:
             particle.optim.optim.flat.copy_(state)

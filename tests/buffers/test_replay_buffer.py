@@ -237,7 +237,7 @@ STACK, SIDE, ENVS = 3, 16, 2
 
 
 class Film:
-    """Stacked frames like those of the wrapper; all pixels of a frame hold one number, of environment, episode, t."""
+    """Stacked frames like those of the wrapper; all pixels of a frame hold the running number of the frame."""
 
     def __init__(self, lengths: list[list[int]], kinds: list[list[str]]):
         self.lengths, self.kinds = lengths, kinds

@@ -1,6 +1,6 @@
 """Writes docs/spaces.md: trains every algorithm with every kind of observation, action and reward.
 
-`python tests/contract/spaces_table.py` writes it.
+Run it with `python tests/contract/spaces_table.py`.
 """
 
 from collections.abc import Iterator

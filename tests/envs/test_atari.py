@@ -1,4 +1,4 @@
-"""Atari: preprocessing, one stack of frames, exact restore."""
+"""Atari: preprocessing, stacked frames, exact restore."""
 
 from types import SimpleNamespace
 
@@ -53,7 +53,7 @@ def test_the_first_frame_after_a_restore_may_repeat_an_action(config):
         state.restore(other.env, state.save(one.env))
         assert np.array_equal(one.step(moment % 6)[0], other.step(moment % 6)[0]), moment
     tree = one.save()
-    tree["native"] = tree["native"]["ale"]  # as it was saved once
+    tree["native"] = tree["native"]["ale"]  # the state in the form of an earlier version
     assert one.load(tree, 1.0) == "saved without the action that may be repeated"
 
 
