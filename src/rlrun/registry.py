@@ -1,6 +1,6 @@
 """Turns names in a config into classes and objects. No other module does this.
 
-A class registers itself under a group and a name; configs hold names. The module of a part of rlrun is found by the
+A class registers itself under a group and a name; configs hold the names. The module of a part of rlrun is found by the
 text of its `@register("group", "name")` line, and only that module is imported. A user's parts are registered when
 their plug-in is imported: through the `rlrun.plugins` entry point or `plugins=[module]`.
 """
@@ -27,9 +27,9 @@ _registry: dict[str, dict[str, Any]] = {}
 
 
 def register(group: str, name: str) -> Callable[[T], T]:
-    """Class decorator: `@register("algo", "sac")`. It adds the attribute `registered`, the name, to the class.
+    """Class decorator, as in `@register("algo", "sac")`. Sets the attribute `registered` of the class to the name.
 
-    The class has an inner class `Config`. Raises ValueError if another class has this name.
+    The class must have an inner class `Config`. Raises ValueError if another class has the same group and name.
     """
 
     def add(cls: T) -> T:
@@ -67,7 +67,7 @@ def load(plugins: Iterable[str] = ()) -> None:
 
 @cache
 def load_installed() -> None:
-    """Imports the plug-ins that are installed."""
+    """Imports the installed plug-ins: packages with the entry point `rlrun.plugins`."""
     for entry in entry_points(group="rlrun.plugins"):
         entry.load()
 
@@ -78,7 +78,7 @@ def names(group: str) -> list[str]:
 
 
 def lookup(group: str, name: str) -> Any:
-    """Returns the class behind a name. Raises a ConfigError that suggests the nearest name."""
+    """Returns the class registered under a name. Raises ConfigError, with the most similar name, if there is none."""
     load_installed()
     module = modules().get(group, {}).get(name)
     if module is not None:

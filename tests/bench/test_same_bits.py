@@ -1,4 +1,4 @@
-"""Comparing runs bit for bit with those of an older commit."""
+"""Comparison of runs, bit for bit, with runs of an older commit."""
 
 import inspect
 import json
@@ -176,7 +176,7 @@ def test_cases_are_chosen_by_preset_or_algorithm() -> None:
 
 
 class FakeTree:
-    """A commit whose commands come to what is given; `run(words)` writes what training leaves behind."""
+    """A commit whose commands have given results; `run(words)` writes the files of a training run."""
 
     def __init__(self, root: Path, code: int = 0, err: str = "", run: Callable[[Path], object] = make_run):
         self.root, self.code, self.err, self.make = root, code, err, run
@@ -261,7 +261,7 @@ def test_a_commit_whose_commands_cannot_be_run_is_named(tmp_path: Path, monkeypa
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A repository of its own, with this source as its only commit."""
+    """Returns a new repository, with this source as its only commit."""
     root = tmp_path / "checkout"
     for name in ("src", "conf"):
         shutil.copytree(ROOT / name, root / name, symlinks=True)

@@ -1,4 +1,4 @@
-"""The commands as a user meets them, without training."""
+"""The commands, as a user types them, without training."""
 
 import json
 import os
@@ -16,14 +16,14 @@ HOME = str(Path(rlrun.__file__).parents[1])
 
 
 def say(capsys, *words):
-    """Exit code, lines on stdout, lines on stderr."""
+    """Runs a command. Returns exit code, lines on stdout, lines on stderr."""
     code = main(words)
     out, err = capsys.readouterr()
     return code, out.splitlines(), err.splitlines()
 
 
 def fresh(*command, cwd):
-    """Run Python in a process of its own; stdout and stderr."""
+    """Runs Python in a new process. Returns stdout and stderr."""
     env = os.environ | {"PYTHONPATH": HOME}
     done = subprocess.run([sys.executable, *command], env=env, cwd=cwd, capture_output=True, text=True, check=True)
     return done.stdout, done.stderr
@@ -105,7 +105,7 @@ def test_every_fault_has_its_line(capsys):
     ]
 
 
-# --- what torch is not needed for ------------------------------------------------------------------------------------
+# --- commands that do not import torch ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`rlrun eval` on a real run: a table, one line of JSON, a film, a data set; nothing of the run changes."""
+"""`rlrun eval` on a real run: a table, a line of JSON, a video, a data set, and no change of the run."""
 
 import json
 from pathlib import Path

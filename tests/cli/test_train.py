@@ -1,4 +1,4 @@
-"""What surrounds a training run: its directory, its failures, signals before it starts, sweeps, plug-ins."""
+"""Training commands: run folders, failures, signals before the start, sweeps, plug-ins."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ HOME = Path(rlrun.__file__).parents[1]
 PLUGIN = Path(__file__).parents[1] / "example_plugin"
 SHORT = ["env=CartPole", "trainer.total_steps=300", "trainer.eval_episodes=1", "logger.tensorboard=false"]
 
-ENDS = {0: "done", 1: "failed", 2: "done"}  # of the jobs of a sweep whose second fails
+ENDS = {0: "done", 1: "failed", 2: "done"}  # seeds of a sweep whose second job fails
 
 FRAGILE = '''
 from rlrun.registry import register
@@ -179,7 +179,7 @@ def test_sweep_checks_all_jobs_before_the_first_one(workplace, capsys):
 
 
 def test_sweep_continues_after_a_failed_job(workplace, capsys, monkeypatch):
-    monkeypatch.setattr("rlrun.run.lifecycle.check", lambda config: None)  # the fault shows only in a job
+    monkeypatch.setattr("rlrun.run.lifecycle.check", lambda config: None)  # the fault occurs only in a job
     words = ["algo=fragile", "plugins=[rlrun_example,fragile]", "seed=0,1,2", *SHORT]
     assert main(["train", "-m", *words]) == 1
     out, err = capsys.readouterr()
@@ -195,12 +195,12 @@ def test_sweep_continues_after_a_failed_job(workplace, capsys, monkeypatch):
 
 
 def test_train_interrupted_before_training_leaves_nothing_behind(workplace):
-    """A plug-in that takes long to import stands for everything slow before the first step."""
+    """A plug-in with a slow import stands for any slow work before the first step."""
     (workplace / "slow").mkdir()
     (workplace / "slow" / "__init__.py").write_text(
         "import os, time\nopen(f'{os.getpid()}.up', 'w').close()\ntime.sleep(60)\n"
     )
-    # SIGINT is ignored in what a shell runs in the background; a terminal's is not
+    # a shell starts background processes with SIGINT ignored; at a terminal it is not ignored
     program = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     program += "from rlrun.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "train", "algo=sac", "env=HalfCheetah", "plugins=[slow]"]

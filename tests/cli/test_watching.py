@@ -1,4 +1,4 @@
-"""`rlrun status`, `diff`, `board` and `report`, as a user meets them."""
+"""`rlrun status`, `diff`, `board` and `report`, as a user types them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the words after `rlrun train` become, and every line that says what is wrong with them."""
+"""Jobs that are composed from the words after `rlrun train`, and every error message about these words."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def faults(*words, multirun=False, config_dirs=()):
 
 @pytest.fixture
 def more_configs(tmp_path):
-    """A folder of a user's own YAML: an alias for a registered id, and tuned values for it."""
+    """A user's config folder: an alias for a registered id, and tuned values for this environment."""
     files = {
         "env/Cart.yaml": "defaults: [_base, _self_]\nid: CartPole-v0\n",
         "preset/sac-Cart.yaml": "# @package _global_\nalgo: {gamma: 0.5}\ntrainer: {total_steps: 7}\n",

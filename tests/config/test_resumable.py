@@ -1,4 +1,4 @@
-"""What may differ between a run's files and its snapshot: comments and the order of keys, and nothing else."""
+"""Only comments and the order of keys may differ between a run's files and its snapshot."""
 
 import json
 import random
@@ -32,7 +32,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def write(finished: Path) -> Any:
-    """`write(name, text)` gives a file of the run another text until the test ends."""
+    """`write(name, text)` replaces the text of a run's file until the test ends."""
     before = {name: (finished / name).read_bytes() for name in ("config.yaml", "overrides.yaml", "metrics.jsonl")}
 
     def one(name: str, text: str) -> None:
@@ -44,7 +44,7 @@ def write(finished: Path) -> Any:
 
 
 def mutated(value: Any, draw: random.Random) -> Any:
-    """Another value of the same type, or another type now and then."""
+    """Returns another value of the same type, or sometimes of another type."""
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
@@ -170,7 +170,7 @@ def test_resume_goes_on_after_changes_that_were_typed(tmp_path: Path, capsys: Ou
 
 
 def test_resume_goes_on_after_a_typed_change_although_no_snapshot_followed(tmp_path: Path) -> None:
-    """A run that was killed right after `rlrun resume RUN total_steps=80` had recorded the change."""
+    """The run was killed right after `rlrun resume RUN total_steps=80` had recorded the change."""
     run = tmp_path / "run"
     assert main(["train", *WORDS, "trainer.total_steps=40", f"run_dir={run}"]) == 0
     values = read_config(run / "config.yaml")

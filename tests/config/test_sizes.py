@@ -1,4 +1,4 @@
-"""Sizes that no machine has are refused before anything is allocated or written, in typed and in stored configs."""
+"""Excessive sizes are refused before anything is allocated or written, in typed and in stored configs."""
 
 import shutil
 
@@ -105,7 +105,7 @@ def test_sizes_have_an_upper_bound(algo, env, word, line, capsys, tmp_path, monk
     ],
 )
 def test_sizes_of_a_stored_config_are_bounded_alike(run, tmp_path, key, value, line, capsys, monkeypatch):
-    monkeypatch.setattr(resumable, "check_unchanged", lambda run, then: None)  # as if the snapshots were forged too
+    monkeypatch.setattr(resumable, "check_unchanged", lambda run, then: None)  # the snapshots are forged consistently
     shutil.copytree(run, tmp_path / "run")
     config = yaml.safe_load((run / "config.yaml").read_text())
     section, _, name = key.rpartition(".")

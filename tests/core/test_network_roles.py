@@ -1,4 +1,4 @@
-"""`network.actor` and `network.critic`: what differs between the networks of an agent."""
+"""`network.actor` and `network.critic` override settings for single networks of an agent."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Learning rates over time, against torch's own and numbers worked out by hand."""
+"""Learning rate schedules, compared with torch's schedulers and with values computed by hand."""
 
 import warnings
 from collections.abc import Callable

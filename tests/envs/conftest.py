@@ -33,7 +33,7 @@ def config() -> Callable[..., EnvConfig]:
 
 @pytest.fixture
 def make() -> Iterator[Callable[..., VectorEnv]]:
-    """`make(id, num_envs, seed=0, **config)`; everything made is closed after the test."""
+    """`make(id, num_envs, seed=0, **config)` returns environments that are closed after the test."""
     made = []
 
     def build(id: str, num_envs: int = 1, seed: int = 0, **values: Any) -> VectorEnv:

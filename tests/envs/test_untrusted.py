@@ -1,4 +1,4 @@
-"""Arguments of a stored config's environment: tried in a worker, and typed again where they name files."""
+"""Arguments of a stored config's environment are tried in a worker, and must be typed again if they name files."""
 
 import time
 from pathlib import Path

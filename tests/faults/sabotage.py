@@ -1,4 +1,4 @@
-"""Every protection that can be switched off, one function each, so that the fault tests can be tested.
+"""Switches off protections, one function each, to test the fault tests.
 
     name     protection                              off: what is done instead           must then turn red
     hash     snapshot.manifest.check_hash            bytes are not compared              bit flips, truncations
@@ -26,7 +26,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def switch_off(name: str) -> None:
-    """For the rest of this process."""
+    """Switches a protection off for the rest of this process."""
     PROTECTIONS[name](pytest.MonkeyPatch())
 
 
@@ -66,7 +66,7 @@ def no_rename(patch: pytest.MonkeyPatch) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """What a rename would do at once, piece by piece."""
+    """Copies a folder file by file, where a rename would be atomic."""
     if source.is_dir():
         os.mkdir(target)
         for path in sorted(source.iterdir()):

@@ -1,4 +1,4 @@
-"""What happens to a run whose files are deleted, damaged or fought over while it is alive or at rest."""
+"""Runs whose files are deleted, damaged or written by two processes, during training or afterwards."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ def digest(run: Path) -> str:
 
 
 def deleted_at(step: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody deletes a folder while the run is at this step."""
+    """Deletes a folder when the run is at this step."""
     log_and_evaluate = Trainer.log_and_evaluate
 
     def one(self: Trainer) -> None:

@@ -1,4 +1,4 @@
-"""Whole runs on a disk that has no room, and whole runs with untrusted snapshots."""
+"""Whole runs on a full disk, and whole runs with untrusted snapshots."""
 
 import json
 import os
@@ -20,7 +20,7 @@ WORDS = [
 
 
 class FullDisk:
-    """Has no room for the snapshots of these steps. A snapshot of a run without replay asks once."""
+    """A disk that is full for the snapshots of these steps. A run without replay checks the space once per snapshot."""
 
     def __init__(self, patch: pytest.MonkeyPatch, steps: range):
         self.real, self.steps, self.step = os.statvfs, steps, 0

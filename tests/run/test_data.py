@@ -1,4 +1,4 @@
-"""A run knows the data that it has read; what a stored config names is read only with the recorded content."""
+"""A run records digests of its data; files that a stored config names are read only with the recorded content."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ ROWS = [f"{i},{i * i % 7},{i % 2}\n" for i in range(40)]
 
 @pytest.fixture(autouse=True)
 def fresh_tables() -> Iterator[None]:
-    """Tables are cached by their path, as long as the process lives."""
+    """Clears the cache of tables, which are cached by path for the life of the process."""
     tables.load.cache_clear()
     yield
 
@@ -55,7 +55,7 @@ def command(*words: str) -> int:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a table and a run that has learned from it."""
+    """Returns a folder with a table and a run that was trained on it."""
     home = tmp_path_factory.mktemp("trained")
     table(home / "my.csv")
     words = ["algo=linear_posterior", "env=dataset_bandit", "env.kwargs.path=my.csv", "trainer.total_steps=40"]
@@ -68,7 +68,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path, monkeypatch: Any) -> Path:
-    """A copy of that run; its table is my.csv here."""
+    """Returns a copy of that run, with the table my.csv."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return Path("run")
@@ -85,7 +85,7 @@ def verdict(run: Path) -> str:
 
 
 def edit(run: Path, **env: Any) -> None:
-    """Change the section `env` of a stored config."""
+    """Changes the section `env` of a stored config."""
     path = run / "config.yaml"
     values = yaml.safe_load(path.read_text())
     values["env"] |= env
@@ -158,7 +158,7 @@ def test_a_table_that_is_gone_or_would_block_is_one_line(run: Path, capsys: Any)
 def test_a_stored_config_has_no_other_file_read(
     section: str, run: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resumable, "check_unchanged", lambda run, then: None)  # as if the snapshots were forged too
+    monkeypatch.setattr(resumable, "check_unchanged", lambda run, then: None)  # the snapshots are forged consistently
     table(Path("secret.csv"), ["hunter2,1,0\n", "hunter3,2,1\n"])
     before = yaml.safe_load((run / "config.yaml").read_text())["env"][section]
     edit(run, **{section: before | {"path": "secret.csv"}})
@@ -206,7 +206,7 @@ def test_a_requeued_command_begins_again_though_nothing_was_recorded(run: Path, 
     words = ["train", "algo=linear_posterior", "env=dataset_bandit", "env.kwargs.path=my.csv", "trainer.total_steps=20"]
     words += ["trainer.eval_every=0", "resume=auto", "run_dir=other", *QUIET]
     assert command(*words) == 0
-    shutil.rmtree("other/snapshots")  # as if it had been killed before it began
+    shutil.rmtree("other/snapshots")  # like a run that was killed before its first step
     for name in ("meta.json", "summary.json"):
         Path("other", name).unlink()
     assert command(*words) == 0
@@ -218,7 +218,7 @@ def test_a_requeued_command_begins_again_though_nothing_was_recorded(run: Path, 
 
 @pytest.fixture
 def no_network(monkeypatch: Any, tmp_path: Path) -> list[Any]:
-    """Every connection or look-up that was tried; the cache is a folder of the test."""
+    """Lists all attempted connections and look-ups; the cache is a folder of the test."""
     tried: list[Any] = []
 
     def refuse(*what: Any, **_: Any) -> None:
@@ -325,7 +325,7 @@ def test_a_loop_without_data_reports_none(build: Build) -> None:
 
 @pytest.fixture
 def offline(tmp_path: Path, data: Path) -> Path:
-    """A run that has learned from a data set."""
+    """Returns a run that was trained on a data set."""
     words = ["algo=iql", "env=Pendulum", "env.num_envs=2", f"algo.loop.data={data}", "algo.loop.data_steps=8"]
     words += ["network.hidden=[8]", "trainer.total_steps=4", "trainer.eval_every=0", *QUIET]
     assert command("train", *words, f"run_dir={tmp_path / 'run'}") == 0

@@ -1,4 +1,4 @@
-"""Python: train a run, load its policy, act as an evaluation does."""
+"""The Python API: train a run, load its policy, act as in an evaluation."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What meta.json says about git, and that no repository can have anything run."""
+"""The git entries of meta.json; no repository can run code."""
 
 import subprocess
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_git_state_reads_no_index_without_end(repository: Path) -> None:
 
 
 def hostile(folder: Path, marker: Path) -> None:
-    """Everything in a repository that can name a program, and files that would make git use it."""
+    """Everything in a repository that can name a program, and files that would make git run it."""
     program = folder.parent / "program"
     program.write_text(f"#!/bin/sh\ntouch {marker}\ncat\n")
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""When the trainer does what: rows, evaluations, snapshots, the end."""
+"""The times at which the trainer writes rows, evaluates, writes snapshots, and ends."""
 
 import signal
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ def test_is_due_when_a_multiple_of_the_period_was_reached(period: int, before: i
 
 
 class Run(nn.Module):
-    """Stands for a loop: `stride` steps a tick, one episode each, everything done with it written down."""
+    """A simulated loop with `stride` steps per tick, one episode each, that records all calls."""
 
     def __init__(self, stride: int = 4, **config: Any):
         super().__init__()
@@ -284,7 +284,7 @@ def test_an_earlier_handler_comes_back_and_is_called_after_the_snapshot() -> Non
 @pytest.mark.parametrize("read", [1, 2, 3])
 def test_a_signal_at_any_instant_of_a_tick_stops_the_run_with_a_snapshot_of_where_it_stopped(read: int) -> None:
     class Late(Signals):
-        """A signal that arrives between two looks of the trainer."""
+        """A signal that arrives between two checks of the trainer."""
 
         looks = 0
 

@@ -1,4 +1,4 @@
-"""Episodes of reward vectors: one number to compare them by, each component beside it, floors first."""
+"""Returns of reward vectors: one number for comparisons, with thresholds first, and every component."""
 
 import json
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def test_evaluation_reports_every_reward_component() -> None:
     ("seen", "best"),
     [
         ([(1.0, 0.0), (3.0, 0.0), (2.0, 0.0)], 2),
-        ([(9.0, 0.5), (1.0, 0.0), (2.0, 0.1)], 2),  # what meets its floors is better, whatever it returns
+        ([(9.0, 0.5), (1.0, 0.0), (2.0, 0.1)], 2),  # returns that meet their thresholds are better than all others
         ([(9.0, 0.5), (1.0, 0.4), (2.0, 0.4)], 3),
     ],
 )

@@ -1,4 +1,4 @@
-"""Values of a stored config, and of its snapshots as if they were forged alike, over which some part stumbles."""
+"""Malicious values in a stored config, with consistently forged snapshots, are refused."""
 
 import shutil
 from pathlib import Path

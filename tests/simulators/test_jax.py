@@ -1,4 +1,4 @@
-"""Environments written in JAX behave as their like, begin every episode anew, and are saved exactly."""
+"""Environments written in JAX behave like all others, start every episode afresh, and are saved exactly."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Snapshots are written behind the training thread: whole, one at a time, their faults told, their memory bounded."""
+"""Snapshots are written in a background thread: whole, one at a time, with reported faults and bounded memory."""
 
 import os
 import threading
@@ -17,7 +17,7 @@ ROWS = 16  # in a segment
 
 
 class SlowDisk:
-    """Every sync waits until the test lets it go, and says which thread asked."""
+    """A disk whose syncs wait until the test releases them, and record the calling thread."""
 
     def __init__(self) -> None:
         self.gate, self.waiting = threading.Event(), threading.Event()
@@ -43,12 +43,12 @@ def begin(store: Store, step: int, ring: MemoryRing, names: Any = None, **given:
 
 
 def drain(store: Store) -> None:
-    """Let the writer do all it was given."""
+    """Waits until the writer has finished all its work."""
     store._writer.submit(int).result()
 
 
 def count_reads(ring: MemoryRing) -> list[int]:
-    """The rows of every read from now on."""
+    """Returns a list that records the number of rows of every following read."""
     rows: list[int] = []
     real = ring.read
 

@@ -45,7 +45,7 @@ def test_board_times_are_those_of_the_run(tmp_path):
     train(tmp_path, 8, 15)
     times = [event.wall_time for event in scalars(tmp_path)["loss/critic"]]
     assert np.diff(times) == pytest.approx(np.full(14, 0.5), abs=1e-3)
-    assert times[7] == pytest.approx(time.time(), abs=60)  # the step it went on from is when it went on
+    assert times[7] == pytest.approx(time.time(), abs=60)  # the step from which the run resumed
 
 
 def test_switched_off_writes_nothing(tmp_path):

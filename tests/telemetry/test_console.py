@@ -1,4 +1,4 @@
-"""What stands on the terminal, in a pipe, and where stdout cannot be written to."""
+"""Output on a terminal, in a pipe, and to a stdout that cannot be written to."""
 
 import os
 import pty
@@ -75,7 +75,7 @@ def test_console_survives_a_closed_pipe(tmp_path):
 
 
 def on_terminal(tmp_path, **settings):
-    """All that the run writes to a terminal of 80 columns."""
+    """Returns all output of the run to a terminal of 80 columns."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(**run(tmp_path, **settings), stdout=theirs, stderr=subprocess.DEVNULL)
     os.close(theirs)
@@ -99,8 +99,8 @@ def test_console_shows_a_panel_on_a_terminal(tmp_path, settings):
     assert ":smile: [bold]" in text
     *_, last = text.split(":smile: [bold]")
     assert "100 of 100 steps" in last and "100.0%" in last and "best return 12.50 at step 20" in last
-    assert "\x1b[?25h" in written.partition(" of ")[0]  # the cursor shows again at once: a sudden end leaves it so
-    assert text.count(" of 100 steps") < 12  # a hundred ticks in some milliseconds are not a hundred pictures
+    assert "\x1b[?25h" in written.partition(" of ")[0]  # the cursor is visible at once, also after a sudden end
+    assert text.count(" of 100 steps") < 12  # not one picture for each of a hundred ticks in some milliseconds
 
 
 def test_console_prints_lines_on_a_dumb_terminal(tmp_path):

@@ -1,4 +1,4 @@
-"""A resumed run keeps the metric keys that it began with, and its readers show today's."""
+"""A resumed run keeps its original metric keys, and its readers show the current keys."""
 
 import json
 import tarfile
@@ -25,7 +25,7 @@ ARCHIVE = Path(__file__).parents[1] / "snapshot" / "fixtures" / "format_2" / "ru
 
 @pytest.fixture
 def killed(tmp_path: Path) -> Path:
-    """A run of DQN that a version with format 2 began, killed after its snapshot of step 60."""
+    """Returns a run of DQN of a version with format 2, killed after its snapshot of step 60."""
     with tarfile.open(ARCHIVE) as files:
         files.extractall(tmp_path, filter="data")
     return tmp_path / "killed"
@@ -33,7 +33,7 @@ def killed(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def keys_of_later_version(killed: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """A made-up next format, in which all losses of DQN have other keys. Returns these."""
+    """Simulates a next format, in which all losses of DQN have other keys. Returns these keys."""
     keys = losses([renamed_metrics(row, 2, "dqn") for row in read_rows(killed / "metrics.jsonl")])
     renamed = {key: f"loss/new_{key.removeprefix('loss/')}" for key in keys}
     change = Change(metrics=tuple(Renamed(old, new, ("dqn",)) for old, new in renamed.items()))

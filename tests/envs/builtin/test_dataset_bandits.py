@@ -1,4 +1,4 @@
-"""Tables are read as they are published, and what must be guessed is nowhere in what is seen."""
+"""Tables are read as published, and observations do not contain the label."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ from rlrun.envs.builtin.tables import load
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 
-# What the published files look like: env -> (file, lines, features, classes).
+# Format of the published files: env -> (file, lines, features, classes).
 FILES = {
     "AdultBandit": (
         "adult.data",
@@ -95,7 +95,7 @@ def test_mushroom_bandit_rewards_are_those_of_the_paper(tmp_path):
 
 
 def blobs(path, shuffled):
-    """Three classes in the plane, far apart; with the labels shuffled there is nothing to know."""
+    """Returns three distant classes in the plane; with shuffled labels nothing can be learned."""
     rng = np.random.default_rng(0)
     label = np.arange(600) % 3
     x = rng.normal(size=(600, 2)) * 0.3 + np.array([[0, 0], [3, 0], [0, 3]])[label]
