@@ -16,7 +16,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 from torch._dynamo.backends.debugging import aot_eager
-from toys import ALGOS, BY_CLASS, NEVER_LEARN, Values, equal, variant_of, optims, streams, toy, train, weights
+from toys import ALGOS, BY_CLASS, NEVER_LEARN, Values, equal, optims, streams, toy, train, variant_of, weights
 
 from rlrun import registry
 from rlrun.config.check import ABSENT, leaves, lookup
