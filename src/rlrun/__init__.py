@@ -10,7 +10,7 @@ action = policy.act(obs)
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["load", "train"]
+__all__ = ["evaluate", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,8 @@ from pathlib import Path
 from rlrun.config.check import closest, did_you_mean
 from rlrun.imports import advice, importing, is_found, module_of
 
+OBJECT = "object/"  # prefix of the ids of environments that a Python program passes as an object
+
 
 def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> str | None:
     """Returns why there is no such environment, with the most similar name, or None if it exists.
@@ -25,6 +27,8 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
         if find_spec("mujoco_playground"):
             return None
         return f"env={env_id}: needs an extra{advice('jax')}"
+    if env_id.startswith(OBJECT) and env_id not in _registered():
+        return no_object(env_id)
     if env_id.startswith("rlrun/"):
         import rlrun.envs.builtin  # noqa: F401 (registers rlrun's own environments)
     if env_id in _registered():
@@ -36,6 +40,11 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
         return f"env={env_id}: Atari needs an extra{advice('ale_py')}"
     hint = did_you_mean(_nearest(env_id, list(presets), registered))
     return f"env={env_id}: unknown environment{hint} (rlrun list env)"
+
+
+def no_object(env_id: str) -> str:
+    """Returns why an environment that was passed as an object cannot be made."""
+    return f"env={env_id}: was passed as an object in Python; only run.resume(env=...) with this object continues the run"
 
 
 def registered_by(plugins: Iterable[str]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from rlrun.config.environments import OBJECT, no_object
 from rlrun.config.schema import EnvConfig
 from rlrun.envs import builtin as _builtin  # noqa: F401 (registers rlrun/... with Gymnasium)
 from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
@@ -142,6 +143,8 @@ def find(id: str) -> EnvSpec:
     For `module:Name-v1` the module is imported first. `Name` may also be a subclass of gymnasium.Env in that module
     that is not registered. Raises ConfigError if there is no such environment.
     """
+    if id.startswith(OBJECT) and id not in gym.registry:
+        raise ConfigError(no_object(id))
     if id.startswith(ATARI):
         _register_atari(id)
     if id.startswith(PLAYGROUND):

@@ -13,6 +13,7 @@ from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.envs.actions import Actions
 from rlrun.envs.obs_adapter import in_dicts
+from rlrun.envs.passed import passed
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent
 from rlrun.nested import leaves, mapped
@@ -20,16 +21,17 @@ from rlrun.run.trained import restored
 from rlrun.types import Spec, carried
 
 
-def load(run: str | Path, plugins: Sequence[str] = ()) -> "Policy":
+def load(run: str | Path, plugins: Sequence[str] = (), env: Any = None) -> "Policy":
     """Returns the policy of a run, restored from its best snapshot, or from the latest if it has no best snapshot.
 
     run: the folder of the run, or the path `RUN/snapshots/<name>` of one of its snapshots. The run may be untrusted:
     nothing in it is executed as code.
     plugins: modules that register the algorithms, environments or networks that the run uses.
+    env: the environment, if the run was trained with an object or a class in place of a name.
     Raises ConfigError or SnapshotError; the message is one line.
     """
     registry.load(plugins)
-    with restored(Path(run), episodes=1, seed=None, words={}) as trained:
+    with passed(env), restored(Path(run), episodes=1, seed=None, words={}) as trained:
         if isinstance(trained.agent, MetaAgent):
             raise ConfigError(f"{run}: a meta-learned agent must adapt to a task before it acts; use rlrun eval")
         return Policy(trained.agent, trained.addons, trained.env.spec, trained.env.device)
