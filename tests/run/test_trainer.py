@@ -185,7 +185,7 @@ def test_a_finished_run_is_done_without_a_tick() -> None:
 def test_numbers_that_are_not_finite_stop_the_run_before_anything_is_saved() -> None:
     run = Run(stride=4, log_every=4, snapshot_every=4)
     run.optim.apply(torch.full((2,), float("nan")))
-    with pytest.raises(RunError, match=r"^optim: .* not finite .* step 4; no weight changed"):
+    with pytest.raises(RunError, match=r"^optim: .* not finite .* step 4; this optimiser has changed no weight since"):
         run.run()
     assert not run.saved and not run.rows
 

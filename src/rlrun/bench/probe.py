@@ -1,6 +1,6 @@
 """Measures the current speed and load of the machine, before and after a measurement.
 
-If the speed changed in between, the measurement is discarded as noisy.
+If the speed of matrix products changed in between, the measurement is marked as noisy.
 """
 
 import os

@@ -37,7 +37,7 @@ usage: rlrun train algo=<name> env=<name> [key=value ...]
   rlrun train algo=sac env=HalfCheetah seed=1
   rlrun train -m algo=sac env=HalfCheetah,Hopper seed=0,1,2
 
-exit codes: 0 success, 1 a run failed, 2 bad input, 3 unusable snapshot, 128 + n stopped by signal n"""
+exit codes: 0 success, 1 a run failed, 2 bad input, 3 unusable snapshot, 130 stopped by Ctrl-C, 143 by another signal"""
 
 
 class Parser(argparse.ArgumentParser):

@@ -17,12 +17,12 @@ from rlrun.types import Batch, Context, Metrics, Spec, Step
 class Addon(nn.Module):
     """Transforms observations, rewards and batches between environment, buffer and agent.
 
-    By default no method changes anything.
+    By default no method changes anything; a reward module implements `reward`.
     """
 
     stores: Mapping[str, Space] = MappingProxyType({})  # spaces of the extras that replay stores
     has_reward: ClassVar[bool] = False  # whether this is a reward module, which adds a column to every reward
-    num_next_steps: int = 0  # number of consecutive steps after each sampled step that it learns from; 0: none
+    num_next_steps: int = 0  # length of the sequences that it learns from, from each sampled step on; 0: none
 
     def spec(self, spec: Spec) -> Spec:
         """Returns the spec that the agent receives instead of the environment's."""
@@ -141,8 +141,8 @@ class Addons(nn.ModuleList):
         """Returns the batch that the agent learns from.
 
         The columns of the stored reward are split into the environment's `reward` and the `intrinsic_rewards`
-        [..., reward modules]. `next_steps`, a batch of sequences, is relabelled too, up to the add-on that learns from
-        these steps and removes the entry.
+        [..., reward modules]. The add-ons also relabel `next_steps`, a batch of sequences, until the add-on that learns
+        from it removes it.
         """
         if self.reward_modules:
             batch = split_rewards(batch)

@@ -32,8 +32,10 @@ def data_digests(loop: Loop) -> dict[str, str]:
 
 
 def data_changes(loop: Loop) -> list[str]:
-    """Returns a line for each data set that has changed since the run read it. A deleted data set is no change, because
-    the run has already read it."""
+    """Returns a line for each data set that has changed since the run read it.
+
+    A data set that can no longer be read is not reported: its content cannot be compared, and the run has read it.
+    """
     changes = []
     for name, then in loop.digests.items():
         key, _, place = name.partition("=")
@@ -55,8 +57,8 @@ def check_stored_data(config: RunConfig, recorded: Any, use: Use, typed: bool = 
     """Raises ConfigError if a stored config names data whose content differs from the recorded digest.
 
     recorded: the result of `data_digests` when the run was saved.
-    use: which data will be read. An evaluation reads one table; a resumed run reads tables, but no data sets, which are
-    in its buffer; a run that begins reads both.
+    use: which data will be read. An evaluation reads one table. A resumed run reads the tables only, because its
+    restored buffer already holds the data sets. A run that begins reads tables and data sets.
     typed: the user typed the same config on this command line, so data without a recorded digest may be read.
     """
     for key, place in _named(config, use):

@@ -60,7 +60,7 @@ class Progress:
 
     best_return: float | None = None
     best_step: int | None = None
-    best_shortfall: float = 0.0  # `eval/shortfall` of the best evaluation: distance below the floors of reward vectors
+    best_shortfall: float = 0.0  # `eval/shortfall` at that step
     final_return: float | None = None
     episodes: int = 0
     returns: float = 0.0  # sum of the returns of all episodes
@@ -110,7 +110,7 @@ class Trainer:
         self.last = (time.monotonic(), loop.steps, loop.updates)
         while min(loop.steps, progress.logged_until) < cfg.total_steps:
             before = progress.logged_until
-            if loop.steps == before:  # otherwise the run was stopped before the log row of its last tick was written
+            if loop.steps == before:  # not if an interrupted evaluation was resumed: its log row is written first
                 self.tick()
             try:
                 self.log_and_evaluate()
@@ -142,7 +142,7 @@ class Trainer:
         self.try_saving(self.checkpointer.flush)
 
     def log_restarts(self) -> None:
-        """Logs which environments were restarted. Called before snapshots, which do not hold these lines."""
+        """Logs which environments were restarted. Called before a snapshot, which does not store `loop.restarted`."""
         for line in self.loop.restarted:
             self.log.message(line)
         self.loop.restarted = []
@@ -230,7 +230,10 @@ class Trainer:
         """Raises RunError if an optimiser received a gradient that is not finite, and so stopped changing weights."""
         for name, optim in self.optims:
             if optim.fault:
-                raise RunError(f"{name}: loss or gradient is not finite by step {self.loop.steps}; no weight changed")
+                raise RunError(
+                    f"{name}: a loss or gradient was not finite at or before step {self.loop.steps}; this optimiser has "
+                    "changed no weight since"
+                )
 
     def snapshot(self, names: list[str]) -> None:
         """Saves a snapshot under these names. Does nothing without names."""

@@ -20,7 +20,7 @@ Row = dict[str, Any]  # a log row: key -> int or float; always has "step" and "w
 GROUPS = ("step", "wall_s", "train", "eval", "loss", "time", "sys")
 
 
-LARGEST = 1e300  # rows with larger numbers are damaged and ignored
+LARGEST = 1e300  # a resume ignores rows with larger numbers, which are damaged
 
 
 class MetricKeys(NamedTuple):
@@ -151,7 +151,7 @@ def is_number(value: Any) -> bool:
 
 
 def _rows_until(path: Path, step: int, written: Written | None) -> Iterator[tuple[bytes, Row]]:
-    """Yields line and row of each valid row up to `step`, from the first lines that the snapshot recorded."""
+    """Yields (line, row) for each valid row up to `step`, if `written` is given from the first `written.rows` lines."""
     if not path.exists():
         return
     lines: Iterable[bytes] = files.read_lines(path)

@@ -15,7 +15,7 @@ class FirstPulls(nn.Module):
     the number of pulls so far by all environments.
     """
 
-    done: Tensor  # number of pulls at the last update, from which an evaluation starts
+    done: Tensor  # number of pulls before the last rollout; without `carry.pulls`, counting begins here
 
     def __init__(self, arms: int, rounds: int):
         super().__init__()
@@ -37,5 +37,5 @@ class FirstPulls(nn.Module):
         return arms, {PULLS: pulls + num_envs}
 
     def update(self, ctx: Context) -> None:
-        """Takes over the number of pulls so far."""
+        """Stores the number of pulls before the data of this update."""
         self.done.fill_(ctx.env_steps)
