@@ -231,8 +231,8 @@ class Trainer:
         for name, optim in self.optims:
             if optim.fault:
                 raise RunError(
-                    f"{name}: a loss or gradient was not finite at or before step {self.loop.steps}; this optimiser has "
-                    "changed no weight since"
+                    f"{name}: a loss or gradient was not finite at or before step {self.loop.steps}; this optimiser "
+                    "has changed no weight since"
                 )
 
     def snapshot(self, names: list[str]) -> None:
