@@ -1,4 +1,4 @@
-"""The Python API of rlrun: train a run, resume it, evaluate it, load its policy. `import rlrun` provides these names."""
+"""The Python API of rlrun: train, resume and evaluate a run, and load its policy. `import rlrun` provides it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

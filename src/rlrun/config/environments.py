@@ -44,7 +44,9 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
 
 def no_object(env_id: str) -> str:
     """Returns why an environment that was passed as an object cannot be made."""
-    return f"env={env_id}: was passed as an object in Python; only run.resume(env=...) with this object continues the run"
+    return (
+        f"env={env_id}: was passed as an object in Python; only run.resume(env=...) with this object continues the run"
+    )
 
 
 def registered_by(plugins: Iterable[str]) -> list[str]:
