@@ -10,13 +10,17 @@ action = policy.act(obs)
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["evaluate", "load", "train"]
+__all__ = ["evaluate", "load", "log", "train"]
 
 
 def __getattr__(name: str) -> Any:
     """Imports `train` and `load` when they are first used. They import torch, which would slow the command line."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "log":
+        from rlrun.core.logged import log
+
+        return log
     from rlrun import python
 
     return getattr(python, name)

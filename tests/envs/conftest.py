@@ -22,6 +22,8 @@ def env_config(id: str, num_envs: int = 1, **values: Any) -> EnvConfig:
         "on_failure": "raise",
         "action_mask": True,
         "selftest": "auto",
+        "log_info": [],
+        "schedule": {},
     }
     return EnvConfig(id=id, num_envs=num_envs, **{**base, **values})
 

@@ -54,6 +54,13 @@ CHANGES: tuple[Change, ...] = (
             Added("network.critic", {}, beside="hidden"),
         ),
     ),
+    Change(  # from format 3 to 4
+        added=(
+            Added("callbacks", [], beside="seed"),
+            Added("env.log_info", [], beside="id"),
+            Added("env.schedule", {}, beside="id"),
+        ),
+    ),
 )
 FORMAT = len(CHANGES) + 1
 LOSS = "loss/"  # prefix of an agent's metrics in a log row

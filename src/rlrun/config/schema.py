@@ -136,6 +136,8 @@ class EnvConfig:
     on_failure: Literal["raise", "restart"]
     action_mask: bool
     selftest: Annotated[Literal["auto", "full", "off"], BeforeValidator(_off)]
+    log_info: list[str]  # entries of infos that are logged as metrics
+    schedule: dict[str, dict[str, Any]]  # attribute of the environment -> settings of core/curriculum.py
 
 
 @config
@@ -182,6 +184,7 @@ class RunConfig:
     env: EnvConfig
     trainer: TrainerConfig
     logger: LoggerConfig
+    callbacks: list[Annotated[dict[str, Any], Part("callback")]]
 
 
 def parse(cls: type[T], values: dict[str, Any], path: str) -> T:

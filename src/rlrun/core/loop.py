@@ -8,6 +8,8 @@ from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
 from rlrun.core.collector import Collector, Timestep
+from rlrun.core.curriculum import Curriculum
+from rlrun.core.logged import Means, add_logged
 from rlrun.core.measures import Measures, add
 from rlrun.core.random import Stream, sequence
 from rlrun.core.schedule import Rewindable
@@ -37,6 +39,8 @@ class Loop(Module):
         self.successes: list[bool] = []  # of ended episodes, in environments that report success
         self.restarted: list[str] = []  # a line for each environment that failed and was created again
         self.digests: dict[str, str] = {}  # SHA-256 of each data set that was read, by `key=value` of its setting
+        self.logged: Means = {}  # numbers that the user's code has logged
+        self.curriculum: Curriculum | None = None  # schedules of environment parameters, if there are any
         self.measures: Measures = {}  # measures that the environments report in addition to rewards
         self.batch: Batch | None = None  # batch of the last update, for a post-mortem
 
@@ -50,6 +54,7 @@ class Loop(Module):
 
     def begin(self) -> None:
         """Resets all environments."""
+        self.set_parameters()
         self.collector.begin()
 
     def reset(self, seed: int | None = None) -> None:
@@ -83,7 +88,16 @@ class Loop(Module):
             self.successes.extend(info.get("success", {}).values())
             self.restarted.extend(info.get("restarted", ()))
             add(self.measures, info.get("measures", {}))
+            add_logged(self.logged, info.get("logged", ()))
+        if self.curriculum is not None:
+            self.curriculum.observe(info["episodes"], info.get("success", {}).values())
+            self.set_parameters()
         return step
+
+    def set_parameters(self) -> None:
+        """Passes the current values of scheduled parameters to the environments. Called when a run is resumed too."""
+        if self.curriculum is not None:
+            self.env.set_parameters(self.curriculum.values(self.steps, min(1.0, self.steps / self.horizon)))
 
     def fetch_episodes(self) -> None:
         """Reads the episodes that ended in a simulator on a GPU. Called rarely, because it waits for the GPU."""
@@ -109,7 +123,7 @@ class Loop(Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         self.fetch_episodes()
-        return {
+        state = {
             "steps": self.steps,
             "updates": self.updates,
             "horizon": self.horizon,
@@ -119,10 +133,13 @@ class Loop(Module):
             "carry": self.carry,
             "measures": self.measures,
         }
+        if self.logged:
+            state["logged"] = self.logged
+        return state
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Restores the state. Raises ValueError if a value has a wrong type, because snapshots may be untrusted."""
-        for name, now in self.get_extra_state().items():
+        for name, now in ({"logged": self.logged} | self.get_extra_state()).items():
             value = on(self.env.device, state.get(name, now))
             expected = Tensor if isinstance(now, Tensor) else type(now)
             if now is not None and not isinstance(value, expected):

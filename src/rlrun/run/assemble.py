@@ -16,12 +16,14 @@ from rlrun.buffers.replay import Replay, Targets
 from rlrun.config.schema import Discounted, NStepReturns, RunConfig
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
+from rlrun.core.callback import Callbacks
+from rlrun.core.curriculum import Curriculum
 from rlrun.core.loop import Loop
 from rlrun.core.parts import ROLES, Parts, agent_named, for_role, section_of
 from rlrun.core.random import seed_for, sequence
 from rlrun.envs.vector import VectorEnv
 from rlrun.envs.wrappers import in_evaluation
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, RunError
 from rlrun.networks.norm import BatchRenorm
 from rlrun.networks.recurrent import Recurrent
 from rlrun.run.data import evaluation_digests
@@ -39,6 +41,7 @@ def build_loop(config: RunConfig) -> Loop:
     """
     check_ranges(config)
     check_loop(config.algo)
+    curriculum = build_curriculum(config.env.schedule)
     device = prepare_device(config)
     engine.check(config.trainer, device)
     tables = evaluation_digests(config.env)
@@ -54,6 +57,8 @@ def build_loop(config: RunConfig) -> Loop:
         )
         parts = (agent, addons, env, buffer, config.seed, config.trainer.total_steps)
         loop: Loop = registry.build("loop", loop_values, *parts, path="algo.loop")
+        loop.curriculum = curriculum
+        set_first_parameters(loop)
     except BaseException:
         env.close()
         raise
@@ -205,6 +210,29 @@ def agent_values(config: RunConfig) -> dict[str, Any]:
     return {key: value for key, value in config.algo.items() if key not in AROUND}
 
 
+def build_curriculum(schedules: dict[str, dict[str, Any]]) -> Curriculum | None:
+    """Returns the schedules of environment parameters, or None if there are none."""
+    if not schedules:
+        return None
+    return Curriculum(schedules)
+
+
+def set_first_parameters(loop: Loop) -> None:
+    """Passes the first values of scheduled parameters to the environments. Raises ConfigError if one does not exist."""
+    try:
+        loop.set_parameters()
+    except RunError as error:
+        raise ConfigError(getattr(error.__cause__, "reason", str(error))) from error
+
+
+def build_callbacks(config: RunConfig) -> Callbacks:
+    """Returns the callbacks of a run."""
+    callbacks = []
+    for index, values in enumerate(config.callbacks):
+        callbacks.append(registry.build("callback", values, path=f"callbacks.{index}"))
+    return Callbacks(callbacks)
+
+
 def check_ranges(config: RunConfig) -> None:
     """Checks the settings of every part against its Config. Raises one ConfigError with all faults."""
     for path, part in (("algo", config.algo), ("network", config.network), ("algo.loop", config.algo.get("loop"))):
@@ -215,6 +243,8 @@ def check_ranges(config: RunConfig) -> None:
         own = config.algo.get(part)
         if isinstance(own, dict) and "name" in own:
             sections.append((part, own, f"algo.{part}"))
+    for index, values in enumerate(config.callbacks):
+        sections.append(("callback", values, f"callbacks.{index}"))
     faults: list[str] = []
     try:
         check_network(config.network)
@@ -270,7 +300,9 @@ def eval_env(
     wrappers = in_evaluation(config.env.wrappers) | limit
     num_envs = min(episodes, EVAL_ENVS)
     kwargs = config.env.kwargs | config.env.eval_kwargs
-    env = dataclasses.replace(config.env, num_envs=num_envs, wrappers=wrappers, kwargs=kwargs, selftest="off")
+    env = dataclasses.replace(
+        config.env, num_envs=num_envs, wrappers=wrappers, kwargs=kwargs, selftest="off", log_info=[]
+    )
     if not masked:
         env = dataclasses.replace(env, action_mask=False)
     if env.backend not in ("async", "jax"):  # async keeps its workers; environments in JAX have no other backend

@@ -14,11 +14,12 @@ from rlrun.config.check import show
 from rlrun.config.resumable import Recorded, changed
 from rlrun.config.schema import RunConfig
 from rlrun.config.stored import CONFIG, read_config, read_stored
+from rlrun.core.callback import Callbacks, RunView
 from rlrun.core.loop import Loop
 from rlrun.envs.untrusted import check_environment
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
 from rlrun.run import exactness, postmortem
-from rlrun.run.assemble import build_loop, check_start, eval_env, prepare_device
+from rlrun.run.assemble import build_callbacks, build_loop, check_start, eval_env, prepare_device
 from rlrun.run.data import check_stored_data, data_changes, data_digests
 from rlrun.run.evaluation import evaluate as run_episodes
 from rlrun.run.signals import Signals
@@ -154,11 +155,13 @@ def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot
     log = Telemetry(run.path, config.logger, config.name, config.trainer.total_steps, step, written, keys)
     status, code, line = "failed", 1, ""
     with Signals() as signals:
-        trainer = make_trainer(config, loop, store, log, signals, recorded)
+        callbacks = build_callbacks(config)
+        trainer = make_trainer(config, loop, store, log, signals, recorded, callbacks)
         try:
             start(config, run, trainer, log, snapshot)
             if snapshot and not store.names():  # a new branch: without a snapshot, a resume would begin at step 0
                 trainer.snapshot([step_name(loop.steps)])
+            callbacks.begin(RunView(run.path, loop, trainer.stop))
             status = trainer.run(signals)
             code = 0
             if status == "stopped":
@@ -176,6 +179,7 @@ def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot
             close_store(store, log)
             summary = summarise(trainer, status)
             run.write_json("summary.json", summary)
+            end(callbacks, summary, log)
             if advice := hint(summary, log.times, config):
                 log.message(advice)
             log.close(summary)
@@ -192,6 +196,8 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
         run.write_json(META, facts)
         if config.trainer.snapshot_every is not None and loop.env.exactness != "exact":
             log.message(f"a resume of this run will be {loop.env.exactness}")
+        for line in trainer.callbacks.announcements():
+            log.message(line)
         return
     for fault in snapshot.faults:
         log.message(f"skipped {fault}")
@@ -205,7 +211,7 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
         raise SnapshotError(f"{snapshot.name}: does not fit this run ({manifest.line(error)})") from error
     for name, ring in rings(loop).items():
         snapshot.restore_ring(name, ring)
-    others = [loop.env.exactness, log.fault, *data_changes(loop)]
+    others = [loop.env.exactness, log.fault, *data_changes(loop), *trainer.callbacks.warnings()]
     verdict = exactness.verdict(before, facts, others, snapshot.format)
     line = f"resumed from step {loop.steps:,}, {verdict}"
     log.message(line)
@@ -213,6 +219,14 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
         print(printable(line), file=sys.stderr)
     resumed = [*before.get("resumed", []), {"step": loop.steps, "verdict": verdict, **facts}]
     run.write_json(META, before | {"resumed": resumed})
+
+
+def end(callbacks: Callbacks, summary: dict[str, Any], log: Telemetry) -> None:
+    """Calls `on_end` of the callbacks. Only logs an error, because the run has ended anyway."""
+    try:
+        callbacks.call("on_end", summary)
+    except RunError as error:
+        log.message(str(error))
 
 
 def recorded_rows(snapshot: Snapshot) -> Written | None:
@@ -252,7 +266,13 @@ class StoreCheckpointer:
 
 
 def make_trainer(
-    config: RunConfig, loop: Loop, store: Store, log: Telemetry, signals: Signals, recorded: Recorded
+    config: RunConfig,
+    loop: Loop,
+    store: Store,
+    log: Telemetry,
+    signals: Signals,
+    recorded: Recorded,
+    callbacks: Callbacks,
 ) -> Trainer:
     """Returns the trainer of a loop, with its evaluation function and its checkpointer."""
     episodes = config.trainer.eval_episodes
@@ -267,7 +287,8 @@ def make_trainer(
         loop.addons.evaluated(found)
         return found
 
-    return Trainer(config.trainer, loop, log, evaluate_at, StoreCheckpointer(config, loop, store, log, recorded))
+    checkpointer = StoreCheckpointer(config, loop, store, log, recorded)
+    return Trainer(config.trainer, loop, log, evaluate_at, checkpointer, callbacks)
 
 
 def close_store(store: Store, log: Telemetry) -> None:
@@ -286,8 +307,11 @@ def rings(loop: Loop) -> dict[str, Ring]:
 def summarise(trainer: Trainer, status: str) -> dict[str, Any]:
     """Returns the content of summary.json."""
     progress, loop, seconds = trainer.progress, trainer.loop, trainer.elapsed()
-    return {
+    summary = {
         "status": status, "step": loop.steps, "total_steps": trainer.cfg.total_steps,
         "final_return": progress.final_return, "best_return": progress.best_return, "best_step": progress.best_step,
         "wall_s": round(seconds, 3), "steps_per_s": round(loop.steps / max(seconds, 1e-9), 1),
     }  # fmt: skip
+    if trainer.stop_reason is not None:
+        summary["stop_reason"] = trainer.stop_reason
+    return summary

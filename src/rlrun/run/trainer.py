@@ -13,6 +13,8 @@ import torch
 
 from rlrun.config.schema import TrainerConfig
 from rlrun.core.breakable import BrokenOffError
+from rlrun.core.callback import Callbacks
+from rlrun.core.logged import add_logged, drain_logged, take_logged
 from rlrun.core.loop import Loop
 from rlrun.core.measures import drain
 from rlrun.core.state import Optim
@@ -68,6 +70,8 @@ class Progress:
     logged_until: Annotated[int, pydantic.Field(alias="settled")] = 0
 
 
+CALLBACKS = "callbacks."  # prefix of the state of callbacks
+
 _progress = pydantic.TypeAdapter(Progress)
 
 
@@ -81,8 +85,12 @@ class Trainer:
         log: Log,
         evaluate: Callable[[int], dict[str, float]],
         checkpointer: Checkpointer,
+        callbacks: Callbacks | None = None,
     ):
         self.cfg, self.loop, self.log, self.evaluate = cfg, loop, log, evaluate
+        self.callbacks = Callbacks() if callbacks is None else callbacks
+        self.stop_reason: str | None = None  # set by a callback that ends the run
+        self.called_for = 0  # number of `loop.episodes` for which callbacks have been called
         self.checkpointer = NoCheckpoints() if cfg.snapshot_every is None else checkpointer
         self.optims = [(name, module) for name, module in loop.named_modules() if isinstance(module, Optim)]
         self.progress = Progress()
@@ -117,7 +125,7 @@ class Trainer:
             except EvaluationInterruptedError:
                 self.snapshot([step_name(loop.steps)])
                 return "stopped"
-            done = loop.steps >= cfg.total_steps
+            done = loop.steps >= cfg.total_steps or self.stop_reason is not None
             stop = signals.received  # read once, because a signal may arrive at any time
             names = []
             if progress.best_step == loop.steps:
@@ -128,11 +136,16 @@ class Trainer:
             if stop and not done:
                 return "stopped"
             self.log.progress(loop.steps)
+            if self.stop_reason is not None:
+                break
         return "done"
 
     def tick(self) -> None:
         """Runs one tick of the loop, checks for faults, logs restarts and flushes the checkpointer."""
         metrics = self.loop.tick()
+        add_logged(self.loop.logged, take_logged())
+        if self.callbacks:
+            self.call_for_episodes()
         if metrics:
             self.metrics = metrics
             if self.loop.env.device.type == "cpu":  # on a GPU, reading the flag would wait for the GPU at every tick
@@ -140,6 +153,16 @@ class Trainer:
         if self.loop.restarted:
             self.log_restarts()
         self.try_saving(self.checkpointer.flush)
+
+    def call_for_episodes(self) -> None:
+        """Calls the callbacks for every episode that has ended since the last call."""
+        for episode_return, length in self.loop.episodes[self.called_for :]:
+            self.callbacks.call("on_episode", episode_return, length)
+        self.called_for = len(self.loop.episodes)
+
+    def stop(self, reason: str) -> None:
+        """Ends the run after the current step."""
+        self.stop_reason = reason
 
     def log_restarts(self) -> None:
         """Logs which environments were restarted. Called before a snapshot, which does not store `loop.restarted`."""
@@ -165,12 +188,16 @@ class Trainer:
         if with_evaluation:
             values |= self.evaluate(loop.steps)
             progress.final_return = values["eval/return_mean"]
+            self.callbacks.call("on_evaluation", {key: values[key] for key in values if key.startswith("eval/")})
         losses = {f"loss/{name}": float(value) for name, value in self.metrics.items()}
         for name, value in losses.items():
             if not math.isfinite(value):
                 raise RunError(f"{name} is {value} at step {loop.steps}")
         values |= self.episode_metrics() | losses
-        self.log.row({"step": loop.steps, "wall_s": self.elapsed()} | values)
+        row = {"step": loop.steps, "wall_s": self.elapsed()} | values
+        self.callbacks.call("on_row", dict(row))
+        add_logged(loop.logged, take_logged())
+        self.log.row(row | drain_logged(loop.logged))
         progress.logged_until = loop.steps
         if with_evaluation:
             self.update_best(values["eval/return_mean"], values.get("eval/shortfall", 0.0))
@@ -190,6 +217,9 @@ class Trainer:
         measures. Resets the lists of episodes."""
         loop, progress = self.loop, self.progress
         loop.fetch_episodes()
+        if self.callbacks:
+            self.call_for_episodes()
+        self.called_for = 0
         ended, successes = loop.episodes, loop.successes
         progress.episodes += len(ended)
         values: dict[str, float] = {"train/episodes": progress.episodes}
@@ -242,6 +272,8 @@ class Trainer:
         self.check_faults()
         self.try_saving(self.checkpointer.wait)
         self.try_saving(self.checkpointer.save, names, self.state(), {"wall_s": self.elapsed()})
+        for name in names:
+            self.callbacks.call("on_snapshot", name)
 
     def try_saving(self, save: Callable[..., None], *arguments: Any) -> None:
         """Calls a method of the checkpointer. A SnapshotError is logged, or raised if `snapshot_on_failure` is stop."""
@@ -260,12 +292,17 @@ class Trainer:
         """Returns the state of the whole run: that of the loop and that of the trainer."""
         progress = _progress.dump_python(self.progress, by_alias=True)
         metrics = {name: value.detach().clone() for name, value in self.metrics.items()}
-        return self.loop.state_dict() | {"trainer._extra_state": {"progress": progress, "metrics": metrics}}
+        own = {"trainer._extra_state": {"progress": progress, "metrics": metrics}}
+        return self.loop.state_dict() | self.callbacks.state_dict(prefix=CALLBACKS) | own
 
     def load(self, state: dict[str, Any], clocks: dict[str, float]) -> None:
         """Restores a snapshot's state and clocks. If they do not fit this run, raises an exception of any type."""
         own = state.pop("trainer._extra_state")
+        saved = {key: state.pop(key) for key in list(state) if key.startswith(CALLBACKS)}
         self.loop.load_state_dict(state)
+        self.callbacks.load_state_dict({key.removeprefix(CALLBACKS): value for key, value in saved.items()})
+        self.loop.set_parameters()
+        self.called_for = len(self.loop.episodes)
         self.progress = _progress.validate_python(own["progress"])
         self.metrics = own["metrics"]
         self.wall_s = float(clocks["wall_s"])

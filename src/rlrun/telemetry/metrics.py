@@ -17,7 +17,7 @@ from rlrun.snapshot.atomic import replace_file
 
 Row = dict[str, Any]  # a log row: key -> int or float; always has "step" and "wall_s"
 
-GROUPS = ("step", "wall_s", "train", "eval", "loss", "time", "sys")
+GROUPS = ("step", "wall_s", "train", "eval", "loss", "custom", "time", "sys")
 
 
 LARGEST = 1e300  # a resume ignores rows with larger numbers, which are damaged
