@@ -77,31 +77,34 @@ class Curriculum(Rewindable, Module):
 
     def __init__(self, schedules: Mapping[str, Mapping[str, Any]]):
         super().__init__()
-        self.parameters: list[Parameter] = []
+        self.scheduled: list[Parameter] = []
         for name, values in by_attribute(schedules):
-            self.parameters.append(Parameter(name, parse(ParameterSchedule, values, f"env.schedule.{name}")))
+            self.scheduled.append(Parameter(name, parse(ParameterSchedule, values, f"env.schedule.{name}")))
 
     def observe(self, episodes: Iterable[tuple[Return, int]], successes: Iterable[bool]) -> None:
         """Counts the training episodes that ended in a step: their returns and lengths, and the reported successes."""
-        results = {"return": [episode_return for episode_return, _ in episodes], "success": [*successes]}
-        for parameter in self.parameters:
+        results: dict[str, list[Any]] = {
+            "return": [episode_return for episode_return, _ in episodes],
+            "success": [*successes],
+        }
+        for parameter in self.scheduled:
             for result in results.get(parameter.cfg.by, ()):
                 parameter.observe(float(result))
 
     def values(self, steps: int, progress: float) -> dict[str, float]:
         """Returns the value of every parameter for episodes that begin now."""
-        return {parameter.name: parameter.value(steps, progress) for parameter in self.parameters}
+        return {parameter.name: parameter.value(steps, progress) for parameter in self.scheduled}
 
     def rewind(self) -> None:
-        for parameter in self.parameters:
+        for parameter in self.scheduled:
             parameter.stage = 0
             parameter.results.clear()
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {parameter.name: [parameter.stage, *parameter.results] for parameter in self.parameters}
+        return {parameter.name: [parameter.stage, *parameter.results] for parameter in self.scheduled}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        for parameter in self.parameters:
+        for parameter in self.scheduled:
             stage, *results = state[parameter.name]
             parameter.stage = int(stage)
             parameter.results.clear()
