@@ -261,7 +261,7 @@ def test_sequence_priority_belongs_to_the_sampled_step(build: Build) -> None:
         ),
         ("ppo", {"network.burn_in": 2}, "learns from rollouts"),
         ("ppo", {"network.burn_in": 0, "network.start": "zero"}, "learns from rollouts"),
-        ("sac_composite", {}, "not supported beside algo"),
+        ("sac_composite", {}, "not supported with algo"),
         ("dqn", {"algo.buffer.capacity": 8}, "4 timesteps fit, but the agent learns from 6"),
     ],
 )

@@ -90,5 +90,5 @@ def test_show_says_where_the_network_of_a_role_comes_from(capsys: pytest.Capture
     assert main(["show", "algo=sac", "env=HalfCheetah", "network.critic.hidden=[64]", "network.norm=batch_renorm"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("network.")}
     assert "command line" in lines["network.critic.hidden"]
-    assert "keys that differ in the actor's network" in lines["network.actor"]
+    assert "network settings that differ in the actor's network" in lines["network.actor"]
     assert "updates with plain batch normalisation" in lines["network.norm.warmup"]

@@ -22,8 +22,8 @@ class Stacked(nn.Module):
         for name, param in template.named_parameters():
             if param.shape[0] != 1:
                 raise ConfigError(
-                    "network: this algorithm evaluates many parameter vectors together, which convolutions do not "
-                    "support; set network=mlp or network=linear"
+                    "network: convolutions are not supported by this algorithm, which evaluates many parameter vectors "
+                    "together; set network=mlp or network=linear"
                 )
             shape = param.shape[1:]
             self.shapes[name] = shape

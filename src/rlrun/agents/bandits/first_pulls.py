@@ -26,9 +26,7 @@ class FirstPulls(nn.Module):
         """Returns arms [num_envs] for scores [num_envs, arms], and the extra."""
         num_envs, num_arms = scores.shape
         best = scores.argmax(-1)
-        pulls = self.done.expand(num_envs)
-        if PULLS in carry:
-            pulls = torch.maximum(pulls, carry[PULLS])
+        pulls = carry.get(PULLS, self.done.expand(num_envs))
         index = pulls + torch.ones_like(best).cumsum(0) - 1
         turn = index % num_arms
         score = scores.take_along_dim(turn.unsqueeze(-1), -1).squeeze(-1)
