@@ -68,6 +68,11 @@ def open_console(wanted: bool, title: str, run: Path, total_steps: int, past: li
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # letters that the terminal cannot show must not end a run
     view = View(title, run, total_steps, past)
+    if "IPython" in sys.modules:
+        from rlrun.telemetry.notebook import Notebook, in_notebook
+
+        if in_notebook():
+            return Notebook(view)
     if sys.stdout is not None and sys.stdout.isatty():
         import rich.console
 
