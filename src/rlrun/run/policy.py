@@ -51,6 +51,7 @@ class Policy:
         self._actions = Actions(spec.shown_action)
         self._device = device
         self._carry: dict[str, Any] = {}
+        self._later = torch.zeros(0, dtype=torch.bool)  # `first` of steps that begin no episode, [batch]
 
     def reset(self) -> None:
         """Starts a new episode in every row of the batch: the next observations are the first of their episodes.
@@ -77,10 +78,11 @@ class Policy:
             obs = mapped(lambda part: np.asarray(part)[None], obs)
         seen = _tensors(self.observation_space, obs, self._device)
         count = len(next(leaves(seen)))
-        if len(self._carry.get("first", ())) != count:
-            self._carry = {"first": torch.ones(count, dtype=torch.bool, device=self._device)}
+        if len(self._later) != count:
+            self._later = torch.zeros(count, dtype=torch.bool, device=self._device)
+            self._carry = {"first": ~self._later}
         action, extras = self.addons.act(self.agent, seen, self._carry, explore)
-        self._carry = carried(extras, torch.zeros(count, dtype=torch.bool, device=self._device))
+        self._carry = carried(extras, self._later)
         native = self._actions.to_native(self._actions.clip(action.cpu().numpy()))
         if single:
             return native[0]
@@ -110,4 +112,4 @@ def _tensors(space: Space, obs: Any, device: torch.device) -> Any:
     array = np.asarray(obs)
     if isinstance(space, spaces.Box) and space.dtype != np.uint8:
         array = array.astype(np.float32)
-    return torch.as_tensor(array, device=device)
+    return torch.from_numpy(array).to(device)

@@ -14,7 +14,8 @@ from rlrun.telemetry.view import View, closing
 
 WIDTH = 88  # columns of the panel
 PERIOD_S = 1.0  # between two updates
-PAGE = "<pre style=\"line-height:1.3; font-size:12px; font-family:Menlo,Consolas,'DejaVu Sans Mono',monospace\">{code}</pre>"
+FONT = "font-family:Menlo,Consolas,'DejaVu Sans Mono',monospace; font-size:12px; line-height:1.3"
+PAGE = f'<pre style="{FONT}">{{code}}</pre>'
 
 
 def in_notebook() -> bool:
