@@ -230,6 +230,7 @@ OPENERS = {
     "telemetry/console.py": "/dev/null",
     "run/provenance.py": "git's index",
     "config/sources.py": "our own YAML, and that of plug-ins",
+    "config/keys.py": "the same YAML",
     "run/data.py": "our own YAML",
     "operating_system.py": "/proc, and files with a pid",
     "engine/hardware_profile.py": "the user's own measurements",

@@ -26,6 +26,7 @@ COMMANDS = {
     "list": "list the names of algorithms, networks, environments, presets, ...",
     "show": "print every key of a composed config, with meaning and source",
     "bench": "measure how fast the pieces of rlrun are on this machine",
+    "completion": "print the script that completes words in bash, zsh or fish",
     "doctor": "print versions, devices and extras, and report problems",
 }
 MODULES = {"eval": "evaluate", "list": "catalogue", "show": "catalogue"}
