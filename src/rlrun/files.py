@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rlrun.errors import ConfigError
+from rlrun.operating_system import OPEN_FLAGS
 
 CONFIG_BYTES = 128 << 10  # config.yaml and overrides.yaml have a few thousand bytes
 JSON_BYTES = 4 << 20  # meta.json grows by about 600 bytes with every resume
@@ -62,7 +63,7 @@ def open_file(path: Path, flags: int = os.O_RDONLY, limit: int | None = None) ->
     if not stat.S_ISREG(mode):  # checked before opening, because opening a device can have side effects
         raise ConfigError(_refusal(path, mode))
     try:
-        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, flags | OPEN_FLAGS, 0o644)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise ConfigError(_refusal(path, stat.S_IFLNK)) from None

@@ -1,48 +1,50 @@
 """The lock of a run's folder. The operating system releases it even if the process that holds it is killed."""
 
 import contextlib
-import fcntl
 import os
 import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlrun import files
+from rlrun import files, operating_system
 from rlrun.errors import ConfigError
 
 LOCK = ".lock"
 
-# Descriptors of held locks. A forked child closes its copies; otherwise it would keep the lock after its parent ends.
-_locks: set[int] = set()
+# Descriptors and files of held locks. A forked child closes its copies; otherwise it would keep the lock after its
+# parent ends.
+_locks: dict[int, Path] = {}
 
 
 def take(path: Path) -> int:
-    """Locks RUN/.lock with flock, writes this process into the file, and returns its descriptor.
+    """Locks RUN/.lock, writes this process into the file, and returns its descriptor.
 
     Raises ConfigError if another process holds the lock.
     """
+    file = path / LOCK
     try:
-        descriptor = files.open_file(path / LOCK, os.O_RDWR | os.O_CREAT)
+        descriptor = files.open_file(file, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            operating_system.lock(descriptor, file)
         except BlockingIOError:
             time.sleep(0.05)  # another process may have called `holder`, which locks the file for an instant
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            operating_system.lock(descriptor, file)
     except OSError as error:
-        holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+        holder = _text(descriptor)
         os.close(descriptor)
         if isinstance(error, BlockingIOError):
             raise ConfigError(f"{path} is in use by {holder or 'another process'}") from None
         raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
-    _locks.add(descriptor)
+    _locks[descriptor] = file
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     with contextlib.suppress(OSError):  # if the disk is full: the lock works without its text
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()} since {now}\n".encode(), 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, f"pid {os.getpid()} on {socket.gethostname()} since {now}\n".encode())
     return descriptor
 
 
@@ -55,17 +57,18 @@ def alone(path: Path) -> Iterator[None]:
     while True:
         try:
             descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            operating_system.wait_for_lock(descriptor, path)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
         if _is_at(descriptor, path):  # else the previous process has just removed the file that was locked here
             break
-        os.close(descriptor)
+        operating_system.unlock(descriptor, path)
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
+        with contextlib.suppress(PermissionError):  # Windows does not delete an open file; the empty file then stays
+            path.unlink(missing_ok=True)
+        operating_system.unlock(descriptor, path)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
@@ -77,29 +80,33 @@ def _is_at(descriptor: int, path: Path) -> bool:
 def release(descriptor: int) -> None:
     """Releases a lock. Does nothing if the lock is already released."""
     if descriptor in _locks:
-        _locks.remove(descriptor)
-        os.close(descriptor)
+        operating_system.unlock(descriptor, _locks.pop(descriptor))
 
 
 def holder(path: Path) -> str | None:
     """Returns which process holds a run's lock, as text, or None if the lock is free. Does not keep the lock."""
+    file = path / LOCK
     try:
-        descriptor = files.open_file(path / LOCK)
+        descriptor = files.open_file(file)
     except (OSError, ConfigError):
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
-    else:
+        if operating_system.is_locked(descriptor, file):
+            return _text(descriptor) or "another process"
         return None
     finally:
         os.close(descriptor)
 
 
+def _text(descriptor: int) -> str:
+    """Returns what the holder of a lock wrote into the lock file."""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return os.read(descriptor, 200).decode(errors="replace").strip()
+
+
 def _forget_locks() -> None:
     while _locks:
-        os.close(_locks.pop())
+        os.close(_locks.popitem()[0])
 
 
-os.register_at_fork(after_in_child=_forget_locks)
+operating_system.after_fork(_forget_locks)

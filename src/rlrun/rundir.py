@@ -122,12 +122,12 @@ class RunDir:
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Returns what `write_json` wrote, or {} if the file does not exist. Raises ConfigError if it is not JSON."""
-        return _read_json(self.path / name)
+        return read_json(self.path / name)
 
     @staticmethod
     def summary_of(path: Path) -> dict[str, Any]:
         """Returns summary.json of a run without locking the run, or {} if the file does not exist."""
-        return _read_json(path / "summary.json")
+        return read_json(path / "summary.json")
 
     def meta(self) -> dict[str, Any]:
         """Returns meta.json. Raises ConfigError if `versions` or `resumed` has the wrong type."""
@@ -136,7 +136,7 @@ class RunDir:
     @staticmethod
     def meta_of(path: Path) -> dict[str, Any]:
         """Returns meta.json of a run without locking the run. Raises the errors of `meta`."""
-        found = _read_json(path / META)
+        found = read_json(path / META)
         if not isinstance(found.get("versions", {}), dict):
             raise ConfigError(f"{path / META}: versions: must be an object")
         resumed = found.get("resumed", [])
@@ -195,7 +195,8 @@ def _home(config: dict[str, Any]) -> Path:
     return RUNS / _folder(config["name"]) if config.get("run_dir") is None else Path(config["run_dir"]).parent
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns a small JSON file of a run, or {} if it does not exist. Raises ConfigError if it is not JSON."""
     try:
         return parse_json(files.read(path, files.JSON_BYTES), path)
     except FileNotFoundError:

@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "engine": (
         "engine", "core.agent", "core.state", "core.random", "core.breakable", "functional.fused", "config.schema",
-        "types", "errors",
+        "types", "errors", "operating_system",
     ),
 }  # fmt: skip
 
@@ -230,10 +230,10 @@ OPENERS = {
     "telemetry/console.py": "/dev/null",
     "run/provenance.py": "git's index",
     "config/sources.py": "our own YAML, and that of plug-ins",
+    "config/keys.py": "the same YAML",
     "run/data.py": "our own YAML",
-    "run/trainer.py": "/proc",
-    "engine/hardware_profile.py": "the user's own measurements, /proc",
-    "engine/matmul_backend.py": "/proc",
+    "operating_system.py": "/proc, and files with a pid",
+    "engine/hardware_profile.py": "the user's own measurements",
     "envs/downloads.py": "new files in the user's own cache, and the address itself",
     "envs/verdicts.py": "what an installed distribution says of its files",
     "bench/measure.py": "results of benchmarks",
@@ -250,6 +250,26 @@ def test_files_of_runs_are_opened_in_one_place() -> None:
     """A module that reads files of a run must open them through `files.py`."""
     texts = {str(short): path.read_text() for short, path in FILES.items()}
     assert {short for short, text in texts.items() if OPENING.search(text)} == OPENERS.keys()
+
+
+# Names of the standard library that only some operating systems have, and modules that may use them.
+OF_SOME_SYSTEMS = re.compile(
+    r"import (fcntl|msvcrt|resource|termios|tty|pty|pwd|grp|winreg)\b|\"/proc/"
+    r"|\bos\.(fork\b|wait|kill|get[eug]*id\b|getpgid|set\w*id\b|getloadavg|sched_|sysconf|statvfs|p(read|write)\b"
+    r"|uname|nice|sync\b|mkfifo|fch|register_at_fork|O_(NOFOLLOW|NONBLOCK|CLOEXEC|DIRECTORY|BINARY))"
+    r"|\bsignal\.(SIG(?!INT\b|TERM\b|_DFL\b|_IGN\b|nals?\b)[A-Z0-9]+|pthread_|alarm|setitimer|sigwait)"
+    r"|\bos\.memfd_create|\bsocket\.(send_fds|recv_fds|AF_UNIX)"
+)
+SYSTEM_SPECIFIC = {
+    "operating_system.py": "the one place for them",
+    "bench/command_server.py": "a script for developers, which forks",
+    "envs/workers.py": "env.backend=async needs Unix sockets",
+}
+
+
+def test_what_only_some_systems_have_stands_in_one_module() -> None:
+    found = {str(short) for short, path in FILES.items() if OF_SOME_SYSTEMS.search(path.read_text())}
+    assert found == SYSTEM_SPECIFIC.keys()
 
 
 # Modules that may use private names of torch, because recording and compiling have no public functions.

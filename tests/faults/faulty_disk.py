@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-CHANGING = ("write", "fsync", "rename", "mkdir", "unlink", "link", "rmdir")
+CHANGING = ("write", "fsync", "replace", "mkdir", "unlink", "link", "rmdir")
 CALLS = (*CHANGING, "open", "statvfs")
 
 

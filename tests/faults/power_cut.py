@@ -45,7 +45,7 @@ class Disk:
             self.start[str(path)] = None if content is None else File(content, content)
 
     def __enter__(self) -> "Disk":
-        for name in ("open", "write", "fsync", "rename", "mkdir", "unlink", "rmdir", "link"):
+        for name in ("open", "write", "fsync", "replace", "mkdir", "unlink", "rmdir", "link"):
             self.patch.setattr(os, name, getattr(self, f"_{name}")(getattr(os, name)))
         return self
 
@@ -83,7 +83,7 @@ class Disk:
 
         return call
 
-    def _rename(self, real: Any) -> Any:
+    def _replace(self, real: Any) -> Any:
         def call(source: Any, target: Any) -> None:
             real(source, target)
             self._names(lambda tree: _move(tree, str(source), str(target)), source, target)

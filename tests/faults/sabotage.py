@@ -6,7 +6,7 @@
              .check_folder                           there, is not looked at
     fsync    snapshot.atomic.sync                    the disk is not waited for          cuts of the power
     rename   snapshot.atomic.rename                  files are copied under their name   kills inside the write
-    lock     rundir.fcntl.flock                      nothing is locked                   two writers, 64 resumes
+    lock     operating_system.fcntl.flock            nothing is locked                   two writers, 64 resumes
     rng      core.random.Stream.set_extra_state      streams start afresh                kills, signals: bit equality
     env      envs.vector.VectorEnv._restore          environments are reset              kills, signals: bit equality
 
@@ -80,9 +80,9 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def no_lock(patch: pytest.MonkeyPatch) -> None:
-    from rlrun import lock
+    from rlrun import operating_system
 
-    patch.setattr(lock.fcntl, "flock", lambda descriptor, operation: None)
+    patch.setattr(operating_system.fcntl, "flock", lambda descriptor, operation: None)
 
 
 def no_rng(patch: pytest.MonkeyPatch) -> None:

@@ -119,13 +119,13 @@ def test_latest_moves_when_all_else_is_on_disk_and_rows_of_the_log_come_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    real = os.rename
+    real = os.replace
 
     def rename(source: Path, target: Path) -> None:
         order.append(Path(target).name)
         real(source, target)
 
-    monkeypatch.setattr(os, "rename", rename)
+    monkeypatch.setattr(os, "replace", rename)
     store = Store(tmp_path, keep=2)
     begin(store, 1, grown(40), ["best", step_name(1)], first=lambda: order.append("log"))
     store.close()

@@ -7,6 +7,8 @@ import os
 import time
 from dataclasses import asdict, dataclass
 
+from rlrun.operating_system import load_average
+
 DRIFT = 0.10  # maximum relative difference between the probes before and after a measurement
 
 
@@ -28,7 +30,7 @@ class Probe:
         source, target = torch.zeros(2**24), torch.zeros(2**24)
         product = min(_seconds(lambda: torch.mm(first, second)) for _ in range(20))
         copy = min(_seconds(lambda: target.copy_(source)) for _ in range(5))
-        return cls(2 * 512**3 / product / 1e9, 2 * 2**26 / copy / 1e9, os.getloadavg()[0])
+        return cls(2 * 512**3 / product / 1e9, 2 * 2**26 / copy / 1e9, load_average(1))
 
     @staticmethod
     def crowded(probes: list["Probe"]) -> bool:

@@ -19,11 +19,14 @@ COMMANDS = {
     "eval": "evaluate a run's best agent, optionally with videos or as a data set",
     "report": "compare runs in one HTML file: curves, statistics, intervals",
     "status": "list runs with state, progress, last return and time left",
+    "tail": "print the log rows of a run while they are written",
     "diff": "print what differs between two runs",
+    "clean": "list old snapshots, and remove them after asking",
     "board": "start TensorBoard over runs, on this machine",
     "list": "list the names of algorithms, networks, environments, presets, ...",
     "show": "print every key of a composed config, with meaning and source",
     "bench": "measure how fast the pieces of rlrun are on this machine",
+    "completion": "print the script that completes words in bash, zsh or fish",
     "doctor": "print versions, devices and extras, and report problems",
 }
 MODULES = {"eval": "evaluate", "list": "catalogue", "show": "catalogue"}

@@ -31,11 +31,11 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
         return no_object(env_id)
     if env_id.startswith("rlrun/"):
         import rlrun.envs.builtin  # noqa: F401 (registers rlrun's own environments)
-    if env_id in _registered():
+    if env_id in registered_ids():
         return None
     if env_id in registered_by(plugins):
         return None
-    registered = _registered()
+    registered = registered_ids()
     if env_id.startswith("ALE/") and not find_spec("ale_py"):
         return f"env={env_id}: Atari needs an extra{advice('ale_py')}"
     hint = did_you_mean(_nearest(env_id, list(presets), registered))
@@ -52,13 +52,14 @@ def no_object(env_id: str) -> str:
 def registered_by(plugins: Iterable[str]) -> list[str]:
     """Imports the modules and returns the ids that they register with Gymnasium. Raises ConfigError if one cannot be
     imported."""
-    before = {*_registered()}
+    before = {*registered_ids()}
     for plugin in plugins:
         importing(plugin, "plugins")
-    return [id for id in _registered() if id not in before]
+    return [id for id in registered_ids() if id not in before]
 
 
-def _registered() -> list[str]:
+def registered_ids() -> list[str]:
+    """Returns all ids in Gymnasium's registry, with those of Atari if it is installed."""
     import gymnasium
 
     if find_spec("ale_py"):

@@ -1,5 +1,6 @@
 """Reads runs from untrusted folders. Damaged files are left out and listed in `faults`."""
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,7 +107,7 @@ def read(places: Iterable[Path]) -> tuple[list[Run], list[Skipped]]:
     skipped: list[Skipped] = []
     seen: set[Path] = set()
     for place in places:
-        for path, reason in _find(place):
+        for path, reason in find(place):
             if path.resolve() in seen:
                 continue
             seen.add(path.resolve())
@@ -119,7 +120,19 @@ def read(places: Iterable[Path]) -> tuple[list[Run], list[Skipped]]:
     return runs, skipped
 
 
-def _find(place: Path) -> Iterator[tuple[Path, str]]:
+def newest(place: Path) -> Path | None:
+    """Returns the run at or below a folder that was written last, or None if there is none."""
+    times: dict[Path, float] = {}
+    for path, reason in find(place):
+        if reason:
+            continue
+        for name in (CONFIG, METRICS):
+            with contextlib.suppress(OSError):
+                times[path] = (path / name).stat().st_mtime
+    return max(times, key=lambda path: times[path], default=None)
+
+
+def find(place: Path) -> Iterator[tuple[Path, str]]:
     """Yields folders of runs, each with "", and folders that hold no run, each with the reason."""
     inside: list[Path] = []
     try:
@@ -134,7 +147,7 @@ def _find(place: Path) -> Iterator[tuple[Path, str]]:
     found: list[tuple[Path, str]] = []
     for entry in inside:
         if entry.is_dir() and not entry.is_symlink() and entry.name[0] != ".":
-            found += _find(entry)
+            found += find(entry)
     if any(not reason for _, reason in found):
         yield from found
     elif not place.is_dir():
@@ -159,14 +172,14 @@ def _read_run(path: Path) -> Run:
     files.check_folder(path)
     stored = read_stored(path / CONFIG)
     config = stored.values
-    _check_config(config)
+    check_config(config)
     keys = MetricKeys(stored.metrics_format, config["algo"]["name"])
     faults: list[str] = []
     meta, summary = _small(path / "meta.json", faults), _small(path / "summary.json", faults)
     return Run(path, config, _typed(path / OVERRIDES), meta, summary, _rows(path / METRICS, keys, faults), faults)
 
 
-def _check_config(config: dict[str, Any]) -> None:
+def check_config(config: dict[str, Any]) -> None:
     """Raises ConfigError if the config lacks a value that reports need."""
     for section, key, kind in (("algo", "name", str), ("env", "id", str), ("trainer", "total_steps", int)):
         part = config.get(section)
@@ -192,7 +205,7 @@ def _rows(path: Path, keys: MetricKeys, faults: list[str]) -> list[Row]:
     rows: dict[int, Row] = {}
     lost = lines - len(found)
     for row in map(keys.current, found):
-        numbers = {key: value for key, value in row.items() if type(value) in (int, float) and abs(value) < HUGE}
+        numbers = sound(row)
         step = row["step"]
         if type(step) is not int:
             lost += 1
@@ -201,6 +214,11 @@ def _rows(path: Path, keys: MetricKeys, faults: list[str]) -> list[Row]:
     if lost > 0:
         faults.append(f"{METRICS}: {lost} line{'s' * (lost != 1)} cannot be read")
     return [rows[step] for step in sorted(rows)]
+
+
+def sound(values: dict[str, Any]) -> Row:
+    """Returns the entries that are finite numbers below HUGE."""
+    return {key: value for key, value in values.items() if type(value) in (int, float) and abs(value) < HUGE}
 
 
 def _small(path: Path, faults: list[str]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from rlrun.rundir import RunDir
 from rlrun.snapshot import atomic
 from rlrun.snapshot.tensors import dump
 
-FOLDER = "postmortem"
+FOLDER, FACTS = "postmortem", "facts.json"
 
 
 def write(run: RunDir, loop: Loop, reason: str) -> Path:
@@ -42,7 +42,7 @@ def write(run: RunDir, loop: Loop, reason: str) -> Path:
         "not_finite": broken,
         "optimisers": {name: _norms(module) for name, module in loop.named_modules() if isinstance(module, Optim)},
     }
-    run.write_json(f"{FOLDER}/facts.json", facts)
+    run.write_json(f"{FOLDER}/{FACTS}", facts)
     return folder
 
 

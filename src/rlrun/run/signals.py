@@ -7,9 +7,10 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from rlrun.core.breakable import compiling
+from rlrun.operating_system import signals_of
 
-REQUEUES = (signal.SIGUSR1, signal.SIGUSR2)  # sent by schedulers, not by hand
-CODES = {signal.SIGUSR1: 143, signal.SIGUSR2: 143, signal.SIGINT: 130, signal.SIGTERM: 143}
+REQUEUES = signals_of("SIGUSR1", "SIGUSR2")  # sent by schedulers, not by hand
+CODES = dict.fromkeys(REQUEUES, 143) | {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 class Signals:

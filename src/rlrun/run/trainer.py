@@ -1,8 +1,6 @@
 """The trainer calls `Loop.tick` until the run is done or stopped, and logs, evaluates and takes snapshots when due."""
 
 import math
-import resource
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from rlrun.core.loop import Loop
 from rlrun.core.measures import drain
 from rlrun.core.state import Optim
 from rlrun.errors import RunError, SnapshotError
+from rlrun.operating_system import resident_mb
 from rlrun.run.evaluation import EvaluationInterruptedError
 from rlrun.run.returns import components, score
 from rlrun.run.signals import Signals
@@ -311,14 +310,3 @@ class Trainer:
 def is_due(period: int, before: int, after: int) -> bool:
     """Returns whether (before, after] contains a multiple of the period. A period of 0 is never due."""
     return period > 0 and after // period > before // period
-
-
-def resident_mb() -> float:
-    """Returns the resident memory of this process in MiB; the peak if the system does not report the current value."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * resource.getpagesize() / 2**20
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        unit = 2**20 if sys.platform == "darwin" else 2**10
-        return peak / unit

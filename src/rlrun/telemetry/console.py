@@ -33,6 +33,10 @@ class Lines(Console):
             self._plus_minus = "±"
 
     def row(self, row: Row) -> None:
+        self.message(self.line(row))
+
+    def line(self, row: Row) -> str:
+        """Adds a log row to the view and returns its line."""
         view = self._view
         view.see(row)
         view.move(row["step"])
@@ -50,7 +54,7 @@ class Lines(Console):
         if "eval/return_mean" in row:
             mean, std = row["eval/return_mean"], row.get("eval/return_std", 0.0)
             parts.append(f"eval {number(mean)} {self._plus_minus} {number(std, like=mean)}")
-        self.message("  ".join(parts))
+        return "  ".join(parts)
 
     def message(self, text: str) -> None:
         with muted_on_error():

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlrun.operating_system import load_average
+
 if TYPE_CHECKING:
     from rlrun.config.schema import RunConfig
 
@@ -52,4 +54,4 @@ def settings(phase: str, seconds: float, config: "RunConfig") -> list[str]:
 
 def idle_cores() -> float:
     """Returns the number of cores that were idle in the last five minutes; negative if the load exceeded the cores."""
-    return (os.cpu_count() or 1) - os.getloadavg()[1]
+    return (os.cpu_count() or 1) - load_average(5)

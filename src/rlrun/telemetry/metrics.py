@@ -132,10 +132,11 @@ def _rank(key: str) -> int:
 
 def read_rows(path: Path) -> list[Row]:
     """Returns all complete rows of a metrics file. Lines that are incomplete or not valid rows are skipped."""
-    return [row for _, row in _parsed(files.read_lines(path))]
+    return [row for _, row in parsed(files.read_lines(path))]
 
 
-def _parsed(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Row]]:
+def parsed(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Row]]:
+    """Yields line and row of each complete and valid row."""
     for line in lines:
         try:
             row = json.loads(line)
@@ -157,7 +158,7 @@ def _rows_until(path: Path, step: int, written: Written | None) -> Iterator[tupl
     lines: Iterable[bytes] = files.read_lines(path)
     if written is not None:
         lines = islice(lines, written.rows)
-    for line, row in _parsed(lines):
+    for line, row in parsed(lines):
         if row["step"] <= step and "wall_s" in row and all(map(_is_sound, row.values())):
             yield line, row
 

@@ -28,9 +28,13 @@ class View:
         for row in past:
             self.see(row)
         self._before: float = self.latest.get("wall_s", 0.0)
-        self._started = time.monotonic()
+        self._started = self.now()
         self.step = self.latest.get("step", 0)
         self._marks = deque([(self._started, self.step)])
+
+    def now(self) -> float:
+        """Returns the time in seconds. Only differences count."""
+        return time.monotonic()
 
     def see(self, row: Row) -> None:
         """Adds a log row."""
@@ -44,7 +48,7 @@ class View:
 
     def move(self, step: int) -> None:
         """Records that the run is at `step` now, and updates the speed."""
-        now = time.monotonic()
+        now = self.now()
         if step <= self.step or now <= self._marks[-1][0]:
             return
         self.step = step
@@ -57,7 +61,7 @@ class View:
     @property
     def elapsed_s(self) -> float:
         """Seconds of training so far, including those before a resume."""
-        return self._before + time.monotonic() - self._started
+        return self._before + self.now() - self._started
 
     @property
     def left_s(self) -> float | None:
@@ -108,6 +112,17 @@ def memory(megabytes: float) -> str:
     return f"{megabytes:.0f} MB"
 
 
+def size(count: float) -> str:
+    """Formats a number of bytes in B, kB, MB or GB."""
+    if count < 1024:
+        return f"{count:.0f} B"
+    if count < 1024**2:
+        return f"{count / 1024:.1f} kB"
+    if count < 1024**3:
+        return f"{count / 1024**2:.1f} MB"
+    return f"{count / 1024**3:.1f} GB"
+
+
 def closing(view: View, summary: dict[str, Any]) -> list[str]:
     """Returns the last lines of a run, from the content of summary.json; [] for an empty summary."""
     if not summary:
@@ -119,6 +134,6 @@ def closing(view: View, summary: dict[str, Any]) -> list[str]:
         lines[0] += f" ({number(figures['steps_per_s'])} steps/s)"
     if "final_return" in figures:
         lines.append(f"final return {number(figures['final_return'])}")
-    if "best_return" in figures:
+    if {"best_return", "best_step"} <= figures.keys():
         lines.append(f"best return {number(figures['best_return'])} at step {figures['best_step']:,}")
     return [*lines, view.run]
