@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rlrun.config import format_3
+from rlrun.config import format_3, format_4
 from rlrun.config.renamed import Renamed
 from rlrun.errors import ConfigError
 
@@ -54,6 +54,7 @@ CHANGES: tuple[Change, ...] = (
             Added("network.critic", {}, beside="hidden"),
         ),
     ),
+    Change(regroup=format_4.regroup),  # from format 3 to 4
 )
 FORMAT = len(CHANGES) + 1
 LOSS = "loss/"  # prefix of an agent's metrics in a log row
