@@ -25,7 +25,7 @@ AGENTS = {  # label of the agent: its settings, and the number of real steps
 SETTINGS = [
     "env=DynaMaze", "algo.gamma=0.95", "algo.epsilon.start=0.5", "algo.epsilon.end=0.5", "algo.learning_rate=0.1",
     f"trainer.eval_every={EVERY}", "trainer.eval_episodes=1", f"trainer.eval_max_steps={CAP}",
-    "trainer.snapshot_every=0", "logger.tensorboard=false", "logger.console=false",
+    "trainer.snapshot_every=0", "logger=[]",
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from rlrun.run.trained import restored
 from rlrun.types import carried
 
 SMALL = ["preset=none", "env.num_envs=2", "trainer.total_steps=60", "trainer.eval_episodes=1", "network.hidden=[8]",
-         "trainer.eval_max_steps=5", "logger.console=false", "logger.tensorboard=false"]  # fmt: skip
+         "trainer.eval_max_steps=5", "logger=[]"]  # fmt: skip
 REPLAY = ["algo.loop.warmup_steps=20", "algo.loop.batch_size=8"]
 CASES = {
     "sac": ["env=Pendulum", *REPLAY],

@@ -52,6 +52,11 @@ def is_named(module: str) -> bool:
     return module.partition(".")[0] in _named
 
 
+def named_packages() -> list[str]:
+    """Returns the top-level packages that were imported because the user named them."""
+    return sorted(_named)
+
+
 def is_found(module: str) -> bool:
     """Returns whether the package that holds a module can be found. Imports nothing."""
     return _found(module) is not None

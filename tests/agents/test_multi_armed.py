@@ -111,7 +111,7 @@ REGRET = {"epsilon_greedy": 450, "ucb": 776, "bayesian_ucb": 60, "thompson": 60,
 @pytest.mark.parametrize("algo", REGRET)
 def test_multi_armed_regret_stays_small(algo, tmp_path):
     words = [f"algo={algo}", "env=BernoulliBandit", "env.kwargs.reward_probs=[0.1,0.3,0.5,0.7,0.9]", "env.num_envs=20"]
-    words += ["env.kwargs.bandits=20", "env.kwargs.contexts=own", "logger.tensorboard=false", "logger.console=false"]
+    words += ["env.kwargs.bandits=20", "env.kwargs.contexts=own", "logger=[]"]
     words += ["trainer.total_steps=40000", "trainer.log_every=20000", f"run_dir={tmp_path / 'run'}"]
     assert main(["train", *words]) == 0
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -124,7 +124,7 @@ def test_gaussian_thompson_regret_is_within_twice_the_lower_bound(tmp_path):
     """Lai and Robbins: 2 ln t / gap, summed over the suboptimal arms. The regret of uniform play is 4,000."""
     pulls, gaps = 2000, [1, 2, 3, 4]
     words = ["algo=gaussian_thompson", "env=GaussianBandit", "env.kwargs.reward_means=[-2,-1,0,1,2]", "env.num_envs=20"]
-    words += ["env.kwargs.bandits=20", "env.kwargs.contexts=own", "logger.tensorboard=false", "logger.console=false"]
+    words += ["env.kwargs.bandits=20", "env.kwargs.contexts=own", "logger=[]"]
     words += [f"trainer.total_steps={20 * pulls}", "trainer.log_every=20000", f"run_dir={tmp_path / 'run'}"]
     assert main(["train", *words]) == 0
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -241,7 +241,7 @@ OPENERS = {
     "registry.py": "our own source",
 }
 OPENING = re.compile(
-    r"(?<![\w.])open\((?!files\.open_file|descriptor|cls,)|\.open\((\"|url)|\bos\.open\("
+    r"(?<![\w.])open\((?!files\.open_file|descriptor|(cls|self),)|\.open\((\"|url)|\bos\.open\("
     r"|\.(read_text|read_bytes|write_text|write_bytes)\(|\bshutil\.copy|\bload_file\(|\bsave_file\("
 )
 

@@ -10,8 +10,7 @@ import pytest
 
 from rlrun.cli import main
 
-QUIET = ["trainer.total_steps=64", "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "logger.console=false",
-         "logger.tensorboard=false"]  # fmt: skip
+QUIET = ["trainer.total_steps=64", "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "logger=[]"]  # fmt: skip
 
 OWN_ENV = """
 import gymnasium as gym

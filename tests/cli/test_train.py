@@ -18,7 +18,7 @@ from rlrun.snapshot import atomic
 
 HOME = Path(rlrun.__file__).parents[1]
 PLUGIN = Path(__file__).parents[1] / "example_plugin"
-SHORT = ["env=CartPole", "trainer.total_steps=300", "trainer.eval_episodes=1", "logger.tensorboard=false"]
+SHORT = ["env=CartPole", "trainer.total_steps=300", "trainer.eval_episodes=1", "logger=[console]"]
 
 ENDS = {0: "done", 1: "failed", 2: "done"}  # seeds of a sweep whose second job fails
 
@@ -143,7 +143,7 @@ def test_a_stopped_run_ends_with_the_command_that_resumes_it(workplace, capsys, 
         return collect(loop)
 
     collect = OnPolicy.collect
-    short = ["algo.loop.rollout_steps=8", "total_steps=1000", "logger.console=false", "logger.tensorboard=false"]
+    short = ["algo.loop.rollout_steps=8", "total_steps=1000", "logger=[]"]
     monkeypatch.setattr(OnPolicy, "collect", interrupted)
     assert main(["train", "algo=ppo", "env=CartPole", *short, "run_dir=my run"]) == code
     assert capsys.readouterr().out.splitlines()[-1] == "rlrun resume 'my run'"

@@ -25,7 +25,7 @@ OPTIONS = {
         "log_std_init": "algo.init_std",
         "share_features_extractor": "algo.critic_update",
         "total_timesteps": "trainer.total_steps",
-        "tensorboard_log": "logger.tensorboard",
+        "tensorboard_log": "logger",
         "n_envs": "env.num_envs",
         "env_kwargs": "env.kwargs",
         "eval_freq": "trainer.eval_every",

@@ -17,8 +17,7 @@ from rlrun.snapshot.store import Store
 from rlrun.telemetry.metrics import MetricsFile, Written
 
 WORDS = ["algo=ppo", "env=CartPole", "env.num_envs=1", "preset=none", "network.hidden=[8]", "trainer.log_every=10",
-         "algo.loop.rollout_steps=10", "trainer.eval_episodes=1", "logger.tensorboard=false",
-         "logger.console=false"]  # fmt: skip
+         "algo.loop.rollout_steps=10", "trainer.eval_episodes=1", "logger=[]"]  # fmt: skip
 
 Out = pytest.CaptureFixture[str]
 

@@ -81,7 +81,7 @@ def run(tmp_path_factory):
     """A finished run of PPO."""
     path = tmp_path_factory.mktemp("stored") / "run"
     words = ["env=CartPole", "total_steps=8", "algo.loop.rollout_steps=1", "algo.minibatch_size=8", "algo.epochs=1"]
-    quiet = ["logger.console=false", "logger.tensorboard=false", "trainer.eval_episodes=1", "trainer.eval_max_steps=2"]
+    quiet = ["logger=[]", "trainer.eval_episodes=1", "trainer.eval_max_steps=2"]
     assert main(["train", "algo=ppo", *words, *quiet, f"run_dir={path}"]) == 0
     return path
 

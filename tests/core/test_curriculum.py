@@ -128,7 +128,7 @@ class Replayed(Gain):
 
 WORDS = ["algo=sac", "preset=none", "trainer.eval_every=0", "trainer.eval_episodes=0", "trainer.log_every=20",
          "network.hidden=[8]", "algo.loop.warmup_steps=20", "algo.loop.batch_size=8", "trainer.engine=eager",
-         "logger.tensorboard=false", "env.log_info=[gain]", "env.num_envs=2"]  # fmt: skip
+         "logger=[]", "env.log_info=[gain]", "env.num_envs=2"]  # fmt: skip
 BY_STEPS = "env.schedule.gain={by: steps, values: [1, 3], at: [0, 30]}"
 BY_SUCCESS = "env.schedule.gain={by: success, values: [1, 3, 5], at: 0.5, episodes: 3}"
 

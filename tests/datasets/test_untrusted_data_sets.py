@@ -376,7 +376,7 @@ def test_wrappers_and_other_ids_are_never_accepted(folder: Path, make_env: MakeE
 def test_an_evaluation_records_the_arguments_that_it_ran_with(tmp_path: Path, capsys: Any) -> None:
     run, data = tmp_path / "run", tmp_path / "moon-v0"
     words = ["algo=sac", "env=Pendulum", "trainer=quick", "trainer.total_steps=20", "algo.loop.warmup_steps=20"]
-    words += ["trainer.eval_every=0", "network.hidden=[8]", "logger.console=false", "logger.tensorboard=false"]
+    words += ["trainer.eval_every=0", "network.hidden=[8]", "logger=[]"]
     assert main(["train", *words, f"run_dir={run}"]) == 0
     assert main(["eval", str(run), "episodes=1", f"record={data}", "env.kwargs.g=5"]) == 0
     about = json.loads((data / folders.ABOUT).read_text())

@@ -18,7 +18,7 @@ from rlrun.snapshot.store import Store
 WORDS = [
     "algo=ppo", "env=CartPole", "preset=none", "algo.loop.rollout_steps=10", "algo.epochs=1", "network.hidden=[8]",
     "env.num_envs=1", "trainer.snapshot_every=10", "trainer.eval_every=0", "trainer.log_every=10",
-    "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "logger.tensorboard=false", "trainer.engine=compile",
+    "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "logger=[console]", "trainer.engine=compile",
 ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 WORDS = [
     "algo=ppo", "env=CartPole", "preset=none", "algo.loop.rollout_steps=10", "algo.epochs=1", "network.hidden=[8]",
     "env.num_envs=1", "trainer.eval_every=0", "trainer.eval_episodes=1", "trainer.eval_max_steps=5",
-    "trainer.snapshot_every=20", "logger.tensorboard=false",
+    "trainer.snapshot_every=20", "logger=[console]",
 ]  # fmt: skip
 
 

@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 WORDS = [
     "algo=dqn", "env=CartPole", "preset=none", "network.hidden=[8]", "env.num_envs=1", "algo.loop.warmup_steps=8",
     "algo.loop.batch_size=8", "algo.buffer.capacity=64", "trainer.total_steps=64", "trainer.eval_every=0",
-    "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "trainer.log_every=32", "logger.tensorboard=false",
+    "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "trainer.log_every=32", "logger=[console]",
 ]  # fmt: skip
 RECORDERS = ("recorder", "script", "operations", "trial", "tape", "graphs", "inductor")
 

@@ -15,8 +15,7 @@ import pytest
 import rlrun
 
 SRC = Path(rlrun.__file__).parents[1]
-SHORT = ["trainer.total_steps=300", "trainer.eval_episodes=1", "trainer.eval_max_steps=50", "logger.console=false",
-         "logger.tensorboard=false"]  # fmt: skip
+SHORT = ["trainer.total_steps=300", "trainer.eval_episodes=1", "trainer.eval_max_steps=50", "logger=[]"]  # fmt: skip
 SOON = "algo.loop.warmup_steps=100"
 DM_CONTROL = "; dm_control needs mujoco>=3.17,<4, but"
 

@@ -46,7 +46,7 @@ def deleted_at(step: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_deleted_snapshots_folder_is_made_again(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                   capsys: Out) -> None:  # fmt: skip
     left, robbed = tmp_path / "left", tmp_path / "robbed"
-    words = [*words, "trainer.total_steps=40", "trainer.snapshot_every=10", "logger.tensorboard=false"]
+    words = [*words, "trainer.total_steps=40", "trainer.snapshot_every=10", "logger=[console]"]
     assert main(["train", *words, f"run_dir={left}"]) == 0
     deleted_at(20, robbed / "snapshots", monkeypatch)
     assert main(["train", *words, f"run_dir={robbed}"]) == 0
@@ -95,7 +95,7 @@ def test_a_start_that_fails_leaves_no_folder_with_resume_auto_either(
 @pytest.fixture
 def run(tmp_path: Path, capsys: Out) -> Path:
     path = tmp_path / "run"
-    assert main(["train", *SMALL, "trainer.total_steps=40", "logger.tensorboard=false", f"run_dir={path}"]) == 0
+    assert main(["train", *SMALL, "trainer.total_steps=40", "logger=[console]", f"run_dir={path}"]) == 0
     capsys.readouterr()
     return path
 

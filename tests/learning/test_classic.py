@@ -8,7 +8,7 @@ import pytest
 
 from rlrun.cli import main
 
-QUIET = ["logger.tensorboard=false", "logger.console=false"]
+QUIET = ["logger=[]"]
 
 
 def run(folder: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -28,7 +28,7 @@ def test_an_agent_spends_what_it_may_and_runs_as_far_as_that_takes_it(
 
     noise: the fraction of the energy that exploration noise needs and evaluations do not."""
     run = tmp_path / "run"
-    words = [f"algo={algo}", "env=PointRun", f"seed={seed}", "logger.tensorboard=false", f"run_dir={run}"]
+    words = [f"algo={algo}", "env=PointRun", f"seed={seed}", "logger=[console]", f"run_dir={run}"]
     assert main(["train", *words]) == 0
     exploring, judged = (-late(run, f"{group}/return_mean_1") / STEPS for group in ("train", "eval"))
     progress, price = late(run, "eval/return_mean_0"), late(run, "loss/reward_weight_1")

@@ -61,7 +61,7 @@ def learn(pair: str, run: Path) -> Path:
     algo, env = pair.split()
     total, least = PROMISES[pair]
     words = [f"algo={algo}", f"env={env}", f"trainer.total_steps={total}", "trainer.eval_episodes=20"]
-    assert main(["train", *words, "logger.tensorboard=false", f"run_dir={run}"]) == 0
+    assert main(["train", *words, "logger=[console]", f"run_dir={run}"]) == 0
     summary = json.loads((run / "summary.json").read_text())
     assert summary["step"] >= total and summary["final_return"] >= least
     return run

@@ -22,7 +22,7 @@ from rlrun.registry import register
 WORDS = ["algo=sac", "env=Pendulum", "preset=none", "env.max_episode_steps=10", "trainer.total_steps=60",
          "trainer.eval_every=30", "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "trainer.log_every=20",
          "trainer.snapshot_every=30", "network.hidden=[8]", "algo.loop.warmup_steps=20", "algo.loop.batch_size=8",
-         "trainer.engine=eager", "logger.tensorboard=false"]  # fmt: skip
+         "trainer.engine=eager", "logger=[console]"]  # fmt: skip
 CALLS: list[tuple[str, Any]] = []
 
 

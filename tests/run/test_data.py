@@ -28,7 +28,7 @@ from rlrun.run.data import check_stored_data, check_stored_sources, data_changes
 
 Build = Callable[..., Loop]
 DIGEST = "a" * 64
-QUIET = ["logger.console=false", "logger.tensorboard=false"]
+QUIET = ["logger=[]"]
 ROWS = [f"{i},{i * i % 7},{i % 2}\n" for i in range(40)]
 
 

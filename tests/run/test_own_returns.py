@@ -194,7 +194,7 @@ def test_eval_of_a_run_prints_own_returns(tmp_path: Path, monkeypatch: Any, caps
         "trainer.total_steps=64",
         "trainer.eval_episodes=1",
     ]
-    assert main(["train", "algo=ppo", *words, "logger.console=false", "logger.tensorboard=false", "run_dir=run"]) == 0
+    assert main(["train", "algo=ppo", *words, "logger=[]", "run_dir=run"]) == 0
     rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     measured = [row["eval/return_mean"] for row in rows if "eval/return_mean" in row]
     assert measured and all(value >= 8 for value in measured), "one for each step"

@@ -40,6 +40,7 @@ class Run(nn.Module):
         super().__init__()
         self.stride, self.steps, self.updates, self.objective = stride, 0, 0, None
         self.clock, self.episodes, self.successes, self.restarted, self.measures = Clock(), [], [], [], {}
+        self.logged: dict[str, tuple[float, int]] = {}
         self.env = SimpleNamespace(device=torch.device("cpu"))
         self.optim = Optim([nn.Parameter(torch.zeros(2))], 0.1)
         self.rows: list[dict[str, float]] = []
@@ -61,6 +62,8 @@ class Run(nn.Module):
         return {"critic": torch.tensor(float(self.steps))} if self.updates % 2 else {}
 
     def fetch_episodes(self) -> None: ...
+
+    def set_parameters(self) -> None: ...
 
     def evaluate(self, step: int) -> dict[str, float]:
         self.evaluated.append(step)

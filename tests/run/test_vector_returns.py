@@ -104,7 +104,7 @@ def test_an_agent_learns_from_vectors_and_its_episodes_are_weighed(algo: str, bu
 
 def test_run_logs_every_reward_component(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
-    words = ["algo=discrete_sac", "env=rlrun/Counter-v0", "env.kwargs={pays: [1.0, -2.0]}", "logger.tensorboard=false"]
+    words = ["algo=discrete_sac", "env=rlrun/Counter-v0", "env.kwargs={pays: [1.0, -2.0]}", "logger=[console]"]
     words += ["algo.reward_weights.weights=[1, 0.25]", "trainer.total_steps=60", "trainer.eval_episodes=2"]
     assert main(["train", *words, "algo.loop.warmup_steps=50", "trainer.log_every=30", f"run_dir={run}"]) == 0
     for row in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()):

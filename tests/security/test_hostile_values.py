@@ -13,7 +13,7 @@ from rlrun.config.check import lookup
 
 SMALL = ["algo=ppo", "env=CartPole", "preset=none", "env.num_envs=1", "network.hidden=[8]", "trainer.eval_episodes=1",
          "algo.loop.rollout_steps=10", "trainer.total_steps=20", "env.max_episode_steps=10",
-         "logger.tensorboard=false"]  # fmt: skip
+         "logger=[console]"]  # fmt: skip
 
 VALUES: list[dict[str, Any]] = [
     {"device": "cuda:99999999999999"},

@@ -26,7 +26,7 @@ from rlrun.telemetry.metrics import MetricsFile, Written
 
 SMALL = ["algo=ppo", "env=CartPole", "preset=none", "env.num_envs=1", "network.hidden=[8]", "trainer.eval_episodes=1",
          "algo.loop.rollout_steps=10", "trainer.log_every=10", "env.max_episode_steps=10", "trainer.total_steps=20",
-         "logger.tensorboard=false", "logger.console=false"]  # fmt: skip
+         "logger=[]"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

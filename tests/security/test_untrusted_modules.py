@@ -12,7 +12,7 @@ import yaml
 from rlrun.cli import main
 
 SMALL = ["preset=none", "env.num_envs=1", "network.hidden=[8]", "algo.loop.rollout_steps=10", "trainer.total_steps=20",
-         "trainer.eval_episodes=1", "env.max_episode_steps=10", "logger.tensorboard=false"]  # fmt: skip
+         "trainer.eval_episodes=1", "env.max_episode_steps=10", "logger=[console]"]  # fmt: skip
 
 MODULE = """
 from pathlib import Path

@@ -37,7 +37,7 @@ STEPS = (10, 20)  # of the two snapshots; best is that of the first
 CAPACITIES = {"buffer.ring": 40, "buffer.frames.ring": 64, "empty": 8}
 
 COMMON = [
-    "preset=none", "device=cpu", "logger.console=false", "logger.tensorboard=false", "trainer.snapshot_keep=1",
+    "preset=none", "device=cpu", "logger=[]", "trainer.snapshot_keep=1",
     "trainer.eval_every=0", "trainer.eval_episodes=1", "trainer.eval_max_steps=20",
 ]  # fmt: skip
 TINY = ["network.hidden=[8]"]

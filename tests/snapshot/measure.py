@@ -121,7 +121,7 @@ def resume(folder: Path) -> None:
         os._exit(0)
 
     OffPolicy.tick = tick  # type: ignore[method-assign,assignment]
-    main(["resume", str(folder), "logger.console=false", "logger.tensorboard=false"])
+    main(["resume", str(folder), "logger=[]"])
 
 
 if __name__ == "__main__":

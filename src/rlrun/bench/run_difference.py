@@ -37,7 +37,7 @@ def outcome(run: Path) -> Outcome:
     latest = max(1, history.FORMAT - 1)
     keys = MetricKeys(min(metrics_format(snapshot), latest), algo)
     rows = [without_clocks(keys.current(row)) for row in read_rows(run / METRICS)]
-    state = history.renamed_state(dict(snapshot.state), min(snapshot.format, latest), algo)
+    state = history.renamed_state(dict(snapshot.state), latest, algo)  # `load` applied the renames of its format
     facts, _ = manifest.verify(snapshot.path)
     return Outcome(rows, dict(leaves(state)) | facts.ring_hashes())
 

@@ -1,12 +1,13 @@
 """Implements `rlrun resume`, which continues a run."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from rlrun.cli import settings
 from rlrun.cli.train import say_how_to_resume
-from rlrun.config import check
-from rlrun.errors import ConfigError
+from rlrun.config import check, loggers
+from rlrun.errors import ConfigError, printable
 
 USAGE = "rlrun resume RUN [total_steps=N] [into=NEW_DIR]"
 HELP = f"""\
@@ -15,13 +16,15 @@ usage: {USAGE}
 Continues a run from its latest snapshot to the recorded number of steps, or to total_steps.
 
   total_steps=N        train to N steps in total; learning rate schedules still end at the original number of steps
-  device=cuda          change the device; other settings that may change: trainer.eval_every, logger.console, ...
+  device=cuda          change the device; other settings that may change: trainer.eval_every, logger, ...
+  logger=[console,csv] change where metrics go; loggers that send data elsewhere must be typed again
   into=NEW_DIR         continue in a new run; RUN may then be any snapshot, RUN/snapshots/<name>
   plugins=[package]    packages that the run was started with
 
   rlrun resume runs/sac-HalfCheetah/<run> total_steps=2e6"""
 
 RULES = {"total_steps": settings.COUNT, "device": settings.TEXT, "into": settings.TEXT, "plugins": settings.NAMES}
+RULES[loggers.SECTION] = settings.LOGGERS
 
 
 def resume(words: Sequence[str]) -> int:
@@ -38,6 +41,8 @@ def resume(words: Sequence[str]) -> int:
         raise ConfigError(f"{path}: a run resumes from its latest snapshot; to start from this one, add into=NEW_DIR")
     from rlrun.run.job import resume_run
 
+    if hint := loggers.hint(words):
+        print(printable(hint), file=sys.stderr)
     done = resume_run(path, changes, plugins, into)
     say_how_to_resume(done.exit_code, done.path, plugins)
     return done.exit_code

@@ -13,6 +13,7 @@ WHOLE: Rule = ("a whole number, at least 0", lambda value: type(value) is int an
 COUNT: Rule = ("a whole number, at least 1", lambda value: type(value) is int and value >= 1)
 FLAG: Rule = ("true or false", lambda value: isinstance(value, bool))
 TEXT: Rule = ("a path", lambda value: isinstance(value, str) and bool(value))
+LOGGERS: Rule = ("a list: logger=[console,csv]", lambda value: isinstance(value, str | list))
 NAMES: Rule = ("a list: plugins=[my_package]", lambda value: isinstance(value, list))
 
 

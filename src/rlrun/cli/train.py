@@ -53,6 +53,7 @@ def train(args: Sequence[str]) -> int:
     if options.help:
         print(HELP)
         return 0
+    from rlrun.config import loggers
     from rlrun.config.jobs import jobs
 
     hydra_overrides = [override for override in options.overrides if override.startswith(("hydra.", "hydra/"))]
@@ -63,6 +64,8 @@ def train(args: Sequence[str]) -> int:
         jobs(own_overrides, config_dirs=options.config_dir)
         return _ask_hydra(options.overrides, options)
     found = jobs(options.overrides, options.multirun, options.config_dir)
+    if hint := loggers.hint(options.overrides):
+        print(printable(hint), file=sys.stderr)
     if options.cfg:
         return _print(found, options.package)
     if options.multirun:

@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from rlrun.config import check, sources
+from rlrun.config import check, loggers, sources
 from rlrun.errors import ConfigError
 
 PRIMARY = "pkg://rlrun.conf"
@@ -366,6 +366,7 @@ def _settle(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]
         raise ConfigError(_one_line(error)) from None
     chosen = choices.get("preset")
     values["preset"] = None
+    values["logger"] = loggers.switched(values["logger"])
     if chosen != NO_PRESET:
         values["preset"] = preset_file(chosen, folders)
     if values["name"] is None and choices["algo"] != NO_ALGO and choices["env"] != NO_ENV:

@@ -27,7 +27,7 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
         if find_spec("mujoco_playground"):
             return None
         return f"env={env_id}: needs an extra{advice('jax')}"
-    if env_id.startswith(OBJECT) and env_id not in _registered():
+    if env_id.startswith(OBJECT) and env_id not in registered_ids():
         return no_object(env_id)
     if env_id.startswith("rlrun/"):
         import rlrun.envs.builtin  # noqa: F401 (registers rlrun's own environments)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rlrun.config import format_3
+from rlrun.config import format_3, format_4
 from rlrun.config.renamed import Renamed
 from rlrun.errors import ConfigError
 
@@ -55,6 +55,7 @@ CHANGES: tuple[Change, ...] = (
         ),
     ),
     Change(  # from format 3 to 4
+        regroup=format_4.regroup,
         added=(
             Added("callbacks", [], beside="seed"),
             Added("env.log_info", [], beside="id"),

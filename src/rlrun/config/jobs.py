@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rlrun.config import check, environments, sources
+from rlrun.config import check, environments, loggers, sources
 from rlrun.config.compose import NO_PRESET, Composer, Composition, Word, choice
 from rlrun.errors import ConfigError
 
@@ -208,9 +208,15 @@ def word_faults(word: Word, tree: dict[str, Any]) -> Iterator[str]:
         if not check.is_open(word.key, tree) or check.lookup(word.key, tree) is check.ABSENT:
             yield f"{word.text}: only keys in {', '.join(check.OPEN)} can be deleted"
         return
+    chosen = tree.get(loggers.SECTION) or {}
     for value in word.values:
         yield from check.refused(value, word.key)
-        yield from check.faults(word.key, value, tree)
+        if loggers.is_switch(word.key, value):
+            continue
+        if word.section == loggers.SECTION and (name := word.key.split(".")[1]) not in chosen:
+            yield f"{word.key}: unknown key{loggers.not_chosen(name, chosen)}"
+        else:
+            yield from check.faults(word.key, value, tree)
 
 
 def _single(composer: Composer, word: Word, multirun: bool, faults: list[str]) -> list[str]:
@@ -236,7 +242,15 @@ def _single(composer: Composer, word: Word, multirun: bool, faults: list[str]) -
 
 def _choice_fault(word: Word, names: Sequence[str], plugins: Sequence[str]) -> str | None:
     """Returns the fault of a choice that does not exist in its group, or None if it exists."""
-    group, name = word.key, str(word.values[0])
+    group, value = word.key, word.values[0]
+    if group == loggers.SECTION and isinstance(value, list):
+        faults = (_name_fault(group, str(name), names, plugins) for name in value)
+        return next(filter(None, faults), None)
+    return _name_fault(group, str(value), names, plugins)
+
+
+def _name_fault(group: str, name: str, names: Sequence[str], plugins: Sequence[str]) -> str | None:
+    """Returns the fault of a name that does not exist in a group, or None if it exists."""
     if name in names or (group == "preset" and name == NO_PRESET):
         return None
     if group == "env" and not name.startswith("_"):

@@ -1,6 +1,7 @@
 """Which settings a resumed run may change, and whether two configs are of the same run."""
 
 import copy
+import json
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
@@ -18,7 +19,7 @@ FREE = (
     "trainer.total_steps", "trainer.eval_every", "trainer.eval_episodes", "trainer.eval_max_steps",
     "trainer.log_every", "trainer.snapshot_every", "trainer.snapshot_keep",
     "trainer.snapshot_archive_every", "trainer.snapshot_on_failure", "trainer.engine", "trainer.threads",
-    "device", "logger.console", "logger.tensorboard", "env.timeout_s", "env.on_failure", "env.selftest",
+    "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",
 )  # fmt: skip
 PLACES = ("run_dir", "resume", "plugins")
 
@@ -108,6 +109,13 @@ def setting(word: str) -> tuple[str, Any]:
     if number.is_integer():
         return key, int(number)
     return key, number
+
+
+def word(key: str, value: Any) -> str:
+    """Returns the word of a setting; `setting` parses it. A section is written as JSON, which is also YAML."""
+    if isinstance(value, dict):
+        return f"{key}={json.dumps(value)}"
+    return f"{key}={check.show(value)}"
 
 
 def _shown(value: Any) -> str:

@@ -159,16 +159,9 @@ class TrainerConfig:
 
 
 @config
-class LoggerConfig:
-    """The section `logger`."""
-
-    console: bool
-    tensorboard: bool
-
-
-@config
 class RunConfig:
-    """The config of a run. `algo` and `network` are untyped here; the registry checks them when it builds the parts."""
+    """The config of a run. `algo`, `network` and `logger` are untyped here; the registry checks them when it builds the
+    parts."""
 
     seed: Annotated[NonNegativeInt, Field(lt=2**63)]
     device: str
@@ -183,7 +176,7 @@ class RunConfig:
     network: dict[str, Any]
     env: EnvConfig
     trainer: TrainerConfig
-    logger: LoggerConfig
+    logger: dict[str, dict[str, Any]]  # registered name -> settings
     callbacks: list[Annotated[dict[str, Any], Part("callback")]]
 
 
@@ -203,7 +196,7 @@ def run_config(values: dict[str, Any]) -> RunConfig:
     """Returns the typed form of a composed config. Raises one ConfigError with the faults of all sections."""
     values = dict(values)
     faults: list[str] = []
-    for key, section in {"env": EnvConfig, "trainer": TrainerConfig, "logger": LoggerConfig}.items():
+    for key, section in {"env": EnvConfig, "trainer": TrainerConfig}.items():
         try:
             values[key] = parse(section, _section(values, key), key)
         except ConfigError as error:

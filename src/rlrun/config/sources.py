@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -75,7 +75,7 @@ def own_keys(path: str, where: Sequence[Path]) -> set[str]:
     file = find(f"{path}.yaml", where)
     if file is None:
         return set()
-    tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+    tree = content(file)
     bases = tree.pop("defaults", [])
     folder = path.rpartition("/")[0]
     keys = set(tree)
@@ -94,6 +94,11 @@ def find(path: str, where: Sequence[Path]) -> Path | None:
         if (folder / path).is_file():
             return folder / path
     return None
+
+
+def content(file: Path) -> Any:
+    """Returns the values of a YAML file in a `conf` folder."""
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
 
 
 def label(file: Path) -> str:

@@ -4,14 +4,15 @@ import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rlrun import engine, files, registry
 from rlrun.buffers.ring import Ring
 from rlrun.config import resumable
-from rlrun.config.check import show
-from rlrun.config.resumable import Recorded, changed
+from rlrun.config.loggers import folded, named
+from rlrun.config.resumable import Recorded, changed, word
 from rlrun.config.schema import RunConfig
 from rlrun.config.stored import CONFIG, read_config, read_stored
 from rlrun.core.callback import Callbacks, RunView
@@ -22,6 +23,7 @@ from rlrun.run import exactness, postmortem
 from rlrun.run.assemble import build_callbacks, build_loop, check_start, eval_env, prepare_device
 from rlrun.run.data import check_stored_data, data_changes, data_digests
 from rlrun.run.evaluation import evaluate as run_episodes
+from rlrun.run.provenance import git_diff
 from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
@@ -32,6 +34,7 @@ from rlrun.snapshot.atomic import replace_file
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store, step_name
 from rlrun.telemetry import Telemetry
+from rlrun.telemetry.choice import Loggers, make_loggers, stored_loggers
 from rlrun.telemetry.hints import hint
 from rlrun.telemetry.metrics import MetricKeys, Written
 from rlrun.types import MASK
@@ -49,7 +52,7 @@ class Result:
 def train(config: RunConfig, run: RunDir) -> Result:
     """Starts a run in its directory and trains it to the end."""
     registry.load(config.plugins)
-    return begin(config, run, open_store(config, run))
+    return begin(config, run, open_store(config, run), make_loggers(config.logger))
 
 
 def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = False) -> Result:
@@ -58,16 +61,19 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     changes: new values by dotted key, for settings that a resumed run may change.
     typed: the user typed the same config on this command line, so the stored config is trusted.
     """
-    words = changes or {}
-    changes = resumable.news(run.config(), words)
+    values = run.config()
+    words = folded(changes or {}, values)
+    typed_loggers = named(changes or {})
+    changes = resumable.news(values, words)
     config = stored_config(run.path, changes, typed)
+    loggers = stored_loggers(config.logger, typed_loggers)
     if not typed:
         check_environment(config.env, words)
     store = open_store(config, run)
     if not store.names():
         check_stored_data(config, run.meta().get("data"), "begin", typed)
         print(printable(f"{run.path} has no snapshot yet: it starts from step 0"))
-        return begin(config, run, store)
+        return begin(config, run, store, loggers)
     snapshot = store.load()
     check_unchanged(run.path, snapshot)
     summary = run.read_json("summary.json")
@@ -82,16 +88,19 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     with built_from(run.path):
         loop = build_loop(config)
     if changes:  # stored, so that the next resume uses them too
-        run.change(changed(run.config(), changes), [f"{key}={show(value)}" for key, value in changes.items()])
-    return supervise(config, run, loop, store, snapshot)
+        run.change(changed(run.config(), changes), [word(*change) for change in changes.items()])
+    return supervise(config, run, loop, store, loggers, snapshot)
 
 
 def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
     """Continues from any snapshot of a run in a new directory. Does not change the source run."""
     source_path, name = locate(source)
-    words = changes or {}
-    changes = resumable.news(read_config(source_path / CONFIG), words)
+    values = read_config(source_path / CONFIG)
+    typed_loggers = named(changes or {})
+    words = folded(changes or {}, values)
+    changes = resumable.news(values, words)
     config = stored_config(source_path, changes)
+    loggers = stored_loggers(config.logger, typed_loggers)
     check_environment(config.env, words)
     snapshot = Store(source_path).load(name)
     check_unchanged(source_path, snapshot)
@@ -105,7 +114,7 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     config = exactness.decided(config, run.meta())
     with built_from(source_path):
         loop = build_loop(config)
-    return supervise(config, run, loop, open_store(config, run), snapshot)
+    return supervise(config, run, loop, open_store(config, run), loggers, snapshot)
 
 
 def check_goal(config: RunConfig, snapshot: Snapshot, changes: Mapping[str, Any] | None) -> None:
@@ -123,11 +132,12 @@ def open_store(config: RunConfig, run: RunDir) -> Store:
 def check(config: RunConfig) -> None:
     """Builds all parts of a run once and discards them. Raises ConfigError if training could not start."""
     registry.load(config.plugins)
+    make_loggers(config.logger)
     check_start(config, prepare_device(config))
     build_loop(config).env.close()
 
 
-def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
+def begin(config: RunConfig, run: RunDir, store: Store, loggers: Loggers) -> Result:
     """Trains a run from step 0, with weights from `init_from` if it is set."""
     if config.init_modules and config.init_from is None:
         raise ConfigError(f"init_modules=[{','.join(config.init_modules)}]: needs init_from=RUN, the source of weights")
@@ -142,17 +152,20 @@ def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
     except BaseException:
         loop.env.close()
         raise
-    return supervise(config, run, loop, store)
+    return supervise(config, run, loop, store, loggers)
 
 
-def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot: Snapshot | None = None) -> Result:
+def supervise(
+    config: RunConfig, run: RunDir, loop: Loop, store: Store, loggers: Loggers, snapshot: Snapshot | None = None
+) -> Result:
     """Trains a loop with signals, telemetry and snapshots. Writes summary.json even if training fails."""
     recorded = Recorded.read(run.path)
     step, written = 0, None
     if snapshot is not None:
         step, written = snapshot.step, recorded_rows(snapshot)
     keys = MetricKeys(run.metrics_format, config.algo["name"])
-    log = Telemetry(run.path, config.logger, config.name, config.trainer.total_steps, step, written, keys)
+    about = (config.name, config.trainer.total_steps, step, written, keys, run.config(), partial(git_diff, Path.cwd()))
+    log = Telemetry(run.path, loggers, *about)
     status, code, line = "failed", 1, ""
     with Signals() as signals:
         callbacks = build_callbacks(config)
@@ -215,7 +228,7 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
     verdict = exactness.verdict(before, facts, others, snapshot.format)
     line = f"resumed from step {loop.steps:,}, {verdict}"
     log.message(line)
-    if verdict.startswith("not exact") and not config.logger.console:
+    if verdict.startswith("not exact") and "console" not in config.logger:
         print(printable(line), file=sys.stderr)
     resumed = [*before.get("resumed", []), {"step": loop.steps, "verdict": verdict, **facts}]
     run.write_json(META, before | {"resumed": resumed})
@@ -272,7 +285,7 @@ def make_trainer(
     log: Telemetry,
     signals: Signals,
     recorded: Recorded,
-    callbacks: Callbacks,
+    callbacks: Callbacks | None = None,
 ) -> Trainer:
     """Returns the trainer of a loop, with its evaluation function and its checkpointer."""
     episodes = config.trainer.eval_episodes

@@ -5,25 +5,25 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from rlrun.config.schema import config
+from rlrun.registry import register
+from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.metrics import Row
 from rlrun.telemetry.view import View, clock, closing, number
 
 
-class Console:
-    """A console that prints nothing, and the base class of those that print."""
+class Display(Protocol):
+    """One form of the console."""
 
     def row(self, row: Row) -> None: ...
-
     def progress(self, step: int) -> None: ...
-
     def message(self, text: str) -> None: ...
-
     def close(self, summary: dict[str, Any]) -> None: ...
 
 
-class Lines(Console):
+class Lines:
     """Prints one aligned line per log row, without control codes, for log files and pipes."""
 
     def __init__(self, view: View):
@@ -56,6 +56,9 @@ class Lines(Console):
             parts.append(f"eval {number(mean)} {self._plus_minus} {number(std, like=mean)}")
         return "  ".join(parts)
 
+    def progress(self, step: int) -> None:
+        """Prints nothing."""
+
     def message(self, text: str) -> None:
         with muted_on_error():
             print(text, flush=True)
@@ -65,10 +68,37 @@ class Lines(Console):
             self.message(line)
 
 
-def open_console(wanted: bool, title: str, run: Path, total_steps: int, past: list[Row]) -> Console:
-    """Returns the console for stdout. wanted: False for one that prints nothing. past: log rows before a resume."""
-    if not wanted:
-        return Console()
+@register("logger", "console")
+class Console(Logger):
+    """A live panel on a terminal, and one line per row elsewhere. Shows current metric keys."""
+
+    local = True
+    display = True
+
+    @config
+    class Config:
+        pass
+
+    def open(self, start: Start) -> None:
+        self._keys = start.keys
+        past = [start.keys.current(row) for row in start.rows]
+        self._display = open_display(start.title, start.run, start.total_steps, past)
+
+    def row(self, row: Row) -> None:
+        self._display.row(self._keys.current(row))
+
+    def message(self, text: str) -> None:
+        self._display.message(text)
+
+    def progress(self, step: int) -> None:
+        self._display.progress(step)
+
+    def close(self, summary: dict[str, Any]) -> None:
+        self._display.close(summary)
+
+
+def open_display(title: str, run: Path, total_steps: int, past: list[Row]) -> Display:
+    """Returns the form of console that fits stdout. past: log rows before a resume, with current keys."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # letters that the terminal cannot show must not end a run
     view = View(title, run, total_steps, past)

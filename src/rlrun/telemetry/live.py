@@ -10,13 +10,13 @@ from rich.control import Control
 from rich.live import Live as RichLive
 from rich.segment import ControlType
 
-from rlrun.telemetry.console import Console, can_write, muted_on_error
+from rlrun.telemetry.console import can_write, muted_on_error
 from rlrun.telemetry.metrics import Row
 from rlrun.telemetry.panel import PLAIN, UNICODE, panel
 from rlrun.telemetry.view import View, closing
 
 
-class Live(Console):
+class Live:
     """A panel at the bottom of the terminal, redrawn by `progress`. Messages scroll above the panel.
 
     The panel uses no thread: a process with a single thread is simpler to fork, measure and stop.

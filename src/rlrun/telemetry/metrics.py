@@ -114,12 +114,17 @@ def ordered(values: dict[str, Any]) -> Row:
     """Returns a row of plain numbers, sorted by the group of the key as in `GROUPS`. Leaves out numbers that are not
     finite."""
     row = {}
-    for key in sorted(values, key=_rank):
+    for key in sorted_keys(values):
         value = values[key]
         number = int(value) if isinstance(value, Integral) else float(value)
         if math.isfinite(number):
             row[key] = number
     return row
+
+
+def sorted_keys(keys: Iterable[str]) -> list[str]:
+    """Returns keys of log rows, sorted by their group as in `GROUPS`. Keys of one group keep their order."""
+    return sorted(keys, key=_rank)
 
 
 def _rank(key: str) -> int:

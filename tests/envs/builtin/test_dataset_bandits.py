@@ -109,7 +109,7 @@ def test_dataset_bandit_context_excludes_the_label(shuffled, tmp_path):
     blobs(tmp_path / "my.csv", shuffled)
     words = ["algo=linear_posterior", "env=dataset_bandit", f"env.kwargs.path={tmp_path / 'my.csv'}"]
     words += ["env.kwargs.label=class", "env.num_envs=10", "trainer.total_steps=3000", "trainer.log_every=1000"]
-    assert main(["train", *words, "logger.tensorboard=false", f"run_dir={tmp_path / 'run'}"]) == 0
+    assert main(["train", *words, "logger=[console]", f"run_dir={tmp_path / 'run'}"]) == 0
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     if shuffled:
         assert abs(last["train/best_arm"] - 1 / 3) < 0.09

@@ -14,7 +14,7 @@ from test_kill_and_resume import rows, snapshot, summary
 from rows.processes import Board, Child
 
 COMMON = [
-    "preset=none", "logger.tensorboard=false", "logger.console=false", "network.hidden=[16]",
+    "preset=none", "logger=[]", "network.hidden=[16]",
     "trainer.eval_episodes=2", "trainer.snapshot_keep=2",
 ]  # fmt: skip
 ON_POLICY = ["algo.epochs=2", "algo.loop.rollout_steps=16"]
