@@ -235,14 +235,19 @@ def test_end_of_the_run_is_reported(tracker: Any, tmp_path: Path) -> None:
         assert server.ended == [step for end, code in codes.items() for step in ((code, {"status": end}), "teardown")]
 
 
-def test_wandb_without_a_key_is_off_and_never_asks(tmp_path: Path, capsys: Out, tracker: Any) -> None:
-    server = tracker[2]
+def test_wandb_without_a_key_is_off_and_never_asks(
+    tmp_path: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server()
+    monkeypatch.setitem(sys.modules, "wandb", FakeWandB(server, tmp_path))
     server.logged_in = False
     train(tmp_path / "run", {"wandb": WANDB}, made(1, 2))
     line = "logger.wandb is off: no API key; run `wandb login`, or write logger.wandb.mode=offline\n"
     assert capsys.readouterr() == ("", line)
     train(tmp_path / "run", {"wandb": WANDB | {"mode": "offline"}}, made(1, 2))
-    assert list(server.rows.values()) == [made(1, 2)]
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    train(tmp_path / "run", {"wandb": WANDB | {"mode": None}}, made(3, 4), from_step=2)
+    assert list(server.rows.values()) == [made(1, 4)]
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])

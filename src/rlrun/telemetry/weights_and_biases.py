@@ -34,7 +34,7 @@ class WandB(RemoteLogger):
         entity: str | None
         group: str | None
         tags: list[str]
-        mode: Literal["online", "offline"]
+        mode: Literal["online", "offline"] | None
         git_diff: bool
 
     def __init__(self, cfg: Any):
@@ -46,17 +46,18 @@ class WandB(RemoteLogger):
 
     def connect(self, start: Start, id: str | None) -> str:
         wandb, cfg = self._wandb, self.cfg
+        mode = cfg.mode or os.environ.get("WANDB_MODE", "online")
         wandb.setup(settings=wandb.Settings(silent=True))
-        if cfg.mode == "online" and not wandb.login(prompt=False):  # wandb.init would ask for a key on the terminal
+        if mode == "online" and not wandb.login(prompt=False):  # wandb.init would ask for a key on the terminal
             raise ConfigError("no API key; run `wandb login`, or write logger.wandb.mode=offline")
         self._run = wandb.init(
-            project=cfg.project, entity=cfg.entity, group=cfg.group or start.title, tags=cfg.tags, mode=cfg.mode,
+            project=cfg.project, entity=cfg.entity, group=cfg.group or start.title, tags=cfg.tags, mode=mode,
             id=id or secrets.token_hex(4), name=start.run.resolve().name, resume="allow", config=dict(start.config),
             settings=wandb.Settings(**QUIET, init_timeout=INIT_S, finish_timeout=FINISH_S, finish_timeout_raises=True),
         )  # fmt: skip
         if cfg.git_diff and (difference := start.git_diff()):
             replace_text(Path(self._run.dir) / "diff.patch", difference)
-        if cfg.mode == "online":
+        if mode == "online":
             start.say(f"logger.wandb: {self._run.url}")
         return str(self._run.id)
 
