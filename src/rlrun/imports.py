@@ -25,6 +25,8 @@ EXTRAS = {  # optional dependencies of rlrun: name of the extra, and the modules
     "data": ("minari", "h5py"),
     "robotics": ("gymnasium_robotics",),
     "dm_control": ("shimmy", "dm_control"),
+    "wandb": ("wandb",),
+    "mlflow": ("mlflow", "sqlalchemy", "alembic"),
 }
 PROJECTS = {  # other modules with environments: module, and its name for pip
     "minigrid": "minigrid",

@@ -46,6 +46,9 @@ class TensorBoard(Logger):
     def close(self, summary: dict[str, Any]) -> None:
         self._board.close()
 
+    def abandon(self) -> None:
+        self._board.close()
+
 
 class Board:
     """Writes each row as one event to a new event file.

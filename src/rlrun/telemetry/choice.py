@@ -39,6 +39,13 @@ def _made(name: str, values: dict[str, Any]) -> Logger:
         raise ConfigError(f"{GROUP}.{name}: cannot be used ({reason(error, located=True)})") from error
 
 
+def again(settings: Mapping[str, Any]) -> str:
+    """Returns the word with which a resume keeps all loggers on, or "" if it needs none because all are local."""
+    if all(registry.lookup(GROUP, name).local for name in settings):
+        return ""
+    return f"{GROUP}=[{','.join(settings)}]"
+
+
 def stored_loggers(settings: Mapping[str, dict[str, Any]], typed: Collection[str]) -> Loggers:
     """Returns the loggers of a stored config, which may be untrusted.
 
@@ -47,5 +54,5 @@ def stored_loggers(settings: Mapping[str, dict[str, Any]], typed: Collection[str
     off = [name for name in settings if name not in typed and not registry.lookup(GROUP, name).local]
     for name in off:
         line = f"{GROUP}.{name} is off, because it sends data out of the run's folder"
-        print(printable(f"{line}; to switch it on, add {GROUP}=[{','.join(settings)}]"), file=sys.stderr)
+        print(printable(f"{line}; to switch it on, add {again(settings)}"), file=sys.stderr)
     return make_loggers({name: values for name, values in settings.items() if name not in off})

@@ -1,6 +1,7 @@
 """Writes the rows of metrics.jsonl as a table."""
 
 import csv
+import errno
 import io
 import os
 from collections.abc import Iterable, Sequence
@@ -40,15 +41,21 @@ class CSV(Logger):
         if is_deleted or not row.keys() <= {*self._columns}:
             self._write_all(read_rows(self._source))
         else:
-            os.write(self._file, _line(self._columns, row).encode())
+            line = _line(self._columns, row).encode()
+            if os.write(self._file, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
     def close(self, summary: dict[str, Any]) -> None:
-        os.close(self._file)
+        self.abandon()
+
+    def abandon(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def _write_all(self, rows: Sequence[Row]) -> None:
         """Replaces the file atomically, so that a reader never sees a part of it."""
-        if self._file >= 0:
-            os.close(self._file)
+        self.abandon()
         keys = dict.fromkeys(key for row in rows for key in row)
         self._columns = sorted_keys(keys)
         header = dict(zip(self._columns, self._columns, strict=True))

@@ -1,5 +1,6 @@
 """Calls loggers such that no logger can stop a run, and none that is not local can hold it up."""
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.metrics import Row
 
 MOST_WAITING = 10_000  # rows that may wait for a logger's thread
+FAULTS = (Exception, SystemExit)  # a library may call sys.exit
 CLOSE_S = 30.0  # seconds that the end of a run waits for a logger's thread
 
 
@@ -35,7 +37,9 @@ class Guarded:
             return
         try:
             getattr(self._logger, method)(*given)
-        except (Exception, SystemExit) as error:  # a library may call sys.exit
+        except FAULTS as error:
+            with contextlib.suppress(*FAULTS):
+                self._logger.abandon()
             self._logger = None
             line = reason(error)
             if isinstance(error, RlrunError | ImportError | OSError):
@@ -92,5 +96,7 @@ class Background(Logger):
             while method != "close":
                 method, given = self._calls.get()
                 getattr(self._logger, method)(given)
-        except (Exception, SystemExit) as error:
+        except FAULTS as error:
+            with contextlib.suppress(*FAULTS):
+                self._logger.abandon()
             self._error = error

@@ -78,3 +78,7 @@ class Logger:
 
     def close(self, summary: dict[str, Any]) -> None:
         """Called at the end, with the content of summary.json, or {} after a crash."""
+
+    def abandon(self) -> None:
+        """Called instead of all further methods after one has raised an exception. Exceptions of `abandon` itself are
+        ignored."""
