@@ -211,6 +211,13 @@ def load_average(minutes: int) -> float:
     return os.getloadavg()[(1, 5, 15).index(minutes)]
 
 
+def has_display() -> bool:
+    """Returns whether a window can be opened: always on macOS and Windows, elsewhere if X11 or Wayland is running."""
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
 def sync_folder(path: Path, sync: Callable[[int], None]) -> None:
     """Calls `sync` with the descriptor of a folder, unless the system cannot open folders, as Windows cannot."""
     if os.name == "nt":

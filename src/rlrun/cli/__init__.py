@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "train an algorithm on an environment, or sweep over many with -m",
     "resume": "continue a run from its latest snapshot",
     "eval": "evaluate a run's best agent, optionally with videos or as a data set",
+    "watch": "show a run's agent in a window",
     "report": "compare runs in one HTML file: curves, statistics, intervals",
     "status": "list runs with state, progress, last return and time left",
     "tail": "print the log rows of a run while they are written",

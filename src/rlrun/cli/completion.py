@@ -59,7 +59,7 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
 # Options of the commands, in addition to --help.
 OPTIONS = {
-    "train": ("--multirun", "--cfg", "--package", "--info", "--config-dir", "--hydra-help"),
+    "train": ("--multirun", "--dry-run", "--cfg", "--package", "--info", "--config-dir", "--hydra-help"),
     "clean": ("--yes",),
     "doctor": ("--probe",),
 }

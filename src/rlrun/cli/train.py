@@ -28,6 +28,7 @@ usage: rlrun train algo=<name> env=<name> [key=value ...]
   plugins=[package]    import your own algorithms, networks and environments
 
   -m, --multirun       run a job for each combination of values: seed=0,1,2  algo.gamma=0.9,0.99  'seed=range(5)'
+  --dry-run            print sizes, memory, disk space and time of the run instead of training; write nothing
   -c, --cfg job        print the config instead of training (hydra: Hydra's own config, all: both)
   -p, --package KEY    with --cfg: print only this section
   -i, --info [WHAT]    print information from Hydra: defaults, defaults-tree, searchpath, plugins, config
@@ -68,6 +69,10 @@ def train(args: Sequence[str]) -> int:
         print(printable(hint), file=sys.stderr)
     if options.cfg:
         return _print(found, options.package)
+    if options.dry_run:
+        from rlrun.cli.dry_run import dry_run
+
+        return dry_run(found)
     if options.multirun:
         return _sweep(found, options)
     return run(found[0])
@@ -189,7 +194,7 @@ def _print(found: Sequence["Job"], package: str | None) -> int:
 
 def _options(args: Sequence[str]) -> argparse.Namespace:
     parser = Parser(prog="rlrun train", add_help=False, allow_abbrev=False)
-    for flags in (("--help", "-h"), ("--multirun", "-m"), ("--resolve",), ("--hydra-help",)):
+    for flags in (("--help", "-h"), ("--multirun", "-m"), ("--resolve",), ("--hydra-help",), ("--dry-run",)):
         parser.add_argument(*flags, action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
     parser.add_argument("--package", "-p")

@@ -139,6 +139,12 @@ def check(config: RunConfig) -> None:
 
 def begin(config: RunConfig, run: RunDir, store: Store, loggers: Loggers) -> Result:
     """Trains a run from step 0, with weights from `init_from` if it is set."""
+    config, loop = made(config)
+    return supervise(config, run, loop, store, loggers)
+
+
+def made(config: RunConfig) -> tuple[RunConfig, Loop]:
+    """Returns the loop of a new run whose first episodes have begun, and the config with the engine that it uses."""
     if config.init_modules and config.init_from is None:
         raise ConfigError(f"init_modules=[{','.join(config.init_modules)}]: needs init_from=RUN, the source of weights")
     device = prepare_device(config)
@@ -152,7 +158,7 @@ def begin(config: RunConfig, run: RunDir, store: Store, loggers: Loggers) -> Res
     except BaseException:
         loop.env.close()
         raise
-    return supervise(config, run, loop, store, loggers)
+    return config, loop
 
 
 def supervise(
