@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "train an algorithm on an environment, or sweep over many with -m",
     "resume": "go on with a run from its latest snapshot",
     "eval": "measure a run's best agent in fresh environments; film it, record it",
+    "export": "a run's policy as ONNX or torch program, which acts without rlrun",
     "report": "curves, statistics and intervals over runs: one HTML file",
     "status": "every run: state, progress, last return, time left",
     "diff": "what differs between two runs",

@@ -19,6 +19,7 @@ class Addon(nn.Module):
 
     stores: Mapping[str, Space] = MappingProxyType({})  # spaces of the extras that replay stores
     has_reward: ClassVar[bool] = False  # whether it is a reward module: adds a column to the reward of every step
+    unexportable: ClassVar[str] = ""  # why no policy behind it can be exported as a program; empty if one can
     num_next_steps: int = 0  # consecutive steps from each sampled one on that it learns from
 
     def spec(self, spec: Spec) -> Spec:

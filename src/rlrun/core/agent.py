@@ -43,6 +43,7 @@ class Agent(Rewindable, nn.Module):
     remembers: ClassVar[bool] = False  # whether it takes recurrent networks
     needs_bounds: ClassVar[bool] = False  # whether its continuous actions always lie in [-1, 1]
     moves_statistics: ClassVar[bool] = False  # whether `update` uses `batch_statistics`, as batch normalisation needs
+    unexportable: ClassVar[str] = ""  # why its policy cannot be exported as a program; empty if it can
     reward_vectors: ClassVar[bool] = False  # whether it takes them, with `batch["reward_weights"]` [reward_dim]
 
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):

@@ -44,14 +44,20 @@ class Trained:
 
 @contextmanager
 def restored(
-    path: Path, episodes: int, seed: int | None, words: Mapping[str, Any], in_this_process: bool = False
+    path: Path,
+    episodes: int,
+    seed: int | None,
+    words: Mapping[str, Any],
+    in_this_process: bool = False,
+    changes: Mapping[str, Any] | None = None,
 ) -> Iterator[Trained]:
     """A run's best snapshot (else its latest), or the snapshot that `path` names; environments are closed afterwards.
 
     words: what the user typed about the environment: `env.kwargs.<key>` and `env.timeout_s`.
+    changes: values of keys that a resumed run may change, such as `device`.
     """
     run_path, name = locate(path)
-    config = stored_config(run_path)
+    config = stored_config(run_path, changes)
     store = Store(run_path)
     if name is None and BEST in store.names():
         name = BEST
