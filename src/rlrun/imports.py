@@ -24,6 +24,7 @@ EXTRAS = {  # of rlrun, with the modules that each brings
     "video": ("imageio_ffmpeg",),
     "data": ("minari", "h5py"),
     "export": ("onnx", "onnxscript", "onnxruntime"),
+    "hub": ("huggingface_hub",),
     "robotics": ("gymnasium_robotics",),
     "dm_control": ("shimmy", "dm_control"),
 }

@@ -49,6 +49,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "export", "core", "envs.actions", "nested", "run", "snapshot.atomic", "imports", "types", "errors",
         "__version__",
     ),
+    "hub": (
+        "hub", "report", "run", "rundir", "snapshot", "telemetry", "config.stored", "imports", "files", "errors",
+        "__version__",
+    ),
     "engine": (
         "engine", "core.agent", "core.state", "core.random", "core.breakable", "functional.fused", "config.schema",
         "types", "errors",
@@ -61,7 +65,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "cli": ("cli/", "__main__.py", "bench/command_server.py"),
     "agents": ("agents/",),
     "loops": ("loops/", "run/evaluation.py", "run/policy.py"),
-    "run": ("run/", "cli/", "bench/", "export/", "config/jobs.py", "python.py"),
+    "run": ("run/", "cli/", "bench/", "export/", "hub/", "config/jobs.py", "python.py"),
     "run.lifecycle": ("run/", "cli/"),
 }
 

@@ -18,6 +18,8 @@ COMMANDS = {
     "resume": "go on with a run from its latest snapshot",
     "eval": "measure a run's best agent in fresh environments; film it, record it",
     "export": "a run's policy as ONNX or torch program, which acts without rlrun",
+    "push": "share a run on a model hub: weights, config, model card",
+    "pull": "a shared run from the hub, verified",
     "report": "curves, statistics and intervals over runs: one HTML file",
     "status": "every run: state, progress, last return, time left",
     "diff": "what differs between two runs",
