@@ -55,5 +55,5 @@ def bound(limits: np.ndarray) -> Any:
     finite = limits.astype(object)
     finite[~np.isfinite(limits.astype(np.float64))] = None
     if limits.size and (limits == limits.flat[0]).all():
-        return finite.tolist() if not limits.shape else finite.flat[0]
+        return finite.flat[0]
     return finite.tolist()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, RlrunError
 from rlrun.export.comparison import OBSERVATIONS, arrays, compare
 from rlrun.export.formats import FORMATS
 from rlrun.export.metadata import described
@@ -33,7 +33,7 @@ def export(run: Path, format: str, output: Path | None = None) -> Exported:
 
     run: the folder of the run, whose best snapshot is taken (else the latest), or one of its snapshots. The run may be
     untrusted. Nothing is written unless the exported policy acts as the agent does.
-    Raises ConfigError and SnapshotError.
+    Raises ConfigError, SnapshotError, and RlrunError if the file cannot be written.
     """
     chosen = FORMATS[format]
     if chosen.extra is not None:
@@ -63,7 +63,7 @@ def export(run: Path, format: str, output: Path | None = None) -> Exported:
         replace_file(output, [content])
         replace_text(described_by, text)
     except OSError as error:
-        raise ConfigError(f"output={output}: cannot be written ({error.strerror})") from None
+        raise RlrunError(f"output={output}: cannot be written ({error.strerror})") from None
     return Exported(output, metadata)
 
 

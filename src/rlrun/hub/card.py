@@ -15,16 +15,14 @@ def card(run: Run, repo: str, step: int, pictures: set[str]) -> str:
     """Returns the text of README.md. step: that of the snapshot; pictures: names of the files beside it."""
     algo, env = plain(run.algo), plain(run.env)
     lines = [f"# {algo} on {env}", ""]
-    lines += [f"An agent that rlrun trained for {run.step:,} steps. The weights are "
-              f"those of step {step:,}.", ""]  # fmt: skip
+    lines += [f"An agent that rlrun trained for {run.step:,} steps. The weights are those of step {step:,}.", ""]
     lines += evaluations(run, step)
     if CURVES in pictures:
         lines += ["## Learning curve", "", f"![Return of the evaluations over environment steps]({CURVES})", ""]
     if VIDEO in pictures:
         lines += ["## Video", "", f'<video src="{VIDEO}" controls autoplay loop muted></video>', ""]
     lines += ["## Use", "", f"    rlrun pull {repo} into=agent", "    rlrun eval agent", ""]
-    lines += ["`rlrun.load(\"agent\").act(obs)` acts from Python. "
-              "`config.yaml` has every setting, `metrics.jsonl` every log row."]  # fmt: skip
+    lines += ['`rlrun.load("agent").act(obs)` acts from Python. `config.yaml` has every setting.']
     return f"---\n{to_yaml(front(run, repo, step))}---\n\n" + "\n".join(lines) + "\n"
 
 
