@@ -23,6 +23,8 @@ EXTRAS = {  # optional dependencies of rlrun: name of the extra, and the modules
     "box2d": ("Box2D",),
     "video": ("imageio_ffmpeg",),
     "data": ("minari", "h5py"),
+    "export": ("onnx", "onnxscript", "onnxruntime"),
+    "hub": ("huggingface_hub",),
     "robotics": ("gymnasium_robotics",),
     "dm_control": ("shimmy", "dm_control"),
     "wandb": ("wandb",),
@@ -99,6 +101,13 @@ def advice(module: str) -> str:
     if extra is not None:
         return f"; pip install 'rlrun[{extra}]'"
     return f"; pip install {PROJECTS[package]}" if package in PROJECTS else ""
+
+
+def check_extra(extra: str, key: str) -> None:
+    """Raises ConfigError unless the modules of an extra are installed. `key` is what needs them. Imports nothing."""
+    lacking = [module for module in EXTRAS[extra] if _spec(module) is None]
+    if lacking:
+        raise ConfigError(f"{key}: needs {', '.join(lacking)}{advice(lacking[0])}")
 
 
 def _found(module: str) -> ModuleSpec | None:

@@ -45,6 +45,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "report", "config.check", "config.stored", "files", "lock", "telemetry", "snapshot.atomic", "errors",
         "__version__",
     ),
+    "export": (
+        "export", "core", "envs.actions", "nested", "run", "snapshot.atomic", "imports", "types", "errors",
+        "__version__",
+    ),
+    "hub": (
+        "hub", "report", "run", "rundir", "snapshot", "telemetry", "config.stored", "imports", "files", "errors",
+        "__version__",
+    ),
     "engine": (
         "engine", "core.agent", "core.state", "core.random", "core.breakable", "functional.fused", "config.schema",
         "types", "errors", "operating_system",
@@ -57,7 +65,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "cli": ("cli/", "__main__.py", "bench/command_server.py", "python.py"),
     "agents": ("agents/",),
     "loops": ("loops/", "run/evaluation.py", "run/policy.py"),
-    "run": ("run/", "cli/", "bench/", "config/jobs.py", "python.py"),
+    "run": ("run/", "cli/", "bench/", "export/", "hub/", "config/jobs.py", "python.py"),
     "run.lifecycle": ("run/", "cli/"),
 }
 

@@ -119,6 +119,7 @@ def commands(run: Path, clean: Path) -> dict[str, list[str]]:
         "status": ["status", str(run)],
         "report": ["report", str(run), f"out={run.parent / 'out'}"],
         "diff": ["diff", str(run), str(clean)],
+        "push": ["push", str(run), "repo=a/b", "dry_run=true", f"into={run.parent / 'out'}"],
     }
 
 

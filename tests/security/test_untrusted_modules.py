@@ -47,7 +47,10 @@ def rename_env(run: Path, env_id: str) -> None:
     (run / "config.yaml").write_text(yaml.safe_dump(values))
 
 
-@pytest.mark.parametrize("command", [["eval", "run", "episodes=1"], ["resume", "run", "total_steps=40"]])
+UNTRUSTED = [["eval", "run", "episodes=1"], ["export", "run", "format=torch"], ["resume", "run", "total_steps=40"]]
+
+
+@pytest.mark.parametrize("command", UNTRUSTED)
 @pytest.mark.parametrize("module", ["evil", "run.evil", "antigravity"])
 def test_stored_env_ids_import_no_module(
     run: Path, command: list[str], module: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

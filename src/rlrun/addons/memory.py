@@ -32,7 +32,7 @@ class RecurrentState(Addon):
 
     def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
         first = carry["first"]
-        zeros = torch.zeros(len(first), self.size, device=first.device)
+        zeros = torch.zeros(first.shape[0], self.size, device=first.device)
         previous = carry.get("carry.memory", zeros)
         hidden_state = previous * ~first.unsqueeze(-1)
         obs = with_entries(obs, hidden_state=hidden_state)

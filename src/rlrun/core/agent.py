@@ -47,6 +47,7 @@ class Agent(Rewindable, nn.Module):
     remembers: ClassVar[bool] = False  # whether it supports recurrent networks
     needs_bounds: ClassVar[bool] = False  # whether continuous actions must have finite bounds
     moves_statistics: ClassVar[bool] = False  # whether `update` uses `batch_statistics`, as batch normalisation needs
+    unexportable: ClassVar[str] = ""  # why its policy cannot be exported as a program; empty if it can
     reward_vectors: ClassVar[bool] = False  # whether it learns from reward vectors and `batch["reward_weights"]`
 
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):

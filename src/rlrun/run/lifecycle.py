@@ -27,7 +27,7 @@ from rlrun.run.provenance import git_diff
 from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
-from rlrun.run.weights import locate, warm_start
+from rlrun.run.weights import WEIGHTS_ONLY, locate, warm_start
 from rlrun.rundir import META, METRICS, RunDir
 from rlrun.snapshot import manifest
 from rlrun.snapshot.atomic import replace_file
@@ -82,6 +82,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     if ended and snapshot.step >= config.trainer.total_steps:
         print(printable(f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps"))
         return Result("done", 0, summary)
+    check_resumable(snapshot)
     check_goal(config, snapshot, changes)
     check_stored_data(config, snapshot.header.get("data"), "resume", typed)
     config = exactness.decided(config, run.meta())
@@ -104,6 +105,7 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     check_environment(config.env, words)
     snapshot = Store(source_path).load(name)
     check_unchanged(source_path, snapshot)
+    check_resumable(snapshot)
     check_goal(config, snapshot, words)
     check_stored_data(config, snapshot.header.get("data"), "resume")
     stored = read_stored(source_path / CONFIG)
@@ -115,6 +117,12 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     with built_from(source_path):
         loop = build_loop(config)
     return supervise(config, run, loop, open_store(config, run), loggers, snapshot)
+
+
+def check_resumable(snapshot: Snapshot) -> None:
+    """Raises SnapshotError if the snapshot was shared without replay, environments and random numbers."""
+    if snapshot.header.get(WEIGHTS_ONLY):
+        raise SnapshotError(f"{snapshot.name}: holds weights alone; a new run starts from them with init_from=RUN")
 
 
 def check_goal(config: RunConfig, snapshot: Snapshot, changes: Mapping[str, Any] | None) -> None:

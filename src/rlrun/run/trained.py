@@ -44,16 +44,22 @@ class Trained:
 
 @contextmanager
 def restored(
-    path: Path, episodes: int, seed: int | None, words: Mapping[str, Any], in_this_process: bool = False
+    path: Path,
+    episodes: int,
+    seed: int | None,
+    words: Mapping[str, Any],
+    in_this_process: bool = False,
+    changes: Mapping[str, Any] | None = None,
 ) -> Iterator[Trained]:
     """As a context manager, restores the agent from a snapshot and closes its environments at the end.
 
     path: a snapshot, or a run, whose best snapshot is used, or the latest if it has no best snapshot.
     words: settings that the user typed, `env.kwargs.<key>` and `env.timeout_s`.
     in_this_process: step the environments in this process even if training used workers.
+    changes: settings that a resumed run may change, such as `device`.
     """
     run_path, name = locate(path)
-    config = stored_config(run_path)
+    config = stored_config(run_path, changes)
     store = Store(run_path)
     if name is None and BEST in store.names():
         name = BEST

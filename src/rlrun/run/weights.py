@@ -13,6 +13,8 @@ from rlrun.errors import ConfigError
 from rlrun.snapshot import manifest, tensors
 from rlrun.snapshot.store import Store
 
+WEIGHTS_ONLY = "weights_only"  # in the header of a snapshot that holds what acting needs, and nothing else
+
 
 def locate(path: Path) -> tuple[Path, str | None]:
     """Returns run directory and snapshot name of a path RUN/snapshots/<name>. For a path RUN, the name is None."""

@@ -30,6 +30,8 @@ class CategoricalGoals(Addon):
     num_goals in successive episodes. Together the environments cycle through all goals.
     """
 
+    unexportable = "every episode has another goal"
+
     @config
     class Config:
         num_goals: Units

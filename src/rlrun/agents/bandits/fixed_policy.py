@@ -41,7 +41,7 @@ class FixedPolicy(Agent):
         self.noise = parts.stream("act")
 
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        logits = self.probs.log().expand(len(carry["first"]), -1)
+        logits = self.probs.log().expand(carry["first"].shape[0], -1)
         dist = Categorical(legal(logits, obs))
         if not explore:
             return dist.mode(), {}

@@ -60,6 +60,7 @@ class MAML(Agent):
     """MAML with one inner policy gradient step and an outer step of PPO."""
 
     actions = (Box, Discrete)
+    unexportable = "it adapts to a task before it acts"
 
     @config
     class Config(Discounted):

@@ -45,6 +45,7 @@ class MuZero(Agent):
     """Acts by tree search in a learned model; the search results are the policy targets."""
 
     actions = Discrete
+    unexportable = "it acts by a tree search"
 
     @config
     class Config(Discounted):

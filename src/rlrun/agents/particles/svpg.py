@@ -58,6 +58,8 @@ class Gradients(StartsFresh, nn.Module):
 class SVPG(Agent):
     """A population of on-policy agents that move by Stein variational gradient descent."""
 
+    unexportable = "each of its particles acts in environments of its own"
+
     @config
     class Config:
         num_particles: Units

@@ -1,0 +1,60 @@
+"""`rlrun export`: the policy of a run as a program that acts without rlrun."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlrun.cli import settings
+from rlrun.errors import ConfigError, printable
+
+USAGE = "rlrun export RUN [format=onnx|torch] [output=PATH] [plugins=[package]]"
+HELP = f"""\
+usage: {USAGE}
+
+Writes the policy of the best snapshot (else the latest) as one file that maps raw observations to actions, with the
+normalisation of observations, action masks and the scaling of actions inside. Recurrent states are inputs and outputs.
+RUN is a run's folder, or one of its snapshots: RUN/snapshots/<name>.
+
+The file is written only if it acts as the agent does on 1,000 observations of the environment. OUTPUT.json beside it
+has the names, shapes and dtypes of inputs and outputs.
+
+  format=onnx          RUN/policy.onnx, for ONNX Runtime and others; needs pip install 'rlrun[export]'
+  format=torch         RUN/policy.pt2, for torch.export.load
+  output=PATH          write to this file instead
+  plugins=[package]    packages that the run was started with
+
+  rlrun export runs/sac-HalfCheetah/<run>
+  rlrun export runs/sac-HalfCheetah/<run> format=torch output=cheetah.pt2"""
+
+FORMATS = ("onnx", "torch")
+RULES: dict[str, settings.Rule] = {
+    "format": (" or ".join(FORMATS), lambda value: value in FORMATS),
+    "output": settings.TEXT,
+    "plugins": settings.NAMES,
+}
+
+
+def export(words: Sequence[str]) -> int:
+    """Run the command. Returns the exit code."""
+    if "--help" in words or "-h" in words:
+        print(HELP)
+        return 0
+    places, given = settings.read(words, RULES)
+    run = Path(settings.one_run(places, USAGE))
+    if not run.is_dir():
+        raise ConfigError(f"{run}: no such folder")
+    output = None
+    if "output" in given:
+        output = Path(given["output"])
+    from rlrun import registry
+    from rlrun.export.write import export as write
+
+    registry.load(given.get("plugins", ()))
+    written = write(run, given.get("format", "onnx"), output)
+    about = written.metadata
+    for group in ("inputs", "outputs"):
+        for name, tensor in about[group].items():
+            print(printable(f"{group.removesuffix('s'):8} {name}: {tensor['dtype']} {tensor['shape']}"))
+    count, largest = about["compared"].values()
+    print(f"compared {count:,} observations, largest difference {largest:.2g}")
+    print(printable(f"wrote    {written.path} and {written.path.name}.json"))
+    return 0

@@ -1,0 +1,84 @@
+"""Compares an exported policy with the agent that it was made from, in the environment of the agent."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlrun.errors import ConfigError
+from rlrun.export.formats import Arrays, Run
+from rlrun.export.program import ACTION, NEXT_STATE, STATE, PolicyProgram
+from rlrun.types import Batch, carried
+
+OBSERVATIONS = 1000
+TOLERANCE = 1e-5  # of a continuous action; relative where the action is larger than 1
+
+
+@torch.no_grad()
+def compare(policy: PolicyProgram, run: Run, env: Any) -> float:
+    """Returns the largest difference between an exported policy and its agent over 1,000 observations.
+
+    The agent acts in `env` without exploration, and the exported policy on the same observations. Raises ConfigError
+    if a continuous action differs by more than TOLERANCE, or a discrete action at all.
+    """
+    agent, addons = policy.parts
+    obs = env.reset()
+    carry: Batch = {"first": torch.ones(env.num_envs, dtype=torch.bool, device=env.device)}
+    state = arrays(policy.first_state(env.num_envs))
+    largest, different, count = 0.0, 0, 0
+    while count < OBSERVATIONS:
+        action, extras = addons.act(agent, obs, carry, False)
+        expected = env.actions.to_native(env.actions.clip(action.cpu().numpy()))
+        inputs = arrays(policy.inputs(obs)) | state
+        outputs = run(inputs)
+        found = outputs[ACTION]
+        check_form(found, expected)
+        if count == 0:  # any batch size works
+            alone = run({name: value[:1] for name, value in inputs.items()})[ACTION]
+            check_form(alone, expected[:1])
+        difference = np.abs(found.astype(np.float64) - expected.astype(np.float64)).reshape(len(expected), -1)
+        allowed = tolerance(expected).reshape(len(expected), -1)
+        different += int((~(difference <= allowed)).any(1).sum())
+        largest = max(largest, float(difference.max(initial=0)))
+        count += len(expected)
+        step = env.step(action)
+        ended = step.terminated | step.truncated
+        obs, carry = step.obs, carried(extras, ended)
+        state = next_state(outputs, ended.cpu().numpy())
+    if different:
+        raise ConfigError(
+            f"export: the exported policy differs from the agent in {different:,} of {count:,} observations "
+            f"(by up to {largest:.2g}); nothing was written"
+        )
+    return largest
+
+
+def tolerance(expected: np.ndarray) -> np.ndarray:
+    """Returns how far every entry of an action may be from these."""
+    if expected.dtype.kind != "f":
+        return np.zeros(expected.shape)
+    return TOLERANCE * np.maximum(1, np.abs(expected.astype(np.float64)))
+
+
+def check_form(found: np.ndarray, expected: np.ndarray) -> None:
+    """Raises ConfigError if actions have another shape or dtype."""
+    if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+        raise ConfigError(
+            f"export: the exported policy returns actions {found.dtype} {list(found.shape)}, the agent "
+            f"{expected.dtype} {list(expected.shape)}; nothing was written"
+        )
+
+
+def arrays(tensors: Batch) -> Arrays:
+    """Returns tensors as arrays."""
+    return {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+
+
+def next_state(outputs: Arrays, ended: np.ndarray) -> Arrays:
+    """Returns the state for the next step, 0 in rows whose episode ended."""
+    state = {}
+    for name, value in outputs.items():
+        if name.startswith(NEXT_STATE):
+            going_on = ~ended.reshape(-1, *[1] * (value.ndim - 1))
+            state[STATE + name.removeprefix(NEXT_STATE)] = value * going_on
+    return state

@@ -1,0 +1,75 @@
+"""Exports the policy of a run: builds the program, compares it with the agent, and writes it with its metadata."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from rlrun.errors import ConfigError, RlrunError
+from rlrun.export.comparison import OBSERVATIONS, arrays, compare
+from rlrun.export.formats import FORMATS
+from rlrun.export.metadata import described
+from rlrun.export.program import build, trace
+from rlrun.imports import check_extra
+from rlrun.run.trained import restored
+from rlrun.run.weights import locate
+from rlrun.snapshot.atomic import replace_file, replace_text
+
+ROWS = 4  # environments that are stepped together for the comparison
+PLAIN = {"device": "cpu", "trainer.engine": "eager"}  # whatever the run was trained with
+
+
+class Exported(NamedTuple):
+    """A policy that was written."""
+
+    path: Path
+    metadata: dict[str, Any]  # the content of `path` with `.json` appended
+
+
+def export(run: Path, format: str, output: Path | None = None) -> Exported:
+    """Writes the policy of a run to `output` (default: RUN/policy.onnx or RUN/policy.pt2), and OUTPUT.json beside it.
+
+    run: the folder of the run, whose best snapshot is taken (else the latest), or one of its snapshots. The run may be
+    untrusted. Nothing is written unless the exported policy acts as the agent does.
+    Raises ConfigError, SnapshotError, and RlrunError if the file cannot be written.
+    """
+    chosen = FORMATS[format]
+    if chosen.extra is not None:
+        check_extra(chosen.extra, f"format={format}")
+    if output is None:
+        output = locate(run)[0] / chosen.filename
+    check_output(output)
+    with restored(run, ROWS, None, {}, changes=PLAIN) as trained, torch.no_grad():
+        obs = trained.env.reset()
+        policy = build(trained.agent, trained.addons, trained.env, obs)
+        content = chosen.encode(trace(policy, obs))
+        act = chosen.load(content)
+        largest = compare(policy, act, trained.env)
+        inputs = arrays(policy.first_inputs(obs))
+        metadata = described(trained, chosen, inputs, act(inputs))
+    metadata = {
+        "file": output.name,
+        "format": format,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "compared": {"observations": OBSERVATIONS, "largest_difference": largest},
+        **metadata,
+    }
+    text = json.dumps(metadata, indent=2, allow_nan=False) + "\n"
+    described_by = output.with_name(f"{output.name}.json")
+    try:
+        described_by.unlink(missing_ok=True)  # it must never stand beside another policy
+        replace_file(output, [content])
+        replace_text(described_by, text)
+    except OSError as error:
+        raise RlrunError(f"output={output}: cannot be written ({error.strerror})") from None
+    return Exported(output, metadata)
+
+
+def check_output(path: Path) -> None:
+    """Raises ConfigError if a file cannot be written there."""
+    if not path.parent.is_dir():
+        raise ConfigError(f"output={path}: there is no folder {path.parent}")
+    if path.is_dir():
+        raise ConfigError(f"output={path}: is a folder; name a file in it")

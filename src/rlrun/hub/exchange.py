@@ -1,0 +1,101 @@
+"""Uploads runs to the Hugging Face hub and downloads them; a downloaded run is verified and never executed."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlrun import files
+from rlrun.errors import ConfigError, RlrunError, reason
+from rlrun.hub import listing
+from rlrun.hub.folder import build, copy
+from rlrun.hub.listing import LISTING
+from rlrun.hub.staging import staged, writing
+from rlrun.imports import check_extra
+from rlrun.run.trained import check_unchanged
+from rlrun.snapshot import atomic
+from rlrun.snapshot.atomic import Written
+from rlrun.snapshot.store import Store
+
+
+def push(run: Path, repo: str, private: bool | None = None) -> str:
+    """Uploads a run to the hub as one commit, and returns its address. Creates the repository if there is none.
+
+    private: whether a new repository is private; None: as the account has it. Files that the repository has beside
+    those of the run stay. Raises ConfigError, SnapshotError, and RlrunError if the hub refuses.
+    """
+    check_extra("hub", "rlrun push")
+    with tempfile.TemporaryDirectory(prefix="rlrun-push-") as home:
+        folder = Path(home)
+        build(run, repo, folder)
+        from huggingface_hub import HfApi
+
+        with answers(repo):
+            api = HfApi()
+            address = api.create_repo(repo, private=private, exist_ok=True)
+            api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"Upload {run.resolve().name}")
+    return str(address)
+
+
+def pull(repo: str, target: Path) -> Path:
+    """Downloads a run from the hub to a new folder, which `rlrun eval` and `rlrun.load` take.
+
+    Every file must have the size and hash that the list in the repository states, and the snapshot its own hashes.
+    Nothing is executed, and the folder appears only when it is complete. Raises ConfigError, SnapshotError, and
+    RlrunError if the hub refuses.
+    """
+    check_extra("hub", "rlrun pull")
+    with tempfile.TemporaryDirectory(prefix="rlrun-pull-") as home, staged(target) as folder:
+        received = Path(home)
+        for name, written in download(repo, received).items():
+            place = folder / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if copy(received / name, place, written.size) != written:
+                raise ConfigError(f"{repo}: {name}: is not the file that {LISTING} lists (its SHA-256 differs)")
+        copy(received / LISTING, folder / LISTING, files.JSON_BYTES)
+        store = Store(folder)
+        names = store.names()
+        if len(names) != 1:
+            raise ConfigError(f"{repo}: has {len(names)} snapshots; a shared run has one")
+        check_unchanged(folder, store.load(names[0]))
+    return target
+
+
+def download(repo: str, folder: Path) -> dict[str, Written]:
+    """Downloads the files of a run that a repository lists, all of one commit, and returns the list."""
+    from huggingface_hub import HfApi
+
+    with answers(repo):
+        api = HfApi()
+        info: Any = api.repo_info(repo, files_metadata=True)
+        sizes = {file.rfilename: file.size for file in info.siblings}
+    if LISTING not in sizes:
+        raise ConfigError(f"{repo}: is not a run of rlrun (it has no {LISTING})")
+    if sizes[LISTING] > files.JSON_BYTES:
+        raise ConfigError(f"{repo}: {LISTING}: is too large")
+
+    def fetch(name: str) -> None:
+        with answers(repo):
+            api.hf_hub_download(repo, name, revision=info.sha, local_dir=folder)
+        files.check_folder(folder)
+
+    fetch(LISTING)
+    listed = listing.read(folder / LISTING)
+    for name, written in listed.items():  # before anything large is downloaded
+        if sizes.get(name) != written.size:
+            raise ConfigError(f"{repo}: {name}: is not the file that {LISTING} lists (its size differs)")
+    with writing(folder):
+        atomic.check_space(folder, 2 * sum(written.size for written in listed.values()))
+    for name in listed:
+        fetch(name)
+    return listed
+
+
+@contextlib.contextmanager
+def answers(repo: str) -> Iterator[None]:
+    """Turns what the hub or its library raises into one line."""
+    try:
+        yield
+    except Exception as error:
+        raise RlrunError(f"{repo}: the hub failed ({reason(error)[:300]})") from None
