@@ -1,18 +1,21 @@
 """Modules that a user names, `plugins=[module]` and `env=module:Id`: found and imported here, and nowhere else.
 
-Nothing else is looked for in the current folder, which may be full of files from elsewhere whose names are those of
-optional packages.
+A reference is the name of a module (`my_env`) or a path: of a Python file (`./my_env.py`), or of a folder with an
+`__init__.py` (`./my_package`). Nothing else is looked for in the current folder, which may be full of files from
+elsewhere whose names are those of optional packages.
 """
 
+import hashlib
 import importlib
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec, NamespaceLoader
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 from rlrun.errors import ConfigError, reason
 
@@ -41,41 +44,107 @@ SAFE_PATH = "PYTHONSAFEPATH"
 _named: set[str] = set()  # packages that were imported because the user named them
 
 
+class Code(NamedTuple):
+    """A file or folder of the user's that was imported."""
+
+    typed: str  # its path, as the user typed it
+    path: Path  # absolute
+    digest: str  # SHA-256 of its text when it was imported
+
+
+_code: dict[str, Code] = {}  # by the name of the module
+
+
 def module_of(env_id: str) -> str | None:
     """The module of `module:Id`, which registers the environment; None for an id alone."""
     module, colon, _ = env_id.rpartition(":")
     return module if colon else None
 
 
-def is_named(module: str) -> bool:
-    """Whether a module belongs to a package that the user named, and that was imported for it."""
-    return module.partition(".")[0] in _named
+def is_path(reference: str) -> bool:
+    """Whether it is the path of a file or a folder, not the name of a module."""
+    return "/" in reference or os.sep in reference or reference.endswith(".py")
 
 
-def is_found(module: str) -> bool:
-    """Whether the package that holds a module can be found. Imports nothing."""
-    return _found(module) is not None
+def name_of(reference: str) -> str:
+    """The name under which a module is imported: for a path, that of the file without its ending."""
+    return Path(reference).name.removesuffix(".py") if is_path(reference) else reference
 
 
-def homes(module: str) -> list[Path]:
+def source_of(reference: str) -> Path | None:
+    """The Python file of a reference, `__init__.py` for a package. Imports nothing.
+
+    None if the module is not found, or has no such file. Raises ConfigError for a path without a Python file.
+    """
+    if is_path(reference):
+        return _file(reference)
+    found = _found(reference)
+    if found is None or not (found.origin or "").endswith(".py"):
+        return None
+    return Path(str(found.origin))
+
+
+def is_found(reference: str) -> bool:
+    """Whether the file, or the package that holds the module, can be found. Imports nothing."""
+    if is_path(reference):
+        return _file(reference).is_file()
+    return _found(reference) is not None
+
+
+def homes(reference: str) -> list[Path]:
     """The folders of the package that holds a module; none where that is a single file. Imports nothing."""
-    found = _found(module)
+    if is_path(reference):
+        file = _file(reference)
+        return [file.parent] if file.name == "__init__.py" else []
+    found = _found(reference)
     return [Path(home) for home in found.submodule_search_locations or ()] if found else []
 
 
-def importing(module: str, key: str) -> ModuleType:
-    """Import a module that the user named under `key`. Raises ConfigError for whatever goes wrong."""
+def importing(reference: str, key: str) -> ModuleType:
+    """Imports a module that the user named under `key`. Raises ConfigError for whatever goes wrong."""
     try:
-        with _current_folder_for(module):
-            found = importlib.import_module(module)
+        if is_path(reference):
+            return _from_file(reference, key)
+        with _current_folder_for(reference):
+            found = importlib.import_module(reference)
     except ConfigError:
         raise
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{key}: cannot import {module!r} ({missing(error)})") from error
-    except Exception as error:
-        raise ConfigError(f"{key}: cannot import {module!r} ({reason(error, located=True)})") from error
-    _named.add(module.partition(".")[0])
+        raise ConfigError(f"{key}: cannot import {reference!r} ({missing(error)})") from error
+    except (Exception, SystemExit) as error:  # a script may call sys.exit
+        raise ConfigError(f"{key}: cannot import {reference!r} ({reason(error, located=True)})") from error
+    _named.add(reference.partition(".")[0])
     return found
+
+
+def reference_of(module: str) -> str | None:
+    """What another process must import to have this module; None unless it belongs to what the user named."""
+    top = module.partition(".")[0]
+    if top in _code:
+        return str(_code[top].path)
+    return module if top in _named else None
+
+
+def typed_again(reference: str) -> str | None:
+    """How the user has named a module in this process that a stored config names; None if it was not named.
+
+    A file may lie elsewhere by now: its name must be the same, its folder need not. The stored path is not looked at.
+    """
+    if not is_path(reference):
+        return reference if reference in sys.modules else None
+    code = _code.get(name_of(reference))
+    return code.typed if code else None
+
+
+def digests() -> dict[str, str]:
+    """The SHA-256 of every file and folder that was imported because the user typed its path, by that path."""
+    return {code.typed: code.digest for code in _code.values()}
+
+
+def changed(before: dict[str, str]) -> list[str]:
+    """The paths of imported files whose text differs from that in `before`, an earlier result of `digests`."""
+    earlier = {name_of(path): digest for path, digest in before.items()}
+    return [code.typed for name, code in _code.items() if earlier.get(name, code.digest) != code.digest]
 
 
 def missing(error: ModuleNotFoundError) -> str:
@@ -92,6 +161,84 @@ def advice(module: str) -> str:
     if extra is not None:
         return f"; pip install 'rlrun[{extra}]'"
     return f"; pip install {PROJECTS[package]}" if package in PROJECTS else ""
+
+
+def _file(path: str) -> Path:
+    """The absolute path of the Python file that a path stands for. Raises ConfigError if there is none."""
+    file = Path(os.path.abspath(path))
+    if file.is_dir():
+        if not (file / "__init__.py").is_file():
+            raise ConfigError(f"{path}: has no __init__.py; name a file in this folder: {Path(path, 'my_file.py')}")
+        file = file / "__init__.py"
+    if not file.is_file():
+        raise ConfigError(f"{path}: no such file")
+    if file.suffix != ".py":
+        raise ConfigError(f"{path}: must be a Python file, ending in .py, or a folder with an __init__.py")
+    return file
+
+
+def _from_file(path: str, key: str) -> ModuleType:
+    """The module of a file or folder, which is imported once."""
+    file, name = _file(path), name_of(os.path.abspath(path))
+    code = Code(path, file.parent if file.name == "__init__.py" else file, _digest(file))
+    known = _code.get(name)
+    if known is None:
+        module = _executed(file, name, key)
+        _code[name] = code
+        return module
+    if known.path != code.path:
+        raise ConfigError(f"{key}: {known.path} and {code.path} have the same name; rename one of them")
+    if known.digest != code.digest:
+        raise ConfigError(f"{key}: {path} has changed since this process imported it; start a new process")
+    return sys.modules[name]
+
+
+def _executed(file: Path, name: str, key: str) -> ModuleType:
+    """The module of this name, made from a file. Modules beside the file can be imported from within."""
+    if not name.isidentifier():
+        raise ConfigError(f"{key}: {file}: {name!r} cannot be the name of a module; use letters, digits and _")
+    other = _other_of(name, file)
+    if other is not None:
+        raise ConfigError(f"{key}: {file} has the name of another module, {other}; rename the file")
+    if name in sys.modules:
+        return sys.modules[name]
+    folders = None
+    if file.name == "__init__.py":
+        folders = [str(file.parent)]
+    spec = spec_from_file_location(name, file, submodule_search_locations=folders)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        with _on_path(str(file.parent)):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _other_of(name: str, file: Path) -> str | None:
+    """Where a module of this name comes from, if that is not this file; None if there is no other."""
+    if name in sys.modules:
+        origin = getattr(sys.modules[name], "__file__", None) or "built-in"
+    else:
+        found = _spec(name)
+        if found is None or isinstance(found.loader, NamespaceLoader):  # a folder without __init__.py
+            return None
+        origin = found.origin or "built-in"
+    return None if os.path.realpath(origin) == os.path.realpath(file) else origin
+
+
+def _digest(file: Path) -> str:
+    """The SHA-256 of a Python file, or of all those in the folder of an `__init__.py`."""
+    if file.name != "__init__.py":
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    text = hashlib.sha256()
+    for part in sorted(file.parent.rglob("*.py")):
+        text.update(f"{part.relative_to(file.parent)}\0".encode())
+        text.update(hashlib.sha256(part.read_bytes()).digest())
+    return text.hexdigest()
 
 
 def _found(module: str) -> ModuleSpec | None:
@@ -118,7 +265,13 @@ def _current_folder_for(module: str) -> Iterator[None]:
     if _spec(module) is not None:
         yield
         return
-    folder = os.getcwd()
+    with _on_path(os.getcwd()):
+        yield
+
+
+@contextmanager
+def _on_path(folder: str) -> Iterator[None]:
+    """Modules in a folder can be imported from within, unless others of the same name are installed."""
     sys.path.append(folder)
     importlib.invalidate_caches()
     try:

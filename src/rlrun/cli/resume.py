@@ -17,7 +17,7 @@ Takes the run's latest snapshot and goes on to the recorded number of steps, or 
   total_steps=N        train to N steps in all; schedules keep their first horizon
   device=cuda          go on elsewhere; also trainer.eval_every=N, trainer.snapshot_every=N, logger.console=false, ...
   into=NEW_DIR         go on in a run of its own; RUN may then be an older RUN/snapshots/<name>
-  plugins=[package]    packages that the run was started with
+  plugins=[package]    packages and files (./my_env.py) that the run was started with
 
   rlrun resume runs/sac-HalfCheetah/<run> total_steps=2e6"""
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from importlib.util import find_spec
-from pathlib import Path
 
 from rlrun.config.check import closest, did_you_mean
-from rlrun.imports import advice, importing, is_found, module_of
+from rlrun.config.declared import classes
+from rlrun.errors import ConfigError
+from rlrun.imports import advice, importing, is_found, is_path, module_of, source_of
 
 
 def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> str | None:
@@ -13,9 +14,12 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
 
     The plug-ins are imported where the id is not known without them. Raises ConfigError for one that cannot be.
     """
-    module, name = module_of(env_id), env_id.rpartition(":")[2]
-    if module is not None and module.endswith(".py"):
-        return f"env={env_id}: name the module, not its file: env={Path(module).stem}:{name}"
+    module = module_of(env_id)
+    if env_id.endswith(".py"):
+        return f"env={env_id}: name a class or an id in this file: {_choices(env_id)}"
+    if module is not None and is_path(module):
+        _choices(module)
+        return None
     if module is not None:
         if is_found(module):
             return None
@@ -35,6 +39,16 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
         return f"env={env_id}: Atari needs an extra{advice('ale_py')}"
     hint = did_you_mean(_nearest(env_id, list(presets), registered))
     return f"env={env_id}: unknown environment{hint} (rlrun list env)"
+
+
+def _choices(path: str) -> str:
+    """Words that choose the classes in a file. Raises ConfigError if there is no file, or if it is not Python."""
+    try:
+        file = source_of(path)
+        assert file is not None
+        return ", ".join(f"env={path}:{name}" for name in classes(file))
+    except ConfigError as error:
+        raise ConfigError(f"env={error}") from None
 
 
 def registered_by(plugins: Iterable[str]) -> list[str]:

@@ -24,6 +24,7 @@ class Job:
 
 def jobs(words: Sequence[str], multirun: bool = False, config_dirs: Iterable[str] = ()) -> list[Job]:
     """Compose and check everything that needs no torch. Raises ConfigError with one line per fault, all at once."""
+    words = sources.by_name(words)
     composer = Composer(sources.folders(sources.named_plugins(words), config_dirs))
     faults: list[str] = []
     plain: list[str] = []
@@ -71,7 +72,7 @@ def for_all(jobs: Sequence[T], work: Callable[[T], U], words: Callable[[T], list
 
 def for_hydra(words: Iterable[str], config_dirs: Iterable[str] = ()) -> list[str]:
     """The same words in the form that Hydra takes without asking for a plus: group choices as they are, `++a.b=c`."""
-    words = list(words)
+    words = sources.by_name(list(words))
     composer = Composer(sources.folders(sources.named_plugins(words), config_dirs))
     return [composer.read(word).for_hydra for word in words]
 

@@ -1,9 +1,10 @@
 """Typed configs. Names, types and ranges live here and in each part's `Config`; values live in YAML only."""
 
+import copy
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass, field, fields
+from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import pydantic
@@ -22,7 +23,13 @@ LONGEST_VALUE = 80  # letters of a value in a line about it
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def config(cls: type[T]) -> type[T]:
-    """Make a strict, frozen dataclass: no defaults are expected, unknown keys are refused, nothing is coerced."""
+    """Make a strict, frozen dataclass: unknown keys are refused, nothing is coerced.
+
+    A part of rlrun has its values in YAML; one of a user's may have defaults here, which a list or a dict may be too.
+    """
+    for name, value in list(vars(cls).items()):
+        if name in cls.__annotations__ and isinstance(value, list | dict):
+            setattr(cls, name, field(default_factory=partial(copy.deepcopy, value)))
     settings = pydantic.ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     return pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=settings)(cls)  # type: ignore[return-value]
 

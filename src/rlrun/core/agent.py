@@ -44,6 +44,9 @@ class Agent(Rewindable, nn.Module):
     needs_bounds: ClassVar[bool] = False  # whether its continuous actions always lie in [-1, 1]
     moves_statistics: ClassVar[bool] = False  # whether `update` uses `batch_statistics`, as batch normalisation needs
     reward_vectors: ClassVar[bool] = False  # whether it takes them, with `batch["reward_weights"]` [reward_dim]
+    # sections `algo.loop` and `algo.buffer` of an algorithm without a YAML file: {"name": "evolution", "episodes": 1}
+    loop: ClassVar[dict[str, Any]]
+    buffer: ClassVar[dict[str, Any]]
 
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):
         super().__init__()
