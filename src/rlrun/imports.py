@@ -197,7 +197,7 @@ def _executed(file: Path, name: str, key: str) -> ModuleType:
     """The module of this name, made from a file. Modules beside the file can be imported from within."""
     if not name.isidentifier():
         raise ConfigError(f"{key}: {file}: {name!r} cannot be the name of a module; use letters, digits and _")
-    other = _other_of(name, file)
+    other = other_of(name, file)
     if other is not None:
         raise ConfigError(f"{key}: {file} has the name of another module, {other}; rename the file")
     if name in sys.modules:
@@ -218,7 +218,7 @@ def _executed(file: Path, name: str, key: str) -> ModuleType:
     return module
 
 
-def _other_of(name: str, file: Path) -> str | None:
+def other_of(name: str, file: Path) -> str | None:
     """Where a module of this name comes from, if that is not this file; None if there is no other."""
     if name in sys.modules:
         origin = getattr(sys.modules[name], "__file__", None) or "built-in"

@@ -57,8 +57,8 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "cli": ("cli/", "__main__.py", "bench/command_server.py"),
     "agents": ("agents/",),
     "loops": ("loops/", "run/evaluation.py", "run/policy.py"),
-    "run": ("run/", "cli/", "bench/", "config/jobs.py", "python.py"),
-    "run.lifecycle": ("run/", "cli/"),
+    "run": ("run/", "cli/", "bench/", "config/jobs.py", "python.py", "testing.py"),
+    "run.lifecycle": ("run/", "cli/", "testing.py"),
 }
 
 
@@ -242,6 +242,7 @@ OPENERS = {
     "bench/measure.py": "results of benchmarks",
     "report/page.py": "our own template",
     "registry.py": "our own source",
+    "cli/new.py": "our own templates, and new files",
 }
 OPENING = re.compile(
     r"(?<![\w.])open\((?!files\.open_file|descriptor|cls,)|\.open\((\"|url)|\bos\.open\("

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import pytest
 import yaml
+from own_files import forget
 
 import rlrun
-from rlrun import imports, registry
 from rlrun.cli import main
-from rlrun.config import declared
 from rlrun.config.jobs import jobs
 from rlrun.errors import ConfigError
 
@@ -152,16 +150,6 @@ def workplace(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
     forget()
     yield tmp_path
     forget()
-
-
-def forget() -> None:
-    """What the files have registered and imported, as in a new process."""
-    imports._code.clear()
-    declared._tree.cache_clear()
-    declared.declared.cache_clear()
-    for names in (sys.modules, gym.registry, *registry._registry.values()):
-        for name in [name for name in names if name.lower().startswith("file")]:
-            del names[name]
 
 
 def train(*words: str) -> Path:

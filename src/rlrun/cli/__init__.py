@@ -23,6 +23,7 @@ COMMANDS = {
     "board": "TensorBoard over runs, on this machine",
     "list": "what there is to choose: algo, network, env, trainer, preset, ...",
     "show": "every key of a composed config, what it means and where it comes from",
+    "new": "write an algorithm, environment, network or wrapper of your own to start from, with a test",
     "bench": "how fast the pieces are on this machine",
     "doctor": "versions, devices, extras, and what is wrong",
 }
