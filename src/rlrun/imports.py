@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.machinery import ModuleSpec, NamespaceLoader
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -84,11 +84,9 @@ def source_of(reference: str) -> Path | None:
     return Path(str(found.origin))
 
 
-def is_found(reference: str) -> bool:
-    """Whether the file, or the package that holds the module, can be found. Imports nothing."""
-    if is_path(reference):
-        return _file(reference).is_file()
-    return _found(reference) is not None
+def is_found(module: str) -> bool:
+    """Whether the package that holds a module can be found. Imports nothing."""
+    return _found(module) is not None
 
 
 def homes(reference: str) -> list[Path]:
@@ -170,6 +168,8 @@ def _file(path: str) -> Path:
         if not (file / "__init__.py").is_file():
             raise ConfigError(f"{path}: has no __init__.py; name a file in this folder: {Path(path, 'my_file.py')}")
         file = file / "__init__.py"
+    elif file.name == "__init__.py":
+        raise ConfigError(f"{path}: name its folder instead: {Path(path).parent}/")
     if not file.is_file():
         raise ConfigError(f"{path}: no such file")
     if file.suffix != ".py":
@@ -200,8 +200,9 @@ def _executed(file: Path, name: str, key: str) -> ModuleType:
     other = other_of(name, file)
     if other is not None:
         raise ConfigError(f"{key}: {file} has the name of another module, {other}; rename the file")
-    if name in sys.modules:
-        return sys.modules[name]
+    present = sys.modules.get(name)
+    if present is not None and _origin(present) is not None:
+        return present
     folders = None
     if file.name == "__init__.py":
         folders = [str(file.parent)]
@@ -220,14 +221,22 @@ def _executed(file: Path, name: str, key: str) -> ModuleType:
 
 def other_of(name: str, file: Path) -> str | None:
     """Where a module of this name comes from, if that is not this file; None if there is no other."""
+    spec = _spec(name)
+    origin = None
     if name in sys.modules:
-        origin = getattr(sys.modules[name], "__file__", None) or "built-in"
-    else:
-        found = _spec(name)
-        if found is None or isinstance(found.loader, NamespaceLoader):  # a folder without __init__.py
-            return None
-        origin = found.origin or "built-in"
-    return None if os.path.realpath(origin) == os.path.realpath(file) else origin
+        origin = _origin(sys.modules[name])
+    elif spec is not None and spec.loader is not None:  # a folder without __init__.py has none
+        origin = spec.origin
+    if origin is None or os.path.realpath(origin) == os.path.realpath(file):
+        return None
+    return origin
+
+
+def _origin(module: ModuleType) -> str | None:
+    """The file of an imported module, or `built-in`; None for a folder without __init__.py."""
+    if hasattr(module, "__path__"):
+        return getattr(module, "__file__", None)
+    return getattr(module, "__file__", "built-in")
 
 
 def _digest(file: Path) -> str:

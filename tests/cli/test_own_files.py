@@ -1,5 +1,6 @@
 """An environment, an algorithm or a network of a user's in one file, by its path; or one line that says why not."""
 
+import importlib
 import json
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import yaml
 from own_files import forget
 
 import rlrun
+from rlrun import imports
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.errors import ConfigError
@@ -106,6 +108,19 @@ class Wide(LinearTorso):
         return torch.relu(self.layer(super().forward(*inputs)))
 '''
 
+ENTROPY = """
+from rlrun.agents.entropy.fixed import Fixed
+from rlrun.config.schema import NonNegativeFloat, config
+from rlrun.registry import register
+
+
+@register("entropy", "file_entropy")
+class Mine(Fixed):
+    @config
+    class Config:
+        ent_coef: NonNegativeFloat = 0.3
+"""
+
 PAGE = """\
 # @package _global_
 # Another page.
@@ -125,6 +140,7 @@ FILES = {
     "file_beside.py": "LIMIT = 9\n",
     "file_algo.py": ALGO,
     "file_net.py": NETWORK,
+    "file_entropy.py": ENTROPY,
     "file_pack/__init__.py": NETWORK.replace("file_wide", "file_packed"),
     "file_folder/x.py": "",
     "file_fault.py": "raise RuntimeError('no licence')\n",
@@ -198,6 +214,29 @@ def test_yaml_beside_a_file_replaces_the_defaults(workplace: Path, capsys: Any) 
     assert "algo.population 6 file_algo.yaml of the page" in lines
 
 
+def test_yaml_beside_a_file_belongs_to_its_algorithm_alone(workplace: Path) -> None:
+    Path("file_algo.py").write_text(NETWORK + ALGO)
+    Path("file_algo.yaml").write_text(PAGE)
+    (job,) = jobs(["algo=./file_algo.py", "network=file_wide", "env=CartPole"])
+    assert job.values["algo"]["population"] == 6
+    assert job.values["network"]["hidden"] == [48]
+
+
+def test_algorithm_from_a_file_chooses_its_loop_and_buffer(workplace: Path) -> None:
+    loop = """loop = {"name": "offpolicy", "warmup_steps": 9, "updates_per_step": 0.5, "batch_size": 4}
+    buffer = {"name": "replay", "capacity": 50}"""
+    Path("file_algo.py").write_text(ALGO.replace('loop = {"name": "evolution", "episodes": 1}', loop))
+    (job,) = jobs(["algo=./file_algo.py", "env=CartPole", "algo.loop.batch_size=8"])
+    assert job.values["algo"]["loop"].items() >= {"name": "offpolicy", "warmup_steps": 9, "batch_size": 8}.items()
+    assert job.values["algo"]["buffer"].items() >= {"name": "replay", "capacity": 50}.items()
+
+
+def test_part_of_an_algorithm_comes_from_a_file(workplace: Path) -> None:
+    run = train(*PPO, "env=CartPole", "algo.entropy=./file_entropy.py")
+    values = yaml.safe_load((run / "config.yaml").read_text())
+    assert values["algo"]["entropy"] == {"name": "file_entropy", "ent_coef": 0.3}
+
+
 def test_show_explains_the_settings_of_a_file_without_importing_it(workplace: Path, capsys: Any) -> None:
     assert main(["show", "algo=./file_algo.py", "network=./file_pack"]) == 2
     assert main(["show", "algo=./file_algo.py", "network=file_packed", "plugins=[./file_pack]"]) == 0
@@ -218,6 +257,20 @@ def test_a_sweep_trains_a_file_beside_a_name(workplace: Path) -> None:
     assert sorted(path.name for path in Path("runs").glob("*-*")) == ["cem-Line", "file_climber-Line"]
 
 
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_a_folder_with_the_name_of_its_file_is_no_other_module(
+    is_imported: bool, workplace: Path, monkeypatch: Any
+) -> None:
+    """With the current folder on Python's path, such a folder can be imported, as an empty package."""
+    Path("file_own").mkdir()
+    Path("file_own/file_own.py").write_text(NETWORK)
+    monkeypatch.syspath_prepend(workplace)
+    if is_imported:
+        importlib.import_module("file_own")
+    module = imports.importing("./file_own/file_own.py", "plugins")
+    assert module.Wide.registered == "file_wide"
+
+
 @pytest.mark.parametrize(
     ("words", "line"),
     [
@@ -230,6 +283,7 @@ def test_a_sweep_trains_a_file_beside_a_name(workplace: Path) -> None:
         (["env=./random.py:X"], "random.py has the name of another module"),
         (["env=./file_folder:X"], "env=./file_folder: has no __init__.py; name a file in this folder: "),
         (["plugins=[./file_folder]"], "plugins: ./file_folder: has no __init__.py"),
+        (["plugins=[./file_pack/__init__.py]"], "./file_pack/__init__.py: name its folder instead: file_pack/"),
         (["plugins=[./no]"], "plugins: ./no: no such file"),
         (["plugins=[./file_env.py]", "env=./there/file_env.py:Line"], "have the same name; rename one of them"),
         (["algo=./no.py"], "algo=./no.py: no such file"),

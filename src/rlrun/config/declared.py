@@ -25,9 +25,15 @@ class Declared(NamedTuple):
 
     @property
     def page(self) -> Path | None:
-        """The YAML file beside the Python file; None if there is none."""
+        """The YAML file beside the Python file, which belongs to its algorithm, or else to its first part.
+
+        None for other parts, and if there is no such file.
+        """
+        owner = min(declared(self.file), key=lambda part: part.group != "algo")
         beside = self.file.with_suffix(".yaml")
-        return beside if beside.is_file() else None
+        if owner.name != self.name or owner.group != self.group or not beside.is_file():
+            return None
+        return beside
 
     def values(self) -> dict[str, Any]:
         """The settings of its Config with their defaults, `???` for one without. Raises ConfigError."""

@@ -15,7 +15,7 @@ import yaml
 
 from rlrun.config import declared
 from rlrun.errors import ConfigError
-from rlrun.imports import advice, homes, is_found, source_of
+from rlrun.imports import advice, homes, is_found, is_path, source_of
 
 CONF = Path(__file__).parents[1] / "conf"
 PLUGINS = "rlrun.plugins"
@@ -46,7 +46,7 @@ def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path
 
 def _places(module: str) -> list[Path]:
     """The `conf` folder of a package, and the Python file of the module if it registers parts."""
-    if not is_found(module):
+    if not (is_path(module) or is_found(module)):
         raise ConfigError(f"cannot find a package named {module!r}{advice(module)}")
     found = [home / "conf" for home in homes(module)]
     file = source_of(module)

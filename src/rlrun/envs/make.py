@@ -80,7 +80,8 @@ class Recipe:
         else:
             home = getattr(entry, "__module__", "")
         wanted = [name_of(module_of(self.id) or ""), home, *(wrapper.__module__ for wrapper, _ in self.wrappers)]
-        return list(filter(None, map(reference_of, filter(None, dict.fromkeys(wanted)))))
+        references = [reference_of(module) for module in wanted]
+        return [reference for reference in dict.fromkeys(references) if reference is not None]
 
     @property
     def vectorised(self) -> bool:
