@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import torch
 import yaml
 from torch import Tensor
 
+from rlrun import testing
 from rlrun.buffers.demo_lines import episode
 from rlrun.buffers.rollout import Rollout
 from rlrun.config.check import leaves
@@ -29,6 +29,7 @@ from rlrun.nested import index
 from rlrun.run.assemble import build_loop
 
 Values = dict[str, Any]
+equal = testing.equal
 
 ALGOS = sorted(path.stem for path in (CONF / "algo").glob("*.yaml") if not path.stem.startswith("_"))
 ENVS = ("CartPole", "Pendulum", "FrozenLake")  # the first environment that an algorithm supports
@@ -191,15 +192,3 @@ def weights(loop: Loop) -> list[Tensor]:
 
 def streams(loop: Loop) -> list[Tensor]:
     return [module.generator.get_state() for module in loop.modules() if isinstance(module, Stream)]
-
-
-def equal(some: Any, other: Any) -> bool:
-    """Whether nested tensors are equal bit for bit; NaN equals NaN."""
-    if isinstance(some, dict):
-        return some.keys() == other.keys() and all(equal(some[key], other[key]) for key in some)
-    if isinstance(some, (list, tuple)):
-        return len(some) == len(other) and all(map(equal, some, other))
-    if isinstance(some, Tensor):
-        same = some.dtype == other.dtype and some.shape == other.shape
-        return same and bool(torch.equal(some.nan_to_num(123.0), other.nan_to_num(123.0)))
-    return bool(some == other)

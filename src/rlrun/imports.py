@@ -1,18 +1,21 @@
 """Finds and imports the modules that a user names with `plugins=[module]` or `env=module:Id`.
 
-Only these modules are searched for in the current folder. That folder may hold untrusted files that have the name of
-an optional package and must not be imported in its place.
+A reference is the name of a module (`my_env`) or a path: of a Python file (`./my_env.py`), or of a folder with an
+`__init__.py` (`./my_package`). Only these modules are searched for in the current folder. That folder may hold
+untrusted files that have the name of an optional package and must not be imported in its place.
 """
 
+import hashlib
 import importlib
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 from rlrun.errors import ConfigError, reason
 
@@ -45,20 +48,56 @@ SAFE_PATH = "PYTHONSAFEPATH"
 _named: set[str] = set()  # top-level packages that were imported because the user named them
 
 
+class Code(NamedTuple):
+    """A file or folder of the user's that was imported."""
+
+    typed: str  # its path, as the user typed it
+    path: Path  # absolute
+    digest: str  # SHA-256 of its text when it was imported
+
+
+_code: dict[str, Code] = {}  # by the name of the module
+
+
 def module_of(env_id: str) -> str | None:
     """Returns the module of `module:Id`, which registers the environment, or None for an id without a module."""
     module, colon, _ = env_id.rpartition(":")
     return module if colon else None
 
 
-def is_named(module: str) -> bool:
-    """Returns whether a module belongs to a package that the user named and `importing` has imported."""
-    return module.partition(".")[0] in _named
+def is_path(reference: str) -> bool:
+    """Whether it is the path of a file or a folder, not the name of a module."""
+    return "/" in reference or os.sep in reference or reference.endswith(".py")
+
+
+def name_of(reference: str) -> str:
+    """The name under which a module is imported: for a path, that of the file without its ending."""
+    return Path(reference).name.removesuffix(".py") if is_path(reference) else reference
+
+
+def source_of(reference: str) -> Path | None:
+    """The Python file of a reference, `__init__.py` for a package. Imports nothing.
+
+    None if the module is not found, or has no such file. Raises ConfigError for a path without a Python file.
+    """
+    if is_path(reference):
+        return _file(reference)
+    found = _found(reference)
+    if found is None or not (found.origin or "").endswith(".py"):
+        return None
+    return Path(str(found.origin))
 
 
 def named_packages() -> list[str]:
-    """Returns the top-level packages that were imported because the user named them."""
-    return sorted(_named)
+    """Returns the packages, and the paths of files and folders, that were imported because the user named them."""
+    return [*sorted(_named), *(str(code.path) for code in _code.values())]
+
+
+def is_there(reference: str) -> bool:
+    """Returns whether a module can be found, or whether a path exists. Imports nothing."""
+    if is_path(reference):
+        return Path(reference).exists()
+    return is_found(reference)
 
 
 def is_found(module: str) -> bool:
@@ -66,25 +105,60 @@ def is_found(module: str) -> bool:
     return _found(module) is not None
 
 
-def homes(module: str) -> list[Path]:
-    """Returns the folders of the package that holds a module, or [] if it is a single file. Imports nothing."""
-    found = _found(module)
+def homes(reference: str) -> list[Path]:
+    """The folders of the package that holds a module; none where that is a single file. Imports nothing."""
+    if is_path(reference):
+        file = _file(reference)
+        return [file.parent] if file.name == "__init__.py" else []
+    found = _found(reference)
     return [Path(home) for home in found.submodule_search_locations or ()] if found else []
 
 
-def importing(module: str, key: str) -> ModuleType:
-    """Imports a module that the user named in the setting `key`. Raises ConfigError if the import fails."""
+def importing(reference: str, key: str) -> ModuleType:
+    """Imports a module that the user named under `key`. Raises ConfigError for whatever goes wrong."""
     try:
-        with _current_folder_for(module):
-            found = importlib.import_module(module)
+        if is_path(reference):
+            return _from_file(reference, key)
+        with _current_folder_for(reference):
+            found = importlib.import_module(reference)
     except ConfigError:
         raise
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{key}: cannot import {module!r} ({missing(error)})") from error
-    except Exception as error:
-        raise ConfigError(f"{key}: cannot import {module!r} ({reason(error, located=True)})") from error
-    _named.add(module.partition(".")[0])
+        raise ConfigError(f"{key}: cannot import {reference!r} ({missing(error)})") from error
+    except (Exception, SystemExit) as error:  # a script may call sys.exit
+        raise ConfigError(f"{key}: cannot import {reference!r} ({reason(error, located=True)})") from error
+    _named.add(reference.partition(".")[0])
     return found
+
+
+def reference_of(module: str) -> str | None:
+    """What another process must import to have this module; None unless it belongs to what the user named."""
+    top = module.partition(".")[0]
+    if top in _code:
+        return str(_code[top].path)
+    return module if top in _named else None
+
+
+def typed_again(reference: str) -> str | None:
+    """How the user has named a module in this process that a stored config names; None if it was not named.
+
+    A file may lie elsewhere by now: its name must be the same, its folder need not. The stored path is not looked at.
+    """
+    if not is_path(reference):
+        return reference if reference in sys.modules else None
+    code = _code.get(name_of(reference))
+    return code.typed if code else None
+
+
+def digests() -> dict[str, str]:
+    """The SHA-256 of every file and folder that was imported because the user typed its path, by that path."""
+    return {code.typed: code.digest for code in _code.values()}
+
+
+def changed(before: dict[str, str]) -> list[str]:
+    """The paths of imported files whose text differs from that in `before`, an earlier result of `digests`."""
+    earlier = {name_of(path): digest for path, digest in before.items()}
+    return [code.typed for name, code in _code.items() if earlier.get(name, code.digest) != code.digest]
 
 
 def missing(error: ModuleNotFoundError) -> str:
@@ -108,6 +182,95 @@ def check_extra(extra: str, key: str) -> None:
     lacking = [module for module in EXTRAS[extra] if _spec(module) is None]
     if lacking:
         raise ConfigError(f"{key}: needs {', '.join(lacking)}{advice(lacking[0])}")
+
+
+def _file(path: str) -> Path:
+    """The absolute path of the Python file that a path stands for. Raises ConfigError if there is none."""
+    file = Path(os.path.abspath(path))
+    if file.is_dir():
+        if not (file / "__init__.py").is_file():
+            raise ConfigError(f"{path}: has no __init__.py; name a file in this folder: {Path(path, 'my_file.py')}")
+        file = file / "__init__.py"
+    elif file.name == "__init__.py":
+        raise ConfigError(f"{path}: name its folder instead: {Path(path).parent}/")
+    if not file.is_file():
+        raise ConfigError(f"{path}: no such file")
+    if file.suffix != ".py":
+        raise ConfigError(f"{path}: must be a Python file, ending in .py, or a folder with an __init__.py")
+    return file
+
+
+def _from_file(path: str, key: str) -> ModuleType:
+    """The module of a file or folder, which is imported once."""
+    file, name = _file(path), name_of(os.path.abspath(path))
+    code = Code(path, file.parent if file.name == "__init__.py" else file, _digest(file))
+    known = _code.get(name)
+    if known is None:
+        module = _executed(file, name, key)
+        _code[name] = code
+        return module
+    if known.path != code.path:
+        raise ConfigError(f"{key}: {known.path} and {code.path} have the same name; rename one of them")
+    if known.digest != code.digest:
+        raise ConfigError(f"{key}: {path} has changed since this process imported it; start a new process")
+    return sys.modules[name]
+
+
+def _executed(file: Path, name: str, key: str) -> ModuleType:
+    """The module of this name, made from a file. Modules beside the file can be imported from within."""
+    if not name.isidentifier():
+        raise ConfigError(f"{key}: {file}: {name!r} cannot be the name of a module; use letters, digits and _")
+    other = other_of(name, file)
+    if other is not None:
+        raise ConfigError(f"{key}: {file} has the name of another module, {other}; rename the file")
+    present = sys.modules.get(name)
+    if present is not None and _origin(present) is not None:
+        return present
+    folders = None
+    if file.name == "__init__.py":
+        folders = [str(file.parent)]
+    spec = spec_from_file_location(name, file, submodule_search_locations=folders)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        with _on_path(str(file.parent)):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def other_of(name: str, file: Path) -> str | None:
+    """Where a module of this name comes from, if that is not this file; None if there is no other."""
+    spec = _spec(name)
+    origin = None
+    if name in sys.modules:
+        origin = _origin(sys.modules[name])
+    elif spec is not None and spec.loader is not None:  # a folder without __init__.py has none
+        origin = spec.origin
+    if origin is None or os.path.realpath(origin) == os.path.realpath(file):
+        return None
+    return origin
+
+
+def _origin(module: ModuleType) -> str | None:
+    """The file of an imported module, or `built-in`; None for a folder without __init__.py."""
+    if hasattr(module, "__path__"):
+        return getattr(module, "__file__", None)
+    return getattr(module, "__file__", "built-in")
+
+
+def _digest(file: Path) -> str:
+    """The SHA-256 of a Python file, or of all those in the folder of an `__init__.py`."""
+    if file.name != "__init__.py":
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    text = hashlib.sha256()
+    for part in sorted(file.parent.rglob("*.py")):
+        text.update(f"{part.relative_to(file.parent)}\0".encode())
+        text.update(hashlib.sha256(part.read_bytes()).digest())
+    return text.hexdigest()
 
 
 def _found(module: str) -> ModuleSpec | None:
@@ -134,7 +297,13 @@ def _current_folder_for(module: str) -> Iterator[None]:
     if _spec(module) is not None:
         yield
         return
-    folder = os.getcwd()
+    with _on_path(os.getcwd()):
+        yield
+
+
+@contextmanager
+def _on_path(folder: str) -> Iterator[None]:
+    """Modules in a folder can be imported from within, unless others of the same name are installed."""
     sys.path.append(folder)
     importlib.invalidate_caches()
     try:

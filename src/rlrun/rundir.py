@@ -122,15 +122,16 @@ class RunDir:
         return read_json(path / "summary.json")
 
     def meta(self) -> dict[str, Any]:
-        """Returns meta.json. Raises ConfigError if `versions` or `resumed` has the wrong type."""
+        """Returns meta.json. Raises ConfigError if `versions`, `code` or `resumed` has the wrong type."""
         return self.meta_of(self.path)
 
     @staticmethod
     def meta_of(path: Path) -> dict[str, Any]:
         """Returns meta.json of a run without locking the run. Raises the errors of `meta`."""
         found = read_json(path / META)
-        if not isinstance(found.get("versions", {}), dict):
-            raise ConfigError(f"{path / META}: versions: must be an object")
+        for key in ("versions", "code"):
+            if not isinstance(found.get(key, {}), dict):
+                raise ConfigError(f"{path / META}: {key}: must be an object")
         resumed = found.get("resumed", [])
         if not isinstance(resumed, list) or not all(isinstance(entry, dict) for entry in resumed):
             raise ConfigError(f"{path / META}: resumed: must be a list of objects")

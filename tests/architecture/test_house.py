@@ -65,8 +65,8 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     "cli": ("cli/", "__main__.py", "bench/command_server.py", "python.py"),
     "agents": ("agents/",),
     "loops": ("loops/", "run/evaluation.py", "run/policy.py"),
-    "run": ("run/", "cli/", "bench/", "export/", "hub/", "config/jobs.py", "python.py"),
-    "run.lifecycle": ("run/", "cli/"),
+    "run": ("run/", "cli/", "bench/", "export/", "hub/", "config/jobs.py", "python.py", "testing.py"),
+    "run.lifecycle": ("run/", "cli/", "testing.py"),
 }
 
 
@@ -239,6 +239,9 @@ OPENERS = {
     "run/provenance.py": "git's index",
     "config/sources.py": "our own YAML, and that of plug-ins",
     "config/keys.py": "the same YAML",
+    "config/declared.py": "plug-ins that the user types",
+    "config/compose.py": "their YAML",
+    "imports.py": "their text, for its digest",
     "run/data.py": "our own YAML",
     "operating_system.py": "/proc, and files with a pid",
     "engine/hardware_profile.py": "the user's own measurements",
@@ -247,6 +250,7 @@ OPENERS = {
     "bench/measure.py": "results of benchmarks",
     "report/page.py": "our own template",
     "registry.py": "our own source",
+    "cli/new.py": "our own templates, and new files",
 }
 OPENING = re.compile(
     r"(?<![\w.])open\((?!files\.open_file|descriptor|(cls|self),)|\.open\((\"|url)|\bos\.open\("

@@ -144,7 +144,7 @@ def test_env_from_a_module_trains(words: list[str], workplace: Path) -> None:
          "plugins: cannot import 'own_fault' (RuntimeError: no licence in own_fault, line 1)"),
         (["env=CartPole", "plugins=[own_fault]"], "plugins: cannot import 'own_fault' (RuntimeError: no licence"),
         (["env=own_needs:X"], "cannot import 'own_needs' (import of minigrid halted; None in sys.modules; pip install"),
-        (["env=own_env.py:Line"], "env=own_env.py:Line: name the module, not its file: env=own_env:Line"),
+        (["env=own_env.py:Line"], "env=own_env.py: no such file"),
         (["env=own_env:Broken"], "env: own_env:Broken cannot be made (AssertionError in own_env, line 23)"),
         (["env=own_env:Strange"], "env: own_env:Strange cannot be made (KeyError: 'port' in own_env, line 27)"),
         (["env=own_env:Jax"], "; pip install 'rlrun[jax]'"),

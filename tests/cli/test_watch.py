@@ -9,7 +9,7 @@ from rlrun.cli import main
 
 WORDS = [
     "algo=ppo", "env=CartPole", "run_dir=r", "trainer.total_steps=32", "algo.loop.rollout_steps=32", "env.num_envs=1",
-    "trainer.eval_episodes=0", "env.selftest=off", "logger.console=false", "logger.tensorboard=false",
+    "trainer.eval_episodes=0", "env.selftest=off", "logger=[]",
 ]  # fmt: skip
 
 

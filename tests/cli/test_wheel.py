@@ -39,3 +39,5 @@ def test_a_wheel_built_through_an_sdist_and_a_plugins_wheel_work_together(tmp_pa
     assert "hill_climber" in call(rlrun, "list", "algo", cwd=tmp_path)
     call(rlrun, "train", "algo=hill_climber", "env=CartPole", "trainer.total_steps=300", "run_dir=here", cwd=tmp_path)
     assert (tmp_path / "here" / "summary.json").exists()
+    call(rlrun, "new", "network", "mine", cwd=tmp_path)
+    assert (tmp_path / "mine" / "test_mine.py").exists()

@@ -8,7 +8,6 @@ import copy
 import random
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -28,9 +27,7 @@ from rlrun.engine import inductor
 from rlrun.engine.accelerate import kernels
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import AROUND
-from rlrun.run.lifecycle import rings
-from rlrun.snapshot.loaded import Snapshot
-from rlrun.snapshot.store import Store, step_name
+from rlrun.testing import check_acting, check_resuming
 
 LEARNERS = [algo for algo in ALGOS if algo not in NEVER_LEARN]
 Build = Callable[..., Loop]
@@ -270,22 +267,6 @@ REFUSED |= {
 }
 
 
-def save(loop: Loop, folder: Path) -> Snapshot:
-    """Writes a state to disk and reads it back, like a resume."""
-    folder.mkdir(exist_ok=True)
-    store = Store(folder, keep=1)
-    name = step_name(loop.steps)
-    store.save(name, loop.state_dict(), rings(loop), {"step": loop.steps}, {})
-    return store.load(name)
-
-
-def load(loop: Loop, snapshot: Snapshot) -> Loop:
-    loop.load_state_dict(dict(snapshot.state))
-    for name, ring in rings(loop).items():
-        snapshot.restore_ring(name, ring)
-    return loop
-
-
 @pytest.mark.parametrize("algo", ALGOS)
 def test_keys_of_the_yaml_are_the_fields_of_the_config(algo: str) -> None:
     for path, (cls, section) in parts(toy(algo)["algo"]).items():
@@ -414,25 +395,13 @@ def field_type(algo: str, key: str) -> Any:
 
 
 @pytest.mark.parametrize("algo", ALGOS)
-def test_a_run_continued_from_disk_is_the_run_that_never_stopped(algo: str, build: Build, tmp_path: Path) -> None:
+def test_a_run_continued_from_disk_is_the_run_that_never_stopped(algo: str, build: Build) -> None:
     loop = train(build(toy(algo)), 1)
     for _ in range(5):  # into the middle of an episode or a generation
         loop.tick()
-    snapshot = save(loop, tmp_path / "run")
-    other = load(build(toy(algo), begin=False), snapshot)
-    assert save(other, tmp_path / "copy").digest == snapshot.digest
-    target = loop.updates + 3
-    assert equal(rows_until(target, loop), rows_until(target, other))
+    other = build(toy(algo), begin=False)
+    check_resuming(loop, other)
     assert (loop.steps, loop.updates, loop.episodes) == (other.steps, other.updates, other.episodes)
-    assert equal(loop.obs, other.obs)
-    assert save(loop, tmp_path / "run").digest == save(other, tmp_path / "copy").digest != snapshot.digest
-
-
-def rows_until(updates: int, loop: Loop) -> list[Any]:
-    rows = []
-    while loop.updates < updates:
-        rows.append(loop.tick())
-    return rows
 
 
 @pytest.mark.parametrize("algo", [one for one in BY_CLASS if one.values[0] in LEARNERS])
@@ -477,17 +446,7 @@ def sources(loop: Loop) -> list[Stream]:
 
 @pytest.mark.parametrize("algo", BY_CLASS)
 def test_acting_without_exploring_repeats_and_draws_nothing(algo: str, build: Build) -> None:
-    loop = train(build(toy(algo)), 1)
-    carry = loop.carry
-    before, state = streams(loop), copy.deepcopy(loop.agent.state_dict())
-    torch_state = torch.get_rng_state()
-    first, second = (loop.addons.act(loop.agent, loop.obs, carry, explore=False) for _ in range(2))
-    assert equal(first, second)
-    assert len(first[0]) == loop.env.spec.num_envs
-    assert not first[0].requires_grad
-    assert equal(before, streams(loop)) and equal(state, loop.agent.state_dict())
-    assert torch.equal(torch_state, torch.get_rng_state())
-    loop.addons.act(loop.agent, loop.obs, carry, explore=True)
+    check_acting(train(build(toy(algo)), 1))
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch hides it from users too

@@ -17,7 +17,7 @@ from rlrun.snapshot import manifest
 DQN = [
     "algo=dqn", "env=CartPole", "network.hidden=[16]", "algo.loop.warmup_steps=100", "algo.loop.batch_size=8",
     "algo.buffer.capacity=500", "trainer.total_steps=900", "trainer.snapshot_every=300", "trainer.eval_every=450",
-    "trainer.eval_episodes=2", "logger.tensorboard=false", "logger.console=false",
+    "trainer.eval_episodes=2", "logger=[]",
 ]  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def test_stored_env_ids_import_no_module(
     rename_env(run, f"{module}:Mine-v0")
     monkeypatch.chdir(run.parent)
     assert main(command) == 2
-    refusal = f"error: run: needs modules outside rlrun; if you trust them, add plugins=[{module}]"
+    refusal = f"error: run: needs code of its own; if you trust it, add plugins=[{module}]"
     assert capsys.readouterr().err.splitlines() == [refusal]
     assert not (run.parent / "IMPORTED").exists() and module not in sys.modules
 

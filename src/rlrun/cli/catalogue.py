@@ -111,6 +111,7 @@ def show(words: Sequence[str]) -> int:
     from rlrun.config.compose import Composer
     from rlrun.config.jobs import composed, word_faults
 
+    words = sources.by_name(words)
     composer = Composer(sources.folders(sources.named_plugins(words)))
     optimal = OPTIMAL in words
     words = [word for word in words if word != OPTIMAL]

@@ -32,7 +32,7 @@ RUN is a run's folder, or one of its snapshots: RUN/snapshots/<name>.
   record=DIR           write the episodes as a data set, named like demos-v0; minari.MinariDataset("DIR/data") reads it
   env.kwargs.<key>=x   change an argument of the environment
   env.timeout_s=60     time limit for one call of an environment, in seconds
-  plugins=[package]    packages that the run was started with"""
+  plugins=[package]    packages and files (./my_env.py) that the run was started with"""
 
 SHOW_EVERY_S = 5.0
 DATA_SET = re.compile(r"[\w-]+-v\d+")  # names that Minari accepts

@@ -19,7 +19,7 @@ Continues a run from its latest snapshot to the recorded number of steps, or to 
   device=cuda          change the device; other settings that may change: trainer.eval_every, logger, ...
   logger=[console,csv] change where metrics go; loggers that send data elsewhere must be typed again
   into=NEW_DIR         continue in a new run; RUN may then be any snapshot, RUN/snapshots/<name>
-  plugins=[package]    packages that the run was started with
+  plugins=[package]    packages and files (./my_env.py) that the run was started with
 
   rlrun resume runs/sac-HalfCheetah/<run> total_steps=2e6"""
 

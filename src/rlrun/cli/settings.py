@@ -9,12 +9,17 @@ from rlrun.errors import ConfigError
 
 Rule = tuple[str, Callable[[Any], bool]]  # what the value must be, as text, and the function that checks it
 
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
 WHOLE: Rule = ("a whole number, at least 0", lambda value: type(value) is int and value >= 0)
 COUNT: Rule = ("a whole number, at least 1", lambda value: type(value) is int and value >= 1)
 FLAG: Rule = ("true or false", lambda value: isinstance(value, bool))
 TEXT: Rule = ("a path", lambda value: isinstance(value, str) and bool(value))
 LOGGERS: Rule = ("a list: logger=[console,csv]", lambda value: isinstance(value, str | list))
-NAMES: Rule = ("a list: plugins=[my_package]", lambda value: isinstance(value, list))
+NAMES: Rule = ("a list: plugins=[my_package,./my_file.py]", _are_names)
 
 
 def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -> tuple[list[str], dict[str, Any]]:

@@ -25,7 +25,8 @@ usage: rlrun train algo=<name> env=<name> [key=value ...]
   algo.buffer=<name>   parts of an algorithm: algo.buffer, algo.critic, algo.entropy, ... (rlrun list)
   preset=none          do not use the values tuned for this algo and env; preset=<name>: use that preset
   a.b=value            set any key that `rlrun show algo=<name> env=<name>` prints
-  plugins=[package]    import your own algorithms, networks and environments
+  plugins=[package]    import your own algorithms, networks and environments; a path works too: plugins=[./my_file.py]
+  env=./my_env.py:MyEnv, algo=./my_algo.py, network=./my_net.py: one of your own, in one file
 
   -m, --multirun       run a job for each combination of values: seed=0,1,2  algo.gamma=0.9,0.99  'seed=range(5)'
   --dry-run            print sizes, memory, disk space and time of the run instead of training; write nothing

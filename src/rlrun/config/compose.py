@@ -30,8 +30,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from rlrun.config import check, loggers, sources
+from rlrun.config import check, declared, loggers, sources
+from rlrun.config.declared import Declared
 from rlrun.errors import ConfigError
+from rlrun.imports import is_path, module_of
 
 PRIMARY = "pkg://rlrun.conf"
 LAUNCHERS = {  # prefix of a choice, and the Hydra package that provides it
@@ -47,7 +49,7 @@ NO_ALGO, NO_ENV = "_none", "_base"  # the defaults in train.yaml, which every ru
 
 class UnwrittenNames(ConfigSource):
     """Provides configs for names without a YAML file: any Gymnasium id, a preset named with its environment's full id
-    instead of the alias, and `_none` as the algorithm.
+    instead of the alias, parts in a Python file of a plug-in, and `_none` as the algorithm.
 
     It is last in the search path, so files take precedence. environments.py checks that a Gymnasium id exists.
     """
@@ -57,6 +59,9 @@ class UnwrittenNames(ConfigSource):
         return "unwritten"
 
     def load_config(self, config_path: str) -> ConfigResult:
+        part = self._part(config_path)
+        if part is not None:
+            return self._of_part(part)
         group, _, name = config_path.removesuffix(".yaml").partition("/")
         package: str | None = "_global_"
         config: dict[str, Any] = {}
@@ -74,7 +79,28 @@ class UnwrittenNames(ConfigSource):
             return bool(name) and not name.startswith("_")
         if group == "preset":
             return preset_file(name, self.folders) not in (None, name)
-        return (group, name) == ("algo", NO_ALGO)
+        return (group, name) == ("algo", NO_ALGO) or self._part(config_path) is not None
+
+    def _part(self, config_path: str) -> Declared | None:
+        group, _, name = config_path.removesuffix(".yaml").rpartition("/")
+        return declared.find(group, name, sources.python_files(self.folders))
+
+    def _of_part(self, part: Declared) -> ConfigResult:
+        """The YAML beside the file of a part, or the defaults of its Config."""
+        header: dict[str, str | None] = {"package": None}
+        if part.page is not None:
+            text = part.page.read_text(encoding="utf-8")
+            header = ConfigSource._get_header_dict(text)
+            config = OmegaConf.create(text)
+        else:
+            values = {"name": part.name, **part.values()}
+            if part.group == "network":
+                values |= {"actor": {}, "critic": {}}  # keys that differ in the networks of these roles
+            if part.group == "algo":
+                header = {"package": "_global_"}
+                values = _algorithm(part, values)
+            config = OmegaConf.create(values)
+        return ConfigResult(self.provider, self.full_path(), config, header)
 
     def is_group(self, config_path: str) -> bool:
         return config_path == "env"
@@ -99,8 +125,16 @@ class SearchPath(SearchPathPlugin):
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         for folder in self.folders[1:]:
-            search_path.append("plugin", f"file://{folder}")
+            if folder.is_dir():
+                search_path.append("plugin", f"file://{folder}")
         search_path.append("rlrun", "unwritten://" + os.pathsep.join(map(str, self.folders)))
+
+
+def _algorithm(part: Declared, values: dict[str, Any]) -> dict[str, Any]:
+    """What the YAML file of an algorithm would hold, with the parts that its class attributes choose."""
+    around = part.around()
+    chosen = [{f"{section}@algo.{section}": settings.pop("name")} for section, settings in around.items()]
+    return {"defaults": ["_parts", *chosen, "_self_"], "algo": values | around}
 
 
 def preset_file(name: str | None, where: Sequence[Path]) -> str | None:
@@ -370,7 +404,10 @@ def _settle(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]
     if chosen != NO_PRESET:
         values["preset"] = preset_file(chosen, folders)
     if values["name"] is None and choices["algo"] != NO_ALGO and choices["env"] != NO_ENV:
-        values["name"] = f"{choices['algo']}-{choices['env']}".replace("/", "_").replace(":", "_")
+        env = choices["env"]
+        if is_path(module_of(env) or ""):
+            env = env.rpartition(":")[2]
+        values["name"] = f"{choices['algo']}-{env}".replace("/", "_").replace(":", "_")
     return values
 
 

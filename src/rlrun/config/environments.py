@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 from importlib.util import find_spec
-from pathlib import Path
 
 from rlrun.config.check import closest, did_you_mean
-from rlrun.imports import advice, importing, is_found, module_of
+from rlrun.config.declared import classes
+from rlrun.errors import ConfigError
+from rlrun.imports import advice, importing, is_found, is_path, module_of, source_of
 
 OBJECT = "object/"  # prefix of the ids of environments that a Python program passes as an object
 
@@ -16,9 +17,12 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
     For `module:Id`, only the module is looked up here; the id is checked when the environment is created. If the id is
     unknown, the plug-ins are imported too, because they may register it. Raises ConfigError if one cannot be imported.
     """
-    module, name = module_of(env_id), env_id.rpartition(":")[2]
-    if module is not None and module.endswith(".py"):
-        return f"env={env_id}: name the module, not its file: env={Path(module).stem}:{name}"
+    module = module_of(env_id)
+    if env_id.endswith(".py"):
+        return f"env={env_id}: name a class or an id in this file: {_choices(env_id)}"
+    if module is not None and is_path(module):
+        _choices(module)
+        return None
     if module is not None:
         if is_found(module):
             return None
@@ -47,6 +51,16 @@ def no_object(env_id: str) -> str:
     return (
         f"env={env_id}: was passed as an object in Python; only run.resume(env=...) with this object continues the run"
     )
+
+
+def _choices(path: str) -> str:
+    """Words that choose the classes in a file. Raises ConfigError if there is no file, or if it is not Python."""
+    try:
+        file = source_of(path)
+        assert file is not None
+        return ", ".join(f"env={path}:{name}" for name in classes(file))
+    except ConfigError as error:
+        raise ConfigError(f"env={error}") from None
 
 
 def registered_by(plugins: Iterable[str]) -> list[str]:

@@ -30,6 +30,7 @@ def jobs(words: Sequence[str], multirun: bool = False, config_dirs: Iterable[str
 
     Raises one ConfigError with one line for each fault.
     """
+    words = sources.by_name(words)
     composer = Composer(sources.folders(sources.named_plugins(words), config_dirs))
     faults: list[str] = []
     plain: list[str] = []
@@ -77,7 +78,7 @@ def for_all(jobs: Sequence[T], work: Callable[[T], U], words: Callable[[T], list
 
 def for_hydra(words: Iterable[str], config_dirs: Iterable[str] = ()) -> list[str]:
     """Returns the words in Hydra's form: group choices unchanged, settings as `++a.b=c`, which may also add a key."""
-    words = list(words)
+    words = sources.by_name(list(words))
     composer = Composer(sources.folders(sources.named_plugins(words), config_dirs))
     return [composer.read(word).for_hydra for word in words]
 

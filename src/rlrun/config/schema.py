@@ -1,9 +1,10 @@
 """Types and ranges of settings. Each part has a `Config` of its own; default values are in YAML only."""
 
+import copy
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass, field, fields
+from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import pydantic
@@ -22,7 +23,13 @@ LONGEST_VALUE = 80  # letters of a value that a message shows
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def config(cls: type[T]) -> type[T]:
-    """Class decorator that makes a frozen pydantic dataclass. Unknown keys and values of a wrong type are errors."""
+    """Class decorator that makes a frozen pydantic dataclass. Unknown keys and values of a wrong type are errors.
+
+    Parts of rlrun have their values in YAML. Parts of a user may have defaults, which may be lists and dicts too.
+    """
+    for name, value in list(vars(cls).items()):
+        if name in cls.__annotations__ and isinstance(value, list | dict):
+            setattr(cls, name, field(default_factory=partial(copy.deepcopy, value)))
     settings = pydantic.ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     return pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=settings)(cls)  # type: ignore[return-value]
 

@@ -1,5 +1,9 @@
-"""Finds the YAML files of `conf` folders and reads their comments. Does not import Hydra, so `rlrun list` is fast."""
+"""Finds the YAML files of `conf` folders and reads their comments. Does not import Hydra, so `rlrun list` is fast.
 
+A place where configs are found is a folder of YAML files, or a Python file of a plug-in whose parts need none.
+"""
+
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
@@ -9,16 +13,17 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from rlrun.config import declared
 from rlrun.errors import ConfigError
-from rlrun.imports import advice, homes, is_found
+from rlrun.imports import advice, homes, is_found, is_path, source_of
 
 CONF = Path(__file__).parents[1] / "conf"
 PLUGINS = "rlrun.plugins"
 
 
 def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path]:
-    """Returns the conf folders in order of precedence: rlrun's own, those of installed plug-ins, those of the modules
-    `plugins`, then `extra`.
+    """Returns the places of configs in order of precedence: rlrun's own, those of installed plug-ins, those of the
+    modules `plugins`, then `extra`.
 
     Plug-ins are located but not imported, because they may import torch. Raises ConfigError if a module or a folder of
     `extra` does not exist. A plug-in may have no conf folder.
@@ -27,18 +32,71 @@ def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path
     found = [CONF]
     installed = [entry.module for entry in entry_points(group=PLUGINS)]
     for module in [*installed, *plugins]:
-        if is_found(module):
-            for home in homes(module):
-                found.append(home / "conf")
-        else:
-            faults.append(f"plugins: cannot find a package named {module!r}{advice(module)}")
+        try:
+            found += _places(module)
+        except ConfigError as error:
+            faults += [f"plugins: {fault}" for fault in error.faults]
     for folder in map(Path, extra):
         if not folder.is_dir():
             faults.append(f"--config-dir: no folder {str(folder)!r}")
         found.append(folder.absolute())
     if faults:
         raise ConfigError(*faults)
-    return [folder for folder in dict.fromkeys(found) if folder.is_dir()]
+    return [place for place in dict.fromkeys(found) if place.exists()]
+
+
+def _places(module: str) -> list[Path]:
+    """The `conf` folder of a package, and the Python file of the module if it registers parts."""
+    if not (is_path(module) or is_found(module)):
+        raise ConfigError(f"cannot find a package named {module!r}{advice(module)}")
+    found = [home / "conf" for home in homes(module)]
+    file = source_of(module)
+    if file is not None and declared.declared(file):
+        found.append(file)
+    return found
+
+
+def by_name(words: Sequence[str]) -> list[str]:
+    """The words with the name of a part in place of a file that registers it, and with that file as a plug-in.
+
+    `algo=./my_algo.py` is `algo=my_algo plugins=[./my_algo.py]`. Raises ConfigError for a file that does not register
+    exactly one part of the group.
+    """
+    found = []
+    files: list[str] = []
+    for word in words:
+        key, _, value = word.partition("=")
+        group = key.lstrip("+")
+        if ".py" in value and group != "env" and group in groups([CONF]):
+            names = []
+            for element in value.split(","):
+                path = element.strip(" '\"")
+                if path.endswith(".py"):
+                    files.append(path)
+                    names.append(_name_in(path, group))
+                else:
+                    names.append(element)
+            word = f"{key}={','.join(names)}"
+        found.append(word)
+    if not files:
+        return found
+    plugins = dict.fromkeys([*named_plugins(found), *files])
+    others = [word for word in found if not word.lstrip("+").startswith("plugins=")]
+    return [*others, f"plugins=[{','.join(map(_quoted, plugins))}]"]
+
+
+def _name_in(path: str, group: str) -> str:
+    try:
+        file = source_of(path)
+    except ConfigError as error:
+        raise ConfigError(f"{group}={error}") from None
+    assert file is not None
+    return declared.only(file, path, group)
+
+
+def _quoted(path: str) -> str:
+    """A path or a name as an element of a list on the command line."""
+    return path if re.fullmatch(r"[\w./-]+", path, re.ASCII) else f"'{path}'"
 
 
 def named_plugins(words: Iterable[str]) -> list[str]:
@@ -57,7 +115,16 @@ def options(group: str, where: Sequence[Path]) -> dict[str, Path]:
         for file in (folder / group.replace(".", "/")).glob("*.yaml"):
             if not file.stem.startswith("_"):
                 found.setdefault(file.stem, file)
+    for file in python_files(where):
+        for part in declared.declared(file):
+            if part.group == group.rpartition(".")[2]:
+                found.setdefault(part.name, part.page or file)
     return dict(sorted(found.items()))
+
+
+def python_files(where: Iterable[Path]) -> list[Path]:
+    """The places that are Python files."""
+    return [place for place in where if place.suffix == ".py"]
 
 
 def groups(where: Sequence[Path]) -> dict[str, dict[str, Path]]:
@@ -75,6 +142,10 @@ def own_keys(path: str, where: Sequence[Path]) -> set[str]:
     file = find(f"{path}.yaml", where)
     if file is None:
         return set()
+    if file.suffix == ".py":
+        group, _, name = path.rpartition("/")
+        part = declared.find(group, name, [file])
+        return {"name", *(part.values() if part else ())}
     tree = content(file)
     bases = tree.pop("defaults", [])
     folder = path.rpartition("/")[0]
@@ -89,11 +160,15 @@ def own_keys(path: str, where: Sequence[Path]) -> set[str]:
 
 
 def find(path: str, where: Sequence[Path]) -> Path | None:
-    """Returns the file that Hydra finds for a path below `conf`, or None."""
+    """Returns the file that Hydra finds for a path below `conf`: YAML, or the Python file of a part without YAML."""
     for folder in where:
         if (folder / path).is_file():
             return folder / path
-    return None
+    group, _, name = path.removesuffix(".yaml").rpartition("/")
+    part = declared.find(group, name, python_files(where))
+    if part is None:
+        return None
+    return part.page or part.file
 
 
 def content(file: Path) -> Any:
@@ -106,7 +181,7 @@ def label(file: Path) -> str:
     folder that holds `conf`."""
     parts = file.parts
     if "conf" not in parts:
-        return "/".join(parts)
+        return os.path.relpath(file)
     start = len(parts) - 1 - parts[::-1].index("conf")
     if start > 0 and not file.is_relative_to(CONF):
         start -= 1
@@ -122,7 +197,9 @@ class Notes(NamedTuple):
 
 @cache
 def notes(file: Path) -> Notes:
-    """Returns the comments of a YAML file."""
+    """Returns the comments of a YAML file, or of the Python file of a part without one."""
+    if file.suffix == ".py":
+        return Notes(declared.headline(file), declared.meanings(file))
     text = file.read_text(encoding="utf-8")
     node = yaml.compose(text, yaml.SafeLoader)
     return Notes(_headline(text), dict(_meanings(node, text.splitlines(), "")))

@@ -49,6 +49,9 @@ class Agent(Rewindable, nn.Module):
     moves_statistics: ClassVar[bool] = False  # whether `update` uses `batch_statistics`, as batch normalisation needs
     unexportable: ClassVar[str] = ""  # why its policy cannot be exported as a program; empty if it can
     reward_vectors: ClassVar[bool] = False  # whether it learns from reward vectors and `batch["reward_weights"]`
+    # sections `algo.loop` and `algo.buffer` of an algorithm without a YAML file: {"name": "evolution", "episodes": 1}
+    loop: ClassVar[dict[str, Any]]
+    buffer: ClassVar[dict[str, Any]]
 
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):
         super().__init__()

@@ -24,7 +24,7 @@ from rlrun.envs.rewards import reward_shape
 from rlrun.envs.slot import EnvSlot, fault
 from rlrun.envs.wrappers import TimeLimit, is_training_only
 from rlrun.errors import ConfigError, RlrunError, one_line
-from rlrun.imports import MULTI_AGENT, advice, importing, is_named, module_of
+from rlrun.imports import MULTI_AGENT, advice, importing, is_path, module_of, name_of, reference_of
 
 ATARI = "ALE/"
 PLAYGROUND = "playground/"
@@ -72,7 +72,7 @@ class Recipe:
 
     @property
     def modules(self) -> list[str]:
-        """The user's modules, which a worker must import before it loads the recipe.
+        """The user's modules, which a worker must import before it loads the recipe: their names or absolute paths.
 
         They may lie in the current folder, and only `rlrun.imports` searches there.
         """
@@ -81,8 +81,9 @@ class Recipe:
             home = entry.partition(":")[0]
         else:
             home = getattr(entry, "__module__", "")
-        wanted = [module_of(self.id) or "", home, *(wrapper.__module__ for wrapper, _ in self.wrappers)]
-        return [module for module in dict.fromkeys(wanted) if is_named(module)]
+        wanted = [name_of(module_of(self.id) or ""), home, *(wrapper.__module__ for wrapper, _ in self.wrappers)]
+        references = [reference_of(module) for module in wanted]
+        return [reference for reference in dict.fromkeys(references) if reference is not None]
 
     @property
     def vectorised(self) -> bool:
@@ -167,11 +168,23 @@ def find(id: str) -> EnvSpec:
     try:
         if holder is not None and name not in gym.registry:
             if _is_env_class(getattr(holder, name, None)):
-                return EnvSpec(id, entry_point=id)
+                entry = f"{holder.__name__}:{name}"
+                return EnvSpec(entry, entry_point=entry)
             _register_by_convention(holder, key)
         return gym.spec(name)
     except gym.error.Error as error:
+        if is_path(module or ""):
+            raise ConfigError(f"{key}: {_absence(holder, name)}") from error
         raise ConfigError(f"{key}: {one_line(error).rstrip('.')}{_hint(module or '', name)}") from error
+
+
+def _absence(holder: Any, name: str) -> str:
+    """Returns that a file has no such environment, with the classes that it has."""
+    found = [key for key, value in vars(holder).items() if _is_env_class(value) and value.__module__ == holder.__name__]
+    text = f"the file has no gymnasium.Env {name!r} and registers no such id"
+    if found:
+        text += f" (its classes: {', '.join(found)})"
+    return text
 
 
 def _is_env_class(found: Any) -> bool:

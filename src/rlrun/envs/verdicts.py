@@ -23,6 +23,7 @@ from rlrun.data_files import open_data
 from rlrun.envs.downloads import folder
 from rlrun.envs.make import Recipe
 from rlrun.errors import ConfigError
+from rlrun.imports import is_path
 from rlrun.snapshot.atomic import replace_text
 
 MOST_BYTES = 1 << 20  # size limit of a verdict on disk; they usually have about 10 kB
@@ -55,7 +56,7 @@ def subject(recipe: Recipe, num_envs: int | None = None) -> str | None:
     """
     spec = recipe.spec
     try:
-        about = {
+        about: dict[str, Any] = {
             "id": recipe.id,
             "entry_points": [_name(spec.entry_point), _name(spec.vector_entry_point)],
             "kwargs": spec.kwargs | recipe.kwargs,
@@ -67,6 +68,8 @@ def subject(recipe: Recipe, num_envs: int | None = None) -> str | None:
             "num_envs": num_envs,
             "python": platform.python_version(),
         }
+        if files := [module for module in recipe.modules if is_path(module)]:  # others may have files of the same names
+            about["files"] = files
         return json.dumps(about, sort_keys=True)
     except (TypeError, ValueError, AttributeError):
         return None

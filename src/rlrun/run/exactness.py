@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rlrun import engine
+from rlrun import engine, imports
 from rlrun.config.schema import RunConfig
 from rlrun.core.loop import Loop
 from rlrun.envs import verdicts
@@ -59,6 +59,7 @@ def verdict(before: dict[str, Any], now: dict[str, Any], others: Sequence[str], 
     """
     reasons = _differences(before, now, DECISIVE)
     reasons += _differences(before.get("versions", {}), now["versions"], now["versions"])
+    reasons += [f"{path} has changed" for path in imports.changed(before.get("code", {}))]
     reasons += [other.removeprefix("not exact, because ") for other in others if other not in ("", "exact")]
     if reasons:
         return f"not exact, because {'; '.join(reasons)}"

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from rlrun import __version__, files
+from rlrun import __version__, files, imports
 from rlrun.errors import ConfigError
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "ale-py", "hydra-core", "pydantic", "safetensors")
@@ -29,7 +29,10 @@ def provenance() -> dict[str, Any]:
             versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return {"versions": versions, "host": socket.gethostname(), "pid": os.getpid(), "git": git_state(Path.cwd())}
+    return {
+        "versions": versions, "host": socket.gethostname(), "pid": os.getpid(), "git": git_state(Path.cwd()),
+        "code": imports.digests(),
+    }  # fmt: skip
 
 
 def git_state(folder: Path) -> str | None:

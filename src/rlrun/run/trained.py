@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlrun import files
+from rlrun import files, imports
 from rlrun.config import resumable
 from rlrun.config.resumable import Recorded, changed
 from rlrun.config.schema import EnvConfig, RunConfig, run_config
@@ -18,11 +18,12 @@ from rlrun.core.agent import Agent
 from rlrun.envs.untrusted import check_environment
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RlrunError, SnapshotError, printable, reason
-from rlrun.imports import module_of
+from rlrun.imports import module_of, typed_again
 from rlrun.run.assemble import build_agent, eval_env, prepare_device
 from rlrun.run.data import TABLE, check_stored_data, check_stored_sources
 from rlrun.run.evaluation import EpisodeResult, play, summary
 from rlrun.run.weights import load_part, locate
+from rlrun.rundir import RunDir
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import BEST, Store
 from rlrun.types import Objective
@@ -60,6 +61,8 @@ def restored(
     """
     run_path, name = locate(path)
     config = stored_config(run_path, changes)
+    for code in imports.changed(RunDir.meta_of(run_path).get("code", {})):
+        print(printable(f"{run_path}: {code} has changed since this run began"), file=sys.stderr)
     store = Store(run_path)
     if name is None and BEST in store.names():
         name = BEST
@@ -158,10 +161,14 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
     if filled:
         line = f"{path / CONFIG} has an earlier format; added settings: {', '.join(filled)}"
         print(printable(line), file=sys.stderr)
-    named = [*config.plugins, *filter(None, [module_of(config.env.id)])]
-    missing = [name for name in dict.fromkeys(named) if name not in sys.modules]
+    module, name = module_of(config.env.id), config.env.id.rpartition(":")[2]
+    named = [*config.plugins, *filter(None, [module])]
+    missing = [reference for reference in dict.fromkeys(named) if typed_again(reference) is None]
     if missing:
-        raise ConfigError(f"{path}: needs modules outside rlrun; if you trust them, add plugins=[{','.join(missing)}]")
+        raise ConfigError(f"{path}: needs code of its own; if you trust it, add plugins=[{','.join(missing)}]")
+    if module is not None:  # the file may lie elsewhere than where the run was trained
+        env = dataclasses.replace(config.env, id=f"{typed_again(module)}:{name}")
+        config = dataclasses.replace(config, env=env)
     return config
 
 

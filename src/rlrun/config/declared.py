@@ -1,0 +1,175 @@
+"""Reads what a Python file of the user's registers: names, settings with their defaults, comments. Nothing is imported.
+
+A part needs no YAML file if its Config has defaults, or if a YAML file with the name of the Python file lies beside it.
+"""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlrun.errors import ConfigError
+
+MISSING = "???"  # what OmegaConf calls a value that must be given
+AROUND = ("loop", "buffer")  # class attributes of an algorithm that choose what stands beside the agent
+
+
+class Declared(NamedTuple):
+    """A class in a file under `@register(group, name)`."""
+
+    file: Path
+    group: str
+    name: str
+    node: ast.ClassDef
+
+    @property
+    def page(self) -> Path | None:
+        """The YAML file beside the Python file, which belongs to its algorithm, or else to its first part.
+
+        None for other parts, and if there is no such file.
+        """
+        owner = min(declared(self.file), key=lambda part: part.group != "algo")
+        beside = self.file.with_suffix(".yaml")
+        if owner.name != self.name or owner.group != self.group or not beside.is_file():
+            return None
+        return beside
+
+    def values(self) -> dict[str, Any]:
+        """The settings of its Config with their defaults, `???` for one without. Raises ConfigError."""
+        settings = _config(self.node)
+        if settings is None:
+            raise ConfigError(
+                f"{self.group}={self.name}: class {self.node.name} in {self.file.name} needs an inner class Config "
+                f"whose settings have defaults, or a file {self.file.stem}.yaml beside it"
+            )
+        found = {}
+        for setting in settings:
+            found[_key(setting)] = MISSING if setting.value is None else self._literal(setting.value, _key(setting))
+        return found
+
+    def around(self) -> dict[str, dict[str, Any]]:
+        """The sections that the class attributes `loop` and `buffer` of an algorithm choose. Raises ConfigError."""
+        found = {}
+        for part in AROUND:
+            for value in _assigned(self.node, part):
+                section = self._literal(value, part)
+                if not isinstance(section, dict) or not isinstance(section.get("name"), str):
+                    raise ConfigError(f"{self._place(value)}: {part} must be a section such as {{'name': 'onpolicy'}}")
+                found[part] = section
+        if "loop" not in found:
+            raise ConfigError(
+                f"algo={self.name}: class {self.node.name} in {self.file.name} needs its loop, as the class attribute "
+                f"loop = {{'name': 'onpolicy', 'rollout_steps': 32}} or in a file {self.file.stem}.yaml beside it"
+            )
+        return found
+
+    def _literal(self, value: ast.expr, key: str) -> Any:
+        try:
+            return ast.literal_eval(value)
+        except ValueError:
+            raise ConfigError(
+                f"{self._place(value)}: the value of {key} must be written out; "
+                f"one that is computed needs a file {self.file.stem}.yaml beside it"
+            ) from None
+
+    def _place(self, node: ast.expr) -> str:
+        return f"{self.file.name}, line {node.lineno}"
+
+
+@cache
+def declared(file: Path) -> tuple[Declared, ...]:
+    """The registered classes at the top level of a file. Raises ConfigError for one that is not Python."""
+    found = []
+    for node in _tree(file).body:
+        if isinstance(node, ast.ClassDef):
+            found += [Declared(file, group, name, node) for group, name in _registered(node)]
+    return tuple(found)
+
+
+def classes(file: Path) -> list[str]:
+    """The names of the classes at the top level of a file. Raises ConfigError for one that is not Python."""
+    return [node.name for node in _tree(file).body if isinstance(node, ast.ClassDef)]
+
+
+def find(group: str, name: str, files: list[Path]) -> Declared | None:
+    """The class of this name in the first file that registers it; None if no file does.
+
+    group: the folder of its YAML would be in `conf`, such as `algo/buffer`; parts of any algorithm share one group.
+    """
+    for file in files:
+        for part in declared(file):
+            if (part.group, part.name) == (group.rpartition("/")[2], name):
+                return part
+    return None
+
+
+def only(file: Path, path: str, group: str) -> str:
+    """The name of the one class that a file registers in a group. Raises ConfigError for none or several."""
+    names = [part.name for part in declared(file) if part.group == group.rpartition(".")[2]]
+    if not names:
+        hint = f'@register("{group}", "{file.stem}")'
+        raise ConfigError(f"{group}={path}: the file registers no {group}; put {hint} above the class")
+    if len(names) > 1:
+        choices = " or ".join(f"{group}={name}" for name in names)
+        raise ConfigError(f"{group}={path}: the file registers {', '.join(names)}; choose plugins=[{path}] {choices}")
+    return names[0]
+
+
+def headline(file: Path) -> str:
+    """The first line of a file's docstring, or ""."""
+    return (ast.get_docstring(_tree(file)) or "").partition("\n")[0]
+
+
+def meanings(file: Path) -> dict[str, str]:
+    """The comments behind the settings of all registered classes, by key; those of an algorithm under `algo.`."""
+    lines = file.read_text(encoding="utf-8").splitlines()
+    found = {}
+    for part in declared(file):
+        prefix = "algo." if part.group == "algo" else ""
+        for setting in _config(part.node) or ():
+            end = lines[(setting.end_lineno or 1) - 1].encode()[setting.end_col_offset or 0 :].decode()
+            found[prefix + _key(setting)] = end.partition("#")[2].strip()
+    return found
+
+
+@cache
+def _tree(file: Path) -> ast.Module:
+    try:
+        return ast.parse(file.read_bytes())
+    except SyntaxError as error:
+        raise ConfigError(f"{file}, line {error.lineno}: {error.msg}") from None
+    except ValueError as error:
+        raise ConfigError(f"{file}: is no Python file ({error})") from None
+
+
+def _registered(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).rpartition(".")[2] == "register":
+            names = [word.value for word in decorator.args if isinstance(word, ast.Constant)]
+            if len(names) == 2:
+                yield str(names[0]), str(names[1])
+
+
+def _config(node: ast.ClassDef) -> list[ast.AnnAssign] | None:
+    """The settings in the inner class Config, or None if there is none."""
+    for inner in node.body:
+        if isinstance(inner, ast.ClassDef) and inner.name == "Config":
+            return [line for line in inner.body if isinstance(line, ast.AnnAssign)]
+    return None
+
+
+def _assigned(node: ast.ClassDef, name: str) -> Iterator[ast.expr]:
+    """The values that a class attribute is assigned."""
+    for line in node.body:
+        targets = line.targets if isinstance(line, ast.Assign) else []
+        if isinstance(line, ast.AnnAssign):
+            targets = [line.target]
+        for target in targets:
+            value = getattr(line, "value", None)
+            if isinstance(target, ast.Name) and target.id == name and value is not None:
+                yield value
+
+
+def _key(setting: ast.AnnAssign) -> str:
+    return ast.unparse(setting.target)

@@ -1,0 +1,85 @@
+"""Actor-critic with generalised advantage estimation (arXiv 1506.02438).
+
+pytest my_algo/
+rlrun train algo=./my_algo/my_algo.py env=CartPole env.num_envs=8
+rlrun show algo=./my_algo/my_algo.py
+"""
+
+from typing import Any
+
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor
+
+from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveFloat, config
+from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.parts import Parts
+from rlrun.core.state import Optim
+from rlrun.functional.losses import average, standardise
+from rlrun.functional.returns import gae
+from rlrun.nested import flat
+from rlrun.networks.heads import Value, stochastic_policy
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics, Spec
+
+
+@register("algo", "my_algo")
+class MyAlgo(Agent):
+    """A policy that follows its critic's advantages, one gradient step per rollout."""
+
+    actions = (Box, Discrete)  # action spaces that the algorithm is defined for
+    loop = {"name": "onpolicy", "rollout_steps": 16}  # collects 16 steps in every environment, then calls `update` once
+
+    @config
+    class Config:
+        gamma: Fraction = 0.99  # discount per step
+        gae_lambda: Fraction = 0.95  # 0: one-step advantages; 1: whole returns
+        learning_rate: PositiveFloat = 2e-3  # of Adam
+        ent_coef: NonNegativeFloat = 0.01  # weight of the entropy of the policy
+        max_grad_norm: PositiveFloat = 0.5  # gradient clipping by global norm
+
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
+        super().__init__(cfg, spec, parts)
+        # parts.torso builds the network that the user chooses; a head turns its features into actions or values
+        self.policy = stochastic_policy(parts.torso("actor"), spec.action, gain=0.01)
+        self.critic = Value(parts.torso("critic"))
+        self.optim = Optim(self.parameters(), cfg.learning_rate, max_grad_norm=cfg.max_grad_norm)
+        self.act_noise = parts.stream("act")  # random numbers, which resume exactly
+
+    @policy
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        """Returns actions [num_envs, ...] for observations [num_envs, ...], and extras to store with the step."""
+        dist = self.policy(obs)
+        if not explore:
+            return dist.mode(), {}
+        return dist.sample(dist.noise(self.act_noise)), {}
+
+    def update(self, rollout: Batch, ctx: Context) -> Metrics:
+        """Learns from a rollout [time, env, ...]. `rlrun.types.RolloutBatch` lists its keys."""
+        targets = self.targets(rollout)
+        return self.learn(flat(rollout | targets))
+
+    @torch.no_grad()
+    def targets(self, rollout: Batch) -> Batch:
+        """Returns the advantages and the returns that the critic learns, both [time, env]."""
+        value = self.critic(rollout["obs"])
+        next_value = self.critic(rollout["next_obs"])
+        terminated = rollout["terminated"]
+        done = terminated | rollout["truncated"]
+        advantage = gae(rollout["reward"], value, next_value, terminated, done, self.cfg.gamma, self.cfg.gae_lambda)
+        return {"advantage": advantage, "return": advantage + value}
+
+    @kernel
+    def learn(self, batch: Batch) -> Metrics:
+        """Takes one gradient step on transitions [batch, ...]. Returns metrics, which must be detached."""
+        weight = batch["weight"]  # 0 for masked steps
+        advantage = standardise(batch["advantage"], weight)
+        dist = self.policy(batch["obs"])
+        actor_loss = -average(dist.log_prob(batch["action"]) * advantage, weight)
+        error = self.critic(batch["obs"]) - batch["return"]
+        critic_loss = 0.5 * average(error**2, weight)
+        entropy = average(dist.entropy(), weight)
+        self.optim.step(actor_loss + critic_loss - self.cfg.ent_coef * entropy)
+        return {"actor": actor_loss.detach(), "critic": critic_loss.detach(), "entropy": entropy.detach()}

@@ -1,0 +1,45 @@
+"""A gated layer: some units of a linear layer open or close the others.
+
+pytest my_network/
+rlrun train algo=ppo env=CartPole network=./my_network/my_network.py
+"""
+
+from typing import Any
+
+import torch
+from gymnasium import Space
+from torch import Tensor, nn
+
+from rlrun.config.schema import PositiveInt, Units, config
+from rlrun.networks.linear import Linear
+from rlrun.networks.torsos import LinearTorso
+from rlrun.registry import register
+
+
+@register("network", "my_network")
+class MyNetwork(nn.Module):
+    """Gated layers over all inputs as a flat vector. The algorithm adds the output layer."""
+
+    @config
+    class Config:
+        units: Units = 64  # of each layer
+        layers: PositiveInt = 2  # how many
+
+    def __init__(self, cfg: Config, spaces: list[Space], members: int | None):
+        """Builds the network over observations, and over actions too if the algorithm asks for Q(s, a).
+
+        members: the size of an ensemble, None for a single network. `Linear` holds the weights of all members.
+        """
+        super().__init__()
+        self.flat = LinearTorso(None, spaces, None)
+        widths = [self.flat.features] + [cfg.units] * (cfg.layers - 1)
+        self.layers = nn.ModuleList(Linear(width, cfg.units, members) for width in widths)
+        self.gates = nn.ModuleList(Linear(width, cfg.units, members) for width in widths)
+        self.features = cfg.units  # the size of the output, which every network must state
+
+    def forward(self, *inputs: Any) -> Tensor:
+        """Returns features [batch, features], or [members, batch, features] of an ensemble."""
+        x = self.flat(*inputs)
+        for layer, gate in zip(self.layers, self.gates, strict=True):
+            x = torch.tanh(layer(x)) * torch.sigmoid(gate(x))
+        return x

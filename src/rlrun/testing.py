@@ -1,0 +1,297 @@
+"""Contract tests for parts of your own: what rlrun relies on, checked in a test of yours.
+
+The functions take the words of the command line, as `rlrun train` does:
+
+    from rlrun import testing
+
+    def test_my_algo():
+        testing.check_algorithm("algo=./my_algo.py", "env=CartPole")
+
+What is wrong is raised as an AssertionError of one line.
+"""
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.utils.env_checker import check_env
+from torch import Tensor
+
+from rlrun import registry
+from rlrun.config.jobs import jobs
+from rlrun.config.schema import RunConfig, run_config
+from rlrun.core.loop import Loop
+from rlrun.core.parts import for_role
+from rlrun.core.random import Stream
+from rlrun.core.state import Optim
+from rlrun.envs.make import Recipe, recipe
+from rlrun.envs.obs_adapter import sample
+from rlrun.envs.selftest import EPISODE_END, self_test
+from rlrun.errors import reason
+from rlrun.run.assemble import build_loop
+from rlrun.run.lifecycle import rings
+from rlrun.snapshot.loaded import Snapshot
+from rlrun.snapshot.store import Store, step_name
+
+UPDATES = 3  # that an algorithm makes before it is looked at, and again after a restart
+MOST_TICKS = 5000  # in which it must make them
+EPISODE_STEPS = 50
+ROWS = 5  # in a batch for a network
+MEMBERS = 3  # in an ensemble
+
+
+def check_algorithm(*words: str) -> None:
+    """Checks that an algorithm acts without side effects, learns, and resumes bit for bit.
+
+    words: as for `rlrun train`, such as "algo=./my_algo.py", "env=CartPole", "algo.loop.warmup_steps=50".
+    """
+    with failures("algorithm"):
+        config = _config("preset=none", "env.num_envs=2", *words)
+        loop = build_loop(config)
+        other = build_loop(config)
+        try:
+            loop.begin()
+            check_learning(loop)
+            check_acting(loop)
+            check_resuming(loop, other)
+        finally:
+            loop.env.close()
+            other.env.close()
+
+
+def check_environment(*words: str) -> None:
+    """Checks that an environment passes Gymnasium's checker, and that its state can be saved and restored exactly.
+
+    words: as for `rlrun train`, such as "env=./my_env.py:MyEnv", "env.kwargs.size=5".
+    """
+    with failures("environment"):
+        made = _recipe(*words)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its advice, such as symmetric bounds of actions
+            env = gym.make(made.spec, disable_env_checker=True, **made.kwargs)
+            check_env(env.unwrapped, skip_render_check=True)
+            env.close()
+        check_episode(made)
+        check_saving(made)
+
+
+def check_wrapper(*words: str) -> None:
+    """Checks that a wrapped environment keeps to its spaces, repeats with equal seeds, and can be saved and restored.
+
+    words: as for `rlrun train`, such as "plugins=[./my_wrapper.py]", "env=CartPole", "env.wrappers.my_wrapper.scale=2".
+    """
+    with failures("wrapper"):
+        made = _recipe(*words)
+        assert made.wrappers, "no wrapper is chosen; add env.wrappers.<name>.<key>=<value>"
+        check_episode(made)
+        check_saving(made)
+
+
+def check_network(*words: str, obs: gym.Space | None = None) -> None:
+    """Checks the shapes of a network, alone and in an ensemble, and that a gradient reaches all of its weights.
+
+    words: as for `rlrun train`, such as "network=./my_network.py", "network.width=8". obs: the space of observations,
+    by default a vector of three numbers.
+    """
+    with failures("network"):
+        config = _config("algo=nop", "env=CartPole", *words)
+        space = obs or gym.spaces.Box(-1.0, 1.0, (3,))
+        action = gym.spaces.Box(-1.0, 1.0, (2,))
+        for spaces in ([space], [space, action]):
+            for members in (None, MEMBERS):
+                net = registry.build("network", for_role(config.network, None), spaces, members, path="network")
+                check_torso(net, spaces, members)
+
+
+def check_learning(loop: Loop) -> None:
+    """Checks that updates of a loop change the agent, and that its weights and metrics are finite."""
+    before = copy.deepcopy(_state(loop))
+    for metrics in rows_until(loop.updates + UPDATES, loop):
+        for name, value in metrics.items():
+            assert torch.isfinite(torch.as_tensor(value)).all(), f"update returns {name}={float(value)}"
+            assert not torch.as_tensor(value).requires_grad, f"update returns {name} with a gradient; detach it"
+    after = _state(loop)
+    assert not equal(before, after), f"{UPDATES} updates changed nothing in the agent"
+    for name, value in after.items():
+        if isinstance(value, Tensor) and value.is_floating_point():
+            assert not value.isnan().any(), f"{name} is NaN after {UPDATES} updates"
+    for name, optim in loop.named_modules():
+        assert not (isinstance(optim, Optim) and optim.fault), f"{name} got a gradient that is not finite"
+
+
+def check_acting(loop: Loop) -> None:
+    """Checks that acting changes nothing but random streams, and draws nothing if it does not explore."""
+    agent, obs, carry = loop.agent, loop.obs, loop.carry
+    before, torch_state = copy.deepcopy(agent.state_dict()), torch.get_rng_state()
+    streams = _streams(loop)
+    first, second = (loop.addons.act(agent, obs, carry, explore=False) for _ in range(2))
+    assert equal(first, second), "act returns different actions for the same observation with explore=False"
+    assert equal(streams, _streams(loop)), "act draws random numbers with explore=False"
+    num_envs = loop.env.spec.num_envs
+    assert len(first[0]) == num_envs, f"act returns {len(first[0])} actions for {num_envs} environments"
+    assert not first[0].requires_grad, "act returns actions with a gradient; decorate it with @policy"
+    loop.addons.act(agent, obs, carry, explore=True)
+    own = {name: value for name, value in before.items() if not _is_of_stream(agent, name)}
+    now = {name: value for name, value in agent.state_dict().items() if name in own}
+    changed = [name for name in own if not equal(own[name], now[name])]
+    assert not changed, f"act changes {', '.join(changed)}; what acting changes belongs in the carry or a stream"
+    assert torch.equal(torch_state, torch.get_rng_state()), "act draws from torch; take a stream: parts.stream('act')"
+
+
+def check_resuming(loop: Loop, other: Loop) -> None:
+    """Checks that `other`, a new loop of the same config, goes on from the snapshot of a loop bit for bit."""
+    assert loop.env.exactness == "exact", f"this needs an environment whose runs are exact; {loop.env.exactness}"
+    with TemporaryDirectory() as folder:
+        snapshot = save(loop, Path(folder, "run"))
+        load(other, snapshot)
+        restored = save(other, Path(folder, "copy")).digest
+        assert restored == snapshot.digest, "a restored run is not what was saved: state lies outside the module tree"
+        target = loop.updates + UPDATES
+        rows, others = list(rows_until(target, loop)), list(rows_until(target, other))
+        assert equal(rows, others), "a resumed run has other metrics than one that never stopped"
+        assert equal(loop.obs, other.obs), "a resumed run sees other observations than one that never stopped"
+        same = save(loop, Path(folder, "run")).digest == save(other, Path(folder, "copy")).digest
+        assert same, "a resumed run ends in another state than one that never stopped"
+
+
+def check_episode(made: Recipe) -> None:
+    """Checks that observations lie in their space, rewards are finite, and equal seeds give equal episodes."""
+    played = []
+    for _ in range(2):
+        env = made.make()
+        env.action_space.seed(0)
+        obs, _ = env.reset(seed=0)
+        seen = [obs]
+        for _ in range(EPISODE_STEPS):
+            assert obs in env.observation_space, f"an observation is not in {env.observation_space}: {obs}"
+            obs, reward, terminated, truncated, _ = env.step(sample(env.action_space, obs))
+            assert np.isfinite(np.asarray(reward)).all(), f"the reward is {reward}"
+            seen += [copy.deepcopy(obs), reward]
+            if terminated or truncated:
+                obs, _ = env.reset()
+        env.close()
+        played.append(seen)
+    same = all(np.array_equal(one, other) for one, other in zip(*map(_arrays, played), strict=True))
+    assert same, "two episodes with the same seed and actions differ; draw all random numbers from self.np_random"
+
+
+def check_saving(made: Recipe) -> None:
+    """Checks that an environment can be saved in mid-episode and restored in another instance, bit for bit."""
+    method = self_test(made)
+    assert method.name != EPISODE_END, f"a run cannot resume in mid-episode, because {method.reason}"
+
+
+def check_torso(net: Any, spaces: list[gym.Space], members: int | None) -> None:
+    """Checks a network that was built over these spaces, with `members` in an ensemble."""
+    inputs = [_batch(space) for space in spaces]
+    weights = dict(net.named_parameters())
+    out = net(*inputs)
+    shape = [ROWS, net.features]
+    if members is not None and weights:
+        shape = [members, *shape]
+    assert list(out.shape) == shape, f"returns {list(out.shape)} for {ROWS} rows, members={members}; expected {shape}"
+    assert torch.isfinite(out).all(), "returns numbers that are not finite"
+    assert torch.equal(out, net(*inputs)), "returns other features for the same input"
+    alone = net(*(part[:1] for part in inputs))
+    assert torch.allclose(alone, out[..., :1, :], atol=1e-5), "mixes the rows of a batch"
+    if weights:
+        out.square().sum().backward()
+    for name, weight in weights.items():
+        assert weight.grad is not None and weight.grad.any(), f"no gradient reaches {name}"
+
+
+def rows_until(updates: int, loop: Loop) -> Iterator[dict[str, Any]]:
+    """Ticks until a loop has made so many updates, and yields the metrics of each tick."""
+    for _ in range(MOST_TICKS):
+        if loop.updates >= updates:
+            return
+        yield loop.tick()
+    raise AssertionError(f"only {loop.updates} updates in {MOST_TICKS} ticks of the loop")
+
+
+def save(loop: Loop, folder: Path) -> Snapshot:
+    """Returns a snapshot of a loop, written to disk and read again."""
+    folder.mkdir(exist_ok=True)
+    store = Store(folder, keep=1)
+    name = step_name(loop.steps)
+    store.save(name, loop.state_dict(), rings(loop), {"step": loop.steps}, {})
+    return store.load(name)
+
+
+def load(loop: Loop, snapshot: Snapshot) -> Loop:
+    """Restores a snapshot in a loop that has not begun."""
+    loop.load_state_dict(dict(snapshot.state))
+    for name, ring in rings(loop).items():
+        snapshot.restore_ring(name, ring)
+    return loop
+
+
+def equal(some: Any, other: Any) -> bool:
+    """Returns whether two nests of tensors are equal bit for bit; NaN equals NaN."""
+    if isinstance(some, dict):
+        return some.keys() == other.keys() and all(equal(some[key], other[key]) for key in some)
+    if isinstance(some, (list, tuple)):
+        return len(some) == len(other) and all(map(equal, some, other))
+    if isinstance(some, Tensor):
+        same = some.dtype == other.dtype and some.shape == other.shape
+        return same and bool(torch.equal(some.nan_to_num(123.0), other.nan_to_num(123.0)))
+    return bool(some == other)
+
+
+@contextmanager
+def failures(what: str) -> Iterator[None]:
+    """Raises an AssertionError of one line for whatever is raised within."""
+    try:
+        yield
+    except AssertionError as error:
+        raise AssertionError(f"{what}: {' '.join(str(error).split())}") from error
+    except Exception as error:
+        raise AssertionError(f"{what}: {reason(error, located=True)}") from error
+
+
+def _config(*words: str) -> RunConfig:
+    """The config of one run, with the user's files imported."""
+    (job,) = jobs(list(words))
+    registry.load(job.values["plugins"])
+    return run_config(job.values)
+
+
+def _recipe(*words: str) -> Recipe:
+    """The environment that the words choose; no algorithm acts in it."""
+    return recipe(_config("algo=nop", "preset=none", *words).env)
+
+
+def _state(loop: Loop) -> dict[str, Any]:
+    """What the agent has learned: its parameters and buffers."""
+    return {**dict(loop.agent.named_parameters()), **dict(loop.agent.named_buffers())}
+
+
+def _streams(loop: Loop) -> list[Tensor]:
+    return [module.generator.get_state() for module in loop.modules() if isinstance(module, Stream)]
+
+
+def _is_of_stream(agent: Any, name: str) -> bool:
+    """Whether a name in the state dict is part of a random stream."""
+    return isinstance(agent.get_submodule(name.rpartition(".")[0]), Stream)
+
+
+def _arrays(seen: list[Any]) -> list[Any]:
+    """The leaves of observations and rewards, in order."""
+    found = []
+    for item in seen:
+        found += _arrays(list(item.values())) if isinstance(item, dict) else [item]
+    return found
+
+
+def _batch(space: gym.Space) -> Any:
+    """Random rows of a space as tensors."""
+    space.seed(0)
+    rows = torch.as_tensor(np.stack([space.sample() for _ in range(ROWS)]))
+    return rows if rows.dtype == torch.uint8 else rows.float()

@@ -1,0 +1,82 @@
+"""`rlrun new`: from nothing to a green test and a run, in three commands."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from own_files import forget
+
+from rlrun.cli import main
+from rlrun.cli.new import TEMPLATES
+
+KINDS = sorted(folder.name for folder in TEMPLATES.iterdir())
+QUICK = ["trainer.total_steps=200", "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "logger=[]", "run_dir=run"]  # fmt: skip
+TRAIN = {
+    "algo": ["algo=./file_own/file_own.py", "env=CartPole"],
+    "env": ["algo=ppo", "env=./file_own/file_own.py:FileOwn", "algo.loop.rollout_steps=20"],
+    "network": ["algo=ppo", "env=CartPole", "network=./file_own/file_own.py", "algo.loop.rollout_steps=20"],
+    "wrapper": ["algo=ppo", "env=CartPole", "plugins=[./file_own/file_own.py]", "env.wrappers.file_own.repeat=2",
+                "algo.loop.rollout_steps=20"],
+}  # fmt: skip
+RLRUN = Path(sys.executable).with_name("rlrun")
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
+    """An empty working folder, in a process that has imported nothing from it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "test_file_own", raising=False)
+    forget()
+    yield tmp_path
+    forget()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_plugin_passes_its_test_and_trains(kind: str, workplace: Path, capsys: Any) -> None:
+    assert main(["new", kind, "file_own"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["file_own/file_own.py", "file_own/test_file_own.py", ""]
+    assert lines[3] == "pytest file_own/"
+    assert all(word in lines[4] for word in TRAIN[kind] if "file_own" in word)
+    assert pytest.main(["-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir=.", "file_own/"]) == 0
+    assert main(["train", *TRAIN[kind], *QUICK]) == 0
+    assert "my_" not in Path("file_own/file_own.py").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_three_commands_of_a_new_plugin_work_in_processes_of_their_own(kind: str, tmp_path: Path) -> None:
+    pytest_command = [sys.executable, "-m", "pytest", "-q", "file_own/"]
+    for command in ([RLRUN, "new", kind, "file_own"], pytest_command, [RLRUN, "train", *TRAIN[kind], *QUICK]):
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ([], "usage: rlrun new KIND NAME (kinds: algo, env, network, wrapper)"),
+        (["algos", "mine"], "no kind 'algos'; did you mean algo? (there are: algo, env, network, wrapper)"),
+        (["algo", "my-algo"], "'my-algo': must be a name that Python takes for a module, such as my_algo"),
+        (["algo", "class"], "'class': must be a name that Python takes for a module"),
+        (["algo", "sac"], "sac: there is a registered algo of this name; choose another one"),
+        (["env", "random"], "random: there is a module of this name, "),
+        (["env", "there"], "there/test_there.py: exists already"),
+        (["env", "file"], "file: exists already"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_new_refuses_in_one_line_and_writes_nothing(words: list[str], line: str, workplace: Path, capsys: Any) -> None:
+    Path("there").mkdir()
+    Path("there/test_there.py").write_text("# mine\n")
+    Path("file").touch()
+    before = sorted(Path.cwd().rglob("*"))
+    assert main(["new", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {line}") and error.count("\n") == 1
+    assert sorted(Path.cwd().rglob("*")) == before
+    assert Path("there/test_there.py").read_text() == "# mine\n"

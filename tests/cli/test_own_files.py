@@ -1,0 +1,363 @@
+"""An environment, an algorithm or a network of a user's in one file, by its path; or one line that says why not."""
+
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from own_files import forget
+
+import rlrun
+from rlrun import imports
+from rlrun.cli import main
+from rlrun.config.jobs import jobs
+from rlrun.errors import ConfigError
+
+QUIET = ["trainer.total_steps=64", "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "logger=[]", "env.selftest=off"]  # fmt: skip
+PPO = ["algo=ppo", "algo.loop.rollout_steps=16", "env.num_envs=2"]
+
+ENV = """
+import gymnasium as gym
+import numpy as np
+from file_beside import LIMIT
+
+class Line(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(2, np.float32), 1.0, self.t >= LIMIT, False, {}
+
+gym.register("FileLine-v0", "file_env:Line")
+"""
+
+ALGO = '''
+"""Gaussian steps around the best weights."""
+
+import torch
+from gymnasium.spaces import Discrete
+
+from rlrun.config.schema import PositiveFloat, PositiveInt, config
+from rlrun.core.agent import Agent
+from rlrun.networks.heads import Head
+from rlrun.networks.stacked import Stacked
+from rlrun.registry import register
+
+
+@register("algo", "file_climber")
+class Climber(Agent):
+    actions = Discrete
+    loop = {"name": "evolution", "episodes": 1}
+
+    @config
+    class Config:
+        population: PositiveInt = 4  # steps tried per generation
+        step_size: PositiveFloat = 0.5
+
+    def __init__(self, cfg, spec, parts):
+        super().__init__(cfg, spec, parts)
+        self.policy = Stacked(Head(parts.torso(members=1), int(spec.action.n), members=1))
+        self.register_buffer("best", torch.zeros(self.policy.size))
+        self.noise = parts.stream("steps")
+
+    def act(self, obs, carry, explore, params=None):
+        return self.policy(obs, self.best[None] if params is None else params).argmax(-1), {}
+
+    def ask(self):
+        return self.best + self.cfg.step_size * self.noise.normal(self.cfg.population, self.policy.size)
+
+    def update(self, batch, ctx):
+        self.best.copy_(batch["params"][batch["fitness"].argmax()])
+        return {"best": batch["fitness"].max()}
+'''
+
+NETWORK = '''
+"""One wide layer."""
+
+import torch
+
+from rlrun.config.schema import Units, config
+from rlrun.networks.linear import Linear
+from rlrun.networks.torsos import LinearTorso
+from rlrun.registry import register
+
+
+@register("network", "file_wide")
+class Wide(LinearTorso):
+    @config
+    class Config:
+        hidden: list[Units] = [48]  # units of the layer
+
+    def __init__(self, cfg, spaces, members):
+        super().__init__(cfg, spaces, members)
+        self.layer = Linear(self.features, cfg.hidden[0], members)
+        self.features = cfg.hidden[0]
+
+    def forward(self, *inputs):
+        return torch.relu(self.layer(super().forward(*inputs)))
+'''
+
+ENTROPY = """
+from rlrun.agents.entropy.fixed import Fixed
+from rlrun.config.schema import NonNegativeFloat, config
+from rlrun.registry import register
+
+
+@register("entropy", "file_entropy")
+class Mine(Fixed):
+    @config
+    class Config:
+        ent_coef: NonNegativeFloat = 0.3
+"""
+
+PAGE = """\
+# @package _global_
+# Another page.
+defaults:
+  - loop@algo.loop: evolution
+  - _self_
+algo:
+  name: file_climber
+  population: 6 # of the page
+  step_size: 0.1 # of the page
+  loop:
+    episodes: 1
+"""
+
+FILES = {
+    "file_env.py": ENV,
+    "file_beside.py": "LIMIT = 9\n",
+    "file_algo.py": ALGO,
+    "file_net.py": NETWORK,
+    "file_entropy.py": ENTROPY,
+    "file_pack/__init__.py": NETWORK.replace("file_wide", "file_packed"),
+    "file_folder/x.py": "",
+    "file_fault.py": "raise RuntimeError('no licence')\n",
+    "file_exit.py": "import sys\nimport gymnasium as gym\n\n\nclass E(gym.Env):\n    pass\n\n\nsys.exit(3)\n",
+    "file_syntax.py": "x = 1\ndef\n",
+    "file_two.py": ALGO + ALGO.split("\n\n\n")[1].replace("file_climber", "file_other"),
+    "file_plain.py": ALGO.replace("    @config\n    class Config:", "    class Settings:"),
+    "file_loop.py": ALGO.replace("    loop =", "    other ="),
+    "file_computed.py": ALGO.replace("PositiveInt = 4", "PositiveInt = 2 + len('ab')"),
+    "random.py": "",
+    "there/file_env.py": ENV.replace('"file_env:Line"', '"file_env:Line", max_episode_steps=5'),
+    "there/file_beside.py": "LIMIT = 9\n",
+}
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
+    """A working folder with these files, in a process that has imported none of them."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    forget()
+    yield tmp_path
+    forget()
+
+
+def train(*words: str) -> Path:
+    """A run of one job, which must end well."""
+    assert main(["train", *words, "run_dir=run", *QUIET]) == 0
+    return Path("run")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["env=./file_env.py:Line"],
+        ["env=file_env.py:FileLine-v0"],
+        ["env=FileLine-v0", "plugins=[./file_env.py]"],
+        ["env=./file_env.py:Line", "env.backend=async"],
+    ],
+    ids=" ".join,
+)
+def test_env_from_a_file_trains(words: list[str], workplace: Path) -> None:
+    run = train(*PPO, *words)
+    assert [*json.loads((run / "meta.json").read_text())["code"]] == [
+        "file_env.py" if words == ["env=file_env.py:FileLine-v0"] else "./file_env.py"
+    ]
+
+
+def test_run_of_a_file_is_named_after_its_class(workplace: Path) -> None:
+    (job,) = jobs(["algo=./file_algo.py", f"env={workplace}/file_env.py:Line"])
+    assert job.values["name"] == "file_climber-Line"
+
+
+def test_algorithm_and_network_from_files_train_with_the_defaults_of_their_configs(workplace: Path) -> None:
+    run = train("algo=./file_algo.py", "network=./file_net.py", "env=CartPole", "algo.step_size=0.3")
+    values = yaml.safe_load((run / "config.yaml").read_text())
+    assert values["plugins"] == ["./file_algo.py", "./file_net.py"]
+    assert values["algo"]["population"] == 4 and values["algo"]["step_size"] == 0.3
+    assert values["network"] == {"name": "file_wide", "hidden": [48], "actor": {}, "critic": {}}
+
+
+def test_yaml_beside_a_file_replaces_the_defaults(workplace: Path, capsys: Any) -> None:
+    Path("file_algo.yaml").write_text(PAGE)
+    (job,) = jobs(["algo=./file_algo.py", "env=CartPole"])
+    assert job.values["algo"]["population"] == 6
+    assert main(["show", "algo=./file_algo.py"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == "file_climber: Another page."
+    assert "algo.population 6 file_algo.yaml of the page" in lines
+
+
+def test_yaml_beside_a_file_belongs_to_its_algorithm_alone(workplace: Path) -> None:
+    Path("file_algo.py").write_text(NETWORK + ALGO)
+    Path("file_algo.yaml").write_text(PAGE)
+    (job,) = jobs(["algo=./file_algo.py", "network=file_wide", "env=CartPole"])
+    assert job.values["algo"]["population"] == 6
+    assert job.values["network"]["hidden"] == [48]
+
+
+def test_algorithm_from_a_file_chooses_its_loop_and_buffer(workplace: Path) -> None:
+    loop = """loop = {"name": "offpolicy", "warmup_steps": 9, "updates_per_step": 0.5, "batch_size": 4}
+    buffer = {"name": "replay", "capacity": 50}"""
+    Path("file_algo.py").write_text(ALGO.replace('loop = {"name": "evolution", "episodes": 1}', loop))
+    (job,) = jobs(["algo=./file_algo.py", "env=CartPole", "algo.loop.batch_size=8"])
+    assert job.values["algo"]["loop"].items() >= {"name": "offpolicy", "warmup_steps": 9, "batch_size": 8}.items()
+    assert job.values["algo"]["buffer"].items() >= {"name": "replay", "capacity": 50}.items()
+
+
+def test_part_of_an_algorithm_comes_from_a_file(workplace: Path) -> None:
+    run = train(*PPO, "env=CartPole", "algo.entropy=./file_entropy.py")
+    values = yaml.safe_load((run / "config.yaml").read_text())
+    assert values["algo"]["entropy"] == {"name": "file_entropy", "ent_coef": 0.3}
+
+
+def test_show_explains_the_settings_of_a_file_without_importing_it(workplace: Path, capsys: Any) -> None:
+    assert main(["show", "algo=./file_algo.py", "network=./file_pack"]) == 2
+    assert main(["show", "algo=./file_algo.py", "network=file_packed", "plugins=[./file_pack]"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == "file_climber: Gaussian steps around the best weights."
+    assert "algo.population 4 file_algo.py steps tried per generation" in lines
+    assert "network.hidden [48] file_pack/__init__.py units of the layer" in lines
+    assert "file_algo" not in sys.modules
+
+
+def test_parts_of_a_file_are_listed(workplace: Path, capsys: Any) -> None:
+    assert main(["list", "algo", "plugins=[./file_algo.py]"]) == 0
+    assert "file_climber" in capsys.readouterr().out
+
+
+def test_a_sweep_trains_a_file_beside_a_name(workplace: Path) -> None:
+    assert main(["train", "-m", "algo=./file_algo.py,cem", "env=./file_env.py:Line", *QUIET]) == 0
+    assert sorted(path.name for path in Path("runs").glob("*-*")) == ["cem-Line", "file_climber-Line"]
+
+
+@pytest.mark.parametrize("is_imported", [False, True])
+def test_a_folder_with_the_name_of_its_file_is_no_other_module(
+    is_imported: bool, workplace: Path, monkeypatch: Any
+) -> None:
+    """With the current folder on Python's path, such a folder can be imported, as an empty package."""
+    Path("file_own").mkdir()
+    Path("file_own/file_own.py").write_text(NETWORK)
+    monkeypatch.syspath_prepend(workplace)
+    if is_imported:
+        importlib.import_module("file_own")
+    module = imports.importing("./file_own/file_own.py", "plugins")
+    assert module.Wide.registered == "file_wide"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["env=./no.py:Line"], "env=./no.py: no such file"),
+        (["env=./file_env.py"], "env=./file_env.py: name a class or an id in this file: env=./file_env.py:Line"),
+        (["env=./file_env.py:Walk"], "has no gymnasium.Env 'Walk' and registers no such id (its classes: Line)"),
+        (["env=./file_fault.py:X"], "cannot import './file_fault.py' (RuntimeError: no licence in file_fault, line 1)"),
+        (["env=./file_exit.py:E"], "cannot import './file_exit.py' (SystemExit: 3 in file_exit, line 9)"),
+        (["env=./file_syntax.py:X"], "file_syntax.py, line 2: invalid syntax"),
+        (["env=./random.py:X"], "random.py has the name of another module"),
+        (["env=./file_folder:X"], "env=./file_folder: has no __init__.py; name a file in this folder: "),
+        (["plugins=[./file_folder]"], "plugins: ./file_folder: has no __init__.py"),
+        (["plugins=[./file_pack/__init__.py]"], "./file_pack/__init__.py: name its folder instead: file_pack/"),
+        (["plugins=[./no]"], "plugins: ./no: no such file"),
+        (["plugins=[./file_env.py]", "env=./there/file_env.py:Line"], "have the same name; rename one of them"),
+        (["algo=./no.py"], "algo=./no.py: no such file"),
+        (["algo=./file_net.py"], "the file registers no algo; put @register(\"algo\", \"file_net\") above"),
+        (["algo=./file_two.py"], "file_climber, file_other; choose plugins=[./file_two.py] algo=file_climber"),
+        (["algo=./file_plain.py"], "class Climber in file_plain.py needs an inner class Config whose settings have"),
+        (["algo=./file_loop.py"], "class Climber in file_loop.py needs its loop, as the class attribute loop = "),
+        (["algo=./file_computed.py"], "file_computed.py, line 21: the value of population must be written out;"),
+        (["network=./file_env.py"], "network=./file_env.py: the file registers no network"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_a_file_that_does_not_fit_is_one_line_and_leaves_no_folder(
+    words: list[str], line: str, workplace: Path, capsys: Any
+) -> None:
+    before = sorted(Path.cwd().iterdir())
+    chosen = {word.partition("=")[0] for word in words}
+    lacking = [word for word in ("algo=ppo", "env=CartPole") if word.partition("=")[0] not in chosen]
+    assert main(["train", *words, *lacking, *QUIET]) == 2
+    errors = capsys.readouterr().err
+    assert line in errors and errors.count("\n") == 1
+    made = [path for path in Path.cwd().iterdir() if path not in before and path.name != "__pycache__"]
+    assert not made
+
+
+COMMANDS = (["eval", "run", "episodes=1"], ["resume", "run", "total_steps=128"])
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [([*PPO, "env=./file_env.py:Line"], "file_env"), (["algo=./file_algo.py", "env=CartPole"], "file_algo")],
+    ids=["env", "algo"],
+)
+def test_a_stored_path_is_imported_only_when_it_is_typed_again(
+    words: list[str], file: str, command: list[str], workplace: Path, capsys: Any
+) -> None:
+    train(*words)
+    forget()
+    capsys.readouterr()
+    assert main(command) == 2
+    with pytest.raises(ConfigError, match="needs code of its own"):
+        rlrun.load("run")
+    line = f"error: run: needs code of its own; if you trust it, add plugins=[./{file}.py]\n"
+    assert capsys.readouterr().err == line and file not in sys.modules
+    assert main([*command, f"plugins=[./{file}.py]"]) == 0
+    assert "has changed" not in capsys.readouterr().err
+
+
+def test_the_stored_path_itself_is_never_read(workplace: Path) -> None:
+    """The file may lie elsewhere by now, and another one in its place."""
+    train(*PPO, "env=./file_env.py:Line")
+    Path("file_env.py").write_text("raise RuntimeError('imported')\n")
+    forget()
+    assert main(["eval", "run", "episodes=1", "plugins=[there/file_env.py]"]) == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
+def test_a_file_that_has_changed_is_named_and_the_command_goes_on(
+    command: list[str], workplace: Path, capsys: Any
+) -> None:
+    train(*PPO, "env=./file_env.py:Line")
+    with Path("file_env.py").open("a") as file:
+        file.write("# another line\n")
+    forget()
+    capsys.readouterr()
+    assert main([*command, "plugins=[./file_env.py]"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "./file_env.py has changed" in line
+
+
+def test_a_file_that_changes_after_its_import_is_not_used(workplace: Path, capsys: Any) -> None:
+    train(*PPO, "env=./file_env.py:Line")
+    with Path("file_env.py").open("a") as file:
+        file.write("# another line\n")
+    capsys.readouterr()
+    assert main(["eval", "run", "episodes=1", "plugins=[./file_env.py]"]) == 2
+    assert "has changed since this process imported it; start a new process" in capsys.readouterr().err

@@ -1,0 +1,124 @@
+"""`rlrun.testing` names what is wrong with a template of `rlrun new` that was broken in one place."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from own_files import forget
+
+from rlrun import testing
+from rlrun.cli.new import filled
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: Any) -> Iterator[Callable[[str, str, str], Path]]:
+    """Writes the plug-in of a kind with one text replaced by another, and returns the path of its Python file."""
+    monkeypatch.chdir(tmp_path)
+    forget()
+
+    def write(kind: str, old: str, new: str) -> Path:
+        text = filled(kind, "file_own")[Path("file_own/file_own.py")]
+        assert old in text
+        Path("file_own.py").write_text(text.replace(old, new))
+        return tmp_path / "file_own.py"
+
+    yield write
+    forget()
+
+
+STEP = "        self.optim.step(actor_loss + critic_loss - self.cfg.ent_coef * entropy)\n"
+RETURN = "        return self.learn(flat(rollout | targets))\n"
+ALGO = {
+    "no learning": (STEP, "", "3 updates changed nothing in the agent"),
+    "not finite": ("0.5 * average(error**2, weight)", "average(error, weight) / 0", "update returns critic="),
+    "exploring in evaluation": ("if not explore:", "if self.cfg.gamma < 0:", "with explore=False"),
+    "state in act": (
+        "        dist = self.policy(obs)\n        if",
+        "        self.critic.output.bias.add_(1.0)\n        dist = self.policy(obs)\n        if",
+        "act changes critic.output.bias; what acting changes belongs in the carry or a stream",
+    ),
+    "state outside the module tree": (
+        RETURN,
+        "        self.calls = getattr(self, 'calls', 0) + 1\n"
+        "        return self.learn(flat(rollout | targets)) | {'calls': torch.tensor(float(self.calls))}\n",
+        "a resumed run has other metrics than one that never stopped",
+    ),
+    "an error": (RETURN, "        raise KeyError('reward')\n", "KeyError: 'reward' in file_own, line"),
+}
+
+
+@pytest.mark.parametrize("fault", ALGO)
+def test_check_algorithm_names_what_is_broken(fault: str, plugin: Any) -> None:
+    old, new, message = ALGO[fault]
+    file = plugin("algo", old, new)
+    with pytest.raises(AssertionError) as caught:
+        testing.check_algorithm(f"algo={file}", "env=CartPole", "trainer.engine=eager")
+    text = str(caught.value)
+    assert text.startswith("algorithm: ") and message in text and "\n" not in text
+
+
+ENV = {
+    "random numbers of its own": ("self.np_random.uniform", "np.random.uniform", "environment: "),
+    "observations outside of the space": ("[self.position, self.goal]", "[self.position + 5, self.goal]", "space"),
+    "observations that drift": ("[self.position, self.goal]", "[self.position * self.steps, self.goal]", "is not in"),
+    "a file without the class": ("class FileOwn", "class Other", "has no gymnasium.Env 'FileOwn'"),
+}
+
+
+@pytest.mark.parametrize("fault", ENV)
+def test_check_environment_names_what_is_broken(fault: str, plugin: Any) -> None:
+    old, new, message = ENV[fault]
+    file = plugin("env", old, new)
+    with pytest.raises(AssertionError) as caught:
+        testing.check_environment(f"env={file}:FileOwn")
+    text = str(caught.value)
+    assert text.startswith("environment: ") and message in text and "\n" not in text
+
+
+NETWORK = {
+    "another size": ("self.features = cfg.units", "self.features = cfg.units + 1", "returns [5, 64] for 5 rows"),
+    "weights without use": (" * torch.sigmoid(gate(x))", "", "no gradient reaches gates.0.weight"),
+    "rows that mix": (
+        "        return x\n",
+        "        return x - x.mean(-2, keepdim=True)\n",
+        "mixes the rows of a batch",
+    ),
+    "no ensemble": ("cfg.units, members)", "cfg.units, None)", "members=3; expected [3, 5, 64]"),
+}
+
+
+@pytest.mark.parametrize("fault", NETWORK)
+def test_check_network_names_what_is_broken(fault: str, plugin: Any) -> None:
+    old, new, message = NETWORK[fault]
+    with pytest.raises(AssertionError, match="network: ") as caught:
+        testing.check_network(f"network={plugin('network', old, new)}")
+    assert message in str(caught.value)
+
+
+WRAPPER = {
+    "observations outside of the space": ("return obs,", "return obs + 100,", "an observation is not in Box("),
+    "rewards that are not finite": ("total = 0.0", "total = float('nan')", "the reward is nan"),
+}
+
+
+@pytest.mark.parametrize("fault", WRAPPER)
+def test_check_wrapper_names_what_is_broken(fault: str, plugin: Any) -> None:
+    old, new, message = WRAPPER[fault]
+    with pytest.raises(AssertionError, match="wrapper: ") as caught:
+        testing.check_wrapper(
+            "env=CartPole", f"plugins=[{plugin('wrapper', old, new)}]", "env.wrappers.file_own.repeat=2"
+        )
+    assert message in str(caught.value)
+
+
+def test_check_wrapper_needs_a_wrapper() -> None:
+    with pytest.raises(AssertionError, match="no wrapper is chosen"):
+        testing.check_wrapper("env=CartPole")
+
+
+def test_the_default_settings_of_a_wrapper_need_no_words(plugin: Any) -> None:
+    file = plugin("wrapper", "", "")
+    testing.check_wrapper("env=CartPole", f"plugins=[{file}]", "env.wrappers={file_own: {}}")
+    assert "file_own" in sys.modules
