@@ -1,7 +1,7 @@
-"""README's table of algorithms and networks, from conf/ and the source: `python scripts/algorithm_table.py` writes it.
+"""Writes README's table of algorithms and networks from conf/ and the source: `python scripts/algorithm_table.py`.
 
-An algorithm stands under the folder of its class in src/rlrun/agents, with a link to the paper that the first line of
-its YAML names.
+Algorithms are grouped by the folder of their class in src/rlrun/agents. Each links to the paper that the first line of
+its YAML file names.
 """
 
 import re
@@ -17,7 +17,7 @@ from rlrun.config import sources  # noqa: E402 (works without an installation)
 
 README = ROOT / "README.md"
 BEGIN, END = "<!-- written by scripts/algorithm_table.py -->\n", "<!-- end of the table -->\n"
-PAPERS = {  # how a headline names a paper -> where it is
+PAPERS = {  # pattern of a paper in a headline -> beginning of its address
     r"arXiv (\d{4}\.\d{5})": "https://arxiv.org/abs/",
     r"doi (10\.[^\s);,]+)": "https://doi.org/",
     r"openreview (\w+)": "https://openreview.net/forum?id=",
@@ -26,13 +26,13 @@ REGISTERED = re.compile(r'@register\("algo", "(\w+)"\)')
 
 
 def families() -> dict[str, str]:
-    """The folder in src/rlrun/agents of every registered class, by its name."""
+    """Returns the folder in src/rlrun/agents of every registered class, by its registered name."""
     files = (ROOT / "src/rlrun/agents").glob("*/*.py")
     return {name: file.parent.name for file in files for name in REGISTERED.findall(file.read_text())}
 
 
 def registered_name(file: Path) -> str | None:
-    """The class that the YAML of an algorithm names, or the one that it builds on does."""
+    """Returns the registered name in an algorithm's YAML file, or else in the files of its defaults."""
     values = yaml.safe_load(file.read_text())
     if name := values.get("algo", {}).get("name"):
         return str(name)
@@ -43,7 +43,7 @@ def registered_name(file: Path) -> str | None:
 
 
 def entry(name: str, headline: str) -> str:
-    """An algorithm with a link to its paper."""
+    """Returns an algorithm's name, with a link to its paper if the headline names one."""
     for pattern, place in PAPERS.items():
         if paper := re.search(pattern, headline):
             return f"[`{name}`]({place}{paper[1]})"
@@ -51,7 +51,7 @@ def entry(name: str, headline: str) -> str:
 
 
 def block() -> str:
-    """The lines between the two markers."""
+    """Returns the lines between the two markers in README."""
     folders = families()
     rows: dict[str, list[str]] = {}
     for name, file in sources.options("algo", [sources.CONF]).items():
@@ -65,7 +65,7 @@ def block() -> str:
 
 
 def written(text: str) -> str:
-    """README with the table as it should be."""
+    """Returns the text of README with the current table."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
     return before + BEGIN + block() + END + after

@@ -1,8 +1,8 @@
-"""Regret of the multi-armed bandit agents against theory: `python scripts/bandit_regret.py [OUT]`.
+"""Compares the regret of the multi-armed bandit agents with theory: `python scripts/bandit_regret.py [OUT]`.
 
-100 Bernoulli bandits with arms (0.1, 0.3, 0.5, 0.7, 0.9), 10,000 pulls each; OUT is the picture
-(docs/bandit_regret.png). Exit code 1 where UCB1 is not below its bound or Thompson sampling not within twice the
-Lai-Robbins rate.
+Plays 100 Bernoulli bandits with arms (0.1, 0.3, 0.5, 0.7, 0.9) for 10,000 pulls each, and draws the picture OUT
+(default: docs/bandit_regret.png). The exit code is 1 if the regret of UCB1 exceeds its bound, or that of Thompson
+sampling is at least twice the Lai-Robbins rate.
 """
 
 import json
@@ -22,26 +22,26 @@ GAPS = [max(ARMS) - arm for arm in ARMS if arm < max(ARMS)]
 
 
 def ucb1_bound(t: int) -> float:
-    """Auer, Cesa-Bianchi and Fischer 2002, theorem 1."""
+    """Returns the upper bound of UCB1's regret after t pulls (Auer, Cesa-Bianchi and Fischer 2002, theorem 1)."""
     return 8 * math.log(t) * sum(1 / gap for gap in GAPS) + (1 + math.pi**2 / 3) * sum(GAPS)
 
 
 def lai_robbins(t: int) -> float:
-    """The slope of ln t that no consistent policy can beat as t grows (Lai and Robbins 1985)."""
+    """Returns the asymptotic lower bound of any consistent policy's regret after t pulls (Lai and Robbins 1985)."""
     return math.log(t) * sum(gap / divergence(max(ARMS) - gap, max(ARMS)) for gap in GAPS)
 
 
 def divergence(p: float, q: float) -> float:
-    """KL of two Bernoulli distributions."""
+    """Returns the KL divergence of two Bernoulli distributions."""
     return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
 
 
 def curve(algo: str, folder: Path) -> tuple[list[int], list[float], float]:
-    """Pulls, mean regret so far, and seconds."""
+    """Trains an agent. Returns numbers of pulls, the mean regret after each of them, and the seconds of training."""
     words = ["train", f"algo={algo}", "env=BernoulliBandit", f"env.kwargs.reward_probs={list(ARMS)}".replace(" ", "")]
     words += [f"env.kwargs.bandits={SEEDS}", "env.kwargs.contexts=own", f"env.num_envs={SEEDS}"]
     words += [f"trainer.total_steps={SEEDS * PULLS}", f"trainer.log_every={SEEDS * 50}", f"run_dir={folder / algo}"]
-    if main([*words, "logger.tensorboard=false", "logger.console=false"]):
+    if main([*words, "logger=[]"]):
         raise SystemExit(f"{algo}: the run failed")
     rows = [json.loads(line) for line in (folder / algo / "metrics.jsonl").read_text().splitlines()]
     wall = json.loads((folder / algo / "summary.json").read_text())["wall_s"]
@@ -49,7 +49,7 @@ def curve(algo: str, folder: Path) -> tuple[list[int], list[float], float]:
 
 
 def draw(curves: dict[str, tuple[list[int], list[float], float]], out: Path) -> None:
-    """Write the picture: the regret of every algorithm, with its bounds."""
+    """Writes the picture: the regret of every algorithm, and the two bounds."""
     matplotlib.use("svg" if out.suffix == ".svg" else "agg")
     from matplotlib import pyplot
 

@@ -1,6 +1,6 @@
-"""Draw the live panel of a run as an SVG picture: `python scripts/console_picture.py RUN [STEP] [OUT]`.
+"""Draws the live panel of a run as an SVG picture: `python scripts/console_picture.py RUN [STEP] [OUT]`.
 
-STEP is where the run is shown (its end, if left out), OUT the file written (docs/console.svg).
+The panel shows the run at STEP (default: its end). OUT is the SVG file (default: docs/console.svg).
 """
 
 import io
@@ -16,7 +16,7 @@ from rlrun.telemetry.view import View
 
 
 def picture(run: Path, step: int) -> str:
-    """The panel of `run` at `step`, as SVG text."""
+    """Returns the panel of `run` at `step`, as SVG text."""
     config = yaml.safe_load((run / "config.yaml").read_text())
     rows = [row for row in read_rows(run / "metrics.jsonl") if row["step"] <= step]
     algo, _, env = run.resolve().parent.name.partition("-")

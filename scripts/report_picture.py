@@ -1,7 +1,7 @@
-"""Draw docs/report.png, a report over invented runs: `python scripts/report_picture.py [ALGOS ENVS SEEDS]`.
+"""Draws docs/report.png, a report over invented runs: `python scripts/report_picture.py [ALGOS ENVS SEEDS]`.
 
-Five algorithms, three environments and five seeds, if left out. Prints how long the report took, which is a measurement
-although the runs are invented: reading, statistics and drawing are those of real ones. Needs Chromium.
+By default there are five algorithms, three environments and five seeds. Prints how long the report took, which is as
+long as for real runs. Needs Chromium.
 """
 
 import shutil
@@ -26,7 +26,7 @@ STEPS, EVALUATIONS = 300_000, 100
 
 
 def invent(folder: Path, algos: int, envs: int, seeds: int) -> None:
-    """Curves that rise at each algorithm's own pace to its own height, with wandering noise."""
+    """Writes runs with invented curves. Each algorithm has its own speed and final height; noise is autocorrelated."""
     rng = np.random.default_rng(0)
     x = np.arange(1, EVALUATIONS + 1) / EVALUATIONS
     for index in range(algos):
@@ -43,7 +43,7 @@ def invent(folder: Path, algos: int, envs: int, seeds: int) -> None:
 
 
 def main(algos: int = 5, envs: int = 3, seeds: int = 5) -> None:
-    """Invent runs, report them and take the picture."""
+    """Invents runs, writes their report and takes the picture."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome") or "chromium"
     with tempfile.TemporaryDirectory() as folder:
         invent(Path(folder, "runs"), algos, envs, seeds)

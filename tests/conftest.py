@@ -1,4 +1,4 @@
-"""What tests of several folders share: environments and loops that are closed after the test."""
+"""Fixtures that several folders use: environments and loops that are closed after the test."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +17,7 @@ Values = dict[str, Any]
 
 @pytest.fixture(autouse=True, scope="session")
 def nothing_measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What somebody measured or tested on this machine is no part of the tests."""
+    """Hides measurements and self-test verdicts of this machine from the tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
@@ -26,14 +26,14 @@ def nothing_measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(autouse=True)
 def the_same_draws() -> None:
-    """A test that draws without a seed of its own passes always or never."""
+    """Seeds the global generators, so that a test without its own seed always draws the same numbers."""
     torch.manual_seed(0)
     np.random.seed(0)
 
 
 @pytest.fixture
 def build() -> Iterator[Callable[[Values], Loop]]:
-    """A loop from composed values, its first episodes begun unless begin=False."""
+    """Returns a loop built from composed values; its first episodes have begun unless begin=False."""
     made = []
 
     def one(values: Values, begin: bool = True) -> Loop:
@@ -63,7 +63,7 @@ def make_env() -> Iterator[Callable[..., VectorEnv]]:
             "timeout_s": 10.0,
         }
         base |= {"max_episode_steps": None, "instance_seed": None, "on_failure": "raise"}
-        base |= {"action_mask": True, "selftest": "auto"}
+        base |= {"action_mask": True, "selftest": "auto", "log_info": [], "schedule": {}}
         made.append(VectorEnv.make(EnvConfig(id=id, num_envs=num_envs, **(base | given)), np.random.SeedSequence(seed)))
         return made[-1]
 

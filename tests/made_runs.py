@@ -1,4 +1,4 @@
-"""Runs as they lie on disk, written without training: for tests of what reads them."""
+"""Writes the files of runs without training, for tests of code that reads runs."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def make_run(
     snapshot: bool = True,
     **given: Any,
 ) -> Path:
-    """A run with one evaluation per entry of `scores`, and a row of training a step before each."""
+    """Writes a run with one evaluation per entry of `scores`, and a training row one step before each."""
     values = config(**given)
     path.mkdir(parents=True)
     (path / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))

@@ -1,4 +1,4 @@
-"""What is best in PointRun under a limit on energy: a linear-quadratic problem, solved without learning."""
+"""The optimum of PointRun under a limit on energy: a linear-quadratic problem, solved without learning."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,10 @@ R[0, 0], R[1, 3], R[3, 1] = -1, 0.5, 0.5
 
 
 def best_gains(price: float) -> list[Array]:
-    """Force = K z at every step of an episode, which maximises progress less price times energy: Riccati, backwards."""
+    """Returns gains K of force = K z for every step, which maximise progress - price * energy: Riccati, backwards."""
     P, gains = np.zeros((4, 4)), []
     for _ in range(STEPS):
-        M = R + P  # the gust adds a constant, which changes no decision
+        M = R + P  # the gust adds a constant, which does not affect the optimum
         K = np.linalg.solve(price * np.eye(2) - B.T @ M @ B, B.T @ M @ A)
         P = (A + B @ K).T @ M @ (A + B @ K) - price * K.T @ K
         gains.append(K)
@@ -30,7 +30,7 @@ def best_gains(price: float) -> list[Array]:
 
 
 def earned(gains: list[Array], gust: float) -> tuple[float, float]:
-    """Expected progress of an episode, and energy a step: second moments of z, forwards."""
+    """Returns expected progress of an episode and energy per step, by second moments of z, forwards."""
     Z, progress, energy = np.diag([0.0, 0, 0, 1]), 0.0, 0.0
     for K in gains:
         energy += np.trace(K @ Z @ K.T)
@@ -40,8 +40,9 @@ def earned(gains: list[Array], gust: float) -> tuple[float, float]:
 
 
 def optimum(limit: float, gust: float = 0.2) -> tuple[float, float]:
-    """The most progress in an episode with at most so much energy a step on average, and the price of energy there.
+    """Returns the maximum progress in an episode for a mean energy per step, and the price of energy at the optimum.
 
-    Whoever knows the time and may push harder than 1 has it; so nobody has more. The problem is convex: no gap."""
+    This is an upper bound for agents, because the optimal policy depends on time and may push harder than 1.
+    The problem is convex, so there is no duality gap."""
     price = float(np.exp(brentq(lambda log: earned(best_gains(np.exp(log)), gust)[1] - limit, -1, 4)))
     return earned(best_gains(price), gust)[0], price

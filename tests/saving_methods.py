@@ -1,4 +1,4 @@
-"""How environments are saved, by the self-test of each."""
+"""The method by which each environment is saved, from its self-test."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from rlrun.envs.selftest import Method, self_test
 
 
 def saving_methods(ids: Iterable[str]) -> dict[str, Method]:
-    """The method of every id that can be made here, as Gymnasium registers it."""
+    """Returns the method of every registered id that can be created on this machine."""
     found = {}
     for id in ids:
         try:

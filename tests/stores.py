@@ -1,4 +1,4 @@
-"""Stores small enough that every fault can be tried on them: the plainest ring there is, and a state of a few bytes."""
+"""Small stores, on which every fault can be tried: a minimal ring, and a state of a few bytes."""
 
 import json
 import os
@@ -22,7 +22,7 @@ CAPACITY = 100
 
 @contextmanager
 def quick_folder() -> Iterator[Path]:
-    """An empty folder, in memory where the machine has that: ten times faster for tests that make many files."""
+    """Returns an empty folder, in memory if possible, which is ten times faster for tests with many files."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
         yield Path(folder)
 
@@ -38,7 +38,7 @@ class MemoryRing:
         }
 
     def extend(self, count: int) -> None:
-        """Append rows whose content is a function of their absolute number."""
+        """Appends rows whose content is a function of their absolute number."""
         number = torch.arange(self.total, self.total + count)
         width = self.data["obs"].shape[1]
         rows = {
@@ -75,7 +75,7 @@ def state(step: int = 0) -> dict[str, Any]:
 
 
 def save(target: Store, step: int, ring: MemoryRing, name: str | None = None, clock: float = 0.0) -> Path:
-    """A snapshot that is on disk when this returns."""
+    """Writes a snapshot, which is on disk when this returns."""
     name = name or step_name(step)
     target.save(name, state(step), {"replay": ring}, {"step": step}, {"wall_s": clock})
     target.wait()
@@ -104,7 +104,7 @@ def digest(path: Path) -> str:
 
 
 def three(run: Path) -> Path:
-    """A run with three snapshots: steps 1 (40 rows) and 2 (50 rows), and best (that of step 1)."""
+    """Returns a run with three snapshots: steps 1 (40 rows) and 2 (50 rows), and best (that of step 1)."""
     target, ring = Store(run, keep=2), grown(40)
     save(target, 1, ring, name="best")
     save(target, 1, ring)
@@ -115,7 +115,7 @@ def three(run: Path) -> Path:
 
 
 def forge(path: Path, change: Any) -> None:
-    """Rewrite the manifest with a right checksum, as a stranger could."""
+    """Rewrites the manifest with a right checksum, as anyone could."""
     values = json.loads((path / "manifest.json").read_text())
     del values["checksum"]
     change(values)
@@ -125,7 +125,7 @@ def forge(path: Path, change: Any) -> None:
 
 
 def replace_listed(path: Path, part: str, content: bytes) -> None:
-    """Another file, and a manifest that says so."""
+    """Replaces a listed file, and updates the manifest."""
     own(path / part)
     (path / part).write_bytes(content)
     size, sha256 = len(content), manifest.hashlib.sha256(content).hexdigest()
@@ -133,7 +133,7 @@ def replace_listed(path: Path, part: str, content: bytes) -> None:
 
 
 def restate(path: Path, change: Any) -> None:
-    """Other small state, and a manifest and a digest that say so."""
+    """Replaces the small state, and updates manifest and digest."""
     skeleton = json.loads((path / "state.json").read_bytes())
     change(skeleton)
     replace_listed(path, "state.json", json.dumps(skeleton).encode())
@@ -143,7 +143,7 @@ def restate(path: Path, change: Any) -> None:
 
 
 def own(path: Path) -> None:
-    """Give a file an inode of its own, so that damage to it stays there."""
+    """Gives a file a separate inode, so that damage does not affect its hard links."""
     copy = path.with_name(f"{path.name}-copy")
     shutil.copyfile(path, copy)
     copy.rename(path)

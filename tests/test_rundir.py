@@ -118,10 +118,10 @@ STRANGE = {
     "target": ("net: [{_target_: os.system, command: ls}]", r"net.0._target_: not allowed"),
     "environment": ("name: a${ oc.env:HOME}", "name: environment variables"),
     "python object": ("a: !!python/object/apply:os.system [ls]", "not a config"),
-    "no mapping": ("- a", "no mapping"),
+    "no mapping": ("- a", "not a mapping"),
     "broken": ("a: [", "not a config"),
     "deep": ("[" * 100_000, "not a config"),
-    "large": ("a: " + "x" * 200_000, "more than the"),
+    "large": ("a: " + "x" * 200_000, "but the limit is"),
     "binary": ("\x00\x01", "not a config"),
     "unhashable": ("? {a: b}\n: c", "not a config"),
 }

@@ -1,4 +1,4 @@
-"""Runs small enough that every promise can be tried on every algorithm: tiny networks, batches and environments."""
+"""Small runs, with which every guarantee can be tested for every algorithm: tiny networks, batches, environments."""
 
 import atexit
 import copy
@@ -31,11 +31,11 @@ from rlrun.run.assemble import build_loop
 Values = dict[str, Any]
 
 ALGOS = sorted(path.stem for path in (CONF / "algo").glob("*.yaml") if not path.stem.startswith("_"))
-ENVS = ("CartPole", "Pendulum", "FrozenLake")  # the first that an algorithm is defined for
+ENVS = ("CartPole", "Pendulum", "FrozenLake")  # the first environment that an algorithm supports
 NEVER_LEARN = ("fixed_policy",)
 
 
-def flavour_of(algo: str) -> str | None:
+def variant_of(algo: str) -> str | None:
     """Returns the algorithm whose YAML and class this one takes over; None for one that names a class of its own."""
     page = yaml.safe_load((CONF / "algo" / f"{algo}.yaml").read_text())
     if "name" in page.get("algo", {}):
@@ -43,8 +43,8 @@ def flavour_of(algo: str) -> str | None:
     return next((line for line in page["defaults"] if line in ALGOS), None)
 
 
-# For tests of what a class promises: flavours, which are only YAML, are tested with `-m full`.
-BY_CLASS = [pytest.param(algo, marks=[pytest.mark.full] if flavour_of(algo) else []) for algo in ALGOS]
+# For tests of guarantees that a class gives: variants, which add only YAML, are tested with `-m full`.
+BY_CLASS = [pytest.param(algo, marks=[pytest.mark.full] if variant_of(algo) else []) for algo in ALGOS]
 MULTI_ARMED = ("epsilon_greedy", "ucb", "thompson", "gaussian_thompson", "bayesian_ucb", "gradient_bandit")
 CONTEXTUAL = ("linear_posterior", "neural_greedy", "neural_linear", "bootstrap_bandit", "variational_bandit",
               "parameter_noise_bandit")  # fmt: skip
@@ -53,8 +53,8 @@ OWN_ENVS = dict.fromkeys(MULTI_ARMED, "BernoulliBandit") | dict.fromkeys(CONTEXT
 OWN_ENVS |= dict.fromkeys(LAGRANGIAN, "PointRun")
 OWN_ENVS |= {"bc": "Pendulum"}
 
-# Small sizes by the last name of a key, wherever an algorithm has it, or by its whole path. Learning is fast so that
-# what differs shows after few updates.
+# Small sizes by the last name of a key, for all algorithms that have it, or by the full path. Learning rates are high
+# so that differences are visible after few updates.
 SMALL: Values = {
     "num_envs": 2,
     "max_episode_steps": 20,
@@ -99,7 +99,7 @@ SMALL: Values = {
     "algo.reward_weights.thresholds": [None, -0.1],
 }
 
-# Where sequences come out of replay.
+# For algorithms that draw sequences from replay.
 SEQUENCES: Values = {"network.sequence_length": 2, "network.burn_in": 1, "algo.buffer.capacity": 16}
 
 
@@ -119,7 +119,7 @@ def _toy(algo: str) -> Values:
 
 
 def small(known: Values) -> Values:
-    """Values for those of these keys that have a small size."""
+    """Returns the small sizes for those keys that have one."""
     sizes = {key: SMALL.get(key, SMALL.get(key.rpartition(".")[2])) for key in known}
     if known.keys() >= SEQUENCES.keys():
         sizes |= SEQUENCES
@@ -127,7 +127,7 @@ def small(known: Values) -> Values:
 
 
 def toy(algo: str, **changes: Any) -> Values:
-    """Composed values of a small run; dotted keys given as `**{"algo.gamma": 0.5}`."""
+    """Returns composed values of a small run; dotted keys are given as `**{"algo.gamma": 0.5}`."""
     values = put(_toy(algo), changes)
     if values["algo"]["loop"].get("data", "no such key") is None:
         values["algo"]["loop"]["data"] = recorded(json.dumps(values))
@@ -136,9 +136,9 @@ def toy(algo: str, **changes: Any) -> Values:
 
 @cache
 def recorded(text: str, steps: int = 24) -> str | None:
-    """A data set of random episodes in the environments of these values; None where they are refused anyway."""
+    """Returns a data set of random episodes in the environments of these values, or None if these are refused."""
     values = json.loads(text)
-    values["algo"].pop("intrinsic", None)  # data sets hold what the environment pays
+    values["algo"].pop("intrinsic", None)  # data sets hold the environment's own rewards
     try:
         loop: Any = build_loop(run_config(values))
     except ConfigError:
@@ -172,7 +172,7 @@ def put(values: Values, changes: Values) -> Values:
 
 
 def train(loop: Loop, updates: int) -> Loop:
-    """Tick until that many updates were made."""
+    """Calls `tick` until this number of updates is done."""
     for _ in range(5000):
         if loop.updates >= updates:
             return loop
@@ -185,7 +185,7 @@ def optims(loop: Loop) -> Iterator[tuple[str, Optim]]:
 
 
 def weights(loop: Loop) -> list[Tensor]:
-    """What the agent has learned: its parameters, or the buffers of one that has none."""
+    """Returns the parameters of the agent, or its buffers if it has no parameters."""
     return [tensor.detach().clone() for tensor in [*loop.agent.parameters()] or [*loop.agent.buffers()]]
 
 
@@ -194,7 +194,7 @@ def streams(loop: Loop) -> list[Tensor]:
 
 
 def equal(some: Any, other: Any) -> bool:
-    """Bit equality of nested tensors; NaN equals NaN."""
+    """Whether nested tensors are equal bit for bit; NaN equals NaN."""
     if isinstance(some, dict):
         return some.keys() == other.keys() and all(equal(some[key], other[key]) for key in some)
     if isinstance(some, (list, tuple)):

@@ -1,1 +1,1 @@
-"""How fast rlrun is, by itself and beside other libraries. README.md says how to run it."""
+"""Benchmarks of rlrun alone and against other libraries. README.md describes how to run them."""

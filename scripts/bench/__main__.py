@@ -13,28 +13,28 @@ ROOT = Path(__file__).parents[2]
 
 
 def options() -> argparse.Namespace:
-    """The command line, parsed."""
+    """Returns the parsed command line."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument(
-        "--results", type=Path, default=ROOT / "docs" / "benchmarks.jsonl", help="records are added here"
+        "--results", type=Path, default=ROOT / "docs" / "benchmarks.jsonl", help="file to which records are appended"
     )
-    parser.add_argument("--repeats", type=int, default=5, help="of pieces, and stretches of whole runs")
-    parser.add_argument("--cache", type=Path, default=compare.cache(), help="where the peers live; RLRUN_BENCH_CACHE")
+    parser.add_argument("--repeats", type=int, default=5, help="repeats per piece, intervals per whole run")
+    parser.add_argument("--cache", type=Path, default=compare.cache(), help="the peers' folder; also RLRUN_BENCH_CACHE")
     commands = parser.add_subparsers(dest="command", required=True)
     peers = commands.add_parser("setup", help="install the peers")
     peers.add_argument("names", nargs="*", choices=[*compare.PEERS, []])
-    whole = commands.add_parser("compare", help="whole runs beside the peers")
-    whole.add_argument("cases", nargs="*", choices=[*CASES, "drawn", []], help="drawn: SAC with sizes drawn anew")
-    whole.add_argument("--seed", type=int, default=0, help="of what is drawn")
-    whole.add_argument("--libraries", default="", help="instead of the case's own; NAME@2: on two threads")
-    commands.add_parser("pieces", help="rlrun's pieces, and SB3's where it has the same")
-    commands.add_parser("table", help="docs/benchmarks.md from the records")
-    commands.add_parser("all", help="the pieces, whole runs of every case, and the table")
+    whole = commands.add_parser("compare", help="measure whole runs of rlrun and the peers")
+    whole.add_argument("cases", nargs="*", choices=[*CASES, "drawn", []], help="drawn: SAC with random sizes")
+    whole.add_argument("--seed", type=int, default=0, help="seed of the random sizes")
+    whole.add_argument("--libraries", default="", help="instead of the case's; NAME@2: on two threads")
+    commands.add_parser("pieces", help="measure rlrun's pieces, and the same pieces of SB3 if it has them")
+    commands.add_parser("table", help="write docs/benchmarks.md from the records")
+    commands.add_parser("all", help="measure pieces and whole runs of every case, and write the table")
     return parser.parse_args()
 
 
 def compared(given: argparse.Namespace, names: list[str], libraries: str = "", seed: int = 0) -> None:
-    """Measure whole runs of cases, or of all of them, beside other libraries."""
+    """Measures whole runs of rlrun and other libraries in the named cases, or in all cases."""
     for name in names or CASES:
         if name == "drawn":
             name, case = drawn(seed)
@@ -48,7 +48,7 @@ def compared(given: argparse.Namespace, names: list[str], libraries: str = "", s
 
 
 def pieces_measured(given: argparse.Namespace) -> None:
-    """Measure rlrun's pieces, and SB3's."""
+    """Measures rlrun's pieces, and those of SB3."""
     for part in pieces.PARTS:
         works = pieces.timers(part, [], 0.2)
         measure("micro", partial(interleaved, works, given.repeats), "", given.results)
@@ -56,7 +56,7 @@ def pieces_measured(given: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Run one command."""
+    """Runs one command."""
     given = options()
     page = ROOT / "docs" / "benchmarks.md"
     match given.command:

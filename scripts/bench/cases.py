@@ -1,31 +1,31 @@
-"""The cases that are compared end to end: the same task, networks and hyperparameters for every library."""
+"""The cases of whole runs. In each, every library has the same task, networks and hyperparameters."""
 
 import random
 from dataclasses import dataclass
 
 OWN = ("rlrun", "rlrun-compiled")
-TWO = ("rlrun-compiled@2", "sb3@2")  # on two threads, where products are large enough to share
+TWO = ("rlrun-compiled@2", "sb3@2")  # on two threads, for cases with matrix products large enough to be shared
 
 
 @dataclass(frozen=True)
 class Case:
-    """One task, with the same settings for every library."""
+    """One task, with the same hyperparameters for every library."""
 
     algo: str
-    env: str  # Gymnasium's id
-    first: int  # steps until which start-up, warm-up and compiling are over
-    steps: int  # that are measured each time: a whole number of rollouts, and several turns
-    rlrun: tuple[str, ...]
-    # arguments of SB3's class, which every peer reads, beside num_envs, normalize (observations and rewards), frames
-    # (Atari, so many stacked), hidden (units per layer, after the convolutions if there are frames), critics
+    env: str  # id in Gymnasium
+    first: int  # step at which measuring begins, after start-up, warm-up and compiling
+    steps: int  # number of steps in each measured interval: a whole number of rollouts that takes several turns
+    rlrun: tuple[str, ...]  # settings of rlrun
+    # Settings of all peers: arguments of SB3's class, and num_envs, normalize (observations and rewards), frames
+    # (number of stacked Atari frames), hidden (units per layer, after the convolutions if there are frames), critics.
     peer: dict[str, object]
-    libraries: tuple[str, ...]  # those that are compared unless others are asked for
+    libraries: tuple[str, ...]  # libraries that are compared by default
 
 
 def off_policy(
     algo: str, env: str, libraries: tuple[str, ...], width: int = 256, batch: int = 256, critics: int = 2
 ) -> Case:
-    """A case of SAC or TD3."""
+    """Returns a case of SAC or TD3."""
     words = ("algo.actor_learning_rate=3e-4", "algo.critic_learning_rate=3e-4", "algo.loop.warmup_steps=1000")
     words += (f"network.hidden=[{width},{width}]", f"algo.loop.batch_size={batch}", f"algo.critic.members={critics}")
     peer: dict[str, object] = {
@@ -39,7 +39,7 @@ def ppo(
     env: str, first: int, steps: int, rollout: int, minibatch: int, epochs: int, normalize: bool,
     libraries: tuple[str, ...],
 ) -> Case:  # fmt: skip
-    """A case of PPO."""
+    """Returns a case of PPO."""
     normalized = "both" if normalize else "none"
     words = ("env.num_envs=8", f"algo.loop.rollout_steps={rollout}", f"algo.epochs={epochs}")
     words += (f"algo.minibatch_size={minibatch}", f"env.normalize={normalized}")
@@ -54,7 +54,7 @@ def ppo(
 def dqn(
     env: str, first: int, steps: int, hidden: list[int], capacity: int, frames: int, libraries: tuple[str, ...]
 ) -> Case:
-    """A case of DQN. `frames`: how many are stacked; 0 for observations that are no images."""
+    """Returns a case of DQN. frames: number of stacked frames, or 0 for observations that are not images."""
     words = (f"algo.buffer.capacity={capacity}", "algo.loop.batch_size=32", "algo.loop.updates_per_step=0.25")
     words += ("algo.target_unit=steps", "algo.loop.warmup_steps=1000", f"network.hidden={hidden}".replace(" ", ""))
     if frames:
@@ -67,7 +67,7 @@ def dqn(
 
 
 TORCH = ("cleanrl", "tianshou", "torchrl", "skrl")
-CASES = {  # the most important first
+CASES = {  # the most important cases first
     "sac-HalfCheetah": off_policy("sac", "HalfCheetah-v5", (*OWN, "rlrun-bf16", *TWO, "sb3", "sbx", *TORCH)),
     "td3-HalfCheetah": off_policy("td3", "HalfCheetah-v5", (*OWN, *TWO, "sb3", "sbx", "cleanrl")),
     "ppo-HalfCheetah": ppo("HalfCheetah-v5", 4096, 12288, 256, 64, 10, True, (*OWN, "sb3", "sbx", *TORCH)),
@@ -81,7 +81,7 @@ CASES = {  # the most important first
 
 
 def drawn(seed: int) -> tuple[str, Case]:
-    """SAC with random sizes, and a name that holds them: shows whether rlrun is fast for the cases above alone."""
+    """Returns a case of SAC with random sizes, and its name. Shows whether rlrun is only fast in the cases above."""
     dice = random.Random(seed)
     env, width = dice.choice(("Hopper", "Walker2d", "Ant", "Swimmer")), dice.randrange(128, 449, 32)
     batch, critics = dice.randrange(96, 385, 32), dice.choice((2, 3, 4))

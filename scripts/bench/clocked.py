@@ -1,12 +1,14 @@
-"""Runs a program in this process and tells what it took from one environment step to another:
+"""Runs a program in this process and measures the time between environment steps:
 
     clocked.py FILE FIRST STEPS TIMES script.py|-m module [argument ...]
 
-Every library makes its environments with gymnasium.make and steps them here, so that all have the same clock. Steps are
-those of one environment: of the first that takes so many, for some libraries try environments before they train. At
-step FIRST it writes FILE.ready, with the seconds until then, and waits for SIGCONT. When so many STEPS are done so many
-TIMES, and what is learned from them, FILE gets the time on the machine's clock and the CPU seconds then, at the
-beginning and after each time, and the number of updates, as JSON; the program is not let end.
+Every library creates its environments with gymnasium.make, whose wrapper OrderEnforcing counts the steps here, so all
+libraries are measured in the same way. Steps are counted for each environment, and the first environment to reach a
+number counts, because some libraries try out environments before they train.
+
+At step FIRST, the process writes the seconds since its start to FILE.ready and waits for SIGCONT. It then measures
+TIMES intervals of STEPS steps, including the updates in between. Finally it writes FILE as JSON and exits. FILE holds
+wall-clock and CPU seconds at the beginning and after each interval, and the number of updates.
 """
 
 import gc
@@ -20,12 +22,14 @@ from pathlib import Path
 
 from gymnasium.wrappers import OrderEnforcing
 
-BEGAN = time.perf_counter() - time.process_time()  # of the process, near enough
+BEGAN = time.perf_counter() - time.process_time()  # approximate start of the process
 
 
 def updates() -> int:
-    """How often the busiest optimiser in this process has moved its parameters, be it torch's, Optax's or rlrun's: its
-    own count."""
+    """Returns the largest number of steps that any optimiser in this process has taken, by its own counter.
+
+    Finds optimisers of torch, Optax and rlrun.
+    """
     counts = [0]
     for thing in gc.get_objects():
         kinds = {kind.__name__ for kind in type(thing).__mro__}
@@ -39,7 +43,7 @@ def updates() -> int:
 
 
 def wait_for_turn(file: Path) -> None:
-    """Write that it is ready, and wait for SIGCONT."""
+    """Writes FILE.ready and waits for SIGCONT."""
     received: list[int] = []
     signal.signal(signal.SIGCONT, lambda *_: received.append(1))
     file.with_suffix(".ready").write_text(str(time.perf_counter() - BEGAN))
@@ -48,7 +52,7 @@ def wait_for_turn(file: Path) -> None:
 
 
 def watch(file: Path, first: int, steps: int, times: int) -> None:
-    """Count the steps of all environments in this process, and write the file when they are done."""
+    """Counts the steps of each environment in this process, and writes the file after the last interval."""
     marks: list[tuple[float, float]] = []
     before = 0
     plain = OrderEnforcing.step

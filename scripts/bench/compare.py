@@ -1,7 +1,7 @@
-"""Whole training runs, rlrun beside its peers, by one clock in the process of each (clocked.py).
+"""Measures whole training runs of rlrun and other libraries (peers), each with clocked.py in its process.
 
-What counts is the time between two environment steps, so that imports, warm-up and compiling fall out. All take turns
-of a second. rlrun runs as `rlrun train` does, with metrics and guards on. `NAME@2` is a library on two threads.
+It measures the time between environment steps, after imports, warm-up and compiling. Libraries run in turns of one
+second. rlrun runs as `rlrun train`, with logging and checks. `NAME@2` is a library on two threads.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from bench.cases import Case
 
 TORCH, MUJOCO = "torch==2.13.0", "gymnasium[mujoco]==1.4.0"
 ATARI = ("ale-py==0.12.1", "opencv-python-headless==5.0.0.93")
-PEERS: dict[str, tuple[str, ...]] = {  # what is installed for each
+PEERS: dict[str, tuple[str, ...]] = {  # packages that are installed for each peer
     "sb3": (TORCH, MUJOCO, *ATARI, "stable-baselines3==2.9.2"),
     "sbx": (TORCH, MUJOCO, *ATARI, "sbx-rl==0.28.0"),
     "cleanrl": (TORCH, MUJOCO, *ATARI),
@@ -32,9 +32,9 @@ PEERS: dict[str, tuple[str, ...]] = {  # what is installed for each
 }
 TURN = 1.0  # seconds
 CLOCK = Path(__file__).parent / "clocked.py"
-SCRIPTS = Path(__file__).parent / "peers"  # one for each, named like it; SBX has SB3's interface
-# A process counts the greatest memory of what it was forked from as its own: so a small one starts what is measured.
-# Errors go to a file, for a compiler's helpers may outlive their parent a while, and would hold a pipe open.
+SCRIPTS = Path(__file__).parent / "peers"  # one script for each peer, named like it; SBX uses the script of SB3
+# The peak memory of a process includes that of the process from which it was forked. Therefore a small process starts
+# the measured one. Errors go to a file, because helpers of a compiler may outlive their parent and keep a pipe open.
 LAUNCHER = """
 import resource, subprocess, sys
 with open("errors", "w+") as errors:
@@ -43,7 +43,7 @@ with open("errors", "w+") as errors:
     errors.seek(0)
     sys.exit(errors.read().strip()[-2000:] or str(code) if code else 0)
 """
-OWN: dict[str, tuple[str, ...]] = {  # ways to run rlrun
+OWN: dict[str, tuple[str, ...]] = {  # variants of rlrun, with their settings
     "rlrun": (),
     "rlrun-compiled": ("trainer.engine=compile",),
     "rlrun-bf16": ("trainer.engine=compile", "trainer.precision=bf16"),
@@ -51,13 +51,13 @@ OWN: dict[str, tuple[str, ...]] = {  # ways to run rlrun
 
 
 def cache() -> Path:
-    """Where the peers' environments live."""
+    """Returns the folder of the peers' virtual environments."""
     default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "rlrun-bench"
     return Path(os.environ.get("RLRUN_BENCH_CACHE", default))
 
 
 def setup(names: list[str], where: Path) -> None:
-    """One virtual environment per peer."""
+    """Creates a virtual environment for each peer, and installs the peer."""
     for name in names or PEERS:
         venv = where / name
         if not (venv / "bin" / "python").exists():
@@ -66,7 +66,7 @@ def setup(names: list[str], where: Path) -> None:
 
 
 def command(library: str, case: Case, steps: int, where: Path, run: Path) -> list[str]:
-    """The interpreter, and the program with its arguments."""
+    """Returns the command of a library's training run: interpreter, program and arguments."""
     name, _, threads = library.partition("@")
     if name in OWN:
         words = [f"algo={case.algo}", f"env={case.env}", "preset=none", *case.rlrun, f"trainer.total_steps={steps}"]
@@ -79,20 +79,20 @@ def command(library: str, case: Case, steps: int, where: Path, run: Path) -> lis
 
 
 class Run:
-    """One run of a library, which stands still but for its turns from where the steps that count begin."""
+    """One run of a library. Once measuring begins, it is stopped except during its turns."""
 
     def __init__(self, library: str, case: Case, where: Path, times: int):
-        # what is counted are steps of one environment, or an emulator's frames, four to a step
+        # clocked.py counts the steps of one environment; for Atari these are emulator frames, four per step
         one = (4 if case.peer.get("frames") else 1) / int(str(case.peer.get("num_envs", 1)))
         self.library, self.steps, self.times = library, case.steps, times
         self.folder = tempfile.TemporaryDirectory()
         self.clock, folder = Path(self.folder.name) / "clock", self.folder.name
         python, *program = command(library, case, 2 * (case.first + times * case.steps), where, Path(folder) / "run")
         marks = [str(round(one * case.first)), str(round(one * case.steps)), str(times)]
-        # -P: no script's own folder is imported from, where it may stand beside namesakes of libraries
+        # -P: import nothing from the folder of a script, which has files with the names of libraries
         clocked = [python, "-P", str(CLOCK), str(self.clock), *marks, *program]
         environment = os.environ | {"OMP_NUM_THREADS": library.partition("@")[2] or "1", "CUDA_VISIBLE_DEVICES": ""}
-        environment["XDG_CONFIG_HOME"] = folder  # rlrun as it comes, without what `doctor --probe` found here
+        environment["XDG_CONFIG_HOME"] = folder  # do not use this machine's results of `rlrun doctor --probe`
         self.process = subprocess.Popen(
             [sys.executable, "-c", LAUNCHER, *clocked], env=environment, cwd=folder, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True,
@@ -100,14 +100,14 @@ class Run:
         self.turns: list[tuple[float, float]] = []
 
     def wait(self) -> None:
-        """Until it stands where the steps that count begin."""
+        """Waits until the run has reached the first measured step, and stops the run."""
         while not self.clock.with_suffix(".ready").exists():
             self.check()
             time.sleep(0.05)
         self.signal(signal.SIGSTOP)
 
     def turn(self, seconds: float) -> bool:
-        """Goes on for so long. Whether there is more to do."""
+        """Lets the run continue for `seconds`. Returns whether it has not ended."""
         began = time.perf_counter()
         self.signal(signal.SIGCONT)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -120,8 +120,10 @@ class Run:
         return going_on
 
     def figures(self) -> list[dict[str, float]]:
-        """For every time: steps per second of wall time and of CPU time, and of the whole run updates a step, seconds
-        until the steps that count, and the greatest memory."""
+        """Returns the figures of each measured interval: steps per second of wall-clock time and of CPU time.
+
+        Each also has figures of the whole run: updates per step, seconds before the first measured step, peak memory.
+        """
         assert self.process.stdout
         marks, updates = json.loads(self.clock.read_text())
         whole = {
@@ -135,11 +137,11 @@ class Run:
         ]
 
     def spent(self, begin: float, end: float) -> float:
-        """Seconds of its turns between two times."""
+        """Returns the seconds between two times that belong to turns of this run."""
         return sum(max(0.0, min(end, until) - max(begin, since)) for since, until in self.turns)
 
     def check(self) -> None:
-        """Ends everything where this run has failed."""
+        """Raises SystemExit if this run has failed."""
         if self.process.poll() is not None and (self.process.returncode or not self.clock.exists()):
             assert self.process.stderr
             raise SystemExit(f"{self.library} failed: {self.process.stderr.read() or 'it ended before its last step'}")
@@ -156,8 +158,11 @@ class Run:
 
 
 def race(case: Case, libraries: Sequence[str], where: Path, times: int) -> dict[str, list[dict[str, float]]]:
-    """The figures of every library. All are started, one after the other; then each goes on for a second while the rest
-    stand still, so that a slow minute of the machine hits all alike."""
+    """Measures all libraries and returns the figures of each.
+
+    All runs are started, one after the other. Then they continue in turns of a second while the others are stopped, so
+    that a temporary slowdown of the machine affects all of them.
+    """
     runs: list[Run] = []
     try:
         for library in libraries:
@@ -173,11 +178,12 @@ def race(case: Case, libraries: Sequence[str], where: Path, times: int) -> dict[
 
 
 def pieces(where: Path) -> dict[str, Callable[[], dict[str, float]]]:
-    """SB3's pieces by the names of rlrun's, measured by a process that waits between them."""
+    """Returns functions that measure the pieces of SB3, by rlrun's names of these pieces. A process in SB3's virtual
+    environment measures them, and waits in between."""
     command = [str(where / "sb3" / "bin" / "python"), "-P", str(SCRIPTS / "sb3_pieces.py")]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
-        cwd=tempfile.gettempdir(),  # where MuJoCo may leave its log
+        cwd=tempfile.gettempdir(),  # MuJoCo may write its log to the current folder
     )  # fmt: skip
     assert process.stdin and process.stdout
     asked, told = process.stdin, process.stdout

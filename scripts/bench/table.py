@@ -1,4 +1,4 @@
-"""docs/benchmarks.md from a results file. The latest steady record of each case and library counts."""
+"""Writes docs/benchmarks.md from a results file, with the latest record of each case and library that is not noisy."""
 
 import json
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ these steps: imports, warm-up, first updates, compiling. `scripts/bench/README.m
 
 
 def latest(lines: Iterable[str]) -> list[dict[str, Any]]:
-    """The last steady record of each case, library and unit."""
+    """Returns the last record of each case, library and unit that is not noisy."""
     records: dict[tuple[str, ...], dict[str, Any]] = {}
     for line in lines:
         record = json.loads(line)
@@ -31,12 +31,12 @@ def latest(lines: Iterable[str]) -> list[dict[str, Any]]:
 
 
 def figure(record: dict[str, Any]) -> str:
-    """The median and the range of a record."""
+    """Returns median and range of a record as text."""
     return f"{record['median']:,.1f} ({record['low']:,.1f} to {record['high']:,.1f})"
 
 
 def text(records: list[dict[str, Any]]) -> str:
-    """The page."""
+    """Returns the text of the page, without the goals."""
     parts = [HEAD]
     if micro := [record for record in records if record["kind"] == "micro"]:
         parts.append(pieces(micro))
@@ -56,7 +56,7 @@ def text(records: list[dict[str, Any]]) -> str:
 
 
 def pieces(micro: list[dict[str, Any]]) -> str:
-    """The table of pieces, beside those of SB3."""
+    """Returns the table of rlrun's pieces, with the same pieces of SB3."""
     peers = {record["case"]: record for record in micro if record["library"] != "rlrun"}
     page = "## Pieces\n\n| what | us | SB3 | times as fast |\n|---|---|---|---|\n"
     for record in micro:
@@ -69,7 +69,7 @@ def pieces(micro: list[dict[str, Any]]) -> str:
 
 
 def runs(whole: list[dict[str, Any]]) -> str:
-    """The table of whole runs: a row for every case and library, also for those that were not measured."""
+    """Returns the table of whole runs, with a row for every case and library, even if it was not measured."""
     speeds = {(r["case"], r["library"]): r for r in whole if r["unit"] == "steps/s"}
     beside = {(r["case"], r["library"], r["unit"]): r["median"] for r in whole}
     rows = []
@@ -94,7 +94,10 @@ def runs(whole: list[dict[str, Any]]) -> str:
 
 
 def ratios_to_peers(record: dict[str, Any] | None, speeds: Iterable[dict[str, Any]]) -> str:
-    """How many times as fast as other libraries a record of rlrun is, by what was measured together; "" for others."""
+    """Returns a text with the speed of a record of rlrun relative to each library measured at the same time.
+
+    Returns "" for records of other libraries.
+    """
     if record is None or not record["library"].startswith("rlrun"):
         return ""
     ratios = []
@@ -106,6 +109,6 @@ def ratios_to_peers(record: dict[str, Any] | None, speeds: Iterable[dict[str, An
 
 
 def write(results: Path, page: Path) -> None:
-    """Write the page from a results file."""
+    """Writes the page from a results file and goals.md."""
     goals = (Path(__file__).parent / "goals.md").read_text()
     page.write_text(text(latest(results.read_text().splitlines())) + "\n" + goals)

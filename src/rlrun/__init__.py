@@ -2,7 +2,7 @@
 
 import rlrun
 
-run = rlrun.train("algo=sac", "env=Pendulum", seed=1)  # the words of the command line
+run = rlrun.train("algo=sac", "env=Pendulum", seed=1)  # same arguments as `rlrun train`
 policy = rlrun.load(run.path)
 action = policy.act(obs)
 """
@@ -10,13 +10,17 @@ action = policy.act(obs)
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["load", "train"]
+__all__ = ["evaluate", "load", "log", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `train` and `load`, and torch with them, at first use: the command line starts without torch."""
+    """Imports `train` and `load` when they are first used. They import torch, which would slow the command line."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "log":
+        from rlrun.core.logged import log
+
+        return log
     from rlrun import python
 
     return getattr(python, name)

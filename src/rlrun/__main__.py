@@ -1,10 +1,10 @@
-"""`python -m rlrun` is `rlrun`."""
+"""Runs the command `rlrun` as `python -m rlrun`."""
 
 import sys
 
 if __name__ == "__main__":
     if not sys.flags.safe_path:
-        del sys.path[0]  # the current folder, which `python -m` puts first; installed programs do not search it
+        del sys.path[0]  # `python -m` puts the current folder first; an installed program does not search that folder
     from rlrun.cli import main
 
     sys.exit(main())

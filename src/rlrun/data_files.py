@@ -1,4 +1,4 @@
-"""Opens data files that a config names: tables, data sets, downloads. They may be untrusted."""
+"""Opens data files that a config names: tables, data sets, downloads. The files may be untrusted."""
 
 import errno
 import hashlib
@@ -11,10 +11,10 @@ from rlrun.errors import ConfigError
 
 
 def open_data(path: Path, follow_links: bool = True) -> BufferedReader:
-    """A regular file, opened to be read.
+    """Opens a regular file for reading.
 
-    Raises OSError for anything else: a pipe would block, a device may have effects. With `follow_links=False` a
-    symbolic link is refused too: use it for every path that the user did not type.
+    Raises OSError for anything else, because a pipe would block and opening a device can have side effects. With
+    `follow_links=False`, a symbolic link raises OSError too; use this for every path that the user did not type.
     """
     try:
         target = Path(os.path.realpath(path)) if follow_links else path
@@ -26,6 +26,6 @@ def open_data(path: Path, follow_links: bool = True) -> BufferedReader:
 
 
 def sha256(path: Path, follow_links: bool = True) -> str:
-    """The SHA-256 of a regular file, in hex. Raises OSError, as `open_data` does."""
+    """Returns the SHA-256 of a regular file, in hex. Raises OSError like `open_data`."""
     with open_data(path, follow_links) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,10 +1,10 @@
-"""Errors as users see them: one line (or one line per fault) and an exit code."""
+"""Errors that are shown to users as one line per fault, with an exit code."""
 
 from traceback import walk_tb
 
 
 class RlrunError(Exception):
-    """Shown to the user without a traceback; the process leaves with `exit_code`. One line for each fault."""
+    """An error that is printed without a traceback, one line for each fault. The process exits with `exit_code`."""
 
     exit_code = 1
 
@@ -14,33 +14,34 @@ class RlrunError(Exception):
 
 
 class ConfigError(RlrunError):
-    """Bad input: found before anything is written. Holds all faults at once, one line each."""
+    """Invalid input, such as a wrong setting. Lists all faults at once, one line each."""
 
     exit_code = 2
 
 
 class RunError(RlrunError):
-    """A run that had to stop: an environment fault, or numbers that are no longer finite."""
+    """A run had to stop because an environment failed or because a loss or gradient was not finite."""
 
 
 class SnapshotError(RlrunError):
-    """A snapshot that cannot be used; the message names the bad part."""
+    """A snapshot cannot be used; the message names its faulty part."""
 
     exit_code = 3
 
 
 def printable(text: object) -> str:
-    """`text` as one line that a terminal only shows: line ends and control codes become escapes like \\x1b."""
+    """Returns `text` as one line for a terminal: line breaks and control codes become escapes like \\x1b."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
 
 
 def one_line(error: BaseException) -> str:
-    """The text of an exception without line breaks."""
+    """Returns the text of an exception without line breaks."""
     return " ".join(str(error).split())
 
 
 def reason(error: BaseException, located: bool = False) -> str:
-    """An exception in one line: type, text, and the place where it was raised if `located` or if there is no text."""
+    """Returns an exception as one line: its type and text. If `located` is true or the text is empty, the module and
+    line that raised it follow."""
     text = one_line(error)
     line = type(error).__name__
     if text:

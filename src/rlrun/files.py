@@ -1,7 +1,7 @@
-"""Opens the files of a run: regular files only, no symbolic links, no more bytes than allowed.
+"""Opens the files of a run. Refuses symbolic links, anything but regular files, and files above a size limit.
 
-A run's folder may be untrusted. `check_folder` refuses links, pipes and devices anywhere in it before it is used;
-every file is then opened here, which refuses them again, so that a file swapped in between is not followed either.
+A run's folder may be untrusted. Before a run is used, `check_folder` refuses links, pipes and devices anywhere in its
+folder. `open_file` repeats the check for each file, because the file may have been replaced in the meantime.
 """
 
 import errno
@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rlrun.errors import ConfigError
+from rlrun.operating_system import OPEN_FLAGS
 
-CONFIG_BYTES = 128 << 10  # config.yaml and overrides.yaml have a few thousand
-JSON_BYTES = 4 << 20  # meta.json grows by some 600 bytes with every resume
+CONFIG_BYTES = 128 << 10  # config.yaml and overrides.yaml have a few thousand bytes
+JSON_BYTES = 4 << 20  # meta.json grows by about 600 bytes with every resume
 METRICS_BYTES = 512 << 20
 ROW_BYTES = 1 << 20  # one line of metrics.jsonl
 ROWS = 2 << 20  # lines of metrics.jsonl
@@ -30,7 +31,7 @@ KINDS = {
 
 
 def check_folder(folder: Path) -> None:
-    """Raises ConfigError unless everything in `folder` is a regular file or a folder of such."""
+    """Raises ConfigError unless `folder` and its subfolders hold only regular files and folders."""
     waiting, count = [os.fspath(folder)], 0
     while waiting:
         try:
@@ -42,7 +43,7 @@ def check_folder(folder: Path) -> None:
                     elif not entry.is_file(follow_symlinks=False):
                         raise ConfigError(_refusal(Path(entry.path), os.lstat(entry.path).st_mode))
         except FileNotFoundError:
-            continue  # removed meanwhile by the process that trains this run
+            continue  # the process that trains this run has just removed it
         except OSError as error:
             raise ConfigError(f"{error.filename or folder}: {error.strerror}") from None
         if count > ENTRIES:
@@ -50,16 +51,19 @@ def check_folder(folder: Path) -> None:
 
 
 def open_file(path: Path, flags: int = os.O_RDONLY, limit: int | None = None) -> int:
-    """The descriptor of a regular file. Raises ConfigError for anything else, for more than `limit` bytes, and for a
-    file with a second name that is to be written; OSError where it cannot be opened."""
+    """Opens a regular file and returns its descriptor.
+
+    Raises ConfigError if it is not a regular file, if it has more than `limit` bytes, or if it is opened for writing
+    and has a second hard link. Raises OSError if opening fails.
+    """
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
-        mode = stat.S_IFREG  # to be created, or reported by `open`
-    if not stat.S_ISREG(mode):  # before it is opened, which alone may have effects on a device
+        mode = stat.S_IFREG  # `os.open` creates the file or raises the error
+    if not stat.S_ISREG(mode):  # checked before opening, because opening a device can have side effects
         raise ConfigError(_refusal(path, mode))
     try:
-        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, flags | OPEN_FLAGS, 0o644)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise ConfigError(_refusal(path, stat.S_IFLNK)) from None
@@ -70,24 +74,25 @@ def open_file(path: Path, flags: int = os.O_RDONLY, limit: int | None = None) ->
         raise ConfigError(_refusal(path, found.st_mode))
     if flags & (os.O_WRONLY | os.O_RDWR) and found.st_nlink > 1:
         os.close(descriptor)
-        raise ConfigError(f"{path}: has a second name (a hard link), under which it would change too; copy the run")
+        raise ConfigError(f"{path}: has a second name (a hard link); writing would change both, so copy the run first")
     if limit is not None and found.st_size > limit:
         os.close(descriptor)
-        raise ConfigError(f"{path}: has {found.st_size:,} bytes, more than the {limit:,} that it may have")
+        raise ConfigError(f"{path}: has {found.st_size:,} bytes, but the limit is {limit:,}")
     return descriptor
 
 
 def read(path: Path, limit: int) -> bytes:
-    """The whole content of a regular file of at most `limit` bytes. Raises ConfigError, OSError."""
+    """Returns the content of a regular file of at most `limit` bytes. Raises the errors of `open_file`."""
     with open(open_file(path, limit=limit), "rb") as file:
         content = file.read(limit + 1)
-    if len(content) > limit:  # it grew meanwhile
-        raise ConfigError(f"{path}: has more than the {limit:,} bytes that it may have")
+    if len(content) > limit:  # the file grew after it was opened
+        raise ConfigError(f"{path}: has more than {limit:,} bytes, the limit")
     return content
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a metrics file, with their ends. Raises ConfigError for too many or too long ones, OSError."""
+    """Yields the lines of a metrics file, including line ends. Raises ConfigError if there are more than `ROWS` lines
+    or one reaches `ROW_BYTES` bytes, and the errors of `open_file`."""
     with open(open_file(path, limit=METRICS_BYTES), "rb") as file:
         for _ in range(ROWS):
             line = file.readline(ROW_BYTES)
@@ -100,7 +105,8 @@ def read_lines(path: Path) -> Iterator[bytes]:
 
 
 def open_to_append(path: Path, from_start: bool = False) -> int:
-    """The descriptor of a regular file, made where there is none, to write at its end; emptied with `from_start`."""
+    """Opens a regular file for appending and returns its descriptor. Creates the file if it does not exist;
+    `from_start` empties it first. Raises the errors of `open_file`."""
     descriptor = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     if from_start:
         os.ftruncate(descriptor, 0)
@@ -108,7 +114,7 @@ def open_to_append(path: Path, from_start: bool = False) -> int:
 
 
 def make_folder(path: Path) -> Path:
-    """Make a folder unless it is there. Raises ConfigError for a link or a file of that name, OSError."""
+    """Creates a folder unless it exists. Raises ConfigError if the path is a symbolic link, else OSError on failure."""
     path.mkdir(exist_ok=True)
     mode = os.lstat(path).st_mode
     if not stat.S_ISDIR(mode):
@@ -117,5 +123,5 @@ def make_folder(path: Path) -> Path:
 
 
 def _refusal(path: Path, mode: int) -> str:
-    kind = KINDS.get(stat.S_IFMT(mode), "no regular file")
+    kind = KINDS.get(stat.S_IFMT(mode), "not a regular file")
     return f"{path}: is {kind}; a run's folder may hold regular files and folders only"

@@ -1,7 +1,7 @@
-"""Modules that a user names, `plugins=[module]` and `env=module:Id`: found and imported here, and nowhere else.
+"""Finds and imports the modules that a user names with `plugins=[module]` or `env=module:Id`.
 
-Nothing else is looked for in the current folder, which may be full of files from elsewhere whose names are those of
-optional packages.
+Only these modules are searched for in the current folder. That folder may hold untrusted files that have the name of
+an optional package and must not be imported in its place.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from types import ModuleType
 
 from rlrun.errors import ConfigError, reason
 
-EXTRAS = {  # of rlrun, with the modules that each brings
+EXTRAS = {  # optional dependencies of rlrun: name of the extra, and the modules that it installs
     "atari": ("ale_py", "cv2"),
     "envpool": ("envpool",),
     "jax": ("jax", "mujoco_playground"),
@@ -27,8 +27,10 @@ EXTRAS = {  # of rlrun, with the modules that each brings
     "hub": ("huggingface_hub",),
     "robotics": ("gymnasium_robotics",),
     "dm_control": ("shimmy", "dm_control"),
+    "wandb": ("wandb",),
+    "mlflow": ("mlflow", "sqlalchemy", "alembic"),
 }
-PROJECTS = {  # other modules that hold environments, with their names in pip
+PROJECTS = {  # other modules with environments: module, and its name for pip
     "minigrid": "minigrid",
     "highway_env": "highway-env",
     "flappy_bird_gymnasium": "flappy-bird-gymnasium",
@@ -40,33 +42,38 @@ PROJECTS = {  # other modules that hold environments, with their names in pip
 MULTI_AGENT = "pettingzoo"
 SAFE_PATH = "PYTHONSAFEPATH"
 
-_named: set[str] = set()  # packages that were imported because the user named them
+_named: set[str] = set()  # top-level packages that were imported because the user named them
 
 
 def module_of(env_id: str) -> str | None:
-    """The module of `module:Id`, which registers the environment; None for an id alone."""
+    """Returns the module of `module:Id`, which registers the environment, or None for an id without a module."""
     module, colon, _ = env_id.rpartition(":")
     return module if colon else None
 
 
 def is_named(module: str) -> bool:
-    """Whether a module belongs to a package that the user named, and that was imported for it."""
+    """Returns whether a module belongs to a package that the user named and `importing` has imported."""
     return module.partition(".")[0] in _named
 
 
+def named_packages() -> list[str]:
+    """Returns the top-level packages that were imported because the user named them."""
+    return sorted(_named)
+
+
 def is_found(module: str) -> bool:
-    """Whether the package that holds a module can be found. Imports nothing."""
+    """Returns whether the package that holds a module can be found. Imports nothing."""
     return _found(module) is not None
 
 
 def homes(module: str) -> list[Path]:
-    """The folders of the package that holds a module; none where that is a single file. Imports nothing."""
+    """Returns the folders of the package that holds a module, or [] if it is a single file. Imports nothing."""
     found = _found(module)
     return [Path(home) for home in found.submodule_search_locations or ()] if found else []
 
 
 def importing(module: str, key: str) -> ModuleType:
-    """Import a module that the user named under `key`. Raises ConfigError for whatever goes wrong."""
+    """Imports a module that the user named in the setting `key`. Raises ConfigError if the import fails."""
     try:
         with _current_folder_for(module):
             found = importlib.import_module(module)
@@ -81,12 +88,12 @@ def importing(module: str, key: str) -> ModuleType:
 
 
 def missing(error: ModuleNotFoundError) -> str:
-    """Which module is missing, and how to install it where that is known."""
+    """Returns the text of the error, which names the missing module, and how to install it if that is known."""
     return f"{error}{advice(error.name or '')}"
 
 
 def advice(module: str) -> str:
-    """`; pip install <project>` for a module of a known project that is missing, else nothing."""
+    """Returns `; pip install <project>` for a module of a known project, else an empty string."""
     package = module.partition(".")[0]
     if package == MULTI_AGENT:
         return "; PettingZoo's environments are for several agents, which rlrun does not train"
@@ -110,7 +117,7 @@ def _found(module: str) -> ModuleSpec | None:
 
 @contextmanager
 def safe_path() -> Iterator[None]:
-    """Programs that are started meanwhile, such as the `python -c` of libraries, search no current folder."""
+    """As a context manager, keeps Python processes that are started inside from importing from the current folder."""
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:
@@ -123,7 +130,7 @@ def safe_path() -> Iterator[None]:
 
 @contextmanager
 def _current_folder_for(module: str) -> Iterator[None]:
-    """The current folder can be imported from within, unless the module is installed."""
+    """As a context manager, allows imports from the current folder, unless the module is installed."""
     if _spec(module) is not None:
         yield
         return
@@ -137,9 +144,9 @@ def _current_folder_for(module: str) -> Iterator[None]:
 
 
 def _spec(module: str) -> ModuleSpec | None:
-    """Of its package at the top. None also for what is no name of a module."""
+    """Returns the spec of the module's top-level package, or None if it is not found or the name is invalid."""
     top = module.partition(".")[0]
     try:
         return find_spec(top) if top else None
-    except (ImportError, ValueError):  # `__main__`
+    except (ImportError, ValueError):  # ValueError is raised for `__main__`
         return None

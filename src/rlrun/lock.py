@@ -1,68 +1,74 @@
-"""The lock of a run's folder, which the kernel releases however its holder ends."""
+"""The lock of a run's folder. The operating system releases it even if the process that holds it is killed."""
 
 import contextlib
-import fcntl
 import os
 import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlrun import files
+from rlrun import files, operating_system
 from rlrun.errors import ConfigError
 
 LOCK = ".lock"
 
-# Descriptors. A forked child closes its copies, else it would hold the lock after the death of its parent.
-_locks: set[int] = set()
+# Descriptors and files of held locks. A forked child closes its copies; otherwise it would keep the lock after its
+# parent ends.
+_locks: dict[int, Path] = {}
 
 
 def take(path: Path) -> int:
-    """Take RUN/.lock with flock. Its text names the holding process. Raises ConfigError where it is held already."""
+    """Locks RUN/.lock, writes this process into the file, and returns its descriptor.
+
+    Raises ConfigError if another process holds the lock.
+    """
+    file = path / LOCK
     try:
-        descriptor = files.open_file(path / LOCK, os.O_RDWR | os.O_CREAT)
+        descriptor = files.open_file(file, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            operating_system.lock(descriptor, file)
         except BlockingIOError:
-            time.sleep(0.05)  # `holder` may be looking just now
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            time.sleep(0.05)  # another process may have called `holder`, which locks the file for an instant
+            operating_system.lock(descriptor, file)
     except OSError as error:
-        holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+        holder = _text(descriptor)
         os.close(descriptor)
         if isinstance(error, BlockingIOError):
             raise ConfigError(f"{path} is in use by {holder or 'another process'}") from None
         raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
-    _locks.add(descriptor)
+    _locks[descriptor] = file
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    with contextlib.suppress(OSError):  # a full disk: the lock holds, its text only informs
+    with contextlib.suppress(OSError):  # if the disk is full: the lock works without its text
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"pid {os.getpid()} on {socket.gethostname()} since {now}\n".encode(), 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, f"pid {os.getpid()} on {socket.gethostname()} since {now}\n".encode())
     return descriptor
 
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """As a context manager, excludes other processes with the same path, which wait. Removes the file afterwards.
+    """As a context manager, lets one process at a time run the block; others with the same path wait.
 
-    Raises ConfigError where it cannot be locked.
+    Removes the lock file afterwards. Raises ConfigError if it cannot be locked.
     """
     while True:
         try:
             descriptor = files.open_file(path, os.O_RDWR | os.O_CREAT)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            operating_system.wait_for_lock(descriptor, path)
         except OSError as error:
             raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
-        if _is_at(descriptor, path):  # else the process before us has just removed it
+        if _is_at(descriptor, path):  # else the previous process has just removed the file that was locked here
             break
-        os.close(descriptor)
+        operating_system.unlock(descriptor, path)
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
+        with contextlib.suppress(PermissionError):  # Windows does not delete an open file; the empty file then stays
+            path.unlink(missing_ok=True)
+        operating_system.unlock(descriptor, path)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
@@ -72,31 +78,35 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def release(descriptor: int) -> None:
-    """Release a lock. Does nothing the second time."""
+    """Releases a lock. Does nothing if the lock is already released."""
     if descriptor in _locks:
-        _locks.remove(descriptor)
-        os.close(descriptor)
+        operating_system.unlock(descriptor, _locks.pop(descriptor))
 
 
 def holder(path: Path) -> str | None:
-    """The process that holds a run's lock, as text; None where it is free. Does not take the lock itself."""
+    """Returns which process holds a run's lock, as text, or None if the lock is free. Does not keep the lock."""
+    file = path / LOCK
     try:
-        descriptor = files.open_file(path / LOCK)
+        descriptor = files.open_file(file)
     except (OSError, ConfigError):
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return os.pread(descriptor, 200, 0).decode(errors="replace").strip() or "another process"
-    else:
+        if operating_system.is_locked(descriptor, file):
+            return _text(descriptor) or "another process"
         return None
     finally:
         os.close(descriptor)
 
 
+def _text(descriptor: int) -> str:
+    """Returns what the holder of a lock wrote into the lock file."""
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return os.read(descriptor, 200).decode(errors="replace").strip()
+
+
 def _forget_locks() -> None:
     while _locks:
-        os.close(_locks.pop())
+        os.close(_locks.popitem()[0])
 
 
-os.register_at_fork(after_in_child=_forget_locks)
+operating_system.after_fork(_forget_locks)

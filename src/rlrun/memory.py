@@ -1,9 +1,8 @@
-"""Memory: its total size, a check that an allocation fits, and a limit for each process."""
+"""The total memory of the machine, and a check that an allocation fits."""
 
-import os
-import resource
 from typing import TYPE_CHECKING
 
+from rlrun import operating_system
 from rlrun.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ def total(device: "torch.device | None" = None) -> int:
         import torch
 
         return torch.cuda.mem_get_info(device)[1]
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return operating_system.total_memory()
 
 
 def check_fits(setting: str, wanted: int, device: "torch.device | None" = None) -> None:
@@ -24,17 +23,6 @@ def check_fits(setting: str, wanted: int, device: "torch.device | None" = None) 
     there = total(device)
     if wanted > there:
         raise ConfigError(f"{setting}: needs {_gib(wanted)} GiB of memory, but the total is {_gib(there)} GiB")
-
-
-def limit(count: int) -> None:
-    """Limits the private memory of this process to `count` bytes; allocations beyond the limit fail.
-
-    Child processes inherit the limit. It holds for each process separately, not for their sum.
-    """
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if hard != resource.RLIM_INFINITY:
-        count = min(count, hard)
-    resource.setrlimit(resource.RLIMIT_DATA, (count, count))
 
 
 def _gib(count: int) -> str:

@@ -1,4 +1,4 @@
-"""A module whose attributes are read many times a step."""
+"""An nn.Module with faster access to its attributes, for objects whose attributes are read many times a step."""
 
 from typing import Any
 
@@ -6,8 +6,10 @@ from torch import nn
 
 
 class Module(nn.Module):
-    """Submodules are plain attributes too, which saves the microsecond that nn.Module takes to find one, and plain
-    values are set without a check for parameters. Registered buffers must only be changed in place."""
+    """Stores submodules as plain attributes too, which saves the microsecond of nn.Module's lookup.
+
+    Other values are set without nn.Module's check for parameters. Registered buffers must only be changed in place.
+    """
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, nn.Module):

@@ -1,46 +1,136 @@
-"""rlrun from Python: train a run, load what it learned. `import rlrun` shows these names."""
+"""The Python API of rlrun: train, resume and evaluate a run, and load its policy. `import rlrun` provides it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rlrun.config.check import show
+from rlrun import registry
+from rlrun.cli import settings
+from rlrun.config import check
 from rlrun.config.jobs import jobs
+from rlrun.envs.passed import passed
 from rlrun.errors import RunError
-from rlrun.run.job import train_job
+from rlrun.run import trained
+from rlrun.run.job import resume_run, train_job
 from rlrun.run.policy import Policy, load
 from rlrun.rundir import METRICS, RunDir
 from rlrun.telemetry.metrics import read_rows
 
-__all__ = ["Policy", "Run", "load", "train"]
+__all__ = ["Evaluation", "Policy", "Run", "evaluate", "load", "train"]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run on disk."""
+    """The folder of a run."""
 
     path: Path
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What summary.json holds: status, step, final_return, best_return, wall_s, ..."""
+        """The content of summary.json: status, step, final_return, best_return, wall_s and more."""
         return RunDir.summary_of(self.path)
 
     @property
-    def metrics(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl, in order."""
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl in order, as dicts."""
         return read_rows(self.path / METRICS)
 
+    @property
+    def metrics(self) -> Any:
+        """The rows of metrics.jsonl as a pandas data frame indexed by `step`, or as `rows` if pandas is missing."""
+        if find_spec("pandas") is None:
+            return self.rows
+        import pandas
 
-def train(*words: str, **settings: Any) -> Run:
-    """Train one run to its end, as `rlrun train` does with the same words: `train("algo=sac", "env=Pendulum", seed=1)`.
+        return pandas.DataFrame(self.rows).set_index("step")
 
-    Raises ConfigError, with one line for each fault, and RunError where the run failed.
+    def resume(self, *words: str, env: Any = None, **changes: Any) -> "Run":
+        """Continues the run, as `rlrun resume` does with the same words: `run.resume(total_steps=200_000)`.
+
+        env: the environment object or class, if the run was trained with one.
+        Raises ConfigError, SnapshotError, and RunError if the run failed.
+        """
+        _, changed = settings.read([*words, *_words(changes)], RESUME_RULES, open_keys="*")
+        plugins = changed.pop("plugins", ())
+        into = changed.pop("into", None)
+        changed = {check.SHORT.get(key, key): value for key, value in changed.items()}
+        with passed(env):
+            done = resume_run(self.path, changed, plugins, into)
+        return _checked(Run(done.path), done.exit_code)
+
+    def load(self, env: Any = None) -> Policy:
+        """Returns the policy of the run, as `rlrun.load` does."""
+        return load(self.path, env=env)
+
+    def evaluate(self, episodes: int = 10, **options: Any) -> "Evaluation":
+        """Evaluates the run, as `rlrun.evaluate` does."""
+        return evaluate(self.path, episodes, **options)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The result of an evaluation. `values` holds everything that `rlrun eval` prints as JSON."""
+
+    return_mean: float
+    return_std: float
+    length_mean: float
+    returns: list[float] = field(repr=False)  # [episodes], in the order in which episodes ended
+    lengths: list[int] = field(repr=False)  # [episodes], in environment steps
+    values: Mapping[str, Any] = field(repr=False)
+
+
+def train(*words: str, env: Any = None, **settings: Any) -> Run:
+    """Trains one run, as `rlrun train` does with the same words: `train("algo=sac", "env=Pendulum", seed=1)`.
+
+    env: the name of an environment; or a subclass of gymnasium.Env, a function that returns an environment, or an
+    environment, which is copied for each one that the run needs. A run with such an environment can only be continued
+    with `run.resume(env=...)`, and evaluated or loaded with the argument `env`.
+    Raises ConfigError, with one line per fault, and RunError if the run failed.
     """
-    typed = [*words, *(f"{key}={show(value)}" for key, value in settings.items())]
-    (job,) = jobs(typed)
-    done = train_job(job)
-    run = Run(done.path)
-    if done.exit_code:
-        raise RunError(f"{run.path}: {run.summary.get('status')}, exit code {done.exit_code}")
+    with passed(env) as word:
+        (job,) = jobs([*words, *word, *_words(settings)])
+        done = train_job(job)
+    return _checked(Run(done.path), done.exit_code)
+
+
+def evaluate(
+    run: Run | str | Path,
+    episodes: int = 10,
+    seed: int | None = None,
+    explore: bool = False,
+    env: Any = None,
+    plugins: tuple[str, ...] = (),
+) -> Evaluation:
+    """Evaluates the best snapshot of a run, or its latest if it has no best snapshot, as `rlrun eval` does.
+
+    run: a run, its folder, or the folder of a snapshot. seed: of the environments; by default that of the run.
+    explore: act as in training. env: as in `train`. plugins: modules that the run was started with.
+    """
+    path = run.path if isinstance(run, Run) else Path(run)
+    registry.load(plugins)
+    with passed(env):
+        values = trained.evaluate(path, episodes, seed, explore)
+    chosen = ("return_mean", "return_std", "length_mean", "returns", "lengths")
+    return Evaluation(**{name: values[name] for name in chosen}, values=values)
+
+
+RESUME_RULES = {
+    "total_steps": settings.COUNT,
+    "device": settings.TEXT,
+    "into": settings.TEXT,
+    "plugins": settings.NAMES,
+}
+
+
+def _words(values: Mapping[str, Any]) -> list[str]:
+    """Returns keyword arguments as words of the command line."""
+    return [f"{key}={check.show(value)}" for key, value in values.items()]
+
+
+def _checked(run: Run, exit_code: int) -> Run:
+    """Returns the run. Raises RunError if its exit code is not 0."""
+    if exit_code:
+        raise RunError(f"{run.path}: {run.summary.get('status')}, exit code {exit_code}")
     return run

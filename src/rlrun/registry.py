@@ -1,6 +1,6 @@
-"""The only place where a string becomes an object.
+"""Turns names in a config into classes and objects. No other module does this.
 
-A class registers itself under a group and a name; configs hold names. The module of a part of rlrun is found by the
+A class registers itself under a group and a name; configs hold the names. The module of a part of rlrun is found by the
 text of its `@register("group", "name")` line, and only that module is imported. A user's parts are registered when
 their plug-in is imported: through the `rlrun.plugins` entry point or `plugins=[module]`.
 """
@@ -21,15 +21,15 @@ from rlrun.imports import importing
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-ROOMS = ("agents", "networks", "buffers", "loops", "addons", "envs")  # packages with parts
+ROOMS = ("agents", "networks", "buffers", "loops", "addons", "envs", "telemetry")  # packages with parts
 REGISTERS = re.compile(r'^@register\("(\w+)", "(\w+)"\)$', re.MULTILINE)
 _registry: dict[str, dict[str, Any]] = {}
 
 
 def register(group: str, name: str) -> Callable[[T], T]:
-    """Class decorator: `@register("algo", "sac")`. It adds the attribute `registered`, the name, to the class.
+    """Class decorator, as in `@register("algo", "sac")`. Sets the attribute `registered` of the class to the name.
 
-    The class has an inner class `Config`. Raises ValueError if another class has this name.
+    The class must have an inner class `Config`. Raises ValueError if another class has the same group and name.
     """
 
     def add(cls: T) -> T:
@@ -67,7 +67,7 @@ def load(plugins: Iterable[str] = ()) -> None:
 
 @cache
 def load_installed() -> None:
-    """Imports the plug-ins that are installed."""
+    """Imports the installed plug-ins: packages with the entry point `rlrun.plugins`."""
     for entry in entry_points(group="rlrun.plugins"):
         entry.load()
 
@@ -78,7 +78,7 @@ def names(group: str) -> list[str]:
 
 
 def lookup(group: str, name: str) -> Any:
-    """Returns the class behind a name. Raises a ConfigError that suggests the nearest name."""
+    """Returns the class registered under a name. Raises ConfigError, with the most similar name, if there is none."""
     load_installed()
     module = modules().get(group, {}).get(name)
     if module is not None:
@@ -98,15 +98,18 @@ def registered(group: str) -> dict[str, Any]:
 
 
 def build(group: str, values: dict[str, Any], *runtime: Any, path: str = "") -> Any:
-    """Build the part that `values["name"]` names: its Config from the other values, then `cls(config, *runtime)`."""
+    """Builds the part that `values["name"]` names: parses its Config from the other values and returns
+    `cls(config, *runtime)`. Raises ConfigError."""
     settings = {key: value for key, value in values.items() if key != "name"}
     cls, config = configured(group, values["name"], settings, path or group)
     return cls(config, *runtime)
 
 
 def configured(group: str, name: str, settings: dict[str, Any], path: str) -> tuple[Any, Any]:
-    """The class behind a name, and its Config made from the settings. The parts that the Config names are checked too,
-    at any depth. Raises ConfigError with the faults of all."""
+    """Returns the class registered under a name, and its Config parsed from the settings.
+
+    Also checks the settings of all parts that the Config names, at any depth. Raises one ConfigError with all faults.
+    """
     cls = lookup(group, name)
     if not is_dataclass(getattr(cls, "Config", None)):
         raise ConfigError(

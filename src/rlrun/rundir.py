@@ -37,18 +37,12 @@ class RunDir:
         """
         if config.get("run_dir") is None:
             return cls._create_named(config["name"], config["seed"])
-        if not config["run_dir"]:
-            raise ConfigError("run_dir=: must name a folder; without run_dir, a new folder under runs/<name>/ is used")
-        path = Path(config["run_dir"])
+        path = _named_folder(config["run_dir"])
         try:
-            _refuse_run(path)
             is_ours = not path.exists()
             path.mkdir(parents=True, exist_ok=True)
-            foreign = [entry.name for entry in path.iterdir() if not entry.name.startswith((LOCK, TEMPORARY))]
         except OSError as error:
             raise ConfigError(f"run_dir={path}: {error.strerror}") from None
-        if foreign not in ([], [OVERRIDES]):  # left by a start that was killed before it wrote config.yaml
-            raise ConfigError(f"run_dir={path} is not empty and is not a run")
         run = cls(path)
         try:
             _refuse_run(path)  # another run may have started and ended before we got the lock
@@ -60,12 +54,10 @@ class RunDir:
 
     @classmethod
     def _create_named(cls, name: str, seed: int) -> "RunDir":
-        folder = _folder(name)
-        if folder in ("", ".", ".."):
-            raise ConfigError(f"name={name!r}: is not a valid folder name")
+        home = _home_of(name)
         while True:
             now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-            path = RUNS / folder / f"{now}-s{seed}-{os.urandom(2).hex()}"
+            path = home / f"{now}-s{seed}-{os.urandom(2).hex()}"
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.mkdir()
@@ -122,12 +114,12 @@ class RunDir:
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Returns what `write_json` wrote, or {} if the file does not exist. Raises ConfigError if it is not JSON."""
-        return _read_json(self.path / name)
+        return read_json(self.path / name)
 
     @staticmethod
     def summary_of(path: Path) -> dict[str, Any]:
         """Returns summary.json of a run without locking the run, or {} if the file does not exist."""
-        return _read_json(path / "summary.json")
+        return read_json(path / "summary.json")
 
     def meta(self) -> dict[str, Any]:
         """Returns meta.json. Raises ConfigError if `versions` or `resumed` has the wrong type."""
@@ -136,7 +128,7 @@ class RunDir:
     @staticmethod
     def meta_of(path: Path) -> dict[str, Any]:
         """Returns meta.json of a run without locking the run. Raises the errors of `meta`."""
-        found = _read_json(path / META)
+        found = read_json(path / META)
         if not isinstance(found.get("versions", {}), dict):
             raise ConfigError(f"{path / META}: versions: must be an object")
         resumed = found.get("resumed", [])
@@ -181,6 +173,14 @@ def starting(config: dict[str, Any]) -> Iterator[None]:
         yield
 
 
+def planned(config: dict[str, Any]) -> str:
+    """Returns the folder of a run that has not started, as text. Creates nothing. Raises the errors of
+    `RunDir.create`."""
+    if config["run_dir"] is not None:
+        return str(_named_folder(config["run_dir"]))
+    return f"{_home_of(config['name'])}/<UTC time>-s{config['seed']}-<4 hex digits>"
+
+
 def runs_of(config: dict[str, Any]) -> list[Path]:
     """Returns the existing runs of a config: the run in its run_dir, or else all runs under its name, latest first."""
     if config.get("run_dir") is not None:
@@ -195,7 +195,8 @@ def _home(config: dict[str, Any]) -> Path:
     return RUNS / _folder(config["name"]) if config.get("run_dir") is None else Path(config["run_dir"]).parent
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns a small JSON file of a run, or {} if it does not exist. Raises ConfigError if it is not JSON."""
     try:
         return parse_json(files.read(path, files.JSON_BYTES), path)
     except FileNotFoundError:
@@ -206,6 +207,32 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _folder(name: str) -> str:
     return str(name).replace("/", "_").replace(":", "_")
+
+
+def _home_of(name: str) -> Path:
+    """Returns the parent folder of runs with a name. Raises ConfigError if the name is not valid."""
+    folder = _folder(name)
+    if folder in ("", ".", ".."):
+        raise ConfigError(f"name={name!r}: is not a valid folder name")
+    return RUNS / folder
+
+
+def _named_folder(run_dir: str) -> Path:
+    """Returns the path of a `run_dir`. Raises ConfigError if no run can begin there."""
+    if not run_dir:
+        raise ConfigError("run_dir=: must name a folder; without run_dir, a new folder under runs/<name>/ is used")
+    path = Path(run_dir)
+    try:
+        _refuse_run(path)
+        entries = []
+        if path.exists():
+            entries = [entry.name for entry in path.iterdir()]
+    except OSError as error:
+        raise ConfigError(f"run_dir={path}: {error.strerror}") from None
+    foreign = [name for name in entries if not name.startswith((LOCK, TEMPORARY))]
+    if foreign not in ([], [OVERRIDES]):  # left by a start that was killed before it wrote config.yaml
+        raise ConfigError(f"run_dir={path} is not empty and is not a run")
+    return path
 
 
 def _refuse_run(path: Path) -> None:

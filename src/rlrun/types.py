@@ -1,4 +1,4 @@
-"""The vocabulary every part of rlrun shares: what a batch, a step, a space specification and a context are."""
+"""Types that all parts of rlrun share: batches, steps, specifications of environments, contexts of updates."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,154 +10,159 @@ if TYPE_CHECKING:
 
 Batch = dict[str, Any]
 """Tensors by name, nested for Dict observations. `Transition`, `RolloutBatch`, `PopulationBatch` and `MetaBatch` list
-the keys of those that reach an agent, with their shapes, writers and readers."""
+the keys of the batches that agents receive, with shapes, and the files that write and read each key."""
 
 Metrics = dict[str, "Tensor"]
-"""0-d tensors, detached, on the agent's device; never a float, so that logging alone decides when to synchronise."""
+"""0-d tensors, detached, on the agent's device. They are never floats: a conversion would wait for the device, and
+only logging may do that."""
 
 
 MASK = "action_mask"
-"""An entry of a Dict observation, [batch, choices of the action]: 0 where one is forbidden. No input of a network."""
+"""Key of the action mask in a Dict observation, [batch, actions]: 0 where an action is forbidden. Networks do not
+receive this entry."""
 
 
 GOAL = "goal"
-"""An entry of a Dict observation: what to pursue, where an add-on says so."""
+"""Key of the goal that an add-on puts into a Dict observation."""
 
 
 Return = float | list[float]
-"""Of an episode: the sum of its rewards; of a reward vector, of each component."""
+"""Return of an episode: the sum of its rewards. For reward vectors, a list with the sum of each component."""
 
 
 class Objective(NamedTuple):
-    """What reward vectors are judged by: their weighted sum, where no component is below its floor."""
+    """How runs with reward vectors are ranked: first by how far components fall below their floors, then by the
+    weighted sum of the components."""
 
     weights: tuple[float, ...]
-    floors: tuple[float | None, ...]  # the least mean a step; None: anything
+    floors: tuple[float | None, ...]  # required mean of each component per step; None: no requirement
 
 
 class Bonus(NamedTuple):
-    """An intrinsic reward: one more column beside the environment's, with returns and advantages of its own."""
+    """An intrinsic reward in a reward column of its own, with its own returns and advantages."""
 
     gamma: float  # discount per step
-    episodic: bool  # whether its returns end with episodes
-    coef: float  # of its advantage, which is added to that of the environment's reward
+    episodic: bool  # whether its returns stop at the end of an episode
+    coef: float  # factor of its advantage in the sum with the advantage of the environment's reward
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What an agent must know about its environments. Every shape comes from here, never from a config."""
+    """What an agent may know about its environments. Agents take every shape from the spec, never from a config."""
 
     obs: Any  # the space of one environment
-    action: Any  # the space of one environment; Box actions are rescaled to [-1, 1] where they are bounded
+    action: Any  # the space of one environment; bounded Box actions are rescaled to [-1, 1]
     num_envs: int
-    reward_dim: int = 1  # above 1 the reward is a vector
-    objective: Objective | None = None  # of a reward vector of the environment; None: its reward is one number
-    bonuses: tuple[Bonus, ...] = ()  # what the last columns of the reward are, where add-ons put them there
+    reward_dim: int = 1  # number of reward columns; above 1 the reward is a vector
+    objective: Objective | None = None  # for an environment with a reward vector; None: its reward is a scalar
+    bonuses: tuple[Bonus, ...] = ()  # intrinsic rewards that add-ons append as the last columns of the reward
     frame_stack: int = 1  # how many frames an image observation stacks, oldest first
     reward_fn: Callable[..., Any] | None = None  # (obs, action, next_obs) -> reward, for planners and relabelling
-    native_action: "gym.Space | None" = None  # the environment's own; None: as `action`
+    native_action: "gym.Space | None" = None  # action space of the environment itself; None: the same as `action`
 
     @property
     def own_rewards(self) -> int:
-        """Number of reward columns of the environment itself, without those of add-ons."""
+        """Number of reward columns of the environment itself, without intrinsic rewards."""
         return self.reward_dim - len(self.bonuses)
 
     @property
     def shown_action(self) -> "gym.Space":
-        """The action space that a user knows."""
+        """The action space of the environment itself, which users see in messages and in `Policy`."""
         return self.action if self.native_action is None else self.native_action
 
 
 class Step(NamedTuple):
-    """One vector step. Leading dimension: `num_envs`. Resets happen inside the step in which an episode ends."""
+    """One step of all environments, [num_envs, ...]. An episode that ends is reset within the same step."""
 
-    obs: Any  # to act on next: after a reset where an episode ended
+    obs: Any  # observation to act on next: the first of the next episode where an episode ended
     reward: "Tensor"  # [num_envs], or [num_envs, reward_dim]
-    terminated: "Tensor"  # [num_envs] bool: the task ended, nothing comes after, do not bootstrap
-    truncated: "Tensor"  # [num_envs] bool: cut from outside, bootstrap with final_obs
+    terminated: "Tensor"  # [num_envs] bool: the task ended, do not bootstrap
+    truncated: "Tensor"  # [num_envs] bool: the episode was cut, for instance by a time limit; bootstrap from final_obs
     final_obs: Any  # the true successor; equals obs where no episode ended
-    action: "Tensor"  # as executed, after clipping
-    weight: "Tensor"  # [num_envs] float: 0 where the row is no transition (a simulator's reset step), else 1
-    info: dict[str, Any]  # "episodes": list of (Return, length) that ended in this step;
-    # "success", where environments tell: by index of those whose episode ended, whether it was a success at its end;
-    # "own_returns", in evaluation with wrappers: by the same index, the sums [reward_dim] of rewards beneath them;
-    # "restarted", where environments broke and were made anew: a line for each
+    action: "Tensor"  # the executed action, after clipping
+    weight: "Tensor"  # [num_envs] float: 0 for a masked step (a simulator's reset step), else 1
+    # "episodes": list of (Return, length) of the episodes that ended in this step.
+    # "success": {environment index: whether its episode succeeded}, for episodes that ended; only if reported.
+    # "own_returns": {environment index: returns [reward_dim] before wrappers}, only in evaluations with wrappers.
+    # "restarted": list of lines, one for each environment that failed and was created again.
+    info: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where the run stands when `update` is called."""
+    """The counters of the run, passed to `update`."""
 
-    updates: int  # updates done before this one
-    env_steps: int  # transitions seen
-    progress: float  # env_steps over the horizon of the schedules, 0 to 1
-    data: Any = None  # read access to the run's buffer: all(), sample(n), read(ids); None without one
+    updates: int  # updates before this one
+    env_steps: int  # transitions collected so far
+    progress: float  # env_steps / horizon of the schedules, at most 1
+    data: Any = None  # read access to the run's buffer by all(), sample(n), read(ids); None if there is no buffer
 
 
 class Timesteps(TypedDict, total=False):
     """Keys of every batch of timesteps. [...] is [B] or [T, B] in a `Transition`, and [T, N] in a `RolloutBatch`.
 
-    Beside these keys, extras named `carry.*` [..., *] are stored as an agent or an add-on returned them with an action;
-    the next `act` gets them in its carry.
+    A batch also has the extras named `carry.*` [..., *] that an agent or an add-on returned with an action; the next
+    call of `act` received them in its carry.
     """
 
-    # Observation acted on; add-ons put a goal, a memory or a latent state into it or in its place.
+    # Observation acted on. Add-ons may add a goal or a recurrent state, or replace it by a latent state.
     # Written by buffers/replay.py, buffers/rollout.py; read by agents and add-ons.
     obs: Any  # [..., *space]
-    # The true successor, also where an episode ended; in a Transition that of its last timestep.
+    # The true successor, also where an episode ended. In a Transition: the successor of its last timestep.
     # Written by buffers/replay.py, buffers/rollout.py; read by agents and add-ons.
     next_obs: Any  # [..., *space]
     # Written by buffers/replay.py, buffers/rollout.py; read by agents and add-ons.
     action: "Tensor"  # [..., *space]
-    # Reward of the environment or of all reward modules; in a Transition the discounted sum over `n_steps` timesteps.
+    # Reward of the environment, plus intrinsic rewards. In a Transition: the discounted sum over `n_steps` timesteps.
     # Written by buffers/replay.py, buffers/rollout.py, core/addon.py, addons/rewards/total.py; read by agents.
-    reward: "Tensor"  # [...] or, of reward vectors, [..., columns]
-    # 1 or True where the episode terminated: no bootstrap. In a Transition that of its last timestep.
+    reward: "Tensor"  # [...], or [..., columns] for reward vectors
+    # 1 or True where the episode terminated: no bootstrap. In a Transition: whether its last timestep terminated.
     # Written by buffers/replay.py, buffers/rollout.py; read by agents.
     terminated: "Tensor"  # [...]
     # 1 or True where the episode was truncated: bootstrap from `next_obs`.
     # Written by buffers/replay.py, buffers/rollout.py; read by on-policy agents.
     truncated: "Tensor"  # [...]
-    # 0 where the row is masked, times the importance weight of prioritised replay; [B] also for sequences.
+    # Weight of the row in every loss: 0 for a masked step, else the importance weight of prioritised replay or 1.
+    # Replayed sequences have one weight each, [B].
     # Written by buffers/replay.py, buffers/rollout.py, buffers/prioritized.py; read by every loss.
     weight: "Tensor"  # [...]
-    # 1 or True for rows of a data set or of demonstrations.
+    # 1 or True for rows from a data set or from demonstrations.
     # Written by buffers/mixed.py, buffers/demo_lines.py; read by agents that clone behaviour.
     shown: "Tensor"  # [...]
-    # Weights of the components of a reward vector, of one batch.
+    # Weights of the components of a reward vector, the same for the whole batch.
     # Written by addons/rewards/fixed.py, addons/rewards/lagrangian.py; read by agents that take reward vectors.
     reward_weights: "Tensor"  # [columns]
-    # Intrinsic rewards as they were stored, one column for each reward module.
+    # Unscaled intrinsic rewards as stored, one column for each reward module.
     # Written by core/addon.py; read by addons/rewards/total.py.
     intrinsic_rewards: "Tensor"  # [..., modules]
-    # Sum of the intrinsic rewards as they count now, a part of `reward`.
-    # Written by addons/rewards/total.py; read by its metrics.
+    # Sum of the scaled intrinsic rewards, which `reward` includes.
+    # Written by addons/rewards/total.py; read by the same file.
     bonus: "Tensor"  # [...]
-    # Rows that the representation learns from: consecutive steps out of replay, else the whole rollout.
-    # Written by addons/representation/predictive.py; read by it.
+    # Rows that the representation learns from: consecutive steps from replay, or the whole rollout.
+    # Written by addons/representation/predictive.py; read by the same file.
     training_batch: Batch  # [T, B] or [T, N]
 
 
 class Transition(Timesteps, total=False):
-    """Keys of a batch out of replay: transitions [B, ...], or sequences [T, B, ...] for agents that learn from them."""
+    """Keys of a batch from replay: transitions [B, ...], or sequences [T, B, ...] for agents that learn from them."""
 
-    # Number of rewards in `reward`: below `algo.n_step` where the episode or the data end.
+    # Number of rewards summed in `reward`: less than `algo.n_step` if the episode or the data end earlier.
     # Written by buffers/replay.py; read by agents, which discount by gamma^n_steps.
     n_steps: "Tensor"  # [...]
-    # Flat index of the transition (or of the first one after the burn-in): row * num_envs + env.
+    # Flat index of the transition, row * num_envs + env; for a sequence, of the first transition after the burn-in.
     # Written by buffers/replay.py; read by buffers/prioritized.py and by bootstrapped ensembles.
     index: "Tensor"  # [B]
-    # How many vector steps ago it was collected.
-    # Written by buffers/replay.py; read by plug-ins alone.
+    # How many timesteps ago the transition was collected.
+    # Written by buffers/replay.py; read by plug-ins only.
     age: "Tensor"  # [B]
-    # 1 for as long as the episode goes on in a sequence; beyond, steps are repeated.
+    # 1 up to the end of the episode, 0 for the repeated steps after it.
     # Written by buffers/replay.py; read by agents that take sequences.
     mask: "Tensor"  # [T, B]
-    # Consecutive steps from each sampled one on, a batch of sequences with a `mask` of its own.
+    # Consecutive steps that begin at each sampled step, as a batch of sequences with its own `mask`.
     # Written by buffers/replay.py; read by addons/representation/predictive.py, which removes it.
     next_steps: Batch  # [T, B]
-    # Improved policy of the search, an extra of MuZero.
-    # Written by agents/model_based/muzero.py; read by it.
+    # Improved policy from the tree search, an extra of MuZero.
+    # Written by agents/model_based/muzero.py; read by the same file.
     policy: "Tensor"  # [T, B, actions]
     # Hidden state of recurrent networks before the timestep, an extra of recurrent agents.
     # Written by networks/recurrent.py; read by addons/memory.py, which puts it into `obs`.
@@ -165,35 +170,35 @@ class Transition(Timesteps, total=False):
 
 
 class RolloutBatch(Timesteps, total=False):
-    """Keys of an on-policy rollout [T, N, ...]; N also counts demonstrations that stand beside the environments."""
+    """Keys of an on-policy rollout [T, N, ...]. N counts environments, and demonstrations appended as columns."""
 
-    # True where the row is the first of its episode.
+    # True for the first row of an episode.
     # Written by buffers/rollout.py; read by addons/memory.py and linear baselines.
     first: "Tensor"  # [T, N]
-    # Log-probability of the action under the policy that acted, an extra of policy gradient agents.
+    # Log-probability of the action under the policy that chose it, an extra of policy gradient agents.
     # Written by agents/policy/a2c.py, agents/meta/maml.py, buffers/demo_lines.py; read by policy gradient agents.
     log_prob: "Tensor"  # [T, N]
     # Hidden state of recurrent networks before the timestep, an extra of recurrent agents.
     # Written by networks/recurrent.py; read by addons/memory.py, which puts it into `obs`.
     memory: "Tensor"  # [T, N, size]
-    # Rows as an intrinsic reward module preprocessed them.
-    # Written by addons/rewards/intrinsic/bonus.py; read by it.
+    # Rows that an intrinsic reward module has preprocessed.
+    # Written by addons/rewards/intrinsic/bonus.py; read by the same file.
     explored: Batch  # [T, N]
 
 
 class PopulationBatch(TypedDict, total=False):
-    """Keys of a batch of evolution."""
+    """Keys of the batch of an evolution strategy."""
 
-    # Parameter vectors under trial.
+    # Parameter vectors that were evaluated.
     # Written by loops/evolution.py; read by evolution strategies.
     params: "Tensor"  # [members, P]
-    # Mean return of each of them.
+    # Mean return of each parameter vector.
     # Written by loops/evolution.py; read by evolution strategies.
     fitness: "Tensor"  # [members]
 
 
 class MetaBatch(TypedDict, total=False):
-    """Keys of a batch of meta-learning: two `RolloutBatch`es, in which every environment has a task of its own."""
+    """Keys of a batch of meta-learning: two `RolloutBatch`es in which each environment has its own task."""
 
     # Rollout of the exploration policy.
     # Written by loops/meta.py; read by MAML.
@@ -207,19 +212,19 @@ OwnBatch = TypedDict(
     "OwnBatch",
     {
         # Prediction of the critic when the rollout was collected.
-        # Written by agents/policy/a2c.py; read by agents/policy/critic.py.
-        "value": "Tensor",  # [T, N] or, of several rewards, [T, N, columns]
+        # Written by agents/policy/a2c.py; read by agents/policy/critic_updates.py.
+        "value": "Tensor",  # [T, N], or [T, N, columns] for several rewards
         # Target of the critic.
-        # Written by agents/policy/a2c.py; read by agents/policy/critic.py.
-        "return": "Tensor",  # [T, N] or, of several rewards, [T, N, columns]
-        # Advantage estimates, of all rewards together.
+        # Written by agents/policy/a2c.py; read by agents/policy/critic_updates.py.
+        "return": "Tensor",  # [T, N], or [T, N, columns] for several rewards
+        # Advantage estimates, summed over all rewards.
         # Written by agents/policy/a2c.py, agents/meta/maml.py; read by policy losses.
         "advantage": "Tensor",  # [T, N]
-        # Number of tasks behind the rows.
-        # Written by agents/meta/maml.py; read by it.
+        # Number of tasks in the batch.
+        # Written by agents/meta/maml.py; read by the same file.
         "tasks": int,  # []
         # Number of transitions in the buffer.
-        # Written by agents/bandits/variational.py; read by it.
+        # Written by agents/bandits/variational.py; read by the same file.
         "stored": "Tensor",  # []
     },
     total=False,
@@ -228,5 +233,5 @@ OwnBatch = TypedDict(
 
 
 def carried(extras: Batch, first: "Tensor") -> Batch:
-    """What the next `act` is given beside the observation: `first`, and of these extras those named `carry.*`."""
+    """Returns the carry for the next `act`: `first`, and the extras named `carry.*`."""
     return {name: value for name, value in extras.items() if name.startswith("carry.")} | {"first": first}

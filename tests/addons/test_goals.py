@@ -26,7 +26,7 @@ def goals(obs: Any = None) -> Any:
 
 
 def seen_by(part: Any, carry: Any, explore: bool) -> Any:
-    """The extras of one look at any observation."""
+    """Returns the extras that the add-on gives for an observation."""
     _, extras = part.see(torch.zeros(len(carry["first"]), 3), carry, explore)
     return extras
 
@@ -38,8 +38,8 @@ def test_goals_are_drawn_uniformly_at_episode_starts() -> None:
             minlength=4
         )
     chi_square = ((counts - 5000) ** 2 / 5000).sum()
-    assert chi_square < 11.3  # 1 in 100 of three degrees of freedom
-    assert chi_square > 0.1  # and drawn at all: 1 in 100
+    assert chi_square < 11.3  # chi-square quantile, three degrees of freedom: exceeded once in a hundred
+    assert chi_square > 0.1  # smaller once in a hundred; near 0 if goals were dealt in turn and not drawn
 
 
 def test_goals_are_carried_until_the_next_episode() -> None:

@@ -1,4 +1,4 @@
-"""Intrinsic rewards: their returns, their scale, and those of RND and ICM."""
+"""Intrinsic rewards: returns, scale, and the rewards of RND and ICM."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -32,7 +32,7 @@ def model_of(name: str, spec: Spec = SPEC, **changes: Any) -> Any:
 
 
 class Scaled(Intrinsic):
-    """Its raw reward is the next observation, a number, times a factor."""
+    """A model whose raw reward is a factor times the next observation, which is a number."""
 
     def __init__(self, factor: float, **changes: Any):
         values = toy("ppo_rnd")["algo"]["intrinsic"] | changes
@@ -71,7 +71,7 @@ def test_bonus_returns_bootstrap_from_the_next_episode_or_final_observation() ->
     batch["reward"] = torch.zeros(4, 1, 2)
     value, next_value = torch.arange(8.0).view(4, 1, 2), 10 + torch.arange(8.0).view(4, 1, 2)
     _, free = columns(batch, value, next_value, 0.9, (Bonus(0.5, False, 1.0),))
-    following = free.next_value.flatten()[[0, 1, 3]]  # row 2 counts nowhere
+    following = free.next_value.flatten()[[0, 1, 3]]  # row 2 is masked
     assert following.tolist() == [value[1, 0, 1], next_value[1, 0, 1], next_value[3, 0, 1]]
     assert free.done.flatten().tolist() == [False, True, False, False]
     assert not free.terminated.any()
@@ -135,7 +135,7 @@ def test_intrinsic_reward_of_familiar_rollouts_falls(name: str) -> None:
 
 
 def test_icm_features_ignore_what_no_action_changes() -> None:
-    """The first number of the next observation is the action, the others are noise: features follow the first."""
+    """The first number of the next observation is the action, the others are noise: features depend on the first."""
     torch.manual_seed(0)
     model = model_of("icm", hidden=[32], epochs=1, minibatch_size=None)
     bonus = SeparateBonus(model)
@@ -145,7 +145,7 @@ def test_icm_features_ignore_what_no_action_changes() -> None:
         batch["next_obs"][..., 0] = batch["action"].float()
         bonus.update(bonus.relabel(batch), CTX)
     x = torch.randn(256, 3, requires_grad=True)
-    # what tells the actions apart
+    # sensitivity of the difference between the actions' logits to each input
     score = model.inverse_model(torch.cat([model.encoder(torch.zeros(256, 3)), model.encoder(x)], -1)).logits
     (slope,) = torch.autograd.grad((score[:, 1] - score[:, 0]).sum(), x)
     action, *noise = slope.abs().mean(0).tolist()

@@ -37,8 +37,8 @@ def lstm(space: spaces.Space, start: str) -> tuple[Any, Memory]:
 
 
 def played(net: Any, space: spaces.Space, seed: int) -> list[dict[str, Any]]:
-    """Vector steps as a slow list keeps them, with the memory before and after each; some steps end episodes, cut
-    them, or are none."""
+    """Plays vector steps. Returns a list of them, with the hidden states before and after each. Some steps terminate,
+    some are truncated, and some are masked."""
     draw, rows = np.random.default_rng(seed), []
     seen, state = torch.as_tensor(draw.normal(size=(ENVS, 2))).float(), torch.zeros(ENVS, net.size)
     for _ in range(STEPS):
@@ -100,7 +100,7 @@ def test_recurrent_replay_rows_equal_a_plain_unroll(
         while first > max(row - BURN_IN, STEPS - capacity) and not rows[first - 1]["end"][env]:
             first -= 1
         state = rows[first]["memory"][env] if start == "stored" else torch.zeros(net.size)
-        states = {}  # before every row
+        states = {}  # hidden state before every row
         for t in range(first, STEPS + 1):
             states[t] = state
             if t == STEPS or rows[t]["lost"][env]:
@@ -110,7 +110,7 @@ def test_recurrent_replay_rows_equal_a_plain_unroll(
             if rows[t]["end"][env]:
                 states[t + 1] = state
                 break
-        last = max(states) - 1  # of the steps that go on from this one
+        last = max(states) - 1  # weights of the steps that continue from this one
         for t in range(LENGTH):
             assert weight[t, column] == (row + t <= last), (number, t)
             if row + t > last:
@@ -155,7 +155,7 @@ def recurrent(algo: str, **changes: Any) -> Any:
 
 
 def outputs(agent: Any, obs: Any, action: Tensor) -> Tensor:
-    """Of the actor and of every critic, or of the action values, side by side: [rows, outputs]."""
+    """Returns outputs of the actor and of all critics, or action values, in columns: [rows, outputs]."""
     if isinstance(agent, DQN):
         return agent.q(obs).flatten(1)
     critic = Head.forward(agent.critic, obs, *[action] * (agent.actions is spaces.Box))  # [members, rows, ...]
@@ -164,7 +164,7 @@ def outputs(agent: Any, obs: Any, action: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("algo", ["recurrent_sac", "redq", "discrete_sac", "td3", "ddpg", "dqn", "r2d2", "qr_dqn"])
 def test_recurrent_replay_reproduces_outputs_of_acting(algo: str, build: Build) -> None:
-    """Stored states: all networks, each with its part of the memory."""
+    """With stored states, for all networks, each with its part of the hidden state."""
     loop = build(recurrent(algo, **{"algo.loop.warmup_policy": "agent"}))
     agent, act, said, checked = loop.agent, loop.agent.act, [], set()
 
@@ -210,10 +210,10 @@ def test_recurrent_replay_trains_every_weight(algo: str, network: str, build: Bu
 def test_recurrent_replay_without_state_equals_single_steps(
     algo: str, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same losses, priorities and weights, to the last step of an episode."""
+    """Losses, priorities and weights are equal, also for the last step of an episode."""
 
     def unroll(self: Any, x: Tensor, state: Tensor) -> Tensor:
-        used = sum(0 * param.sum() for param in self.cell.parameters())  # every weight is asked for its gradient
+        used = sum(0 * param.sum() for param in self.cell.parameters())  # so that every weight has a gradient
         return x @ self.cell.weight_ih[:4].T + used
 
     monkeypatch.setattr(Lstm, "unroll", unroll)
@@ -261,7 +261,7 @@ def test_sequence_priority_belongs_to_the_sampled_step(build: Build) -> None:
         ),
         ("ppo", {"network.burn_in": 2}, "learns from rollouts"),
         ("ppo", {"network.burn_in": 0, "network.start": "zero"}, "learns from rollouts"),
-        ("sac_composite", {}, "not supported beside algo"),
+        ("sac_composite", {}, "not supported with algo"),
         ("dqn", {"algo.buffer.capacity": 8}, "4 timesteps fit, but the agent learns from 6"),
     ],
 )

@@ -41,7 +41,7 @@ def rollout(time: int = 6, envs: int = 2) -> Batch:
 
 
 def slowly(batch: Batch, row: int, env: int, length: int) -> list[tuple[float, float]]:
-    """(reward, mask) of the steps from one on."""
+    """Returns (reward, mask) of the steps that follow a step, computed by a loop."""
     found, alive = [], 1.0
     for _ in range(length):
         found.append((batch["reward"][row, env].item(), alive))
@@ -76,7 +76,7 @@ def test_next_steps_of_replay_equal_those_of_a_rollout(algo: str, build: Build) 
     everything = loop.buffer.all()
     line = {name: everything[name].view(-1, 2) for name in ("terminated", "truncated", "weight")}
     line = {name: value.bool() if name != "weight" else value for name, value in line.items()}
-    line["reward"] = everything["next_steps"]["reward"][0].view(-1, 2)  # of one step, where the batch has n-step sums
+    line["reward"] = everything["next_steps"]["reward"][0].view(-1, 2)  # single rewards; the batch holds n-step sums
     expected = next_steps(line, torch.arange(len(everything["weight"])), 3)
     assert torch.equal(everything["next_steps"]["reward"], expected["reward"])
     assert torch.equal(everything["next_steps"]["mask"], expected["mask"])
@@ -146,7 +146,7 @@ def test_representation_predicts_rewards_of_a_linear_system() -> None:
     predicted = model.predict_multi_step(model.encode(rows["obs"][0]), rows["action"].transpose(0, 1))["reward"]
     assert predicted.shape == (2000, 6, 1)
     error = (predicted[:, 1:, 0].T - rows["reward"]).square().mean(1)
-    assert (error < 1.1 * noise**2).all() and (error > 0.9 * noise**2).all()  # at each of the next steps
+    assert (error < 1.1 * noise**2).all() and (error > 0.9 * noise**2).all()  # for each of the next steps
 
 
 def test_representation_without_unroll_is_an_autoencoder() -> None:
@@ -190,7 +190,7 @@ def test_representation_learns_from_normalised_observations(algo: str, build: Bu
     steps = raw["next_steps"] if loop.buffer else raw
     assert torch.equal(batch["training_batch"]["obs"], loop.addons[0].normalise(steps["obs"]))
     loop.agent.update(batch, loop.context())
-    assert torch.equal(before, model.optim.flat)  # the agent's losses stay with the agent
+    assert torch.equal(before, model.optim.flat)  # the losses of the agent have no gradient in the representation
     metrics = model.update(batch, loop.context())
     assert not torch.equal(before, model.optim.flat)
     assert metrics.keys() == {"representation_obs", "representation_reward"}

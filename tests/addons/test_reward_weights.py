@@ -28,7 +28,7 @@ def addon(spec: Spec = SPEC, **changes: Any) -> Any:
 
 
 def collect(model: Any, *rewards: list[float], weight: float = 1.0) -> None:
-    """One vector step for each, the same in both environments."""
+    """Collects one vector step for each reward, the same in both environments."""
     no = torch.zeros(2, dtype=torch.bool)
     for reward in rewards:
         rows = torch.tensor([reward, reward])
@@ -60,9 +60,9 @@ def test_lagrangian_gradient_is_weight_slope_times_mean_surplus() -> None:
     seen: list[Any] = []
     model.optim.apply = seen.append
     collect(model, [0.0, -1.0], [0.0, -2.0])
-    collect(model, [0.0, 100.0], weight=0.0)  # no transition
+    collect(model, [0.0, 100.0], weight=0.0)  # a masked step
     model.update({}, CTX)
-    slope = 1 - np.exp(-2.0)  # of softplus where it is 2: sigmoid(log(e^2 - 1))
+    slope = 1 - np.exp(-2.0)  # derivative of softplus at the point where softplus is 2: sigmoid(log(e^2 - 1))
     torch.testing.assert_close(seen, [torch.tensor([0.0, slope * (-1.5 + 0.25)]).float()])
 
 
@@ -71,7 +71,7 @@ def test_lagrangian_takes_one_step_per_batch_of_new_rewards() -> None:
     collect(model, [0.0, -1.0], [0.0, -3.0])
     collect(other, [0.0, -2.0])
     for one in (model, other):
-        for _ in range(3):  # several updates, one iteration
+        for _ in range(3):  # several updates after one step: one gradient step
             one.update({}, CTX)
     assert weights(model) == weights(other) != [1.0, 1.0] and model.optim.steps == 1
 
@@ -116,7 +116,7 @@ def found(mean: float, length: float = 4.0) -> dict[str, float]:
 
 def test_lagrangian_measure_evaluation_uses_the_mean_of_evaluations() -> None:
     model = addon(measure="evaluation", evaluation_rate=0.5)
-    for mean, sign in ((None, 0), (-0.1, -1), (-1.0, 1)):  # of evaluations; that of the rollouts is far below
+    for mean, sign in ((None, 0), (-0.1, -1), (-1.0, 1)):  # of evaluations; the mean of rollouts is far below
         if mean is not None:
             model.evaluated(found(mean))
         before = weights(model)[1]
@@ -146,11 +146,11 @@ def test_lagrangian_objective_sums_components_without_threshold() -> None:
 @pytest.mark.parametrize(("normalize", "transform"), [(False, "softplus"), (True, "softplus"), (False, "exp")])
 @pytest.mark.parametrize("start", [0.05, 20.0])
 def test_lagrangian_bandit_converges_to_the_constrained_optimum(start: float, normalize: bool, transform: str) -> None:
-    """Pulling at x pays (x, -x^2). With at most 0.25 to spend x is 0.5 at best, and its price there 1."""
+    """Action x has the reward (x, -x^2). If the cost x^2 is at most 0.25, the best x is 0.5 and the multiplier is 1."""
     model = addon(initial_weights=[1.0, start], normalize=normalize, transform=transform, learning_rate=0.02)
     for _ in range(3000):
         free, price = weights(model)
-        x = min(free / (2 * price), 1.0)  # what is best at these weights
+        x = min(free / (2 * price), 1.0)  # the best action for these weights
         collect(model, [x, -x * x])
         model.update({}, CTX)
     assert x == pytest.approx(0.5, rel=1e-3) and price / free == pytest.approx(1.0, rel=1e-3)

@@ -62,7 +62,7 @@ def test_reward_sum_equals_its_closed_form(algo: str, parts: Any, build: Build) 
     loop: Any = train(build(put(toy(algo), {"algo.goals": goals, "algo.intrinsic": bonus})), 2)
     raw = (
         loop.buffer.read(loop.batch["index"])["reward"][..., 0] if loop.buffer else torch.ones(8, 2)
-    )  # CartPole's is 1
+    )  # the reward of CartPole is 1
     expected = (3.0 if bonus else 1.0) * raw + (0.25 if goals else 0) + (0.5 * 2.0 if bonus else 0)
     torch.testing.assert_close(loop.batch["reward"], expected)
 
@@ -73,7 +73,7 @@ def test_separate_bonus_is_a_column_beside_goal_rewards(build: Build) -> None:
 
 
 def test_n_step_returns_sum_the_bonus_of_each_step(build: Build) -> None:
-    """DQN on CartPole, 3 steps, gamma 0.5: 1.75 times (3 + 0.25 + 1), less where an episode ends before."""
+    """DQN on CartPole with 3 steps and gamma 0.5: 1.75 * (3 + 0.25 + 1), or less if an episode ends before."""
     values = put(toy("dqn", **{"algo.n_step": 3, "algo.gamma": 0.5}), {"algo.goals": GOALS, "algo.intrinsic": BONUS})
     loop: Any = train(build(values), 4)
     lengths = {4.25 * total for total in (1.0, 1.5, 1.75)}

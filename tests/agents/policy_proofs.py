@@ -1,6 +1,6 @@
-"""Proofs that pass for one name of the catalogue and fail for its parent: policies, and the parts around agents.
+"""Proofs that pass for a variant and fail for its parent: on-policy algorithms, and the parts around agents.
 
-Small runs from each name's YAML, which learn from rollouts written down here.
+Each proof is a small run from the YAML of the algorithm that learns from rollouts defined here.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def agent_of(build: Build, algo: str, **changes: Any) -> Any:
 
 
 def rollout(action: torch.Tensor, reward: torch.Tensor, probability: float = 0.5) -> Batch:
-    """One-step episodes [rows, 1] that all look alike; `probability` of the actions when they were taken."""
+    """Returns one-step episodes [rows, 1] with equal observations. probability: of the actions when they were taken."""
     yes, obs = torch.ones(len(action), 1, dtype=torch.bool), torch.ones(len(action), 1, 4)
     return {
         "obs": obs, "next_obs": obs, "action": action.view(-1, 1), "reward": reward.float().view(-1, 1),
@@ -38,14 +38,14 @@ def learn(agent: Agent, batch: Batch, updates: int = 1) -> None:
 
 
 def prefers(agent: Any, action: int = 1, obs: torch.Tensor | None = None) -> float:
-    """The probability of an action."""
+    """Returns the probability of an action."""
     with torch.no_grad():
         seen = torch.ones(1, 4) if obs is None else obs
         return float(agent.policy(seen).log_prob(torch.tensor([action])).exp())
 
 
 def stays_near_where_it_collected(build: Build, algo: str) -> bool:
-    """However often a rollout is gone through: the better action is not certain after one."""
+    """However many passes are made over one rollout, the better action does not become certain."""
     agent = agent_of(build, algo, **{"algo.epochs": 200, "algo.learning_rate": 0.003, "algo.value_coef": 0.0})
     action = torch.arange(8) % 2
     learn(agent, rollout(action, 2 * action - 1))
@@ -53,7 +53,7 @@ def stays_near_where_it_collected(build: Build, algo: str) -> bool:
 
 
 def clips_policy_and_critic_apart(build: Build, algo: str) -> bool:
-    """The policy's optimiser does not see how wrong the critic is."""
+    """The gradient clipping of the policy does not depend on the error of the critic."""
     norms = []
     for reward in (0.0, 1e4):
         agent, taken = agent_of(build, algo, **{"algo.gae_lambda": 1.0, "algo.epochs": 1}), []
@@ -66,7 +66,7 @@ def clips_policy_and_critic_apart(build: Build, algo: str) -> bool:
 
 
 def stops_where_there_is_no_gradient(build: Build, algo: str) -> bool:
-    """Momentum would carry the policy on."""
+    """Momentum would continue to change the policy."""
     agent = agent_of(build, algo, **{"algo.entropy.ent_coef": 0.0})
     action = torch.arange(8) % 2
     learn(agent, rollout(action, 2 * action - 1))
@@ -77,14 +77,14 @@ def stops_where_there_is_no_gradient(build: Build, algo: str) -> bool:
 
 
 def goes_through_a_rollout_once(build: Build, algo: str) -> bool:
-    """As it is composed; the runs of these tests make two passes to be quick."""
+    """The composed YAML makes one pass; the runs of these tests make two passes to learn faster."""
     from rlrun.config.jobs import jobs
 
     return bool(jobs([f"algo={algo}", "env=CartPole", "preset=none"])[0].values["algo"]["epochs"] == 1)
 
 
 def keeps_its_choices_open(build: Build, algo: str) -> bool:
-    """Where nothing is to be earned, a policy that prefers an action unlearns it."""
+    """If all rewards are 0, a policy that prefers an action loses this preference."""
     agent = agent_of(build, algo)
     with torch.no_grad():
         agent.policy.output.bias.copy_(torch.tensor([0.0, 2.0]))
@@ -114,7 +114,7 @@ def fits_the_critic_first(build: Build, algo: str) -> bool:
 
 
 def waits_for_the_end_of_episodes(build: Build, algo: str) -> bool:
-    """Every environment of a batch ends with the end of an episode."""
+    """In every environment, the batch ends with the last step of an episode."""
     loop: Any = train(build(toy(algo)), 1)
     batch = loop.batch
     over = (batch["terminated"] | batch["truncated"]) & (batch["weight"] > 0)
@@ -144,7 +144,7 @@ def learns_from_rollouts_that_are_old(build: Build, algo: str) -> bool:
 
 
 def recalls_what_it_saw(build: Build, algo: str) -> bool:
-    """The output for an observation depends on the previous one."""
+    """The output for an observation depends on the previous observation."""
     loop: Any = build(toy(algo))
     agent, addons, said = loop.agent, loop.addons, []
     now = loop.obs
@@ -159,7 +159,7 @@ def recalls_what_it_saw(build: Build, algo: str) -> bool:
 
 
 def opinion(agent: Any, obs: Any, action: torch.Tensor) -> torch.Tensor:
-    """Action values, or the log-probability of an action."""
+    """Returns action values, or the log-probability of an action."""
     if hasattr(agent, "values"):
         return agent.values(obs)
     policy = agent.policy if hasattr(agent, "policy") else agent.actor
@@ -167,7 +167,7 @@ def opinion(agent: Any, obs: Any, action: torch.Tensor) -> torch.Tensor:
 
 
 def acts_on_a_learned_state_towards_a_goal(build: Build, algo: str) -> bool:
-    """Neither observations nor rewards reach the agent as they are."""
+    """Observations and rewards are transformed before the agent receives them."""
     loop: Any = build(toy(algo))
     seen, extras = loop.addons.see(loop.obs, loop.carry, True)
     return "carry.goal" in extras and isinstance(seen, dict) and not torch.equal(seen.get("obs"), loop.obs)
@@ -190,7 +190,7 @@ def weighs_a_broken_limit_more(build: Build, algo: str) -> bool:
 
 
 def learns_before_the_first_transition(build: Build, algo: str) -> bool:
-    """From a data set; nothing was collected yet."""
+    """Updates use a data set before any transition is collected."""
     loop: Any = build(toy(algo))
     loop.tick()
     return bool(loop.updates == 1 and loop.collected == 0)

@@ -29,7 +29,7 @@ def made(time: int, envs: int) -> Batch:
 
 @pytest.mark.parametrize("algo", FAMILY)
 def test_a2c_ignores_masked_steps(algo: str, build: Build) -> None:
-    """Between two rows of one environment, whatever it holds."""
+    """A masked row between two rows of one environment has no effect, whatever it holds."""
     outcomes = []
     for junk in (0.0, 1e3):
         loop: Any = build(toy(algo))
@@ -38,7 +38,7 @@ def test_a2c_ignores_masked_steps(algo: str, build: Build) -> None:
         rollout["weight"][3, 0] = 0
         for key in ("obs", "next_obs", "reward"):
             rollout[key][3, 0] += junk
-        rollout["truncated"][3, 0] = junk > 0  # a restart says so; the row before it ends all the same
+        rollout["truncated"][3, 0] = junk > 0  # a restart sets `first`; the row before ends its episode all the same
         metrics = loop.agent.update(rollout, loop.context())
         outcomes.append([*weights(loop), metrics])
     assert equal(*outcomes)
@@ -146,7 +146,7 @@ def test_critic_update_none_gives_rewards_to_go(build: Build) -> None:
 
 
 def test_reinforce_gradient_is_that_of_the_expected_return(build: Build) -> None:
-    """On a bandit, where it can be enumerated: the mean over arms of p(arm) r(arm) d log p(arm)."""
+    """On a bandit, the gradient can be computed exactly: the sum over arms of p(arm) r(arm) d log p(arm)."""
     loop: Any = build(toy("vpg", **{"network": {"name": "linear"}}))
     agent, total = loop.agent, torch.zeros(2)
     obs, rewards, grads = torch.zeros(1, 4), torch.tensor([1.0, 3.0]), []
@@ -163,7 +163,7 @@ def test_reinforce_gradient_is_that_of_the_expected_return(build: Build) -> None
 
 
 def test_vpg_weights_do_not_depend_on_the_number_of_environments(build: Build) -> None:
-    """Whole episodes are the same for any number, so the weights are, but for the order of sums."""
+    """Whole episodes are the same for any number, so the weights are equal up to the order of sums."""
     one, four = (train(build(toy("vpg", **{"env.num_envs": n})), 2) for n in (1, 4))
     for mine, other in zip(weights(one), weights(four), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5)
@@ -180,7 +180,7 @@ def test_a2c_ignores_a_fully_masked_rollout(algo: str, build: Build) -> None:
 
 
 def test_critic_update_shared_trains_the_torso_of_the_policy(build: Build) -> None:
-    """With advantages of 0 only values are learned: the torso moves all the same, and the optimiser holds it once."""
+    """With advantages of 0 only the values are learned. The torso still changes, and the optimiser holds it once."""
     agent: Any = build(toy("a2c", **{"algo.critic_update": {"name": "shared"}})).agent
     assert agent.critic.network.torso is agent.policy.torso
     assert len(agent.optim.params) == len([*agent.parameters()])
@@ -193,7 +193,7 @@ def test_critic_update_shared_trains_the_torso_of_the_policy(build: Build) -> No
 
 
 def test_a2c_action_noise_is_in_the_action_and_its_log_probability(build: Build) -> None:
-    """0.3 of the policy's own and 0.4 beside it are 0.5 together."""
+    """A standard deviation of 0.3 of the policy and 0.4 of the noise give 0.5 together."""
     agent: Any = build(put_on_pendulum("algo.init_std", 0.3, "algo.noise_std", 0.4)).agent
     obs = torch.zeros(4000, 3)
     carry = {"first": torch.ones(4000, dtype=torch.bool)}
@@ -245,7 +245,7 @@ def test_a2c_reports_the_explained_variance(build: Build) -> None:
 
 
 def test_a2c_gaussian_policy_finds_the_best_action(build: Build) -> None:
-    """-(a - 0.7)^2, in one-step episodes."""
+    """The reward is -(a - 0.7)^2, in one-step episodes."""
     loop: Any = build(put_on_pendulum("algo.learning_rate", 0.01))
     obs, yes = torch.zeros(512, 3), torch.ones(1, 512, dtype=torch.bool)
     for _ in range(200):
@@ -258,7 +258,7 @@ def test_a2c_gaussian_policy_finds_the_best_action(build: Build) -> None:
 
 
 def put_on_pendulum(*given: Any) -> Any:
-    """A2C on a Box of actions, with these keys and values."""
+    """Returns A2C on Pendulum, with these keys and values."""
     words = ["algo=a2c", "env=Pendulum", "preset=none"]
     small = {"env.num_envs": 2, "network.hidden": [8], "algo.loop.rollout_steps": 8, "algo.learning_rate": 0.01}
     return put(jobs(words)[0].values, small | dict(zip(given[::2], given[1::2], strict=True)))

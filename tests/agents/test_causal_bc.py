@@ -1,4 +1,4 @@
-"""Causal cloning: its game by hand, and a gain that plain cloning gets wrong."""
+"""Causal cloning: losses by hand, and a gain that plain cloning estimates wrongly."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,11 +49,11 @@ def test_causal_bc_updates_are_separate_and_mask_episode_boundaries(build: Build
     assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
 
 
-GAIN = -0.4  # of the demonstrator: a = GAIN s + u + u of the step before, s' = s + a
+GAIN = -0.4  # of the demonstrator: a = GAIN s + u + previous u, s' = s + a
 
 
 def shown(seed: int, episodes: int = 200, steps: int = 20) -> tuple[torch.Tensor, torch.Tensor]:
-    """States and actions [steps, episodes]."""
+    """Returns demonstrated states and actions, [steps, episodes]."""
     draw = torch.Generator().manual_seed(seed)
     u = torch.randn(steps + 1, episodes, generator=draw)
     s, states, actions = torch.randn(episodes, generator=draw), [], []
@@ -75,7 +75,7 @@ def test_causal_bc_recovers_a_gain_that_plain_cloning_misses(seed: int, build: B
         rates = {"algo.learning_rate": 0.005}
         rates |= {"algo.adversary_learning_rate": 0.05} if algo == "causal_bc" else {}
         agent: Any = build(put(values, rates | {"seed": seed}), begin=False).agent
-        obs = torch.nn.functional.pad(torch.stack([before, now])[..., None], (0, 2))  # a state beside two zeros
+        obs = torch.nn.functional.pad(torch.stack([before, now])[..., None], (0, 2))  # a state and two zeros
         batch = {"obs": obs, "action": torch.stack([action, action])[..., None], "mask": torch.ones(2, len(now))}
         batch["weight"] = torch.ones(len(now))
         if algo == "bc":

@@ -1,4 +1,4 @@
-"""Contextual bandit agents: closed forms, exact shares, and no weight moved by acting."""
+"""Contextual bandit agents: closed forms, exact frequencies, and acting that changes no weight."""
 
 import math
 
@@ -56,7 +56,7 @@ def test_linear_posterior_samples_have_its_mean_and_covariance():
     at = torch.tensor([[2.0]])
     draws = regression.draw(at.expand(40000, 1), Stream(0, "test"))[:, 0]
     point = torch.tensor([2.0, 1.0]).double()
-    variance = b[0] / (a[0] - 1) * point @ torch.linalg.inv(precision[0]) @ point  # of a Student t
+    variance = b[0] / (a[0] - 1) * point @ torch.linalg.inv(precision[0]) @ point  # variance of Student's t
     assert draws.mean().item() == pytest.approx((mean[0] @ point).item(), abs=5 * math.sqrt(variance / 40000))
     assert draws.var().item() == pytest.approx(variance.item(), rel=0.04)
 
@@ -95,7 +95,7 @@ def test_bootstrap_membership_is_fixed_and_binomial():
     member = belongs(numbers, 5, 0.3)
     assert torch.equal(member, belongs(numbers, 5, 0.3)) and torch.equal(member[:, 7:9], belongs(numbers[7:9], 5, 0.3))
     assert ((member.sum(1) - 6000).abs() < 4 * math.sqrt(20000 * 0.21)).all()
-    together = (member[0] * member[1]).sum()  # members are drawn apart from each other
+    together = (member[0] * member[1]).sum()  # subsets of different members are independent
     assert abs(together - 1800) < 4 * math.sqrt(20000 * 0.09 * 0.91)
     neighbours = (member[0, 1:] * member[0, :-1]).sum()
     assert abs(neighbours - 1800) < 4 * math.sqrt(20000 * 0.09 * 0.91) * 1.5

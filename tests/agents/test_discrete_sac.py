@@ -21,7 +21,7 @@ BATCH = {
 
 
 def agent_that_says(build: Build, **changes: Any) -> Any:
-    """An agent whose policy and critics say LOGITS and Q everywhere."""
+    """Returns an agent whose policy and critics output LOGITS and Q for every observation."""
     agent: Any = build(toy("discrete_sac", **{"algo.gamma": 0.5, "algo.entropy.initial_alpha": 0.2}, **changes)).agent
     with torch.no_grad():
         for param in [*agent.actor.parameters(), *agent.critic.parameters(), *agent.target_critic.parameters()]:

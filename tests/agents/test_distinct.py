@@ -1,6 +1,6 @@
-"""Variants of the catalogue against their parents: a proof that the variant passes and its parent fails.
+"""Every variant has a proof that passes for the variant and fails for its parent.
 
-Agents are built from their YAML with small networks, and learn from transitions written down here.
+Agents are built from their YAML with small networks, and learn from transitions that are defined here.
 """
 
 import copy
@@ -48,7 +48,7 @@ def transitions(obs: Any, action: Any, reward: Any, terminated: float = 1.0) -> 
 
 
 def does_not_overestimate(build: Build, algo: str) -> bool:
-    """State 0 leads to state 1, whose six actions end with noise of mean 0: every value is 0."""
+    """State 0 leads to state 1, whose six actions end the episode with noise of mean 0: every value is 0."""
     agent = agent_of(build, algo, "Taxi", **{"algo.learning_rate": 0.05, "algo.target_every": 100})
     draw = torch.Generator().manual_seed(0)
     obs = torch.arange(2).repeat(ROWS // 2)
@@ -64,7 +64,7 @@ def does_not_overestimate(build: Build, algo: str) -> bool:
 
 
 def one_action_teaches_the_others(build: Build, algo: str) -> bool:
-    """One of six actions is tried, in one state: the value of another can move with the state's alone."""
+    """Only one of six actions is tried, in one state: the values of the others change only by the state's value."""
     agent = agent_of(build, algo, "Taxi", **{"algo.learning_rate": 0.01})
     obs = torch.zeros(ROWS, dtype=torch.int64)
     before = agent.q(obs)[0, 1].clone()
@@ -73,7 +73,7 @@ def one_action_teaches_the_others(build: Build, algo: str) -> bool:
 
 
 def crosses_a_blind_cliff(build: Build, algo: str) -> bool:
-    """Action 0 ends the episode. A greedy policy that has learned this survives, a random one does not."""
+    """Action 0 ends the episode. A greedy policy that has learned this survives; a random policy does not."""
     agent = agent_of(build, algo, **{"algo.learning_rate": 0.01})
     obs = torch.randn(ROWS, 4, generator=torch.Generator().manual_seed(0))
     action = torch.arange(2).repeat(ROWS // 2)
@@ -84,7 +84,7 @@ def crosses_a_blind_cliff(build: Build, algo: str) -> bool:
 
 
 def learns_the_return_distribution(build: Build, algo: str) -> bool:
-    """Rewards of -1 and 1, equally likely: nothing lies between them, where the mean is."""
+    """Rewards are -1 or 1 with equal probability: the distribution has no mass at the mean."""
     agent = agent_of(build, algo, **{"algo.learning_rate": 0.02})
     draw = torch.Generator().manual_seed(0)
     obs, action = torch.ones(ROWS, 4), torch.zeros(ROWS, dtype=torch.int64)
@@ -109,7 +109,7 @@ def predicts_quantiles(build: Build, algo: str) -> bool:
 
 
 def returns_to_the_rare_row(build: Build, algo: str) -> bool:
-    """One of 400 stored steps has a reward. Uniform sampling meets it 16 times in 200 batches of 32."""
+    """One of 400 stored steps has a reward. Uniform sampling draws this step 16 times in 200 batches of 32."""
     changes = {"algo.learning_rate": 0.1, "algo.n_step": 1, "algo.buffer.capacity": 400, "env.num_envs": 1}
     values = jobs([f"algo={algo}", "env=rlrun/ProbeObservation-v0", "preset=none", "network=linear"])[0].values
     loop = build(put(values, changes))
@@ -126,12 +126,12 @@ def returns_to_the_rare_row(build: Build, algo: str) -> bool:
 
 
 def looks_several_steps_ahead(build: Build, algo: str) -> bool:
-    """A reward two steps away is in the first target."""
+    """The first target includes a reward that follows two steps later."""
     return bool(build(toy(algo)).buffer.targets.n_step > 1)
 
 
 def takes_the_minimum_of_two_critics(build: Build, algo: str) -> bool:
-    """Of critics that say 0 and 100 of every action, the target takes 0."""
+    """One critic outputs 0 and the other 100 for every action; the target uses 0."""
     agent = agent_of(build, algo, "Pendulum")
     with torch.no_grad():
         for param in agent.target_critic.module.parameters():
@@ -157,7 +157,7 @@ def explores_in_swings(build: Build, algo: str) -> bool:
 
 
 def samples_two_critics_per_target(build: Build, algo: str) -> bool:
-    """Ten target critics say 0 to 9. The least of a random two is more than that of all, and not always the same."""
+    """Ten target critics output 0 to 9. The minimum of two random ones varies, and exceeds the minimum of all."""
     tiny = {f"algo.{name}_learning_rate": 1e-9 for name in ("actor", "critic")}
     agent = agent_of(
         build,
@@ -172,12 +172,12 @@ def samples_two_critics_per_target(build: Build, algo: str) -> bool:
         agent.target_critic.module.output.bias.copy_(torch.arange(10.0).view(10, 1, 1))
     batch = transitions(torch.randn(8, 3), torch.zeros(8, 1), torch.zeros(8), terminated=0.0)
     losses = [agent.update(batch, Context(i, i, 0.0))["critic"].item() for i in range(10)]
-    targets = {round((loss / 5) ** 0.5) for loss in losses}  # ten members, half the square each
+    targets = {round((loss / 5) ** 0.5) for loss in losses}  # sum of half the squared errors of ten members
     return len(targets) > 1
 
 
 def expects_over_every_action(build: Build, algo: str) -> bool:
-    """The target is an expectation over discrete actions: no noise changes it."""
+    """The target is an expectation over discrete actions, so it does not depend on noise."""
     try:
         agent = agent_of(build, algo, "CartPole")
     except ConfigError:
@@ -216,7 +216,7 @@ def predicts_the_action(build: Build, algo: str) -> bool:
 
 
 def learns_from_what_it_was_shown(build: Build, algo: str) -> bool:
-    """Time lines beside those of its environments, in which the demonstrated action is taken for certain."""
+    """The batch has further time lines, in which the demonstrated action has probability 1."""
     loop: Any = build(toy(algo))
     for updates in range(1, 20):
         train(loop, updates)
@@ -226,7 +226,7 @@ def learns_from_what_it_was_shown(build: Build, algo: str) -> bool:
 
 
 def is_a_swarm(build: Build, algo: str) -> bool:
-    """Policies with equal gradients part, for they repel each other."""
+    """Policies with equal gradients diverge, because they repel each other."""
     loop: Any = build(toy(algo))
     if not hasattr(loop.agent, "particles"):
         return False
@@ -239,7 +239,7 @@ def is_a_swarm(build: Build, algo: str) -> bool:
 
 
 def rollout(loop: Any) -> Batch:
-    """Two time lines of observations at random, and no reward."""
+    """Returns two time lines of random observations without rewards."""
     draw = torch.Generator().manual_seed(0)
     batch: Batch = loop.collect()
     obs = {key: torch.randn(batch[key].shape, generator=draw) for key in ("obs", "next_obs")}
@@ -280,20 +280,20 @@ def test_variant_differs_from_its_parent(algo: str, parent: str, proof: Proof, b
 
 
 def parents(algo: str) -> set[str]:
-    """The names of the catalogue that a YAML is written upon."""
+    """Returns the names on which the YAML of an algorithm builds."""
     defaults = yaml.safe_load((CONF / "algo" / f"{algo}.yaml").read_text()).get("defaults", [])
     return {entry for entry in defaults if entry in ALGOS}
 
 
 @cache
 def home(root: str) -> str:
-    """The module of an agent."""
+    """Returns the name of an agent's module."""
     name = jobs([f"algo={root}", "env=CartPole", "preset=none"])[0].values["algo"]["name"]
     return registry.lookup("algo", name).__module__
 
 
 def roots(algo: str) -> set[str]:
-    """The names without a parent that a YAML is written upon in the end."""
+    """Returns the names without parents on which the YAML of an algorithm builds, directly or indirectly."""
     return {root for parent in parents(algo) for root in roots(parent)} or {algo}
 
 

@@ -75,7 +75,7 @@ def test_dqn_target_network_updates_by_environment_steps(build: Build) -> None:
 @pytest.mark.parametrize("double", [False, True])
 @pytest.mark.parametrize("algo", ["dqn", "dueling_dqn", "qr_dqn"])
 def test_dqn_values_of_a_chain_equal_value_iteration(algo: str, double: bool, build: Build) -> None:
-    """Six states in a row; of six actions one goes left, one right, the others stay; past the end is a reward of 1."""
+    """Six states in a row. One of six actions goes left, one right, the others stay; leaving to the right pays 1."""
     state, action = torch.arange(6).repeat_interleave(6), torch.arange(6).repeat(6)
     move = (action == 1).int() - (action == 0).int()
     ended = (state == 5) & (action == 1)
@@ -99,7 +99,7 @@ def test_dqn_values_of_a_chain_equal_value_iteration(algo: str, double: bool, bu
 
 @pytest.mark.parametrize("double", [False, True])
 def test_dqn_target_ignores_illegal_actions(double: bool, build: Build) -> None:
-    """Action 1 would be the best to both networks; the mask of the successor leaves action 0: 1 + 0.5 * 3."""
+    """Both networks value action 1 highest, but the successor's mask allows only action 0: 1 + 0.5 * 3."""
     changes = {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"masks": "info"}, "algo.critic.huber_delta": None}
     agent = build(toy("dqn", **changes, **{"algo.gamma": 0.5, "algo.double": double})).agent
     with torch.no_grad():

@@ -33,7 +33,7 @@ def staged(**changes: Any) -> Any:
 
 
 def trace(target: Any, series: list[float]) -> list[tuple[int, float, float]]:
-    """Stage, log alpha and rate after each entropy."""
+    """Returns stage, log alpha and rate after each entropy."""
     found = []
     for entropy in series:
         target.adjust(torch.tensor([entropy]), ONE)
@@ -44,19 +44,19 @@ def trace(target: Any, series: list[float]) -> list[tuple[int, float, float]]:
 def test_staged_alpha_goes_through_its_three_stages() -> None:
     series = [3.0, 2.5, 2.6, 1.9, 1.5, 0.9, 0.8, 0.9, 1.1, 1.2, 1.1, 0.9, 0.4]
     assert trace(staged(), series) == [
-        (INIT, -0.001, 0.5),  # the first counts as rising: -1
-        (INIT, -0.0005, 0.5),  # falling: +0.5, so that it does not fall too fast
+        (INIT, -0.001, 0.5),  # the first entropy counts as rising: -1
+        (INIT, -0.0005, 0.5),  # falling: +0.5, so that the entropy does not fall too fast
         (INIT, -0.0015, 0.5),
-        (FREE, -0.001, 0.5),  # below the maximum; what it did there it still did drifting
+        (FREE, -0.001, 0.5),  # below the maximum: the stage ends, with a last change of the first stage
         (FREE, -0.001, 0.5),
         (ADJUST, 0.499, 0.5),  # below the target and falling: +1
         (ADJUST, 0.999, 0.5),
         (ADJUST, 0.749, 0.5),  # below, but rising already: -0.5
-        (ADJUST, 0.299, 0.45),  # across the target: 0.9 of the rate; above and rising: -1
+        (ADJUST, 0.299, 0.45),  # crosses the target: 0.9 of the rate; above and rising: -1
         (ADJUST, -0.151, 0.45),
         (ADJUST, 0.074, 0.45),  # above, but falling: +0.5
-        (ADJUST, 0.479, 0.405),  # across again
-        (ADJUST, 0.979, 0.5),  # below half the target: as fast as at first
+        (ADJUST, 0.479, 0.405),  # crosses the target again
+        (ADJUST, 0.979, 0.5),  # below half the target: the initial rate
     ]
 
 
@@ -142,7 +142,7 @@ def test_agents_learn_with_the_adjusted_entropy_coefficient(algo: str, values: A
 
 def test_alpha_scales_the_gradient_of_the_entropy(build: Build) -> None:
     """PPO with alpha at 0.3 is PPO with ent_coef=0.3."""
-    still = RULES | {"initial_alpha": 0.3, "target_entropy": -1e9, "max_entropy": 1e9}  # free for ever
+    still = RULES | {"initial_alpha": 0.3, "target_entropy": -1e9, "max_entropy": 1e9}  # stays in the stage `free`
     held = train(build(put(toy("ppo"), {"algo.entropy": still})), 2)
     fixed = train(build(toy("ppo", **{"algo.entropy.ent_coef": 0.3})), 2)
     for one, other in zip(held.agent.policy.parameters(), fixed.agent.policy.parameters(), strict=True):

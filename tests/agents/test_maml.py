@@ -1,4 +1,4 @@
-"""MAML: the gradient goes through the inner step, tasks keep to themselves, a policy is adapted once."""
+"""MAML: the gradient flows through the inner step, tasks are independent, and a policy is adapted once."""
 
 import copy
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def test_maml_meta_gradient_is_that_of_the_loss_after_the_inner_step(build: Buil
     weights = agent.weights.detach().clone().requires_grad_()
     adapted = agent.adapt(weights[None], first)
     (gradient,) = torch.autograd.grad(after(adapted), weights, retain_graph=True)
-    (blind,) = torch.autograd.grad(after(adapted), adapted)  # to the inner step: of first order
+    (blind,) = torch.autograd.grad(after(adapted), adapted)  # as in first-order MAML
     for direction in (gradient / gradient.norm(), blind.sum(0) / blind.norm()):
         up, down = (weights.detach() + sign * 0.01 * direction for sign in (1, -1))
         slope = after(agent.adapt(up[None].requires_grad_(), first)) - after(

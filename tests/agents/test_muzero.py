@@ -1,4 +1,4 @@
-"""MuZero's targets, masks, losses and search against slow ones, index by index."""
+"""MuZero's targets, masks, losses and search, compared with slow versions that loop over indices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,13 +17,13 @@ K = 2
 
 
 def short(**changes: Any) -> Values:
-    """Episodes of at most five steps on CartPole: ended, cut, and in a buffer that is overwritten all the time."""
+    """Returns a run on CartPole with episodes of at most five steps, and a buffer that is overwritten continually."""
     values = toy("muzero", **{"algo.unroll_steps": K, "algo.td_steps": 3, "algo.buffer.capacity": 100} | changes)
     return put(values, {"env.max_episode_steps": 12, "algo.gamma": 0.9})
 
 
 def batch_of(loop: Loop) -> dict[str, Any]:
-    """Everything that is stored, as sequences."""
+    """Returns everything that is stored, as sequences."""
     buffer = loop.buffer
     return buffer.read(torch.arange(buffer.first * 2, buffer.first * 2 + len(buffer)))
 
@@ -81,7 +81,7 @@ def test_muzero_losses_equal_the_model_step_by_step(build: Build) -> None:
 
 
 def test_muzero_scales_gradients_through_each_step(build: Build) -> None:
-    """From the reward of step k to the encoder there are k + 1 steps of the model, each of which scales."""
+    """Between the reward of step k and the encoder there are k + 1 steps of the model, and each scales gradients."""
     grads = {}
     for scale in (1.0, 0.5):
         agent = (loop := train(build(short()), 1)).agent
@@ -95,7 +95,7 @@ def test_muzero_scales_gradients_through_each_step(build: Build) -> None:
 
 
 def test_muzero_reanalyze_with_the_same_network_repeats_the_stored_search(build: Build) -> None:
-    """Stored policies of a search without noise, and Reanalyze with the network that made them."""
+    """Stored policies come from a search without noise; Reanalyze uses the network of that search."""
     agent = (loop := train(build(short(**{"algo.reanalyze_ratio": 1.0})), 1)).agent
     batch = batch_of(loop)
     agent.target.module.load_state_dict(agent.model.state_dict())
@@ -116,7 +116,7 @@ def test_muzero_reanalyze_with_the_same_network_repeats_the_stored_search(build:
 
 
 def test_muzero_reanalyzed_values_replace_returns(build: Build) -> None:
-    """The error of the first value gives its target."""
+    """The target of the first value is computed back from its error."""
     agent = (loop := train(build(short()), 60)).agent
     batch = batch_of(loop)
     policy, (returns, _, _) = batch["policy"][: K + 1], agent.targets(batch)
@@ -177,7 +177,7 @@ def test_muzero_counts_sampled_moves_from_the_start_of_the_episode(build: Build)
 
 
 def test_muzero_priorities_are_value_errors(build: Build) -> None:
-    """Priorities, by option: the error of the first value of a sequence."""
+    """With prioritised replay, the priority of a sequence is the error of its first value."""
     words = ["algo=muzero", "env=CartPole", "preset=none", "algo.buffer=prioritized", "network.hidden=[8]"]
     words += ["algo.search.num_simulations=4", "algo.loop.warmup_steps=64", "algo.loop.batch_size=16"]
     loop = train(build(jobs([*words, "algo.buffer.alpha=1.0", "algo.buffer.capacity=512"])[0].values), 1)

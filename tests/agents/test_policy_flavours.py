@@ -16,7 +16,7 @@ Build = Callable[..., Loop]
 
 
 def old_bandit(rows: int = 64) -> Batch:
-    """A rollout of one-step episodes that an old policy collected: arm 1, with reward 1, had probability 1/8."""
+    """Returns a rollout of one-step episodes of an old policy: arm 1, with reward 1, had probability 1/8."""
     action = (torch.arange(rows) % 8 == 0).long().view(rows, 1)
     probability = torch.where(action == 1, 1 / 8, 7 / 8)
     yes, obs = torch.ones(rows, 1, dtype=torch.bool), torch.ones(rows, 1, 4)
@@ -27,7 +27,7 @@ def old_bandit(rows: int = 64) -> Batch:
 
 
 def value_of_what_was_learned(build: Build, algo: str) -> tuple[float, float]:
-    """The critic's value and the probability of the better arm, after many updates on one old rollout."""
+    """Returns the critic's value and the probability of the better arm after many updates on one old rollout."""
     loop: Any = build(toy(algo, **{"algo.learning_rate": 0.02}))
     rollout = old_bandit()
     for _ in range(300):
@@ -55,7 +55,7 @@ def minibatch(**changes: Any) -> Batch:
 
 
 def grads(agent: Any, batch: Batch) -> torch.Tensor:
-    """Of the policy's optimiser, in one step."""
+    """Returns the gradients of the policy's optimiser in one step."""
     taken: list[torch.Tensor] = []
     agent.optim.apply = taken.append
     agent.update_minibatch(batch)
@@ -104,7 +104,7 @@ def test_ppo2_value_loss_is_the_maximum_of_clipped_and_unclipped(build: Build) -
     with torch.no_grad():
         value = agent.critic.network(torch.zeros(4, 4))
     metrics = agent.critic.fit(minibatch(value=value - 1.0, **{"return": value + 0.5}))
-    # the value has moved up by 1, of which 0.1 counts: 1.4 from the return, where the plain error is 0.5
+    # the value rose by 1, clipped to 0.1: the clipped error is 1.4, the plain error 0.5
     assert metrics["critic"].item() == pytest.approx(0.5 * 1.4**2, rel=1e-4)
 
 
@@ -126,7 +126,7 @@ def test_ppo_critic_first_fits_its_critic_before_the_policy(build: Build) -> Non
 
 
 def test_ppo2_without_clipping_equals_a2c(build: Build) -> None:
-    """On the whole rollout, where every ratio is 1, clipping is the only difference."""
+    """If the minibatch is the whole rollout, every ratio is 1, so only value clipping differs."""
     same = {
         "algo.epochs": 1, "algo.minibatch_size": None, "algo.clip_value": None, "algo.value_lambda": 1.0,
         "algo.normalize_advantage": "rollout", "algo.entropy.ent_coef": 0.01,

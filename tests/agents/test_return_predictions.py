@@ -50,7 +50,7 @@ def test_quantile_prediction_does_not_bootstrap_terminated_steps() -> None:
     assert prediction.value(z).tolist() == [2.0, 2.0]
     loss, _ = prediction.loss(z, next_z, REWARD, DISCOUNT)
     # row 0, samples 2 and 5: the quantile 1 has 0.25 (0.5 + 3.5) / 2, the quantile 3 (0.25 0.5 + 0.75 1.5) / 2
-    # row 1, sample 1: the quantile 1 is right, the quantile 3 is 2 too high: 0.25 * 1.5
+    # row 1, sample 1: the quantile 1 is exact, the quantile 3 is too high by 2: 0.25 * 1.5
     assert loss.tolist() == pytest.approx([0.5 + 0.625, 0.375])
 
 

@@ -1,4 +1,4 @@
-"""Soft actor-critic: targets, temperature, the policy that it settles at."""
+"""Soft actor-critic: targets, temperature, and the policy to which it converges."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ def test_sac_td_target_is_the_minimum_critic_plus_the_entropy_bonus(build: Build
 
 
 def test_sac_target_bootstraps_after_n_steps(build: Build) -> None:
-    """Rewards are sums already: of two steps, of one, and of two after which the episode terminated."""
+    """The rewards are sums of two steps, of one step, and of two steps after which the episode terminated."""
     agent: Any = build(toy("sac", **{"algo.gamma": 0.9, "algo.n_step": 2, "algo.entropy.initial_alpha": 0.5})).agent
     with torch.no_grad():
         for param in (*agent.critic.parameters(), *agent.target_critic.module.parameters()):
@@ -94,7 +94,7 @@ def taught_to_rest(build: Build, **changes: Any) -> Any:
 
 
 def test_sac_fixed_temperature_sets_the_standard_deviation_of_the_policy(build: Build) -> None:
-    """exp(-a^2 / 2 alpha) is normal with standard deviation sqrt(alpha); tanh hardly bends it there."""
+    """exp(-a^2 / 2 alpha) is normal with standard deviation sqrt(alpha); tanh is nearly linear in this range."""
     dist = taught_to_rest(build, **{"algo.entropy.learning_rate": 0.0}).actor(torch.zeros(1, 3))
     assert dist.log_std.exp().item() == pytest.approx(0.2, rel=0.1)
     assert abs(dist.mean.item()) < 0.05

@@ -1,4 +1,4 @@
-"""Search strategies: updates worked out by hand or by a slow loop, and their invariances."""
+"""Search strategies: updates computed by hand or by a slow loop, and their invariances."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ START = Context(0, 0, 0.0)
 
 
 def agent(build: Build, algo: str, dim: int = 2, env: str = "Sphere", **changes: Any) -> Any:
-    """One whose parameters are a point of `dim` coordinates."""
+    """Returns an agent whose parameters are a point of `dim` coordinates."""
     function = {"env.id": f"rlrun/{env}-v0", "env.kwargs": {"dim": dim}, "env.max_episode_steps": None}
     return build(toy(algo, **function, **changes), begin=False).agent
 
@@ -35,11 +35,11 @@ def test_cem_fits_a_gaussian_to_its_elite(build: Build) -> None:
     cem = agent(build, "cem", **{"algo.population": 4, "algo.elite_fraction": 0.5})
     tell(cem, [[9.0, 9.0], [1.0, 4.0], [3.0, -2.0], [7.0, 7.0]], [0.0, 2.0, 3.0, 1.0])
     assert cem.mean.tolist() == [2.0, 1.0]
-    assert cem.covariance.C.tolist() == [1.0, 9.0]  # of the population: divided by 2, not by 1
+    assert cem.covariance.C.tolist() == [1.0, 9.0]  # population variance: divided by 2, not by 1
 
 
 def test_cem_log_weights_and_covariance_about_the_previous_mean(build: Build) -> None:
-    """Weights log(3 / i) over their sum; C = 3/4 of the old one + 1/4 of the weighted squares from where it was."""
+    """Weights log(3 / i), normalised; C = 3/4 of the old C + 1/4 of the weighted squares about the old mean."""
     more = {"algo.elite_weights": "log", "algo.covariance_about": "previous", "algo.covariance_rate": 0.25}
     given = {"algo.population": 4, "algo.elite_fraction": 0.5, "algo.init_std": 2.0} | more
     params, fitness = [[9.0, 9.0], [1.0, 4.0], [3.0, -2.0], [7.0, 7.0]], [0.0, 2.0, 3.0, 1.0]
@@ -95,7 +95,7 @@ def test_evolution_starts_at_the_weights_of_its_policy(build: Build) -> None:
 
 
 class SlowCma:
-    """The tutorial, loop by loop, in double precision."""
+    """CMA-ES as in the tutorial, with loops and in double precision."""
 
     def __init__(self, n: int, population: int, sigma: float):
         self.n, self.sigma, self.g = n, sigma, 0
@@ -164,7 +164,7 @@ def test_cma_es_separable_form_is_the_diagonal_of_the_full_one(build: Build) -> 
         agent(build, "cma_es", dim=3, **{"algo.population": 4, "algo.covariance": kind})
         for kind in ("full", "separable")
     )
-    diagonal.rates = full.rates  # it would learn faster
+    diagonal.rates = full.rates  # the separable form has larger learning rates
     diagonal.weights.copy_(full.weights)
     x = full.ask()
     for one in (full, diagonal):
@@ -226,7 +226,7 @@ def test_antithetic_directions_come_in_pairs(population: int) -> None:
 
 
 def test_orthogonal_directions_keep_their_norms() -> None:
-    """(5, 0) less its part along (3, 4) is (16, -12) / 5; as long as before: (4, -3)."""
+    """(5, 0) minus its component along (3, 4) is (16, -12) / 5; scaled to its original norm: (4, -3)."""
     turned = orthogonalised(torch.tensor([[3.0, 4.0], [5.0, 0.0]]))
     torch.testing.assert_close(turned, torch.tensor([[3.0, 4.0], [4.0, -3.0]]))
     torch.testing.assert_close(orthogonalised(torch.tensor([[-2.0]])), torch.tensor([[-2.0]]))

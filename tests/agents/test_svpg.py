@@ -1,4 +1,4 @@
-"""The swarm against Stein's gradient by hand, one particle against the plain learner, and a bandit with two peaks."""
+"""SVPG: Stein's gradient by hand, one particle compared with the plain agent, and a bandit with two peaks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,12 +18,12 @@ Build = Callable[..., Loop]
 
 
 def collect(loop: Any) -> Batch:
-    """A rollout that nobody has learned from."""
+    """Returns a rollout without an update."""
     return loop.addons.relabel(loop.collect())
 
 
 def like(learner: Any, particle: Any) -> None:
-    """The learner gets the particle's weights and random numbers; its optimiser is the one behind the particle's."""
+    """Gives the learner the weights, random numbers and optimiser state of the particle."""
     state = particle.state_dict()
     learner.load_state_dict({key.replace("optim.optim.", "optim.", 1) if key.startswith("optim.") else key: value
                              for key, value in state.items() if key not in ("optim.total", "optim.count")})  # fmt: skip
@@ -114,7 +114,7 @@ def test_svpg_refuses_unsuitable_configs_in_one_line(build: Build) -> None:
 
 
 def peaks_held(build: Build, repel: bool) -> set[int]:
-    """Eight policies on one step with two equal peaks, of actions 0 and 3; the peaks that a policy sits on."""
+    """Trains eight policies on a bandit with equal peaks at actions 0 and 3. Returns the peaks that policies found."""
     settings = {
         "env.num_envs": 128, "env.max_episode_steps": None, "algo.num_particles": 8, "network": {"name": "linear"},
         "algo.temperature": 0.3 if repel else 1e-3, "algo.particle.learning_rate": 0.05, "algo.loop.rollout_steps": 8,
@@ -124,7 +124,7 @@ def peaks_held(build: Build, repel: bool) -> set[int]:
     words = ["algo=svpg", "env=BernoulliBandit", "preset=none", "env.kwargs.bandits=1", "env.kwargs.arms=4"]
     values = jobs([*words, "env.kwargs.reward_probs=[1.0,0.0,0.0,1.0]"])[0].values
     loop: Any = build(put(values, settings))
-    if not repel:  # all begin where the first does, and the kernel does not see how they part
+    if not repel:  # all start with the weights of the first particle
         state = loop.agent.particles[0].optim.optim.flat.clone()
         for particle in loop.agent.particles:
             particle.optim.optim.flat.copy_(state)

@@ -1,4 +1,4 @@
-"""Tabular agents against updates worked out by hand."""
+"""Tabular agents: updates computed by hand."""
 
 from itertools import permutations
 from types import SimpleNamespace
@@ -33,7 +33,7 @@ def agent(cls, num_envs=1, start=0, **changes):
 
 
 def rollout(*rows):
-    """One vector step a list of rows (obs, action, reward, next_obs, terminated, truncated)."""
+    """Returns a rollout; each vector step is a list of rows (obs, action, reward, next_obs, terminated, truncated)."""
     names = ("obs", "action", "reward", "next_obs", "terminated", "truncated")
     batch = {name: torch.tensor([[row[i] for row in rows]]) for i, name in enumerate(names)}
     return batch | {"reward": batch["reward"].float(), "weight": torch.ones(1, len(rows))}
@@ -119,7 +119,7 @@ def test_sarsa_target_uses_the_executed_action():
 
 
 def sarsa_by_the_book(steps, gamma, rate, decay):
-    """Sutton and Barto's loop over pairs; `steps`: episodes of (state, action, reward), all terminated at their end."""
+    """SARSA(lambda) by Sutton and Barto's loop. steps: episodes of (state, action, reward) that all terminate."""
     q = np.zeros((3, 2))
     for episode in steps:
         traces = np.zeros_like(q)

@@ -39,7 +39,7 @@ def test_td3_delays_the_actor_and_target_updates(delay: int, build: Build) -> No
 def test_td3_target_is_the_minimum_critic_at_the_smoothed_action(build: Build) -> None:
     agent: Any = build(toy("td3", **{"algo.gamma": 0.9, "algo.target_noise": 0.2, "algo.target_noise_clip": 0.5})).agent
     batch, noise = batch_of(6), torch.tensor([[0.0], [1.0], [-1.0], [2.5], [100.0], [-100.0]])
-    smoothing = torch.tensor([[0.0], [0.2], [-0.2], [0.5], [0.5], [-0.5]])  # 0.2 noise, within 0.5
+    smoothing = torch.tensor([[0.0], [0.2], [-0.2], [0.5], [0.5], [-0.5]])  # noise_std 0.2, clipped to 0.5
     with torch.no_grad():
         action = (agent.target_actor(batch["next_obs"]) + smoothing).clamp(-1, 1)
         least = torch.stack([*agent.target_critic(batch["next_obs"], action)]).min(0).values

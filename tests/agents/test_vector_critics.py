@@ -1,4 +1,4 @@
-"""Critics of reward vectors: a value for every component, weighed where actions are chosen."""
+"""Critics of reward vectors: one value per component, weighted for the choice of actions."""
 
 from collections.abc import Callable
 from typing import Any

@@ -17,10 +17,10 @@ from rlrun.types import Batch, MetaBatch, PopulationBatch, RolloutBatch, Transit
 
 SOURCE = Path(rlrun.__file__).parent
 LISTS = ("Timesteps", "Transition", "RolloutBatch", "PopulationBatch", "MetaBatch", "OwnBatch")
-# comment lines, then the key and its shape: all that a list says of a key
+# comment lines, then the key and its shape
 ENTRY = re.compile(r'((?:^ +# .*\n)+)^ +"?(\w+)"?: .*  # (.*)$', re.MULTILINE)
 
-# loop, buffer, add-ons and extras: what puts keys into batches
+# files that write keys of batches: loop, buffer, add-ons and extras
 ALGOS = (
     "cem", "diayn", "maml", "muzero", "ppo_composite", "ppo_demos", "ppo_lstm", "prioritized_dqn", "recurrent_sac",
     "sac_composite", "sac_from_data", "sac_lagrangian",
@@ -29,7 +29,7 @@ ALGOS = (
 
 @cache
 def written_keys(path: Path) -> frozenset[str]:
-    """Keys that a file writes into any dict: in a display, by assignment, or as the name of a stored extra."""
+    """Keys that a file writes into any dict: in a dict literal, by assignment, or as the name of a stored extra."""
     keys = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Dict):
@@ -53,7 +53,7 @@ def entries() -> list[tuple[str, str, str, str]]:
 
 
 def own_keys(name: str) -> set[str]:
-    """Keys of a list without those of the list that it extends."""
+    """Keys of a list without the keys of the list that it extends."""
     keys = set(getattr(types, name).__annotations__)
     if name in ("Transition", "RolloutBatch"):
         keys -= set(types.Timesteps.__annotations__)

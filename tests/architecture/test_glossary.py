@@ -1,4 +1,4 @@
-"""docs/glossary.md is in order, and every place that it names exists."""
+"""docs/glossary.md is sorted, and every path that it names exists."""
 
 import re
 from pathlib import Path

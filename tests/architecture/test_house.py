@@ -1,4 +1,4 @@
-"""The house rules of ARCHITECTURE.md, read from the source itself."""
+"""The rules of ARCHITECTURE.md about imports and files, checked in the source."""
 
 import ast
 import io
@@ -19,7 +19,7 @@ FILES = {path.relative_to(HOUSE): path for path in sorted(HOUSE.rglob("*.py")) i
 FILES = {short: path for short, path in FILES.items() if short.parts[0] != "conf"}
 YAML = sorted((HOUSE / "conf").glob("**/*.yaml"))
 
-# What a room may import of the house.
+# Folder or module -> the folders and modules of rlrun that it may import.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "functional": ("functional",),
     "networks": ("networks", "nested", "functional", "config.schema", "registry", "types", "errors"),
@@ -55,14 +55,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "engine": (
         "engine", "core.agent", "core.state", "core.random", "core.breakable", "functional.fused", "config.schema",
-        "types", "errors",
+        "types", "errors", "operating_system",
     ),
 }  # fmt: skip
 
-# Who alone may import a room.
+# Folder or module -> the only folders and modules that may import it.
 ONLY_FOR: dict[str, tuple[str, ...]] = {
     "engine": ("engine/", "bench/", "run/lifecycle.py", "run/assemble.py", "run/exactness.py", "cli/doctor.py"),
-    "cli": ("cli/", "__main__.py", "bench/command_server.py"),
+    "cli": ("cli/", "__main__.py", "bench/command_server.py", "python.py"),
     "agents": ("agents/",),
     "loops": ("loops/", "run/evaluation.py", "run/policy.py"),
     "run": ("run/", "cli/", "bench/", "export/", "hub/", "config/jobs.py", "python.py"),
@@ -71,7 +71,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Every module that a file imports, at its top or anywhere inside."""
+    """Every module that a file imports, at module level or inside functions."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -126,7 +126,7 @@ def test_a_closed_room_is_entered_by_its_owners_only(room: str) -> None:
     assert not wrong
 
 
-# Rooms that import each other, with the reason.
+# Folders that import each other, with the reason.
 MUTUAL = {
     ("bench", "cli"): "the server of same_bits runs commands",
     ("config", "envs"): "environments are registered before an unknown name is refused",
@@ -190,7 +190,7 @@ def test_no_drawer_for_everything() -> None:
 
 
 def test_agents_compose_and_do_not_climb() -> None:
-    """At most nn.Module > Agent > X, and a sibling of X that overrides what it must."""
+    """At most nn.Module > Agent > X, and a subclass of X that overrides methods."""
     bases = {
         node.name: [ast.unparse(base) for base in node.bases]
         for path in files("agents/").values()
@@ -230,7 +230,7 @@ def test_every_number_of_an_algorithm_is_explained() -> None:
     assert not silent
 
 
-# Who may open a file by its path: what is opened is no part of a run, or is new.
+# Modules that may open a file by its path, because the file is not part of a run, or is new.
 OPENERS = {
     "files.py": "the one place for the files of runs",
     "snapshot/atomic.py": "new files, with O_EXCL",
@@ -238,10 +238,10 @@ OPENERS = {
     "telemetry/console.py": "/dev/null",
     "run/provenance.py": "git's index",
     "config/sources.py": "our own YAML, and that of plug-ins",
+    "config/keys.py": "the same YAML",
     "run/data.py": "our own YAML",
-    "run/trainer.py": "/proc",
-    "engine/hardware_profile.py": "the user's own measurements, /proc",
-    "engine/matmul_backend.py": "/proc",
+    "operating_system.py": "/proc, and files with a pid",
+    "engine/hardware_profile.py": "the user's own measurements",
     "envs/downloads.py": "new files in the user's own cache, and the address itself",
     "envs/verdicts.py": "what an installed distribution says of its files",
     "bench/measure.py": "results of benchmarks",
@@ -249,18 +249,38 @@ OPENERS = {
     "registry.py": "our own source",
 }
 OPENING = re.compile(
-    r"(?<![\w.])open\((?!files\.open_file|descriptor|cls,)|\.open\((\"|url)|\bos\.open\("
+    r"(?<![\w.])open\((?!files\.open_file|descriptor|(cls|self),)|\.open\((\"|url)|\bos\.open\("
     r"|\.(read_text|read_bytes|write_text|write_bytes)\(|\bshutil\.copy|\bload_file\(|\bsave_file\("
 )
 
 
 def test_files_of_runs_are_opened_in_one_place() -> None:
-    """A new file that reads what belongs to a run takes its descriptor from `files.py`."""
+    """A module that reads files of a run must open them through `files.py`."""
     texts = {str(short): path.read_text() for short, path in FILES.items()}
     assert {short for short, text in texts.items() if OPENING.search(text)} == OPENERS.keys()
 
 
-# Who may use names of torch that begin with an underscore: recording and compiling have no others.
+# Names of the standard library that only some operating systems have, and modules that may use them.
+OF_SOME_SYSTEMS = re.compile(
+    r"import (fcntl|msvcrt|resource|termios|tty|pty|pwd|grp|winreg)\b|\"/proc/"
+    r"|\bos\.(fork\b|wait|kill|get[eug]*id\b|getpgid|set\w*id\b|getloadavg|sched_|sysconf|statvfs|p(read|write)\b"
+    r"|uname|nice|sync\b|mkfifo|fch|register_at_fork|O_(NOFOLLOW|NONBLOCK|CLOEXEC|DIRECTORY|BINARY))"
+    r"|\bsignal\.(SIG(?!INT\b|TERM\b|_DFL\b|_IGN\b|nals?\b)[A-Z0-9]+|pthread_|alarm|setitimer|sigwait)"
+    r"|\bos\.memfd_create|\bsocket\.(send_fds|recv_fds|AF_UNIX)"
+)
+SYSTEM_SPECIFIC = {
+    "operating_system.py": "the one place for them",
+    "bench/command_server.py": "a script for developers, which forks",
+    "envs/workers.py": "env.backend=async needs Unix sockets",
+}
+
+
+def test_what_only_some_systems_have_stands_in_one_module() -> None:
+    found = {str(short) for short, path in FILES.items() if OF_SOME_SYSTEMS.search(path.read_text())}
+    assert found == SYSTEM_SPECIFIC.keys()
+
+
+# Modules that may use private names of torch, because recording and compiling have no public functions.
 PRIVATE = {
     "engine/recorder.py",
     "engine/script.py",
@@ -274,12 +294,12 @@ PRIVATE_NAME = re.compile(
 
 
 def test_private_names_of_torch_stand_behind_two_doors() -> None:
-    """Recorders, which `trainer.engine=eager` does not import, and operations that have a plain form beside them."""
+    """Only recorders, which `trainer.engine=eager` does not import, and operations that have a plain alternative."""
     assert {str(short) for short, path in FILES.items() if PRIVATE_NAME.search(path.read_text())} == PRIVATE
 
 
 def test_the_engine_is_entered_by_its_door() -> None:
-    """Benchmarks look inside, to measure one engine beside another."""
+    """Benchmarks are the exception, because they measure engines separately."""
     door = {"engine", *(f"engine.{name}" for name in rlrun.engine.__all__)}
     deep = [
         f"{short} imports {name}"

@@ -1,4 +1,4 @@
-"""docs/systems.md names what is there: files, algorithms, environments, and commands that compose."""
+"""Everything that docs/systems.md names exists: files, algorithms, environments and tests; its commands compose."""
 
 import re
 import shlex
@@ -47,7 +47,7 @@ def test_a_system_is_where_the_page_says(row: list[str]) -> None:
 
 
 def shows(word: str, *words: str) -> None:
-    """A script, a test, or a command that composes."""
+    """Whether a command is an existing script or test, or an rlrun command that composes."""
     if word == "rlrun":
         assert words[0] in COMMANDS
         if words[0] == "train":

@@ -1,4 +1,4 @@
-"""The benchmarks themselves: statistics, records, what counts as noise, the table. Nothing here is timed."""
+"""The benchmarks: statistics, records, treatment of noise, the table. No test here measures time."""
 
 import contextlib
 import itertools
@@ -60,7 +60,7 @@ def test_a_call_is_timed_by_the_given_clock() -> None:
     [
         ([QUIET, QUIET], False, False),
         ([QUIET, Probe(95.0, 10.0, 0.0)], False, False),
-        ([QUIET, Probe(80.0, 10.0, 0.0)], True, False),  # whole runs take turns: all of them were as slow
+        ([QUIET, Probe(80.0, 10.0, 0.0)], True, False),  # whole runs take turns, so all of them were equally slow
         ([Probe(100.0, 10.0, 999.0)] * 2, True, True),
     ],
 )
@@ -208,7 +208,7 @@ def test_cases_of_the_gpu_are_measured_and_recorded(tmp_path: Path, monkeypatch:
 
 
 def test_the_script_for_gpus_says_one_line_where_it_cannot_run() -> None:
-    env = os.environ | {"PYTHON": "false"}  # as a Python without torch, or whose torch sees no GPU
+    env = os.environ | {"PYTHON": "false"}  # like a Python without torch, or with a torch that finds no GPU
     command = ["bash", ROOT / "scripts" / "gpu"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 2 and not done.stdout

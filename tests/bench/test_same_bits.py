@@ -1,4 +1,4 @@
-"""Comparing runs bit for bit with those of an older commit."""
+"""Comparison of runs, bit for bit, with runs of an older commit."""
 
 import inspect
 import json
@@ -168,7 +168,7 @@ def test_cases_are_chosen_by_preset_or_algorithm() -> None:
     assert [case.name for case in cases(["cem", "nop", "ppo-Acrobot"])] == [
         "cem-CartPole", "cem-Rosenbrock", "cem-Sphere", "ppo-Acrobot", "nop",
     ]  # fmt: skip
-    with pytest.raises(ConfigError, match=r"^sca: no preset or algorithm; did you mean sac"):
+    with pytest.raises(ConfigError, match=r"^sca: not a preset or an algorithm; did you mean sac"):
         cases(["sca"])
 
 
@@ -176,7 +176,7 @@ def test_cases_are_chosen_by_preset_or_algorithm() -> None:
 
 
 class FakeTree:
-    """A commit whose commands come to what is given; `run(words)` writes what training leaves behind."""
+    """A commit whose commands have given results; `run(words)` writes the files of a training run."""
 
     def __init__(self, root: Path, code: int = 0, err: str = "", run: Callable[[Path], object] = make_run):
         self.root, self.code, self.err, self.make = root, code, err, run
@@ -212,7 +212,7 @@ NO_BOX2D = "error: env.id='LunarLander-v3': No module named 'Box2D'; pip install
     ("before", "now", "line"),
     [
         ({}, {}, "equal"),
-        ({"run": no_update}, {"run": no_update}, "equal    but too short for an update; give it more --steps"),
+        ({"run": no_update}, {"run": no_update}, "equal    but the run was too short for an update; use more --steps"),
         ({}, {"run": unlike}, "DIFFERS  state: agent.weight, 1 of 4 entries differ"),
         ({"code": 2, "err": NO_BOX2D}, {"code": 2, "err": NO_BOX2D}, f"skipped  {NO_BOX2D[7:-1]}"),
         ({}, {"code": 2, "err": NO_BOX2D}, f"REFUSED  {NO_BOX2D[7:-1]}"),
@@ -227,7 +227,7 @@ def test_same_bits_result_names_the_outcome(tmp_path: Path, before: Any, now: An
 
 def test_a_preset_that_the_older_commit_lacks_is_new(tmp_path: Path) -> None:
     older = FakeTree(tmp_path)
-    assert compare(older, FakeTree(ROOT), Case.of_preset("sac-Pendulum")) == "new      not there at the older commit"
+    assert compare(older, FakeTree(ROOT), Case.of_preset("sac-Pendulum")) == "new      missing at the older commit"
     assert not older.commands
 
 
@@ -261,7 +261,7 @@ def test_a_commit_whose_commands_cannot_be_run_is_named(tmp_path: Path, monkeypa
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A repository of its own, with this source as its only commit."""
+    """Returns a new repository, with this source as its only commit."""
     root = tmp_path / "checkout"
     for name in ("src", "conf"):
         shutil.copytree(ROOT / name, root / name, symlinks=True)

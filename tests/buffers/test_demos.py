@@ -1,4 +1,4 @@
-"""The two pools of demonstrations: what joins them, what is drawn, what is dropped, how rho and phi move."""
+"""The two pools of demonstrations: adding, drawing, dropping, and the changes of rho and phi."""
 
 from typing import Any
 
@@ -93,7 +93,7 @@ def test_demos_increase_rho_and_decrease_phi_with_every_success() -> None:
 
 def test_demos_evict_failures_of_lowest_value_then_longest_successes() -> None:
     demos = buffer(reward_threshold=1.0)
-    demos.begin([demo(*[0.0] * 9, 1.0)], [])  # longer than all, but given
+    demos.begin([demo(*[0.0] * 9, 1.0)], [])  # the longest, but given
     for value in (3.0, 1.0, 5.0, 2.0, 4.0, 0.5):
         demos.add(demo(0.0), value)
     assert [found["worth"] for found in demos.value_demos] == [1.0, 2.0, 3.0, 4.0, 5.0]

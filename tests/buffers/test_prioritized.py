@@ -1,4 +1,4 @@
-"""Prioritised replay draws in proportion to errors, corrects for it, and forgets what was overwritten."""
+"""Prioritised replay draws in proportion to errors, corrects the bias, and drops overwritten rows."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,12 +45,12 @@ def fill(buffer: Prioritized, env: VectorEnv, steps: int) -> None:
 
 @pytest.mark.parametrize("size", [5, 3 * WIDTH + 7, TOP * WIDTH + 5])
 def test_sum_tree_sample_equals_the_cumulative_sum_search(size: int) -> None:
-    """Against a loop over leaves."""
+    """Compared with a loop over leaves."""
     tree, generator = SumTree(size, CPU), torch.Generator().manual_seed(0)
-    priority = torch.arange(size, dtype=torch.float64) % 4  # every fourth must never come
+    priority = torch.arange(size, dtype=torch.float64) % 4  # every fourth leaf has priority 0 and must never be drawn
     tree.set(torch.arange(size), priority)
     uniform = torch.rand(len(tree.levels), 300, generator=generator)
-    uniform[:, :2] = torch.tensor([0.0, 1 - 2**-24])  # the least and the greatest there are
+    uniform[:, :2] = torch.tensor([0.0, 1 - 2**-24])  # the smallest and the largest possible numbers
     found = tree.sample(uniform)
     for index, shares in zip(found.tolist(), uniform.T.tolist(), strict=True):
         lo, under = 0, WIDTH ** (len(tree.levels) - 1)  # leaves under a node of the top

@@ -1,4 +1,4 @@
-"""Replay gives back what was put in: every row, only while it is there, and never across a reset."""
+"""Replay returns exactly the rows that were added, until they are overwritten, and never across a reset."""
 
 import itertools
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def replay(
 
 
 def fill(buffer: Replay, env: VectorEnv, steps: int) -> list[tuple[Any, Tensor, Step]]:
-    """Play random actions; returns every vector step as a slow list would keep it."""
+    """Plays random actions. Returns every vector step in a list."""
     kept, obs = [], env.reset()
     for _ in range(steps):
         action = torch.randint(2, (env.num_envs,))
@@ -167,7 +167,7 @@ def test_replay_sample_is_uniform(make_env: Make) -> None:
     assert index.min() == 2 * 23 and index.max() == 2 * 33 - 1
     counts = torch.bincount(index - index.min(), minlength=20)
     chi_squared = ((counts - draws / 20) ** 2 / (draws / 20)).sum()
-    assert chi_squared < 43.9  # 19 degrees of freedom: exceeded once in a thousand
+    assert chi_squared < 43.9  # chi-square quantile, 19 degrees of freedom: exceeded once in a thousand
 
 
 def test_replay_samples_depend_on_the_seed_alone(make_env: Make) -> None:
@@ -195,7 +195,7 @@ SPACES: list[Space] = [
 
 
 def tensors(value: Any) -> Any:
-    """A batch of one, as an environment gives it."""
+    """Returns a batch of one, like that of an environment."""
     return {k: tensors(v) for k, v in value.items()} if isinstance(value, dict) else torch.as_tensor(value)[None]
 
 
@@ -237,7 +237,7 @@ STACK, SIDE, ENVS = 3, 16, 2
 
 
 class Film:
-    """Stacked frames as a wrapper would make them: frame t of episode e of an environment is all of one number."""
+    """Stacked frames like those of the wrapper; all pixels of a frame hold the running number of the frame."""
 
     def __init__(self, lengths: list[list[int]], kinds: list[list[str]]):
         self.lengths, self.kinds = lengths, kinds
@@ -282,7 +282,7 @@ def play(buffer: Replay, film: Film, steps: int) -> list[tuple[Tensor, Step]]:
 
 
 def check_frames(buffer: Replay, kept: list[tuple[Tensor, Step]]) -> set[str]:
-    """Every row that can be sampled against the list; returns what kinds of row were seen."""
+    """Compares every row that can be sampled with the list. Returns the kinds of rows that occurred."""
     seen = set()
     index = torch.arange(buffer.first * ENVS, buffer.first * ENVS + len(buffer))
     batch = buffer.read(index)

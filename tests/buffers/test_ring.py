@@ -9,7 +9,7 @@ CPU = torch.device("cpu")
 
 
 def filled(capacity: int, rows: int) -> Ring:
-    """Row i holds i in every field."""
+    """Returns a ring in which row i holds i in every field."""
     ring = Ring(capacity, {"x": ((2,), torch.float32), "n": ((), torch.int64)}, CPU)
     for i in range(rows):
         place = ring.append()

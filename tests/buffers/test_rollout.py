@@ -11,7 +11,7 @@ TIME, ENVS = 6, 5
 
 
 def numbered() -> Batch:
-    """A rollout in which every step has its own number; observations are nested."""
+    """Returns a rollout in which every step has its own number; observations are nested."""
     number = torch.arange(TIME * ENVS).view(TIME, ENVS)
     return {"n": number, "obs": {"a": number[..., None].expand(TIME, ENVS, 2)}, "weight": torch.ones(TIME, ENVS)}
 
@@ -39,7 +39,7 @@ def test_minibatches_of_whole_time_lines_use_each_once_an_epoch(size: int) -> No
 
 
 def test_minibatches_of_sequences_are_shorter_at_the_end_of_time_lines() -> None:
-    """Time lines of 6 in sequences of 4 and 2; 8 rows a minibatch are two of the longer, four of the shorter."""
+    """Time lines of 6 are cut to sequences of 4 and 2; a minibatch of 8 rows holds two sequences of 4 or four of 2."""
     (epoch,) = minibatches(numbered(), 1, 8, Stream(0, "test"), length=4)
     assert [tuple(batch["n"].shape) for batch in epoch] == [(4, 2), (4, 2), (4, 1), (2, 4), (2, 1)]
     starts = torch.cat([batch["n"][0] for batch in epoch])

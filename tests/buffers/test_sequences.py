@@ -1,4 +1,4 @@
-"""Sequences out of replay: as far as an episode goes and is stored, whatever ends it; with what the agent stored."""
+"""Sequences from replay end where the episode or the stored rows end, and hold the extras of the agent."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def replay(rows: int, obs: spaces.Space = VECTOR, stack: int = 1, length: int = 
 
 
 def history(steps: int, seed: int = 0) -> list[dict[str, Tensor]]:
-    """Every vector step as a slow list keeps it; a tenth of the steps end an episode, cut one, or are none."""
+    """Returns every vector step in a list; a tenth of the steps terminate, are truncated, or are masked."""
     draw, rows = np.random.default_rng(seed), []
     for t in range(steps):
         kind = draw.choice(["", "terminated", "truncated", "lost"], ENVS, p=[0.7, 0.12, 0.12, 0.06])
@@ -91,7 +91,7 @@ def test_replay_stores_missing_extras_as_0() -> None:
 
 
 def test_replay_sequences_of_frames_equal_transitions_in_a_row() -> None:
-    """Stacks are formed in a sequence as for single transitions, the last frame of a cut episode included."""
+    """Stacks in a sequence are those of single transitions, including the last frame of a truncated episode."""
     single, buffer = replay(30, FRAMES, 4), replay(30, FRAMES, 4)
     single.targets = single.targets._replace(sequence_length=None)
     draw = torch.Generator().manual_seed(0)

@@ -1,4 +1,4 @@
-"""Tables fit a terminal; in a pipe they are as wide as they are."""
+"""Tables fit the width of a terminal; in a pipe they are not wrapped."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The commands as a user meets them, without training."""
+"""The commands, as a user types them, without training."""
 
 import json
 import os
@@ -16,14 +16,14 @@ HOME = str(Path(rlrun.__file__).parents[1])
 
 
 def say(capsys, *words):
-    """Exit code, lines on stdout, lines on stderr."""
+    """Runs a command. Returns exit code, lines on stdout, lines on stderr."""
     code = main(words)
     out, err = capsys.readouterr()
     return code, out.splitlines(), err.splitlines()
 
 
 def fresh(*command, cwd):
-    """Run Python in a process of its own; stdout and stderr."""
+    """Runs Python in a new process. Returns stdout and stderr."""
     env = os.environ | {"PYTHONPATH": HOME}
     done = subprocess.run([sys.executable, *command], env=env, cwd=cwd, capture_output=True, text=True, check=True)
     return done.stdout, done.stderr
@@ -81,7 +81,7 @@ def test_every_command_has_help(command, capsys):
         (["doctor", "--now"], "error: --now: rlrun doctor accepts no arguments other than --probe"),
         (
             ["train", "-m", "algo=ppo", "env=CartPole", "seed=range(0)"],
-            "error: algo=ppo env=CartPole seed=range(0): ma",
+            "error: algo=ppo env=CartPole seed=range(0): this sweep has no jobs",
         ),
         (["train", "algo=ppo", "env=CartPole", "run_dir="], "error: run_dir=: must name a folder"),
         (["eval", "x", "--fast"], "error: unknown option --fast"),
@@ -105,7 +105,7 @@ def test_every_fault_has_its_line(capsys):
     ]
 
 
-# --- what torch is not needed for ------------------------------------------------------------------------------------
+# --- commands that do not import torch ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_list_gives_each_name_its_first_comment(capsys):
     assert {"algo", "env", "network", "trainer"} <= {line.split()[0] for line in out}
     _, out, _ = say(capsys, "list", "env")
     assert not any(line.startswith("_") for line in out)
-    assert out[-1].startswith("and everything Gymnasium knows")
+    assert out[-1].startswith("and every id in Gymnasium")
 
 
 def test_show_gives_every_key_its_value_origin_and_meaning(capsys):

@@ -1,4 +1,4 @@
-"""`rlrun eval` on a real run: a table, one line of JSON, a film, a data set; nothing of the run changes."""
+"""`rlrun eval` on a real run: a table, a line of JSON, a video, a data set, and no change of the run."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from rlrun.cli import main
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: Any) -> Path:
     path: Path = tmp_path_factory.mktemp("runs") / "run"
-    words = ["algo=ppo", "env=CartPole", "trainer.total_steps=512", "trainer.eval_episodes=1", "logger.console=false"]
+    words = ["algo=ppo", "env=CartPole", "trainer.total_steps=512", "trainer.eval_episodes=1", "logger=[tensorboard]"]
     assert main(["train", *words, "env.num_envs=2", "algo.loop.rollout_steps=64", f"run_dir={path}"]) == 0
     return path
 
@@ -78,7 +78,7 @@ def test_bad_input_is_one_line(run: Path, words: list[str], line: str, capsys: A
 def test_eval_records_meta_learners_after_adaptation(capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
     minari = pytest.importorskip("minari")
     small = ["env.num_envs=2", "env.max_episode_steps=5", "trainer.total_steps=1", "trainer.eval_episodes=1"]
-    words = ["algo=maml", "env=PointGoal", "preset=none", *small, "logger.console=false", "network.hidden=[8]"]
+    words = ["algo=maml", "env=PointGoal", "preset=none", *small, "logger=[tensorboard]", "network.hidden=[8]"]
     assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
     _, result = evaluate(capsys, tmp_path / "run", "episodes=3", f"record={tmp_path / 'goals-v0'}")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
@@ -94,7 +94,7 @@ def test_eval_records_meta_learners_after_adaptation(capsys: Any, tmp_path: Path
     ],
 )
 def test_eval_refuses_video_of_vectorised_simulators(word: str, line: str, capsys: Any, tmp_path: Path) -> None:
-    words = ["algo=ucb", "env=BernoulliBandit", "trainer.total_steps=8", "logger.console=false"]
+    words = ["algo=ucb", "env=BernoulliBandit", "trainer.total_steps=8", "logger=[tensorboard]"]
     assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
     capsys.readouterr()
     assert main(["eval", str(tmp_path / "run"), word.format(tmp_path)]) == 2

@@ -1,4 +1,4 @@
-"""Command lines in the forms of other tools are answered with the one that works."""
+"""For command lines in the form of other tools, the error message shows the equivalent rlrun command."""
 
 import shlex
 

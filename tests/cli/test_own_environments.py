@@ -1,4 +1,4 @@
-"""Environments, wrappers and networks in files of a user's own, and those of other packages: as typed, or one line."""
+"""Environments, wrappers and networks of a user or of other packages work as typed, or give a one-line error."""
 
 import sys
 from collections.abc import Iterator
@@ -10,8 +10,7 @@ import pytest
 
 from rlrun.cli import main
 
-QUIET = ["trainer.total_steps=64", "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "logger.console=false",
-         "logger.tensorboard=false"]  # fmt: skip
+QUIET = ["trainer.total_steps=64", "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "logger=[]"]  # fmt: skip
 
 OWN_ENV = """
 import gymnasium as gym
@@ -95,7 +94,7 @@ def register_envs():
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
-    """An empty working directory beside modules that can be imported."""
+    """An empty working directory, next to modules that can be imported."""
     files = {
         "own_env.py": OWN_ENV,
         "own_parts.py": OWN_PARTS,
@@ -117,7 +116,7 @@ def workplace(tmp_path: Path, monkeypatch: Any) -> Iterator[Path]:
 
 
 def _forget() -> None:
-    """What earlier tests imported and registered."""
+    """Removes the modules and registrations of earlier tests."""
     for names in (sys.modules, gym.registry):
         for name in [name for name in names if name.lower().startswith("own")]:
             del names[name]

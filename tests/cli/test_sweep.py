@@ -17,7 +17,7 @@ def workplace(tmp_path, monkeypatch):
 
 
 def ran(job, **summary):
-    """What a process leaves on disk that ran this job."""
+    """Writes the files that a process leaves when it has run this job."""
     folder = RunDir.create(job.values)
     folder.write_start(job.values, job.words)
     if summary:

@@ -1,4 +1,4 @@
-"""What surrounds a training run: its directory, its failures, signals before it starts, sweeps, plug-ins."""
+"""Training commands: run folders, failures, signals before the start, sweeps, plug-ins."""
 
 import errno
 import json
@@ -18,9 +18,9 @@ from rlrun.snapshot import atomic
 
 HOME = Path(rlrun.__file__).parents[1]
 PLUGIN = Path(__file__).parents[1] / "example_plugin"
-SHORT = ["env=CartPole", "trainer.total_steps=300", "trainer.eval_episodes=1", "logger.tensorboard=false"]
+SHORT = ["env=CartPole", "trainer.total_steps=300", "trainer.eval_episodes=1", "logger=[console]"]
 
-ENDS = {0: "done", 1: "failed", 2: "done"}  # of the jobs of a sweep whose second fails
+ENDS = {0: "done", 1: "failed", 2: "done"}  # seeds of a sweep whose second job fails
 
 FRAGILE = '''
 from rlrun.registry import register
@@ -101,7 +101,7 @@ def test_train_refuses_an_action_space_and_leaves_no_directory(workplace, capsys
         (["algo=ppo", "env.eval_kwargs={a: 1}"], "env.eval_kwargs: env.kwargs={'a': 1}: CartPole-v1 cannot be made"),
         (
             ["algo=ppo", "trainer.precision=tf32", "device=cpu"],
-            "trainer.precision=tf32: needs a CUDA device, and dev",
+            "trainer.precision=tf32: needs a CUDA device, but dev",
         ),
         (["-m", "algo=ppo", "trainer.precision=tf32", "device=cpu"], "trainer.precision=tf32: needs a CUDA device"),
     ],
@@ -122,7 +122,7 @@ def test_resume_refuses_total_steps_before_the_snapshot(workplace, capsys):
         capsys.readouterr()
         assert main(["resume", "r", *words]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert "ask for more" in line and line.startswith(f"error: {words[0]}: step_")
+        assert "set a larger number" in line and line.startswith(f"error: {words[0]}: step_")
     assert (workplace / "r" / "config.yaml").read_text() == stored and not (workplace / "s").exists()
 
 
@@ -143,7 +143,7 @@ def test_a_stopped_run_ends_with_the_command_that_resumes_it(workplace, capsys, 
         return collect(loop)
 
     collect = OnPolicy.collect
-    short = ["algo.loop.rollout_steps=8", "total_steps=1000", "logger.console=false", "logger.tensorboard=false"]
+    short = ["algo.loop.rollout_steps=8", "total_steps=1000", "logger=[]"]
     monkeypatch.setattr(OnPolicy, "collect", interrupted)
     assert main(["train", "algo=ppo", "env=CartPole", *short, "run_dir=my run"]) == code
     assert capsys.readouterr().out.splitlines()[-1] == "rlrun resume 'my run'"
@@ -179,7 +179,7 @@ def test_sweep_checks_all_jobs_before_the_first_one(workplace, capsys):
 
 
 def test_sweep_continues_after_a_failed_job(workplace, capsys, monkeypatch):
-    monkeypatch.setattr("rlrun.run.lifecycle.check", lambda config: None)  # the fault shows only in a job
+    monkeypatch.setattr("rlrun.run.lifecycle.check", lambda config: None)  # the fault occurs only in a job
     words = ["algo=fragile", "plugins=[rlrun_example,fragile]", "seed=0,1,2", *SHORT]
     assert main(["train", "-m", *words]) == 1
     out, err = capsys.readouterr()
@@ -195,12 +195,12 @@ def test_sweep_continues_after_a_failed_job(workplace, capsys, monkeypatch):
 
 
 def test_train_interrupted_before_training_leaves_nothing_behind(workplace):
-    """A plug-in that takes long to import stands for everything slow before the first step."""
+    """A plug-in with a slow import stands for any slow work before the first step."""
     (workplace / "slow").mkdir()
     (workplace / "slow" / "__init__.py").write_text(
         "import os, time\nopen(f'{os.getpid()}.up', 'w').close()\ntime.sleep(60)\n"
     )
-    # SIGINT is ignored in what a shell runs in the background; a terminal's is not
+    # a shell starts background processes with SIGINT ignored; at a terminal it is not ignored
     program = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     program += "from rlrun.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "train", "algo=sac", "env=HalfCheetah", "plugins=[slow]"]

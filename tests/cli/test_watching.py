@@ -1,4 +1,4 @@
-"""`rlrun status`, `diff`, `board` and `report`, as a user meets them."""
+"""`rlrun status`, `diff`, `board` and `report`, as a user types them."""
 
 import json
 import os
@@ -87,7 +87,7 @@ def test_report_names_configs_that_differ_and_prints_no_control_characters(
     assert (code, err) == (0, [])
     assert out[:-1] == [
         "skipped runs/\\x1b[31m\\udcff: an empty folder",
-        "configs differ, ppo on CartPole-v1: algo.lr 0.1, 0.2 (by=algo.lr keeps them apart)",
+        "configs differ, ppo on CartPole-v1: algo.lr 0.1, 0.2 (by=algo.lr separates them)",
     ]
 
 
@@ -109,10 +109,10 @@ def test_report_of_a_short_and_a_long_run_of_a_pair(tmp_path: Path, capsys: Any,
         (["report", "runs", "by=algo.gama"], "error: by=algo.gama: no run has this key"),
         (["report", "runs", "score=eval/retrun"], "error: score=eval/retrun: no run has this key"),
         (["report", "runs", "score="], "error: score=: must be a key of metrics.jsonl"),
-        (["report", "runs/0", "baseline=runs"], "error: baseline=runs: holds every run, and leaves none"),
+        (["report", "runs/0", "baseline=runs"], "error: baseline=runs: contains all runs, so none is left"),
         (["report", "n" * 300], f"error: {'n' * 300}: "),
         (["status", "n" * 300], f"error: {'n' * 300}: File name too long"),
-        (["status", "key=1"], "error: key: unknown key (there are none here)"),
+        (["status", "key=1"], "error: key: unknown key (this command has no settings)"),
         (["eval", "runs"], "error: runs: not a run (it has no config.yaml)"),
         (["resume", "runs/0", "sed=1"], "error: sed: unknown key (there are: total_steps, device, "),
         (["report", "runs", "steps=soon"], "error: steps=soon: must be whole numbers, with commas"),

@@ -1,4 +1,4 @@
-"""Installed from wheels, rlrun finds its configs and a plug-in's, from any directory."""
+"""When installed from wheels, rlrun finds its own configs and those of a plug-in, from any directory."""
 
 import subprocess
 import sys

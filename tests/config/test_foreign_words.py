@@ -1,4 +1,4 @@
-"""Option names of other libraries are answered with the key that means the same here."""
+"""For option names of other libraries, the error message names the key with the same meaning."""
 
 from functools import cache
 
@@ -25,7 +25,7 @@ OPTIONS = {
         "log_std_init": "algo.init_std",
         "share_features_extractor": "algo.critic_update",
         "total_timesteps": "trainer.total_steps",
-        "tensorboard_log": "logger.tensorboard",
+        "tensorboard_log": "logger",
         "n_envs": "env.num_envs",
         "env_kwargs": "env.kwargs",
         "eval_freq": "trainer.eval_every",
@@ -167,7 +167,7 @@ OPTIONS = {
         "env_config": "env.kwargs",
     },
 }
-# together they have every key of the table; algorithms are asked for only where one is missing
+# together they have every key of the table; other algorithms are tried only if a key is missing
 MOST_KEYS = ("ppo_composite", "sac", "td3", "rainbow", "qr_dqn", "ppo_lstm", "vtrace", "vpg", "sarsa", "cma_es")
 
 
@@ -191,7 +191,7 @@ def test_options_of_other_libraries_lead_to_the_key_with_their_meaning(form):
         (origin, check.nearest_key(form.format(option), tree(algo)), key)
         for (origin, algo), options in OPTIONS.items()
         for option, key in options.items()
-        if check.lookup(form.format(option), tree(algo)) is check.ABSENT  # else it is no wrong word
+        if check.lookup(form.format(option), tree(algo)) is check.ABSENT  # otherwise the word is valid here
     ]
     wrong = [row for row in asked if not (row[1] + " ").replace("?", " ").startswith(f"; did you mean {row[2]} ")]
     assert len(asked) >= 100

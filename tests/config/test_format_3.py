@@ -1,4 +1,4 @@
-"""Runs of format 2 in the names of format 3: critics, entropy coefficients and critic updates became parts."""
+"""Runs of format 2 are read with the names of format 3: critics, entropy coefficients and critic updates are parts."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def test_td3_and_dqn_settings_become_critic_parts() -> None:
 
 @pytest.mark.parametrize("section", [{"name": "sac"}, {"name": ["sac"]}, {"name": "a2c", "critic": 5}, 7, None])
 def test_incomplete_sections_stay_as_they_are(section: Any) -> None:
-    """They are refused later, for what they lack."""
+    """They are refused later, because keys are missing."""
     assert upgraded({"format": 2, "algo": section})[0]["algo"] == section
 
 

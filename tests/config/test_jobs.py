@@ -1,4 +1,4 @@
-"""What the words after `rlrun train` become, and every line that says what is wrong with them."""
+"""Jobs that are composed from the words after `rlrun train`, and every error message about these words."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def faults(*words, multirun=False, config_dirs=()):
 
 @pytest.fixture
 def more_configs(tmp_path):
-    """A folder of a user's own YAML: an alias for a registered id, and tuned values for it."""
+    """A user's config folder: an alias for a registered id, and tuned values for this environment."""
     files = {
         "env/Cart.yaml": "defaults: [_base, _self_]\nid: CartPole-v0\n",
         "preset/sac-Cart.yaml": "# @package _global_\nalgo: {gamma: 0.5}\ntrainer: {total_steps: 7}\n",
@@ -145,7 +145,9 @@ def test_preset_keys_of_a_replaced_part_are_dropped():
         ("algo.gamma=true", "algo.gamma=true: must be a number, like 0.99"),
         ("seed=1.5", "seed=1.5: must be a whole number, like 0"),
         ("seed='3'", "seed=3: must be a whole number, like 0"),
-        ("logger.console=1", "logger.console=1: must be true or false, like true"),
+        ("logger.console=1", "logger.console=1: must be a section"),
+        ("logger.csv.x=1", "logger.csv.x: unknown key; choose the logger with logger=[console,tensorboard,csv]"),
+        ("logger=[csv,boad]", "logger=boad: unknown name (there are: console, csv, mlflow, tensorboard, wandb)"),
         ("device=0", "device=0: must be text, like auto"),
         ("network.hidden=256", "network.hidden=256: must be a list: [256]"),
         ("network.hidden=[a]", "network.hidden=[a]: must be a list of whole numbers"),
@@ -170,16 +172,16 @@ def test_preset_keys_of_a_replaced_part_are_dropped():
         ("seed=1,2", "seed=1,2: several values; add -m to run a job for each"),
         ("seed=range(3)", "seed=range(3): several values; add -m to run a job for each"),
         ("hydra.verbose=true", "hydra.verbose=true: Hydra's settings are for sweeps; add -m"),
-        ("~trainer", "~trainer: a group cannot be taken away; choose another name for it"),
+        ("~trainer", "~trainer: a group cannot be deleted; choose another name for it"),
         (
             "~seed",
-            "~seed: only what stands in env.kwargs, env.wrappers, network.actor, network.critic can be taken away",
+            "~seed: only keys in env.kwargs, env.wrappers, network.actor, network.critic can be deleted",
         ),
-        ("env.kwargs._target_=x", "env.kwargs._target_: _target_ is refused; parts have registered names (rlrun list)"),
-        ("name=${oc.env:HOME}", "name: ${oc.env:...} is refused; write the value itself"),
+        ("env.kwargs._target_=x", "env.kwargs._target_: _target_ is not allowed; use registered names (rlrun list)"),
+        ("name=${oc.env:HOME}", "name: ${oc.env:...} is not allowed; write the value itself"),
         ("quick", "cannot read 'quick': write key=value; did you mean trainer=quick?"),
-        ("name=über", "cannot read 'name=über': letters beyond ASCII stand in quotes: \"name='über'\""),
-        ("algo=sac", "algo=sac: algo is chosen twice; algo=sac stands before it"),
+        ("name=über", "cannot read 'name=über': put values that are not ASCII in quotes: \"name='über'\""),
+        ("algo=sac", "algo=sac: algo is chosen twice, first by algo=sac"),
         ("plugins=[no_such_package]", "plugins: cannot find a package named 'no_such_package'"),
         ("trainer.engine=warp", "trainer.engine='warp': must be 'auto', 'eager', 'compile' or 'cudagraph'"),
     ],
@@ -215,7 +217,7 @@ def test_probes_are_known_before_any_was_made():
 
 
 def test_network_without_a_part_that_the_algorithm_chooses_is_refused():
-    line = "network=linear: has no part network.norm, which algo=crossq chooses; network may be auto, cnn, compact, "
+    line = "network=linear: has no part network.norm, which algo=crossq sets; network may be auto, cnn, compact, "
     assert faults("algo=crossq", "env=Pendulum", "network=linear") == [line + "gru, impala, lstm, mlp"]
 
 
@@ -251,8 +253,8 @@ def test_keys_of_a_group_without_a_usable_choice_are_not_judged():
 @pytest.mark.parametrize(
     ("trainer", "line"),
     [
-        ("leaky", "trainer.threads: ${oc.env:...} is refused; write the value itself"),
-        ("coded", "trainer.threads._target_: _target_ is refused; parts have registered names (rlrun list)"),
+        ("leaky", "trainer.threads: ${oc.env:...} is not allowed; write the value itself"),
+        ("coded", "trainer.threads._target_: _target_ is not allowed; use registered names (rlrun list)"),
     ],
 )
 def test_values_in_files_are_refused_like_typed_ones(trainer, line, more_configs):

@@ -1,4 +1,4 @@
-"""Every preset, as `rlrun train algo=... env=...` finds it, makes a run that begins: its numbers are allowed."""
+"""With every preset, as `rlrun train algo=... env=...` finds it, a run begins: all values are valid."""
 
 from pathlib import Path
 

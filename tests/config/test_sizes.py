@@ -1,4 +1,4 @@
-"""Sizes that no machine has are refused before anything is allocated or written, in typed and in stored configs."""
+"""Excessive sizes are refused before anything is allocated or written, in typed and in stored configs."""
 
 import shutil
 
@@ -81,7 +81,7 @@ def run(tmp_path_factory):
     """A finished run of PPO."""
     path = tmp_path_factory.mktemp("stored") / "run"
     words = ["env=CartPole", "total_steps=8", "algo.loop.rollout_steps=1", "algo.minibatch_size=8", "algo.epochs=1"]
-    quiet = ["logger.console=false", "logger.tensorboard=false", "trainer.eval_episodes=1", "trainer.eval_max_steps=2"]
+    quiet = ["logger=[]", "trainer.eval_episodes=1", "trainer.eval_max_steps=2"]
     assert main(["train", "algo=ppo", *words, *quiet, f"run_dir={path}"]) == 0
     return path
 
@@ -105,7 +105,7 @@ def test_sizes_have_an_upper_bound(algo, env, word, line, capsys, tmp_path, monk
     ],
 )
 def test_sizes_of_a_stored_config_are_bounded_alike(run, tmp_path, key, value, line, capsys, monkeypatch):
-    monkeypatch.setattr(resumable, "check_unchanged", lambda run, then: None)  # as if the snapshots were forged too
+    monkeypatch.setattr(resumable, "check_unchanged", lambda run, then: None)  # the snapshots are forged consistently
     shutil.copytree(run, tmp_path / "run")
     config = yaml.safe_load((run / "config.yaml").read_text())
     section, _, name = key.rpartition(".")

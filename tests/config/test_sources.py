@@ -1,4 +1,4 @@
-"""Comments are documentation: what `list` and `show` print is read from the YAML's text."""
+"""`rlrun list` and `rlrun show` print the comments of the YAML files."""
 
 import pytest
 
@@ -74,7 +74,7 @@ def test_plugins_are_read_from_the_words(words, plugins):
 
 
 def test_every_key_that_can_be_set_says_what_it_means():
-    """In the file that sets it or in the one it builds on. Names speak for themselves, and so do learning rates."""
+    """Every key has a comment in some file, except names and learning rates."""
     notes = [sources.notes(file).meanings for file in sources.CONF.rglob("*.yaml") if file.parent.name != "preset"]
     explained = {key.rpartition(".")[2] for meanings in notes for key, meaning in meanings.items() if meaning}
     sections = {key.rpartition(".")[0] for meanings in notes for key in meanings}

@@ -1,6 +1,6 @@
-"""Which algorithm learns from which observations, by which actions: docs/spaces.md, found by trying.
+"""Writes docs/spaces.md: trains every algorithm with every kind of observation, action and reward.
 
-`python tests/contract/spaces_table.py` writes it.
+Run it with `python tests/contract/spaces_table.py`.
 """
 
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ A reward vector is an array, as MO-Gymnasium's environments return it; `reward_s
 
 
 def cells(algo: str, kind: str, names: list[str]) -> Iterator[tuple[str, Values]]:
-    """Probe environments of an algorithm that differ in one kind of space."""
+    """Yields probe environments of an algorithm that differ in one kind of space."""
     for name in names:
         given = home(algo) | {kind: name}
         if name == MASKED:
@@ -49,7 +49,7 @@ def cells(algo: str, kind: str, names: list[str]) -> Iterator[tuple[str, Values]
 
 @cache
 def home(algo: str) -> dict[str, str]:
-    """The first kinds of observation, action and reward that an algorithm takes."""
+    """Returns the first kinds of observation, action and reward that an algorithm supports."""
     for reward, observation, action in product(REWARDS, ["box", *OBSERVATIONS], ACTIONS):
         given = {"observation": observation, "action": action, "reward": reward}
         if refusal(probe(algo, given)) is None:
@@ -62,7 +62,7 @@ def probe(algo: str, given: dict[str, str]) -> Values:
 
 
 def refusal(values: Values, updates: int = 0) -> str | None:
-    """Why a run is refused; None where it trains."""
+    """Returns the reason for which a run is refused, or None if the run trains."""
     try:
         loop = build_loop(run_config(values))
     except ConfigError as error:

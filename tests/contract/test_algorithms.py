@@ -1,7 +1,7 @@
-"""What every algorithm guarantees. A new file in conf/algo is tested by being there.
+"""Guarantees of every algorithm. A new file in conf/algo is tested without further changes.
 
-A flavour is a YAML file without a class of its own. By default only the keys in which it differs are tested, and a run
-that learns, resumes and equals its recording. `-m full` tests every guarantee with every flavour.
+A variant is a YAML file that adds no class. By default it is tested for the keys in which it differs, and by a run that
+learns, resumes and equals its recording. `-m full` tests every guarantee with every variant.
 """
 
 import copy
@@ -16,7 +16,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 from torch._dynamo.backends.debugging import aot_eager
-from toys import ALGOS, BY_CLASS, NEVER_LEARN, Values, equal, flavour_of, optims, streams, toy, train, weights
+from toys import ALGOS, BY_CLASS, NEVER_LEARN, Values, equal, optims, streams, toy, train, variant_of, weights
 
 from rlrun import registry
 from rlrun.config.check import ABSENT, leaves, lookup
@@ -161,7 +161,7 @@ OTHER: Values = {
     "algo.reward_weights.max_weight": 0.5,
 }
 
-# What else must be set for a key to matter.
+# Other keys that must be set so that a key has an effect.
 GIVEN: dict[str, Values] = {
     "algo.buffer.alpha": {"algo.buffer.reward_threshold": 1e9, "algo.buffer.phi": 0.9, "algo.buffer.rho": 0.0},
     "algo.buffer.capacity": {"algo.buffer.reward_threshold": 1e9, "algo.buffer.phi": 0.9, "algo.buffer.rho": 0.0},
@@ -203,7 +203,7 @@ ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buf
              "algo.buffer.save_to", "algo.buffer.save_every", "algo.buffer.num_saved", "algo.loop.data_env",
              "algo.buffer.data_env", "algo.reward_weights.weights", "algo.reward_weights.evaluation_rate")  # fmt: skip
 
-# "<algo>: <key>" of keys that change neither weights nor what is seen next, and why.
+# "<algo>: <key>" of keys that change neither weights nor the next observations, with the reason.
 NOT_LIVE: dict[str, str] = {
     "vtrace: algo.value_lambda": "the critic learns the corrected returns, whose traces gae_lambda scales",
     "svpg: algo.particle.target_kl": "no particle moves while its gradients are collected",
@@ -255,7 +255,7 @@ NOT_LIVE |= {
 }
 
 
-# "<algo>: <key>" of keys that cannot be set, and why.
+# "<algo>: <key>" of keys that cannot be set, with the reason.
 REFUSED: dict[str, str] = {
     "ppo_demos: algo.goals": "demonstrations come without goals",
     "ppo_demos: algo.target_kl": "a demonstrator is no older policy",
@@ -271,7 +271,7 @@ REFUSED |= {
 
 
 def save(loop: Loop, folder: Path) -> Snapshot:
-    """Through the disk and back: what a resume would read."""
+    """Writes a state to disk and reads it back, like a resume."""
     folder.mkdir(exist_ok=True)
     store = Store(folder, keep=1)
     name = step_name(loop.steps)
@@ -293,7 +293,7 @@ def test_keys_of_the_yaml_are_the_fields_of_the_config(algo: str) -> None:
 
 
 def parts(values: Values) -> dict[str, tuple[Any, Values]]:
-    """The agent, and every part at any depth: by path, the class and its section."""
+    """Returns class and config section of the agent and of every part at any depth, by path."""
     found: dict[str, tuple[Any, Values]] = {}
 
     def visit(path: str, group: str, section: Values) -> None:
@@ -329,8 +329,8 @@ def test_every_weight_moves_and_has_one_optimiser(algo: str, build: Build) -> No
 
 
 @pytest.mark.parametrize("algo", ALGOS)
-def test_every_key_that_a_flavour_changes_changes_what_is_learned(algo: str, build: Build) -> None:
-    base = flavour_of(algo)
+def test_every_key_that_a_variant_changes_changes_what_is_learned(algo: str, build: Build) -> None:
+    base = variant_of(algo)
     keys = keys_of(algo)
     if base is not None:
         inherited = keys_of(base)
@@ -339,7 +339,7 @@ def test_every_key_that_a_flavour_changes_changes_what_is_learned(algo: str, bui
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("algo", [algo for algo in ALGOS if flavour_of(algo)])
+@pytest.mark.parametrize("algo", [algo for algo in ALGOS if variant_of(algo)])
 def test_every_key_changes_what_is_learned(algo: str, build: Build) -> None:
     check_keys(algo, keys_of(algo), build)
 
@@ -376,7 +376,7 @@ def check_keys(algo: str, keys: Values, build: Build) -> None:
 
 
 def another(algo: str, key: str, value: Any) -> Any:
-    """Another value for a key: of OTHER, else one that its type allows."""
+    """Returns another value for a key: from OTHER, or else one that its type allows."""
     choices = OTHER[key] if key in OTHER else derived(field_type(algo, key), value)
     choices = choices if isinstance(choices, tuple) else (choices,)
     found = [choice for choice in choices if choice != value]
@@ -385,7 +385,7 @@ def another(algo: str, key: str, value: Any) -> Any:
 
 
 def derived(kind: Any, value: Any) -> tuple[Any, ...]:
-    """Values that a type allows: another name, the other truth value, twice or half the number; 0.5 or 1 for 0."""
+    """Yields values that a type allows: another name, the other bool, twice or half the number; 0.5 or 1 for 0."""
     if get_origin(kind) is Literal:
         return get_args(kind)
     if isinstance(value, bool):
@@ -405,7 +405,7 @@ def allowed(kind: Any, value: Any) -> bool:
 
 
 def field_type(algo: str, key: str) -> Any:
-    """The type of a key of `algo`, or of one of its parts, as its Config has it."""
+    """Returns the type of a key of `algo`, or of one of its parts, from the Config."""
     path, _, name = key.rpartition(".")
     known = parts(toy(algo)["algo"])
     if path not in known:
@@ -416,7 +416,7 @@ def field_type(algo: str, key: str) -> Any:
 @pytest.mark.parametrize("algo", ALGOS)
 def test_a_run_continued_from_disk_is_the_run_that_never_stopped(algo: str, build: Build, tmp_path: Path) -> None:
     loop = train(build(toy(algo)), 1)
-    for _ in range(5):  # into an episode, a generation
+    for _ in range(5):  # into the middle of an episode or a generation
         loop.tick()
     snapshot = save(loop, tmp_path / "run")
     other = load(build(toy(algo), begin=False), snapshot)
@@ -444,7 +444,7 @@ def test_equal_seeds_give_equal_runs_and_other_seeds_others(algo: str, build: Bu
 
 @pytest.mark.parametrize("algo", BY_CLASS)
 def test_act_reads_its_acting_modules_and_changes_nothing_but_streams(algo: str, build: Build) -> None:
-    """Observation, carry, streams and the modules of `acting()` give the action; everything else may hold anything."""
+    """The action depends only on observation, carry, streams and the modules of `acting()`."""
     loop: Any = train(build(toy(algo)), 1)
     agent, addons = loop.agent, loop.addons
     params = (agent.ask()[[0] * loop.env.spec.num_envs],) if toy(algo)["algo"]["loop"]["name"] == "evolution" else ()
@@ -490,7 +490,7 @@ def test_acting_without_exploring_repeats_and_draws_nothing(algo: str, build: Bu
     loop.addons.act(loop.agent, loop.obs, carry, explore=True)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch hides it from users itself
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # torch hides it from users too
 @pytest.mark.parametrize("algo", ALGOS)
 def test_kernels_draw_nothing_and_agree_with_compiled_ones(
     algo: str, build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -543,7 +543,7 @@ def tensors(part: Any) -> list[torch.Tensor]:
 
 
 def watch(loop: Loop, learners: Any, module: torch.nn.Module, name: str, calls: dict[str, Any], path: str) -> None:
-    """Keep what the first call of a kernel was given and what it did; check at every call that it draws nothing."""
+    """Records arguments and effects of the first call of a kernel; checks at every call that it draws nothing."""
     eager = getattr(type(module), name).__get__(module)
 
     def call(*args: Any) -> Any:

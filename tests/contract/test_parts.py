@@ -1,4 +1,4 @@
-"""Every combination of parts around a learner is built, learns, and goes on from disk bit for bit."""
+"""Every combination of parts around an agent is built, learns, and resumes from disk bit for bit."""
 
 from collections.abc import Callable
 from itertools import product
@@ -28,11 +28,11 @@ PARTS = {
 LEARNERS = {"ppo": "CartPole", "sac": "Pendulum"}
 SUBSETS = ["+".join(name for name, wanted in zip(PARTS, chosen, strict=True) if wanted) or "none"
            for chosen in product([True, False], repeat=4)]  # fmt: skip
-QUICK = (SUBSETS[0], *PARTS)  # all of them, and each alone; the others under `slow`
+QUICK = (SUBSETS[0], *PARTS)  # all parts together, and each part alone; the other combinations are marked `slow`
 
 
 def composed(algo: str, subset: str) -> Values:
-    """The parts as a user names them on the command line."""
+    """Returns values composed with these parts, as a user types them on the command line."""
     words = [f"algo.{part}={PARTS[part]}" for part in subset.split("+") if part != "none"]
     values = jobs([f"algo={algo}", f"env={LEARNERS[algo]}", "preset=none", *words])[0].values
     known = dict(leaves(values))
@@ -63,7 +63,7 @@ def test_every_subset_of_parts_learns_and_resumes_bit_for_bit(
 
 @pytest.mark.parametrize("algo", ["a2c", "vpg", "vtrace", "td3", "dqn", "rainbow", "discrete_sac", "ppo_lstm", "svpg"])
 def test_any_policy_learner_takes_the_parts(algo: str, build: Build) -> None:
-    """Rainbow's three steps suit no forward model of one, so RND is the part that looks for what is new."""
+    """Rainbow has 3-step returns, which ICM's one-step forward model does not support, so it uses RND."""
     own: Values = {
         "algo.representation": composed("ppo", "representation")["algo"]["representation"],
         "algo.goals": {"name": "categorical", "num_goals": 3},

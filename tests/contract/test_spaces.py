@@ -1,4 +1,4 @@
-"""Every cell of algorithm and space trains, or is refused in one line."""
+"""Every pair of algorithm and space trains, or is refused with a one-line error."""
 
 import pytest
 from spaces_table import KINDS, PAGE, cells, page, refusal

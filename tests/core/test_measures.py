@@ -1,4 +1,4 @@
-"""What environments report reaches the rows: the mean of late, and the sum so far."""
+"""Measures that environments report are written to log rows: the recent mean, and the sum so far."""
 
 import numpy as np
 

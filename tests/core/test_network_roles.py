@@ -1,4 +1,4 @@
-"""`network.actor` and `network.critic`: what differs between the networks of an agent."""
+"""`network.actor` and `network.critic` override settings for single networks of an agent."""
 
 from collections.abc import Callable
 from typing import Any
@@ -54,11 +54,11 @@ def test_particles_have_roles_of_their_own(build: Build) -> None:
 @pytest.mark.parametrize(
     ("algo", "changes", "line"),
     [
-        ("dqn", {"network.critic": {"hidden": [6]}}, "network.critic: algo=dqn builds no network for the critic alone"),
+        ("dqn", {"network.critic": {"hidden": [6]}}, "network.critic: algo=dqn has no separate network for the critic"),
         (
             "ppo",
             {"network.actor": {"hidden": [6]}, "algo.critic_update": {"name": "shared"}},
-            "network.actor: algo=ppo builds no network for the actor alone",
+            "network.actor: algo=ppo has no separate network for the actor",
         ),
         ("sac", {"network.norm": RENORM}, "network.norm=batch_renorm is not supported by algo=sac"),
         ("sac", {"network.critic": {"norm": RENORM}}, "network.norm=batch_renorm is not supported by algo=sac"),
@@ -76,7 +76,7 @@ def test_particles_have_roles_of_their_own(build: Build) -> None:
         ),
         ("sac", {"network.critic": {"name": "cnn"}}, "network.critic.name: unknown key"),
         ("sac", {"network.critic": 5}, "network.critic=5: must be a section"),
-        ("recurrent_sac", {"network.actor": {"burn_in": 9}}, "network.actor.burn_in: is one for the whole agent"),
+        ("recurrent_sac", {"network.actor": {"burn_in": 9}}, "network.actor.burn_in: is the same for the whole agent"),
     ],
 )
 def test_networks_of_a_role_are_refused_in_one_line(algo: str, changes: dict[str, Any], line: str) -> None:
@@ -90,5 +90,5 @@ def test_show_says_where_the_network_of_a_role_comes_from(capsys: pytest.Capture
     assert main(["show", "algo=sac", "env=HalfCheetah", "network.critic.hidden=[64]", "network.norm=batch_renorm"]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.startswith("network.")}
     assert "command line" in lines["network.critic.hidden"]
-    assert "keys that differ in the actor's network" in lines["network.actor"]
+    assert "network settings that differ in the actor's network" in lines["network.actor"]
     assert "updates with plain batch normalisation" in lines["network.norm.warmup"]

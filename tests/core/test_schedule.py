@@ -1,4 +1,4 @@
-"""Learning rates over time, against torch's own and numbers worked out by hand."""
+"""Learning rate schedules, compared with torch's schedulers and with values computed by hand."""
 
 import warnings
 from collections.abc import Callable
@@ -65,7 +65,7 @@ def test_schedule_resumes_from_its_state(name: str) -> None:
     [
         ({"ExponentalLR": {"gamma": 0.9}}, "did you mean 'ExponentialLR'"),
         ({"linear": {}, "StepLR": {}}, "one schedule at a time"),
-        ({"LambdaLR": {}}, "not supported, for it takes more than numbers"),
+        ({"LambdaLR": {}}, "not supported, because it needs arguments other than numbers"),
         ({"StepLR": {}}, "step_size"),
         ({"linear": {"gamma": 0.9}}, "takes no gamma"),
     ],

@@ -1,4 +1,4 @@
-"""Optimisers against torch's own, target networks, running statistics."""
+"""Optimisers, compared with torch's; target networks; running statistics."""
 
 from typing import Any
 
@@ -151,7 +151,7 @@ def test_polyak_averaging_moves_a_target_by_tau_in_place(tau: float) -> None:
     source, _ = nets()
     target = Target(source, tau)
     memory = [param.data_ptr() for param in target.parameters()]
-    optim = Optim(source.parameters(), 0.1)  # moves the source's weights into memory of its own
+    optim = Optim(source.parameters(), 0.1)  # copies the source's weights into new memory
     old = [param.clone() for param in target.parameters()]
     optim.apply(torch.ones_like(optim.flat))
     assert all(torch.equal(param, before) for param, before in zip(target.parameters(), old, strict=True))

@@ -1,4 +1,4 @@
-"""Data sets from anyone: whatever is in the folder, the answer is one line, and nothing outside it is opened."""
+"""Untrusted data sets: whatever the folder holds, the error is one line, and no file outside of it is opened."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def env(make_env: MakeEnv) -> Any:
 
 @pytest.fixture
 def folder(env: Any, tmp_path: Path) -> Path:
-    """A data set of two episodes."""
+    """Returns a data set of two episodes."""
     demos = [
         {
             "obs": torch.rand(STEPS + 1, 3),
@@ -47,21 +47,21 @@ def folder(env: Any, tmp_path: Path) -> Path:
 
 
 def refused(folder: Path, env: Any, line: str) -> None:
-    """Reading it, and its digest where it cannot be taken, is a ConfigError of one line that begins with the key."""
+    """Checks that reading the data set (or its digest) raises a one-line ConfigError that begins with the key."""
     with pytest.raises(ConfigError, match=rf"^algo\.loop\.data={folder}: .*{line}") as caught:
         read("algo.loop.data", folder, env)
     assert len(caught.value.faults) == 1 and "\n" not in str(caught.value)
 
 
 def change(folder: Path, **values: Any) -> None:
-    """Change what the data set says of itself; None takes a key away."""
+    """Changes the metadata of the data set; None removes a key."""
     path = folder / folders.ABOUT
     about = json.loads(path.read_text()) | values
     path.write_text(json.dumps({key: value for key, value in about.items() if value is not None}))
 
 
 def put(folder: Path, name: str, values: Any) -> None:
-    """Put an array in place of that of the first episode."""
+    """Replaces an array of the first episode."""
     with h5py.File(folder / folders.HDF5, "a") as file:
         del file["episode_0"][name]
         file["episode_0"][name] = values
@@ -110,7 +110,7 @@ def test_metadata_with_impossible_values_is_refused(values: Any, line: str, fold
 
 
 def test_a_data_set_never_names_code_to_run(folder: Path, env: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    """Without spaces Minari would make the environment that the metadata names, which imports its module."""
+    """Without spaces, Minari would create the environment that the metadata names, and so import its module."""
     (tmp_path / "stranger.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Env: pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     spec = {"id": "Evil-v0", "entry_point": "stranger:Env", "additional_wrappers": []}
@@ -245,7 +245,7 @@ def test_arrays_far_larger_than_their_file_are_refused(folder: Path, env: Any) -
 
 
 def test_hdf5_group_with_two_names_is_refused(folder: Path, env: Any) -> None:
-    """One that holds itself has no end, and one array under many names is as much memory as many."""
+    """A group that contains itself is infinite, and one array under many names would use memory many times."""
     whole = (folder / folders.HDF5).read_bytes()
     for name, other in {"episode_0/again": "episode_0", "more": "episode_1/rewards", "root": "/"}.items():
         (folder / folders.HDF5).write_bytes(whole)
@@ -255,7 +255,7 @@ def test_hdf5_group_with_two_names_is_refused(folder: Path, env: Any) -> None:
 
 
 def test_hdf5_groups_nested_too_deeply_are_refused(folder: Path, env: Any) -> None:
-    """The visitors of the HDF5 library die of some thousand levels."""
+    """The HDF5 library crashes when it visits some thousand levels."""
     with h5py.File(folder / folders.HDF5, "a") as file:
         group = file
         for _ in range(10_000):
@@ -376,7 +376,7 @@ def test_wrappers_and_other_ids_are_never_accepted(folder: Path, make_env: MakeE
 def test_an_evaluation_records_the_arguments_that_it_ran_with(tmp_path: Path, capsys: Any) -> None:
     run, data = tmp_path / "run", tmp_path / "moon-v0"
     words = ["algo=sac", "env=Pendulum", "trainer=quick", "trainer.total_steps=20", "algo.loop.warmup_steps=20"]
-    words += ["trainer.eval_every=0", "network.hidden=[8]", "logger.console=false", "logger.tensorboard=false"]
+    words += ["trainer.eval_every=0", "network.hidden=[8]", "logger=[]"]
     assert main(["train", *words, f"run_dir={run}"]) == 0
     assert main(["eval", str(run), "episodes=1", f"record={data}", "env.kwargs.g=5"]) == 0
     about = json.loads((data / folders.ABOUT).read_text())
@@ -397,7 +397,7 @@ def test_a_run_replaces_only_what_a_run_has_saved(folder: Path, env: Any, tmp_pa
     demos = read("data", folder, env)
     write(folder, demos[:1], env)
     assert len(read("data", folder, env)) == 1
-    change(folder, algorithm_name="sac")  # as rlrun eval RUN record=... writes it
+    change(folder, algorithm_name="sac")  # as written by rlrun eval RUN record=...
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "file").touch()

@@ -1,4 +1,4 @@
-"""A DQN with a mistake that authors of plug-ins make: its kernel counts its own calls in a Python attribute."""
+"""A DQN with a typical mistake of plug-ins: its kernel counts its own calls in a Python attribute."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from rlrun.core.agent import kernel
 
 
 def count_calls_of_dqn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every DQN discount rewards by 0.9 to the number of its updates; a recording would freeze that number."""
+    """Changes DQN to multiply rewards by 0.9^updates; a recording would keep the number of updates constant."""
     update_as_written = DQN.update_q
 
     @kernel

@@ -1,7 +1,7 @@
-"""A device that is not there. Tensors that say they are on it hold CPU memory, and what CUDA refuses is refused: two
-devices in one operation, and NumPy arrays of what lies there. So a CPU can tell whether a run keeps to its device.
+"""A simulated device. Its tensors hold CPU memory, and operations that CUDA refuses are refused: operations on tensors
+of two devices, and NumPy arrays of its tensors. So a CPU can test whether a run keeps its tensors on its device.
 
-torch's `meta` stands for the device, for it may be named without being there.
+torch's `meta` stands for the device, because it exists on every machine.
 """
 
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 HERE, THERE = torch.device("cpu"), torch.device("meta")
 aten = torch.ops.aten
-INDEXING = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default)  # numbers may come from the CPU
+INDEXING = (aten.index.Tensor, aten.index_put_.default, aten.index_put.default)  # scalars may be on the CPU
 ANYWHERE = (aten._to_copy.default, aten.copy_.default, aten._local_scalar_dense.default)
 
 
 class Away(Tensor):
-    """A tensor on the device; `held` is its memory."""
+    """A tensor on the simulated device; `held` is its memory on the CPU."""
 
     held: Tensor
 
@@ -55,14 +55,14 @@ class Away(Tensor):
 
 
 class Dispatch(TorchDispatchMode):
-    """For operations that make tensors."""
+    """Handles operations that create tensors."""
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return call(op, args, kwargs or {})
 
 
 def call(op: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """An operation on the memory underneath; its result is where the device would have put it."""
+    """Calls an operation on the CPU memory; the result is on the device on which CUDA would return it."""
     given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     check(op, args, given)
     named = kwargs.get("device")
@@ -83,7 +83,7 @@ def call(op: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def check(op: Any, args: Any, given: list[Tensor]) -> None:
-    """RuntimeError where CUDA would refuse tensors of the CPU beside its own: all but numbers, and indices."""
+    """Raises RuntimeError if an operation mixes CPU tensors, except scalars and indices, with tensors of the device."""
     strangers = [tensor for tensor in given if not isinstance(tensor, Away)]
     if not strangers or len(strangers) == len(given) or op in ANYWHERE:
         return
@@ -94,7 +94,7 @@ def check(op: Any, args: Any, given: list[Tensor]) -> None:
 
 
 class Generator(torch.Generator):
-    """Draws on the CPU and says where it was made for."""
+    """Draws on the CPU and reports the simulated device."""
 
     where = HERE
 
@@ -104,7 +104,7 @@ class Generator(torch.Generator):
 
 
 class Generators(type):
-    """What stands for torch.Generator: its instances are torch's."""
+    """Replaces torch.Generator; its instances are torch's generators."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Generator.__base__)
@@ -125,7 +125,7 @@ def default_device() -> torch.device:
 
 
 def placed(make: Any) -> Any:
-    """torch.tensor or torch.as_tensor, which no dispatch sees: made on the CPU, then moved."""
+    """Replaces torch.tensor or torch.as_tensor, which are not dispatched: creates on the CPU, then moves."""
 
     def placing(data: Any, dtype: Any = None, device: Any = None, **options: Any) -> Tensor:
         if isinstance(data, Tensor):
@@ -138,7 +138,7 @@ def placed(make: Any) -> Any:
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """torch.nn.init's, which leaves tensors on `meta` as it finds them."""
+    """Replaces torch.nn.init.orthogonal_, which does not change tensors on `meta`."""
     with torch.no_grad():
         return tensor.copy_(orthogonal_on_cpu(torch.empty(tensor.shape, device=HERE), gain))
 
@@ -148,7 +148,7 @@ orthogonal_on_cpu = nn.init.orthogonal_
 
 @contextmanager
 def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
-    """Within, the device is there."""
+    """Simulates the device within a `with` block."""
     with monkeypatch.context() as patch:
         patch.setattr(torch, "tensor", placed(torch.tensor))
         patch.setattr(torch, "as_tensor", placed(torch.as_tensor))

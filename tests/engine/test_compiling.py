@@ -1,4 +1,4 @@
-"""A stop signal is answered while a kernel is being compiled, and nothing that was saved is lost."""
+"""A stop signal is handled while a kernel is being compiled, and nothing that was saved is lost."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from rlrun.snapshot.store import Store
 WORDS = [
     "algo=ppo", "env=CartPole", "preset=none", "algo.loop.rollout_steps=10", "algo.epochs=1", "network.hidden=[8]",
     "env.num_envs=1", "trainer.snapshot_every=10", "trainer.eval_every=0", "trainer.log_every=10",
-    "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "logger.tensorboard=false", "trainer.engine=compile",
+    "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "logger=[console]", "trainer.engine=compile",
 ]  # fmt: skip
 
 
@@ -29,7 +29,7 @@ def test_compiler_is_interrupted_by_a_signal(
     compilers: list[Any] = []
 
     def compiler(module: Any, inputs: Any) -> Any:
-        """Quick at first; in the resumed run it takes a minute, and a signal comes."""
+        """A compiler that is fast at first; in the resumed run it takes a minute, and a signal is sent."""
         compilers.append(module)
         if resumed:
             threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
@@ -43,7 +43,7 @@ def test_compiler_is_interrupted_by_a_signal(
     began = time.monotonic()
     assert main(["resume", str(run), "trainer.total_steps=60"]) == 143
     assert time.monotonic() - began < 45  # on whatever machine
-    assert "goes on from its last snapshot" in capsys.readouterr().out
+    assert "a resume continues from the last snapshot" in capsys.readouterr().out
     resumed = False
     assert Store(run).load().step == 20
     assert main(["resume", str(run), "trainer.total_steps=60"]) == 0
@@ -59,7 +59,7 @@ def test_compiler_does_not_start_after_a_signal() -> None:
 
 @pytest.mark.slow
 def test_resume_of_compiled_kernels_is_bit_exact(tmp_path: Path) -> None:
-    """With the machine's own compiler; the first update after the resume is a compiled one, as it was without."""
+    """Uses the real compiler. The first update after the resume is compiled, as in the run without a resume."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert main(["train", *WORDS, "trainer.total_steps=60", f"run_dir={whole}"]) == 0
     assert main(["train", *WORDS, "trainer.total_steps=20", f"run_dir={parts}"]) == 0

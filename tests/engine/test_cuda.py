@@ -1,7 +1,7 @@
-"""On a GPU: graphs learn the bits of eager execution, runs resume exactly, and data stay on the device.
+"""Tests on a GPU: graphs give the bits of eager execution, runs resume exactly, and data stay on the device.
 
-`scripts/gpu` runs these; where there is no GPU they are skipped, and what a CPU can tell is in test_graphs.py and
-test_devices.py.
+`scripts/gpu` runs these tests. Without a GPU they are skipped; test_graphs.py and test_devices.py test on a CPU what is
+possible there.
 """
 
 import json
@@ -33,7 +33,7 @@ def on_gpu(algo: str, **changes: Any) -> Any:
 
 @pytest.mark.parametrize("algo", ALGOS)
 def test_cudagraph_learns_the_same_bits_as_eager(algo: str, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tape, "CHECKED", (3,))  # replayed sooner, so that eight updates are enough
+    monkeypatch.setattr(tape, "CHECKED", (3,))  # replayed earlier than by default, so that eight updates are enough
     eager, graphed = (train(build(on_gpu(algo, **{"trainer.engine": engine})), 8) for engine in ("eager", "cudagraph"))
     assert equal(eager.agent.state_dict(), graphed.agent.state_dict())
     for module, name in kernels(graphed.agent):

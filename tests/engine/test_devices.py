@@ -1,4 +1,4 @@
-"""Every algorithm keeps to its device, on one that is not there: what CUDA would refuse fails here too."""
+"""Every algorithm keeps its tensors on a simulated device: operations that CUDA would refuse fail here too."""
 
 import numpy as np
 import pretended
@@ -12,11 +12,11 @@ from rlrun.run.evaluation import evaluate
 from rlrun.run.lifecycle import rings
 from rlrun.snapshot.tree import decode, encode
 
-# torch squeezes the product of a vector in place, which a tensor that only says where it is cannot follow
+# torch squeezes the product of a vector in place, which the simulated tensors do not support
 UNSEEN = {"cma_es"}
 
 
-@pytest.mark.filterwarnings("ignore:for .*copying from a non-meta parameter")  # what stands for the device is meta
+@pytest.mark.filterwarnings("ignore:for .*copying from a non-meta parameter")  # the simulated device is `meta`
 @pytest.mark.parametrize("algo", sorted({*ALGOS} - UNSEEN))
 def test_pretended_device_trains_resumes_and_evaluates(algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = run_config(toy(algo, **{"trainer.engine": "eager"}))

@@ -1,7 +1,7 @@
-"""Multiplications of an update: those that its equations ask for, and next to no others.
+"""The number of multiplications of an update is hardly above what its equations need.
 
-Nothing comes cheaper than no gradient: of critics' weights where the actor learns, of what was observed, of members of
-an ensemble that nobody asks.
+Updates must not compute gradients that are not used: of critics' weights in the update of the actor, of observations,
+and of members of an ensemble that are not evaluated.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ WORDS = [
 
 
 def net(inputs: int, outputs: int) -> list[int]:
-    """Multiplications of every layer for one row."""
+    """Returns the multiplications of every layer for one row."""
     return [i * o for i, o in pairwise((inputs, WIDTH, WIDTH, outputs))]
 
 
@@ -31,20 +31,20 @@ def forward(layers: list[int]) -> int:
 
 
 def backward(layers: list[int]) -> int:
-    """To the weights of every layer, and to the inputs of all but the first."""
+    """Returns multiplications of gradients of the weights of all layers, and of the inputs of all but the first."""
     return sum(layers) + sum(layers[1:])
 
 
 def through(layers: list[int], wanted: int) -> int:
-    """To `wanted` of the inputs, past weights that stay as they are."""
+    """Returns multiplications of gradients of `wanted` inputs, without gradients of the weights."""
     return sum(layers[1:]) + wanted * WIDTH
 
 
 GAUSSIAN, POLICY, CRITIC = net(OBS, 2 * ACTIONS), net(OBS, ACTIONS), net(OBS + ACTIONS, 1)
-ACTED = forward(CRITIC) + through(CRITIC, ACTIONS)  # what a critic says of the policy's action, and where it grows
+ACTED = forward(CRITIC) + through(CRITIC, ACTIONS)  # a critic's value of the policy's action, and its gradient
 
 NEEDED = {
-    # critics: the next action, the targets asked, every member; actor: its action, what members say, back
+    # critics: next action, target critics, all members; actor: its action, values of the members, backward
     "sac": forward(GAUSSIAN) + 2 * (2 * forward(CRITIC) + backward(CRITIC))
     + forward(GAUSSIAN) + 2 * ACTED + backward(GAUSSIAN),
     "redq": forward(GAUSSIAN) + 2 * forward(CRITIC) + 10 * (forward(CRITIC) + backward(CRITIC))

@@ -1,4 +1,4 @@
-"""What a CUDA graph takes for granted of a kernel, looked for on a CPU in every algorithm there is."""
+"""Tests on a CPU that the kernels of every algorithm meet the requirements of CUDA graphs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ from rlrun.engine.tape import REFUSED, repeatable
 
 
 class Watch(TorchDispatchMode):
-    """What one call of a kernel does: every operation with the shapes it makes, and why it could not be captured."""
+    """Records every operation of a kernel call with the shapes of its results, and reasons against a capture."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,12 +39,12 @@ class Watch(TorchDispatchMode):
 
 
 class Watched:
-    """A kernel, as written, of which every call is looked at."""
+    """A kernel as written, every call of which is recorded."""
 
     def __init__(self, method: Callable[..., Any], module: nn.Module):
         self.method, self.module = method, module
         self.calls = 0
-        self.done: dict[Any, list[Any]] = {}  # by kind of arguments, as a tape or a graph would be kept
+        self.done: dict[Any, list[Any]] = {}  # by kind of arguments, like tapes and graphs
         self.places: dict[str, tuple[int, int]] = {}
         self.faults: list[str] = []
 
@@ -64,7 +64,7 @@ class Watched:
             self.faults.append("two calls with arguments of one shape are not the same operations")
 
     def _same_places(self) -> None:
-        """A graph writes where parameters and buffers were when it was captured."""
+        """A graph writes to the memory that parameters and buffers had at its capture, so they must not move."""
         tensors: dict[str, Tensor] = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
         for name, tensor in tensors.items():
             place = (memory(tensor), tensor.data_ptr())
@@ -74,7 +74,7 @@ class Watched:
 
 
 def watched(module: nn.Module) -> dict[str, Watched]:
-    """All kernels of a tree, watched from now on."""
+    """Replaces all kernels of a module tree by recorded ones."""
     found = {}
     for owner, name in kernels(module):
         found[f"{type(owner).__name__}.{name} {id(owner)}"] = kernel = Watched(getattr(owner, name), owner)
@@ -111,12 +111,12 @@ def test_watch_detects_operations_that_no_graph_can_capture(method: Callable[...
 
 
 class Graph(TorchDispatchMode):
-    """Stands for a CUDA graph: operations on fixed memory, which a capture only notes and a replay carries out."""
+    """Simulates a CUDA graph: a capture records operations on fixed memory, and a replay executes them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[Call] = []
-        self.before: dict[int, tuple[Tensor, Tensor]] = {}  # what the capture changed, and what was there
+        self.before: dict[int, tuple[Tensor, Tensor]] = {}  # tensors that the capture changed, and their old content
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         call = Call(op, args, kwargs or {}, ())
@@ -153,7 +153,7 @@ def test_every_kernel_is_capturable_and_bit_exact_from_a_graph(
     algo: str, build: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graphs, "capture", capture)
-    monkeypatch.setattr(tape, "CHECKED", (3,))  # replayed sooner, so that eight updates are enough
+    monkeypatch.setattr(tape, "CHECKED", (3,))  # replayed earlier than by default, so that eight updates are enough
     plain, graphed = build(eager(algo)), build(eager(algo))
     found = watched(plain.agent) | watched(plain.addons)
     for module, name in kernels(graphed.agent):

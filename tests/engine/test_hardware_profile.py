@@ -1,4 +1,4 @@
-"""What was measured on a machine, and who follows it. Nothing here is timed."""
+"""The stored measurements of a machine, and the runs that use them. No test here measures time."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ CPU = torch.device("cpu")
 WORDS = [
     "algo=ppo", "env=CartPole", "preset=none", "algo.loop.rollout_steps=10", "algo.epochs=1", "network.hidden=[8]",
     "env.num_envs=1", "trainer.eval_every=0", "trainer.eval_episodes=1", "trainer.eval_max_steps=5",
-    "trainer.snapshot_every=20", "logger.tensorboard=false",
+    "trainer.snapshot_every=20", "logger=[console]",
 ]  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def test_hardware_profile_is_read_as_it_was_saved() -> None:
     ("words", "device", "engine"),
     [
         ([], "cpu", "compile"),
-        (["trainer.total_steps=99"], "cpu", "auto"),  # it would end before compiling is won back
+        (["trainer.total_steps=99"], "cpu", "auto"),  # the run would end before the time for compiling is saved
         (["trainer.engine=eager"], "cpu", "eager"),
         (["network=lstm"], "cpu", "auto"),  # measured with an mlp
         ([], "cuda", "auto"),
@@ -107,7 +107,7 @@ def resumed(path: Path) -> dict[str, Any]:
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 @pytest.mark.parametrize("before", ["compile", "auto"])
 def test_resume_keeps_the_engine_of_the_run(before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine's file goes, or comes, while the run is stopped; a branch of the run obeys too."""
+    """The machine's file is deleted or created while the run is stopped; a branch of the run keeps the engine too."""
     compiler(monkeypatch)
     if before == "compile":
         measured(onpolicy=10)
@@ -125,7 +125,7 @@ def test_resume_keeps_the_engine_of_the_run(before: str, tmp_path: Path, monkeyp
 
 
 def test_compile_from_is_the_step_where_compiling_pays_off() -> None:
-    # 100 of 400 us saved, 10 / 64 updates per step: 3.2 s are won back after 204,800 steps
+    # 100 of 400 us saved, 10 / 64 updates per step: 3.2 s are saved after 204,800 steps
     found = {"ppo replayed us": 400.0, "ppo compiled us": 300.0, "ppo compiling s": 3.2}
     assert measuring.pays_from(found, "ppo") == 210_000
     assert measuring.pays_from(found | {"ppo compiled us": 370.0}, "ppo") is None, "too little is saved for other bits"

@@ -1,4 +1,4 @@
-"""Which engines can be had: with a torch out of range, or without its inner names, `auto` runs eager and says so."""
+"""Available engines: with an untested torch version, or without its private names, `auto` runs eager with a message."""
 
 import json
 import subprocess
@@ -22,11 +22,11 @@ CPU = torch.device("cpu")
 WORDS = [
     "algo=dqn", "env=CartPole", "preset=none", "network.hidden=[8]", "env.num_envs=1", "algo.loop.warmup_steps=8",
     "algo.loop.batch_size=8", "algo.buffer.capacity=64", "trainer.total_steps=64", "trainer.eval_every=0",
-    "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "trainer.log_every=32", "logger.tensorboard=false",
+    "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "trainer.log_every=32", "logger=[console]",
 ]  # fmt: skip
 RECORDERS = ("recorder", "script", "operations", "trial", "tape", "graphs", "inductor")
 
-# removed from torch, then a run is trained with what stands in the command line
+# removes names from torch, then trains a run with the words of the command line
 WITHOUT = """
 import sys
 import torch
@@ -48,7 +48,7 @@ sys.exit(code)
 
 @pytest.fixture(autouse=True)
 def asked_anew() -> Iterator[None]:
-    """What was found out about torch, and said, is forgotten before and after."""
+    """Clears the cached findings about torch before and after the test."""
     for found in (support._broken, support._warn_once):
         found.cache_clear()
     yield
@@ -57,7 +57,7 @@ def asked_anew() -> Iterator[None]:
 
 
 def removed(monkeypatch: pytest.MonkeyPatch, home: str, name: str) -> None:
-    """torch without a name, as the recorders find it when they are imported anew."""
+    """Removes a name from torch, so that the recorders do not find it when they are imported again."""
 
     def gone(self: Any) -> Any:
         raise AttributeError(f"no attribute {name!r}")
@@ -166,7 +166,7 @@ def test_typed_engine_that_is_unsupported_is_refused_and_leaves_no_folder(
 
 
 def test_graphs_run_eager_without_a_gpu(caplog: pytest.LogCaptureFixture) -> None:
-    """So that a run can be evaluated where there is none; training is refused."""
+    """So a run can be evaluated without a GPU; training is refused."""
     assert [support.running("cudagraph", CPU) for _ in range(2)] == ["eager", "eager"]
     (line,) = notes(caplog.text)
     assert "trainer.engine=cudagraph runs eager here: needs device=cuda" in line

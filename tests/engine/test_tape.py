@@ -1,4 +1,4 @@
-"""Tapes: the same bits as the kernels they were recorded from, and no replay where that cannot be promised."""
+"""Tapes give the same bits as their kernels, and are not replayed if this cannot be guaranteed."""
 
 import copy
 import subprocess
@@ -22,7 +22,7 @@ CALLS = tape.CHECKED[-1] + 2  # so that the last two are replayed
 
 
 class Learner(nn.Module):
-    """A small update of every kind: forward, backward, clipped Adam, a target that follows, metrics."""
+    """A small update with everything: forward, backward, clipped Adam, a target network, metrics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -116,7 +116,7 @@ def test_script_keeps_views_that_are_written_later() -> None:
     def kernel(x: Tensor) -> tuple[Tensor, Tensor]:
         y = x * 2
         view = y[:2]
-        z = y.exp()  # may not lie where y was: the view is read below
+        z = y.exp()  # must not reuse the memory of y, because the view is read below
         view.add_(1.0)
         return z, y + 0.0
 
@@ -146,7 +146,7 @@ def test_script_eliminates_common_subexpressions() -> None:
 
     def kernel(x: Tensor) -> list[Tensor]:
         once, again = x.exp().sum(), x.exp().sum()
-        first, second = torch.zeros(3), torch.zeros(3)  # two memories, for one of them is written to
+        first, second = torch.zeros(3), torch.zeros(3)  # two memories, because one of them is written to
         before = state * 2
         state.add_(x)
         first.add_(x)
@@ -172,7 +172,7 @@ def test_script_fuses_consecutive_reshapes() -> None:
 
     replayed = Taped(kernel)
     for _ in range(CALLS):
-        x = torch.randn(3, 2).t()  # whose numbers do not lie in order
+        x = torch.randn(3, 2).t()  # a tensor that is not contiguous
         assert same(flat(replayed(x)), flat(kernel(x)))
     (script,) = replayed.tapes.values()
     functions = [value for name, value in script.__globals__.items() if name[0] == "f"]
@@ -184,7 +184,7 @@ def test_script_folds_constants_that_follow_from_shapes() -> None:
     def kernel(x: Tensor) -> list[Tensor]:
         share = torch.ones_like(x).expand(2, 3) / 6
         counts = torch.zeros_like(x)
-        counts.add_(x)  # written to: made anew each time
+        counts.add_(x)  # written to, so it is allocated in every call
         return [x * share + torch.arange(3), counts, torch.zeros_like(x)]
 
     replayed = Taped(kernel)
@@ -192,7 +192,7 @@ def test_script_folds_constants_that_follow_from_shapes() -> None:
         x = torch.randn(3)
         out = replayed(x)
         assert same(flat(out), flat(kernel(x)))
-        out[2].fill_(7.0)  # what is returned belongs to the caller
+        out[2].fill_(7.0)  # the returned tensor belongs to the caller
     (script,) = replayed.tapes.values()
     functions = [value for name, value in script.__globals__.items() if name[0] == "f"]
     assert (functions.count(torch.div), functions.count(torch.zeros_like)) == (0, 2)
@@ -246,7 +246,7 @@ def test_a_kernel_inside_a_kernel_is_part_of_its_tape() -> None:
 def test_every_algorithm_learns_the_same_bits_taped_as_eager(
     algo: str, build: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tape, "CHECKED", (3,))  # replayed sooner, so that eight updates are enough
+    monkeypatch.setattr(tape, "CHECKED", (3,))  # replayed earlier than by default, so that eight updates are enough
     loops = []
     for engine in ("eager", "auto"):
         values = toy(algo)

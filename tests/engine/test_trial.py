@@ -1,4 +1,4 @@
-"""Recordings are compared with their kernels: Python state is found, and trains as in eager execution."""
+"""Recordings are compared with their kernels: kernels with Python state are detected, and run eager."""
 
 import copy
 import math
@@ -21,7 +21,7 @@ CALLS = 20
 
 
 class Kernel(nn.Module):
-    """A weight that moves, with a counter that a recording would freeze."""
+    """Changes a weight, and has a counter that would be constant in a recording."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Kernel(nn.Module):
 
 
 def outside(power: Callable[[int], float]) -> Callable[[Kernel, Tensor], Tensor]:
-    """A method whose counter no attribute holds; `power`: what it makes of the number of the call."""
+    """Returns a method whose counter is in no attribute; `power` is a function of the number of the call."""
     count = {}
 
     def method(self: Kernel, x: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def outside(power: Callable[[int], float]) -> Callable[[Kernel, Tensor], Tensor]
 
 
 def both(method: Callable[[Kernel, Tensor], Tensor], calls: int = CALLS) -> tuple[Taped, Kernel, Kernel]:
-    """A kernel with its recording beside one without, after calls with the same inputs and equal results."""
+    """Returns a kernel with its recording and one without, after calls with the same inputs and equal results."""
     eager, taped = Kernel(), Kernel()
     replayed = Taped(method.__get__(taped), taped)
     for i in range(calls):
@@ -97,7 +97,7 @@ def test_trial_detects_python_state_and_trains_as_eager(
 
 
 def test_trial_detects_a_tensor_that_is_written_later() -> None:
-    """What the method returns does not show it."""
+    """The result of the method does not show the write."""
     taped, calls = Kernel(), []
 
     def method(x: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ def test_trial_accepts_kernel_state_in_tensors() -> None:
 
 
 def test_trial_restores_parameters_inputs_and_random_streams() -> None:
-    """The replay of a check leaves no trace, wherever it wrote."""
+    """The replay of a check changes nothing, wherever it writes."""
     generators = [torch.Generator().manual_seed(3) for _ in range(2)]
     weights = [nn.Parameter(torch.ones(4)) for _ in range(2)]
 
@@ -153,7 +153,7 @@ def test_same_bits_treats_nan_as_equal() -> None:
 def test_trial_accepts_a_scalar_tensor_made_in_each_call() -> None:
     def method(x: Tensor) -> Tensor:
         total = torch.tensor(0.5)
-        total += x.sum()  # in place, in memory that was made just now
+        total += x.sum()  # in place, in memory that was just allocated
         return total * 1
 
     replayed = Taped(method)

@@ -1,4 +1,4 @@
-"""Environments that break where they are told to, and one that lives alone. A module of its own: workers import it."""
+"""Environments that fail at a given point, and one that allows only one instance. Workers import this module."""
 
 import fcntl
 import os
@@ -45,7 +45,7 @@ class Quiet(gym.Env):
 
 
 class Breaking(Quiet):
-    """Breaks where it is made, at its reset, or at step `at` of all that its process makes."""
+    """Fails in the constructor, in `reset`, or at step `at` of all steps in its process."""
 
     steps: ClassVar[int] = 0
 
@@ -68,7 +68,7 @@ class Breaking(Quiet):
 
 
 class Alone(Quiet):
-    """Refuses to be made while another is there. Writes down in a file when one is made, and when it is closed."""
+    """Raises if another instance exists. Writes to a file when an instance is created and when it is closed."""
 
     def __init__(self, path: str, most: int = 1):
         super().__init__()

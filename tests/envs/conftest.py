@@ -22,6 +22,8 @@ def env_config(id: str, num_envs: int = 1, **values: Any) -> EnvConfig:
         "on_failure": "raise",
         "action_mask": True,
         "selftest": "auto",
+        "log_info": [],
+        "schedule": {},
     }
     return EnvConfig(id=id, num_envs=num_envs, **{**base, **values})
 
@@ -33,7 +35,7 @@ def config() -> Callable[..., EnvConfig]:
 
 @pytest.fixture
 def make() -> Iterator[Callable[..., VectorEnv]]:
-    """`make(id, num_envs, seed=0, **config)`; everything made is closed after the test."""
+    """`make(id, num_envs, seed=0, **config)` returns environments that are closed after the test."""
     made = []
 
     def build(id: str, num_envs: int = 1, seed: int = 0, **values: Any) -> VectorEnv:

@@ -1,4 +1,4 @@
-"""Tensors of a simulator go to the agent as they are, and no step waits for the device."""
+"""Tensors of a simulator are passed to the agent without a copy, and no step waits for the device."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from rlrun.errors import ConfigError, RunError
 
 
 class Counters:
-    """Environment i counts by its action; it ends at 10 + i, and is cut after 5 steps. Pays what it counts."""
+    """Environment i adds its actions to a counter; it terminates at 10 + i and is truncated after 5 steps."""
 
     single_observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 

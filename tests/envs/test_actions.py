@@ -1,4 +1,4 @@
-"""Agents act in [-1, 1] and count from 0; environments get their own units."""
+"""Agents act in [-1, 1] and count actions from 0; environments receive their own units."""
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +13,7 @@ from rlrun.errors import ConfigError
 
 
 class Echo(gym.Env):
-    """Returns the action it got as the observation."""
+    """Returns the received action as the observation."""
 
     def __init__(self, space):
         self.action_space = space

@@ -1,4 +1,4 @@
-"""Atari: preprocessing, one stack of frames, exact restore."""
+"""Atari: preprocessing, stacked frames, exact restore."""
 
 from types import SimpleNamespace
 

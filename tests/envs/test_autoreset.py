@@ -1,4 +1,4 @@
-"""All three of Gymnasium's reset modes give the same transitions. Counted by hand on counters."""
+"""All three reset modes of Gymnasium give the same transitions, computed by hand for counters."""
 
 import gymnasium as gym
 import numpy as np
@@ -15,13 +15,13 @@ MODES = [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED, AutoresetMode.NEXT_STE
 
 
 def counters(mode: AutoresetMode, kind: type = SyncVectorEnv, truncate: bool = False) -> VectorEnv:
-    """Two environments whose episodes take 2 and 3 steps."""
+    """Returns two environments whose episodes take 2 and 3 steps."""
     venv = kind([lambda n=n: Counter(n, truncate) for n in (2, 3)], copy=False, autoreset_mode=mode)
     return VectorEnv(venv, np.random.SeedSequence(0))
 
 
 def rollout(env: VectorEnv, steps: int) -> list[dict]:
-    """Rows as a replay would store them."""
+    """Returns rows as replay would store them."""
     obs, rows = env.reset(), []
     for _ in range(steps):
         step = env.step(torch.zeros(env.num_envs, dtype=torch.long))
@@ -65,7 +65,7 @@ def test_autoreset_next_step_alone_has_rows_of_weight_0(mode):
     weights = [1, 1, 0, 1, 1, 0, 1] if mode is AutoresetMode.NEXT_STEP else [1] * 7
     assert [row["weight"] for row in rows] == weights
     for row in rows:
-        if row["weight"] == 0:  # a boundary for whoever looks along rows
+        if row["weight"] == 0:  # an episode boundary between the rows
             assert row["truncated"] and not row["terminated"] and row["next"] == row["then"] and row["reward"] == 0
 
 
@@ -114,7 +114,7 @@ def test_autoreset_final_obs_of_dict_observations():
 
 
 class Tells(Counter):
-    """Every second episode is a success; the first of each environment does not tell."""
+    """Every second episode is a success; the first episode of each environment does not report success."""
 
     def __init__(self, length: int, key: str):
         super().__init__(length)
@@ -122,7 +122,7 @@ class Tells(Counter):
 
     def step(self, action):
         obs, reward, terminated, truncated, _ = super().step(action)
-        # before the end it is always said to be one, which must not count
+        # before the end, success is always reported, which must not count
         told = {self.key: not terminated or self.episode % 2 == 1} if self.episode else {}
         return obs, reward, terminated, truncated, told
 

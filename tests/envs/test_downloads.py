@@ -1,4 +1,4 @@
-"""Files are fetched only when that is asked for, once, over https, and only as they were published."""
+"""Files are downloaded only on request, once, over HTTPS, and only with the published content."""
 
 import hashlib
 import http.client
@@ -24,7 +24,7 @@ DIGEST = hashlib.sha256(TEXT).hexdigest()
 
 
 class Site:
-    """A web site. `pages` holds by path bytes, or the URL of a redirect; `requests` the paths that were asked for."""
+    """A web site. `pages` maps paths to bytes, or to the URL of a redirect; `requests` lists the requested paths."""
 
     def __init__(self):
         self.pages, self.requests = {"/table.csv": TEXT}, []
@@ -53,7 +53,7 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
-    """A site whose https is spoken without TLS; what is fetched goes to a folder of the test."""
+    """A site that serves https URLs without TLS; downloads go to a folder of the test."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(
         urllib.request.HTTPSHandler,

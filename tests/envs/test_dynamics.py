@@ -1,4 +1,4 @@
-"""Written-down dynamics agree with what the environments do."""
+"""The dynamics that value iteration uses agree with the environments."""
 
 import gymnasium as gym
 import numpy as np

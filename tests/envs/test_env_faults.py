@@ -1,4 +1,4 @@
-"""What environments do wrong stops the run with one line that names the place, and leaves no process behind."""
+"""An error of an environment stops the run with a one-line message that names the place, and leaves no process."""
 
 import os
 import signal
@@ -43,12 +43,12 @@ def test_a_fault_names_environment_seed_and_step(make, backend, kind, text):
         until_it_stops(env)
     assert str(caught.value) == f"env rlrun/Faulty-v0 #0, seed {seed}, step 3: {text}"
     if kind == "raise":
-        assert "in step" in str(caught.value.__cause__)  # the trace, for error.log
+        assert "in step" in str(caught.value.__cause__)  # the traceback, for error.log
     assert not any(worker.is_alive() for worker in workers)
 
 
 class Misleading(gym.Env):
-    """Shows something else than its space says."""
+    """Returns observations that are not in its space."""
 
     action_space, observation_space = gym.spaces.Discrete(2), gym.spaces.Box(0, 255, (3,), np.uint8)
 

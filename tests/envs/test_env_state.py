@@ -1,4 +1,4 @@
-"""Saved in mid-episode, restored elsewhere, environments go on bit for bit; where they cannot, they say so."""
+"""Environments saved in mid-episode, restored elsewhere, continue bit for bit, or report that they cannot."""
 
 import random
 from collections import deque
@@ -28,7 +28,7 @@ def actions(env, steps, seed=0):
 
 
 def goes_on_exactly(make, id, backend, method=NATIVE, **values):
-    """Disturbed and undisturbed runs agree over resets, and so do the states they end in."""
+    """Checks that restored and uninterrupted environments agree over several resets, and in their final states."""
     env = make(id, 2, backend=backend, **values)
     assert env.method == method and env.exactness == "exact"
     env.reset()
@@ -101,7 +101,7 @@ def test_what_can_be_saved_is_not_recorded(make):
 
 
 class Elsewhere(gym.Env):
-    """Draws from a generator that is not its own: it can neither be saved nor played again."""
+    """Draws from a foreign generator, so it can neither be saved nor replayed."""
 
     observation_space, action_space = spaces.Box(-np.inf, np.inf, (1,)), spaces.Discrete(2)
     generator = np.random.default_rng()

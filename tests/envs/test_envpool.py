@@ -1,4 +1,4 @@
-"""EnvPool's environments behind the one contract. Most of it needs the extra `envpool`."""
+"""EnvPool's environments behind our contract. Most of these tests need the extra `envpool`."""
 
 import sys
 
@@ -103,9 +103,9 @@ def test_envpool_atari_preprocessing_follows_the_wrappers(pool, make):
     env, single = pool("ALE/Pong-v5", 2, **given), make("ALE/Pong-v5", 2, **given)
     assert env.spec == single.spec and env.spec.frame_stack == 3 and env.spec.obs.shape == (3, 60, 60)
     obs = env.reset()
-    assert torch.equal(obs, obs[:, :1].expand_as(obs))  # as replay stacks frames: the first one repeated
+    assert torch.equal(obs, obs[:, :1].expand_as(obs))  # the first frame is repeated, as in replay's stacks
     apart = (obs[:, 0].float().mean((1, 2)) - single.reset()[:, 0].float().mean((1, 2))).abs().max()
-    assert apart < 2  # of 255: the same picture, shrunk by other code
+    assert apart < 2  # of 255: the same image, resized by other code
     for t, action in enumerate(actions(env, 24)):
         step = env.step(action)
         assert (step.weight == 0).all() == (t % 11 == 10) and step.truncated.all() == (t % 11 in (9, 10))

@@ -1,4 +1,4 @@
-"""The self-test runs in a process of its own, so whatever an environment does there, the run goes on and says so."""
+"""The self-test runs in a separate process, so whatever an environment does there, the run continues and reports it."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from rlrun.errors import RunError
 from rlrun.run.trained import evaluate
 
 HERE, SOURCE = Path(__file__).parent, Path(rlrun.__file__).parents[1]
-LIMIT = 0.4  # seconds that a hanging one gets
+LIMIT = 0.4  # timeout of an environment that hangs, in seconds
 ID = "breaking:breaking/Breaking-v0"
 REASONS = {
     "raise": "RuntimeError: broken on purpose",
@@ -69,7 +69,7 @@ def test_self_test_survives_an_environment_that_breaks_in_a_step(make: Any, back
     assert env.method == EPISODE_END
     assert env.exactness.endswith(f"its self-test failed ({REASONS[kind]})")
     if backend == "sync" and kind != "raise":
-        return  # where it would break this process
+        return  # further steps would end or block this process
     breaking.Breaking.steps = 0
     env.reset()
     with pytest.raises(RunError) as stopped:
@@ -122,11 +122,11 @@ def test_watched_evaluation_runs_in_this_process(tmp_path: Path, monkeypatch: An
 def test_self_test_leaves_a_failing_reset_to_restarts(make: Any, tmp_path: Path) -> None:
     env = make(ID, on_failure="restart", kwargs={"kind": "raise", "at": "reset"}, timeout_s=LIMIT)
     assert "RuntimeError: broken on purpose" in env.exactness
-    assert not (tmp_path / "cache/rlrun/selftest").exists()  # what would change it is not known
+    assert not (tmp_path / "cache/rlrun/selftest").exists()  # unknown which changes would invalidate it
 
 
 def alive(log: Path) -> tuple[int, int]:
-    """The most that were alive at once, and how many were made."""
+    """Returns the maximum number of simultaneous instances, and the number of created instances."""
     words = [line.split()[0] for line in log.read_text().splitlines()]
     counts = [words[:n].count("made") - words[:n].count("closed") for n in range(1, len(words) + 1)]
     return max(counts), words.count("made")
@@ -154,9 +154,9 @@ def test_without_self_test_and_evaluation_one_is_ever_made(
     out, err = capfd.readouterr()
     why = "not exact, because episodes of breaking:breaking/Alone-v0 end at a restore: with env.selftest=off"
     assert err == "" and f"a resume of this run will be {why}" in out
-    path = f"env.kwargs.path={tmp_path}/log"  # never tested here, so it is typed again
+    path = f"env.kwargs.path={tmp_path}/log"  # never tested here, so the user must type it again
     assert main(["resume", "run", "total_steps=128", "env.selftest=off", path]) == 0
-    assert alive(tmp_path / "log") == (1, 2)  # the run, and its resume
+    assert alive(tmp_path / "log") == (1, 2)  # by the run and by its resume
     assert f"resumed from step 64, {why}" in capfd.readouterr().out
     summary, rows = json.loads(Path("run/summary.json").read_text()), Path("run/metrics.jsonl").read_text()
     assert (summary["status"], summary["final_return"], summary["best_return"]) == ("done", None, None)
@@ -166,7 +166,7 @@ def test_without_self_test_and_evaluation_one_is_ever_made(
     assert main(["report", "run"]) == 0
     if backend == "async":
         log = (tmp_path / "log").read_text()
-        assert f" {os.getpid()} " not in log  # all were made in workers
+        assert f" {os.getpid()} " not in log  # all instances were created in workers
         assert "safe_path=None" not in log  # as the run's own process has it
 
 
@@ -183,7 +183,7 @@ def no_test(*_: Any) -> None:
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: Any) -> Iterator[Callable[[str], str]]:
-    """Writes a module with an environment of this body; returns the id."""
+    """Writes a module with an environment class of this body. Returns the id."""
 
     def write(step: str) -> str:
         text = f"""

@@ -1,4 +1,4 @@
-"""What a new user types first, of Gymnasium's environments and of other packages': it trains, or one line says why not.
+"""Environments of Gymnasium and other packages, as a new user types them, train or are refused in one line.
 
 Packages that are not installed are skipped. `pytest -m slow tests/envs/test_known_environments.py`
 """
@@ -15,12 +15,11 @@ import pytest
 import rlrun
 
 SRC = Path(rlrun.__file__).parents[1]
-SHORT = ["trainer.total_steps=300", "trainer.eval_episodes=1", "trainer.eval_max_steps=50", "logger.console=false",
-         "logger.tensorboard=false"]  # fmt: skip
+SHORT = ["trainer.total_steps=300", "trainer.eval_episodes=1", "trainer.eval_max_steps=50", "logger=[]"]  # fmt: skip
 SOON = "algo.loop.warmup_steps=100"
 DM_CONTROL = "; dm_control needs mujoco>=3.17,<4, but"
 
-# What is typed, the packages that it takes, and the line where it is refused: "" where it trains.
+# (typed words, required packages, error message, or "" if the environment trains).
 ROWS = [
     ("algo=ppo env=Acrobot-v1", "", ""),
     (f"algo=dqn env=MountainCar-v0 {SOON}", "", ""),
@@ -67,7 +66,7 @@ ROWS = [
 
 
 def is_here(need: str) -> bool:
-    """`module`, `!module` for one that is missing, or `mujoco` with a version."""
+    """Whether a requirement holds: `module`, `!module` for a missing one, or `mujoco` with a version."""
     from packaging.requirements import Requirement
 
     if need.startswith("!"):

@@ -1,4 +1,4 @@
-"""From ids and presets to environments, and one line for whatever is wrong with them."""
+"""Environments from ids and presets, and a one-line error for every fault."""
 
 import importlib.util
 import tomllib
@@ -19,7 +19,7 @@ NAMES = sorted(path.stem for path in PRESETS.glob("[!_]*.yaml"))
 
 
 def preset(name):
-    """A preset with what its defaults give, as a dict."""
+    """Returns a preset with its defaults, as a dict."""
     values = yaml.safe_load((PRESETS / f"{name}.yaml").read_text())
     for parent in reversed(values.pop("defaults", [])):
         if parent != "_self_":

@@ -1,4 +1,4 @@
-"""Simulators that Gymnasium names beside an environment: the same task, seeded, saved and restored as every other."""
+"""Vector simulators that Gymnasium registers for an environment: the same task, seeded, saved and restored."""
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +13,7 @@ from toys import equal
 from rlrun.envs.selftest import EPISODE_END, NATIVE
 from rlrun.errors import ConfigError
 
-LIMIT = 25  # within which some episodes of random actions fall and others do not
+LIMIT = 25  # steps after which poles have fallen in some episodes of random actions, but not in all
 
 
 def actions(env, steps, seed=0):
@@ -61,7 +61,7 @@ def test_equal_seeds_equal_rows_other_seeds_other_rows(make):
     assert torch.equal(first, two.reset()) and not torch.equal(first, other.reset())
     assert len(first.unique(dim=0)) == 3  # no two environments alike
     assert all(equal(one.step(action), two.step(action)) for action in actions(one, 60))
-    assert repr(one.get_extra_state()) == repr(two.get_extra_state())  # nor does anything else differ
+    assert repr(one.get_extra_state()) == repr(two.get_extra_state())  # nothing else differs
     assert not torch.equal(one.reset(), first) and torch.equal(one.reset(np.random.SeedSequence(1)), first)
 
 
@@ -91,7 +91,7 @@ def test_native_simulator_state_can_be_saved_without_side_effects(make):
 
 
 class Opaque(gym.vector.VectorEnv):
-    """Shows what it drew from a generator that it does not own."""
+    """Observes draws from a foreign generator."""
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
     generator = np.random.default_rng(0)

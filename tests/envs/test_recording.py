@@ -1,4 +1,4 @@
-"""Films and data sets: whole episodes as the environment saw them, and one line where the machine cannot."""
+"""Videos and data sets hold whole episodes in the environment's own units, or a one-line error is given."""
 
 import importlib.util
 from pathlib import Path
@@ -22,7 +22,7 @@ def cartpole(**kwargs: Any) -> Any:
 
 
 class Counts(gym.Env):
-    """Observes a dict of the time and a picture; pays 1, 2, 3; ends after three steps."""
+    """Observes a dict of the time and an image; rewards are 1, 2, 3; ends after three steps."""
 
     observation_space = gym.spaces.Dict(
         {"time": gym.spaces.Box(0, 9, (1,), np.float32), "picture": gym.spaces.Box(0, 255, (4, 6, 3), np.uint8)}
@@ -31,7 +31,7 @@ class Counts(gym.Env):
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
     def __init__(self) -> None:
-        self.memory = np.zeros(1, np.float32)  # shown again and again, as simulators do
+        self.memory = np.zeros(1, np.float32)  # the same array is returned repeatedly, as by some simulators
 
     def _obs(self) -> dict[str, Any]:
         return {"time": self.memory, "picture": self.render()}

@@ -1,4 +1,4 @@
-"""Environments that hide their state: the episode is played again, and what came out differently ends, and says so."""
+"""Environments with hidden state are restored by replaying the episode; if a replay differs, the episode ends."""
 
 import gymnasium as gym
 import numpy as np
@@ -20,7 +20,7 @@ ZERO = torch.tensor([0, 0])
 
 
 class Treacherous(Hidden):
-    """Deterministic for as long as it may be watched."""
+    """Deterministic in its first 200 steps only, which the self-test does not exceed."""
 
     steps = 0
 
@@ -34,7 +34,7 @@ gym.register("test/Treacherous-v0", Treacherous)
 
 
 def played(make, id, steps, **values):
-    """An environment some steps into its episodes, saved by replay."""
+    """Returns an environment some steps into its episode, saved by replay."""
     env = make(id, 2, **values)
     env.reset()
     assert env.method == REPLAY
@@ -64,7 +64,7 @@ def test_episode_replay_of_box2d_in_workers(make, id):
 @pytest.mark.slow
 @pytest.mark.parametrize("id", ["LunarLander-v3", "BipedalWalker-v3", "BipedalWalkerHardcore-v3"])
 def test_episode_replay_of_box2d_at_many_steps(make, id):
-    """Long episodes in worlds with a past, saved at 20 moments."""
+    """Long episodes, in worlds that were reset before, are saved at 20 steps."""
     pytest.importorskip("Box2D")
     env, other = make(id), make(id, seed=1)
     env.reset()
@@ -78,7 +78,7 @@ def test_episode_replay_of_box2d_at_many_steps(make, id):
 
 
 def test_box2d_episodes_begin_in_a_new_world(make, monkeypatch):
-    """Gymnasium's BipedalWalker in a world that was emptied and filled again ends in other bits."""
+    """In a reused world, an episode of Gymnasium's BipedalWalker ends with different bits."""
     pytest.importorskip("Box2D")
     assert saving_methods(["BipedalWalker-v3"])["BipedalWalker-v3"].name == REPLAY
     monkeypatch.setattr(making, "NewWorld", lambda env: env)
@@ -113,7 +113,7 @@ def test_episode_replay_uses_a_new_environment(make):
 
 @register("wrapper", "test_numbered")
 class Numbered(gym.Wrapper):
-    """Adds 1000 for every episode begun."""
+    """Adds 1000 to the observation for every episode that has begun."""
 
     @config
     class Config:
@@ -177,7 +177,7 @@ def test_episode_length_counts_from_the_new_reset_after_a_restore(make, monkeypa
 
 def test_episode_replay_with_another_result_is_refused(make):
     env = played(make, "test/Treacherous-v0", 250)
-    assert env.exactness == "exact"  # as far as anyone can tell before
+    assert env.exactness == "exact"  # according to the self-test
     before, tree = env.obs, env.get_extra_state()
     other = make("test/Treacherous-v0", 2, seed=1)
     other.set_extra_state(tree)
@@ -214,7 +214,7 @@ def test_saving_methods_of_ids():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_self_test_finds_nearly_every_environment_exact():
-    """Every id that can be made here, Atari by samples."""
+    """Tests every id that can be created on this machine, and samples of Atari."""
     others = {id for id, spec in gym.registry.items() if str(spec.entry_point).startswith(("ale_py", "rlrun"))}
     ids = [id for id in gym.registry if id not in others and not id.startswith("test/")]
     ids += [f"ALE/{game}-v5" for game in ("Breakout", "MontezumaRevenge", "Pong", "Seaquest", "SpaceInvaders")]

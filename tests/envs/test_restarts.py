@@ -1,4 +1,4 @@
-"""With env.on_failure=restart, what breaks is made anew, and no transition is lost, doubled or invented."""
+"""With env.on_failure=restart, failed environments are created again; no transition is lost, doubled or invented."""
 
 import os
 import random
@@ -30,7 +30,7 @@ def zeros(env):
 
 
 def checked_step(env):
-    """One step of rlrun/Counter, every row of which must follow from what was acted on, or be none at all."""
+    """Takes one step of rlrun/Counter; every row must follow from its action, or be masked."""
     acted_on = env.obs.clone()
     step = env.step(zeros(env))
     for row in range(env.num_envs):
@@ -42,7 +42,7 @@ def checked_step(env):
         if kept:
             assert step.obs[row].tolist() == ([episode + 1, 0] if ended else [episode, t + 1])
         else:
-            assert step.obs[row].tolist() == [0, 0]  # an environment just made
+            assert step.obs[row].tolist() == [0, 0]  # an environment that was just created
     assert all(episode == (sum(range(env.length + 1)), env.length) for episode in step.info["episodes"])
     assert len(step.info["episodes"]) == int(((step.terminated | step.truncated) & (step.weight > 0)).sum())
     assert len(step.info.get("restarted", [])) >= int((step.weight == 0).sum())
@@ -117,7 +117,7 @@ def test_begun_step_equals_a_plain_step(make, kind, backend):
         one.begin(zeros(one))
         step, same = one.step(zeros(one)), other.step(zeros(other))
         assert equal(step[:7], same[:7]) and step.info["episodes"] == same.info["episodes"]
-        if t == 20:  # saved between two steps, where nothing is under way
+        if t == 20:  # saved between two steps, when no step is pending
             one.set_extra_state(one.get_extra_state())
             other.set_extra_state(other.get_extra_state())
 
@@ -228,7 +228,7 @@ def test_hanging_workers_share_one_timeout(make, monkeypatch):
 
 @pytest.fixture
 def pipe():
-    """A pipe, and a worker's end of it as a bare file descriptor."""
+    """Returns a pipe, with the worker's end as a file descriptor."""
     ours, theirs = Pipe()
     process = SimpleNamespace(pid=7, join=lambda timeout: None, exitcode=None)
     yield TimedPipe(ours, 0, process, 0.2), theirs.fileno()
@@ -248,7 +248,7 @@ def test_a_worker_that_does_not_read_cannot_hang_the_run(pipe):
 
 
 def test_no_worker_outlives_a_run_that_was_killed(config):
-    """One in an endless loop, one stopped as well."""
+    """One worker is in an endless loop, and one is stopped."""
     script = f"""
         import os, signal
         from rlrun.config.schema import EnvConfig
@@ -276,7 +276,7 @@ def test_no_worker_outlives_a_run_that_was_killed(config):
 
 @pytest.mark.slow
 def test_restarts_survive_two_hundred_faults(make):
-    """Killed, stopped and crashed at random, several at once, saved in between: every row that remains is checked."""
+    """Kills, stops and crashes workers at random, several at once, with saves in between, and checks all rows."""
     env, draw, pids, faults = counters(make, 4, timeout_s=0.3), random.Random(0), set(), 0
     while faults < 200:
         pids |= {worker.pid for worker in env.venv.processes}

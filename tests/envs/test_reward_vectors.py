@@ -1,4 +1,4 @@
-"""Rewards of several components: every way from an environment to a step, counted by hand, and what is refused."""
+"""Reward vectors: every path from an environment to a step, computed by hand, and the errors."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ IDLE = torch.zeros(2, dtype=torch.long)
 
 
 def paid(env: VectorEnv, steps: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """Rewards [time, env, components], weights [time, env], and the episodes that ended."""
+    """Returns rewards [time, env, components], weights [time, env], and the episodes that ended."""
     env.reset()
     seen = [env.step(IDLE) for _ in range(steps)]
     rewards, weights = ([getattr(step, name).tolist() for step in seen] for name in ("reward", "weight"))
@@ -90,7 +90,7 @@ def test_reward_vectors_of_masked_rows_are_zero(make: Make) -> None:
     env.step(IDLE)
     saved = env.get_extra_state()
     other = make("rlrun/Counter-v0", 2, kwargs={"pays": PAYS})
-    other.set_extra_state(saved | {"envs": None})  # as saved by environments whose state cannot be
+    other.set_extra_state(saved | {"envs": None})  # as saved for environments whose state cannot be saved
     step = other.step(IDLE)
     assert step.reward.tolist() == [[0.0] * 3] * 2 and step.weight.tolist() == [0, 0]
     simulator = VectorEnv(Simulator(AutoresetMode.SAME_STEP), np.random.SeedSequence(0))
@@ -110,7 +110,7 @@ def test_reward_vector_returns_continue_after_a_restore(make: Make) -> None:
 
 
 class Wrong(gym.Env):
-    """Announces one reward and pays another."""
+    """Declares one reward space and returns rewards of another."""
 
     observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
 
@@ -183,7 +183,7 @@ def test_reward_vectors_of_mo_gymnasium(backend: str, make: Make) -> None:
     env = make("mo_gymnasium:deep-sea-treasure-v0", 2, backend=backend)
     assert env.spec.reward_dim == 2
     env.reset()
-    seen = [env.step(torch.tensor([1, 3])) for _ in range(2)]  # down is where the least treasure lies; right
+    seen = [env.step(torch.tensor([1, 3])) for _ in range(2)]  # down, to the smallest treasure; right
     assert seen[0].reward[0].tolist() == pytest.approx([0.7, -1.0])
     assert seen[0].info["episodes"] == [([pytest.approx(0.7), -1.0], 1)]
     assert seen[1].reward[1].tolist() == [0.0, -1.0]

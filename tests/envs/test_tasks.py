@@ -1,4 +1,4 @@
-"""A family of tasks: every environment has arguments of its own, equal for equal seeds."""
+"""Families of tasks: every environment has its own arguments, equal for equal seeds."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Arguments of a stored config's environment: tried in a worker, and typed again where they name files."""
+"""Arguments of a stored config's environment are tried in a worker, and must be typed again if they name files."""
 
 import time
 from pathlib import Path
@@ -18,8 +18,7 @@ from rlrun.errors import ConfigError
 
 ID = "breaking:breaking/Breaking-v0"
 SMALL = ["algo=ppo", "preset=none", "env.num_envs=1", "network.hidden=[8]", "algo.loop.rollout_steps=10",
-         "trainer.total_steps=20", "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "logger.console=false",
-         "logger.tensorboard=false"]  # fmt: skip
+         "trainer.total_steps=20", "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "logger=[]"]  # fmt: skip
 REASONS = {
     "raise": "RuntimeError: broken on purpose",
     "hang": "no answer within env.timeout_s=1; more time with env.timeout_s=60",

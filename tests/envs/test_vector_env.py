@@ -1,4 +1,4 @@
-"""The batch-first contract: dtypes, seeds, workers equal to one process, and nothing shared with the simulator."""
+"""The contract of vector environments: dtypes, seeds, equal results in workers, no memory shared with simulators."""
 
 import gymnasium as gym
 import numpy as np
@@ -44,7 +44,7 @@ def test_equal_seeds_equal_rows_other_seeds_other_rows(make):
     one, two, other = make("Hopper-v5", 2, seed=1), make("Hopper-v5", 2, seed=1), make("Hopper-v5", 2, seed=2)
     first = run(one)
     assert torch.equal(first, run(two)) and not torch.equal(first, run(other))
-    assert not torch.equal(one.reset()[0], one.reset()[1])  # every environment has its own
+    assert not torch.equal(one.reset()[0], one.reset()[1])  # every environment has its own value
 
 
 def test_seeds_are_children_of_the_sequence():
@@ -74,7 +74,7 @@ def test_step_tensors_are_copies_of_simulator_memory(make):
 
 
 class Reusing(gym.Env):
-    """Writes every observation where the last one was."""
+    """Writes every observation to the memory of the previous one."""
 
     observation_space, action_space = spaces.Box(0, 9, (1,)), spaces.Discrete(2)
     buffer = np.zeros(1, np.float32)
@@ -98,7 +98,7 @@ def test_final_obs_is_not_overwritten_by_the_reset(make):
 
 
 class Growing(gym.Env):
-    """No two are alike."""
+    """Observes a different size in every instance."""
 
     action_space, made = spaces.Discrete(2), 0
 
@@ -126,7 +126,7 @@ def test_time_limit_sets_truncated(make):
 
 
 class Drawn(gym.Env):
-    """A problem drawn at random: by the constructor where it takes the seed, by reset else."""
+    """A randomly drawn problem: drawn by the constructor if it takes the seed, otherwise by reset."""
 
     observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
 
@@ -179,7 +179,7 @@ def test_start_resets_single_environments_only(make_env) -> None:
 
 
 def test_tensors_for_a_device_are_pinned(config, monkeypatch):
-    """On a device that only has shapes, so nothing in a step can read what was sent there."""
+    """Uses the device `meta`, which has shapes only, so no code in a step can read the tensors."""
     pinned = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: pinned.append(tensor) or tensor)
     env = VectorEnv.make(config("CartPole-v1", 2), np.random.SeedSequence(0), "meta")

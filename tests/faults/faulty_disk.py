@@ -1,12 +1,12 @@
-"""A disk that fails, or dies, at the nth system call: the os functions that the snapshot store calls, made to do so.
+"""A disk that fails at the nth system call: replaces the os functions that the snapshot store calls.
 
     with Faulty("write", nth=3, error=errno.ENOSPC): ...      # that call fails, the next one works
     with Faulty("write", nth=3, error=errno.EROFS, lasting=True): ...    # and so does every call from then on
-    with Faulty(nth=3): ...                                   # at the third call of any kind the process is dead
+    with Faulty(nth=3): ...                                   # at the third call of any kind the process dies
 
-A dead process does nothing more: every later call raises Killed too, so that no `except` and no `finally` can tidy up.
-What it wrote stays, as after kill -9. `Faulty().count` says how many calls there are to fail: new code is covered as it
-comes.
+A dead process does nothing more: every later call raises Killed too, so no `except` and no `finally` can clean up.
+Written data stay, as after kill -9. `Faulty().count` is the number of calls that can fail, so new code is covered
+automatically.
 """
 
 import os
@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-CHANGING = ("write", "fsync", "rename", "mkdir", "unlink", "link", "rmdir")
+CHANGING = ("write", "fsync", "replace", "mkdir", "unlink", "link", "rmdir")
 CALLS = (*CHANGING, "open", "statvfs")
 
 
 class Killed(BaseException):
-    """Stands for the end of the process."""
+    """Simulates the end of the process."""
 
 
 class Faulty:

@@ -1,7 +1,7 @@
-"""Snapshots that no rlrun wrote: some from accidents, most forged, with right checksums.
+"""Malformed snapshots: some like those after accidents, most forged with right checksums.
 
-`CLASSES` maps a class to its variations; each changes the folder of a good snapshot (of `stores.three`). All are drawn
-from one seed. `cases` gives (name, change) of every one.
+`CLASSES` maps a class to its variations; each changes the folder of a valid snapshot (of `stores.three`). All are drawn
+from one seed. `cases` yields (name, change) of every variation.
 """
 
 import json
@@ -27,12 +27,12 @@ Change = Callable[[Path], object]
 MANIFEST, STATE, AGENT, REST = "manifest.json", "state.json", "agent.safetensors", "state.safetensors"
 SEGMENT = "replay/segment_000001.bin"
 PARTS = (MANIFEST, STATE, AGENT, REST, "replay/segment_000000.bin", SEGMENT, "replay/segment_000003.bin")
-OWN = b'"format": %d' % FORMAT  # as a manifest has it
+OWN = b'"format": %d' % FORMAT  # in the form of a manifest
 KEYS = ("format", "name", "digest", "header", "clocks", "rings", "files", "checksum")
 
 
 class Bomb:
-    """Unpickled, it would run code."""
+    """An object that runs code if it is unpickled."""
 
     def __reduce__(self) -> Any:
         return os.system, ("touch /tmp/rlrun-was-here",)
@@ -321,7 +321,7 @@ def with_alias_bombs(rng: random.Random) -> Iterator[Change]:
 
 
 def with_much_state(rng: random.Random) -> Iterator[Change]:
-    """Refused for its size alone."""
+    """A state that is refused only because of its size."""
     yield lambda path: replace_listed(path, STATE, b"[" + b"0," * (manifest.STATE_LIMIT // 2 - 99) + b"0]")
     yield lambda path: replace_listed(path, STATE, b'{"a": [' + b"[]," * (manifest.STATE_LIMIT // 3 - 99) + b"[]]}")
     yield lambda path: restate(path, lambda s: s.update(x=" " * manifest.STATE_LIMIT))
@@ -391,7 +391,7 @@ def swap(one: Path, two: Path) -> None:
 
 
 def relink(path: Path, inside: bool) -> None:
-    """A link in the place of a file or folder: to what it was, or to a file of the system."""
+    """Replaces a file or folder by a link to the original, or to a file of the system."""
     target = path.resolve().with_name(f"{path.resolve().name}.real")
     if path.name == path.parent.name or path.resolve() == path.parent.resolve():
         path = path.resolve()
@@ -407,7 +407,7 @@ def replace(path: Path, part: str, content: bytes) -> None:
 
 
 def retext(path: Path, old: bytes, new: bytes) -> None:
-    """Change the text of the manifest and give it the checksum of what it is now."""
+    """Changes the text of the manifest and updates its checksum."""
     lines = (path / MANIFEST).read_bytes().split(b"\n")
     text = b"\n".join([lines[0], *lines[2:]]).replace(old, new, 1)
     first, _, rest = text.partition(b"\n")
@@ -422,13 +422,13 @@ def retensor(path: Path, header: Any, data: bytes) -> None:
 
 
 def sparse(path: Path, part: str, size: int) -> None:
-    """A huge file that takes no room, listed with its size."""
+    """A huge sparse file, listed with its size."""
     resize(path / part, size)
     forge(path, lambda m: m["files"].update({part: {"size": size, "sha256": "0" * 64}}))
 
 
 def beyond_floats(path: Path) -> None:
-    """What Python reads as an infinity, which the digest is right for."""
+    """A number that Python reads as infinity, with a matching digest."""
     restate(path, lambda s: s.update(x=[math.inf]))
     replace_listed(path, STATE, (path / STATE).read_bytes().replace(b"Infinity", b"1e999"))
 

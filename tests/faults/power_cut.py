@@ -1,12 +1,12 @@
-"""What a disk may hold after the power was cut: a model of one that keeps no more than it was asked to.
+"""A model of the content of a disk after a power cut, for a disk that keeps no more than `fsync` guarantees.
 
-Recorded are the calls that change files. After a cut
+The model records the calls that change files. After a cut
 
-- a file has the bytes that it had at its last fsync, and is empty where it had none;
-- names that were made, renamed and deleted are there up to some moment: at least up to the last that lay in a folder
-  before its fsync, at most all (a journal keeps the order).
+- a file has the content of its last fsync, and is empty if it was never synced;
+- creations, renamings and deletions of names are kept in order up to some call: at least up to the last one before an
+  fsync of its folder, at most all (a journal keeps the order).
 
-kill -9 cannot show this, for the kernel outlives the process and writes everything.
+kill -9 cannot test this, because the operating system outlives the process and writes everything.
 """
 
 import os
@@ -21,7 +21,7 @@ import pytest
 @dataclass
 class File:
     data: bytes
-    kept: bytes = b""  # what an fsync made sure of
+    kept: bytes = b""  # content at the last fsync
 
 
 Tree = dict[str, File | None]  # by path; None: a folder
@@ -30,12 +30,12 @@ Tree = dict[str, File | None]  # by path; None: a folder
 @dataclass
 class Call:
     kind: str  # name | write | sync
-    folders: tuple[str, ...] = ()  # whose names it changes, or makes sure of
+    folders: tuple[str, ...] = ()  # folder whose names the call changes or syncs
     change: Callable[[Tree], object] | None = None
 
 
 class Disk:
-    """Records while entered; `after` gives what a cut may leave behind."""
+    """Records calls within a `with` block; `after` returns what a cut may leave."""
 
     def __init__(self, root: Path):
         self.root, self.calls, self.patch = str(root), list[Call](), pytest.MonkeyPatch()
@@ -45,7 +45,7 @@ class Disk:
             self.start[str(path)] = None if content is None else File(content, content)
 
     def __enter__(self) -> "Disk":
-        for name in ("open", "write", "fsync", "rename", "mkdir", "unlink", "rmdir", "link"):
+        for name in ("open", "write", "fsync", "replace", "mkdir", "unlink", "rmdir", "link"):
             self.patch.setattr(os, name, getattr(self, f"_{name}")(getattr(os, name)))
         return self
 
@@ -83,7 +83,7 @@ class Disk:
 
         return call
 
-    def _rename(self, real: Any) -> Any:
+    def _replace(self, real: Any) -> Any:
         def call(source: Any, target: Any) -> None:
             real(source, target)
             self._names(lambda tree: _move(tree, str(source), str(target)), source, target)
@@ -120,7 +120,7 @@ class Disk:
     # --- cutting -----------------------------------------------------------------------------------------------------
 
     def after(self, count: int) -> list[dict[str, bytes | None]]:
-        """The least and the most that a cut after so many calls may leave: content by path, None for folders."""
+        """Returns the least and the most that a cut after so many calls leaves: content by path, None for folders."""
         past, sure = self.calls[:count], 0
         for index, call in enumerate(past):
             if call.kind == "sync" and call.folders:
@@ -130,18 +130,18 @@ class Disk:
         return [self._tree(past, names) for names in (sure, count)]
 
     def _tree(self, calls: list[Call], names: int) -> dict[str, bytes | None]:
-        """All writes and syncs happened, changes of names only among the first so many calls."""
+        """Returns the files after all writes and syncs, and after the changes of names among the first calls."""
         everything = {path: file and File(file.data, file.kept) for path, file in self.start.items()}
         seen = dict(everything)
         for index, call in enumerate(calls):
             if call.change:
                 call.change(everything)
             if index < names:
-                seen = dict(everything)  # of the same files: a later sync reaches them wherever they lie
+                seen = dict(everything)  # the same file objects: a later sync applies to a file under any name
         return {path: file and file.kept for path, file in seen.items()}
 
     def lay_out(self, tree: dict[str, bytes | None], folder: Path) -> None:
-        """Make `folder`, which is empty, look like that."""
+        """Writes this content to `folder`, which is empty."""
         for path in sorted(tree):
             place, content = folder / os.path.relpath(path, self.root), tree[path]
             if content is None:

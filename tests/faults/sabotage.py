@@ -1,4 +1,4 @@
-"""Every protection that can be switched off, one function each, so that the fault tests can be tested.
+"""Switches off protections, one function each, to test the fault tests.
 
     name     protection                              off: what is done instead           must then turn red
     hash     snapshot.manifest.check_hash            bytes are not compared              bit flips, truncations
@@ -6,7 +6,7 @@
              .check_folder                           there, is not looked at
     fsync    snapshot.atomic.sync                    the disk is not waited for          cuts of the power
     rename   snapshot.atomic.rename                  files are copied under their name   kills inside the write
-    lock     rundir.fcntl.flock                      nothing is locked                   two writers, 64 resumes
+    lock     operating_system.fcntl.flock            nothing is locked                   two writers, 64 resumes
     rng      core.random.Stream.set_extra_state      streams start afresh                kills, signals: bit equality
     env      envs.vector.VectorEnv._restore          environments are reset              kills, signals: bit equality
 
@@ -26,7 +26,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def switch_off(name: str) -> None:
-    """For the rest of this process."""
+    """Switches a protection off for the rest of this process."""
     PROTECTIONS[name](pytest.MonkeyPatch())
 
 
@@ -66,7 +66,7 @@ def no_rename(patch: pytest.MonkeyPatch) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """What a rename would do at once, piece by piece."""
+    """Copies a folder file by file, where a rename would be atomic."""
     if source.is_dir():
         os.mkdir(target)
         for path in sorted(source.iterdir()):
@@ -80,9 +80,9 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def no_lock(patch: pytest.MonkeyPatch) -> None:
-    from rlrun import lock
+    from rlrun import operating_system
 
-    patch.setattr(lock.fcntl, "flock", lambda descriptor, operation: None)
+    patch.setattr(operating_system.fcntl, "flock", lambda descriptor, operation: None)
 
 
 def no_rng(patch: pytest.MonkeyPatch) -> None:

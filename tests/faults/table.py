@@ -1,7 +1,7 @@
-"""The fault table: every fault, in its long form, in one table. `scripts/faults --help` says how it is called.
+"""The fault table: every fault, with all cases, in one table. `scripts/faults --help` explains the options.
 
-Each row runs in a process of its own, forked from this one after everything was imported once. With --sabotage a
-protection is switched off in those processes: then the rows that guard it must turn red.
+Each row runs in a separate process, forked from this one after all imports. With --sabotage a protection is switched
+off in these processes; the rows that guard it must then fail.
 """
 
 import argparse
@@ -18,8 +18,8 @@ from rows.processes import aside, warm
 from rows.runs import RUNS
 from sabotage import PROTECTIONS, switch_off
 
-SHOWN = 5  # failures of a row that are printed
-FEW = 40  # cases of a row under sabotage
+SHOWN = 5  # maximum number of printed failures of a row
+FEW = 40  # number of cases of a row with --sabotage
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Row:
     key: str  # for --only
     fault: str
     try_it: Callable[[Options], Tally]
-    guards: tuple[str, ...] = ()  # protections without which it must turn red
+    guards: tuple[str, ...] = ()  # protections without which the row must fail
 
 
 def all_rows(algos: list[str]) -> list[Row]:
@@ -51,7 +51,7 @@ def all_rows(algos: list[str]) -> list[Row]:
 
 
 def attempt(row: Row, options: Options, sabotaged: str | None) -> tuple[Tally, float]:
-    """A row's tally and how long it took. A row that fails itself is a failure."""
+    """Runs a row. Returns its tally and duration. An exception of the row itself is a failure."""
 
     def task() -> dict[str, Any]:
         if sabotaged:
@@ -68,7 +68,7 @@ def attempt(row: Row, options: Options, sabotaged: str | None) -> tuple[Tally, f
 
 
 def show(row: Row, tally: Tally, seconds: float) -> None:
-    """One line of the table, as Markdown; what failed goes to stderr."""
+    """Prints one line of the table as Markdown, and failures to stderr."""
     print(f"| {row.fault} | {tally.cases:,} | {len(tally.failures)} | {tally.note} ({seconds:.0f} s) |", flush=True)
     for failure in tally.failures[:SHOWN]:
         print(f"    {row.key}: {failure}", file=sys.stderr, flush=True)
@@ -89,7 +89,7 @@ def main() -> int:
     if options.sabotage:
         rows = [row for row in rows if options.sabotage in row.guards]
     count = options.count or (FEW if options.sabotage else None)
-    os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"  # of processes that were meant to leave things behind
+    os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"  # left by killed processes
     warm([[*RUNS[algo], "seed=1"] for algo in RUNS])
     print("| fault | cases | failures | note |\n|---|---|---|---|", flush=True)
     red = []

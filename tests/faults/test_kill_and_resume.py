@@ -1,4 +1,4 @@
-"""Runs that are killed, interrupted and resumed, through the command line, against the run that was left alone."""
+"""Runs that are killed, interrupted and resumed by commands, compared with an undisturbed run."""
 
 import json
 import os
@@ -24,7 +24,7 @@ COMMON = ["preset=none", "logger.tensorboard=false", "trainer.eval_episodes=2", 
 
 
 def words(total: int, *own: str, eval_max_steps: int = 100) -> list[str]:
-    # periods that do not meet, so that snapshots fall between rows
+    # different periods, so that snapshots fall between rows
     periods = {"total_steps": total, "log_every": total // 19, "eval_every": total // 4, "snapshot_every": total // 7}
     limits = periods | {"eval_max_steps": eval_max_steps}
     return [*own, *COMMON, *(f"trainer.{key}={value}" for key, value in limits.items())]
@@ -51,7 +51,7 @@ RUNS = QUICK | SLOW
 
 
 class Process:
-    """One `rlrun` command in a process of its own."""
+    """One `rlrun` command in a new process."""
 
     def __init__(self, *command: str):
         home = str(Path(rlrun.__file__).parents[1])
@@ -62,12 +62,12 @@ class Process:
         )  # fmt: skip
 
     def finish(self) -> tuple[int, str]:
-        """Exit code and everything that was printed."""
+        """Returns exit code and all output."""
         output, _ = self.process.communicate(timeout=120)
         return self.process.returncode, output
 
     def signal_when(self, number: signal.Signals, ready: Callable[[], bool]) -> tuple[int, str]:
-        """Send a signal as soon as `ready`; the process must not end before."""
+        """Sends a signal as soon as `ready` is true; the process must not end before."""
         while not ready():
             with suppress(subprocess.TimeoutExpired):
                 self.process.wait(0.01)
@@ -77,7 +77,7 @@ class Process:
 
 
 def rows(run: Path) -> Rows:
-    """Whole rows of metrics without their clocks."""
+    """Returns complete rows of metrics without times."""
     path = run / "metrics.jsonl"
     lines = path.read_text().splitlines(keepends=True) if path.exists() else []
     found = [json.loads(line) for line in lines if line.endswith("\n")]
@@ -98,7 +98,7 @@ def summary(run: Path) -> dict[str, Any]:
 
 
 def a_new_row(run: Path) -> Callable[[], bool]:
-    """Whether a row stands there that lies beyond all that stand there now."""
+    """Returns a function: whether a row with a later step than all present rows has been written."""
     last = rows(run)[-1]["step"]
     return lambda: rows(run)[-1:] > [] and rows(run)[-1]["step"] > last
 

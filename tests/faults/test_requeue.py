@@ -1,7 +1,7 @@
-"""A job that its cluster preempts and starts again, in submitit's convention, with a scheduler that is none.
+"""A job that a simulated cluster preempts and starts again, as with submitit.
 
-What Slurm would run is `python -m submitit.core._submit FOLDER`. On the requeue signal submitit's own handler pickles
-the job anew and calls `scontrol requeue ID`; rlrun must have its snapshot on disk by then, and still call it.
+Slurm would run `python -m submitit.core._submit FOLDER`. On the requeue signal, submitit's handler pickles the job
+again and calls `scontrol requeue ID`. rlrun must write its snapshot first, and then call this handler.
 """
 
 import os
@@ -25,7 +25,7 @@ echo "$@" >> "$(dirname "$0")/requeued"
 
 
 class Training:
-    """What is submitted: the same command each time."""
+    """The submitted job: the same command each time."""
 
     def __init__(self, words: list[str]):
         self.words = words
@@ -40,7 +40,7 @@ class Training:
 
 
 class Cluster(Process):
-    """One life of the job, as Slurm would start it."""
+    """One start of the job, as by Slurm."""
 
     def __init__(self, folder: Path):
         path = os.pathsep.join([str(Path(rlrun.__file__).parents[1]), str(Path(__file__).parent)])
@@ -88,7 +88,7 @@ def test_preempted_job_is_requeued_and_resumes_with_the_same_command(
             assert first.process.poll() is None, first.finish()[1]
         first.process.send_signal(early)
     code, output = first.signal_when(signal.SIGUSR2, ready)
-    assert code == 255, output  # submitit leaves with -1 once it has requeued
+    assert code == 255, output  # submitit exits with -1 after it has requeued
     assert requeues(folder) == [f"requeue {JOB}"], output
     stopped = summary(run)
     assert stopped["status"] == "stopped" and snapshot(run)["header"]["step"] == stopped["step"]

@@ -1,4 +1,4 @@
-"""What happens to a run whose files are deleted, damaged or fought over while it is alive or at rest."""
+"""Runs whose files are deleted, damaged or written by two processes, during training or afterwards."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ def digest(run: Path) -> str:
 
 
 def deleted_at(step: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody deletes a folder while the run is at this step."""
+    """Deletes a folder when the run is at this step."""
     log_and_evaluate = Trainer.log_and_evaluate
 
     def one(self: Trainer) -> None:
@@ -46,13 +46,13 @@ def deleted_at(step: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_deleted_snapshots_folder_is_made_again(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                   capsys: Out) -> None:  # fmt: skip
     left, robbed = tmp_path / "left", tmp_path / "robbed"
-    words = [*words, "trainer.total_steps=40", "trainer.snapshot_every=10", "logger.tensorboard=false"]
+    words = [*words, "trainer.total_steps=40", "trainer.snapshot_every=10", "logger=[console]"]
     assert main(["train", *words, f"run_dir={left}"]) == 0
     deleted_at(20, robbed / "snapshots", monkeypatch)
     assert main(["train", *words, f"run_dir={robbed}"]) == 0
     monkeypatch.undo()
     assert digest(robbed) == digest(left)
-    assert "training goes on" not in capsys.readouterr().out
+    assert "training continues" not in capsys.readouterr().out
     assert main(["resume", str(robbed), "total_steps=60"]) == 0
     assert ", exact" in capsys.readouterr().out
 
@@ -95,7 +95,7 @@ def test_a_start_that_fails_leaves_no_folder_with_resume_auto_either(
 @pytest.fixture
 def run(tmp_path: Path, capsys: Out) -> Path:
     path = tmp_path / "run"
-    assert main(["train", *SMALL, "trainer.total_steps=40", "logger.tensorboard=false", f"run_dir={path}"]) == 0
+    assert main(["train", *SMALL, "trainer.total_steps=40", "logger=[console]", f"run_dir={path}"]) == 0
     capsys.readouterr()
     return path
 

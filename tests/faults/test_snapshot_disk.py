@@ -1,4 +1,4 @@
-"""Every system call of a snapshot fails once, or for good, or is the last one of the process: what was saved stays."""
+"""Every system call of a snapshot fails once, or from then on, or is the last of the process: saved data stay."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ def base() -> Iterator[Path]:
 
 @contextmanager
 def copied(base: Path) -> Iterator[Path]:
-    """The run as it was."""
+    """Returns a copy of the run."""
     copy = base.with_name("copy")
     shutil.copytree(base, copy)
     yield copy
@@ -41,7 +41,7 @@ def copied(base: Path) -> Iterator[Path]:
 
 
 class Training:
-    """What a trainer does with its store, from resume to the next snapshot: 45 rows more, sealed on the way."""
+    """Uses the store like a trainer, from resume to the next snapshot: adds 45 rows and seals segments."""
 
     def __init__(self, run: Path):
         self.store = Store(run, keep=2)
@@ -60,7 +60,7 @@ class Training:
 
 
 def undisturbed(base: Path) -> tuple[str, str]:
-    """The digests of steps 3 and 4."""
+    """Returns the digests of steps 3 and 4 without a fault."""
     with copied(base) as run:
         training = Training(run)
         training.go_on(3)
@@ -70,7 +70,7 @@ def undisturbed(base: Path) -> tuple[str, str]:
 
 
 def check_readable(run: Path) -> str:
-    """The latest snapshot is whole, and holds the rows of its step. Its name."""
+    """Checks that the latest snapshot is whole and holds the rows of its step. Returns its name."""
     snapshot = Store(run).load()
     assert not snapshot.faults
     total = {2: 50, 3: 95, 4: 140}[snapshot.header["step"]]
@@ -79,7 +79,7 @@ def check_readable(run: Path) -> str:
 
 
 def survive(run: Path, fault: Faulty, digests: tuple[str, str]) -> bool:
-    """Whether the fault came. Training goes on; the next snapshot is the one that a good disk would have got."""
+    """Continues training after a fault; the next snapshot must be as without it. Returns whether the fault occurred."""
     training = Training(run)
     with fault:
         training.go_on(3)
@@ -103,7 +103,7 @@ def survive(run: Path, fault: Faulty, digests: tuple[str, str]) -> bool:
 
 
 def fail_every(base: Path, call: str, lasting: bool, errors: int) -> int:
-    """Each nth call fails, with so many of the errors, in turn. Returns how many faults were tried."""
+    """Makes each nth call fail, with this number of errors in turn. Returns the number of faults tried."""
     digests, tried = undisturbed(base), 0
     for nth in range(1000):
         for error in range(errors):
@@ -131,12 +131,12 @@ def test_every_error_of_every_call(base: Path, call: str, lasting: bool) -> None
 
 
 def die(run: Path, nth: int) -> bool:
-    """Whether it came to the nth call, and was killed there. Nothing is lost, and the next process goes on."""
+    """Kills at the nth call and checks that the next process loses nothing. Returns whether there was such a call."""
     training = Training(run)
     with Faulty(nth=nth) as fault:
         with suppress(Killed):
             training.go_on(3)
-        training.store._writer.shutdown()  # a thread of the dead
+        training.store._writer.shutdown()  # a thread of the killed process
     before = check_readable(run)
     resumed = Training(run)
     assert step_name(int(resumed.store.load().header["step"])) == before

@@ -1,7 +1,7 @@
-"""Hundreds of snapshots that no rlrun wrote: each gets one line, soon, and runs no code.
+"""Hundreds of malformed snapshots: each gives a one-line error in time, and runs no code.
 
-They are loaded in a child process with an audit hook. It allows reading files below the run, and listing folders;
-whatever else Python can be made to do (exec, compile, import, sockets, processes, unpickling, writing) is a finding.
+The snapshots are loaded in a child process with an audit hook, which allows reading files of the run and listing
+folders. Everything else (exec, compile, import, sockets, processes, unpickling, writing) is reported as a finding.
 """
 
 import json
@@ -22,13 +22,13 @@ from rlrun.snapshot import segments
 from rlrun.snapshot.store import Store
 
 LATEST = "step_000000002"
-MEMORY = 512  # MiB that all of them together may take
-SECONDS = 2.0  # that one of them may take
+MEMORY = 512  # maximum memory of all of them together, in MiB
+SECONDS = 2.0  # maximum memory of one of them, in MiB
 HARMLESS = {"os.listdir", "os.scandir", "object.__getattr__", "builtins.id"}
 
 
 class Watch:
-    """Findings while `inside` is a folder."""
+    """Collects findings while `inside` is set to a folder."""
 
     def __init__(self) -> None:
         self.inside: str | None = None
@@ -47,7 +47,7 @@ class Watch:
 
 
 def read(run: Path) -> str:
-    """What a resume says of the snapshot; "" where it takes it."""
+    """Returns the message of a resume about the snapshot, or "" if it loads the snapshot."""
     try:
         snapshot = Store(run).load(LATEST)
         assert snapshot.step
@@ -58,7 +58,7 @@ def read(run: Path) -> str:
 
 
 def judge(base: Path, name: str, change: Any, watch: Watch) -> dict[str, Any]:
-    """One malformed snapshot: made, loaded, taken away."""
+    """Creates, loads and removes one malformed snapshot."""
     run = base.with_name(name)
     shutil.copytree(base, run, copy_function=os.link)
     change(run / "snapshots" / LATEST)
@@ -93,7 +93,7 @@ def child(report: str) -> None:
 
 
 class ControlWatch:
-    """Does what no snapshot may do, where the others are loaded: the hook must see all of it."""
+    """Does what no snapshot may do, in the process that loads the others; the hook must report all of it."""
 
     def __init__(self, watch: Watch):
         self.__dict__["watch"] = watch

@@ -1,4 +1,4 @@
-"""The power fails after any call, and the disk has no more than it was asked to keep: the last snapshot is there."""
+"""After a power cut at any call, on a disk that keeps only what was synced, the last snapshot is there."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def record(run: Path) -> tuple[Disk, list[tuple[int, int]]]:
-    """Two more snapshots after step 2, and from how many calls on which step is promised."""
+    """Writes two more snapshots after step 2. Returns the numbers of calls from which each step is guaranteed."""
     store = Store(run, keep=2)
     ring, promised = restored(store.load()), [(0, 2)]
     with Disk(run / "snapshots") as disk:
@@ -33,7 +33,7 @@ def record(run: Path) -> tuple[Disk, list[tuple[int, int]]]:
 
 
 def wrong(run: Path, promised: int) -> list[str]:
-    """What the next process, which may sweep, finds wrong."""
+    """Returns what the next process, which may clean up, finds wrong."""
     try:
         store = Store(run, keep=2)
         snapshot = store.load()
@@ -49,7 +49,7 @@ def wrong(run: Path, promised: int) -> list[str]:
 
 
 def lost() -> list[str]:
-    """Cut after every call of two snapshots: all that went wrong."""
+    """Cuts the power after every call of two snapshots. Returns all faults."""
     faults, known = [], set()
     with quick_folder() as folder:
         (folder / "run").mkdir()

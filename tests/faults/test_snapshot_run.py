@@ -1,4 +1,4 @@
-"""Whole runs on a disk that has no room, and whole runs with untrusted snapshots."""
+"""Whole runs on a full disk, and whole runs with untrusted snapshots."""
 
 import json
 import os
@@ -15,12 +15,12 @@ from rlrun.snapshot.store import Store, step_name
 WORDS = [
     "algo=ppo", "env=CartPole", "preset=none", "algo.loop.rollout_steps=10", "algo.epochs=1", "network.hidden=[8]",
     "env.num_envs=1", "trainer.total_steps=60", "trainer.snapshot_every=10", "trainer.eval_every=0",
-    "trainer.log_every=10", "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "logger.tensorboard=false",
+    "trainer.log_every=10", "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "logger=[console]",
 ]  # fmt: skip
 
 
 class FullDisk:
-    """Has no room for the snapshots of these steps. A snapshot of a run without replay asks once."""
+    """A disk that is full for the snapshots of these steps. A run without replay checks the space once per snapshot."""
 
     def __init__(self, patch: pytest.MonkeyPatch, steps: range):
         self.real, self.steps, self.step = os.statvfs, steps, 0
@@ -44,7 +44,7 @@ def test_a_disk_that_is_full_for_a_while_costs_the_snapshots_of_that_while(
     assert main(["train", *WORDS, "trainer.snapshot_keep=9", f"run_dir={run}"]) == 0
     told = [line for line in "".join(capsys.readouterr()).splitlines() if "cannot be written" in line]
     assert len(told) == 2
-    assert told[0].startswith(f"{step_name(20)}: cannot be written: ") and told[0].endswith("; training goes on")
+    assert told[0].startswith(f"{step_name(20)}: cannot be written: ") and told[0].endswith("; training continues")
     assert "MiB are needed and 16 kept for logs, 0.0 are free" in told[0]
     assert names(run) == [step_name(step) for step in (60, 50, 40, 10)]
     assert not Store(run).load().faults

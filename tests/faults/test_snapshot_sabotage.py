@@ -1,6 +1,6 @@
-"""Every protection is switched off once, and the tests of it must notice: a test that stays green proves nothing.
+"""Every protection is switched off once, and its tests must then fail.
 
-These are the short forms; `scripts/faults --sabotage` does the same to whole runs.
+These are short versions; `scripts/faults --sabotage` does the same with whole runs.
 """
 
 import os
@@ -34,7 +34,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def taken(changes: list[Any]) -> int:
-    """How many damaged snapshots are used as if nothing were."""
+    """Returns the number of damaged snapshots that are used without a message."""
     count = 0
     with quick_folder() as folder:
         (folder / "base").mkdir()
@@ -52,7 +52,7 @@ def taken(changes: list[Any]) -> int:
 
 
 def bit_flips() -> int:
-    """Of single bits in segments, state and tensors that nobody saw; in tensors each gives other weights."""
+    """Returns the number of flipped bits in segments, state and tensors that were not detected."""
     rng, changes = random.Random(0), []
     for part in ("agent.safetensors", "state.safetensors", "replay/segment_000001.bin"):
         for at in (0.999 * rng.random() for _ in range(5)):
@@ -71,7 +71,7 @@ def power_cuts() -> int:
 
 
 def kills() -> int:
-    """Of kills at every third call of a write, those after which the latest or the best is not whole."""
+    """Returns the kills, at every third call of a write, after which the latest or the best snapshot is not whole."""
     count = 0
     with quick_folder() as folder:
         (folder / "base").mkdir()
@@ -108,7 +108,7 @@ def two_writers() -> int:
 
 
 def other_rows() -> int:
-    """Of a run saved in mid-episode and resumed in a process of its own, the next steps that differ."""
+    """Returns the differing next steps of a run that was saved in mid-episode and resumed in a new process."""
     from rlrun.config.schema import run_config
     from rlrun.run.assemble import build_loop
 

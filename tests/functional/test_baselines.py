@@ -1,4 +1,4 @@
-"""The linear baseline: what its features can say is fitted, each environment for itself, rows of weight 0 left out."""
+"""The linear baseline fits any function of its features, separately for each environment, without masked rows."""
 
 import torch
 

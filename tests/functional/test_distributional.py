@@ -1,4 +1,4 @@
-"""Projection and quantile regression against numbers worked out by hand, and against slow loops."""
+"""Projection and quantile regression, compared with numbers computed by hand and with slow loops."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Distributions against torch.distributions in float64, and samples against the probabilities they claim."""
+"""Distributions, compared with torch.distributions in float64, and samples, compared with their probabilities."""
 
 import math
 
@@ -104,7 +104,7 @@ def test_categorical_sample_frequencies_match_probabilities() -> None:
     dist = Categorical(p.log().expand(draws, 4))
     counts = torch.bincount(dist.sample(dist.noise(Stream(0, "test"))), minlength=4)
     chi_squared = ((counts - draws * p) ** 2 / (draws * p)).sum()
-    assert chi_squared < 16.3  # 3 degrees of freedom: exceeded once in a thousand
+    assert chi_squared < 16.3  # chi-square, 3 degrees of freedom: exceeded once in a thousand
 
 
 def test_categorical_sample_takes_the_smallest_and_largest_uniforms() -> None:

@@ -1,4 +1,4 @@
-"""Operations that torch has under private names, beside their plain forms."""
+"""Operations with private names of torch, compared with their plain alternatives."""
 
 import pytest
 import torch

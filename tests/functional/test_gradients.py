@@ -1,4 +1,4 @@
-"""Gradients written by hand, in double precision: against differences, and against plain autograd of the formulas."""
+"""Hand-written gradients in double precision, compared with finite differences and with autograd of the formulas."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Choices as vectors, against torch's."""
+"""One-hot vectors, compared with torch's."""
 
 import torch
 

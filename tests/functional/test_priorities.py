@@ -1,4 +1,4 @@
-"""Prioritised replay by hand: probabilities, the weights that make them good, and errors of sequences."""
+"""Prioritised replay by hand: probabilities, importance weights, and errors of sequences."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ def test_priority_is_a_power_of_the_error() -> None:
 
 
 def test_importance_weight_is_inverse_to_probability_and_at_most_1() -> None:
-    """Four rows, drawn with 1/2, 1/4, 1/8 and 1/8; uniform would be 1/4."""
+    """Four rows are drawn with probabilities 1/2, 1/4, 1/8 and 1/8; uniform would be 1/4."""
     probability = torch.tensor([0.5, 0.25, 0.125, 0.125])
     assert importance_weight(probability, 4, beta=1.0).tolist() == [0.25, 0.5, 1.0, 1.0]
     assert importance_weight(probability, 4, beta=0.5).tolist() == pytest.approx([0.5, 0.5**0.5, 1.0, 1.0])

@@ -1,4 +1,4 @@
-"""Returns and advantages against arrays worked out by hand and slow loops."""
+"""Returns and advantages, compared with arrays computed by hand and with slow loops."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ from rlrun.functional.returns import (
 def slow_gae(
     r: Tensor, v: Tensor, v_next: Tensor, terminated: Tensor, done: Tensor, gamma: float, gae_lambda: float
 ) -> Tensor:
-    """Row by row from the end, as the paper writes it."""
+    """GAE as in the paper, by a loop from the last row."""
     out, flow = torch.zeros_like(r), torch.zeros_like(r[0])
     for t in reversed(range(len(r))):
         delta = r[t] + gamma * v_next[t] * (~terminated[t]) - v[t]
@@ -84,7 +84,7 @@ def test_gae_with_lambda_1_is_the_return_minus_the_value() -> None:
 
 
 def episodes(time: int, envs: int) -> tuple[Tensor, ...]:
-    """Random rewards, values and ends; rows of one episode share their values, as a critic's would."""
+    """Returns random rewards, values and episode ends; v_t of a row is v_tm1 of the next within an episode."""
     r, v_tm1, v_t = torch.randn(3, time, envs, dtype=torch.float64)
     terminated = torch.rand(time, envs) < 0.15
     done = terminated | (torch.rand(time, envs) < 0.15)
@@ -93,7 +93,7 @@ def episodes(time: int, envs: int) -> tuple[Tensor, ...]:
 
 
 def slow_n_step(r: Tensor, v: Tensor, terminated: Tensor, done: Tensor, gamma: float, n: int) -> Tensor:
-    """Reward by reward, forwards from every row."""
+    """n-step returns by a loop over rewards, forwards from every row."""
     out = torch.zeros_like(r)
     for t in range(len(r)):
         for env in range(r.shape[1]):
@@ -127,7 +127,7 @@ def test_monte_carlo_returns_bootstrap_at_the_end(time: int, envs: int) -> None:
 def test_td_lambda_returns_are_the_mixture_of_n_step_returns(time: int, envs: int, trace: float) -> None:
     r, v_tm1, v_t, terminated, done = episodes(time, envs)
     fast = td_lambda(r, v_t, terminated, done, 0.9, trace)
-    # sum of (1 - lambda) lambda^(n-1) G_n; the last n, with all that is left of the weight, sees the end
+    # sum of (1 - lambda) lambda^(n-1) G_n; the last n has the remaining weight
     mixture = sum(
         (1 - trace) * trace ** (n - 1) * slow_n_step(r, v_t, terminated, done, 0.9, n) for n in range(1, time)
     )
@@ -151,7 +151,7 @@ def slow_vtrace(
     log_ratio: Tensor, r: Tensor, v: Tensor, v_next: Tensor, terminated: Tensor, done: Tensor, gamma: float,
     rho_clip: float, c_clip: float, trace: float,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Equation 1 as printed: for every row the sum over what follows it, products and all."""
+    """Equation 1 as printed: for every row a sum over all following rows, with products of traces."""
     time, envs = r.shape
     target, advantage = v.clone(), torch.zeros_like(r)
     ratio = log_ratio.exp()
@@ -204,7 +204,7 @@ def test_vtrace_is_finite_for_extreme_ratios(size: float) -> None:
 def test_vtrace_fixed_point_is_the_value_of_the_clipped_policy(rho_clip: float) -> None:
     mu, pi, rewards, gamma = torch.tensor([0.8, 0.2]), torch.tensor([0.3, 0.7]), torch.tensor([0.0, 1.0]), 0.5
     clipped = torch.minimum(rho_clip * mu, pi)
-    expected = float((clipped / clipped.sum() * rewards).sum() / (1 - gamma))  # one state, for ever
+    expected = float((clipped / clipped.sum() * rewards).sum() / (1 - gamma))  # a single state that continues forever
     never, value, ratio = torch.zeros(8, 1, dtype=torch.bool), torch.zeros(()), pi / mu
     for _ in range(60):  # dynamic programming: the expected one-row target under the acting policy
         v = value.expand(1, 1)

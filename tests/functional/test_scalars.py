@@ -1,4 +1,4 @@
-"""Numbers as outputs of a network, against values worked out by hand."""
+"""Scalars as outputs of a network, compared with values computed by hand."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The batched search against a slow one that a reader can check, on random models; and on rules known perfectly."""
+"""The batched search, compared on random models with a slow search that is easy to read, and on known games."""
 
 import math
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ STATES, ACTIONS, BATCH = 40, 4, 25
 
 
 class World:
-    """A model by table, so that both searches see the very same numbers."""
+    """A model in a table, so that both searches use exactly the same numbers."""
 
     def __init__(self, seed: int, players: int, masked: bool):
         draw = torch.Generator().manual_seed(seed)
@@ -65,7 +65,7 @@ class Slow:
 
 
 class SlowSearch:
-    """One tree, node by node, return by return."""
+    """Searches one tree, with loops over nodes and returns."""
 
     def __init__(self, world: World, root: int, simulations: int, bounds: tuple[float, float] | None):
         self.world, self.bounds = world, bounds
@@ -98,7 +98,7 @@ class SlowSearch:
         return (value - low) / (high - low) if high > low else 0.0
 
     def edges(self, node: Slow) -> dict[int, tuple[int, float | None]]:
-        """Legal action -> (visits, scaled q)."""
+        """Returns a dict: legal action -> (visits, scaled q)."""
         found: dict[int, tuple[int, float | None]] = {}
         for action in range(ACTIONS):
             child = self.nodes[node.children[action]] if action in node.children else None
@@ -129,7 +129,7 @@ class SlowGumbel(SlowSearch):
         super().__init__(*given)  # type: ignore[arg-type]
 
     def improved(self, node: Slow) -> tuple[dict[int, int], dict[int, float]]:
-        """Visits, and logit + sigma(completed q), of legal actions."""
+        """Returns visits, and logit + sigma(completed q), of legal actions."""
         edges = self.edges(node)
         tried = [action for action, (_, q) in edges.items() if q is not None]
         total = sum(visits for visits, _ in edges.values())
@@ -178,7 +178,7 @@ def test_search_equals_the_slow_search_node_by_node(
 
 
 def assert_equal(tree: Tree, row: int, slow: SlowSearch) -> None:
-    """Node by node in the order in which simulations added them: so every simulation chose the same leaf."""
+    """Compares all nodes in the order in which simulations added them, so every simulation chose the same leaf."""
     for number, node in enumerate(slow.nodes):
         assert tree.state[row, number] == node.state
         assert tree.visits[row, number] == len(node.returns)
@@ -188,7 +188,7 @@ def assert_equal(tree: Tree, row: int, slow: SlowSearch) -> None:
 
 
 def test_search_backs_up_returns_of_a_chain_by_hand() -> None:
-    """One action: three nodes in a row, rewards 1, 2, 4, a guess of 10 everywhere, discount 0.5."""
+    """With one action: three nodes in a chain, rewards 1, 2, 4, a predicted value of 10 everywhere, discount 0.5."""
 
     def chain(state: Tensor, action: Tensor) -> Node:
         one = torch.ones(1)
@@ -203,7 +203,7 @@ def test_search_backs_up_returns_of_a_chain_by_hand() -> None:
 
 
 def test_search_with_two_players_counts_the_opponents_reward_as_a_loss() -> None:
-    """Two moves each, then the game is over. The first player must see that action 1 lets the other win."""
+    """Each player moves twice. The search must find that action 1 of the first player lets the opponent win."""
     reward = {(1, 0): 0.0, (1, 1): 0.0, (2, 0): 0.0, (2, 1): 1.0}
 
     def game(state: Tensor, action: Tensor) -> Node:
@@ -243,7 +243,7 @@ def test_halving_by_hand() -> None:
 
 
 def test_gumbel_improved_policy_by_hand() -> None:
-    """Two actions of equal logits, worth 1 and 0 for certain: sigma is (c_visit + 1) c_scale q after a visit each."""
+    """Two actions with equal logits and values 1 and 0: after one visit each, sigma is (c_visit + 1) c_scale q."""
 
     def bandit(state: Tensor, action: Tensor) -> Node:
         zero = torch.zeros(len(state))

@@ -1,4 +1,4 @@
-"""A search with the rules of tic-tac-toe as its model never loses, as first or second player, against any moves."""
+"""A search with the rules of tic-tac-toe as its model never loses against any moves, moving first or second."""
 
 import math
 from functools import cache
@@ -12,7 +12,7 @@ from rlrun.envs.builtin.boards import GAMES, Rules, Stones, best_moves
 from rlrun.functional.search import Gumbel, Node, Puct, search
 
 RULES = Rules(**GAMES["TicTacToe"])
-OVER = 9  # where the state says so, behind the nine stones
+OVER = 9  # index of the player to move in the state, after the nine stones
 
 
 @cache
@@ -31,7 +31,7 @@ def moves(board: bytes) -> list[int]:
 
 
 def nodes(positions: list[tuple[Stones, float, bool]]) -> Node:
-    """Of what `Rules.play` says. Every legal move is as likely; after the end nothing happens, whatever is done."""
+    """Returns nodes with the results of `Rules.play`. Legal moves have equal priors; after the end nothing changes."""
     boards, reward, over = (np.stack(part) for part in zip(*positions, strict=True))
     flat, ended = boards.reshape(-1, 9), over[:, None]
     value = [0.0 if end else by_chance(board.tobytes()) for board, end in zip(boards, over, strict=True)]
@@ -50,7 +50,7 @@ def after(state: np.ndarray, move: int) -> tuple[Stones, float, bool]:
 
 
 def results(rule: str, simulations: int, first: bool, perfect: bool) -> set[float]:
-    """Of all games that the search can get into, against every perfect reply or every legal one."""
+    """Returns the results of all games of the search against every perfect reply, or against every legal reply."""
     found, boards, searching = set(), {RULES.start().tobytes()}, first
     while boards:
         asked = sorted(boards)

@@ -1,4 +1,4 @@
-"""Stein variational gradient descent: the kernel, its derivative and bandwidth, the direction, and what it finds."""
+"""Stein variational gradient descent: kernel, derivative, bandwidth, direction, and the distribution it finds."""
 
 import math
 
@@ -38,7 +38,7 @@ def test_median_bandwidth_follows_the_median_distance() -> None:
     distances = squared_distances(torch.tensor([[0.0], [1.0], [3.0]]))
     assert distances.flatten().sort().values.tolist() == [0, 0, 0, 1, 1, 4, 4, 9, 9]
     assert median_bandwidth(distances).item() == pytest.approx(0.5 / math.log(4))
-    pair = squared_distances(torch.tensor([[0.0], [2.0]]))  # 0 0 4 4: the mean of the middle two
+    pair = squared_distances(torch.tensor([[0.0], [2.0]]))  # 0 0 4 4: the mean of the two in the middle
     assert median_bandwidth(pair).item() == pytest.approx(0.5 * 2 / math.log(3))
     assert median_bandwidth(torch.zeros(3, 3)) == pytest.approx(1e-8)
 

@@ -1,8 +1,8 @@
-"""Where every name of the catalogue is held to what it learns, and told apart from the name it is made of."""
+"""For every algorithm, the test of what it learns, and the test that tells it apart from its parent."""
 
 FLAVOURS = "agents/test_policy_flavours.py"
 
-# Names of the catalogue of which no run by a preset is promised, and the test that says what they learn.
+# Algorithms without a tested preset, and the test of what they learn.
 ELSEWHERE = {
     "ppo_demos": "learning/test_deep_exploration.py::test_one_demonstration_is_enough",
     "ppo_lagrangian": "learning/test_limits.py::test_an_agent_spends_what_it_may_and_runs_as_far_as_that_takes_it",
@@ -35,7 +35,7 @@ ELSEWHERE = {
 }
 NEVER_LEARN = {"nop", "fixed_policy"}
 
-# Names that are another's YAML with changes, and the test that fails where the other stands in their place.
+# Algorithms whose YAML changes another's, and the test that fails if the other is used instead.
 APART = dict.fromkeys(
     (
         "double_dqn", "dueling_dqn", "noisy_dqn", "prioritized_dqn", "c51", "qr_dqn", "rainbow", "ddpg", "redq",

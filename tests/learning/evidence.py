@@ -1,10 +1,10 @@
-"""What was learned, kept and told: evaluations of finished runs in docs/learning/, and from them docs/learning.md.
+"""Stores evaluations of finished runs in docs/learning/, and writes docs/learning.md from them.
 
-    ./scripts/learning runs/ppo-CartPole     # keep these runs, write the table anew
-    ./scripts/learning                       # write the table anew
+    ./scripts/learning runs/ppo-CartPole     # stores these runs and rewrites the table
+    ./scripts/learning                       # rewrites the table
 
-One file for each algorithm and environment, one line for each run: what was typed, what it ran on, every evaluation.
-A run with the words and the seed of one that is kept takes its place.
+There is one file per algorithm and environment, with one line per run: the command, the machine, and every evaluation.
+A run with the same words and seed as a stored run replaces it.
 """
 
 import json
@@ -20,7 +20,7 @@ from rlrun.report.statistics import interval, iqm
 from rlrun.telemetry.view import clock, number
 
 DOCS = Path(__file__).parents[2] / "docs"
-PLACES = ("run_dir=", "name=", "logger", "resume=", "device=")  # words that change nothing of what is learned
+PLACES = ("run_dir=", "name=", "logger", "resume=", "device=")  # keys that do not change what is learned
 PACKAGES = ("torch", "gymnasium", "mujoco", "ale-py")
 SCORE = "eval/return_mean"
 
@@ -46,7 +46,7 @@ from runs in its place:
 
 
 def keep(run: Run, folder: Path) -> Path:
-    """Put a finished run into its file. ValueError where it is not finished."""
+    """Stores a finished run in its file. Raises ValueError if the run is not finished."""
     points = [(row["step"], round(row[SCORE], 4)) for row in run.rows if SCORE in row]
     if run.state != "done" or not points:
         raise ValueError(f"not finished ({run.state} at {run.step:,} of {run.total_steps:,} steps)")
@@ -63,7 +63,7 @@ def keep(run: Run, folder: Path) -> Path:
 
 
 def page(folder: Path, promises: dict[str, tuple[int, float]], learns: dict[str, str], apart: dict[str, str]) -> str:
-    """docs/learning.md. `promises`: "algo env" -> (steps, least final return of every seed); others: algo -> test."""
+    """Returns docs/learning.md. promises: "algo env" -> (steps, minimum final return); others: algo -> test."""
     rows = ((algo, learns.get(algo, "above"), apart.get(algo, "")) for algo in sorted(learns | apart))
     return table(folder, promises) + TESTS + "".join(f"| `{algo}` | {one} | {other} |\n" for algo, one, other in rows)
 
@@ -112,7 +112,7 @@ def _line(run: Run, points: Sequence[tuple[int, float]]) -> dict[str, Any]:
 
 
 def _settings(run: Run) -> list[str]:
-    """What was typed beside names, seed, and how often to look."""
+    """Returns the typed settings, except names, seed and periods of evaluation."""
     own = {"algo", "env", "seed", "trainer"}
     words = [f"{key}={value}" for key, value in run.typed.items() if key not in own]
     told = [word for word in words if not word.startswith("trainer.") or word.startswith("trainer.precision=")]

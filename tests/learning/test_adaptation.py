@@ -1,4 +1,4 @@
-"""Goals that only rewards tell: who adapts finds them, who cannot had best wait in the middle."""
+"""Goals that only rewards reveal: an adapted policy finds them; without adaptation, staying in the centre is best."""
 
 import statistics
 from collections.abc import Callable
@@ -21,14 +21,14 @@ JOINT = -20 * 0.3826
 
 
 class Unadapted:
-    """The policy from which tasks are reached, as it is."""
+    """The policy before adaptation."""
 
     def __init__(self, agent: Any):
         self.act = agent.act
 
 
 def score(values: Values, agent: Any) -> tuple[float, float]:
-    """Mean return and success rate over 96 goals that were not trained on."""
+    """Returns mean return and success rate over 96 goals that were not used in training."""
     played: list[Any] = []
     for batch in range(6):
         env = eval_env(run_config(values), 1000 + batch, "goals", 16, torch.device("cpu"))

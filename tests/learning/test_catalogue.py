@@ -1,4 +1,4 @@
-"""No name of the catalogue goes without a test of what it learns, and of what sets it apart."""
+"""Every algorithm has a test of what it learns, and a test that tells it apart from its parent."""
 
 from pathlib import Path
 

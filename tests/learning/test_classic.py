@@ -1,4 +1,4 @@
-"""What tabular and bandit agents promise, trained in full."""
+"""Documented results of tabular and bandit agents, in full training runs."""
 
 import json
 from pathlib import Path
@@ -8,11 +8,11 @@ import pytest
 
 from rlrun.cli import main
 
-QUIET = ["logger.tensorboard=false", "logger.console=false"]
+QUIET = ["logger=[]"]
 
 
 def run(folder: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows and summary."""
+    """Trains a run. Returns its log rows and summary."""
     assert main(["train", *words, *QUIET, f"run_dir={folder}"]) == 0
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return rows, json.loads((folder / "summary.json").read_text())
@@ -50,7 +50,7 @@ def test_planning_saves_real_steps(tmp_path: Path) -> None:
 
 
 LINEAR = ["env=LinearBandit", "trainer.total_steps=2000", "trainer.log_every=500"]
-RANDOM = 1.08 * 2000  # what uniform play regrets there
+RANDOM = 1.08 * 2000  # the regret of uniform play
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What data sets teach: cloning a controller, better than cloning a mixture, and a head start in the environment."""
+"""Learning from data sets: cloning a controller, IQL against cloning of a mixture, and a head start for SAC."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -51,7 +51,7 @@ def test_a_clone_of_a_controller_balances_the_pole(build: Callable[..., Loop], t
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twenty episodes of SAC after 10,000 steps, eighty before its first update."""
+    """Returns data sets with 20 episodes of SAC after 10,000 steps, and 80 before its first update."""
     home = tmp_path_factory.mktemp("data")
     words = ["algo=sac", "env=Pendulum", "trainer.total_steps=10000", "trainer.snapshot_archive_every=1000"]
     assert main(["train", *words, "trainer.snapshot_every=1000", f"run_dir={home / 'run'}"]) == 0
@@ -62,7 +62,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def returns(folder: Path, *words: str) -> list[float]:
-    """The final return of every seed."""
+    """Returns the final return of every seed."""
     found = []
     for seed in SEEDS:
         run = folder / f"{words[0].partition('=')[2]}-{seed}"
@@ -84,7 +84,7 @@ def test_iql_makes_more_of_a_mixture_than_cloning(data: Path, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_data_set_gives_sac_a_head_start(data: Path, tmp_path: Path) -> None:
-    """5,000 transitions each; the run that had data first has 2,000 updates more."""
+    """Both collect 5,000 transitions; the run with data first has 2,000 more updates."""
     shown = returns(tmp_path, "algo=sac_from_data", f"algo.loop.data={data / 'expert-v0'}")
     alone = returns(tmp_path, "algo=sac", "trainer.total_steps=5000")
     print(shown, alone)

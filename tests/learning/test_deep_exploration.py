@@ -1,4 +1,4 @@
-"""The deep sea: who is paid for what is new, or was shown the way once, finds what PPO does not."""
+"""DeepSea: agents with novelty rewards or with one demonstration find the treasure; PPO does not."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +27,7 @@ def deep_sea(build: Build, algo: str, **changes: Any) -> Any:
 
 
 def finds(loop: Any) -> float:
-    """The share of dives that found the treasure in the last tenth of the steps."""
+    """Returns the fraction of episodes in the last tenth of the steps that found the treasure."""
     while loop.steps < STEPS:
         if loop.steps < 0.9 * STEPS:
             loop.successes = []

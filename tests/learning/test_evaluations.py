@@ -1,4 +1,4 @@
-"""How many evaluations a search needs to come within 1e-8 of the minimum."""
+"""The number of evaluations that a search needs to come within 1e-8 of the minimum."""
 
 import statistics
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_cma_es_needs_no_more_than_half_as_many_again_as_the_package(
 def test_cem_needs_no_more_than_half_as_many_again_as_the_package(
     task: tuple[str, int, float], build: Callable[..., Loop]
 ) -> None:
-    """With its presets, but for the size of the valley. No step size to steer: the ellipsoid is beyond it."""
+    """Uses the presets, with a smaller Rosenbrock function. CEM has no step size, so it cannot solve the ellipsoid."""
     env, dim, init_std = task
     fewer = ["algo.population=10", "algo.covariance_rate=0.2", "env.num_envs=10"] if env == "Rosenbrock" else []
     values = jobs(["algo=cem", f"env={env}", f"algo.init_std={init_std}", *fewer])[0].values

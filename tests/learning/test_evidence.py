@@ -1,4 +1,4 @@
-"""The table of what is learned follows from the evaluations that are kept, and from nothing else."""
+"""docs/learning.md is the table of the stored evaluations."""
 
 import json
 from pathlib import Path

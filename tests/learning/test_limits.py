@@ -1,4 +1,4 @@
-"""Rewards under limits: Lagrange multipliers end at the best that the limits leave."""
+"""Rewards with limits: Lagrange multipliers converge to the constrained optimum."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ LIMIT = 0.2
 
 
 def late(run: Path, key: str) -> float:
-    """Mean over the rows of the last quarter of training."""
+    """Returns the mean over the log rows of the last quarter of training."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return float(np.mean([row[key] for row in rows if row["step"] > 0.75 * rows[-1]["step"] and key in row]))
 
@@ -24,11 +24,11 @@ def late(run: Path, key: str) -> float:
 def test_an_agent_spends_what_it_may_and_runs_as_far_as_that_takes_it(
     algo: str, noise: float, seed: int, tmp_path: Path
 ) -> None:
-    """Limits hold on average: single policies on the way spend up to a tenth more or less, at almost no price.
+    """Limits hold on average; policies during training may spend up to a tenth more or less energy.
 
-    noise: the share of the energy that exploring spends and an evaluation does not."""
+    noise: the fraction of the energy that exploration noise needs and evaluations do not."""
     run = tmp_path / "run"
-    words = [f"algo={algo}", "env=PointRun", f"seed={seed}", "logger.tensorboard=false", f"run_dir={run}"]
+    words = [f"algo={algo}", "env=PointRun", f"seed={seed}", "logger=[console]", f"run_dir={run}"]
     assert main(["train", *words]) == 0
     exploring, judged = (-late(run, f"{group}/return_mean_1") / STEPS for group in ("train", "eval"))
     progress, price = late(run, "eval/return_mean_0"), late(run, "loss/reward_weight_1")

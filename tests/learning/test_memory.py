@@ -55,6 +55,6 @@ def test_what_was_seen_ten_steps_ago_is_recalled_out_of_replay(
 
 @pytest.mark.slow
 def test_without_memory_a_pendulum_of_unknown_velocity_stays_down(tmp_path: Path) -> None:
-    """As far as `recurrent_sac` needs to swing it up (test_thresholds.py)."""
+    """Trains for as many steps as `recurrent_sac` needs to swing it up (test_thresholds.py)."""
     assert main(["train", "algo=sac", "env=MaskedPendulum", f"run_dir={tmp_path / 'run'}"]) == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["best_return"] < -700

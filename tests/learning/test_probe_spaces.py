@@ -1,4 +1,4 @@
-"""Whatever an observation is made of and whatever an action, the bit is seen and the right action found."""
+"""With every kind of observation and action, agents observe the bit and find the right action."""
 
 from collections.abc import Callable
 
@@ -45,7 +45,7 @@ ENOUGH = {"box": 0.8, "unbounded_box": 0.8}
 
 
 def learned(build: Build, algo: str, **spaces: str) -> float:
-    """Return of the greedy policy; the probe raises where a forbidden action is sent."""
+    """Returns the return of the greedy policy; the probe raises if it receives a forbidden action."""
     changes, updates = LEARNERS[algo]
     values = jobs([f"algo={algo}", "env=rlrun/ProbeSpaces-v0", "preset=none"])[0].values
     loop = train(build(put(values, changes | {"network.hidden": [16], "env.kwargs": spaces})), updates)

@@ -1,4 +1,4 @@
-"""Every agent finds the known values and the best actions of environments so small that both can be written down."""
+"""Every agent finds the values and the best actions of small environments in which both are known."""
 
 from collections.abc import Callable
 from typing import Any
@@ -136,7 +136,7 @@ def test_ddpg_finds_the_gain_of_riccatis_equation(seed: int, build: Build) -> No
     }  # fmt: skip
     values = jobs(["algo=ddpg", "env=rlrun/ProbeRegulator-v0", "preset=none"])[0].values
     agent: Any = train(build(put(values, changes)), 5000).agent
-    cost = 1.0  # of s = 1, discounted, for ever
+    cost = 1.0  # discounted, from s = 1, without an end
     for _ in range(200):
         gain = 0.9 * cost / (1 + 0.9 * cost)
         cost = 1 + gain**2 + 0.9 * cost * (1 - gain) ** 2

@@ -1,4 +1,4 @@
-"""Skills of a point in the plane, learned without reward: told apart, and leading apart."""
+"""Skills of a point in the plane, learned without reward: they are distinguishable and end in different places."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +38,7 @@ def test_four_skills_are_told_apart_and_end_apart(seed: int, build: Build) -> No
 
 
 def ends_of(loop: Any, episodes: int = 20) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where episodes end, and with which skill they were played, as exploring has it."""
+    """Returns final positions of exploring episodes, and their skills."""
     ends, skills = [], []
     while len(ends) < episodes * 16:
         action, extras = loop.act()

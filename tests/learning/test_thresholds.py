@@ -1,4 +1,4 @@
-"""What the defaults and presets promise, trained in full."""
+"""Returns that defaults and presets must reach, in full training runs."""
 
 import json
 from collections import Counter
@@ -57,11 +57,11 @@ SELF_PLAY = "muzero TicTacToe"
 
 
 def learn(pair: str, run: Path) -> Path:
-    """Train in full, by the preset."""
+    """Trains a full run with the preset."""
     algo, env = pair.split()
     total, least = PROMISES[pair]
     words = [f"algo={algo}", f"env={env}", f"trainer.total_steps={total}", "trainer.eval_episodes=20"]
-    assert main(["train", *words, "logger.tensorboard=false", f"run_dir={run}"]) == 0
+    assert main(["train", *words, "logger=[console]", f"run_dir={run}"]) == 0
     summary = json.loads((run / "summary.json").read_text())
     assert summary["step"] >= total and summary["final_return"] >= least
     return run

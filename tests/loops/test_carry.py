@@ -1,4 +1,4 @@
-"""What an agent remembers from step to step, and where it is told that episodes start."""
+"""The carry of an agent from step to step, and the flags of episode starts."""
 
 from collections.abc import Callable
 from typing import Any

@@ -26,7 +26,7 @@ def deep_sea(build: Build, size: int = 4, begin: bool = True, **changes: Any) ->
 
 
 def dive(loop: Any, size: int = 4) -> dict[str, Any]:
-    """The one way to the treasure."""
+    """Returns the only actions that reach the treasure."""
     env = loop.env.pool.slots[0].unwrapped
     places = torch.tensor([row * size + column for row in range(size + 1) for column in [min(row, size - 1)]])
     reward = torch.full((size,), -0.01 / size)
@@ -77,7 +77,7 @@ def test_given_demonstrations_are_replayed_and_counted_apart(build: Build, tmp_p
 
 
 def test_a_demonstrated_step_pulls_where_it_is_good_and_is_clipped_where_it_is_not(build: Build) -> None:
-    """log_prob 0 stands for certainty: the ratio is the probability of the action, half of it here."""
+    """The stored log_prob is 0 (certainty), so the ratio is the probability of the action, here a half."""
     loop: Any = deep_sea(build, **{"algo.normalize_advantage": "none"})
     agent, grads = loop.agent.learner, []
     agent.optim.apply = grads.append
@@ -136,7 +136,7 @@ def test_the_best_are_saved_and_what_others_put_there_joins_once(build: Build, t
     train(loop, 1)
     assert not loop.buffer.reward_demos and not (tmp_path / "best-v0").exists()
     write(tmp_path / "others" / "more-v0", [dive(first)], first.env)
-    for name in (".half-v0.new", "notes", "broken-v0"):  # half written, something else, and of no use
+    for name in (".half-v0.new", "notes", "broken-v0"):  # incomplete, not a data set, and unusable
         (tmp_path / "others" / name / "data").mkdir(parents=True)
     (tmp_path / "others" / "broken-v0" / "data" / "metadata.json").write_text('{"rlrun_env": "Elsewhere"}')
     train(loop, 2)

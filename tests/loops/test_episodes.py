@@ -1,4 +1,4 @@
-"""Whole episodes: how many are collected, and that nothing else decides what they hold."""
+"""Whole episodes: their number, and their independence of the number of environments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ Build = Callable[..., Loop]
 
 
 def collected(build: Build, ticks: int = 1, env: str = "CartPole", **changes: Any) -> list[Batch]:
-    """The rollouts of an agent that never learns."""
+    """Returns the rollouts of an agent that never learns."""
     values = put(toy("vpg"), {"env": jobs(["algo=vpg", f"env={env}", "preset=none"])[0].values["env"]})
     loop = build(put(values, changes))
     loop.agent.update = lambda batch, ctx: {}  # type: ignore[method-assign]

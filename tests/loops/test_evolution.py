@@ -1,4 +1,4 @@
-"""Evolution: every trial is one whole episode, booked to the member that played it."""
+"""Evolution: every trial is one whole episode, and its return counts for the member that played it."""
 
 import copy
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Build = Callable[..., Loop]
 
 
 def watched(loop: Loop) -> tuple[list[Batch], list[tuple[Any, Any]]]:
-    """What the agent was told, and (params, ended episodes) of every step."""
+    """Returns the batches that the agent received, and (params, ended episodes) of every step."""
     told: list[Batch] = []
     steps: list[tuple[Any, Any]] = []
     update, act, step_env = loop.agent.update, loop.agent.act, loop.env.step
@@ -62,7 +62,7 @@ def test_the_fitness_of_a_member_is_the_mean_return_of_its_episodes(num_envs: in
     for batch, played in zip(told, by_generation, strict=True):
         for row, fitness in zip(batch["params"], batch["fitness"], strict=True):
             returns = played[tuple(row.tolist())]
-            # spare environments may play the first member again; its own episodes are a part of what it played
+            # spare environments may play the first member again, so its counted episodes are among those it played
             assert len(returns) >= episodes
             if len(returns) == episodes:
                 assert fitness.item() == pytest.approx(sum(returns) / episodes)

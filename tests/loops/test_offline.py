@@ -1,4 +1,4 @@
-"""Learning from data sets: what is read, when the environment is stepped, and what one update is made of."""
+"""Learning from data sets: what is read, when the environment is stepped, and the batches of updates."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ pytest.importorskip("minari")
 
 
 def hybrid(algo: str, **changes: Any) -> Values:
-    """A toy of any off-policy algorithm, with data sets beside what it collects."""
+    """Returns a small run of an off-policy algorithm with the hybrid loop."""
     loop = {
         "name": "hybrid", "warmup_steps": 8, "warmup_policy": "random", "updates_per_step": 0.5, "update_every": 1,
         "batch_size": 8, "data": None, "data_steps": 8, "data_env": "same", "online_after": 2, "online_every": 1,
@@ -28,7 +28,7 @@ def hybrid(algo: str, **changes: Any) -> Values:
 
 
 def watch(loop: Any) -> list[tuple[int, int, int]]:
-    """(transitions, rows from data sets, rows that were collected) of every update to come."""
+    """Returns a list that records (transitions, recorded rows, collected rows) of every following update."""
     seen: list[tuple[int, int, int]] = []
     update = loop.agent.update
 
@@ -54,7 +54,7 @@ def test_offline_no_environment_is_stepped_and_a_step_is_an_update(algo: str, bu
 
 @pytest.mark.parametrize("algo", ["sac", "td3", "dqn", "sac_from_data"])
 def test_from_the_first_update_on_both_parts_are_learned_from(algo: str, build: Build) -> None:
-    """Settings (0, 1)."""
+    """online_after=0, online_every=1."""
     loop: Any = build(hybrid(algo, online_after=0, warmup_steps=4))
     seen = watch(loop)
     train(loop, 6)
@@ -64,7 +64,7 @@ def test_from_the_first_update_on_both_parts_are_learned_from(algo: str, build: 
 
 @pytest.mark.parametrize("algo", ["sac", "prioritized_dqn"])
 def test_a_hundred_updates_offline_then_every_other_one_online_too(algo: str, build: Build) -> None:
-    """Settings (100, 2)."""
+    """online_after=100, online_every=2."""
     loop: Any = build(hybrid(algo, online_after=100, online_every=2, warmup_steps=0))
     seen = watch(loop)
     object.__setattr__(loop.env, "step", None)
@@ -80,7 +80,7 @@ def test_a_hundred_updates_offline_then_every_other_one_online_too(algo: str, bu
 
 @pytest.mark.parametrize("algo", ["sac", "td3", "dqn", "iql"])
 def test_one_step_goes_along_the_sum_of_both_losses(algo: str, build: Build) -> None:
-    """The gradients of each part alone, added up, are those of the batch that the agent is given."""
+    """The gradient of the batch that the agent receives is the sum of the gradients of both parts."""
     loop: Any = train(build(hybrid(algo)), 4)
     online, shown = loop.buffer.collected.sample(8), loop.buffer.recorded.sample(8)
     loop.buffer.collected.sample, loop.buffer.recorded.sample = lambda *_: dict(online), lambda *_: dict(shown)
@@ -122,7 +122,7 @@ def test_any_off_policy_learner_goes_on_from_data(algo: str, build: Build) -> No
 def test_data_sets_are_read_in_order_each_up_to_its_length(build: Build, tmp_path: Path) -> None:
     loop: Any = build(toy("iql", **{"env.num_envs": 1}))
     demos = []
-    for number in range(4):  # episodes of three steps, told apart by their rewards
+    for number in range(4):  # episodes of three steps with different rewards
         reward = 10.0 * number + torch.arange(3.0)
         rows = {"obs": torch.randn(4, 3).clamp(-1, 1), "action": torch.rand(3, 1) * 2 - 1, "reward": reward}
         demos.append(rows | {"terminated": number % 2 == 0})

@@ -1,4 +1,4 @@
-"""Off-policy: how many updates are owed, what is stored, how the warm-up acts."""
+"""Off-policy: the number of due updates, the stored rows, and the actions of the warm-up."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -32,7 +32,7 @@ def test_updates_keep_pace_with_the_steps_since_the_warm_up(
 
 
 def test_updates_may_come_in_bursts(build: Build) -> None:
-    """As a bandit of 20 train epochs after every 20 pulls, from pull 10 on."""
+    """Like a bandit agent with 20 updates after every 20 pulls, from pull 10 on."""
     changes = {"env.num_envs": 2, "algo.loop.warmup_steps": 10, "algo.loop.updates_per_step": 1.0}
     loop = build(toy("dqn", **changes, **{"algo.loop.update_every": 20}))
     done = []
@@ -53,7 +53,7 @@ def test_with_lag_updates_are_made_while_the_step_is_under_way_and_without_it(bu
     told(loop.env.pool, "begin", lambda: loop.steps)
     told(loop.env.pool, "step", lambda: loop.steps)
     told(loop.agent, "update", lambda: len(loop.buffer))
-    for _ in range(4):  # of 2 steps each, of which the first 4 owe nothing
+    for _ in range(4):  # of 2 steps each; no updates are due for the first 4 steps
         metrics = loop.tick()
     assert events == [
         ("begin", 0), ("step", 0), ("begin", 2), ("step", 2), ("begin", 4), ("step", 4),
@@ -138,7 +138,7 @@ def test_a_reset_explores_as_at_the_start(build: Build) -> None:
 
 
 def test_a_reset_with_a_seed_goes_on_as_a_run_with_that_seed_and_these_weights(build: Build) -> None:
-    """Off-policy, its target counted from zero again: what is seen, drawn and learned depends on nothing before."""
+    """After the reset, observations, draws and updates (with the target's count at 0) do not depend on the past."""
     given = {"algo.target_every": 3, "algo.buffer.capacity": 100}
     first, second = (build(toy("dqn", seed=seed, **given)) for seed in (1, 2))
     train(first, 5)

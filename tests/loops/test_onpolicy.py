@@ -1,4 +1,4 @@
-"""On-policy: what a rollout holds, and what a tick leaves behind."""
+"""On-policy: the content of rollouts, and the state after a tick."""
 
 import copy
 from collections.abc import Callable
@@ -14,7 +14,7 @@ Build = Callable[..., Loop]
 
 
 def rollouts(loop: Loop, ticks: int) -> list[Batch]:
-    """What the agent was given to learn from."""
+    """Returns the rollouts that the agent received."""
     given: list[Batch] = []
     update = loop.agent.update
 

@@ -1,4 +1,4 @@
-"""Flatten: every kind of observation becomes one vector, whatever stands before it."""
+"""Flatten: every kind of observation becomes one vector, with any leading dimensions."""
 
 from typing import Any
 

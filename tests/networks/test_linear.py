@@ -1,4 +1,4 @@
-"""Ensembles of linear layers against layers that stand alone."""
+"""Ensembles of linear layers, compared with single layers."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Noise on weights: where it goes, how large it is, and that greedy calls have none."""
+"""Noise on weights: its place, its size, and its absence in greedy calls."""
 
 import torch
 from gymnasium.spaces import Box

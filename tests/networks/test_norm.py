@@ -1,4 +1,4 @@
-"""Normalisation of torsos: by hand, against torch's own layers, in ensembles, and when statistics move."""
+"""Normalisation of torsos: by hand, compared with torch's layers, in ensembles, and updates of statistics."""
 
 from typing import Any
 

@@ -88,7 +88,7 @@ def test_recurrent_state_runs_every_cell_once_per_step(name: str) -> None:
 
 
 def test_recurrent_sequences_of_a_rollout_reproduce_the_collected_outputs(build: Build) -> None:
-    """Stored states, resets and order are right if log-probabilities come out the same, before anything is learned."""
+    """If stored states, resets and order are right, log-probabilities before an update equal the collected ones."""
     loop = build(toy("ppo_lstm", **{"env.max_episode_steps": 5}))
     seen = []
 

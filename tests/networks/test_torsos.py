@@ -1,4 +1,4 @@
-"""Torsos and what is built of them: alone, in ensembles, and with parameters from outside."""
+"""Torsos: alone, in ensembles, and with parameters that are passed in."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +30,7 @@ def torso(name: str, inputs: list[Space], members: int | None = None, **changes:
 
 
 def member(net: nn.Module, inputs: list[Space], name: str, i: int) -> nn.Module:
-    """A network that stands alone, with the weights of one member."""
+    """Returns a single network with the weights of one member."""
     alone = torso(name, inputs)
     state = {}
     for key, value in net.state_dict().items():
@@ -142,7 +142,7 @@ def test_auto_torso_finds_nested_images() -> None:
 
 
 def test_impala_equals_its_formula() -> None:
-    """Against the formula, with torch's functions; 36 pixels become 18, 9 and 5."""
+    """Compared with the formula in torch's functions; 36 pixels become 18, 9 and 5."""
     cfg = SimpleNamespace(init="orthogonal", sections=[16, 32, 32])
     net, x = ResidualSections(IMAGE, cfg), torch.randint(256, (2, 2, 36, 36), dtype=torch.uint8)
     assert net.features == 32 * 5 * 5
@@ -208,7 +208,7 @@ def test_squashed_gaussian_policy_bounds_its_log_std() -> None:
 @pytest.mark.parametrize(("name", "obs"), [("mlp", VECTOR), ("cnn", IMAGE)])
 @pytest.mark.parametrize("members", [slice(1), slice(1, 3), torch.tensor([2, 0])])
 def test_head_selected_members_equal_those_of_the_ensemble(name: str, obs: Space, members: slice | Tensor) -> None:
-    """Convolutions cannot be taken apart, so that all of them answer."""
+    """Convolutional ensembles cannot evaluate single members, so they evaluate all and select."""
     head = Value(torso(name, [obs, ACTION], members=3), 3)
     inputs = [torch.as_tensor(np.stack([space.sample() for _ in range(5)])) for space in (obs, ACTION)]
     theirs = head(*inputs)[members]

@@ -1,4 +1,4 @@
-"""Heads of value networks: shapes, and what dueling takes apart."""
+"""Heads of value networks: shapes, and the value and advantages of dueling heads."""
 
 from types import SimpleNamespace
 
@@ -29,7 +29,7 @@ def test_action_values_have_one_vector_per_action(kind: type[ActionValues], size
 @pytest.mark.parametrize("noisy", [False, True])
 @pytest.mark.parametrize("size", [1, 51])
 def test_action_values_combine_dueling_noise_and_distributions(torso: type, kind: type, noisy: bool, size: int) -> None:
-    """Every parameter of each combination takes part in what it says."""
+    """The output of each combination depends on all its parameters."""
     network = kind(torso(CFG, [SEEN[torso]], None), 3, size)
     obs = torch.from_numpy(np.stack([SEEN[torso].sample() for _ in range(5)]))
     if noisy:

@@ -1,4 +1,4 @@
-"""Random sets of runs on disk, as no one would plan them: for tests that a report is made of whatever there is."""
+"""Random sets of runs on disk, for tests that a report works for any set of runs."""
 
 import itertools
 import json
@@ -25,7 +25,7 @@ DAMAGES = (
 
 @dataclass(frozen=True)
 class Plan:
-    """How long a run is, how many evaluations it has, and between which fractions of its length."""
+    """The length of a run, its number of evaluations, and the fractions of its length between which they lie."""
 
     total: int
     evaluations: int
@@ -34,9 +34,9 @@ class Plan:
 
 
 def random_runs(folder: Path, rng: np.random.Generator, shape: Sequence[int] = ()) -> Path:
-    """Write a set of runs, most of them alike in tidy sets and each of its own kind in others.
+    """Writes a set of runs; in tidy sets most runs are alike, in others all are different.
 
-    `shape`: how many methods, environments and seeds; few, if left out.
+    shape: numbers of methods, environments and seeds; small random numbers by default.
     """
     methods, envs, seeds = shape or rng.integers(1, (5, 4, 5))
     algos = [f"{_any(rng, NAMES)}{place or ''}" for place in range(methods)]
@@ -50,7 +50,7 @@ def random_runs(folder: Path, rng: np.random.Generator, shape: Sequence[int] = (
         _write(path, rng, algo, env, seed, plan)
         if rng.random() > max(tidy, 0.7):
             _damage(path, _any(rng, DAMAGES))
-    make_run(folder / "whole", {50: 1.0, 100: 2.0})  # one at least can be read
+    make_run(folder / "whole", {50: 1.0, 100: 2.0})  # at least one can be read
     return folder
 
 
@@ -81,7 +81,7 @@ def _write(path: Path, rng: np.random.Generator, algo: str, env: str, seed: int,
 
 
 def _rows(rng: np.random.Generator, plan: Plan) -> list[dict[str, Any]]:
-    """Evaluations with a row of training before each; now and then out of order, or without their score."""
+    """Returns evaluations with a training row before each; sometimes out of order, or without a score."""
     ends = plan.first * plan.total, plan.last * plan.total
     steps = [int(step) for step in np.linspace(*ends, plan.evaluations)]  # of short runs many are equal
     if rng.random() < 0.2:

@@ -1,4 +1,4 @@
-"""A parser of reports that stops where tags do not nest."""
+"""A parser of reports that raises if tags are not nested correctly."""
 
 from collections import Counter
 from html.parser import HTMLParser
@@ -8,7 +8,7 @@ VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
 class Sound(HTMLParser):
-    """Raises where tags do not nest; collects ids, links and table sizes."""
+    """Raises if tags are not nested correctly; collects ids, links and table sizes."""
 
     def __init__(self, text: str):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The page in a real browser, spoken to over pipes: what needs a script, a pointer, keys, or a narrow screen."""
+"""The page in a real browser, controlled over pipes: scripts, pointer, keys, and narrow screens."""
 
 import json
 import os
@@ -88,7 +88,7 @@ class Browser:
 
     @property
     def tip(self) -> str:
-        """What the tip says; nothing while it is hidden."""
+        """Returns the text of the tip, or "" while it is hidden."""
         return str(self.value("tip.hidden ? '' : tip.innerText"))
 
     @property
@@ -118,7 +118,7 @@ CURVE = "document.querySelector('[data-reading=\"1\"]')"
 
 
 def boxes(browser: Browser, selector: str) -> list[list[float]]:
-    """Left, top, width and height of elements, in pixels."""
+    """Returns left, top, width and height of elements, in pixels."""
     box = "element => (({x, y, width, height}) => [x, y, width, height])(element.getBoundingClientRect())"
     return list(browser.value(f"[...document.querySelectorAll('{selector}')].map({box})"))
 
@@ -126,7 +126,7 @@ def boxes(browser: Browser, selector: str) -> list[list[float]]:
 def test_plot_readings_by_pointer_and_by_keys_skip_hidden_methods(browser: Browser, page: Path) -> None:
     browser.open(page)
     browser.value(f"{CURVE}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
-    time.sleep(0.5)  # the end of scrolling closes tips
+    time.sleep(0.5)  # scrolling closes tips when it ends
     ((left, top, width, height),) = boxes(browser, '[data-reading="1"]')
     browser.point(left + width / 2, top + height / 2)
     said = "environment steps: 200\nppo\t60.5\t60 to 61\nsac\t40.5\t40 to 41\n<b>td3</b>\t20.5\t20 to 21"

@@ -1,4 +1,4 @@
-"""Which runs count, on which steps, and what is said about them: small tables worked out by hand."""
+"""The runs and steps of a comparison, and its remarks: small tables computed by hand."""
 
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def test_compare_counts_unfinished_runs_up_to_the_shortest(tmp_path: Path) -> No
 
 
 def test_runs_without_a_common_step_are_never_averaged(tmp_path: Path) -> None:
-    """A smoke test that ended before the others were evaluated for the first time."""
+    """One run is a short test that ended before the first evaluation of the others."""
     make_run(tmp_path / "a", {1000: 1.0, 2000: 2.0}, seed=0, total=2000)
     for seed in (1, 2):
         make_run(tmp_path / f"b{seed}", {4000: 3.0, 8000: 4.0 + seed, 12000: 9.0}, seed=seed, total=12000)

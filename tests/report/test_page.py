@@ -1,4 +1,4 @@
-"""The written report: one file that needs nothing else, small, complete and sound; pictures and tables beside it."""
+"""The written report: one small, complete and valid file without dependencies, and separate figures and tables."""
 
 import base64
 import csv
@@ -104,7 +104,7 @@ def test_each_method_can_be_hidden(written: tuple[Path, str]) -> None:
 
 
 def contrast(one: str, other: str) -> float:
-    """WCAG 2's ratio of two colours, #rrggbb."""
+    """Returns the contrast ratio of two colours, #rrggbb, by WCAG 2."""
 
     def light(colour: str) -> float:
         parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
@@ -199,7 +199,7 @@ def test_differing_configs_are_named_at_the_top(tmp_path: Path) -> None:
         make_run(tmp_path / "runs" / f"{seed}", {100: 1.0 + seed}, seed=seed, gamma=0.9 + seed / 100)
     make_run(tmp_path / "runs" / "other", {100: 1.0}, algo="sac")
     made = build([str(tmp_path / "runs")], {}, "")
-    line = "ppo on CartPole-v1: algo.gamma 0.9, 0.91, 0.92, ... (5 values) (by=algo.gamma keeps them apart)"
+    line = "ppo on CartPole-v1: algo.gamma 0.9, 0.91, 0.92, ... (5 values) (by=algo.gamma separates them)"
     assert mixtures(made.comparison) == [line]
     made.write(tmp_path / "out")
     top, _, _ = (tmp_path / "out" / "index.html").read_text().partition("<nav")
@@ -225,7 +225,7 @@ def test_many_runs_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 def test_five_algorithms_three_environments_five_seeds_in_ten_seconds(tmp_path: Path) -> None:
     places = runs(tmp_path / "runs", 5, 3, 5, 100)
-    began = time.process_time()  # of this process, for neighbours must not decide
+    began = time.process_time()  # of this process, so that other processes have no influence
     build([str(places)], {}, "").write(tmp_path / "out")
     assert time.process_time() - began <= 10
 
@@ -245,7 +245,7 @@ def test_ticks_are_short(value: float, text: str) -> None:
     ("values", "labels"),
     [
         ([0, 100], ["0", "25", "50", "75", "100"]),
-        ([1000.0, 1000.3], ["1k", "1.0001k", "1.0002k", "1.0003k"]),  # as many digits as tell them apart
+        ([1000.0, 1000.3], ["1k", "1.0001k", "1.0002k", "1.0003k"]),  # as many digits as are needed
         ([7.0, 7.0], ["6.5", "7", "7.5"]),
         ([0, 0], ["\N{MINUS SIGN}0.5", "\N{MINUS SIGN}0.25", "0", "0.25", "0.5"]),
         ([-1e99, 1e99], ["\N{MINUS SIGN}1e99", "\N{MINUS SIGN}5e98", "0", "5e98", "1e99"]),

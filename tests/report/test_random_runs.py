@@ -1,4 +1,4 @@
-"""Whatever runs there are, a report is made of them, and what it says is sound."""
+"""A report is written for any set of runs, and its statistics are valid."""
 
 import csv
 import html
@@ -42,7 +42,7 @@ def check_cell(cell: Cell) -> None:
 
 
 def check_statistics(report: Report) -> None:
-    """Every run counts or is named with a reason, and all that is computed is finite and in its range."""
+    """Checks that every run counts or is listed with a reason, and that all numbers are finite and in range."""
     one: Comparison = report.comparison
     counted = [series.run.path for cell in one for series in cell.counted]
     assert sorted([*counted, *one.aside]) == sorted(run.path for run in report.runs)
@@ -64,7 +64,7 @@ def refuse(constant: str) -> Any:
 
 
 def check_page(report: Report, folder: Path) -> None:
-    """All files are there, every method is in the tables, and no text on the page is a number that is none."""
+    """Checks that all files exist, every method is in the tables, and the page shows no NaN."""
     comparison = report.comparison
     text = report.write(folder).read_text(encoding="utf-8")
     page = Sound(text)
@@ -84,7 +84,7 @@ def check_page(report: Report, folder: Path) -> None:
 
 
 def no_png(picture: Any, methods: Any, folder: Path) -> None:
-    """In place of drawing, which takes nine tenths of the time."""
+    """Replaces the drawing of figures, which takes nine tenths of the time."""
     (folder / f"{picture.name}.png").touch()
 
 

@@ -1,4 +1,4 @@
-"""Reading runs: whole ones are taken, all others are named, and none of them ends the reading."""
+"""Reading runs: whole runs are read, all others are listed, and no run stops the reading."""
 
 import json
 import os

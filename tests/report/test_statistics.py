@@ -1,4 +1,4 @@
-"""Statistics against numbers worked out by hand, independent implementations, and simulated truth."""
+"""Statistics, compared with numbers computed by hand, other implementations, and simulations."""
 
 import math
 import tracemalloc
@@ -41,7 +41,7 @@ def test_iqm_is_scipys_trimmed_mean() -> None:
 
 
 def test_interval_of_two_values_by_hand() -> None:
-    """Of {0, 1} the mean of two draws is 0, 1/2 or 1; with one degree of freedom the interval takes in all of it."""
+    """The mean of two draws from {0, 1} is 0, 1/2 or 1; with one degree of freedom, the interval contains them all."""
     low, high = interval([[0.0, 1.0]], mean)
     assert (low, high) == (0.0, 1.0)
 
@@ -64,7 +64,7 @@ def test_interval_matches_scipy_where_runs_are_many() -> None:
 
 
 def test_interval_resamples_strata_with_their_sizes() -> None:
-    """Two environments that never vary: whatever is drawn, the pool is the same."""
+    """Two environments with constant scores: every resample gives the same pool."""
     low, high = interval([[1.0, 1.0], [5.0, 5.0]], mean)
     assert (low, high) == (3.0, 3.0)
 
@@ -83,7 +83,7 @@ def test_interval_of_one_run_is_nan() -> None:
 
 
 def test_profile_by_hand() -> None:
-    """One environment with 0, 0.5, 1 and one with 0.2: the environments count alike, and equal is not above."""
+    """One environment with 0, 0.5, 1 and one with 0.2: environments have equal weights, and equal is not above."""
     found = profile([[0.0, 0.5, 1.0], [0.2]], [0.0, 0.1, 0.2, 0.5, 1.0])
     assert found == pytest.approx([(2 / 3 + 1) / 2, (2 / 3 + 1) / 2, (2 / 3) / 2, (1 / 3) / 2, 0.0], abs=1e-12)
 

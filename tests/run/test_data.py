@@ -1,4 +1,4 @@
-"""A run knows the data that it has read; what a stored config names is read only with the recorded content."""
+"""A run records digests of its data; files that a stored config names are read only with the recorded content."""
 
 import hashlib
 import json
@@ -28,13 +28,13 @@ from rlrun.run.data import check_stored_data, check_stored_sources, data_changes
 
 Build = Callable[..., Loop]
 DIGEST = "a" * 64
-QUIET = ["logger.console=false", "logger.tensorboard=false"]
+QUIET = ["logger=[]"]
 ROWS = [f"{i},{i * i % 7},{i % 2}\n" for i in range(40)]
 
 
 @pytest.fixture(autouse=True)
 def fresh_tables() -> Iterator[None]:
-    """Tables are cached by their path, as long as the process lives."""
+    """Clears the cache of tables, which are cached by path for the life of the process."""
     tables.load.cache_clear()
     yield
 
@@ -55,7 +55,7 @@ def command(*words: str) -> int:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a table and a run that has learned from it."""
+    """Returns a folder with a table and a run that was trained on it."""
     home = tmp_path_factory.mktemp("trained")
     table(home / "my.csv")
     words = ["algo=linear_posterior", "env=dataset_bandit", "env.kwargs.path=my.csv", "trainer.total_steps=40"]
@@ -68,7 +68,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path, monkeypatch: Any) -> Path:
-    """A copy of that run; its table is my.csv here."""
+    """Returns a copy of that run, with the table my.csv."""
     shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return Path("run")
@@ -85,7 +85,7 @@ def verdict(run: Path) -> str:
 
 
 def edit(run: Path, **env: Any) -> None:
-    """Change the section `env` of a stored config."""
+    """Changes the section `env` of a stored config."""
     path = run / "config.yaml"
     values = yaml.safe_load(path.read_text())
     values["env"] |= env
@@ -158,13 +158,13 @@ def test_a_table_that_is_gone_or_would_block_is_one_line(run: Path, capsys: Any)
 def test_a_stored_config_has_no_other_file_read(
     section: str, run: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resumable, "check_unchanged", lambda run, then: None)  # as if the snapshots were forged too
+    monkeypatch.setattr(resumable, "check_unchanged", lambda run, then: None)  # the snapshots are forged consistently
     table(Path("secret.csv"), ["hunter2,1,0\n", "hunter3,2,1\n"])
     before = yaml.safe_load((run / "config.yaml").read_text())["env"][section]
     edit(run, **{section: before | {"path": "secret.csv"}})
     for words in (["resume", "run", "total_steps=60"], ["eval", "run", "episodes=2"]):
         assert command(*words) == 2
-        one_line(capsys, f"env.{section}.path=secret.csv: is not read, for the run has not recorded what it held")
+        one_line(capsys, f"env.{section}.path=secret.csv: not read, because the run has not recorded its digest")
 
 
 def test_a_typed_table_is_evaluated_on(run: Path) -> None:
@@ -199,14 +199,14 @@ def test_a_run_without_a_snapshot_reads_what_it_has_recorded(run: Path, capsys: 
     (run / "meta.json").write_text("{}")
     capsys.readouterr()
     assert command("resume", "run") == 2
-    one_line(capsys, "env.kwargs.path=my.csv: is not read, for the run has not recorded")
+    one_line(capsys, "env.kwargs.path=my.csv: not read, because the run has not recorded")
 
 
 def test_a_requeued_command_begins_again_though_nothing_was_recorded(run: Path, capsys: Any) -> None:
     words = ["train", "algo=linear_posterior", "env=dataset_bandit", "env.kwargs.path=my.csv", "trainer.total_steps=20"]
     words += ["trainer.eval_every=0", "resume=auto", "run_dir=other", *QUIET]
     assert command(*words) == 0
-    shutil.rmtree("other/snapshots")  # as if it had been killed before it began
+    shutil.rmtree("other/snapshots")  # like a run that was killed before its first step
     for name in ("meta.json", "summary.json"):
         Path("other", name).unlink()
     assert command(*words) == 0
@@ -218,7 +218,7 @@ def test_a_requeued_command_begins_again_though_nothing_was_recorded(run: Path, 
 
 @pytest.fixture
 def no_network(monkeypatch: Any, tmp_path: Path) -> list[Any]:
-    """Every connection or look-up that was tried; the cache is a folder of the test."""
+    """Lists all attempted connections and look-ups; the cache is a folder of the test."""
     tried: list[Any] = []
 
     def refuse(*what: Any, **_: Any) -> None:
@@ -241,7 +241,7 @@ def test_a_stored_config_sends_no_request(section: str, run: Path, no_network: l
         ["resume", "run", "total_steps=60", "into=other"],
     ):
         assert command(*words) == 2
-        one_line(capsys, f"env.{section}.source={source}: a stored config cannot ask for this download")
+        one_line(capsys, f"env.{section}.source={source}: a stored config must not start this download")
     assert not no_network and not Path("cache").exists() and not Path("other").exists()
 
 
@@ -259,7 +259,7 @@ def test_a_stored_config_sends_no_request(section: str, run: Path, no_network: l
     ids=str,
 )
 def test_a_source_of_another_form_is_refused(source: Any, no_network: list[Any]) -> None:
-    with pytest.raises(ConfigError, match=r"^env\.kwargs\.source=.*: a stored config cannot ask for this download"):
+    with pytest.raises(ConfigError, match=r"^env\.kwargs\.source=.*: a stored config must not start this download"):
         check_stored_sources({"env": {"id": "rlrun/DatasetBandit-v0", "kwargs": {"source": source}}})
     assert not no_network
 
@@ -271,7 +271,7 @@ def test_sources_of_rlrun_and_of_the_cache_may_be_stored(no_network: list[Any]) 
     stored = {
         "env": {"id": "m:rlrun/DatasetBandit-v0", "kwargs": {"source": {"url": "https://a.b/c", "sha256": DIGEST}}}
     }
-    with pytest.raises(ConfigError, match="cannot ask for this download"):
+    with pytest.raises(ConfigError, match="must not start this download"):
         check_stored_sources(stored)
     cached(DIGEST).parent.mkdir(parents=True)
     cached(DIGEST).touch()
@@ -325,7 +325,7 @@ def test_a_loop_without_data_reports_none(build: Build) -> None:
 
 @pytest.fixture
 def offline(tmp_path: Path, data: Path) -> Path:
-    """A run that has learned from a data set."""
+    """Returns a run that was trained on a data set."""
     words = ["algo=iql", "env=Pendulum", "env.num_envs=2", f"algo.loop.data={data}", "algo.loop.data_steps=8"]
     words += ["network.hidden=[8]", "trainer.total_steps=4", "trainer.eval_every=0", *QUIET]
     assert command("train", *words, f"run_dir={tmp_path / 'run'}") == 0
@@ -358,7 +358,7 @@ def test_a_run_that_never_saved_begins_with_the_recorded_data_set_only(offline: 
 @pytest.mark.parametrize("recorded", [None, [], 5, {"algo.loop.data=x": 5}])
 def test_a_record_that_is_none_is_no_record(recorded: Any, tmp_path: Path) -> None:
     config = run_config(toy("iql", **{"algo.loop.data": str(tmp_path)}))
-    with pytest.raises(ConfigError, match="is not read, for the run has not recorded what it held"):
+    with pytest.raises(ConfigError, match="not read, because the run has not recorded its digest"):
         check_stored_data(config, recorded, "begin")
     check_stored_data(config, recorded, "resume")
     check_stored_data(config, recorded, "begin", typed=True)

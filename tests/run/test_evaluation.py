@@ -1,4 +1,4 @@
-"""Evaluation: a fixed number of whole episodes, an end in any case, and nothing left behind."""
+"""Evaluation: a fixed number of whole episodes, a guaranteed end, and no changed state."""
 
 import copy
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from rlrun.types import Spec, Step
 
 
 class Player:
-    """Plays action 0, counts its own steps in the carry, and remembers what it was asked."""
+    """Plays action 0, counts its steps in the carry, and records its arguments."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, Any, bool]] = []
@@ -37,7 +37,7 @@ class Player:
 
 
 class Lengths:
-    """Environment i plays episodes of lengths[i] steps with reward 1; a row of weight 0 follows each where `idle`."""
+    """Environment i has episodes of lengths[i] steps with reward 1; if `idle`, a masked row follows each."""
 
     def __init__(self, lengths: list[int], idle: bool = False):
         self.spec = Spec(None, None, len(lengths))  # type: ignore[arg-type]
@@ -178,7 +178,7 @@ def test_evaluation_changes_nothing_of_the_run(algo: str, build: Callable[..., L
 
 
 def same(some: Any, other: Any) -> bool:
-    """Bit equality of states, which may hold arrays."""
+    """Whether two states, which may hold arrays, are equal bit for bit."""
     if isinstance(some, np.ndarray):
         return some.dtype == other.dtype and np.array_equal(some, other)
     if isinstance(some, dict):

@@ -1,4 +1,4 @@
-"""Evaluation returns are the environment's own, whatever wrappers and normalisers make of its rewards."""
+"""Evaluation returns sum the environment's own rewards, independently of wrappers and normalisation."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ class Scaled(Configured, gym.RewardWrapper):
 
 @register("wrapper", "test_summed")
 class Summed(Configured, gym.Wrapper):
-    """One number of a reward vector, as a user might write it."""
+    """A user's wrapper that turns a reward vector into one number."""
 
     reward_space = None
 
@@ -86,7 +86,7 @@ class OtherSpace(Configured, Wrapper):
 
 
 def evaluated(values: Any, episodes: int = 3) -> dict[str, float]:
-    """What an untrained agent of these values does in evaluation."""
+    """Evaluates an untrained agent of these values."""
     cfg = run_config(values)
     env = eval_env(cfg, 0, "eval", episodes, torch.device("cpu"))
     try:
@@ -97,7 +97,7 @@ def evaluated(values: Any, episodes: int = 3) -> dict[str, float]:
 
 
 def counter(*pays: float, **wrappers: Any) -> Any:
-    """Episodes of 6 steps, of which step t pays t, or t times each of `pays`."""
+    """Returns an environment with episodes of 6 steps; step t has the reward t, or t times each of `pays`."""
     kwargs = {"length": 6} | ({"pays": [*pays]} if pays else {})
     return toy("ppo", **{"env.id": "rlrun/Counter-v0", "env.kwargs": kwargs, "env.wrappers": wrappers})
 
@@ -194,7 +194,7 @@ def test_eval_of_a_run_prints_own_returns(tmp_path: Path, monkeypatch: Any, caps
         "trainer.total_steps=64",
         "trainer.eval_episodes=1",
     ]
-    assert main(["train", "algo=ppo", *words, "logger.console=false", "logger.tensorboard=false", "run_dir=run"]) == 0
+    assert main(["train", "algo=ppo", *words, "logger=[]", "run_dir=run"]) == 0
     rows = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
     measured = [row["eval/return_mean"] for row in rows if "eval/return_mean" in row]
     assert measured and all(value >= 8 for value in measured), "one for each step"

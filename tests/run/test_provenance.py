@@ -1,11 +1,11 @@
-"""What meta.json says about git, and that no repository can have anything run."""
+"""The git entries of meta.json; no repository can run code."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from rlrun.run.provenance import git_state
+from rlrun.run.provenance import DIFF_BYTES, git_diff, git_state
 
 
 def git(folder: Path, *words: str) -> str:
@@ -47,6 +47,19 @@ def test_git_state_of_a_worktree_and_where_there_is_none(repository: Path, tmp_p
     assert git_state(tmp_path) is None
 
 
+def test_git_diff_is_a_patch_of_tracked_files_that_git_applies(repository: Path, tmp_path: Path) -> None:
+    assert git_diff(repository) == git_diff(tmp_path) == ""
+    (repository / "code.py").write_text("x = 2\n\n")
+    (repository / "notes.txt").write_text("not tracked")
+    patch = git_diff(repository / "inner")
+    git(repository, "checkout", "code.py")
+    (tmp_path / "patch").write_text(patch)
+    git(repository, "apply", str(tmp_path / "patch"))
+    assert (repository / "code.py").read_text() == "x = 2\n\n"
+    (repository / "code.py").write_text("x" * DIFF_BYTES)
+    assert git_diff(repository) == ""
+
+
 def test_git_state_reads_no_index_without_end(repository: Path) -> None:
     index = repository / ".git" / "index"
     index.unlink()
@@ -59,7 +72,7 @@ def test_git_state_reads_no_index_without_end(repository: Path) -> None:
 
 
 def hostile(folder: Path, marker: Path) -> None:
-    """Everything in a repository that can name a program, and files that would make git use it."""
+    """Everything in a repository that can name a program, and files that would make git run it."""
     program = folder.parent / "program"
     program.write_text(f"#!/bin/sh\ntouch {marker}\ncat\n")
     program.chmod(0o755)
@@ -90,6 +103,7 @@ def test_git_state_runs_nothing_that_a_repository_names(repository: Path, tmp_pa
     hostile(repository, marker)
     marker.unlink(missing_ok=True)
     assert git_state(repository) == f"{commit}-dirty"
+    assert "+x = 3" in git_diff(repository)
     assert not marker.exists()
     subprocess.run(["git", "describe", "--always", "--dirty"], cwd=repository, capture_output=True, check=False)
     assert marker.exists(), "what is guarded against would have happened"

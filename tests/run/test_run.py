@@ -1,4 +1,4 @@
-"""Assembling a run: weights from the seed, from another run, and values that no part accepts."""
+"""Assembling a run: weights from the seed or from another run, and values that no part accepts."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_a_run_may_start_from_some_modules_of_another(build: Build, tmp_path: Pa
 
 
 def test_weights_may_come_from_a_file_by_their_names(build: Build, tmp_path: Path) -> None:
-    """Of a snapshot, or written by anyone."""
+    """The file may be part of a snapshot, or written by any program."""
     trained = train(build(toy("sac")), 2)
     path = saved(trained, tmp_path / "run") / "snapshots" / step_name(trained.steps) / "agent.safetensors"
     fresh = build(toy("sac", seed=9))
@@ -80,7 +80,7 @@ def test_weights_may_come_from_a_file_by_their_names(build: Build, tmp_path: Pat
 
 
 def test_a_part_may_start_as_one_of_another_name(build: Build, tmp_path: Path) -> None:
-    """Particles from a learner of their kind, a learner from a particle, and a policy alone."""
+    """Particles start from an agent of their kind, an agent from a particle, and a policy alone."""
     like = {f"algo.{key}": value for key, value in toy("svpg")["algo"]["particle"].items()}
     plain, swarm = train(build(put(toy("a2c"), like)), 2), train(build(toy("svpg", seed=5)), 2)
     source, sources = saved(plain, tmp_path / "plain"), saved(swarm, tmp_path / "swarm")
@@ -123,7 +123,9 @@ def test_init_from_without_weights_is_refused(build: Build, tmp_path: Path) -> N
         with pytest.raises(ConfigError, match=rf"^init_from=\S*{path}: {says}"):
             warm_start(tmp_path / path, fresh)
     path = saved(train(build(toy("sac")), 1), tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"^init_from=\S+: does not fit this config: it lacks agent\.actor\."):
+    with pytest.raises(
+        ConfigError, match=r"^init_from=\S+: does not fit this config: agent\.actor\.\S+ is missing there"
+    ):
         warm_start(path, fresh, ["actor:critics"])
     assert equal(before, weights(fresh)), "nothing is drawn in place of what is missing"
 

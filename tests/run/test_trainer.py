@@ -1,4 +1,4 @@
-"""When the trainer does what: rows, evaluations, snapshots, the end."""
+"""The times at which the trainer writes rows, evaluates, writes snapshots, and ends."""
 
 import signal
 from types import SimpleNamespace
@@ -34,12 +34,13 @@ def test_is_due_when_a_multiple_of_the_period_was_reached(period: int, before: i
 
 
 class Run(nn.Module):
-    """Stands for a loop: `stride` steps a tick, one episode each, everything done with it written down."""
+    """A simulated loop with `stride` steps per tick, one episode each, that records all calls."""
 
     def __init__(self, stride: int = 4, **config: Any):
         super().__init__()
         self.stride, self.steps, self.updates, self.objective = stride, 0, 0, None
         self.clock, self.episodes, self.successes, self.restarted, self.measures = Clock(), [], [], [], {}
+        self.logged: dict[str, tuple[float, int]] = {}
         self.env = SimpleNamespace(device=torch.device("cpu"))
         self.optim = Optim([nn.Parameter(torch.zeros(2))], 0.1)
         self.rows: list[dict[str, float]] = []
@@ -61,6 +62,8 @@ class Run(nn.Module):
         return {"critic": torch.tensor(float(self.steps))} if self.updates % 2 else {}
 
     def fetch_episodes(self) -> None: ...
+
+    def set_parameters(self) -> None: ...
 
     def evaluate(self, step: int) -> dict[str, float]:
         self.evaluated.append(step)
@@ -185,7 +188,7 @@ def test_a_finished_run_is_done_without_a_tick() -> None:
 def test_numbers_that_are_not_finite_stop_the_run_before_anything_is_saved() -> None:
     run = Run(stride=4, log_every=4, snapshot_every=4)
     run.optim.apply(torch.full((2,), float("nan")))
-    with pytest.raises(RunError, match=r"^optim: .* not finite .* step 4; no weight moved"):
+    with pytest.raises(RunError, match=r"^optim: .* not finite .* step 4; this optimiser has changed no weight since"):
         run.run()
     assert not run.saved and not run.rows
 
@@ -284,7 +287,7 @@ def test_an_earlier_handler_comes_back_and_is_called_after_the_snapshot() -> Non
 @pytest.mark.parametrize("read", [1, 2, 3])
 def test_a_signal_at_any_instant_of_a_tick_stops_the_run_with_a_snapshot_of_where_it_stopped(read: int) -> None:
     class Late(Signals):
-        """A signal that arrives between two looks of the trainer."""
+        """A signal that arrives between two checks of the trainer."""
 
         looks = 0
 

@@ -1,4 +1,4 @@
-"""Episodes of reward vectors: one number to compare them by, each component beside it, floors first."""
+"""Returns of reward vectors: one number for comparisons, with thresholds first, and every component."""
 
 import json
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def test_evaluation_reports_every_reward_component() -> None:
     ("seen", "best"),
     [
         ([(1.0, 0.0), (3.0, 0.0), (2.0, 0.0)], 2),
-        ([(9.0, 0.5), (1.0, 0.0), (2.0, 0.1)], 2),  # what meets its floors is better, whatever it returns
+        ([(9.0, 0.5), (1.0, 0.0), (2.0, 0.1)], 2),  # returns that meet their thresholds are better than all others
         ([(9.0, 0.5), (1.0, 0.4), (2.0, 0.4)], 3),
     ],
 )
@@ -104,7 +104,7 @@ def test_an_agent_learns_from_vectors_and_its_episodes_are_weighed(algo: str, bu
 
 def test_run_logs_every_reward_component(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
-    words = ["algo=discrete_sac", "env=rlrun/Counter-v0", "env.kwargs={pays: [1.0, -2.0]}", "logger.tensorboard=false"]
+    words = ["algo=discrete_sac", "env=rlrun/Counter-v0", "env.kwargs={pays: [1.0, -2.0]}", "logger=[console]"]
     words += ["algo.reward_weights.weights=[1, 0.25]", "trainer.total_steps=60", "trainer.eval_episodes=2"]
     assert main(["train", *words, "algo.loop.warmup_steps=50", "trainer.log_every=30", f"run_dir={run}"]) == 0
     for row in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()):

@@ -1,6 +1,6 @@
-"""Every entry of a run's folder, replaced by everything that a file system offers, under every command.
+"""Every entry of a run's folder is replaced by every kind of file system object, and every command is run.
 
-The entries are those that a real run leaves behind, so a file that is added later is tested by being there.
+The entries are those of a real run, so files that are added later are tested automatically.
 """
 
 import itertools
@@ -30,7 +30,7 @@ NOT_OURS = (".lock",)  # of the run that is copied
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with every file that one can have."""
+    """Returns a run with all files that a run can have."""
     run = tmp_path_factory.mktemp("original") / "run"
     assert main(["train", "algo=dqn", "env=CartPole", *SMALL, f"run_dir={run}"]) == 0
     assert main(["eval", str(run), "episodes=1", "video=true"]) == 0
@@ -55,7 +55,7 @@ def test_the_run_has_every_kind_of_entry(original: Path) -> None:
     assert any(name.endswith(".bin") for name in entries(original)), "rows of a replay buffer"
 
 
-# Each takes an entry that has just been removed, and what lies outside of the run: a file and a folder.
+# Each function receives the path of an entry that was just removed, and a file and a folder outside of the run.
 
 
 def a_link(entry: Path, outside: Path) -> None:
@@ -142,7 +142,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def attack(original: Path, place: Path, name: str, kind: Kind, command: str) -> int:
-    """Replace one entry of a copy and run the command: its exit code. Nothing outside of the copy may change."""
+    """Replaces one entry of a copy and runs the command. Returns its exit code. Nothing outside may change."""
     run, outside = place / "run", place / "outside"
     shutil.rmtree(place, ignore_errors=True)
     outside.mkdir(parents=True)
@@ -159,7 +159,7 @@ def attack(original: Path, place: Path, name: str, kind: Kind, command: str) -> 
 
 
 def judged(kind: Kind, command: str, code: int, output: str, errors: str) -> str:
-    """What is wrong with an answer, or nothing."""
+    """Returns what is wrong with the output of a command, or ""."""
     if "Traceback" in output + errors:
         return "a traceback"
     if code not in (0, 2, 3):
@@ -187,7 +187,7 @@ def faults(cases: Cases, original: Path, place: Path, capsys: pytest.CaptureFixt
 def test_every_hostile_entry_is_answered_in_one_line(
     original: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each entry with two kinds and two commands, in turn; the whole product is the slow test below."""
+    """Tests each entry with two kinds and two commands, in turn; the slow test below tests all combinations."""
     turn = itertools.cycle(commands(original, original))
     kinds = zip(itertools.cycle(REFUSED), itertools.cycle(CONTENT), strict=False)
     pairs = zip(entries(original), kinds, strict=False)

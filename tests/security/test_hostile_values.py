@@ -1,4 +1,4 @@
-"""Values of a stored config, and of its snapshots as if they were forged alike, over which some part stumbles."""
+"""Malicious values in a stored config, with consistently forged snapshots, are refused."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ from rlrun.config.check import lookup
 
 SMALL = ["algo=ppo", "env=CartPole", "preset=none", "env.num_envs=1", "network.hidden=[8]", "trainer.eval_episodes=1",
          "algo.loop.rollout_steps=10", "trainer.total_steps=20", "env.max_episode_steps=10",
-         "logger.tensorboard=false"]  # fmt: skip
+         "logger=[console]"]  # fmt: skip
 
 VALUES: list[dict[str, Any]] = [
     {"device": "cuda:99999999999999"},

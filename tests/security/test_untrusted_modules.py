@@ -1,4 +1,4 @@
-"""Nothing is imported because a stored config names it, or because it lies in the current folder."""
+"""No module is imported because a stored config names it, or because it is in the current folder."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ import yaml
 from rlrun.cli import main
 
 SMALL = ["preset=none", "env.num_envs=1", "network.hidden=[8]", "algo.loop.rollout_steps=10", "trainer.total_steps=20",
-         "trainer.eval_episodes=1", "env.max_episode_steps=10", "logger.tensorboard=false"]  # fmt: skip
+         "trainer.eval_episodes=1", "env.max_episode_steps=10", "logger=[console]"]  # fmt: skip
 
 MODULE = """
 from pathlib import Path
@@ -26,13 +26,13 @@ RLRUN = Path(sys.executable).with_name("rlrun")
 
 
 def rlrun(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command as a user calls it, in a process of its own, in this folder."""
+    """Runs the command like a user, in a new process, in this folder."""
     return subprocess.run([RLRUN, *words], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A stored run whose environment is that of a module beside it, which has no business to be imported."""
+    """Returns a stored run with an environment of a neighbouring module, which must not be imported."""
     folder = tmp_path_factory.mktemp("untrusted")
     done = rlrun(folder, "train", "algo=ppo", "env=CartPole", *SMALL, "run_dir=run")
     assert done.returncode == 0, done.stderr
@@ -41,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rename_env(run: Path, env_id: str) -> None:
-    """Give the run another environment, in its config and in its snapshots, as an attacker can."""
+    """Gives the run another environment, in its config and in its snapshots, as an attacker can."""
     values = yaml.safe_load((run / "config.yaml").read_text())
     values["env"]["id"] = env_id
     (run / "config.yaml").write_text(yaml.safe_dump(values))
@@ -58,7 +58,7 @@ def test_stored_env_ids_import_no_module(
     rename_env(run, f"{module}:Mine-v0")
     monkeypatch.chdir(run.parent)
     assert main(command) == 2
-    refusal = f"error: run: needs code of its own; if you trust it, add plugins=[{module}]"
+    refusal = f"error: run: needs modules outside rlrun; if you trust them, add plugins=[{module}]"
     assert capsys.readouterr().err.splitlines() == [refusal]
     assert not (run.parent / "IMPORTED").exists() and module not in sys.modules
 

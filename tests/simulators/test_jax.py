@@ -1,4 +1,4 @@
-"""Environments written in JAX behave as their like, begin every episode anew, and are saved exactly."""
+"""Environments written in JAX behave like all others, start every episode afresh, and are saved exactly."""
 
 import json
 import sys
@@ -138,7 +138,7 @@ class TestWithJax:
     @pytest.mark.slow
     def test_ppo_learns_to_balance(self, tmp_path: Path) -> None:
         words = ["algo=ppo", f"env={CARTPOLE}", "env.backend=jax", "preset=ppo-CartPole", "trainer.total_steps=100000"]
-        words += ["trainer.eval_every=0", "trainer.eval_episodes=20", "logger.tensorboard=false"]
+        words += ["trainer.eval_every=0", "trainer.eval_episodes=20", "logger=[console]"]
         assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
         assert json.loads((tmp_path / "run" / "summary.json").read_text())["final_return"] >= 475
 

@@ -1,6 +1,7 @@
-"""Snapshots and killed runs of today's format, to be loaded for ever: `python tests/snapshot/make_fixtures.py`.
+"""Writes snapshots and killed runs in the current format, which later versions must load.
 
-Run it once for every new format, and commit what it writes; a fixture that was committed never changes.
+Run `python tests/snapshot/make_fixtures.py` once for every new format, and commit the files; committed fixtures never
+change.
 """
 
 import json
@@ -36,7 +37,7 @@ STEPS = (10, 20)  # of the two snapshots; best is that of the first
 CAPACITIES = {"buffer.ring": 40, "buffer.frames.ring": 64, "empty": 8}
 
 COMMON = [
-    "preset=none", "device=cpu", "logger.console=false", "logger.tensorboard=false", "trainer.snapshot_keep=1",
+    "preset=none", "device=cpu", "logger=[]", "trainer.snapshot_keep=1",
     "trainer.eval_every=0", "trainer.eval_episodes=1", "trainer.eval_max_steps=20",
 ]  # fmt: skip
 TINY = ["network.hidden=[8]"]
@@ -48,7 +49,7 @@ OFF_POLICY = [
 SMALL_SAC = ["env=Pendulum", *OFF_POLICY, "algo.actor_learning_rate=3e-3", "algo.critic_learning_rate=3e-3"]
 SMALL_DQN = ["env=CartPole", *OFF_POLICY, "algo.learning_rate=3e-3", "algo.target_every=8"]
 MEMORY = ["network.features=4", "network.sequence_length=4"]
-# Runs of one algorithm of each family: what is typed, and steps in all, between snapshots and between rows.
+# Runs of one algorithm of each family: typed words; total steps, steps between snapshots and between log rows.
 FAMILIES: dict[str, tuple[list[str], tuple[int, int, int]]] = {
     "ppo": (["env=CartPole", *ON_POLICY, "algo.learning_rate=3e-3"], (320, 128, 32)),
     "ppo_lstm": (["env=CartPole", *ON_POLICY, *MEMORY, "algo.learning_rate=3e-3"], (320, 128, 32)),
@@ -83,7 +84,7 @@ CPU = "cpu_name"  # in the killed run's meta.json: the model, beside the instruc
 
 
 def state(step: int) -> dict[str, Any]:
-    """Every kind of leaf that a snapshot can hold."""
+    """Returns a state with every kind of leaf that a snapshot can hold."""
     numbers = [0, -1, 2**63 - 1, 2**63, -(2**200), 0.1, -0.0, 5e-324, math.inf, -math.inf, math.nan]
     texts = ["", "a\n\x00\ud800\U0001f600", "$tensor", "a/b~c"]
     arrays = [np.zeros((0, 3), np.int16), np.arange(6.0).reshape(2, 3).T, np.array([2**64 - 1], np.uint64)]
@@ -104,13 +105,13 @@ def state(step: int) -> dict[str, Any]:
 
 
 def rings(step: int) -> dict[str, MemoryRing]:
-    """One that has wrapped, one that is not full, one that is empty."""
+    """Returns a ring that has wrapped, one that is not full, and one that is empty."""
     rows = {"buffer.ring": 9 * step, "buffer.frames.ring": 2 * step, "empty": 0}
     return {name: grown(rows[name], capacity) for name, capacity in CAPACITIES.items()}
 
 
 def make(folder: Path) -> None:
-    """A run with three snapshots, and `expected.json` with their digests."""
+    """Writes a run with three snapshots, and `expected.json` with their digests."""
     folder.mkdir(parents=True)
     segments.SEGMENT_ROWS = 16
     store = Store(folder, keep=2)
@@ -126,7 +127,7 @@ def make(folder: Path) -> None:
 
 
 def make_runs(folder: Path) -> None:
-    """Two runs of every family, one killed and one left alone, in one archive."""
+    """Writes two runs of every family, one killed and one undisturbed, to one archive."""
     folder.mkdir(parents=True, exist_ok=True)
     for family, (words, (total, snapshot_every, log_every)) in FAMILIES.items():
         periods = {"total_steps": total, "snapshot_every": snapshot_every, "log_every": log_every}
@@ -139,7 +140,7 @@ def make_runs(folder: Path) -> None:
 
 
 def keep_runs(runs: Path, archive: Path) -> None:
-    """What a resume and a comparison read, and nothing of this machine but what decides whether a resume is exact."""
+    """Keeps only the files for resume and comparison, and only those facts about the machine that decide exactness."""
     meta = runs / KILLED / META
     facts = json.loads(meta.read_text()) | {CPU: cpu_name()}
     meta.write_text(json.dumps({key: facts[key] for key in facts if key not in ("host", "pid", "git", "selftest")}))
@@ -151,14 +152,14 @@ def keep_runs(runs: Path, archive: Path) -> None:
 
 
 def anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """An entry without its owner and time; none for the best snapshot, which is the last one again."""
+    """Returns an archive entry without owner and time, or None for the best snapshot, which equals the last one."""
     if Path(entry.name).name in (BEST, STAGING):
         return None
     return entry.replace(uid=0, gid=0, uname="", gname="", mtime=0, deep=False)
 
 
 def kill_after_a_snapshot() -> None:
-    """Have this process killed once the run has written ROWS_LOST rows more than when its first snapshot was."""
+    """Makes this process kill itself when the run has written ROWS_LOST rows after its first snapshot."""
     seal, rows = Store.seal, []
 
     def seal_or_die(store: Store, rings: Any) -> None:

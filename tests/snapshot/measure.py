@@ -1,4 +1,4 @@
-"""What snapshots cost: `python tests/snapshot/measure.py [rows]`, SAC on HalfCheetah (17 + 6 floats), replay full.
+"""Measures snapshots of SAC on HalfCheetah (17 + 6 floats) with full replay: `python tests/snapshot/measure.py [rows]`.
 
 Prints medians over several snapshots: the training thread's pause, the ticks while the writer works against those while
 it does not, bytes and seconds of a write, extra memory, and the time from the start of a process to its first tick.
@@ -102,14 +102,14 @@ def train(rows: int, folder: Path) -> None:
 
 
 def new_bytes(store: Store) -> int:
-    """Of the newest snapshot: what it does not share with another."""
+    """Returns the bytes of the newest snapshot that it does not share with another."""
     newest = store.folder / store.names()[0]
     parts = [part.stat() for part in newest.rglob("*") if part.is_file()]
     return sum(part.st_size for part in parts if part.st_nlink == 1)
 
 
 def resume(folder: Path) -> None:
-    """`rlrun resume`, as far as its first tick."""
+    """Runs `rlrun resume` up to its first tick."""
     from rlrun.cli import main
     from rlrun.loops.offpolicy import OffPolicy
 
@@ -121,7 +121,7 @@ def resume(folder: Path) -> None:
         os._exit(0)
 
     OffPolicy.tick = tick  # type: ignore[method-assign,assignment]
-    main(["resume", str(folder), "logger.console=false", "logger.tensorboard=false"])
+    main(["resume", str(folder), "logger=[]"])
 
 
 if __name__ == "__main__":

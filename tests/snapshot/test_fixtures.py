@@ -1,4 +1,4 @@
-"""Snapshots that were written by earlier versions, and must load for ever."""
+"""Snapshots of earlier versions, which must always load."""
 
 import json
 from pathlib import Path

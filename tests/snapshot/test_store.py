@@ -477,7 +477,7 @@ def test_snapshot_folder_sweep_removes_leftovers_and_restores_a_replaced_one(run
 
 def test_snapshot_is_synced_before_its_rename(tmp_path, monkeypatch):
     target, ring = Store(tmp_path, keep=2), grown(40)
-    synced, rename = [], os.rename
+    synced, rename = [], os.replace
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}"))))
 
     def last(source, name):
@@ -487,7 +487,7 @@ def test_snapshot_is_synced_before_its_rename(tmp_path, monkeypatch):
             synced.clear()
         rename(source, name)
 
-    monkeypatch.setattr(os, "rename", last)
+    monkeypatch.setattr(os, "replace", last)
     save(target, 1, ring)
     assert synced[0] == target.folder
     assert [path.name for path in synced[1:]] == [".tmp-LATEST", "snapshots"]

@@ -1,4 +1,4 @@
-"""Runs that earlier versions began, and that were killed: they end as they would have ended then."""
+"""Runs of earlier versions that were killed: resumed now, they end as with the earlier version."""
 
 import json
 import tarfile
@@ -16,7 +16,7 @@ from rlrun.engine.hardware_profile import cpu_name
 from rlrun.rundir import META
 
 ARCHIVES = sorted(make_fixtures.FOLDER.glob("format_*/runs/*.tar.xz"))
-TOLERANCE = 1e-3  # relative and absolute, where another CPU or version rounds otherwise
+TOLERANCE = 1e-3  # relative and absolute tolerance, because other CPUs or versions round differently
 
 
 def test_every_family_has_a_stored_run() -> None:
@@ -36,14 +36,14 @@ def test_stored_run_resumes_and_ends_as_the_uninterrupted_run(archive: Path, tmp
 
 
 def is_exact(run: Path) -> bool:
-    """Whether a resumed run must have the bits of the run left alone: its verdict says so, and the CPU is the same
-    model, for libraries of matrix products choose their code by that too."""
+    """Whether a resumed run must have the bits of the undisturbed run: its verdict is exact, and the CPU is the same
+    model, because libraries for matrix products choose their code by the model."""
     meta = json.loads((run / META).read_text())
     return bool(meta["resumed"][-1]["verdict"] == "exact" and meta[make_fixtures.CPU] == cpu_name())
 
 
 def assert_close(expected: Outcome, found: Outcome) -> None:
-    """The same keys and paths, and numbers within the tolerance. Rings are known by their hashes alone."""
+    """Checks for equal keys and paths, and numbers within the tolerance. Rings are stored as hashes only."""
     assert [row.keys() for row in found.rows] == [row.keys() for row in expected.rows]
     for row, other in zip(found.rows, expected.rows, strict=True):
         assert row == pytest.approx(other, rel=TOLERANCE, abs=TOLERANCE)

@@ -12,7 +12,7 @@ from rlrun.snapshot.tree import decode, encode
 
 
 def same(a, b) -> bool:
-    """Equal to the bit, types and order of keys included."""
+    """Whether two trees are equal bit for bit, including types and order of keys."""
     if type(a) is not type(b):
         return False
     if isinstance(a, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Snapshots are written behind the training thread: whole, one at a time, their faults told, their memory bounded."""
+"""Snapshots are written in a background thread: whole, one at a time, with reported faults and bounded memory."""
 
 import os
 import threading
@@ -17,7 +17,7 @@ ROWS = 16  # in a segment
 
 
 class SlowDisk:
-    """Every sync waits until the test lets it go, and says which thread asked."""
+    """A disk whose syncs wait until the test releases them, and record the calling thread."""
 
     def __init__(self) -> None:
         self.gate, self.waiting = threading.Event(), threading.Event()
@@ -43,12 +43,12 @@ def begin(store: Store, step: int, ring: MemoryRing, names: Any = None, **given:
 
 
 def drain(store: Store) -> None:
-    """Let the writer do all it was given."""
+    """Waits until the writer has finished all its work."""
     store._writer.submit(int).result()
 
 
 def count_reads(ring: MemoryRing) -> list[int]:
-    """The rows of every read from now on."""
+    """Returns a list that records the number of rows of every following read."""
     rows: list[int] = []
     real = ring.read
 
@@ -119,13 +119,13 @@ def test_latest_moves_when_all_else_is_on_disk_and_rows_of_the_log_come_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []
-    real = os.rename
+    real = os.replace
 
     def rename(source: Path, target: Path) -> None:
         order.append(Path(target).name)
         real(source, target)
 
-    monkeypatch.setattr(os, "rename", rename)
+    monkeypatch.setattr(os, "replace", rename)
     store = Store(tmp_path, keep=2)
     begin(store, 1, grown(40), ["best", step_name(1)], first=lambda: order.append("log"))
     store.close()

@@ -1,4 +1,4 @@
-"""What stands on the terminal, in a pipe, and where stdout cannot be written to."""
+"""Output on a terminal, in a pipe, and to a stdout that cannot be written to."""
 
 import os
 import pty
@@ -10,17 +10,17 @@ import timeit
 
 import pytest
 
-from rlrun.config.schema import LoggerConfig
 from rlrun.telemetry import Telemetry
+from rlrun.telemetry.choice import make_loggers
 
-LOGGER = LoggerConfig(console=True, tensorboard=False)
+CONSOLE = {"console": {}}
 
 SCRIPT = """
 import sys
 from pathlib import Path
-from rlrun.config.schema import LoggerConfig
+from rlrun.telemetry.choice import make_loggers
 from rlrun.telemetry import Telemetry
-telemetry = Telemetry(Path(sys.argv[1]), LoggerConfig(console=True, tensorboard=False), "sac · é", 100, 0)
+telemetry = Telemetry(Path(sys.argv[1]), make_loggers({"console": {}}), "sac · é", 100, 0)
 for step in range(1, 101):
     telemetry.progress(step)
     if step % 20 == 0:
@@ -32,7 +32,7 @@ print("alive", file=sys.stderr)
 
 
 def test_console_lines_are_one_per_row_and_plain(tmp_path, capsys):
-    telemetry = Telemetry(tmp_path, LOGGER, "sac", 20_000, 0)
+    telemetry = Telemetry(tmp_path, make_loggers(CONSOLE), "sac", 20_000, 0)
     telemetry.progress(10)
     telemetry.row({"step": 1000, "wall_s": 2.0, "train/return_mean": 12.25, "time/steps_per_s": 512.4})
     telemetry.row({"step": 10_000, "wall_s": 4.0, "eval/return_mean": 3456.7, "eval/return_std": 21.3})
@@ -45,7 +45,7 @@ def test_console_lines_are_one_per_row_and_plain(tmp_path, capsys):
 
 
 def test_switched_off_says_nothing(tmp_path, capsys):
-    telemetry = Telemetry(tmp_path, LoggerConfig(console=False, tensorboard=False), "sac", 100, 0)
+    telemetry = Telemetry(tmp_path, {}, "sac", 100, 0)
     telemetry.row({"step": 1, "wall_s": 2.0})
     telemetry.message("hello")
     telemetry.close({"status": "done"})
@@ -75,7 +75,7 @@ def test_console_survives_a_closed_pipe(tmp_path):
 
 
 def on_terminal(tmp_path, **settings):
-    """All that the run writes to a terminal of 80 columns."""
+    """Returns all output of the run to a terminal of 80 columns."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(**run(tmp_path, **settings), stdout=theirs, stderr=subprocess.DEVNULL)
     os.close(theirs)
@@ -99,8 +99,8 @@ def test_console_shows_a_panel_on_a_terminal(tmp_path, settings):
     assert ":smile: [bold]" in text
     *_, last = text.split(":smile: [bold]")
     assert "100 of 100 steps" in last and "100.0%" in last and "best return 12.50 at step 20" in last
-    assert "\x1b[?25h" in written.partition(" of ")[0]  # the cursor shows again at once: a sudden end leaves it so
-    assert text.count(" of 100 steps") < 12  # a hundred ticks in some milliseconds are not a hundred pictures
+    assert "\x1b[?25h" in written.partition(" of ")[0]  # the cursor is visible at once, also after a sudden end
+    assert text.count(" of 100 steps") < 12  # not one picture for each of a hundred ticks in some milliseconds
 
 
 def test_console_prints_lines_on_a_dumb_terminal(tmp_path):
@@ -108,6 +108,6 @@ def test_console_prints_lines_on_a_dumb_terminal(tmp_path):
 
 
 def test_console_progress_is_cheap(tmp_path):
-    telemetry = Telemetry(tmp_path, LOGGER, "sac", 100, 0)
+    telemetry = Telemetry(tmp_path, make_loggers(CONSOLE), "sac", 100, 0)
     assert min(timeit.repeat(lambda: telemetry.progress(1), number=10_000, repeat=5)) / 10_000 < 2e-6
     telemetry.close({})

@@ -1,4 +1,4 @@
-"""The bottleneck of a run is named with something that was not tried yet, or not at all."""
+"""The hint about the bottleneck of a run names something that was not tried yet, or there is no hint."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A resumed run keeps the metric keys that it began with, and its readers show today's."""
+"""A resumed run keeps its original metric keys, and its readers show the current keys."""
 
 import json
 import tarfile
@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from rlrun import telemetry
 from rlrun.agents.value.dqn import DQN
 from rlrun.cli import main
 from rlrun.config import history
 from rlrun.config.history import Change, Renamed, renamed_metrics
-from rlrun.config.schema import LoggerConfig
 from rlrun.config.stored import read_stored
 from rlrun.report import runs
-from rlrun.telemetry import Telemetry
-from rlrun.telemetry.console import Console
+from rlrun.telemetry import Telemetry, console
+from rlrun.telemetry.choice import make_loggers
+from rlrun.telemetry.console import Lines
 from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
+from rlrun.telemetry.view import View
 
 ARCHIVE = Path(__file__).parents[1] / "snapshot" / "fixtures" / "format_2" / "runs" / "dqn.tar.xz"
 
 
 @pytest.fixture
 def killed(tmp_path: Path) -> Path:
-    """A run of DQN that a version with format 2 began, killed after its snapshot of step 60."""
+    """Returns a run of DQN of a version with format 2, killed after its snapshot of step 60."""
     with tarfile.open(ARCHIVE) as files:
         files.extractall(tmp_path, filter="data")
     return tmp_path / "killed"
@@ -33,7 +33,7 @@ def killed(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def keys_of_later_version(killed: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """A made-up next format, in which all losses of DQN have other keys. Returns these."""
+    """Simulates a next format, in which all losses of DQN have other keys. Returns these keys."""
     keys = losses([renamed_metrics(row, 2, "dqn") for row in read_rows(killed / "metrics.jsonl")])
     renamed = {key: f"loss/new_{key.removeprefix('loss/')}" for key in keys}
     change = Change(metrics=tuple(Renamed(old, new, ("dqn",)) for old, new in renamed.items()))
@@ -83,19 +83,18 @@ def two_formats(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_console_shows_current_keys_of_old_and_new_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Row] = []
 
-    class Shown(Console):
+    class Shown(Lines):
         def row(self, row: Row) -> None:
             shown.append(row)
 
-    def open_console(wanted: bool, title: str, run: Path, total_steps: int, past: list[Row]) -> Console:
+    def open_display(title: str, run: Path, total_steps: int, past: list[Row]) -> Lines:
         shown.extend(past)
-        return Shown()
+        return Shown(View(title, run, total_steps, past))
 
-    monkeypatch.setattr(telemetry, "open_console", open_console)
+    monkeypatch.setattr(console, "open_display", open_display)
     old = {"step": 1, "wall_s": 0.5, "loss/value": 2.0, "loss/temp": 3.0}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(old) + "\n")
-    logger = LoggerConfig(console=True, tensorboard=False)
-    resumed = Telemetry(tmp_path, logger, "sac", 9, 1, keys=MetricKeys(1, "sac"))
+    resumed = Telemetry(tmp_path, make_loggers({"console": {}}), "sac", 9, 1, keys=MetricKeys(1, "sac"))
     new = {"step": 2, "wall_s": 0.7, "loss/critic": 2.5, "loss/alpha": 3.5}
     resumed.row(new)
     resumed.close({})

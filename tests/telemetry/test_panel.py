@@ -1,4 +1,4 @@
-"""The panel holds at every width, with whatever is known so far."""
+"""The panel fits every width, with any subset of the values."""
 
 import io
 from pathlib import Path

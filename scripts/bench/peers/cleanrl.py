@@ -1,4 +1,4 @@
-"""SAC, TD3, DQN and PPO in one file of plain PyTorch, in the way of CleanRL: nothing shared, nothing hidden.
+"""Trains SAC, TD3, DQN or PPO, implemented in one file of plain PyTorch in the style of CleanRL:
 
 `python cleanrl.py cleanrl STEPS THREADS CASE_AS_JSON`
 """
@@ -24,7 +24,7 @@ P = CASE["peer"]
 
 
 def make() -> gym.Env:
-    """One environment of the case, with wrappers."""
+    """Returns one environment of the case, with wrappers."""
     if P.get("frames"):
         import ale_py
 
@@ -39,7 +39,7 @@ def make() -> gym.Env:
 
 
 def mlp(inputs: int, outputs: int, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:
-    """A network of linear layers."""
+    """Returns a network of linear layers with activations in between."""
     sizes = [inputs, *P["hidden"]]
     layers: list[nn.Module] = []
     for a, b in pairwise(sizes):
@@ -72,7 +72,7 @@ class Replay:
 
 
 def off_policy(env: gym.vector.VectorEnv, act: Callable[[Tensor], Tensor]) -> Iterator[tuple[int, list[Tensor]]]:
-    """Acts and stores; hands out a batch whenever an update is due."""
+    """Acts and stores the transitions. Yields the step and a batch whenever an update is due."""
     replay = Replay(env)
     obs, _ = env.reset(seed=0)
     for step in range(1, int(STEPS) + 1):
@@ -90,13 +90,13 @@ def off_policy(env: gym.vector.VectorEnv, act: Callable[[Tensor], Tensor]) -> It
 
 
 def track(targets: nn.Module, online: nn.Module) -> None:
-    """Move target networks towards the online ones, by Polyak averaging."""
+    """Moves target networks towards the online ones by Polyak averaging."""
     for target, parameter in zip(targets.parameters(), online.parameters(), strict=True):
         target.data.copy_(P["tau"] * parameter.data + (1 - P["tau"]) * target.data)
 
 
 class Continuous(nn.Module):
-    """What SAC and TD3 share: sizes, the scale of actions, critics."""
+    """The parts that SAC and TD3 share: actor network, scale of actions, critics, optimisers."""
 
     def __init__(self, env: gym.vector.VectorEnv, outputs: int):
         super().__init__()
@@ -119,7 +119,7 @@ class Continuous(nn.Module):
 
 
 def sac(env: gym.vector.VectorEnv) -> None:
-    """Train SAC."""
+    """Trains SAC."""
     agent = Continuous(env, outputs=2)
     log_alpha = torch.zeros(1, requires_grad=True)
     alpha_optim = torch.optim.Adam([log_alpha], lr=P["learning_rate"])
@@ -148,7 +148,7 @@ def sac(env: gym.vector.VectorEnv) -> None:
 
 
 def td3(env: gym.vector.VectorEnv) -> None:
-    """Train TD3."""
+    """Trains TD3."""
     agent = Continuous(env, outputs=1)
     slow = copy.deepcopy(agent.net)
 
@@ -177,14 +177,14 @@ def td3(env: gym.vector.VectorEnv) -> None:
 
 
 class Pixels(nn.Module):
-    """Convolutions and a head for stacked frames."""
+    """Scales frames to [0, 1]."""
 
     def forward(self, frames: Tensor) -> Tensor:
         return frames.float() / 255
 
 
 def dqn(env: gym.vector.VectorEnv) -> None:
-    """Train DQN."""
+    """Trains DQN."""
     actions = int(env.single_action_space.n)
     if P["frames"]:
         convolutions = [nn.Conv2d(P["frames"], 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU()]
@@ -214,7 +214,7 @@ def dqn(env: gym.vector.VectorEnv) -> None:
 
 
 def ppo(env: gym.vector.VectorEnv) -> None:
-    """Train PPO."""
+    """Trains PPO."""
     count, length, inputs = env.num_envs, P["n_steps"], env.single_observation_space.shape
     discrete = env.single_action_space.shape == ()
     outputs = int(env.single_action_space.n) if discrete else env.single_action_space.shape[0]

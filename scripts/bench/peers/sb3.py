@@ -1,4 +1,7 @@
-"""Trains Stable-Baselines3 or SBX in their own venv: `python sb3.py sb3|sbx STEPS THREADS CASE_AS_JSON`."""
+"""Trains an agent of Stable-Baselines3 or SBX in its virtual environment:
+
+`python sb3.py sb3|sbx STEPS THREADS CASE_AS_JSON`
+"""
 
 import importlib
 import json
@@ -22,10 +25,10 @@ if frames:
     import gymnasium
 
     gymnasium.register_envs(ale_py)
-    # its own wrappers; frames are skipped there, the emulator's sticky actions stay
+    # SB3's wrappers skip frames, so the emulator does not; its sticky actions are kept
     kwargs = {"frameskip": 1, "repeat_action_probability": 0.25}
     env = VecFrameStack(make_atari_env(case["env"], n_envs=1, seed=0, env_kwargs=kwargs), frames)
-else:  # CnnPolicy has these 512 units by itself
+else:  # with frames, CnnPolicy has the 512 units of `hidden` by default
     env = make_vec_env(case["env"], n_envs=num_envs, seed=0)
     options["policy_kwargs"] = {"net_arch": hidden} | ({"n_critics": critics} if critics else {})
 if normalize:

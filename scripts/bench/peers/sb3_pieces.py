@@ -1,5 +1,7 @@
-"""Stable-Baselines3's pieces by the names that rlrun's have: prints the names as JSON, then, for each that it reads,
-microseconds of CPU time per call."""
+"""Measures pieces of Stable-Baselines3, by rlrun's names of these pieces.
+
+Prints the names as JSON. Then reads names from stdin, and prints for each the microseconds of CPU time per call.
+"""
 
 import json
 import sys
@@ -21,7 +23,7 @@ torch.set_num_threads(1)
 
 
 def pieces():
-    """Names of the pieces, and functions that do each once."""
+    """Yields the name of each piece, and a function that calls it once."""
     for algo, id, count, width in MODELS:
         env = make_vec_env(id, n_envs=count, seed=0)
         options = {} if algo == "PPO" else {"buffer_size": 1000}
@@ -29,18 +31,18 @@ def pieces():
         model = getattr(stable_baselines3, algo)("MlpPolicy", env, seed=0, device="cpu", **options)
         obs = env.reset()
         yield f"act {algo.lower()}, {count} env, greedy", partial(model.predict, obs, deterministic=True)
-        if algo != "TD3":  # whose noise is not added there
+        if algo != "TD3":  # `predict` adds no exploration noise for TD3
             yield f"act {algo.lower()}, {count} env, exploring", partial(model.predict, obs)
     env = make_vec_env("HalfCheetah-v5")
     buffer = ReplayBuffer(1_000_000, env.observation_space, env.action_space, device="cpu")
     for array in (buffer.observations, buffer.next_observations, buffer.actions, buffer.rewards, buffer.dones):
-        array.fill(1)  # every page of its memory is written
+        array.fill(1)  # writes every page of the memory, so that it is allocated
     buffer.full = True
     yield "replay sample 256 of 1M", lambda: buffer.sample(256)
 
 
 def microseconds(work):
-    """CPU time of one call, in microseconds."""
+    """Returns the CPU time of one call, in microseconds."""
     began = time.process_time()
     work()
     count = max(1, int(SECONDS / max(time.process_time() - began, 1e-6)))

@@ -1,9 +1,10 @@
-"""What Stable-Baselines3's SAC learns, by its own defaults, put beside our own rows of docs/learning.md:
+"""Trains SAC of Stable-Baselines3 with its defaults, and writes its returns for the comparison in docs/learning.md:
 
     python scripts/bench/peers/sb3_returns.py Hopper 0 300000
 
-Run it with the interpreter that `scripts/bench/run setup` made for sb3. Warm-up 10,000 steps, as its own collection of
-tuned numbers has for MuJoCo; ten deterministic episodes every 10,000 steps. Adam is the fused one: the same rule.
+Run it with the interpreter that `scripts/bench/run setup` installed for sb3. Warm-up takes 10,000 steps, as in RL Zoo's
+hyperparameters for MuJoCo. Every 10,000 steps, ten deterministic episodes are evaluated. Adam is the fused variant,
+which computes the same update.
 """
 
 import json
@@ -23,7 +24,7 @@ KEPT = Path(__file__).parents[3] / "docs" / "learning"
 
 
 def returns(env: str, seed: int, steps: int) -> list[float]:
-    """Returns of evaluation episodes after training with one seed."""
+    """Trains with one seed. Returns the mean returns of the evaluations, one every `EVERY` steps."""
     torch.set_num_threads(1)
     adam = {"optimizer_kwargs": {"fused": True}}
     model = SAC("MlpPolicy", gym.make(f"{env}-v5"), seed=seed, learning_starts=10_000, policy_kwargs=adam, device="cpu")
@@ -38,7 +39,7 @@ def returns(env: str, seed: int, steps: int) -> list[float]:
 
 
 def keep(env: str, seed: int, steps: int) -> None:
-    """Measure the returns of one seed and write them."""
+    """Measures the returns of one seed and adds them to the file in docs/learning."""
     path = KEPT / f"sb3_sac-{env}.json"
     kept = json.loads(path.read_text())["runs"] if path.exists() else []
     begun = time.time()

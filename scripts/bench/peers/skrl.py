@@ -1,4 +1,4 @@
-"""Trains skrl in its own venv: `python skrl.py skrl STEPS THREADS CASE_AS_JSON`. SAC, PPO."""
+"""Trains SAC or PPO of skrl in its virtual environment: `python skrl.py skrl STEPS THREADS CASE_AS_JSON`."""
 
 import json
 import sys
@@ -31,7 +31,7 @@ activation = nn.Tanh if on_policy else nn.ReLU
 
 
 def mlp(inputs: int, outputs: int) -> nn.Sequential:
-    """A network of linear layers."""
+    """Returns a network of linear layers with activations in between."""
     (first, second) = p["hidden"]
     layers = [nn.Linear(inputs, first), activation(), nn.Linear(first, second), activation()]
     return nn.Sequential(*layers, nn.Linear(second, outputs))
@@ -81,7 +81,7 @@ class Value(DeterministicMixin, Model):
 
 
 def ppo(silent: dict[str, Any]) -> PPO:
-    """PPO for the case."""
+    """Returns PPO with the settings of the case."""
     scaler = {
         "observation_preprocessor": RunningStandardScaler,
         "observation_preprocessor_kwargs": {"size": env.observation_space, "device": "cpu"},
@@ -100,7 +100,7 @@ def ppo(silent: dict[str, Any]) -> PPO:
 
 
 def sac(silent: dict[str, Any]) -> SAC:
-    """SAC for the case."""
+    """Returns SAC with the settings of the case."""
     cfg = SAC_CFG(
         batch_size=p["batch_size"], learning_rate=p["learning_rate"], learning_starts=p["learning_starts"],
         random_timesteps=p["learning_starts"], polyak=p["tau"], discount_factor=p["gamma"], experiment=silent,

@@ -1,4 +1,7 @@
-"""Trains Tianshou in its own venv: `python tianshou.py tianshou STEPS THREADS CASE_AS_JSON`. SAC, PPO, DQN."""
+"""Trains SAC, PPO or DQN of Tianshou in its virtual environment:
+
+`python tianshou.py tianshou STEPS THREADS CASE_AS_JSON`
+"""
 
 import json
 import sys
@@ -33,7 +36,7 @@ adam = AdamOptimizerFactory(lr=p["learning_rate"])
 
 
 def sac() -> SAC:
-    """SAC for the case."""
+    """Returns SAC with the settings of the case."""
     actor = ContinuousActorProbabilistic(
         preprocess_net=net(), action_shape=actions, unbounded=True, conditioned_sigma=True
     )
@@ -46,7 +49,7 @@ def sac() -> SAC:
 
 
 def ppo() -> PPO:
-    """PPO for the case."""
+    """Returns PPO with the settings of the case."""
     tanh = partial(net, activation=torch.nn.Tanh)
     actor = ContinuousActorProbabilistic(preprocess_net=tanh(), action_shape=actions, unbounded=True)
     policy = ProbabilisticActorPolicy(
@@ -60,7 +63,7 @@ def ppo() -> PPO:
 
 
 def dqn() -> DQN:
-    """DQN for the case."""
+    """Returns DQN with the settings of the case."""
     policy = DiscreteQLearningPolicy(model=net(action_shape=actions), eps_training=0.05, **spaces)
     target = p["target_update_interval"] // p["train_freq"]
     return DQN(policy=policy, optim=adam, gamma=p["gamma"], target_update_freq=target, is_double=False)
@@ -69,7 +72,7 @@ def dqn() -> DQN:
 algorithm = {"sac": sac, "ppo": ppo, "dqn": dqn}[case["algo"]]()
 envs = DummyVectorEnv([lambda: gym.make(case["env"])] * num_envs)
 if p.get("normalize"):
-    envs = VectorEnvNormObs(envs)  # what stands for the rewards' is `return_scaling`
+    envs = VectorEnvNormObs(envs)  # rewards are normalised by PPO's `return_scaling`
 rollout = num_envs * p.get("n_steps", 0)
 collector = Collector(
     algorithm, envs, VectorReplayBuffer(rollout or p["buffer_size"], num_envs), exploration_noise=True

@@ -1,5 +1,7 @@
-"""Trains TorchRL in its own venv, as its examples put its parts together: `python torchrl.py torchrl STEPS THREADS
-CASE_AS_JSON`. SAC, PPO."""
+"""Trains SAC or PPO of TorchRL in its virtual environment, assembled as in TorchRL's examples:
+
+`python torchrl.py torchrl STEPS THREADS CASE_AS_JSON`
+"""
 
 import json
 import sys
@@ -39,7 +41,7 @@ actor = ProbabilisticActor(
 
 
 def ppo() -> None:
-    """Train PPO."""
+    """Trains PPO."""
     rollout = num_envs * p["n_steps"]
     critic = ValueOperator(MLP(inputs, 1, **mlp), in_keys=["observation"])
     advantages = GAE(gamma=p["gamma"], lmbda=p["gae_lambda"], value_network=critic, average_gae=False)
@@ -65,7 +67,7 @@ def ppo() -> None:
 
 
 def sac() -> None:
-    """Train SAC."""
+    """Trains SAC."""
     critic = ValueOperator(MLP(inputs + actions, 1, **mlp), in_keys=["action", "observation"])
     losses = SACLoss(actor, critic, num_qvalue_nets=p["critics"], loss_function="l2", delay_qvalue=True)
     losses.make_value_estimator(gamma=p["gamma"])

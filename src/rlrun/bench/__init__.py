@@ -1,4 +1,4 @@
-"""How fast the pieces are on this machine, and whether presets train to the same bits as at an older commit.
+"""Measures the speed of rlrun's pieces, and compares training results bit for bit with an older commit.
 
-scripts/bench measures whole runs beside other libraries.
+scripts/bench measures whole runs of rlrun and other libraries.
 """

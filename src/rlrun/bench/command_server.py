@@ -1,7 +1,8 @@
-"""Runs rlrun commands in forks of one warm process: JSON lines of words come in, JSON lines of results go out.
+"""Reads rlrun commands from stdin and runs each in a fork of this process, so that modules are imported only once.
 
-It is executed as a script, with the code of any commit on its path: `rlrun.cli.main` is all that it uses of rlrun. Its
-own arguments are the command that imports what the others need.
+Each line of stdin is a JSON list of arguments, each line of stdout a JSON object with the result. Executed as a script,
+with the code of any commit on its path; it uses only `rlrun.cli.main` of rlrun. The arguments of the script are a first
+command, which runs in this process and thereby imports the modules that later commands need.
 """
 
 import json
@@ -14,7 +15,7 @@ from rlrun.cli import main
 
 
 def forked(words: Sequence[str]) -> dict[str, int | str]:
-    """The exit code of one command, and what it wrote to stdout and stderr."""
+    """Runs one command in a fork. Returns its exit code and what it wrote to stdout and stderr."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         pid = os.fork()
         if pid == 0:
@@ -28,7 +29,7 @@ def forked(words: Sequence[str]) -> dict[str, int | str]:
 
 
 def leave_with(words: Sequence[str]) -> None:
-    """Run a command and end this process with its exit code; 1 and a traceback where it raises."""
+    """Runs a command and ends this process with its exit code, or with 1 and a traceback if it raises an exception."""
     code = 1
     try:
         code = main(words)
@@ -41,9 +42,9 @@ def leave_with(words: Sequence[str]) -> None:
 
 
 def serve() -> None:
-    """Answer until stdin ends."""
+    """Runs commands until stdin ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what the first command prints is no answer
+    os.dup2(2, 1)  # the output of the first command must not be mixed with the results
     code = main(sys.argv[1:])
     if code:
         sys.exit(code)

@@ -1,4 +1,4 @@
-"""Measurements of `scripts/gpu`: updates by every engine, and data on the device. Times are wall times."""
+"""The measurements of `scripts/gpu`: updates with every engine, replay, and simulators. Times are wall-clock times."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ from rlrun.bench import pieces
 from rlrun.bench.measure import Figures, interleaved, measure, microseconds
 from rlrun.bench.pieces import Work, fill, loop, update_of
 
-RUNS = {  # without MuJoCo, which such machines may lack
+RUNS = {  # without MuJoCo, which may be missing on GPU machines
     "sac": ["algo=sac", "env=Pendulum", "preset=none"],
     "td3": ["algo=td3", "env=Pendulum", "preset=none"],
     "dqn": ["algo=dqn", "env=CartPole", "preset=none"],
@@ -30,7 +30,7 @@ SIMULATED += ["algo.loop.rollout_steps=16", "algo.minibatch_size=4096", "algo.ep
 
 
 def updates(engines: dict[str, list[str]], device: str) -> Iterator[tuple[str, Work]]:
-    """An update of every algorithm by every engine, on data that lie on the device."""
+    """Yields an update of every algorithm with every engine. The data are on the device."""
     for name, words in RUNS.items():
         for engine, more in engines.items():
             how, work, _ = update_of(name, [*words, *more, f"device={device}"])
@@ -38,7 +38,7 @@ def updates(engines: dict[str, list[str]], device: str) -> Iterator[tuple[str, W
 
 
 def replay(device: str) -> Iterator[tuple[str, Work]]:
-    """A batch out of a full replay buffer, and a whole step with its update."""
+    """Yields sampling from a full replay buffer, and a whole step with its update."""
     buffer = loop([*RUNS["sac"], f"device={device}", "algo.loop.warmup_steps=100000"]).buffer
     fill(buffer.ring)
     yield "replay sample 256 of 1M", partial(buffer.sample, 256)
@@ -49,13 +49,13 @@ def replay(device: str) -> Iterator[tuple[str, Work]]:
 
 
 def simulated(engines: dict[str, list[str]], device: str) -> Iterator[tuple[str, Work]]:
-    """Rollouts and updates beside environments in JAX, whose tensors come by DLPack."""
+    """Yields ticks of PPO (rollout and update) with environments in JAX, whose arrays are passed by DLPack."""
     for engine, more in engines.items():
         yield f"tick ppo, 1024 env in jax, 16 steps, {engine}", loop([*SIMULATED, *more, f"device={device}"]).tick
 
 
 def timers(works: Iterator[tuple[str, Work]], seconds: float, wait: Work) -> dict[str, Callable[[], Figures]]:
-    """For each work a function that measures it once. `wait` returns once the device has done all its work."""
+    """Returns for each work a function that measures it once. wait: waits until the device is idle."""
 
     def once(work: Work) -> Figures:
         def done() -> None:
@@ -68,19 +68,19 @@ def timers(works: Iterator[tuple[str, Work]], seconds: float, wait: Work) -> dic
 
 
 def run(results: Path, engines: dict[str, list[str]], device: str, wait: Work, seconds: float, repeats: int) -> None:
-    """Measure all groups, one after the other, and add records to `results`."""
+    """Measures all groups, one after the other, and appends records to `results`."""
     groups = [updates(engines, device), replay(device)]
     if find_spec("jax") and find_spec("flax"):
         groups.append(simulated({name: engines[name] for name in engines if "," not in name}, device))
     else:
-        print("jax and flax are not installed: simulators on the device are left out")
+        print("jax and flax are not installed: simulators on the device are not measured")
     for group in groups:
         works = timers(group, seconds, wait)
         measure("micro", partial(interleaved, works, repeats), "", results, library=f"rlrun on {place(device)}")
 
 
 def place(device: str) -> str:
-    """The name of a device, for records."""
+    """Returns the name of the GPU, or `device` if there is none, for records."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name(device)
     return device

@@ -1,4 +1,4 @@
-"""The measurements of `rlrun doctor --probe`, made once per machine: engines, matrix product libraries and threads."""
+"""The measurements of `rlrun doctor --probe`, made once per machine: engines, matmul backends and threads."""
 
 import math
 import os
@@ -18,11 +18,11 @@ from rlrun.engine.hardware_profile import LOOPS, HardwareProfile
 from rlrun.engine.inductor import InductorKernel
 
 GAIN = 0.1  # fraction of an update's time that compiling must save, because it changes the bits of the results
-UPDATES_PER_STEP = {"ppo": 10 / 64, "sac": 1.0}  # of the runs that are measured
+UPDATES_PER_STEP = {"ppo": 10 / 64, "sac": 1.0}  # in the measured runs
 SIZES = ((64, 64, 64), (64, 256, 256), (256, 256, 256), (32, 3136, 512), (512, 512, 512))  # rows, inputs, outputs
 SECONDS, REPEATS = 0.3, 5
 
-Measured = dict[str, float]  # name, which ends with the unit -> value
+Measured = dict[str, float]  # name that ends with the unit -> value
 
 
 def probe() -> HardwareProfile:

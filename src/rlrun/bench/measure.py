@@ -1,4 +1,4 @@
-"""Measurements: interleaved repeats, medians and their spread."""
+"""Measures functions in interleaved repeats, and records medians and ranges."""
 
 import json
 import statistics
@@ -14,12 +14,12 @@ from rlrun.bench.probe import Probe
 T = TypeVar("T")
 
 
-Figures = dict[str, float]  # by unit
+Figures = dict[str, float]  # measured values by unit
 
 
 @dataclass(frozen=True)
 class Record:
-    """One measured figure. Every results file is a list of these, as JSON lines."""
+    """One measured figure. A results file holds records as JSON lines."""
 
     kind: str  # micro | end_to_end
     case: str
@@ -30,17 +30,17 @@ class Record:
     high: float
     repeats: int
     versions: dict[str, str]
-    probe: dict[str, float]  # of the machine while this was measured, see probe.py
-    noisy: bool  # the speed of the machine changed: no result
-    began: str  # when; equal for figures that were measured together, and only these are compared
+    probe: dict[str, float]  # speed of the machine after the measurement, see probe.py
+    noisy: bool  # whether the speed of the machine changed, so that the figure must not be used
+    began: str  # start time; equal for figures that were measured together, and only these may be compared
 
     def as_json(self) -> dict[str, object]:
-        """The figure as a JSON object."""
+        """Returns the record as a JSON object."""
         return asdict(self)
 
 
 def summary(values: list[float]) -> dict[str, float | int]:
-    """Median, range and count, under the names of a Record."""
+    """Returns median, range and count of values, by the field names of Record. Raises ValueError without values."""
     if not values:
         raise ValueError("nothing was measured")
     return {"median": statistics.median(values), "low": min(values), "high": max(values), "repeats": len(values)}
@@ -56,8 +56,8 @@ def record(
     probes: list[Probe],
     began: str,
 ) -> Record:
-    """The record of repeated measurements. `probes`: of the machine, before and after."""
-    if kind == "end_to_end":  # whole runs take turns, so that a slower machine slows all of them
+    """Returns the record of repeated measurements. probes: of the machine, before and after."""
+    if kind == "end_to_end":  # whole runs take turns, so a change of the machine's speed affects all of them
         noisy = Probe.crowded(probes)
     else:
         noisy = Probe.unsteady(probes)
@@ -68,7 +68,7 @@ def record(
 
 
 def microseconds(work: Callable[[], object], seconds: float, clock: Callable[[], float] = time.process_time) -> float:
-    """CPU time of one call, over as many calls as fit in `seconds`."""
+    """Returns the mean microseconds of a call, over as many calls as fit into `seconds`. clock: CPU time by default."""
     began = clock()
     work()
     count = max(1, int(seconds / max(clock() - began, 1e-6)))
@@ -79,8 +79,10 @@ def microseconds(work: Callable[[], object], seconds: float, clock: Callable[[],
 
 
 def interleaved(works: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, list[T]]:
-    """The results of each work, measured in turns, so that a slow minute affects all of them. A first round is
-    dropped."""
+    """Calls all works in turns and returns the results of each. The first round is dropped.
+
+    Because the works take turns, a temporary slowdown of the machine affects all of them.
+    """
     results: dict[str, list[T]] = {name: [] for name in works}
     for _ in range(1 + repeats):
         for name, work in works.items():
@@ -92,10 +94,10 @@ def measure(
     kind: str, figures: Callable[[], Mapping[str, list[Figures]]], case: str, results: Path | None,
     library: str = "rlrun",
 ) -> None:  # fmt: skip
-    """Measure, print, and add records to the file `results`.
+    """Calls `figures`, prints its records, and appends them to the file `results`.
 
-    `figures` returns lists of figures. Whole runs have a `case`, and their figures are by library. Pieces have none:
-    their figures are by case, all of one `library`.
+    figures: returns lists of figures by name. For whole runs, `case` is given and the names are libraries. For pieces,
+    `case` is "" and the names are cases, all of the same `library`.
     """
     began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     probes = [Probe.take()]
@@ -112,7 +114,7 @@ def measure(
     for one in made:
         spread = f"({one.low:.1f} to {one.high:.1f})"
         if one.noisy:
-            spread += "  NOISY: no result"
+            spread += "  NOISY: not a valid result"
         print(f"{one.case:45} {one.library:16} {one.median:10.1f} {one.unit:12} {spread}  {one.probe}", flush=True)
     if results:
         results.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +123,7 @@ def measure(
 
 
 def versions() -> dict[str, str]:
-    """The installed versions of the packages that a figure depends on."""
+    """Returns the installed versions of the packages that affect measurements."""
     known = {}
     for name in ("rlrun", "torch", "gymnasium", "mujoco"):
         try:

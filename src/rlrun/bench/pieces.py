@@ -1,4 +1,4 @@
-"""The pieces of a run, each alone: microseconds of CPU time per call."""
+"""The pieces of a run that `rlrun bench` measures one by one, in microseconds of CPU time per call."""
 
 import subprocess
 import sys
@@ -17,11 +17,11 @@ RUNS = {
     "dqn": ["algo=dqn", "env=CartPole", "preset=none"],
     "ppo": ["algo=ppo", "env=HalfCheetah", "preset=none"],
 }
-WARMUP = 600  # steps before anything is measured
+WARMUP = 600  # steps that a loop collects before measurements
 
 
 def loop(words: list[str]) -> Any:
-    """A run's loop that has seen some data, as `rlrun train` builds it."""
+    """Builds a run's loop like `rlrun train`, and ticks it for `WARMUP` steps."""
     from rlrun.config.jobs import jobs
     from rlrun.config.schema import run_config
     from rlrun.run.assemble import build_loop
@@ -34,19 +34,19 @@ def loop(words: list[str]) -> Any:
 
 
 def update(*names: str) -> Iterator[tuple[str, Work]]:
-    """An update of each algorithm, or of those named."""
+    """Yields an update of each algorithm, or of the named ones."""
     for name in names or RUNS:
         how, work, _ = one_update(name)
         yield how, work
 
 
 def one_update(name: str, *words: str) -> tuple[str, Work, Any]:
-    """A name of the update, the update itself, and its agent. `words`: in addition to those of RUNS."""
+    """Returns label, update and agent of an algorithm in `RUNS`. words: further settings."""
     return update_of(name, [*RUNS[name], *words])
 
 
 def update_of(name: str, words: list[str]) -> tuple[str, Work, Any]:
-    """The same of any run of an algorithm."""
+    """Returns label, update and agent of a run with these settings. name: an algorithm in `RUNS`."""
     from rlrun.buffers.rollout import minibatches
 
     if name == "ppo":
@@ -60,7 +60,7 @@ def update_of(name: str, words: list[str]) -> tuple[str, Work, Any]:
 
 
 def act() -> Iterator[tuple[str, Work]]:
-    """A call of `act`, with and without exploration."""
+    """Yields calls of `act`, with and without exploration."""
     for name in RUNS:
         words = [*RUNS[name]]
         if name != "ppo":
@@ -72,7 +72,7 @@ def act() -> Iterator[tuple[str, Work]]:
 
 
 def search() -> Iterator[tuple[str, Work]]:
-    """A tree search of MuZero."""
+    """Yields tree searches of MuZero."""
     for name in ("muzero", "gumbel_muzero"):
         run = loop([f"algo={name}", "env=TicTacToe", "preset=none", "env.num_envs=256"])
         how = f"search {name}, {run.env.num_envs} roots, {run.agent.search.cfg.num_simulations} simulations"
@@ -80,7 +80,7 @@ def search() -> Iterator[tuple[str, Work]]:
 
 
 def replay() -> Iterator[tuple[str, Work]]:
-    """A batch out of a full replay buffer, uniform and prioritised."""
+    """Yields sampling from full replay buffers, uniform and prioritised."""
     import torch
 
     uniform = loop([*RUNS["sac"], "algo.loop.warmup_steps=100000"]).buffer
@@ -96,19 +96,19 @@ def replay() -> Iterator[tuple[str, Work]]:
 
 
 def fill(ring: Any) -> None:
-    """Make a replay buffer look full, with every page of its memory written."""
+    """Marks a replay buffer as full, and writes every page of its memory so that it is allocated."""
     ring.total = ring.capacity
     ring.memory["rows"].fill_(1.0)
 
 
 def sample_and_update(buffer: Any) -> None:
-    """Sample a batch and set its priorities."""
+    """Samples a batch and sets its priorities."""
     batch = buffer.sample(256)
     buffer.feedback(batch, ({}, batch["reward"]))
 
 
 def env() -> Iterator[tuple[str, Work]]:
-    """A step of one and of eight environments."""
+    """Yields steps of one and of eight environments."""
     for name, count in (("HalfCheetah", 1), ("HalfCheetah", 8), ("CartPole", 1), ("CartPole", 8)):
         run = loop(["algo=ppo", f"env={name}", "preset=none", f"env.num_envs={count}"])
         action, _ = run.agent.act(run.obs, run.carry, explore=True)
@@ -116,14 +116,14 @@ def env() -> Iterator[tuple[str, Work]]:
 
 
 def tick() -> Iterator[tuple[str, Work]]:
-    """A tick of a loop: acting, a step, and the updates that follow."""
+    """Yields ticks of a loop: acting, a step, and the updates that are due."""
     for name in ("sac", "td3", "dqn"):
         run = loop([*RUNS[name], f"algo.loop.warmup_steps={WARMUP - 20}"])
         yield f"tick {name}", run.tick
 
 
 def startup() -> Iterator[tuple[str, Work]]:
-    """Whole commands that train nothing."""
+    """Yields whole commands that do not train."""
     for words in (["--help"], ["train", "algo=sac", "env=HalfCheetah", "--cfg", "job"]):
         command = [sys.executable, "-m", "rlrun", *words]
         yield f"rlrun {' '.join(words)}", partial(subprocess.run, command, capture_output=True, check=False)
@@ -135,7 +135,7 @@ PARTS: dict[str, Callable[..., Iterator[tuple[str, Work]]]] = {
 
 
 def timers(part: str, names: list[str], seconds: float) -> dict[str, Callable[[], Figures]]:
-    """For each case of a part a function that measures it once: CPU time, or wall time of other processes."""
+    """Returns for each case of a part a function that measures it once: CPU time, or wall-clock time for `startup`."""
     clock = time.process_time
     if part == "startup":
         clock = time.perf_counter

@@ -1,23 +1,28 @@
-"""The speed of the machine at a moment: printed with every figure, and the reason why some figures do not count."""
+"""Measures the current speed and load of the machine, before and after a measurement.
+
+If the speed of matrix products changed in between, the measurement is marked as noisy.
+"""
 
 import os
 import time
 from dataclasses import asdict, dataclass
 
-DRIFT = 0.10  # by how much the probes around a measurement may differ
+from rlrun.operating_system import load_average
+
+DRIFT = 0.10  # maximum relative difference between the probes before and after a measurement
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Speeds and load of the machine, measured in a moment."""
+    """Speed and load of the machine at one time."""
 
-    gemm_gflops: float  # one product of 512 x 512 in fp32, one thread, wall time
-    copy_gb_per_s: float  # a copy of 64 MiB
-    load: float  # processes that want to run, over a minute
+    gemm_gflops: float  # matrix product of 512 x 512 in fp32 on one thread, by wall-clock time
+    copy_gb_per_s: float  # copy of 64 MiB, bytes read and written
+    load: float  # load average over one minute
 
     @classmethod
     def take(cls) -> "Probe":
-        """Measure the machine. Sets torch to one thread."""
+        """Measures the machine. Sets torch to one thread."""
         import torch
 
         torch.set_num_threads(1)
@@ -25,21 +30,21 @@ class Probe:
         source, target = torch.zeros(2**24), torch.zeros(2**24)
         product = min(_seconds(lambda: torch.mm(first, second)) for _ in range(20))
         copy = min(_seconds(lambda: target.copy_(source)) for _ in range(5))
-        return cls(2 * 512**3 / product / 1e9, 2 * 2**26 / copy / 1e9, os.getloadavg()[0])
+        return cls(2 * 512**3 / product / 1e9, 2 * 2**26 / copy / 1e9, load_average(1))
 
     @staticmethod
     def crowded(probes: list["Probe"]) -> bool:
-        """Whether something else ran on every core."""
+        """Returns whether the load exceeded the number of cores in all probes."""
         return min(probe.load for probe in probes) > (os.cpu_count() or 1)
 
     @staticmethod
     def unsteady(probes: list["Probe"]) -> bool:
-        """Whether something else ran on every core, or the machine became faster or slower between the probes."""
+        """Returns whether the machine was crowded, or its speed differs by more than `DRIFT` between the probes."""
         speeds = [probe.gemm_gflops for probe in probes]
         return Probe.crowded(probes) or max(speeds) > (1 + DRIFT) * min(speeds)
 
     def as_json(self) -> dict[str, float]:
-        """The figures for records, rounded."""
+        """Returns the figures for records, rounded to two decimals."""
         return {name: round(value, 2) for name, value in asdict(self).items()}
 
 

@@ -1,7 +1,7 @@
-"""The first difference between two finished runs, bit for bit: in the rows of metrics and in the last snapshot.
+"""Finds the first difference, bit for bit, between two finished runs: in their log rows and in their last snapshots.
 
-The earlier run may have been written by an older commit. Its names are mapped by `config/history.py`, those of the
-latest format even where it says that it has this format, for its commit may lie between two renames.
+The earlier run may have been written by an older commit, so names are mapped by `config/history.py`. The renames of the
+latest format are applied even if the run has that format, because its commit may precede some of these renames.
 """
 
 from collections.abc import Iterator
@@ -19,31 +19,31 @@ from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store
 from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
 
-CLOCKS = ("wall_s", "time/", "sys/")  # beginnings of keys that differ from run to run
+CLOCKS = ("wall_s", "time/", "sys/")  # prefixes of metric keys that differ from run to run
 MISSING = object()
 
 
 class Outcome(NamedTuple):
-    """What a run came to, by today's names."""
+    """The results of a run, with current names."""
 
-    rows: list[Row]  # of metrics, without clocks
-    state: dict[str, Any]  # path -> value of everything in its last snapshot
+    rows: list[Row]  # log rows without metrics of time and memory
+    state: dict[str, Any]  # path -> value of everything in the last snapshot
 
 
 def outcome(run: Path) -> Outcome:
-    """Read a run folder of any format."""
+    """Reads the results of a run folder of any format."""
     snapshot = Store(run).load()
     algo = str(snapshot.header.get("algo"))
     latest = max(1, history.FORMAT - 1)
     keys = MetricKeys(min(metrics_format(snapshot), latest), algo)
     rows = [without_clocks(keys.current(row)) for row in read_rows(run / METRICS)]
-    state = history.renamed_state(dict(snapshot.state), min(snapshot.format, latest), algo)
+    state = history.renamed_state(dict(snapshot.state), latest, algo)  # `load` applied the renames of its format
     facts, _ = manifest.verify(snapshot.path)
     return Outcome(rows, dict(leaves(state)) | facts.ring_hashes())
 
 
 def metrics_format(snapshot: Snapshot) -> int:
-    """The format of a run's metric keys, by the config that its snapshot holds; format 1 holds none."""
+    """Returns the format of a run's metric keys, from the config in its snapshot. Snapshots of format 1 have none."""
     text = snapshot.header.get("config")
     if not isinstance(text, str):
         return snapshot.format
@@ -51,18 +51,18 @@ def metrics_format(snapshot: Snapshot) -> int:
 
 
 def without_clocks(row: Row) -> Row:
-    """What of a row of metrics is the same in every run with its seed."""
+    """Returns a log row without metrics of time and memory, which differ from run to run."""
     return {key: value for key, value in row.items() if not key.startswith(CLOCKS)}
 
 
 def run_difference(before: Path, now: Path) -> str:
-    """The first difference in the rows and in the state of two run folders; "" if there is none."""
+    """Returns the first differences in log rows and in state between two run folders, or "" if there are none."""
     old, new = outcome(before), outcome(now)
     return "; ".join(filter(None, [row_difference(old.rows, new.rows), state_difference(old.state, new.state)]))
 
 
 def row_difference(before: list[Row], now: list[Row]) -> str:
-    """The first row and key that differ; empty where none does."""
+    """Returns a text about the first row and key that differ, or "" if all rows are equal."""
     for old, new in zip(before, now, strict=False):
         for key in dict.fromkeys([*old, *new]):
             if repr(old.get(key)) != repr(new.get(key)):
@@ -73,7 +73,10 @@ def row_difference(before: list[Row], now: list[Row]) -> str:
 
 
 def state_difference(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """How many entries differ, and the first of them, of the agent if it has any; empty where none does."""
+    """Returns a text with the number of differing entries and the first of them, or "" if all are equal.
+
+    Entries of the agent come first.
+    """
     paths = sorted({**before, **now}, key=is_outside_agent)
     differing = [path for path in paths if bits(before.get(path, MISSING)) != bits(now.get(path, MISSING))]
     if not differing:
@@ -88,12 +91,12 @@ def state_difference(before: dict[str, Any], now: dict[str, Any]) -> str:
 
 
 def is_outside_agent(path: str) -> bool:
-    """Whether an entry of a run's state is no part of its agent."""
+    """Returns whether an entry of a run's state does not belong to its agent."""
     return not path.startswith("agent.")
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Paths and values of what dictionaries, lists and tuples hold, at any depth."""
+    """Yields path and value of every entry in dicts, lists and tuples, at any depth."""
     if isinstance(value, list | tuple):
         value = dict(enumerate(value))
     if not isinstance(value, dict) or not value:
@@ -104,7 +107,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def bits(value: Any) -> Any:
-    """What is equal for two values with the same bits, and for no others."""
+    """Returns a value that is equal for two arguments if and only if they have the same bits."""
     if isinstance(value, Tensor):
         return tensors.dtype_name(value), tuple(value.shape), tensors.sha256(value)
     if isinstance(value, np.ndarray | np.generic):

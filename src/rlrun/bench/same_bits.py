@@ -1,12 +1,12 @@
 """Trains every preset at an older commit and now, and compares bit for bit: `scripts/same_bits REV [NAME ...]`.
 
-Each preset, and each algorithm without one in the first environment that it is defined for, is trained by the code of
-both commits, with `trainer.engine` eager and auto. Rows of metrics and the last snapshot are compared.
+Each preset is trained by the code of both commits, with `trainer.engine` eager and auto. An algorithm without a preset
+is trained in the first environment of `ENVS` that it supports. Log rows and the last snapshots are compared.
 
-Both commits are used through their command line and their run folders alone. Networks, batches and other
-hyperparameters keep their values. Only what makes a run long is limited, see `LARGEST` and `limits`: environments,
+Both commits are used only through their command line and their run folders. Networks, batch sizes and most other
+hyperparameters keep their values. Settings that make a run long are limited, see `LARGEST` and `limits`: environments,
 episodes per update, updates per step, steps between target updates, warm-up, rollouts, replay capacity, search
-simulations and evaluations. Data sets for the algorithms that need one are recorded by the older commit.
+simulations and evaluations. If an algorithm needs a data set, the older commit records it.
 """
 
 import argparse
@@ -37,12 +37,12 @@ from rlrun.telemetry.metrics import read_rows
 ROOT = Path(__file__).parents[3]
 SERVER = Path(__file__).with_name("command_server.py")
 ENGINES = ("eager", "auto")
-# For an algorithm without a preset: the first that it is defined for.
+# environments for algorithms without a preset, which take the first one that they support
 ENVS = ("CartPole", "Pendulum", "FrozenLake", "BernoulliBandit", "LinearBandit")
 BAD_INPUT = 2  # exit code
-MISSING_EXTRA = "pip install"  # in the line of an environment that is not installed
+MISSING_EXTRA = "pip install"  # part of the error if an environment is not installed
 
-LARGEST: dict[str, float] = {  # values of config keys, at most
+LARGEST: dict[str, float] = {  # maximum values of config keys
     "env.num_envs": 16,
     "algo.loop.updates_per_step": 0.1,
     "algo.loop.episodes": 2,
@@ -71,24 +71,24 @@ class Case:
 
     name: str
     algo: str
-    preset: str  # its own name, or none
-    envs: tuple[str, ...]  # to be tried in this order until one is not refused
-    file: str  # where it is defined, below the root of a commit
+    preset: str  # value of the setting `preset`
+    envs: tuple[str, ...]  # environments, tried in this order until one is supported
+    file: str  # YAML file that defines the case
 
     @classmethod
     def of_preset(cls, name: str) -> "Case":
-        """The case of a preset `<algo>-<env>`."""
+        """Returns the case of a preset `<algo>-<env>`."""
         algo, _, env = name.partition("-")
         return cls(name, algo, name, (env,), f"conf/preset/{name}.yaml")
 
     @classmethod
     def of_algo(cls, name: str) -> "Case":
-        """The case of an algorithm without a preset."""
+        """Returns the case of an algorithm without a preset."""
         return cls(name, name, "none", ENVS, f"conf/algo/{name}.yaml")
 
 
 class Done(NamedTuple):
-    """The exit code and the output of a command."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -96,7 +96,7 @@ class Done(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The first error of a command, else the last line that it wrote to stderr."""
+        """The first line `error: ...` in stderr, or else the last line of stderr."""
         lines = self.err.splitlines()
         for line in lines:
             if line.startswith("error: "):
@@ -106,7 +106,7 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """One line of the table."""
+    """The result of a case with one engine, printed as one line."""
 
     case: Case
     engine: str
@@ -122,14 +122,14 @@ class Result:
 
 
 class Tree:
-    """The code of one commit, whose commands run in `folder`, one at a time."""
+    """Runs rlrun commands with the code of one commit, in the directory `folder`, one at a time."""
 
     def __init__(self, root: Path, folder: Path):
         self.root, self.folder = root, folder
         folder.mkdir()
         environment = os.environ | {"PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "1"}
         environment |= {name: str(folder / name) for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME")}
-        # -P: nothing is imported from the script's own folder
+        # -P: import nothing from the folder of the script
         server = [sys.executable, "-P", str(SERVER), *FIRST_COMMAND]
         self.process = subprocess.Popen(
             server, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -142,7 +142,7 @@ class Tree:
         self.process.communicate()
 
     def run(self, *words: str) -> Done:
-        """Run one rlrun command. Raises RlrunError where the process that runs them has ended."""
+        """Runs one rlrun command. Raises RlrunError if the server process has ended."""
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             self.process.stdin.write(json.dumps(words) + "\n")
@@ -156,13 +156,17 @@ class Tree:
 
 
 class DataSets:
-    """Data sets of episodes of a policy after one update, recorded by the older commit when they are first needed."""
+    """Data sets for algorithms that need one, recorded when they are first needed.
+
+    Each holds the episodes of a PPO policy after one update.
+    """
 
     def __init__(self, folder: Path):
         self.folder, self.lock = folder, Lock()
 
     def recorded(self, tree: Tree, env: str) -> str:
-        """The folder of the data set of an environment. Raises RlrunError where it cannot be recorded."""
+        """Returns the folder of an environment's data set, after recording it if necessary. Raises RlrunError if it
+        cannot be recorded."""
         run, path = self.folder / env, self.folder / f"{env}-v0"
         with self.lock:
             if not path.exists():
@@ -176,7 +180,7 @@ class DataSets:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Compares cases in a pair of trees."""
+    """Compares cases between two commits."""
 
     before: Tree
     now: Tree
@@ -184,9 +188,9 @@ class Comparison:
     steps: int
 
     def result(self, case: Case, engine: str) -> Result:
-        """Train a case with both commits, at the same time, and compare."""
+        """Trains a case with both commits, at the same time, and compares the runs."""
         if not (self.before.root / case.file).exists():
-            return Result(case, engine, "new", "not there at the older commit")
+            return Result(case, engine, "new", "missing at the older commit")
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
             runs = Path(folder) / "before", Path(folder) / "now"
             training = [
@@ -206,11 +210,11 @@ class Comparison:
         if difference:
             return Result(case, engine, "DIFFERS", difference)
         if not any(row.get("time/updates_per_s") for row in rows):
-            return Result(case, engine, "equal", "but too short for an update; give it more --steps")
+            return Result(case, engine, "equal", "but the run was too short for an update; use more --steps")
         return Result(case, engine, "equal")
 
     def trained(self, tree: Tree, case: Case, engine: str, run: Path) -> Done:
-        """What came of training in the first environment that a commit does not refuse."""
+        """Trains a case in the first environment that the commit supports. Returns the result of the command."""
         for env in case.envs:
             words = [f"algo={case.algo}", f"env={env}", f"preset={case.preset}"]
             composed = tree.run("train", "--cfg", "job", *words)
@@ -227,7 +231,7 @@ class Comparison:
 
 
 def limits(values: dict[str, Any], steps: int) -> dict[str, Any]:
-    """Config keys, as they are called today, with the values that make a run of so many steps affordable."""
+    """Returns settings that make a run of `steps` steps short, by the current names of their keys."""
     algo = values["algo"]["name"]
     envs = int(min(found(values, "env.num_envs", algo), LARGEST["env.num_envs"]))
     largest = LARGEST | {
@@ -246,12 +250,12 @@ def limits(values: dict[str, Any], steps: int) -> dict[str, Any]:
 
 
 def found(values: dict[str, Any], key: str, algo: str) -> Any:
-    """The value of a key under the name that a commit has for it, or ABSENT."""
+    """Returns the value of a key, given by its current name, in a commit's config, or ABSENT."""
     return check.lookup(name_of(key, values, algo), values)
 
 
 def name_of(key: str, values: dict[str, Any], algo: str) -> str:
-    """The name of a key of today at the commit that composed `values`."""
+    """Returns the name that a key, given by its current name, has in the commit's config `values`."""
     for name in (key, *history.former_keys(key, algo)):
         if check.lookup(name, values) is not check.ABSENT:
             return name
@@ -259,14 +263,14 @@ def name_of(key: str, values: dict[str, Any], algo: str) -> str:
 
 
 def settings(given: dict[str, Any], values: dict[str, Any] | None = None) -> list[str]:
-    """`key=value` words, by the names of the commit that composes `values`."""
+    """Returns the settings as `key=value` words, with the names of keys in the commit's config `values`, if given."""
     if values is not None:
         given = {name_of(key, values, values["algo"]["name"]): value for key, value in given.items()}
     return [f"{key}={check.show(value)}" for key, value in given.items()]
 
 
 def cases(names: Sequence[str]) -> list[Case]:
-    """All cases, or those that `names` choose: presets or algorithms. Raises ConfigError for other names."""
+    """Returns all cases, or those of the presets and algorithms in `names`. Raises ConfigError for unknown names."""
     presets = [Case.of_preset(name) for name in sources.options("preset", [sources.CONF])]
     tuned = {case.algo for case in presets}
     algos = [Case.of_algo(name) for name in sources.options("algo", [sources.CONF]) if name not in tuned]
@@ -275,14 +279,14 @@ def cases(names: Sequence[str]) -> list[Case]:
     faults = []
     for name in names:
         if name not in names_of_cases:
-            faults.append(f"{name}: no preset or algorithm{check.nearest(name, names_of_cases)}")
+            faults.append(f"{name}: not a preset or an algorithm{check.nearest(name, names_of_cases)}")
     if faults:
         raise ConfigError(*faults)
     return [case for case in known if not names or {case.name, case.algo} & {*names}]
 
 
 def extract(rev: str, folder: Path) -> None:
-    """Put the files of a commit into a folder. Raises ConfigError where there is no such commit."""
+    """Extracts the files of a commit into a folder. Raises ConfigError if there is no such commit."""
     archive = subprocess.run(["git", "-C", str(ROOT), "archive", f"{rev}^{{commit}}"], capture_output=True, check=False)
     if archive.returncode:
         raise ConfigError(f"{rev}: {archive.stderr.decode(errors='replace').strip()}")
@@ -291,7 +295,7 @@ def extract(rev: str, folder: Path) -> None:
 
 
 def compared(rev: str, chosen: Sequence[Case], engines: Sequence[str], steps: int, pairs: int) -> Iterator[Result]:
-    """The results of all cases and engines in their order, `pairs` of them at a time."""
+    """Yields the results of all cases and engines in order. Computes `pairs` of them at the same time."""
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         extract(rev, scratch / "commit")
@@ -315,21 +319,21 @@ def compared(rev: str, chosen: Sequence[Case], engines: Sequence[str], steps: in
 
 
 def count(text: str) -> int:
-    """The whole number, at least 1, that was typed. Raises argparse.ArgumentTypeError."""
+    """Parses a whole number of at least 1. Raises argparse.ArgumentTypeError for any other text."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: must be a whole number, at least 1")
     return int(text)
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Print the table. Returns 0 where nothing differs, is refused or fails, else 1; 2 for bad input."""
+    """Prints the table of results. Returns 0 if nothing differs, is refused or fails, else 1; 2 for bad input."""
     parser = argparse.ArgumentParser(prog="scripts/same_bits", description=__doc__.splitlines()[0])
     parser.add_argument("rev", help="the older commit")
-    parser.add_argument("names", nargs="*", help="presets or algorithms; all of them unless some are named")
-    parser.add_argument("--steps", type=count, default=2000, help="of each run (%(default)s)")
-    parser.add_argument("--engine", choices=ENGINES, help="one of them instead of both")
+    parser.add_argument("names", nargs="*", help="presets or algorithms; default: all")
+    parser.add_argument("--steps", type=count, default=2000, help="steps of each run (%(default)s)")
+    parser.add_argument("--engine", choices=ENGINES, help="use only this engine instead of both")
     cores = os.cpu_count() or 1
-    parser.add_argument("--pairs", type=count, default=max(1, cores // 2), help="trained at once, on two cores each")
+    parser.add_argument("--pairs", type=count, default=max(1, cores // 2), help="cases at a time, on two cores each")
     options = parser.parse_intermixed_args(words)
     engines: Sequence[str] = ENGINES
     if options.engine:

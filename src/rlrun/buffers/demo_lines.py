@@ -23,7 +23,8 @@ def episode(rows: Batch) -> Demo:
 def beside(rollout: Batch, shown: list[Demo]) -> Batch:
     """Returns the rollout [time, env + n, ...] with n additional time lines that hold the demonstrations.
 
-    `shown` is True for the rows of demonstrations. Their log_prob is 0: the demonstrator counts as deterministic.
+    The entry `shown` of the result is True in the rows of demonstrations. Their log_prob is 0, because the demonstrator
+    counts as deterministic.
     """
     collected = rollout | {"shown": torch.zeros_like(rollout["terminated"])}
     if not shown:

@@ -127,7 +127,8 @@ class Demos(nn.Module):
 
     def add_success(self, demo: Demo) -> None:
         """Adds a reward demonstration. If its return is the best so far, the earlier ones of kind "own" are dropped."""
-        best = max((other["worth"] for other in self.reward_demos), default=-float("inf"))
+        worths = [other["worth"] for other in self.reward_demos]
+        best = max(worths, default=-float("inf"))
         if demo["worth"] > best:
             self.reward_demos = [other for other in self.reward_demos if other["kind"] == "given"]
         self.reward_demos.append(demo)

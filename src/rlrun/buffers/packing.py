@@ -11,7 +11,8 @@ from torch import Tensor
 from rlrun.errors import ConfigError
 from rlrun.types import Batch
 
-Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]  # field -> shape, dtype
+Shape = tuple[int, ...]
+Layout = dict[str, tuple[Shape, torch.dtype]]  # field -> shape, dtype
 EXACT_INTEGERS = 2**24  # float32 represents all integers up to this one
 
 

@@ -30,7 +30,7 @@ from gymnasium import Space
 from torch import Tensor
 
 from rlrun.buffers.frames import Frames
-from rlrun.buffers.packing import Layout, Packing, layout, nest
+from rlrun.buffers.packing import Layout, Packing, Shape, layout, nest
 from rlrun.buffers.ring import Ring
 from rlrun.config.schema import PositiveFloat, PositiveInt, config
 from rlrun.core.random import Stream
@@ -148,7 +148,8 @@ class Replay(Module):
             if name in extras:
                 values[name] = extras[name]
             else:
-                values[name] = step.reward.new_zeros(len(action), *(space.shape or ()))
+                shape = space.shape or ()
+                values[name] = step.reward.new_zeros(len(action), *shape)
         if self.frames:
             self.frames.add(values, step, self.ring.total)
         self.packing.pack(values, self.ring.append())
@@ -207,7 +208,8 @@ class Replay(Module):
         batch]; `weight` [batch] is the weight of the step at the flat index.
         """
         num_envs = self.spec.num_envs
-        offset = torch.arange(-burn_in, length, device=self.device).view(-1, 1)  # [time, 1]
+        offset = torch.arange(-burn_in, length, device=self.device)
+        offset = offset.view(-1, 1)  # [time, 1]
         following = flat_index + num_envs * offset[burn_in:]
         same_episode = self._same_episode_mask(following)
         first_offset = -self._num_steps_before(flat_index, burn_in)  # [batch]
@@ -241,7 +243,8 @@ class Replay(Module):
 
     def _n_step_rewards(self, flat_index: Tensor) -> tuple[Tensor, Tensor]:
         """Returns sum_k gamma^k r_{t+k} over up to n_step steps of the same episode, and their number; [batch]."""
-        step = torch.arange(self.targets.n_step, device=self.device).view(-1, 1)
+        step = torch.arange(self.targets.n_step, device=self.device)
+        step = step.view(-1, 1)
         following = flat_index + self.spec.num_envs * step  # [n_step, batch]
         same_episode = self._same_episode_mask(following)  # [n_step, batch, 1]
         stored_rewards = self.packing.rows[:, self.packing.slices["reward"]]
@@ -262,14 +265,19 @@ class Replay(Module):
         done, weight = self._done_and_weight(storage_index)
         num_stored = self.num_complete_rows * self.spec.num_envs
         is_stored = (following[1:] < num_stored).unsqueeze(-1)
-        goes_on = (done[:-1] == 0) & is_stored & (weight[1:] > 0)  # weight 0: a masked step ends the sequence
-        return torch.cat([torch.ones_like(done[:1]), goes_on.to(done.dtype).cumprod(0)])
+        is_ended = done[:-1] > 0
+        is_valid = weight[1:] > 0  # a masked step ends the sequence
+        goes_on = is_stored & is_valid & ~is_ended
+        after_first = goes_on.to(done.dtype).cumprod(0)
+        first = torch.ones_like(done[:1])
+        return torch.cat([first, after_first])
 
     def _num_steps_before(self, flat_index: Tensor, burn_in: int) -> Tensor:
         """Returns how many steps of its episode are stored before each index, at most burn_in; [batch]."""
         num_envs = self.spec.num_envs
         first_index = self.first * num_envs
-        step = torch.arange(1, burn_in + 1, device=self.device).view(-1, 1)
+        step = torch.arange(1, burn_in + 1, device=self.device)
+        step = step.view(-1, 1)
         preceding = flat_index - num_envs * step  # [burn_in, batch]
         storage_index = self.storage_index(preceding.clamp(min=first_index))
         done, weight = self._done_and_weight(storage_index)
@@ -367,7 +375,8 @@ def _check_capacity(
     """Raises ConfigError if the rows are too few for a vector step, for one sampled sequence, or for a frame stack."""
     if rows < 1:
         raise ConfigError(f"algo.buffer.capacity={capacity}: must be at least env.num_envs={spec.num_envs}")
-    length = targets.burn_in + max(targets.n_step, targets.sequence_length or 1, targets.num_next_steps)
+    after_burn_in = max(targets.n_step, targets.sequence_length or 1, targets.num_next_steps)
+    length = targets.burn_in + after_burn_in
     if length > rows:
         raise ConfigError(
             f"algo.buffer.capacity={capacity}: {rows} timesteps fit, but the agent learns from {length} in a row"
@@ -376,7 +385,7 @@ def _check_capacity(
         raise ConfigError(f"algo.buffer.capacity={capacity}: too small for stacks of {spec.frame_stack} frames")
 
 
-def _image_shapes(space: Space) -> dict[str, tuple[int, ...]]:
+def _image_shapes(space: Space) -> dict[str, Shape]:
     """Returns the shapes of all images in an observation space, by dotted key."""
     shapes = {}
     for path, leaf in leaves(space):
@@ -385,10 +394,10 @@ def _image_shapes(space: Space) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _row_fields(spec: Spec, targets: Targets, images: dict[str, tuple[int, ...]]) -> Layout:
+def _row_fields(spec: Spec, targets: Targets, images: dict[str, Shape]) -> Layout:
     """Returns the fields of a packed row: all fields of a transition except images."""
     scalar = ((), torch.float32)
-    reward: tuple[tuple[int, ...], torch.dtype] = scalar
+    reward: tuple[Shape, torch.dtype] = scalar
     if spec.reward_dim > 1:
         reward = ((spec.reward_dim,), torch.float32)
     fields = layout("action", spec.action)

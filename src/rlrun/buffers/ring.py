@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rlrun import memory
+from rlrun.buffers.packing import Layout
 from rlrun.module import Module
 
 
@@ -21,7 +22,7 @@ class Ring(Module):
     def __init__(
         self,
         capacity: int,
-        fields: dict[str, tuple[tuple[int, ...], torch.dtype]],
+        fields: Layout,
         device: torch.device,
         setting: str = "algo.buffer.capacity",
     ):

@@ -24,7 +24,8 @@ def next_steps(rollout: Batch, start: Tensor, length: int) -> Batch:
     num_envs = weight.shape[1]
     done = rollout["terminated"] | rollout["truncated"]
     goes_on = torch.zeros_like(weight)  # 1 where the next row continues the episode
-    goes_on[:-1] = ~done[:-1] & (weight[1:] > 0)
+    is_valid = weight[1:] > 0
+    goes_on[:-1] = ~done[:-1] & is_valid
     goes_on = goes_on.flatten()
 
     step_index = [start]
@@ -154,7 +155,8 @@ def sequences(rollout: Batch, length: int | None) -> Iterator[Batch]:
     whole = time - remainder
 
     def cut(part: Tensor) -> Tensor:
-        return part[:whole].unflatten(0, (-1, length)).transpose(0, 1).flatten(1, 2)
+        pieces = part[:whole].unflatten(0, (-1, length))  # [pieces, length, env, ...]
+        return pieces.transpose(0, 1).flatten(1, 2)
 
     yield mapped(cut, rollout)
     if remainder:

@@ -1,4 +1,4 @@
-"""The commands. The first word names one. Each imports what it needs, so torch loads only for commands that train."""
+"""The command line `rlrun`. Each command is a module of its own, so only commands that need torch import it."""
 
 import difflib
 import signal
@@ -15,19 +15,23 @@ from rlrun.run.signals import CODES, Leave
 
 COMMANDS = {
     "train": "train an algorithm on an environment, or sweep over many with -m",
-    "resume": "go on with a run from its latest snapshot",
-    "eval": "measure a run's best agent in fresh environments; film it, record it",
-    "export": "a run's policy as ONNX or torch program, which acts without rlrun",
+    "resume": "continue a run from its latest snapshot",
+    "eval": "evaluate a run's best agent, optionally with videos or as a data set",
+    "watch": "show a run's agent in a window",
+    "export": "write a run's policy as an ONNX or torch program that acts without rlrun",
     "push": "share a run on a model hub: weights, config, model card",
-    "pull": "a shared run from the hub, verified",
-    "report": "curves, statistics and intervals over runs: one HTML file",
-    "status": "every run: state, progress, last return, time left",
-    "diff": "what differs between two runs",
-    "board": "TensorBoard over runs, on this machine",
-    "list": "what there is to choose: algo, network, env, trainer, preset, ...",
-    "show": "every key of a composed config, what it means and where it comes from",
-    "bench": "how fast the pieces are on this machine",
-    "doctor": "versions, devices, extras, and what is wrong",
+    "pull": "download a shared run from the hub, and verify it",
+    "report": "compare runs in one HTML file: curves, statistics, intervals",
+    "status": "list runs with state, progress, last return and time left",
+    "tail": "print the log rows of a run while they are written",
+    "diff": "print what differs between two runs",
+    "clean": "list old snapshots, and remove them after asking",
+    "board": "start TensorBoard over runs, on this machine",
+    "list": "list the names of algorithms, networks, environments, presets, ...",
+    "show": "print every key of a composed config, with meaning and source",
+    "bench": "measure how fast the pieces of rlrun are on this machine",
+    "completion": "print the script that completes words in bash, zsh or fish",
+    "doctor": "print versions, devices and extras, and report problems",
 }
 MODULES = {"eval": "evaluate", "list": "catalogue", "show": "catalogue"}
 
@@ -42,11 +46,11 @@ usage: rlrun <command> ...
   rlrun show algo=sac env=HalfCheetah
   rlrun report runs/
 
-`rlrun <command> --help` says more. `rlrun --version` prints the version."""
+`rlrun <command> --help` prints the help of a command. `rlrun --version` prints the version."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit code; errors are printed to stderr, one line per fault."""
+    """Runs one command and returns the exit code. Errors are printed to stderr, one line per fault."""
     if argv is None:
         argv = sys.argv[1:]
     words = list(argv)
@@ -55,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with safe_path(), _handling_signals(leave):
             return _dispatch(words)
     except Exception as error:
-        if leave.number:  # a signal may raise anywhere, and what it interrupts may raise another error
+        if leave.number:  # the signal handler raised SystemExit, and the interrupted code turned it into this error
             return CODES[leave.number]
         return _report(error)
     except KeyboardInterrupt:
@@ -63,8 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _report(error: Exception) -> int:
-    """Print an error, one line per fault. Returns the exit code; raises an error that is not expected."""
-    if isinstance(error, BrokenPipeError):  # the reader of `rlrun list | head` is gone
+    """Prints an error, one line per fault, and returns the exit code. Raises an unexpected error again."""
+    if isinstance(error, BrokenPipeError):  # the reader has exited, as in `rlrun list | head`
         sys.stderr.close()
         return 0
     if isinstance(error, OSError) and error.filename is not None:
@@ -106,7 +110,10 @@ def _unknown(command: str, words: list[str]) -> str:
 
 @contextmanager
 def _handling_signals(leave: Leave) -> Iterator[None]:
-    """A context in which `leave` handles signals, until training takes them over. Ignored signals stay ignored."""
+    """As a context manager, lets `leave` handle stop signals until training sets its own handlers.
+
+    Signals that are ignored, or already have another handler, are not changed.
+    """
     earlier: dict[int, Any] = {}
     for number in CODES:
         handler = signal.getsignal(number)

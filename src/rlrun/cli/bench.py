@@ -1,4 +1,4 @@
-"""`rlrun bench`: how fast the pieces of rlrun are on this machine."""
+"""Implements `rlrun bench`, which measures how fast the pieces of rlrun are on this machine."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -16,7 +16,7 @@ RULES = {
 
 
 def bench(words: Sequence[str]) -> int:
-    """Run the command. Returns the exit code."""
+    """Runs the command. Returns the exit code."""
     from rlrun.bench import pieces
     from rlrun.bench.measure import interleaved, measure
 
@@ -46,10 +46,11 @@ def bench(words: Sequence[str]) -> int:
 HELP = """\
 usage: rlrun bench [PART] [ALGO ...] [repeats=5] [seconds=0.2] [results=FILE]
 
-Microseconds per call of: {parts}; all of them unless one is named.
-Repeats are interleaved; the median and the range are shown, with what the machine gave meanwhile. A figure is no result
-where the machine did not hold still. `rlrun bench update sac ppo`: of some algorithms.
+Measures the microseconds per call of these pieces: {parts}. PART selects one of them.
+Repeats of different pieces are interleaved. The output shows median and range, and how fast the machine was during the
+measurement; if its speed changed, do not use the figures. `rlrun bench update sac ppo` measures the updates of some
+algorithms only.
 
-  repeats=5     how often each is measured
-  seconds=0.2   how long each repeat lasts
-  results=FILE  add the figures to this file, one JSON object per line"""
+  repeats=5     number of measurements of each piece
+  seconds=0.2   duration of each measurement
+  results=FILE  append the figures to this file, one JSON object per line"""

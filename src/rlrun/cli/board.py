@@ -1,4 +1,4 @@
-"""`rlrun board`: TensorBoard over runs, for this machine only."""
+"""Implements `rlrun board`, which starts TensorBoard over runs, reachable from this machine only."""
 
 import importlib.util
 import os
@@ -12,14 +12,15 @@ from rlrun.errors import ConfigError
 HELP = """\
 usage: rlrun board [PATH] [port=6006]
 
-Starts TensorBoard on http://127.0.0.1:<port> over the runs at or below PATH (runs/, if none is given), until Ctrl-C.
-Only this machine can reach it; from another: ssh -L 6006:127.0.0.1:6006 <host>. port=0 takes a free one."""
+Starts TensorBoard on http://127.0.0.1:<port> for the runs at or below PATH (default: runs/). Ctrl-C stops it.
+Only this machine can reach TensorBoard; to reach it from another, use ssh -L 6006:127.0.0.1:6006 <host>.
+port=0 takes a free port."""
 
 PORT: settings.Rule = ("a port, 0 to 65535", lambda value: type(value) is int and 0 <= value < 65536)
 
 
 def board(words: Sequence[str]) -> int:
-    """Run the command: TensorBoard replaces this process."""
+    """Runs the command: TensorBoard replaces this process. Returns the exit code of --help."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
@@ -36,6 +37,6 @@ def board(words: Sequence[str]) -> int:
 
 
 def command(folder: Path, port: int) -> list[str]:
-    """The words of TensorBoard's command, for a folder of runs."""
+    """Returns the command that starts TensorBoard for a folder of runs."""
     where = ["--logdir", str(folder), "--host", "127.0.0.1", "--port", str(port)]
-    return [sys.executable, "-P", "-m", "tensorboard.main", *where]  # -P: nothing is imported from the current folder
+    return [sys.executable, "-P", "-m", "tensorboard.main", *where]  # -P: import nothing from the current folder

@@ -1,4 +1,7 @@
-"""`rlrun list` and `rlrun show`: the names of every group, and the meaning of every key. Neither imports torch."""
+"""Implements `rlrun list`, which prints the names of every group, and `rlrun show`, which explains every key.
+
+Neither imports torch, except for `rlrun show optimal=true`.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,8 +19,9 @@ if TYPE_CHECKING:
 LIST_HELP = """\
 usage: rlrun list [group] [plugins=[package]]
 
-The names in a group (algo, network, env, trainer, preset, ...), or all groups with how many names they hold.
-`rlrun list wrapper` has the wrappers of environments, with their settings. With plugins=[...] their parts too."""
+Prints the names in a group (algo, network, env, trainer, preset, ...), or all groups with their number of names.
+`rlrun list wrapper` prints the wrappers of environments with their settings. With plugins=[...], the parts of these
+plug-ins are included."""
 
 WRAPPER = "wrapper"
 
@@ -26,15 +30,15 @@ OPTIMAL = "optimal=true"
 SHOW_HELP = """\
 usage: rlrun show [algo=<name>] [env=<name>] [key=value ...]
 
-Every key of the config that these words compose: its value, where that comes from, and what it means.
+Prints every key of the config that these settings compose: its value, the source of the value, and its meaning.
 
   rlrun show algo=sac
   rlrun show algo=sac env=HalfCheetah trainer=quick
-  rlrun show env=FrozenLake optimal=true    the best return there is, by value iteration"""
+  rlrun show env=FrozenLake optimal=true    compute the optimal return by value iteration"""
 
 
 def list(words: Sequence[str]) -> int:
-    """Run `rlrun list`. Returns the exit code."""
+    """Runs `rlrun list`. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(LIST_HELP)
         return 0
@@ -54,7 +58,7 @@ def list(words: Sequence[str]) -> int:
         raise ConfigError(*faults)
     if not names:
         rows = [(name, str(len(found)), ", ".join([*found][:8])) for name, found in groups.items()]
-        print_columns([*rows, (WRAPPER, "", "of environments; rlrun list wrapper has them with their settings")])
+        print_columns([*rows, (WRAPPER, "", "wrappers of environments; rlrun list wrapper shows their settings")])
     for name in names:
         if name == WRAPPER:
             print_columns(_wrappers(plugins))
@@ -62,12 +66,12 @@ def list(words: Sequence[str]) -> int:
         print_columns([(option, _describe(name, file)) for option, file in groups[name].items()])
         if name == "env":
             print_columns([(id,) for id in _environments_of(plugins)])
-            print("\nand everything Gymnasium knows: env=Walker2d-v5, env=ALE/Pong-v5, env=my_package:My-v0")
+            print("\nand every id in Gymnasium's registry: env=Walker2d-v5, env=ALE/Pong-v5, env=my_package:My-v0")
     return 0
 
 
 def _wrappers(plugins: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Registered wrappers: name, settings with their types, first line of the docstring."""
+    """Yields for each registered wrapper its name, its settings with types, and the first line of its docstring."""
     from rlrun import registry
 
     registry.load(plugins)
@@ -78,7 +82,7 @@ def _wrappers(plugins: Sequence[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _type(hint: Any) -> str:
-    """A type as text, like `list[int | str]`."""
+    """Returns a type as text, like `list[int | str]`."""
     inside = [*map(_type, get_args(hint))]
     if get_origin(hint) in (Union, UnionType):
         return " | ".join(inside)
@@ -91,7 +95,7 @@ def _type(hint: Any) -> str:
 
 
 def _environments_of(plugins: Sequence[str]) -> Iterator[str]:
-    """Ids that plug-ins register with Gymnasium."""
+    """Yields the ids that plug-ins register with Gymnasium."""
     if plugins:
         from rlrun.config.environments import registered_by
 
@@ -99,7 +103,7 @@ def _environments_of(plugins: Sequence[str]) -> Iterator[str]:
 
 
 def show(words: Sequence[str]) -> int:
-    """Run `rlrun show`. Returns the exit code."""
+    """Runs `rlrun show`. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(SHOW_HELP)
         return 0
@@ -157,7 +161,8 @@ def _rows(values: dict[str, Any], origins: dict[str, tuple[str, str]]) -> Iterat
 
 
 def _origins(composer: "Composer", choices: Sequence[str], words: Sequence["Word"]) -> dict[str, tuple[str, str]]:
-    """For each key the source of its value, and its comment. Later files win; only a comment replaces a comment."""
+    """Returns for each key the source of its value, and its comment. Later files override earlier ones; a key without a
+    comment keeps the comment of an earlier file."""
     places: dict[str, str] = {}
     meanings: dict[str, str] = {}
     for part in composer.parts(choices):
@@ -179,7 +184,7 @@ def _origins(composer: "Composer", choices: Sequence[str], words: Sequence["Word
 
 
 def _describe(group: str, file: Path) -> str:
-    """The first comment of the YAML, or an environment's id."""
+    """Returns the first comment of a YAML file, or for an environment without one its Gymnasium id."""
     headline = sources.notes(file).headline
     if not headline and group == "env":
         return sources.env_id(file)

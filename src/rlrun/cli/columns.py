@@ -1,4 +1,4 @@
-"""Tables on stdout: aligned columns, fitted to the width of a terminal; as they are where stdout is none."""
+"""Prints tables with aligned columns. On a terminal they are fitted to its width."""
 
 import shutil
 import sys
@@ -9,11 +9,11 @@ from textwrap import wrap
 from rlrun.errors import printable
 
 GAP, INDENT = "  ", "    "
-NARROWEST = 24  # letters that a wrapped column has at least
+NARROWEST = 24  # minimum width of a wrapped column
 
 
 def print_columns(rows: Iterable[Sequence[str]]) -> None:
-    """Print rows, all with the same number of cells."""
+    """Prints rows, which must all have the same number of cells."""
     width = None
     if sys.stdout.isatty():
         width = shutil.get_terminal_size().columns
@@ -23,15 +23,15 @@ def print_columns(rows: Iterable[Sequence[str]]) -> None:
 
 
 def columns(rows: Sequence[Sequence[str]], width: int | None = None) -> Iterator[str]:
-    """Lines of aligned cells.
+    """Yields the lines of a table with aligned cells.
 
-    Where they are wider than `width` the last column is wrapped; where too little room is left for that, or a word
-    such as a path would be broken, the cells that do not fit stand below their row.
+    If the table is wider than `width`, the last column is wrapped. If that column would be narrower than `NARROWEST` or
+    than its longest word, the cells that do not fit are printed below their row instead.
     """
     if not rows:
         return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    ends = list(accumulate(widths, lambda end, width: end + len(GAP) + width))  # of the columns
+    ends = list(accumulate(widths, lambda end, width: end + len(GAP) + width))  # where each column ends
     if width is None or ends[-1] <= width:
         for row in rows:
             yield _aligned(row, widths)

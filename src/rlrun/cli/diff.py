@@ -1,4 +1,4 @@
-"""`rlrun diff`: what differs between two runs, in their configs, software and hardware, and results."""
+"""Implements `rlrun diff`, which prints the differences between two runs: configs, software, hardware and results."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,14 +16,14 @@ USAGE = "rlrun diff RUN1 RUN2"
 HELP = f"""\
 usage: {USAGE}
 
-Every key of config.yaml, meta.json and summary.json that differs between two runs, with both values, and the first
-step at which their metrics differ (clocks left out)."""
+Prints every key of config.yaml, meta.json and summary.json that differs between two runs, with both values, and the
+first step at which their metrics differ. Metrics of time and memory are not compared."""
 
 CLOCKS = ("wall_s", "time/", "sys/")
 
 
 def diff(words: Sequence[str]) -> int:
-    """Run the command. Returns the exit code."""
+    """Runs the command. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
@@ -56,12 +56,12 @@ def _differences(prefix: str, one: dict[str, Any], other: dict[str, Any]) -> Ite
 
 
 def _lasting(meta: dict[str, Any]) -> dict[str, Any]:
-    """meta.json without what differs each time that a run starts."""
+    """Returns meta.json without the entries that differ each time a run starts."""
     return {key: value for key, value in meta.items() if key not in ("pid", "resumed")}
 
 
 def _metrics(one: "Run", other: "Run") -> str:
-    """The first step at which the metrics differ, in words."""
+    """Returns a line about the first step at which the metrics differ."""
     first, second = _by_step(one), _by_step(other)
     shared = sorted(first.keys() & second.keys())
     if not shared:
@@ -75,7 +75,7 @@ def _metrics(one: "Run", other: "Run") -> str:
 
 
 def _by_step(run: "Run") -> dict[int, dict[str, Any]]:
-    """The rows of a run without clocks, by step."""
+    """Returns the log rows of a run by step, without metrics of time and memory."""
     return {row["step"]: _timeless(row) for row in run.rows}
 
 

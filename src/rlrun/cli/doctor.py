@@ -1,6 +1,5 @@
 """Implements `rlrun doctor`, which prints the versions and hardware of this installation and its problems."""
 
-import os
 import platform
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,6 +10,7 @@ from rlrun import __version__
 from rlrun.config import sources
 from rlrun.errors import ConfigError
 from rlrun.imports import EXTRAS
+from rlrun.operating_system import usable_cpus
 
 HELP = """\
 usage: rlrun doctor [--probe]
@@ -59,7 +59,7 @@ def _hardware() -> Iterator[tuple[str, str]]:
 
     from rlrun.engine import about
 
-    yield "threads", f"1 by default (trainer.threads); {len(os.sched_getaffinity(0))} CPUs are available"
+    yield "threads", f"1 by default (trainer.threads); {usable_cpus()} CPUs are available"
     yield from about()
     for index in range(torch.cuda.device_count()):
         card = torch.cuda.get_device_properties(index)

@@ -1,4 +1,4 @@
-"""`rlrun eval`: measure a run's agent, film it, record its episodes as a data set."""
+"""Implements `rlrun eval`, which evaluates a run's agent, and can film it or record its episodes as a data set."""
 
 import json
 import re
@@ -22,20 +22,20 @@ USAGE = "rlrun eval RUN [episodes=10] [seed=N] [explore=true] [video=true] [reco
 HELP = f"""\
 usage: {USAGE}
 
-Runs episodes with the best snapshot (else the latest) in fresh environments. The last line is JSON.
+Plays episodes in new environments with the best snapshot (or the latest, if there is no best). The last line is JSON.
 RUN is a run's folder, or one of its snapshots: RUN/snapshots/<name>.
 
-  episodes=10          how many
-  seed=N               of the environments; default: the run's
+  episodes=10          number of episodes
+  seed=N               seed of the environments; default: the seed of the run
   explore=true         act as in training instead of deterministically
   video=true           film the first episode as MP4 in RUN/videos; video=3: the first three
   record=DIR           write the episodes as a data set, named like demos-v0; minari.MinariDataset("DIR/data") reads it
   env.kwargs.<key>=x   change an argument of the environment
-  env.timeout_s=60     how long an environment may take to answer
+  env.timeout_s=60     time limit for one call of an environment, in seconds
   plugins=[package]    packages that the run was started with"""
 
 SHOW_EVERY_S = 5.0
-DATA_SET = re.compile(r"[\w-]+-v\d+")  # what Minari takes as a name
+DATA_SET = re.compile(r"[\w-]+-v\d+")  # names that Minari accepts
 
 RULES = {
     "episodes": (
@@ -52,7 +52,7 @@ RULES = {
 
 
 def eval(words: Sequence[str]) -> int:
-    """Run the command. Returns the exit code."""
+    """Runs the command. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
@@ -82,7 +82,7 @@ def eval(words: Sequence[str]) -> int:
 
 
 class Watcher:
-    """Wraps the environments of one evaluation, to film them and to record their episodes."""
+    """Wraps the environments of one evaluation to film them and to record their episodes."""
 
     def __init__(self, given: dict[str, Any]):
         self.episodes: int = given.get("episodes", 10)
@@ -100,14 +100,14 @@ class Watcher:
         env = trained.env
         if not isinstance(env.pool, SyncPool) or env.recipe is None:
             key = "video" if self.films else "record"
-            raise ConfigError(f"{key}: {env.name} steps all its environments at once; none can be watched by itself")
+            raise ConfigError(f"{key}: {env.name} steps all its environments at once; a single one cannot be recorded")
         if self.films:
             self._film(env, env.pool.slots, env.recipe, trained)
         if self.record is not None:
             self._record(env, env.pool.slots, env.recipe, trained, self.record)
 
     def lines(self) -> list[str]:
-        """What was written, for people: a line for each film and for the data set."""
+        """Returns a line for each film and for the data set that were written."""
         lines = [f"video    {film}" for film in self.written.get("videos", [])]
         if self.record:
             lines.append(f"data set {self.written['data_set']}")
@@ -142,7 +142,7 @@ class Watcher:
         about = {
             "algorithm_name": config.algo["name"],
             "description": f"{config.name}, step {trained.snapshot.step}",
-            "rlrun_env": env.origin | {"wrappers": config.env.wrappers},  # without evaluation's time limit
+            "rlrun_env": env.origin | {"wrappers": config.env.wrappers},  # without the time limit of evaluations
         }
         data = DataSet(folder, recipe, (slots[0].observation_space, slots[0].action_space), about)
         self.written["data_set"] = str(folder)
@@ -151,14 +151,14 @@ class Watcher:
 
 
 class FrameCount:
-    """Prints the number of frames to stderr every few seconds, for drawing may take minutes."""
+    """Prints the number of frames to stderr every few seconds, because rendering may take minutes."""
 
     def __init__(self) -> None:
         self.count = 0
         self.shown = time.monotonic()
 
     def __call__(self) -> None:
-        """Count one frame."""
+        """Counts one frame."""
         self.count += 1
         now = time.monotonic()
         if now >= self.shown + SHOW_EVERY_S:
@@ -167,7 +167,8 @@ class FrameCount:
 
 
 def table(result: dict[str, Any]) -> list[str]:
-    """Returns, also of every component of a reward vector, and lengths, one row each."""
+    """Returns the lines of a table with statistics of episode returns, of each component of a reward vector, and of
+    lengths."""
     import numpy as np
 
     count = result["episodes"]

@@ -1,4 +1,4 @@
-"""Translates command lines of other tools, like `--algo ppo --env CartPole-v1 -n 100000` or `ppo CartPole`."""
+"""Suggests the settings for command lines of other tools, like `--algo ppo --env CartPole-v1` or `ppo CartPole`."""
 
 import re
 import shlex
@@ -11,14 +11,14 @@ from rlrun.errors import ConfigError
 if TYPE_CHECKING:
     from rlrun.config.compose import Composer
 
-FLAGS = {"-n": "n_timesteps", "-f": "log_folder"}  # of RL Zoo
-VALUE = re.compile(r"[^-]|-\.?\d")  # how a value begins: not with a dash, unless it is a negative number
+FLAGS = {"-n": "n_timesteps", "-f": "log_folder"}  # short options of RL Zoo
+VALUE = re.compile(r"[^-]|-\.?\d")  # start of a value: no dash, unless it is a negative number
 
 
 def check_form(command: str, words: Sequence[str], options: Sequence[str] = ()) -> None:
-    """Raise ConfigError, with the command that was probably meant, if a word is not a setting.
+    """Raises ConfigError, with the command that was probably meant, if a word is not a setting.
 
-    options: the other words of the command line, which stay as they are.
+    options: other words of the command line, copied into the suggested command.
     """
     strange = [word for word in words if not is_setting(word)]
     if not strange:
@@ -30,14 +30,14 @@ def check_form(command: str, words: Sequence[str], options: Sequence[str] = ()) 
 
 
 def is_setting(word: str) -> bool:
-    """Whether it is `key=value`, or `~key`, which takes a key away."""
+    """Returns whether a word is `key=value`, or `~key`, which deletes a key."""
     return word.startswith("~") or ("=" in word and not word.startswith("-"))
 
 
 def translated(command: str, words: Sequence[str], options: Sequence[str] = ()) -> str:
-    """The command with every word that corresponds to a setting, and `?`; "" if no word does.
+    """Returns the suggested command, followed by `?`, or "" if no word corresponds to a setting.
 
-    Words without a setting are named behind it.
+    Words without a corresponding setting are listed after the command.
     """
     from rlrun.config.compose import Composer
     from rlrun.config.jobs import composed
@@ -74,9 +74,9 @@ def translated(command: str, words: Sequence[str], options: Sequence[str] = ()) 
 
 
 def read(words: Sequence[str], names: Collection[str]) -> list[str | tuple[str, str | None]]:
-    """Settings as they are; everything else as (flag or name, value), ("", value) or (flag, None).
+    """Parses words. Settings are returned unchanged, other words as (flag or name, value), ("", value) or (flag, None).
 
-    names: of groups and keys, which may be followed by their value.
+    names: groups and keys; the word after one of them may be its value.
     """
     found: list[str | tuple[str, str | None]] = []
     rest = [*words]
@@ -98,7 +98,7 @@ def read(words: Sequence[str], names: Collection[str]) -> list[str | tuple[str, 
 
 
 def _choice(name: str, value: str | None, composer: "Composer") -> str | None:
-    """`group=name` for a word that names a choice; None for other words."""
+    """Returns `group=name` if the value names a choice in a group, else None."""
     group = foreign_words.plain(FLAGS.get(name, name))
     group = foreign_words.KEYS.get(group, (group,))[0]
     if value is None or "." in group:
@@ -118,12 +118,15 @@ def _choice(name: str, value: str | None, composer: "Composer") -> str | None:
 
 
 def _setting(name: str, value: str | None, tree: dict[str, Any]) -> str | None:
-    """`key=value` if a key with the same values corresponds to the name; None if not. A flag alone is `true`."""
+    """Returns `key=value` if a key with the same kind of value corresponds to the name, else None.
+
+    A flag without a value sets a boolean key to true.
+    """
     name = foreign_words.plain(FLAGS.get(name, name))
     keys = [name]
     if check.lookup(name, tree) is check.ABSENT:
         keys = check.same_meaning(name, tree)
-    if not keys or " " in keys[0]:  # a note says that the value differs
+    if not keys or " " in keys[0]:  # a key with a note takes another kind of value
         return None
     known = check.lookup(keys[0], tree)
     if value is None and isinstance(known, bool):

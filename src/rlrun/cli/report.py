@@ -1,4 +1,4 @@
-"""`rlrun report`: curves, statistics and intervals over runs, as one HTML file with pictures and tables beside it."""
+"""Implements `rlrun report`, which writes curves, statistics and intervals over runs as HTML, pictures and tables."""
 
 import contextlib
 import shlex
@@ -19,15 +19,15 @@ USAGE = "rlrun report PATHS... [out=report] [by=algo.gamma] [baseline=PATHS] [st
 HELP = f"""\
 usage: {USAGE}
 
-Groups every run at or below PATHS by algorithm and environment, and writes OUT/index.html: learning curves, final and
-best scores, performance profiles, probabilities of improvement, time and memory, configs that differ, and what was
-skipped. Links are followed only where PATHS names them.
+Groups all runs at or below PATHS by algorithm and environment, and writes OUT/index.html: learning curves, final and
+best scores, performance profiles, probabilities of improvement, time and memory, differing configs, and skipped
+folders. Symbolic links are followed only if PATHS names them.
 
-  out=report           the folder to write to
-  by=algo.gamma        group by this key of the config as well; by=algo.gamma,seed: by several
-  baseline=PATHS       compare with the runs there, method by method; several with commas
-  steps=1e5,5e5        steps of the table of scores; default: quarters of the shortest method
-  score=eval/return_mean   the key of metrics.jsonl that is compared
+  out=report           folder to write to
+  by=algo.gamma        also group by this key of the config; by=algo.gamma,seed: by several keys
+  baseline=PATHS       compare each method with the same method in these runs; separate several paths with commas
+  steps=1e5,5e5        steps in the table of scores; default: quarters of the shortest method
+  score=eval/return_mean   metric that is compared, a key of metrics.jsonl
 
   rlrun report runs/
   rlrun report runs/sac-* by=algo.tau
@@ -43,20 +43,20 @@ RULES: dict[str, settings.Rule] = {
 
 
 def report(words: Sequence[str]) -> int:
-    """Run the command. Returns the exit code."""
+    """Runs the command. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
     places, given = settings.read(words, RULES)
     if not places:
         raise ConfigError(f"no runs given; usage: {USAGE}")
-    with contextlib.chdir(Path(__file__).parent):  # matplotlib obeys a matplotlibrc of the current folder
+    with contextlib.chdir(Path(__file__).parent):  # matplotlib would read a matplotlibrc in the current folder
         import matplotlib  # noqa: F401
     began = time.perf_counter()
     out = Path(given.get("out", "report"))
     made = build(places, given, shlex.join(["rlrun", "report", *words]))
     try:
-        if "out" not in given:  # a link that the user has not named could lead anywhere
+        if "out" not in given:  # the default name may be an untrusted symbolic link, which is refused
             files.make_folder(out)
         page = made.write(out)
     except OSError as error:
@@ -69,7 +69,7 @@ def report(words: Sequence[str]) -> int:
 
 
 def _remarks(made: "Report") -> Iterator[str]:
-    """Lines about runs that were left out, and about averages over different configs."""
+    """Yields lines about runs that were left out, and about averages over different configs."""
     from rlrun.report.tables import mixtures
 
     for folder in made.skipped:
@@ -81,7 +81,7 @@ def _remarks(made: "Report") -> Iterator[str]:
 
 
 def build(places: Sequence[str], given: dict[str, Any], command: str) -> "Report":
-    """The report, not yet written. Raises ConfigError if there is nothing to report."""
+    """Returns the report, which is not written yet. Raises ConfigError if there is nothing to report."""
     from rlrun.config.check import ABSENT, lookup
     from rlrun.report.compare import BASELINE, SCORE, compare, joined
     from rlrun.report.page import Report
@@ -103,7 +103,7 @@ def build(places: Sequence[str], given: dict[str, Any], command: str) -> "Report
     held = {run.path.resolve() for run in theirs}
     runs = [run for run in runs if run.path.resolve() not in held]
     if not runs:
-        raise ConfigError(f"baseline={given['baseline']}: holds every run, and leaves none to compare with")
+        raise ConfigError(f"baseline={given['baseline']}: contains all runs, so none is left to compare with it")
     comparison = joined(compare(runs, by, score), compare(theirs, by, score, BASELINE))
     steps = _whole(given.get("steps", "")) or []
     return Report(comparison, [*runs, *theirs], [*skipped, *lost], score, by, steps, command)
@@ -123,7 +123,7 @@ def _names(text: str) -> list[str]:
 
 
 def _whole(value: Any) -> list[int] | None:
-    """Typed steps as whole numbers; None if one of them is not one."""
+    """Parses steps such as `1e5,5e5`. Returns None if one is not a whole number."""
     steps = []
     for part in _names(str(value)):
         try:

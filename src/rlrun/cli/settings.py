@@ -1,4 +1,4 @@
-"""`key=value` words of the commands that compose nothing: resume, eval, show, list."""
+"""Parses the `key=value` words of commands that compose no config, such as resume, eval and report."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,18 +7,21 @@ from rlrun.config import check
 from rlrun.config.resumable import setting
 from rlrun.errors import ConfigError
 
-Rule = tuple[str, Callable[[Any], bool]]  # what the value must be, and whether it is
+Rule = tuple[str, Callable[[Any], bool]]  # what the value must be, as text, and the function that checks it
 
 WHOLE: Rule = ("a whole number, at least 0", lambda value: type(value) is int and value >= 0)
 COUNT: Rule = ("a whole number, at least 1", lambda value: type(value) is int and value >= 1)
 FLAG: Rule = ("true or false", lambda value: isinstance(value, bool))
 TEXT: Rule = ("a path", lambda value: isinstance(value, str) and bool(value))
+LOGGERS: Rule = ("a list: logger=[console,csv]", lambda value: isinstance(value, str | list))
 NAMES: Rule = ("a list: plugins=[my_package]", lambda value: isinstance(value, list))
 
 
 def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -> tuple[list[str], dict[str, Any]]:
-    """Positional words, and the settings. Keys that begin with `open_keys` and a dot are not checked here; with
-    `open_keys="*"` all keys with a dot are not. ConfigError holds all faults at once."""
+    """Returns the positional words, and the settings by key. Raises one ConfigError with all faults.
+
+    Keys that begin with `open_keys` and a dot are not checked here; with `open_keys="*"`, no key with a dot is checked.
+    """
     places: list[str] = []
     settings: dict[str, Any] = {}
     faults: list[str] = []
@@ -45,23 +48,23 @@ def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -
 
 
 def _known(rules: Mapping[str, Rule], open_keys: str) -> str:
-    """The keys of a command, in words."""
+    """Returns a text that lists the keys of a command."""
     known = [*rules]
     if open_keys:
         known.append(f"{open_keys}.<key>".replace("*", "<section>"))
     if not known:
-        return "there are none here"
+        return "this command has no settings"
     return f"there are: {', '.join(known)}"
 
 
 def _option_fault(word: str, rules: Mapping[str, Rule]) -> str:
-    """Why a flag is refused, with the setting of its name if there is one."""
+    """Returns the fault of an unknown flag, with the setting of a similar name if there is one."""
     near = check.closest(word.lstrip("-").replace("-", "_"), rules)
     return f"unknown option {word}{check.did_you_mean(near and f'{near}=...')}"
 
 
 def one_run(places: Sequence[str], usage: str) -> str:
-    """The only positional word. Raises ConfigError for none or several."""
+    """Returns the only positional word. Raises ConfigError if there is none or more than one."""
     if not places:
         raise ConfigError(f"no run given; usage: {usage}")
     if len(places) > 1:

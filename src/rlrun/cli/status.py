@@ -1,4 +1,4 @@
-"""`rlrun status`: every run with its state, how far it is, and when it will be done."""
+"""Implements `rlrun status`, which lists runs with their state, progress and time left."""
 
 import re
 import socket
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 HELP = """\
 usage: rlrun status [PATHS...]
 
-Every run at or below the given folders (runs/, if none is given).
+Lists every run at or below the given folders (default: runs/).
 
-  running      a process holds it; `ago` is the time since its last row
-  done         it came to its end
-  resumable    stopped, failed or killed: `rlrun resume RUN` goes on from its latest snapshot, whose step is shown
-               where it is not that of the last row
-  dead         stopped, failed or killed before its first snapshot: `rlrun resume RUN` starts it again"""
+  running      a process trains the run; `ago` is the time since its last log row
+  done         the run has reached its total number of steps
+  resumable    stopped, failed or killed: `rlrun resume RUN` continues from its latest snapshot; the step of that
+               snapshot is shown if it differs from that of the last log row
+  dead         stopped, failed or killed before its first snapshot: `rlrun resume RUN` starts the run again"""
 
-SNAPSHOT = re.compile(r"step_([0-9]{9,18})")  # a folder's name
-RECENT = 10  # last rows, for the speed behind the time left
+SNAPSHOT = re.compile(r"step_([0-9]{9,18})")  # folder name of a snapshot
+RECENT = 10  # number of last log rows from which the current speed is computed
 
 
 def status(words: Sequence[str]) -> int:
-    """Run the command. Returns the exit code."""
+    """Runs the command. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
@@ -79,7 +79,7 @@ def _row(run: "Run") -> tuple[str, ...]:
 
 
 def _last_snapshot(run: "Run") -> int | None:
-    """The step of the latest snapshot, which may differ from that of the last row; None without one."""
+    """Returns the step of the latest snapshot, or None if there is none."""
     steps = []
     for path in (run.path / "snapshots").glob("step_*"):
         if match := SNAPSHOT.fullmatch(path.name):
@@ -88,7 +88,7 @@ def _last_snapshot(run: "Run") -> int | None:
 
 
 def _left_s(run: "Run") -> float | None:
-    """Seconds left at the speed of the last rows."""
+    """Returns the seconds left at the speed of the last log rows, or None if the speed is unknown."""
     rows = [row for row in run.rows[-RECENT:] if "wall_s" in row]
     if len(rows) < 2 or rows[-1]["wall_s"] <= rows[0]["wall_s"]:
         return None
@@ -99,7 +99,7 @@ def _left_s(run: "Run") -> float | None:
 
 
 def _ago_s(run: "Run") -> float | None:
-    """Seconds since the last row; None without rows."""
+    """Returns the seconds since the last log row, or None if there is no metrics.jsonl."""
     try:
         return max(0.0, time.time() - (run.path / "metrics.jsonl").stat().st_mtime)
     except OSError:

@@ -1,4 +1,5 @@
-"""The results of a sweep: a row for each of its jobs, from the files of their runs, whichever process ran them."""
+"""The table of results of a sweep, one row for each job. Read from the files of the runs, which may be trained by other
+processes or machines."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class Results:
-    """The runs of some jobs. Create it before the first job starts: runs that exist by then belong to no job of this
-    sweep, unless a job resumes them (resume=auto)."""
+    """The runs of the jobs of a sweep. Create an instance before the first job starts: runs that exist already belong
+    to no job, unless the jobs have resume=auto."""
 
     def __init__(self, jobs: Sequence[Job]):
         self.jobs = jobs
@@ -26,14 +27,14 @@ class Results:
             self.before.update(runs_of(job.values))
 
     def show(self) -> None:
-        """Print the rows, if any job has a run."""
+        """Prints the table if any job has a run."""
         heading, *rows = self.rows()
         if any(row[-1] for row in rows):
             print_columns([heading, *rows])
 
     def rows(self) -> list[tuple[str, ...]]:
-        """A heading, and for each job the words that not all jobs have, how its run ended, its steps, final and best
-        return, and its folder."""
+        """Returns a heading and a row for each job: the words not shared by all jobs, status, steps, final and best
+        return, and folder of the run."""
         shared = set.intersection(*(set(job.words) for job in self.jobs))
         taken: set[Path] = set()
         rows: list[tuple[str, ...]] = [("job", "status", "steps", "final", "best", "run")]
@@ -48,8 +49,11 @@ class Results:
         return rows
 
     def folder(self, job: Job, taken: set[Path]) -> Path | None:
-        """The latest run of this job. A sweep over keys that a run may change (FREE) has several runs of one config;
-        then it is the one with the job's values."""
+        """Returns the latest run of this job, or None.
+
+        Jobs may differ only in settings that a resumed run may change (`FREE`). Then the run with all values of the job
+        takes precedence over other runs.
+        """
         others = taken
         if job.values["resume"] != "auto":
             others = taken | self.before
@@ -83,5 +87,5 @@ def _figures(path: Path) -> tuple[str, ...]:
     for key in ("final_return", "best_return"):
         value = run.summary.get(key)
         shown.append("" if value is None else number(value))
-    ended = "running" if run.state == "running" else "failed"  # a run that ends as it should writes a summary
+    ended = "running" if run.state == "running" else "failed"  # used if the run was killed and has no summary
     return (run.summary.get("status", ended), f"{run.summary.get('step', run.step):,}", *shown, str(path))

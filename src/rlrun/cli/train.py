@@ -28,6 +28,7 @@ usage: rlrun train algo=<name> env=<name> [key=value ...]
   plugins=[package]    import your own algorithms, networks and environments
 
   -m, --multirun       run a job for each combination of values: seed=0,1,2  algo.gamma=0.9,0.99  'seed=range(5)'
+  --dry-run            print sizes, memory, disk space and time of the run instead of training; write nothing
   -c, --cfg job        print the config instead of training (hydra: Hydra's own config, all: both)
   -p, --package KEY    with --cfg: print only this section
   -i, --info [WHAT]    print information from Hydra: defaults, defaults-tree, searchpath, plugins, config
@@ -37,11 +38,11 @@ usage: rlrun train algo=<name> env=<name> [key=value ...]
   rlrun train algo=sac env=HalfCheetah seed=1
   rlrun train -m algo=sac env=HalfCheetah,Hopper seed=0,1,2
 
-exit codes: 0 success, 1 a run failed, 2 bad input, 3 unusable snapshot, 128 + n stopped by signal n"""
+exit codes: 0 success, 1 a run failed, 2 bad input, 3 unusable snapshot, 130 stopped by Ctrl-C, 143 by another signal"""
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises ConfigError where argparse would print its usage and exit."""
+    """An ArgumentParser that raises ConfigError instead of printing its usage and exiting."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{message} (rlrun train --help)")
@@ -53,6 +54,7 @@ def train(args: Sequence[str]) -> int:
     if options.help:
         print(HELP)
         return 0
+    from rlrun.config import loggers
     from rlrun.config.jobs import jobs
 
     hydra_overrides = [override for override in options.overrides if override.startswith(("hydra.", "hydra/"))]
@@ -63,8 +65,14 @@ def train(args: Sequence[str]) -> int:
         jobs(own_overrides, config_dirs=options.config_dir)
         return _ask_hydra(options.overrides, options)
     found = jobs(options.overrides, options.multirun, options.config_dir)
+    if hint := loggers.hint(options.overrides):
+        print(printable(hint), file=sys.stderr)
     if options.cfg:
         return _print(found, options.package)
+    if options.dry_run:
+        from rlrun.cli.dry_run import dry_run
+
+        return dry_run(found)
     if options.multirun:
         return _sweep(found, options)
     return run(found[0])
@@ -83,11 +91,15 @@ def say_how_to_resume(code: int, path: "Path", plugins: Sequence[str]) -> None:
     """Prints the command that resumes the run if a signal stopped it."""
     if code not in CODES.values():
         return
+    from rlrun.config.stored import CONFIG, read_config
+    from rlrun.telemetry.choice import again
     from rlrun.telemetry.console import muted_on_error
 
     command = ["rlrun", "resume", str(path)]
     if plugins:
         command.append(f"plugins=[{','.join(plugins)}]")
+    if word := again(read_config(path / CONFIG)["logger"]):
+        command.append(word)
     with muted_on_error():
         print(printable(shlex.join(command)), flush=True)
 
@@ -182,7 +194,7 @@ def _print(found: Sequence["Job"], package: str | None) -> int:
 
 def _options(args: Sequence[str]) -> argparse.Namespace:
     parser = Parser(prog="rlrun train", add_help=False, allow_abbrev=False)
-    for flags in (("--help", "-h"), ("--multirun", "-m"), ("--resolve",), ("--hydra-help",)):
+    for flags in (("--help", "-h"), ("--multirun", "-m"), ("--resolve",), ("--hydra-help",), ("--dry-run",)):
         parser.add_argument(*flags, action="store_true")
     parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
     parser.add_argument("--package", "-p")

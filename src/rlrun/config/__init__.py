@@ -1,1 +1,1 @@
-"""From words on the command line to typed values: composing, checking, and the messages for what is wrong."""
+"""Turns command-line arguments into a typed config: composition, checks, and messages about faults."""

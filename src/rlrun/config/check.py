@@ -1,4 +1,4 @@
-"""Checks keys, types and names against the composed YAML. Every fault is one line."""
+"""Checks keys, types and names of settings against the composed YAML. Every fault is one line."""
 
 import difflib
 import re
@@ -9,16 +9,16 @@ from rlrun.config import foreign_words
 
 Tree = dict[str, Any]
 
-OPEN = ("env.kwargs", "env.wrappers", "network.actor", "network.critic")  # their keys are not in the YAML
-SHORT = {"total_steps": "trainer.total_steps"}  # what may be typed without its section
+OPEN = ("env.kwargs", "env.wrappers", "network.actor", "network.critic")  # sections that accept keys not in the YAML
+SHORT = {"total_steps": "trainer.total_steps"}  # keys that may be typed without their section
 MISSING = "???"
-MOST_EPISODES = 1_000_000  # of one evaluation
-ELSEWHERE = 0.8  # likeness from which a key of another section is suggested
+MOST_EPISODES = 1_000_000  # maximum of one evaluation
+ELSEWHERE = 0.8  # minimum likeness at which a key of another section is suggested
 ABSENT = object()
 
 
 def closest(word: str, words: Iterable[str], likeness: float = 0.6) -> str | None:
-    """The word with the nearest spelling, by difflib's measure of likeness from 0 to 1; None if none is near."""
+    """Returns the known word that is most similar, or None if none has at least this likeness (difflib, 0 to 1)."""
     by_case = {known.lower(): known for known in words}
     near = difflib.get_close_matches(word.lower(), by_case, n=1, cutoff=likeness)
     if near:
@@ -27,19 +27,19 @@ def closest(word: str, words: Iterable[str], likeness: float = 0.6) -> str | Non
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """`; did you mean x?`, or nothing where no word is near."""
+    """Returns `; did you mean x?` for the most similar of the known words, or "" if none is similar."""
     return did_you_mean(closest(word, words))
 
 
 def did_you_mean(suggestion: str | None) -> str:
-    """The end of a message that suggests a word; "" without one."""
+    """Returns `; did you mean x?`, the end of a message, or "" without a suggestion."""
     if suggestion:
         return f"; did you mean {suggestion}?"
     return ""
 
 
 def is_open(key: str, tree: Tree) -> bool:
-    """Whether new keys may be written at `key`: inside an open section, or where the YAML says `{}`."""
+    """Returns whether the user may add `key`, because its section is in `OPEN` or is {} in the YAML."""
     section = key.rpartition(".")[0]
     while section:
         if section in OPEN or lookup(section, tree) == {}:
@@ -49,7 +49,7 @@ def is_open(key: str, tree: Tree) -> bool:
 
 
 def lookup(key: str, tree: Tree) -> Any:
-    """The value at a dotted key, or ABSENT."""
+    """Returns the value at a dotted key, or ABSENT."""
     value: Any = tree
     for part in key.split("."):
         if not isinstance(value, dict) or part not in value:
@@ -59,7 +59,7 @@ def lookup(key: str, tree: Tree) -> Any:
 
 
 def faults(key: str, value: Any, tree: Tree) -> Iterator[str]:
-    """What is wrong with setting `key` to `value`: a key that is not there, or a primitive of the wrong type."""
+    """Yields the faults of setting `key` to `value`: an unknown key, or a value of the wrong type."""
     if is_open(key, tree):
         return
     known = lookup(key, tree)
@@ -69,13 +69,13 @@ def faults(key: str, value: Any, tree: Tree) -> Iterator[str]:
         for inner, item in value.items():
             yield from faults(f"{key}.{inner}", item, tree)
     elif isinstance(value, str) and "${" in value:
-        return  # an interpolation has its type only when everything is in place
+        return  # the type of an interpolation is only known when it is resolved
     elif rule := _broken_rule(value, known, key):
         yield f"{key}={show(value)}: must be {rule}"
 
 
 def fitted(value: Any, known: Any) -> Any:
-    """A typed value in the type that the YAML has: `1e6` for a whole number is 1000000, `1` for a number is 1.0."""
+    """Returns the user's value converted to the type of the value in the YAML: 1e6 to 1000000, or 1 to 1.0."""
     if isinstance(value, dict) and isinstance(known, dict):
         return {name: fitted(item, known.get(name)) for name, item in value.items()}
     if isinstance(value, list) and isinstance(known, list) and known:
@@ -88,9 +88,9 @@ def fitted(value: Any, known: Any) -> Any:
 
 
 def refused(tree: Any, key: str = "") -> Iterator[str]:
-    """Values that could run code or leak the environment of the process; a stored config must not hold them."""
+    """Yields a fault for each value that could run code (`_target_`) or reads an environment variable."""
     if "_target_" in key.split("."):
-        yield f"{key}: _target_ is refused; parts have registered names (rlrun list)"
+        yield f"{key}: _target_ is not allowed; use registered names (rlrun list)"
     elif isinstance(tree, dict):
         for name, value in tree.items():
             yield from refused(value, f"{key}.{name}".lstrip("."))
@@ -98,11 +98,11 @@ def refused(tree: Any, key: str = "") -> Iterator[str]:
         for place, value in enumerate(tree):
             yield from refused(value, f"{key}.{place}")
     elif isinstance(tree, str) and re.search(r"\$\{\s*oc\.env\b", tree):
-        yield f"{key}: ${{oc.env:...}} is refused; write the value itself"
+        yield f"{key}: ${{oc.env:...}} is not allowed; write the value itself"
 
 
 def missing(tree: Any, key: str = "") -> Iterator[str]:
-    """A fault for every value that the YAML leaves to the user."""
+    """Yields a fault for every value that the user must set (`???` in the YAML) and has not."""
     if isinstance(tree, dict):
         for name, value in tree.items():
             yield from missing(value, f"{key}.{name}".lstrip("."))
@@ -111,7 +111,7 @@ def missing(tree: Any, key: str = "") -> Iterator[str]:
 
 
 def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and values; an empty section counts as a value."""
+    """Yields the dotted key and the value of every setting. An empty section counts as a value."""
     for name, value in tree.items():
         if isinstance(value, dict) and value:
             yield from leaves(value, f"{prefix}{name}.")
@@ -120,7 +120,7 @@ def leaves(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def show(value: Any) -> str:
-    """A value as the user types it."""
+    """Returns a value as the user would type it."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -133,7 +133,10 @@ def show(value: Any) -> str:
 
 
 def same_meaning(name: str, tree: Tree) -> list[str]:
-    """The keys that correspond to another library's name, some with a note, else the first key with this last name."""
+    """Returns the keys that correspond to another library's name, some with a note in brackets.
+
+    For other names, returns the first key whose last part is `name`, or [].
+    """
     if found := foreign_words.counterparts(name, lambda key: lookup(key, tree) is not ABSENT):
         return found
     for path in paths(tree):
@@ -143,8 +146,10 @@ def same_meaning(name: str, tree: Tree) -> list[str]:
 
 
 def nearest_key(key: str, tree: Tree) -> str:
-    """A suggestion for an unknown key: one of the same meaning, else one with a similar name in the same section, else
-    one with a similar name anywhere."""
+    """Returns the end of a message about an unknown key: a suggestion, or why there is no such key.
+
+    Suggests a key of the same meaning, else one with a similar name in the same section, else in any section.
+    """
     section, _, name = key.rpartition(".")
     if found := same_meaning(name, tree):
         return did_you_mean(" or ".join(found))
@@ -161,7 +166,7 @@ def nearest_key(key: str, tree: Tree) -> str:
 
 
 def paths(tree: Tree, prefix: str = "") -> Iterator[str]:
-    """The dotted keys of all sections and values."""
+    """Yields the dotted keys of all sections and values."""
     for name, value in tree.items():
         yield f"{prefix}{name}"
         if isinstance(value, dict):
@@ -169,7 +174,8 @@ def paths(tree: Tree, prefix: str = "") -> Iterator[str]:
 
 
 def _broken_rule(value: Any, known: Any, key: str) -> str | None:
-    """What the value must be, if it is not. The value in the YAML gives the type, unless it is null or ???."""
+    """Returns what the value must be, or None if it is valid. The type is that of the value in the YAML, unless that
+    is null or ???."""
     if known is None or known == MISSING or value is None or (isinstance(known, str) and "${" in known):
         return None
     if isinstance(known, list):
@@ -191,8 +197,10 @@ def _broken_list_rule(value: Any, known: list[Any]) -> str | None:
 
 
 def _inside(key: str, value: Any, known: Tree) -> str:
-    """What to write instead of a section's value. A section of sections, or an empty one, has names as its keys, such
-    as `{linear: {}}`."""
+    """Returns the end of the message that `key` is a section, which says what to write instead of `value`.
+
+    The keys of a section that is empty or holds only sections, such as `{linear: {}}`, are names of parts.
+    """
     names_parts = all(isinstance(item, dict) for item in known.values())
     if isinstance(value, str) and names_parts:
         return f"; did you mean {key}.{value}={{}}?"

@@ -1,4 +1,4 @@
-"""The one file that touches Hydra: its search path, its override grammar, its composition and its sweeps."""
+"""All uses of Hydra: its search path, override grammar, composition and sweeps. No other module imports Hydra."""
 
 import contextlib
 import copy
@@ -30,25 +30,26 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError, YAMLError
 
-from rlrun.config import check, sources
+from rlrun.config import check, loggers, sources
 from rlrun.errors import ConfigError
 
 PRIMARY = "pkg://rlrun.conf"
-LAUNCHERS = {  # Hydra's packages by how their choices begin
+LAUNCHERS = {  # prefix of a choice, and the Hydra package that provides it
     "hydra/launcher=submitit": "hydra-submitit-launcher",
     "hydra/launcher=joblib": "hydra-joblib-launcher",
     "hydra/launcher=ray": "hydra-ray-launcher",
     "hydra/launcher=rq": "hydra-rq-launcher",
 }
-NOT_OVERRIDABLE = re.compile(r"In '(?P<file>[^']+)': Could not override '(?P<part>[^']+)'")  # a message of Hydra's
+NOT_OVERRIDABLE = re.compile(r"In '(?P<file>[^']+)': Could not override '(?P<part>[^']+)'")  # in a message of Hydra
 NO_PRESET = "none"
-NO_ALGO, NO_ENV = "_none", "_base"  # what train.yaml names until a choice is made
+NO_ALGO, NO_ENV = "_none", "_base"  # the defaults in train.yaml, which every run must replace
 
 
 class UnwrittenNames(ConfigSource):
-    """Configs for names without a file: any Gymnasium id, a preset under its environment's full id, no algorithm yet.
+    """Provides configs for names without a YAML file: any Gymnasium id, a preset named with its environment's full id
+    instead of the alias, and `_none` as the algorithm.
 
-    It is last in the search path, so files win. Whether Gymnasium knows the id is checked elsewhere, once.
+    It is last in the search path, so files take precedence. environments.py checks that a Gymnasium id exists.
     """
 
     @staticmethod
@@ -86,12 +87,13 @@ class UnwrittenNames(ConfigSource):
 
     @property
     def folders(self) -> Sequence[Path]:
-        """The folders behind it in the search path."""
+        """The conf folders, listed in the path of this source."""
         return list(map(Path, self.path.split(os.pathsep)))
 
 
 class SearchPath(SearchPathPlugin):
-    """Puts the plug-ins' folders behind rlrun's own. Hydra makes instances, so the folders are a class attribute."""
+    """Adds the folders of plug-ins to Hydra's search path, after rlrun's own. Hydra creates the instances without
+    arguments, so the folders are a class attribute."""
 
     folders: Sequence[Path] = (sources.CONF,)
 
@@ -102,7 +104,8 @@ class SearchPath(SearchPathPlugin):
 
 
 def preset_file(name: str | None, where: Sequence[Path]) -> str | None:
-    """The preset that `name` leads to: itself, or its alias's where it ends in an environment's full id; else None."""
+    """Returns the preset of this name. A name that ends in an environment's full id, such as sac-Pendulum-v1, gives the
+    preset with the alias, sac-Pendulum. Returns None if there is no such preset."""
     presets = sources.options("preset", where)
     if not name or name in presets:
         return name or None
@@ -115,11 +118,11 @@ def preset_file(name: str | None, where: Sequence[Path]) -> str | None:
 
 @dataclass(frozen=True)
 class Word:
-    """One override, parsed. `values` has several elements if it sweeps, and none if a sweeper must draw them."""
+    """One parsed command-line override. `values` has several elements in a sweep, and none if a sweeper draws them."""
 
     text: str
     key: str
-    raw: str  # behind the `=`
+    raw: str  # text after the `=`
     values: tuple[Any, ...]
     is_group: bool
     is_hydra: bool
@@ -128,17 +131,17 @@ class Word:
 
     @property
     def section(self) -> str:
-        """The first name of its key."""
+        """The first part of the dotted key."""
         return self.key.partition(".")[0]
 
     @property
     def is_part(self) -> bool:
-        """Whether it chooses a part inside another choice, as `algo.buffer=prioritized` does."""
+        """Whether the word chooses a part inside another choice, as `algo.buffer=prioritized` does."""
         return self.is_group and "." in self.key
 
     @property
     def for_hydra(self) -> str:
-        """The word in the form that Hydra accepts without a plus."""
+        """The word in Hydra's form: a setting becomes `++key=value`, which may also add a key."""
         if self.is_part:
             return choice(self.key, self.raw)
         if self.is_group or self.is_hydra or self.is_deletion:
@@ -147,19 +150,19 @@ class Word:
 
 
 def choice(group: str, name: str) -> str:
-    """A group's choice as Hydra writes it: with slashes, for the group of a part is the path of its folder."""
+    """Returns a group choice in Hydra's form: the group of a part is a folder, so dots become slashes."""
     return f"{group.replace('.', '/')}={name}"
 
 
 def as_typed(word: str) -> str:
-    """A word as it was typed, from the form for Hydra."""
+    """Returns a word as the user typed it, from Hydra's form."""
     key, _, value = word.removeprefix("++").partition("=")
     return f"{key.replace('/', '.')}={value}"
 
 
 @dataclass(frozen=True)
 class Part:
-    """One file of a composition, in the order in which later ones win."""
+    """One file of a composition."""
 
     path: str  # `algo/loop/offpolicy`
     package: str  # `algo.loop`
@@ -167,7 +170,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Composition:
-    """The tree that the group choices alone give."""
+    """A config composed from group choices only, before single settings are applied."""
 
     config: DictConfig
     choices: dict[str, str]
@@ -178,7 +181,7 @@ class Composition:
         return _container(self.config, resolve=False)
 
     def values(self, words: Iterable[Word] = ()) -> dict[str, Any]:
-        """Plain values with the words applied and everything resolved."""
+        """Returns the config as plain values, with the words applied and interpolations resolved."""
         config = copy.deepcopy(self.config)
         OmegaConf.set_struct(config, False)
         for word in words:
@@ -192,7 +195,7 @@ class Composition:
 
 
 class Composer:
-    """Hydra over the given folders."""
+    """Parses words and composes configs with Hydra, over the given conf folders."""
 
     def __init__(self, folders: Sequence[Path]):
         self.folders = folders
@@ -206,7 +209,7 @@ class Composer:
         self._known: dict[tuple[str, ...], Composition] = {}
 
     def read(self, text: str) -> Word:
-        """Parse one override. Raises ConfigError."""
+        """Parses one override. Raises ConfigError if it is malformed."""
         key, equals, value = text.partition("=")
         text = check.SHORT.get(key, key) + equals + value
         try:
@@ -228,7 +231,8 @@ class Composer:
         )
 
     def hydra_fault(self, word: Word) -> str | None:
-        """Why one of Hydra's own groups has no such choice, for example a launcher that is not installed."""
+        """Returns the fault of a choice that does not exist in Hydra's own groups, such as a launcher that is not
+        installed, or None if it exists."""
         if not word.is_group:
             return None
         known = self._loader.get_group_options(word.key)
@@ -240,7 +244,7 @@ class Composer:
         return f"{word.text}: unknown name (there are: {', '.join(known)})"
 
     def expand(self, words: Sequence[str]) -> list[list[str]]:
-        """The words of every job of a sweep, in Hydra's order; the words themselves where nothing sweeps."""
+        """Returns the words of every job of a sweep, in Hydra's order; without a sweep, one job with all words."""
         overrides = self._parser.parse_overrides(list(words))
         if not any(override.is_sweep_override() for override in overrides):
             return [list(words)]
@@ -248,7 +252,7 @@ class Composer:
         return [list(job) for job in BasicSweeper.split_arguments(discrete, None)[0]]
 
     def compose(self, choices: Sequence[str]) -> Composition:
-        """Compose `train.yaml` with group choices alone. Raises ConfigError where the files do not fit together."""
+        """Composes `train.yaml` with group choices only. Raises ConfigError if Hydra cannot compose the files."""
         key = tuple(choices)
         if key not in self._known:
             try:
@@ -263,7 +267,7 @@ class Composer:
         return self._known[key]
 
     def parts(self, choices: Sequence[str]) -> list[Part]:
-        """The files behind `compose(choices)`, Hydra's own left out."""
+        """Returns the files that `compose(choices)` merges, without Hydra's own. Later files override earlier ones."""
         parts = []
         for file in self._loader.compute_defaults_list("train", list(choices), RunMode.RUN).defaults:
             if file.config_path and not file.config_path.startswith("hydra/"):
@@ -274,8 +278,8 @@ class Composer:
         return self._loader.load_configuration("train", list(choices), RunMode.RUN)
 
     def _lacking_part(self, choices: Sequence[str], error: Exception) -> str | None:
-        """One line where a file, like that of an algorithm, chooses a part that another group's choice does not have;
-        None for other errors."""
+        """Returns a line if a file chooses a part that does not exist in another group's choice, as when an algorithm
+        sets `network.norm` but the chosen network has no such part; None for other errors."""
         found = NOT_OVERRIDABLE.search(str(error))
         if found is None:
             return None
@@ -293,13 +297,13 @@ class Composer:
             with contextlib.suppress(HydraException):
                 self._load([*others, choice(group, name)])
                 fitting.append(name)
-        line = f"{chosen or group}: has no part {part}, which {chooser} chooses"
+        line = f"{chosen or group}: has no part {part}, which {chooser} sets"
         return f"{line}; {group} may be {', '.join(fitting)}"
 
     def _advice(self, text: str, error: Exception) -> str:
         key, is_pair, value = text.partition("=")
         if is_pair and not value.isascii():
-            return f"letters beyond ASCII stand in quotes: \"{key}='{value}'\""
+            return f"put values that are not ASCII in quotes: \"{key}='{value}'\""
         if is_pair:
             return _one_line(error)
         for group, names in sources.groups(self.folders).items():
@@ -309,7 +313,7 @@ class Composer:
 
 
 def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[str, Any], list[str]], None]) -> None:
-    """Run Hydra itself, for sweeps with its launchers and for its own options (`--info`, `--cfg all`).
+    """Runs Hydra's main function, for sweeps with its launchers and for its own options (`--info`, `--cfg all`).
 
     `job(values, words)` is called for each job of a sweep, in the process that the launcher chooses.
     """
@@ -325,7 +329,7 @@ def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[st
 
     before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = ["rlrun", *flags, *words]
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing a trace and leaving
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # makes Hydra raise an error instead of printing it and exiting
     try:
         hydra.main(version_base="1.3", config_path=PRIMARY, config_name="train")(task)()
     except (HydraException, OmegaConfBaseException) as error:
@@ -338,8 +342,10 @@ def hand_over(words: Sequence[str], flags: Sequence[str], job: Callable[[dict[st
 
 
 def _forget(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]) -> None:
-    """Remove the keys that an algorithm or a preset sets in a part, where another part was chosen that does not have
-    them."""
+    """Removes keys that the chosen parts do not have.
+
+    Such keys remain if an algorithm or preset sets keys of its default part, but the user chooses another part.
+    """
     for group, name in choices.items():
         section = OmegaConf.select(config, group.replace("/", "."))
         if "/" in group and isinstance(section, DictConfig):
@@ -348,7 +354,10 @@ def _forget(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]
 
 
 def _settle(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]) -> dict[str, Any]:
-    """Plain, resolved values, with `name` and `preset` filled in by the choices. Raises ConfigError."""
+    """Returns plain values with interpolations resolved, and with `name` and `preset` set from the choices.
+
+    Raises ConfigError for values that `check.refused` does not allow, or if an interpolation cannot be resolved.
+    """
     if unsafe := list(check.refused(_container(config, resolve=False))):
         raise ConfigError(*unsafe)
     try:
@@ -357,6 +366,7 @@ def _settle(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]
         raise ConfigError(_one_line(error)) from None
     chosen = choices.get("preset")
     values["preset"] = None
+    values["logger"] = loggers.switched(values["logger"])
     if chosen != NO_PRESET:
         values["preset"] = preset_file(chosen, folders)
     if values["name"] is None and choices["algo"] != NO_ALGO and choices["env"] != NO_ENV:
@@ -383,7 +393,7 @@ def _elements(override: Override) -> tuple[Any, ...]:
 
 
 def _one_line(error: BaseException) -> str:
-    """Hydra's message without its search path, advice and links."""
+    """Returns the first line of Hydra's message, which omits its search path, advice and links."""
     if isinstance(error, MarkedYAMLError) and error.problem_mark:
         return f"{error.problem_mark.name}, line {error.problem_mark.line + 1}: {error.problem}"
     text = f"{error}".strip() or f"{error.__cause__}".strip() or type(error).__name__

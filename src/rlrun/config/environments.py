@@ -1,4 +1,4 @@
-"""Looks up environments in Gymnasium, which is imported only for names without a preset."""
+"""Looks up environments in Gymnasium. Gymnasium is only imported for names without a YAML file in `conf/env`."""
 
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -7,11 +7,14 @@ from pathlib import Path
 from rlrun.config.check import closest, did_you_mean
 from rlrun.imports import advice, importing, is_found, module_of
 
+OBJECT = "object/"  # prefix of the ids of environments that a Python program passes as an object
+
 
 def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> str | None:
-    """Why there is no such environment, with the nearest name, or None. `module:Id` is looked up when it is made.
+    """Returns why there is no such environment, with the most similar name, or None if it exists.
 
-    The plug-ins are imported where the id is not known without them. Raises ConfigError for one that cannot be.
+    For `module:Id`, only the module is looked up here; the id is checked when the environment is created. If the id is
+    unknown, the plug-ins are imported too, because they may register it. Raises ConfigError if one cannot be imported.
     """
     module, name = module_of(env_id), env_id.rpartition(":")[2]
     if module is not None and module.endswith(".py"):
@@ -20,32 +23,43 @@ def fault(env_id: str, presets: Iterable[str], plugins: Iterable[str] = ()) -> s
         if is_found(module):
             return None
         return f"env={env_id}: cannot find a package named {module!r}{advice(module)}"
-    if env_id.startswith("playground/"):  # its names are looked up when one is made, for it takes long to import
+    if env_id.startswith("playground/"):  # slow to import, so the name is checked when the environment is created
         if find_spec("mujoco_playground"):
             return None
         return f"env={env_id}: needs an extra{advice('jax')}"
+    if env_id.startswith(OBJECT) and env_id not in registered_ids():
+        return no_object(env_id)
     if env_id.startswith("rlrun/"):
-        import rlrun.envs.builtin  # noqa: F401 (registers them)
-    if env_id in _registered():
+        import rlrun.envs.builtin  # noqa: F401 (registers rlrun's own environments)
+    if env_id in registered_ids():
         return None
     if env_id in registered_by(plugins):
         return None
-    registered = _registered()
+    registered = registered_ids()
     if env_id.startswith("ALE/") and not find_spec("ale_py"):
         return f"env={env_id}: Atari needs an extra{advice('ale_py')}"
     hint = did_you_mean(_nearest(env_id, list(presets), registered))
     return f"env={env_id}: unknown environment{hint} (rlrun list env)"
 
 
+def no_object(env_id: str) -> str:
+    """Returns why an environment that was passed as an object cannot be made."""
+    return (
+        f"env={env_id}: was passed as an object in Python; only run.resume(env=...) with this object continues the run"
+    )
+
+
 def registered_by(plugins: Iterable[str]) -> list[str]:
-    """The ids that modules register with Gymnasium, which are imported for that. Raises ConfigError."""
-    before = {*_registered()}
+    """Imports the modules and returns the ids that they register with Gymnasium. Raises ConfigError if one cannot be
+    imported."""
+    before = {*registered_ids()}
     for plugin in plugins:
         importing(plugin, "plugins")
-    return [id for id in _registered() if id not in before]
+    return [id for id in registered_ids() if id not in before]
 
 
-def _registered() -> list[str]:
+def registered_ids() -> list[str]:
+    """Returns all ids in Gymnasium's registry, with those of Atari if it is installed."""
     import gymnasium
 
     if find_spec("ale_py"):
@@ -56,7 +70,7 @@ def _registered() -> list[str]:
 
 
 def _nearest(env_id: str, presets: list[str], registered: list[str]) -> str | None:
-    """A preset, else an id of the same name in its newest version, else one with a similar name."""
+    """Returns the same name in other letter case, else the newest version of the same name, else a similar name."""
     names = {name.lower(): name for name in [*registered, *presets]}
     if env_id.lower() in names:
         return names[env_id.lower()]

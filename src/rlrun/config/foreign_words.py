@@ -1,8 +1,8 @@
-"""Option names of Stable-Baselines3, RL Zoo, CleanRL and RLlib, and the keys that mean the same here.
+"""Option names of Stable-Baselines3, RL Zoo, CleanRL and RLlib, and the keys of rlrun with the same meaning.
 
-`KEYS` holds the candidates of each name, most likely first. Only those that the composed config has are suggested, so
-that one name may have different answers for different algorithms. A note in brackets says how the value differs.
-`NOTHING` holds names without a counterpart.
+`KEYS` lists the candidate keys for each name, most likely first. Only keys in the composed config are suggested, so the
+suggestion depends on the algorithm. A note in brackets says how the value differs. `NOTHING` lists names without a
+corresponding key, each with a short reason.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ DEVICE = ("device (cpu or cuda)",)
 NO_PENALTY = "no penalty on the divergence; algo.target_kl stops the epochs of an update"
 
 KEYS: dict[str, tuple[str, ...]] = {
-    # how long, where, how many
+    # training, environments, logging
     "total_timesteps": TOTAL,
     "n_timesteps": TOTAL,
     "num_timesteps": TOTAL,
@@ -69,8 +69,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "exp_name": ("name",),
     "log_folder": ("run_dir",),
     "trained_agent": ("init_from",),
-    "tensorboard_log": ("logger.tensorboard (true or false)",),
-    "verbose": ("logger.console (true or false)",),
+    "tensorboard_log": ("logger (a list: logger=[console,tensorboard])",),
+    "verbose": ("logger (a list: logger=[console,tensorboard])",),
     "log_interval": ("trainer.log_every (in steps)",),
     "eval_freq": EVAL_EVERY,
     "evaluation_interval": ("trainer.eval_every (in steps)",),
@@ -233,17 +233,17 @@ NOTHING = {
 
 
 def plain(name: str) -> str:
-    """A flag or a key in the form of these tables: in lower case, with underscores."""
+    """Returns a flag or key as these tables spell it: in lower case, with underscores, without leading dashes."""
     return name.lstrip("-").replace("-", "_").lower()
 
 
 def counterparts(name: str, is_key: Callable[[str], bool]) -> list[str]:
-    """The candidates, with their notes, whose keys are there."""
+    """Returns the candidates, with their notes, for which `is_key` is true."""
     return [candidate for candidate in KEYS.get(plain(name), ()) if is_key(candidate.partition(" ")[0])]
 
 
 def explanation(name: str) -> str:
-    """Why a known name has no key in this config; "" for a name that is in no table."""
+    """Returns why a name of another library has no key in this config, or "" for a name that is in no table."""
     if found := KEYS.get(plain(name)):
         return f"; it corresponds to {found[0].partition(' ')[0]}, which this algorithm does not have"
     if plain(name) in NOTHING:

@@ -71,8 +71,11 @@ CRITIC_UPDATE_KEYS = (
 
 
 def regroup(values: dict[str, Any]) -> None:
-    """Gather the keys that are settings of parts now, in `algo` and in the particles of SVPG. A section that lacks one
-    of them stays as it is, and is refused later for what it lacks."""
+    """Moves keys of `algo` that became settings of parts into the sections of these parts, in place. Also does so for
+    `algo.particle` of SVPG.
+
+    A section that lacks one of these keys is left unchanged; the check of the config reports the missing key later.
+    """
     algo = values.get("algo")
     if not isinstance(algo, dict):
         return
@@ -88,8 +91,10 @@ def regroup(values: dict[str, Any]) -> None:
 
 
 def regroup_sac(section: dict[str, Any]) -> None:
-    """`algo.critic` and `algo.entropy` of SAC. A temperature that was fixed is one whose learning rate is 0, so that
-    snapshots fit."""
+    """Creates `algo.critic` and `algo.entropy` of SAC, in place.
+
+    A fixed temperature becomes a learned one with learning rate 0, so that the state in earlier snapshots still fits.
+    """
     old = {key: section.pop(key) for key in SAC_KEYS}
     section["critic"] = {"name": "min", "members": old["members"]}
     if old["target_members"] is not None or old["actor_value"] == "mean":
@@ -105,7 +110,7 @@ def regroup_sac(section: dict[str, Any]) -> None:
 
 
 def regroup_on_policy(section: dict[str, Any]) -> None:
-    """`algo.critic_update` and `algo.entropy` of A2C and of the algorithms that build on it."""
+    """Creates `algo.critic_update` and `algo.entropy` of A2C and of the algorithms derived from it, in place."""
     old = {key: section.pop(key) for key in CRITIC_UPDATE_KEYS}
     critic_update = {"name": old["critic"]}
     if old["critic"] in ("split", "first"):

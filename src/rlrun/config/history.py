@@ -1,7 +1,7 @@
-"""The names that earlier formats of runs used for config keys, metrics and state, and the keys that they did not have.
+"""Changes between the formats of runs: renamed config keys, metrics and state, and keys that a later format added.
 
-`config.yaml` begins with its format, and every snapshot holds it. Nothing else fills a stored config in: a key that is
-missing without standing here was cut off, and is an error.
+`config.yaml` begins with its format, and every snapshot records it. A key that a stored config lacks gets a value only
+if a later format added it; any other missing key is an error, because the file may be truncated.
 """
 
 import copy
@@ -9,26 +9,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rlrun.config import format_3
+from rlrun.config import format_3, format_4
 from rlrun.config.renamed import Renamed
 from rlrun.errors import ConfigError
 
 
 class Added(NamedTuple):
-    """A key that a format has and the one before had not."""
+    """A config key that a format added."""
 
-    key: str  # its path
-    value: Any  # that equals its absence
-    beside: str  # a key of the same section, without which the section has no use for it
+    key: str  # dotted path
+    value: Any  # value with which a run behaves as it did before the key existed
+    beside: str  # a key of the same section; the new key is only added to sections that have this key
 
 
 @dataclass(frozen=True)
 class Change:
-    """From one format to the next."""
+    """The changes from one format to the next."""
 
-    keys: tuple[Renamed, ...] = ()  # of config.yaml
-    metrics: tuple[Renamed, ...] = ()  # keys of a row, like loss/critic
-    state: tuple[Renamed, ...] = ()  # of snapshots: the path of a value, or its beginning; `*` is any one name
+    keys: tuple[Renamed, ...] = ()  # keys of config.yaml
+    metrics: tuple[Renamed, ...] = ()  # keys of a log row, like loss/critic
+    state: tuple[Renamed, ...] = ()  # paths in a snapshot's state, or prefixes of paths; `*` matches one name
     added: tuple[Added, ...] = ()
     regroup: Callable[[dict[str, Any]], None] | None = None  # changes the whole config in place, after the renames
     restate: Callable[[dict[str, Any]], None] | None = None  # changes the whole state in place, after the renames
@@ -54,18 +54,26 @@ CHANGES: tuple[Change, ...] = (
             Added("network.critic", {}, beside="hidden"),
         ),
     ),
+    Change(  # from format 3 to 4
+        regroup=format_4.regroup,
+        added=(
+            Added("callbacks", [], beside="seed"),
+            Added("env.log_info", [], beside="id"),
+            Added("env.schedule", {}, beside="id"),
+        ),
+    ),
 )
 FORMAT = len(CHANGES) + 1
-LOSS = "loss/"  # before the names of an agent's metrics in a row
-LAST_METRICS = "trainer._extra_state.metrics."  # before the same names in a snapshot
-KEY = "format"  # of config.yaml; the first format had none
-METRICS_KEY = "metrics_format"  # of config.yaml: the format that the run began with, where a later version rewrote it
+LOSS = "loss/"  # prefix of an agent's metrics in a log row
+LAST_METRICS = "trainer._extra_state.metrics."  # prefix of the same metrics in a snapshot
+KEY = "format"  # key of config.yaml; missing in format 1
+METRICS_KEY = "metrics_format"  # key of config.yaml: the run's first format, if a later version rewrote the file
 
 
 def upgraded(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """A stored config in today's format, without the key `format`, and what was filled in, like `env.x=1`.
+    """Returns a stored config in the current format, without the key `format`, and the added settings, like `env.x=1`.
 
-    Raises ConfigError for a format that is not known.
+    Raises ConfigError for an unknown format.
     """
     values = copy.deepcopy(values)
     stored = values.pop(KEY, 1)
@@ -91,9 +99,9 @@ def upgraded(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def metrics_format(values: dict[str, Any]) -> int:
-    """The format whose metric keys a run writes for the rest of its life: that with which it began.
+    """Returns the format whose metric keys a run writes. It is the format at the start of the run and never changes.
 
-    `values`: a stored config as it was read. Raises ConfigError.
+    values: a stored config before `upgraded`. Raises ConfigError if the value is invalid.
     """
     stored = values.get(KEY, 1)
     found = values.get(METRICS_KEY, stored)
@@ -103,7 +111,7 @@ def metrics_format(values: dict[str, Any]) -> int:
 
 
 def former_keys(key: str, algo: str) -> list[str]:
-    """The earlier names of a config key of the agent `algo`, latest first."""
+    """Returns the earlier names of a config key of the agent `algo`, latest first."""
     found = []
     for change in reversed(CHANGES):
         for old, new in _names(change.keys, algo):
@@ -114,7 +122,7 @@ def former_keys(key: str, algo: str) -> list[str]:
 
 
 def renamed_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, Any]:
-    """A row of metrics of an earlier format, by today's keys."""
+    """Returns a log row of the format `stored` with the keys of the current format."""
     for change in CHANGES[stored - 1 :]:
         names = dict(_names(change.metrics, algo))
         row = {names.get(key, key): value for key, value in row.items()}
@@ -122,7 +130,7 @@ def renamed_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, An
 
 
 def former_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, Any]:
-    """A row of metrics with today's keys, by the keys of an earlier format: the inverse of `renamed_metrics`."""
+    """Returns a current log row with the keys of the format `stored`: the inverse of `renamed_metrics`."""
     for change in reversed(CHANGES[stored - 1 :]):
         names = {new: old for old, new in _names(change.metrics, algo)}
         row = {names.get(key, key): value for key, value in row.items()}
@@ -130,7 +138,7 @@ def former_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, Any
 
 
 def renamed_state(state: dict[str, Any], stored: int, algo: str) -> dict[str, Any]:
-    """A snapshot's state of an earlier format, by today's paths."""
+    """Returns a snapshot's state of the format `stored` with the paths of the current format."""
     for change in CHANGES[stored - 1 :]:
         for old, new in _names(change.state, algo):
             state = _moved(state, old, new)
@@ -142,20 +150,20 @@ def renamed_state(state: dict[str, Any], stored: int, algo: str) -> dict[str, An
 
 
 def _algo(values: dict[str, Any]) -> str:
-    """The `algo.name` of a stored config, which may hold anything."""
+    """Returns `algo.name` of a stored config, or "" if it is missing. The config may have any content."""
     section, name = _place(values, "algo.name")
     return str(section.get(name, ""))
 
 
 def _names(renamed: tuple[Renamed, ...], algo: str) -> Iterator[tuple[str, str]]:
-    """Old and new names of what an agent has."""
+    """Yields old and new name of each entry that applies to the agent `algo`."""
     for old, new, algos in renamed:
         if not algos or algo in algos:
             yield old, new
 
 
 def _place(values: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
-    """The section of a key path, and the key's own name; an empty section where there is none."""
+    """Returns the section of a dotted key and the key's last name. A missing section is returned as {}."""
     *sections, name = key.split(".")
     section: Any = values
     for part in sections:
@@ -166,7 +174,7 @@ def _place(values: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
 
 
 def _moved(state: dict[str, Any], old: str, new: str, prefix: str = "") -> dict[str, Any]:
-    """State with one path renamed. A path may lead into the dictionaries of an `_extra_state`."""
+    """Returns the state with one path renamed. The path may lead into the dict of an `_extra_state`."""
     moved = {}
     for name, value in state.items():
         path = f"{prefix}{name}"
@@ -180,7 +188,10 @@ def _moved(state: dict[str, Any], old: str, new: str, prefix: str = "") -> dict[
 
 
 def _renamed(path: str, old: str, new: str) -> str | None:
-    """A path that begins with `old`, under its new name; None if it does not. The names that `*` matches stay."""
+    """Returns the path with its prefix `old` replaced by `new`, or None if it does not begin with `old`.
+
+    A name that `*` matches in `old` replaces the `*` in `new`.
+    """
     names = path.split(".")
     pattern = old.split(".")
     if len(names) < len(pattern):

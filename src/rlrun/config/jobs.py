@@ -1,10 +1,13 @@
-"""Turns the words after `rlrun train` into the values of every job, or into a list of all faults."""
+"""Turns the arguments of `rlrun train` into the config of every job, or reports all faults at once.
+
+An argument such as `algo=sac` is called a word.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rlrun.config import check, environments, sources
+from rlrun.config import check, environments, loggers, sources
 from rlrun.config.compose import NO_PRESET, Composer, Composition, Word, choice
 from rlrun.errors import ConfigError
 
@@ -18,12 +21,15 @@ REQUIRED = ("algo", "env")  # groups without a default
 class Job:
     """One run to train."""
 
-    words: list[str]  # as typed, one value each
-    values: dict[str, Any]  # resolved, plain
+    words: list[str]  # as typed; in a sweep, with the values of this job
+    values: dict[str, Any]  # the composed config, with interpolations resolved
 
 
 def jobs(words: Sequence[str], multirun: bool = False, config_dirs: Iterable[str] = ()) -> list[Job]:
-    """Compose and check everything that needs no torch. Raises ConfigError with one line per fault, all at once."""
+    """Returns the jobs of a command line, checked as far as that needs no torch.
+
+    Raises one ConfigError with one line for each fault.
+    """
     composer = Composer(sources.folders(sources.named_plugins(words), config_dirs))
     faults: list[str] = []
     plain: list[str] = []
@@ -39,15 +45,15 @@ def jobs(words: Sequence[str], multirun: bool = False, config_dirs: Iterable[str
     if faults:
         raise ConfigError(*faults)
     if not found:
-        raise ConfigError(f"{' '.join(words)}: makes no job at all")
+        raise ConfigError(f"{' '.join(words)}: this sweep has no jobs")
     return found
 
 
 def for_all(jobs: Sequence[T], work: Callable[[T], U], words: Callable[[T], list[str]]) -> list[U]:
-    """Do `work` for every job, and return the results.
+    """Calls `work` for every job and returns the results.
 
-    If it raises ConfigError for some jobs, the others are done all the same. Then one ConfigError with every fault is
-    raised; a fault that only some jobs have ends with the words of the first of them that are not shared by all jobs.
+    A ConfigError for one job does not stop the others; at the end, one ConfigError with all faults is raised. If only
+    some jobs have a fault, its line ends with words of the first of these jobs: the words that not all jobs share.
     """
     done: list[U] = []
     faults: dict[str, list[T]] = {}
@@ -70,7 +76,7 @@ def for_all(jobs: Sequence[T], work: Callable[[T], U], words: Callable[[T], list
 
 
 def for_hydra(words: Iterable[str], config_dirs: Iterable[str] = ()) -> list[str]:
-    """The same words in the form that Hydra takes without asking for a plus: group choices as they are, `++a.b=c`."""
+    """Returns the words in Hydra's form: group choices unchanged, settings as `++a.b=c`, which may also add a key."""
     words = list(words)
     composer = Composer(sources.folders(sources.named_plugins(words), config_dirs))
     return [composer.read(word).for_hydra for word in words]
@@ -79,9 +85,9 @@ def for_hydra(words: Iterable[str], config_dirs: Iterable[str] = ()) -> list[str
 def choose(
     composer: Composer, words: Iterable[Word], required: Sequence[str] = REQUIRED
 ) -> tuple[list[str], set[str], list[str]]:
-    """Group choices that compose, the groups that stay open because nothing usable was chosen, and the faults.
+    """Returns valid group choices, the groups without a valid choice, and the faults.
 
-    A wrong name is replaced by the nearest good one, so that the rest can still be checked against it.
+    A wrong name is replaced by the most similar valid name, so that the other words can still be checked.
     """
     typed: dict[str, Word] = {}
     choices: list[str] = []
@@ -94,7 +100,7 @@ def choose(
             continue
         group = word.text.partition("=")[0].lstrip("+")
         if group in typed:
-            faults.append(f"{word.text}: {group} is chosen twice; {typed[group].text} stands before it")
+            faults.append(f"{word.text}: {group} is chosen twice, first by {typed[group].text}")
         typed[group] = word
     for group in dict.fromkeys((*required, *typed)):
         names = list(sources.options(group, composer.folders))
@@ -118,7 +124,11 @@ def choose(
 def composed(
     composer: Composer, words: Sequence[Word], required: Sequence[str] = REQUIRED
 ) -> tuple[Composition, list[str], set[str], list[str]]:
-    """What `choose` finds, composed. Parts are chosen last, because the other choices decide which parts there are."""
+    """Composes the choices of `choose`. Returns the composition, the choices, the groups without a valid choice, and
+    the faults.
+
+    Choices of parts, such as `algo.buffer=prioritized`, come last: which parts exist depends on the other choices.
+    """
     choices, unknown, faults = choose(composer, [word for word in words if not word.is_part], required)
     composition = composer.compose(choices)
     present = []
@@ -134,7 +144,7 @@ def composed(
 
 
 def _part_fault(word: Word, composition: Composition) -> str:
-    """Why a part cannot be chosen that the algorithm, or the network, does not have."""
+    """Returns the fault of choosing a part that the algorithm (or the network) does not have."""
     parts = []
     for group in sources.groups(composition.folders):
         if group.startswith(f"{word.section}.") and check.lookup(group, composition.tree) is not check.ABSENT:
@@ -169,8 +179,8 @@ def _job(composer: Composer, words: Sequence[Word]) -> Job:
 
 
 def _loop_faults(values: dict[str, Any]) -> Sequence[str]:
-    """A fault if the algorithm does not support its loop, which explains why keys of that loop are missing."""
-    from rlrun.run.assemble import check_loop  # takes torch's second, which only this fault costs
+    """Returns a fault if the algorithm does not support its loop, because then keys of the loop are missing too."""
+    from rlrun.run.assemble import check_loop  # imports torch, which takes a second; only this fault needs it
 
     try:
         check_loop(values["algo"])
@@ -180,10 +190,11 @@ def _loop_faults(values: dict[str, Any]) -> Sequence[str]:
 
 
 def _type_faults(values: dict[str, Any]) -> Sequence[str]:
-    """Ranges and choices of everything but the algorithm, whose class imports torch."""
-    from rlrun.config.schema import run_config  # pydantic: a quarter of the start-up of `rlrun show`, which needs none
+    """Returns faults in the types and ranges of all settings, except those of the algorithm, whose class imports
+    torch."""
+    from rlrun.config.schema import run_config  # imports pydantic, a quarter of the start-up time of `rlrun show`
 
-    named = {"algo": values.get("algo", {}), "name": values["name"] or ""}  # not there while a choice is missing
+    named = {"algo": values.get("algo", {}), "name": values["name"] or ""}  # missing if a group has no valid choice
     try:
         run_config(values | named)
     except ConfigError as error:
@@ -192,21 +203,30 @@ def _type_faults(values: dict[str, Any]) -> Sequence[str]:
 
 
 def word_faults(word: Word, tree: dict[str, Any]) -> Iterator[str]:
-    """The faults of one setting, of every element if it sweeps."""
+    """Yields the faults of one setting; in a sweep, those of all its values."""
     if word.is_deletion:
         if not check.is_open(word.key, tree) or check.lookup(word.key, tree) is check.ABSENT:
-            yield f"{word.text}: only what stands in {', '.join(check.OPEN)} can be taken away"
+            yield f"{word.text}: only keys in {', '.join(check.OPEN)} can be deleted"
         return
+    chosen = tree.get(loggers.SECTION) or {}
     for value in word.values:
         yield from check.refused(value, word.key)
-        yield from check.faults(word.key, value, tree)
+        if loggers.is_switch(word.key, value):
+            continue
+        if word.section == loggers.SECTION and (name := word.key.split(".")[1]) not in chosen:
+            yield f"{word.key}: unknown key{loggers.not_chosen(name, chosen)}"
+        else:
+            yield from check.faults(word.key, value, tree)
 
 
 def _single(composer: Composer, word: Word, multirun: bool, faults: list[str]) -> list[str]:
-    """The word's text in a list. For a word that does not belong in this kind of run a fault is added, and the list
-    holds what the other words are checked with, perhaps nothing."""
+    """Returns a list with the text of the word.
+
+    If the word is not allowed in this kind of run, adds a fault and returns [], or for a sweep without -m the word with
+    its first value, so that the other words can still be checked.
+    """
     if word.is_group and word.is_deletion:
-        faults.append(f"{word.text}: a group cannot be taken away; choose another name for it")
+        faults.append(f"{word.text}: a group cannot be deleted; choose another name for it")
         return []
     if word.is_hydra:
         if not multirun:
@@ -221,8 +241,16 @@ def _single(composer: Composer, word: Word, multirun: bool, faults: list[str]) -
 
 
 def _choice_fault(word: Word, names: Sequence[str], plugins: Sequence[str]) -> str | None:
-    """Why a group has no such choice."""
-    group, name = word.key, str(word.values[0])
+    """Returns the fault of a choice that does not exist in its group, or None if it exists."""
+    group, value = word.key, word.values[0]
+    if group == loggers.SECTION and isinstance(value, list):
+        faults = (_name_fault(group, str(name), names, plugins) for name in value)
+        return next(filter(None, faults), None)
+    return _name_fault(group, str(value), names, plugins)
+
+
+def _name_fault(group: str, name: str, names: Sequence[str], plugins: Sequence[str]) -> str | None:
+    """Returns the fault of a name that does not exist in a group, or None if it exists."""
     if name in names or (group == "preset" and name == NO_PRESET):
         return None
     if group == "env" and not name.startswith("_"):
@@ -234,7 +262,7 @@ def _choice_fault(word: Word, names: Sequence[str], plugins: Sequence[str]) -> s
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first names, with commas."""
+    """Returns at most 12 names with commas, then `...` if there are more."""
     text = ", ".join(names[:12])
     if len(names) > 12:
         text += ", ..."

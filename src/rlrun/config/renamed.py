@@ -1,11 +1,11 @@
-"""A name of an earlier format."""
+"""The type of an entry in the tables of renamed keys, metrics and state paths."""
 
 from typing import NamedTuple
 
 
 class Renamed(NamedTuple):
-    """A path with a new name."""
+    """A path whose name changed between two formats."""
 
     old: str
     new: str
-    algos: tuple[str, ...] = ()  # the values of `algo.name` that it concerns; empty: all
+    algos: tuple[str, ...] = ()  # values of `algo.name` for which it was renamed; empty: all

@@ -1,6 +1,7 @@
-"""What a resumed run may change, and which runs are the same run."""
+"""Which settings a resumed run may change, and whether two configs are of the same run."""
 
 import copy
+import json
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
@@ -13,28 +14,28 @@ from rlrun.errors import ConfigError
 
 PUT_IT_BACK = "put it back, or start a new run from its weights with init_from=RUN"
 
-# how long, where, and how often to evaluate and log; nothing that was learned depends on these keys
+# settings of duration, device, evaluation, logging and snapshots, which do not change the result of training
 FREE = (
     "trainer.total_steps", "trainer.eval_every", "trainer.eval_episodes", "trainer.eval_max_steps",
     "trainer.log_every", "trainer.snapshot_every", "trainer.snapshot_keep",
     "trainer.snapshot_archive_every", "trainer.snapshot_on_failure", "trainer.engine", "trainer.threads",
-    "device", "logger.console", "logger.tensorboard", "env.timeout_s", "env.on_failure", "env.selftest",
+    "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",
 )  # fmt: skip
 PLACES = ("run_dir", "resume", "plugins")
 
 
 def news(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
-    """The `words` (key path to value) that differ from a stored config."""
+    """Returns the `words` (dotted key to value) whose values differ from a stored config."""
     return {key: value for key, value in words.items() if check.lookup(key, values) != value}
 
 
 def changed(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored config with `words` (key path to value) applied. ConfigError for keys a run cannot change."""
+    """Returns a stored config with `words` (dotted key to value) applied. Raises ConfigError for keys not in `FREE`."""
     values = copy.deepcopy(values)
     faults = []
     for key, value in words.items():
         if key not in FREE:
-            why = "cannot change in a resumed run; a new one starts from its weights with init_from=RUN"
+            why = "cannot be changed in a resumed run; to start a new run from its weights, use init_from=RUN"
             if check.lookup(key, values) is check.ABSENT:
                 why = f"unknown key{check.nearest(key, FREE)}"
             faults.append(f"{key}: {why}")
@@ -51,21 +52,21 @@ def changed(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Recorded(NamedTuple):
-    """The files that define a run, as text. Every snapshot holds them."""
+    """The texts of config.yaml and overrides.yaml of a run. Every snapshot holds both."""
 
     config: str
     overrides: str
 
     @classmethod
     def read(cls, run: Path) -> "Recorded":
-        """Raises ConfigError."""
+        """Reads both files of a run. Raises ConfigError if one cannot be read."""
         return cls(read_text(run / CONFIG), read_text(run / OVERRIDES))
 
 
 def check_unchanged(run: Path, then: Recorded) -> None:
-    """Raises ConfigError if the files of a run differ from those in its snapshot, with one line for each key.
+    """Raises ConfigError, with a line for each key, if config or overrides were edited since the snapshot was taken.
 
-    Comments and the order of keys may differ. What `rlrun resume` changed since is in overrides.yaml.
+    Comments and the order of keys may differ. Changes by `rlrun resume` are allowed: it appends them to overrides.yaml.
     """
     now = Recorded.read(run)
     if now == then:
@@ -85,16 +86,16 @@ def check_unchanged(run: Path, then: Recorded) -> None:
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Keys in which two configs differ, with both values as the user types them; "-" where a key is missing."""
+    """Yields each key in which two configs differ, with both values as the user types them; "-" for a missing key."""
     left, right = dict(check.leaves(one)), dict(check.leaves(other))
     for key in dict.fromkeys([*left, *right]):
         before, after = left.get(key, check.ABSENT), right.get(key, check.ABSENT)
-        if repr(before) != repr(after):  # 1 is not 1.0, nor true
+        if repr(before) != repr(after):  # `!=` would treat 1, 1.0 and true as equal
             yield key, _shown(before), _shown(after)
 
 
 def setting(word: str) -> tuple[str, Any]:
-    """The key and the value of a typed word. Numbers may be written like `1e6`; everything else is YAML."""
+    """Returns key and value of a word such as `a.b=1e6`. A value that is not a number is parsed as YAML."""
     key, _, text = word.partition("=")
     try:
         number = float(text)
@@ -110,6 +111,13 @@ def setting(word: str) -> tuple[str, Any]:
     return key, number
 
 
+def word(key: str, value: Any) -> str:
+    """Returns the word of a setting; `setting` parses it. A section is written as JSON, which is also YAML."""
+    if isinstance(value, dict):
+        return f"{key}={json.dumps(value)}"
+    return f"{key}={check.show(value)}"
+
+
 def _shown(value: Any) -> str:
     if value is check.ABSENT:
         return "-"
@@ -117,7 +125,7 @@ def _shown(value: Any) -> str:
 
 
 def _first_difference(before: list[str], after: list[str]) -> str:
-    """The first of the words `before` that is another one, or missing, `after`."""
+    """Returns `old -> new` for the first word that differs between both lists; "-" for a missing word."""
     for old, new in zip_longest(before, after, fillvalue="-"):
         if old != new:
             return f"{old} -> {new}"
@@ -125,17 +133,17 @@ def _first_difference(before: list[str], after: list[str]) -> str:
 
 
 def free(values: dict[str, Any]) -> dict[str, Any]:
-    """The keys and values of a config that a resumed run may change."""
+    """Returns the settings of a config that a resumed run may change."""
     return {key: check.lookup(key, values) for key in FREE}
 
 
 def same_run(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two configs differ only in keys that a resumed run may change."""
+    """Returns whether two configs differ only in settings that a resumed run may change."""
     return _fixed(one) == _fixed(other)
 
 
 def _fixed(values: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """A config without the keys in which two resumes of one run may differ."""
+    """Returns a config without the keys in which two resumes of one run may differ."""
     fixed = {}
     for key, value in values.items():
         if f"{path}{key}" in (*FREE, *PLACES):

@@ -1,4 +1,4 @@
-"""Typed configs. Names, types and ranges live here and in each part's `Config`; values live in YAML only."""
+"""Types and ranges of settings. Each part has a `Config` of its own; default values are in YAML only."""
 
 import difflib
 from collections.abc import Iterator
@@ -15,14 +15,14 @@ from rlrun.errors import ConfigError
 
 T = TypeVar("T")
 
-MOST_OBJECTS = 4096  # environments that are stepped one by one
-LONGEST_NAME = 255  # bytes, which file systems take
-LONGEST_VALUE = 80  # letters of a value in a line about it
+MOST_OBJECTS = 4096  # maximum number of environments with env.backend=sync or async
+LONGEST_NAME = 255  # bytes, the limit of file systems
+LONGEST_VALUE = 80  # letters of a value that a message shows
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def config(cls: type[T]) -> type[T]:
-    """Make a strict, frozen dataclass: no defaults are expected, unknown keys are refused, nothing is coerced."""
+    """Class decorator that makes a frozen pydantic dataclass. Unknown keys and values of a wrong type are errors."""
     settings = pydantic.ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
     return pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=settings)(cls)  # type: ignore[return-value]
 
@@ -36,13 +36,14 @@ class Discounted:
 
 @config
 class NStepReturns(Discounted):
-    """Hyperparameters of an algorithm whose replay buffer sums rewards: of `n_step` steps, discounted by gamma."""
+    """Hyperparameters of an algorithm with n-step returns from replay: `n_step` rewards, discounted by gamma."""
 
     n_step: "PositiveInt"
 
 
 def _whole(value: Any) -> Any:
-    """`1e6` is a whole number; `true`, `"10"` and `1.5` are not."""
+    """Converts floats such as 1e6 to int. Other values are returned unchanged; strict validation refuses `true`, `"10"`
+    and 1.5."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -54,7 +55,7 @@ def _range(value: list[float]) -> list[float]:
 
 def _name(value: str) -> str:
     if len(value.encode()) > LONGEST_NAME:
-        raise PydanticCustomError("name", f"Input should be at most {LONGEST_NAME} bytes long, for it names a folder")
+        raise PydanticCustomError("name", f"Input should be at most {LONGEST_NAME} bytes long, as it names a folder")
     return value
 
 
@@ -65,7 +66,7 @@ def _path(value: str) -> str:
 
 
 def _off(value: Any) -> Any:
-    """YAML reads a bare `off` as false."""
+    """Converts False to "off", because YAML reads a bare `off` as false."""
     return "off" if value is False else value
 
 
@@ -73,10 +74,10 @@ def _off(value: Any) -> Any:
 class Part:
     """Marks a field of a Config as a registered part: `critic: Annotated[dict[str, Any], Part("critic")]`.
 
-    Its value is the name of the part, or a section with `name` and its settings.
+    The value of the field is the name of a part, or a section with `name` and the part's settings.
     """
 
-    group: str  # where it is registered
+    group: str  # group in the registry
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         return core_schema.no_info_before_validator_function(_part, handler(source))
@@ -91,13 +92,13 @@ def _part(value: Any) -> Any:
 
 @cache
 def parts_of(cls: type) -> dict[str, str]:
-    """The fields of a Config that are parts, each with its group."""
+    """Returns the fields of a Config that are parts, each with its group in the registry."""
     hints = get_type_hints(cls, include_extras=True)
     return {name: mark.group for name, hint in hints.items() for mark in _marks(hint)}
 
 
 def _marks(hint: Any) -> Iterator[Part]:
-    """The `Part` in an annotation, which may be optional."""
+    """Yields the `Part` marks in an annotation, at any depth, as in `Annotated[...] | None`."""
     yield from (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Part))
     for inner in get_args(hint):
         yield from _marks(inner)
@@ -106,9 +107,9 @@ def _marks(hint: Any) -> Iterator[Part]:
 Int = Annotated[int, BeforeValidator(_whole)]
 PositiveInt = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
 NonNegativeInt = Annotated[int, BeforeValidator(_whole), Field(ge=0)]
-Size = Annotated[PositiveInt, Field(le=2**24)]  # rows that are in memory together
-Units = Annotated[PositiveInt, Field(le=2**14)]  # of a layer; networks, atoms, simulations: what weights are made for
-Episodes = Annotated[NonNegativeInt, Field(le=MOST_EPISODES)]  # of one evaluation
+Size = Annotated[PositiveInt, Field(le=2**24)]  # number of rows that are in memory at the same time
+Units = Annotated[PositiveInt, Field(le=2**14)]  # number of units of a layer, of networks, atoms or simulations
+Episodes = Annotated[NonNegativeInt, Field(le=MOST_EPISODES)]  # number of episodes of one evaluation
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -122,12 +123,12 @@ class EnvConfig:
     """The section `env`."""
 
     id: str
-    num_envs: Annotated[PositiveInt, Field(le=2**20)]  # more than any machine steps
+    num_envs: Annotated[PositiveInt, Field(le=2**20)]  # the bound is beyond what any machine can step
     backend: Literal["sync", "async", "native", "envpool", "jax"]
     kwargs: dict[str, Any]
-    task_kwargs: dict[str, Range]  # of each environment its own, drawn from [low, high]
-    eval_kwargs: dict[str, Any]  # these instead, in evaluation
-    wrappers: dict[str, dict[str, Any]]  # registry name -> settings, innermost first
+    task_kwargs: dict[str, Range]  # kwargs that each environment draws from [low, high]
+    eval_kwargs: dict[str, Any]  # override `kwargs` in evaluations
+    wrappers: dict[str, dict[str, Any]]  # registered name -> settings, innermost first
     normalize: Literal["none", "obs", "reward", "both"]
     max_episode_steps: PositiveInt | None
     instance_seed: NonNegativeInt | None
@@ -135,6 +136,8 @@ class EnvConfig:
     on_failure: Literal["raise", "restart"]
     action_mask: bool
     selftest: Annotated[Literal["auto", "full", "off"], BeforeValidator(_off)]
+    log_info: list[str]  # entries of infos that are logged as metrics
+    schedule: dict[str, dict[str, Any]]  # attribute of the environment -> settings of core/curriculum.py
 
 
 @config
@@ -156,16 +159,9 @@ class TrainerConfig:
 
 
 @config
-class LoggerConfig:
-    """The section `logger`."""
-
-    console: bool
-    tensorboard: bool
-
-
-@config
 class RunConfig:
-    """A whole run, as composed. `algo` and `network` stay plain values until the registry builds them."""
+    """The config of a run. `algo`, `network` and `logger` are untyped here; the registry checks them when it builds the
+    parts."""
 
     seed: Annotated[NonNegativeInt, Field(lt=2**63)]
     device: str
@@ -180,15 +176,16 @@ class RunConfig:
     network: dict[str, Any]
     env: EnvConfig
     trainer: TrainerConfig
-    logger: LoggerConfig
+    logger: dict[str, dict[str, Any]]  # registered name -> settings
+    callbacks: list[Annotated[dict[str, Any], Part("callback")]]
 
 
 def parse(cls: type[T], values: dict[str, Any], path: str) -> T:
-    """Build `cls` from plain values. Raises ConfigError with one line per fault, each with its key path."""
+    """Builds `cls` from plain values. Raises ConfigError with one line per fault, each with its dotted key."""
     try:
         return cls(**values)
     except pydantic.ValidationError as error:
-        faults: dict[str, str] = {}  # "int | None" fails once per member: the first says enough
+        faults: dict[str, str] = {}  # a union like `int | None` gives a fault for each member; the first is enough
         for fault in error.errors():
             where = _where(path, fault["loc"], values)
             faults.setdefault(where, _explain(where, fault, cls))
@@ -196,15 +193,15 @@ def parse(cls: type[T], values: dict[str, Any], path: str) -> T:
 
 
 def run_config(values: dict[str, Any]) -> RunConfig:
-    """The typed form of a composed config. All faults of all sections are raised together."""
+    """Returns the typed form of a composed config. Raises one ConfigError with the faults of all sections."""
     values = dict(values)
     faults: list[str] = []
-    for key, section in {"env": EnvConfig, "trainer": TrainerConfig, "logger": LoggerConfig}.items():
+    for key, section in {"env": EnvConfig, "trainer": TrainerConfig}.items():
         try:
             values[key] = parse(section, _section(values, key), key)
         except ConfigError as error:
             faults += error.faults
-            values[key] = object.__new__(section)  # stands in, so that the rest is checked too
+            values[key] = object.__new__(section)  # a placeholder, so that the other settings are checked too
         else:
             faults += _too_many(values[key]) if key == "env" else ()
     try:
@@ -217,7 +214,7 @@ def run_config(values: dict[str, Any]) -> RunConfig:
 
 
 def _section(values: dict[str, Any], key: str) -> dict[str, Any]:
-    """Raises ConfigError where a section is missing or no section."""
+    """Returns the values of a section. Raises ConfigError if it is missing or not a mapping."""
     if key not in values:
         raise ConfigError(f"{key}: missing")
     if not isinstance(values[key], dict):
@@ -226,16 +223,18 @@ def _section(values: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def _too_many(env: EnvConfig) -> list[str]:
-    """Environments that are objects of their own, or processes: no machine steps as many of them as a simulator."""
+    """Returns a fault if there are too many environments for a backend that has one object or process for each."""
     if env.backend not in ("sync", "async") or env.num_envs <= MOST_OBJECTS:
         return []
     line = f"env.num_envs={env.num_envs}: must be at most {MOST_OBJECTS} with env.backend={env.backend}"
-    return [f"{line}; native, envpool and jax step more"]
+    return [f"{line}; native, envpool and jax allow more"]
 
 
 def _where(path: str, location: tuple[int | str, ...], values: dict[str, Any]) -> str:
-    """The key path of a fault: its field and the places below it; pydantic's own labels, which lead nowhere in the
-    values, are left out."""
+    """Returns the dotted key of a fault, from pydantic's location.
+
+    A location may contain labels that are not keys, such as the type in a union. They are left out.
+    """
     keys = [path, *map(str, location[:1])]
     found: Any = values.get(str(location[0])) if location else None
     for part in location[1:]:

@@ -1,11 +1,11 @@
-"""Finds the YAML files and reads their comments, without Hydra, so that `rlrun list` is quick."""
+"""Finds the YAML files of `conf` folders and reads their comments. Does not import Hydra, so `rlrun list` is fast."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -17,10 +17,11 @@ PLUGINS = "rlrun.plugins"
 
 
 def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path]:
-    """The conf folders in order of precedence: rlrun's own, of installed plug-ins, of the modules `plugins`, `extra`.
+    """Returns the conf folders in order of precedence: rlrun's own, those of installed plug-ins, those of the modules
+    `plugins`, then `extra`.
 
-    A plug-in is found, not imported, so that its torch is not loaded either. Raises ConfigError for a module that is
-    not there; a plug-in without YAML is allowed.
+    Plug-ins are located but not imported, because they may import torch. Raises ConfigError if a module or a folder of
+    `extra` does not exist. A plug-in may have no conf folder.
     """
     faults = []
     found = [CONF]
@@ -41,7 +42,7 @@ def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path
 
 
 def named_plugins(words: Iterable[str]) -> list[str]:
-    """The modules of the last `plugins=[a,b]`. They are needed before composing, so this is without Hydra."""
+    """Returns the modules of the last `plugins=[a,b]`. Does not use Hydra, which needs the folders of these modules."""
     names = ""
     for word in words:
         if word.lstrip("+").startswith("plugins="):
@@ -50,7 +51,7 @@ def named_plugins(words: Iterable[str]) -> list[str]:
 
 
 def options(group: str, where: Sequence[Path]) -> dict[str, Path]:
-    """The names to choose from in a group, with their files. Names that begin with `_` are bases, not choices."""
+    """Returns the names that a group offers, with their files. Files that begin with `_` are bases and not offered."""
     found: dict[str, Path] = {}
     for folder in where:
         for file in (folder / group.replace(".", "/")).glob("*.yaml"):
@@ -60,7 +61,7 @@ def options(group: str, where: Sequence[Path]) -> dict[str, Path]:
 
 
 def groups(where: Sequence[Path]) -> dict[str, dict[str, Path]]:
-    """Every group with its names and files; groups of parts have a dot, like `algo.buffer`."""
+    """Returns every group with its names and files. Groups of parts have a dot, like `algo.buffer`."""
     names = set()
     for folder in where:
         for home in folder.glob("**/"):
@@ -70,16 +71,16 @@ def groups(where: Sequence[Path]) -> dict[str, dict[str, Path]]:
 
 
 def own_keys(path: str, where: Sequence[Path]) -> set[str]:
-    """The keys that a part's file sets, including those of the files in its defaults and the names of its own parts."""
+    """Returns the keys that a part's file sets, including keys of the files in its defaults and names of its parts."""
     file = find(f"{path}.yaml", where)
     if file is None:
         return set()
-    tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+    tree = content(file)
     bases = tree.pop("defaults", [])
     folder = path.rpartition("/")[0]
     keys = set(tree)
     for base in bases:
-        if isinstance(base, dict):  # `entropy@entropy: fixed`: a part, in the section behind the @
+        if isinstance(base, dict):  # `entropy@entropy: fixed` is a part in the section after the @
             keys |= {group.rpartition("@")[2] for group in base}
         elif base != "_self_":
             base = base.removesuffix("@_here_")
@@ -88,15 +89,21 @@ def own_keys(path: str, where: Sequence[Path]) -> set[str]:
 
 
 def find(path: str, where: Sequence[Path]) -> Path | None:
-    """The file that Hydra finds for a path below `conf`."""
+    """Returns the file that Hydra finds for a path below `conf`, or None."""
     for folder in where:
         if (folder / path).is_file():
             return folder / path
     return None
 
 
+def content(file: Path) -> Any:
+    """Returns the values of a YAML file in a `conf` folder."""
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
+
+
 def label(file: Path) -> str:
-    """The path of a file for people: from `conf`, as in `conf/algo/sac.yaml`, or in a plug-in from the folder above."""
+    """Returns the path of a file as messages show it: from `conf`, as in `conf/algo/sac.yaml`; for a plug-in, from the
+    folder that holds `conf`."""
     parts = file.parts
     if "conf" not in parts:
         return "/".join(parts)
@@ -110,19 +117,19 @@ class Notes(NamedTuple):
     """The comments of a YAML file."""
 
     headline: str  # its first comment line
-    meanings: dict[str, str]  # every dotted key -> the comment behind its value, or ""
+    meanings: dict[str, str]  # every dotted key -> the comment after its value, or ""
 
 
 @cache
 def notes(file: Path) -> Notes:
-    """Read the comments of a YAML file."""
+    """Returns the comments of a YAML file."""
     text = file.read_text(encoding="utf-8")
     node = yaml.compose(text, yaml.SafeLoader)
     return Notes(_headline(text), dict(_meanings(node, text.splitlines(), "")))
 
 
 def env_id(file: Path) -> str:
-    """The Gymnasium id behind an environment's name, or ""."""
+    """Returns the Gymnasium id in an environment's YAML file, or "" if it has none."""
     found = re.search(r"^id:\s*['\"]?([^\s'\"#]+)", file.read_text(encoding="utf-8"), re.MULTILINE)
     if found is None:
         return ""
@@ -146,14 +153,14 @@ def _meanings(node: yaml.Node | None, lines: list[str], prefix: str) -> Iterator
         if name == "defaults":
             continue
         mark = value.end_mark
-        if isinstance(value, yaml.CollectionNode) and not value.flow_style:  # its values are on the lines below
+        if isinstance(value, yaml.CollectionNode) and not value.flow_style:  # the section's values are on later lines
             mark = key.end_mark
         yield name, _comment_behind(mark, lines)
         yield from _meanings(value, lines, f"{name}.")
 
 
 def _comment_behind(mark: yaml.Mark, lines: list[str]) -> str:
-    """The comment between a place and the end of its line, or ""."""
+    """Returns the comment between a position and the end of its line, or ""."""
     if mark.line >= len(lines):
         return ""
     comment = re.search(r"(?:^|\s)#\s*(.*)", lines[mark.line][mark.column :])

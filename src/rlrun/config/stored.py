@@ -1,4 +1,4 @@
-"""Configs on disk: written as plain YAML, read as untrusted data."""
+"""Writes configs as plain YAML, and reads them as untrusted data."""
 
 import json
 from pathlib import Path
@@ -8,12 +8,12 @@ from rlrun import files
 from rlrun.config import history
 from rlrun.errors import ConfigError
 
-DEPTH = 64  # of lists and mappings in each other
+DEPTH = 64  # maximum nesting of lists and mappings
 CONFIG, OVERRIDES = "config.yaml", "overrides.yaml"
 
 
 def to_yaml(values: Any) -> str:
-    """YAML text of plain values, with keys in their order and without aliases."""
+    """Returns the YAML text of plain values, without aliases and with keys in their order."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -24,15 +24,15 @@ def to_yaml(values: Any) -> str:
 
 
 class StoredConfig(NamedTuple):
-    """A config.yaml in today's format."""
+    """A config.yaml, converted to the current format."""
 
     values: dict[str, Any]
-    filled: list[str]  # what it lacked and was filled in, like `env.x=1`
+    filled: list[str]  # settings that the conversion added, like `env.x=1`
     metrics_format: int  # the format whose metric keys the run writes
 
 
 def config_text(values: dict[str, Any], metrics_format: int | None = None) -> str:
-    """The text of a config.yaml. `metrics_format`: that of the run's metric keys; None: today's."""
+    """Returns the text of a config.yaml. metrics_format: format of the run's metric keys; None: the current format."""
     head = {history.KEY: history.FORMAT}
     if metrics_format not in (None, history.FORMAT):
         head[history.METRICS_KEY] = metrics_format
@@ -40,25 +40,24 @@ def config_text(values: dict[str, Any], metrics_format: int | None = None) -> st
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The values of a config.yaml, in today's format. Raises ConfigError as `parse_config` does, and where it cannot be
-    read."""
+    """Returns the values of a config.yaml, in the current format. Raises ConfigError like `read_stored`."""
     return read_stored(path).values
 
 
 def read_stored(path: Path) -> StoredConfig:
-    """A config.yaml with what is known of its format. Raises ConfigError as `read_config` does."""
+    """Returns the parsed config.yaml. Raises ConfigError like `parse_config`, or if the file cannot be read."""
     return parse_config(read_text(path), path)
 
 
 def parse_config(text: str, path: Path) -> StoredConfig:
-    """A stored config, as untrusted data.
+    """Parses a stored config, which may be untrusted.
 
-    It names registered parts and never code: ConfigError for `_target_`, environment variables, YAML aliases (a bomb
-    needs them, we never write them), or anything but a mapping with names as keys. `path` is for messages.
+    Raises ConfigError for `_target_`, environment variables and YAML aliases, and for anything but a mapping with names
+    as keys. rlrun never writes aliases; a small file could use them to expand to gigabytes. path: for messages.
     """
     values = _parse_yaml(text, path)
     if not isinstance(values, dict):
-        raise ConfigError(f"{path}: not a config (no mapping)")
+        raise ConfigError(f"{path}: not a config (not a mapping)")
     faults = [f"{path}: {fault}" for fault in _forbidden(values, "")]
     if faults:
         raise ConfigError(*faults)
@@ -70,20 +69,20 @@ def parse_config(text: str, path: Path) -> StoredConfig:
 
 
 def read_words(path: Path) -> list[str]:
-    """The words that a run was started with and changed by, from its overrides.yaml. Raises ConfigError."""
+    """Returns the words of an overrides.yaml, with which a run was started and resumed. Raises ConfigError."""
     return parse_words(read_text(path), path)
 
 
 def parse_words(text: str, path: Path) -> list[str]:
-    """The words in the text of an overrides.yaml. `path` is for messages."""
+    """Parses the text of an overrides.yaml. Raises ConfigError unless it is a list of words. path: for messages."""
     words = _parse_yaml(text, path)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ConfigError(f"{path}: must be a list of the words that were typed, like - algo=sac")
+        raise ConfigError(f"{path}: must be a list of overrides, like - algo=sac")
     return words
 
 
 def read_text(path: Path) -> str:
-    """The text of a stored file. Raises ConfigError."""
+    """Returns the text of a run's config.yaml or overrides.yaml. Raises ConfigError if it cannot be read."""
     try:
         return files.read(path, files.CONFIG_BYTES).decode()
     except (FileNotFoundError, NotADirectoryError):
@@ -91,11 +90,11 @@ def read_text(path: Path) -> str:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not a config (no text in UTF-8)") from None
+        raise ConfigError(f"{path}: not a config (not UTF-8)") from None
 
 
 def parse_json(content: bytes, path: Path) -> dict[str, Any]:
-    """A stored JSON object. Raises ConfigError."""
+    """Parses a stored JSON object. Raises ConfigError if it is anything else or nested too deeply."""
     try:
         values = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -108,7 +107,7 @@ def parse_json(content: bytes, path: Path) -> dict[str, Any]:
 
 def _check_depth(values: Any, path: Path, depth: int = 0) -> None:
     if depth > DEPTH:
-        raise ConfigError(f"{path}: nested more than {DEPTH} deep")
+        raise ConfigError(f"{path}: nested more than {DEPTH} levels deep")
     if isinstance(values, dict):
         values = list(values.values())
     if isinstance(values, list):
@@ -134,7 +133,7 @@ def _parse_yaml(text: str, path: Path) -> Any:
 
 
 def _forbidden(values: Any, path: str) -> list[str]:
-    """Faults of a config that would reach outside: one line each."""
+    """Returns a line for each `_target_`, each key that is not a string, and each use of an environment variable."""
     faults = []
     if isinstance(values, dict):
         for key in values:

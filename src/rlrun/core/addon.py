@@ -1,6 +1,6 @@
-"""Modules around an agent: normalisation, representations, goals, intrinsic rewards.
+"""Base class of add-ons, the modules around an agent: normalisation, representations, goals, intrinsic rewards.
 
-Agents and loops depend on none of them.
+Agents and loops depend on no particular add-on.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,41 +15,47 @@ from rlrun.types import Batch, Context, Metrics, Spec, Step
 
 
 class Addon(nn.Module):
-    """Transforms what passes between environment, buffer and agent. Every method does nothing by default."""
+    """Transforms observations, rewards and batches between environment, buffer and agent.
+
+    By default no method changes anything; a reward module implements `reward`.
+    """
 
     stores: Mapping[str, Space] = MappingProxyType({})  # spaces of the extras that replay stores
-    has_reward: ClassVar[bool] = False  # whether it is a reward module: adds a column to the reward of every step
+    has_reward: ClassVar[bool] = False  # whether this is a reward module, which adds a column to every reward
     unexportable: ClassVar[str] = ""  # why no policy behind it can be exported as a program; empty if one can
-    num_next_steps: int = 0  # consecutive steps from each sampled one on that it learns from
+    num_next_steps: int = 0  # length of the sequences that it learns from, from each sampled step on; 0: none
 
     def spec(self, spec: Spec) -> Spec:
-        """Returns what the agent sees instead of the environment's spec."""
+        """Returns the spec that the agent receives instead of the environment's."""
         return spec
 
     def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
         """Returns the observation that the agent acts on, and extras to be stored with the step, each [num_envs, ...].
 
         carry: `first` marks episode starts, `carry.*` are the extras of these names from the previous step.
-        explore=False draws no random numbers. It runs in evaluation too, and so changes no state.
+        With explore=False, no random numbers are drawn. Must change no state, because evaluations call it too.
         """
         return obs, {}
 
     def acting(self) -> Iterable[nn.Module]:
-        """The modules whose parameters and buffers `see` reads."""
+        """Returns the modules whose parameters and buffers `see` reads."""
         return ()
 
     def collect(self, obs: Any, step: Step, extras: Batch) -> None:
-        """Updates running statistics. Called once for every training step; obs: as the environment returned it."""
+        """Updates running statistics. Called once for every training step.
+
+        obs: the observation before the step, as the environment returned it.
+        """
 
     def reward(self, batch: Batch) -> Tensor:
-        """Returns the unscaled reward of one step, [num_envs], which is stored. Called once for every training step.
+        """Returns the unscaled intrinsic reward of one step, [num_envs], to be stored. Called once per training step.
 
-        batch: the step after the add-ons before this one relabelled it.
+        batch: the step, relabelled by the add-ons before this one.
         """
         raise NotImplementedError
 
     def scale_reward(self, reward: Tensor) -> Tensor:
-        """Returns stored rewards of any shape, scaled as they count in the current update."""
+        """Returns stored intrinsic rewards, of any shape, scaled for the current update."""
         return reward
 
     def relabel(self, batch: Batch) -> Batch:
@@ -83,22 +89,22 @@ class Addons(nn.ModuleList):
 
     @property
     def num_next_steps(self) -> int:
-        """Consecutive steps from each sampled one on that any add-on learns from."""
+        """The largest `num_next_steps` of any add-on."""
         return max((addon.num_next_steps for addon in self), default=0)
 
     @property
     def reward_modules(self) -> list[Addon]:
-        """Add-ons with a reward of their own, in the order of their columns."""
+        """Add-ons that compute an intrinsic reward, in the order of their columns."""
         return [addon for addon in self if addon.has_reward]
 
     def spec(self, spec: Spec) -> Spec:
-        """Returns what the agent sees instead of the environment's spec."""
+        """Returns the spec that the agent receives instead of the environment's."""
         for addon in self:
             spec = addon.spec(spec)
         return spec
 
     def act(self, policy: Any, obs: Any, carry: Batch, explore: bool, *params: Tensor) -> tuple[Tensor, Batch]:
-        """Returns the action of a policy on the transformed observation, and the extras of add-ons and policy."""
+        """Returns the policy's action for the transformed observation, and the extras of add-ons and policy."""
         policy_obs, addon_extras = self.see(obs, carry, explore)
         action, policy_extras = policy.act(policy_obs, carry, explore, *params)
         return action, addon_extras | policy_extras
@@ -115,7 +121,7 @@ class Addons(nn.ModuleList):
         return obs, extras
 
     def collect(self, obs: Any, step: Step, extras: Batch) -> Step:
-        """Returns the step as it is stored: with one more column of its reward for each reward module."""
+        """Returns the step to be stored: its reward has one more column for each reward module."""
         for addon in self:
             addon.collect(obs, step, extras)
         reward_modules = self.reward_modules
@@ -135,8 +141,9 @@ class Addons(nn.ModuleList):
     def relabel(self, batch: Batch) -> Batch:
         """Returns the batch that the agent learns from.
 
-        `intrinsic_rewards` [..., reward modules] are split from the environment's reward. `next_steps`, a batch of
-        sequences, is relabelled too until an add-on that learns from it removes it.
+        The columns of the stored reward are split into the environment's `reward` and the `intrinsic_rewards`
+        [..., reward modules]. The add-ons also relabel `next_steps`, a batch of sequences, until the add-on that learns
+        from it removes it.
         """
         if self.reward_modules:
             batch = split_rewards(batch)

@@ -1,4 +1,4 @@
-"""What an algorithm must provide: how it acts, and how it learns from a batch."""
+"""Base class of algorithms: `act` chooses actions, `update` learns from a batch."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -19,45 +19,49 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(method: F) -> F:
-    """Mark one unit that can be compiled and captured whole: fixed shapes, no random numbers drawn (`update` passes
-    noise in), no `.item()`, no branch on a tensor, detached metrics. `engine/` may replace it on the instance."""
+    """Marks a method that the engine may record or compile as a whole, and then replaces on the instance.
+
+    It must have fixed shapes, draw no random numbers (`update` passes noise in), call no `.item()`, branch on no tensor
+    and return detached metrics.
+    """
     method.is_kernel = True  # type: ignore[attr-defined]
     return method
 
 
 def policy(method: F) -> F:
-    """Mark `act` as one unit that can be replayed. As a kernel, but it may draw from the agent's streams."""
+    """Marks `act` as a method that the engine may record. The rules of `kernel` hold, but it may draw from the agent's
+    streams. Runs without gradients."""
     method = torch.no_grad()(method)
     method.is_policy = True  # type: ignore[attr-defined]
     return method
 
 
 class Agent(Rewindable, nn.Module):
-    """An update rule with its networks. All its state is in the module tree, so snapshots need no list."""
+    """An update rule with its networks. Snapshots hold its state dict, so all its state must be in the module tree."""
 
     Config: ClassVar[type]
     registered: ClassVar[str] = "?"  # the name in configs, set by @register
-    actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Space  # action spaces the algorithm is defined for
-    observations: ClassVar[type[Space]] = Space  # and the observation space
-    acts_with: ClassVar[tuple[str, ...]] = ()  # names of the modules that `act` reads; none: the whole agent
-    remembers: ClassVar[bool] = False  # whether it takes recurrent networks
-    needs_bounds: ClassVar[bool] = False  # whether its continuous actions always lie in [-1, 1]
+    actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Space  # supported action spaces
+    observations: ClassVar[type[Space]] = Space  # supported observation space
+    acts_with: ClassVar[tuple[str, ...]] = ()  # names of the modules that `act` reads; empty: the whole agent
+    remembers: ClassVar[bool] = False  # whether it supports recurrent networks
+    needs_bounds: ClassVar[bool] = False  # whether continuous actions must have finite bounds
     moves_statistics: ClassVar[bool] = False  # whether `update` uses `batch_statistics`, as batch normalisation needs
     unexportable: ClassVar[str] = ""  # why its policy cannot be exported as a program; empty if it can
-    reward_vectors: ClassVar[bool] = False  # whether it takes them, with `batch["reward_weights"]` [reward_dim]
+    reward_vectors: ClassVar[bool] = False  # whether it learns from reward vectors and `batch["reward_weights"]`
 
     def __init__(self, cfg: Any, spec: Spec, parts: "Parts"):
         super().__init__()
         for needed, given in self.lacks(spec):
-            why = " ".join(f"this environment has {given}, which is not supported".split())  # arrays take several lines
+            why = " ".join(f"this environment has {given}, which is not supported".split())  # spaces print line breaks
             raise ConfigError(f"algo={self.registered} needs {needed}; {why}")
         self.cfg, self.spec, self.memory = cfg, spec, parts.memory
-        self.sequence_length: int | None = None  # consecutive steps that replay gives; None: transitions
-        self.stores = dict[str, Space]()  # extras of `act` that replay keeps
+        self.sequence_length: int | None = None  # length of replayed sequences; None: single transitions
+        self.stores = dict[str, Space]()  # spaces of the extras of `act` that replay stores
 
     @classmethod
     def lacks(cls, spec: Spec) -> Iterator[tuple[str, object]]:
-        """What the algorithm needs and the environment does not have, with what it has instead."""
+        """Yields what the algorithm needs but the environment lacks, each with what the environment has instead."""
         kinds = cls.actions if isinstance(cls.actions, tuple) else (cls.actions,)
         if not isinstance(spec.action, kinds):
             yield " or ".join(kind.__name__ for kind in kinds) + " actions", spec.shown_action
@@ -69,25 +73,27 @@ class Agent(Rewindable, nn.Module):
             yield "one reward a step (env.wrappers.linear_reward makes one of several)", f"{spec.own_rewards} of them"
 
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        """Actions [num_envs, ...] for obs [num_envs, ...], and extras to be stored with the step.
+        """Returns actions [num_envs, ...] for obs [num_envs, ...], and extras to be stored with the step.
 
-        carry: `first` [num_envs] bool marks episode starts, `carry.*` is what this method returned a step ago; params:
-        [members, P], the environments are split evenly over the members. explore=False draws and moves nothing."""
+        carry: `first` [num_envs] bool marks episode starts, `carry.*` are the extras of these names from the last call.
+        params: parameter vectors [members, P] to act with; the environments are split evenly over the members.
+        With explore=False, no random numbers are drawn and no state changes.
+        """
         raise NotImplementedError
 
     def acting(self) -> Iterable[nn.Module]:
-        """The modules whose parameters and buffers `act` reads: all that must travel to where the agent only acts."""
+        """Returns the modules whose parameters and buffers `act` reads: a process that only acts needs no others."""
         if not self.acts_with:
             return (self,)
         return [self.get_submodule(name) for name in self.acts_with]
 
     def rewind(self) -> None:
-        """Start over what changes in the course of a run beside the weights, such as exploration."""
+        """Resets state other than weights that changes during a run, such as an exploration schedule."""
 
     def ask(self) -> Tensor:
-        """For the evolution loop: the parameter vectors to evaluate next, [members, P]."""
+        """Returns the parameter vectors to evaluate next, [members, P]. Called by the evolution loop only."""
         raise NotImplementedError
 
     def update(self, batch: Batch, ctx: Context) -> Metrics | tuple[Metrics, Tensor]:
-        """Learn from a batch. The optional tensor holds new priorities [batch]."""
+        """Learns from a batch and returns metrics, optionally with new priorities [batch] for prioritised replay."""
         raise NotImplementedError

@@ -1,20 +1,20 @@
-"""Work that a stop signal aborts, because it may take longer than a cluster waits: the compilation of a kernel."""
+"""Lets a stop signal abort the compilation of a kernel, which may take longer than the grace period of a cluster."""
 
 from typing import Any
 
 
 class BrokenOffError(BaseException):
-    """A stop signal aborted such work. The tick is lost, so the run continues from its last snapshot.
+    """A stop signal aborted a compilation. The current tick is lost, and a resume continues from the last snapshot.
 
-    A BaseException, so that no compiler handles it as its own error and continues without compiling.
+    Derives from BaseException because a compiler may catch Exception and continue without compiling.
     """
 
 
 class Breakable:
-    """Work between `begin` and `end`, which `interrupt` aborts by raising BrokenOffError."""
+    """Marks work between `begin` and `end`, which `interrupt` aborts by raising BrokenOffError."""
 
     def __init__(self) -> None:
-        self.busy = False  # whether such work is under way
+        self.busy = False  # whether the work has begun and not ended
         self.interrupted = False
 
     def begin(self, about: Any = None) -> None:
@@ -25,14 +25,15 @@ class Breakable:
         self.busy = False
 
     def interrupt(self) -> None:
-        """Called by a signal handler. Raises BrokenOffError during the work, else as soon as it begins."""
+        """Called by a signal handler. Raises BrokenOffError during the work; if none is under way, the next `begin`
+        raises it."""
         self.interrupted = True
         self.check()
 
     def check(self) -> None:
-        """Raises BrokenOffError where the work was interrupted."""
+        """Raises BrokenOffError if `interrupt` was called and the work is under way."""
         if self.interrupted and self.busy:
             raise BrokenOffError
 
 
-compiling = Breakable()  # of this process
+compiling = Breakable()  # all compilations of this process

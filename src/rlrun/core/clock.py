@@ -1,10 +1,10 @@
-"""Seconds spent in each phase of a tick."""
+"""Measures the seconds spent in each phase of a tick."""
 
 import time
 
 
 class Clock:
-    """`lap(phase)` adds the time since the last lap to that phase."""
+    """`lap(phase)` adds the time since the previous lap or `start` to that phase."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -19,6 +19,6 @@ class Clock:
         self.last = now
 
     def drain(self) -> dict[str, float]:
-        """Seconds per phase since the last drain."""
+        """Returns the seconds per phase since the last call, and resets them."""
         seconds, self.seconds = self.seconds, {}
         return seconds

@@ -1,4 +1,4 @@
-"""Steps the training environments with the agent as it is. Collectors count nothing and train nothing."""
+"""Steps the training environments with the agent's current weights. The loop counts the steps and trains."""
 
 from typing import Any, NamedTuple
 
@@ -12,34 +12,34 @@ from rlrun.types import Batch, Step, carried
 
 
 class Timestep(NamedTuple):
-    """One step of every environment: what was seen, done and stored, and what came of it."""
+    """One step of all environments: the observation acted on, the action, and the result."""
 
-    obs: Any  # that the environments gave before the step
+    obs: Any  # observation before the step
     action: Tensor
-    extras: Batch  # of agent and add-ons, to be stored with the step
-    first: Tensor  # [num_envs] bool: an episode begins with this observation
+    extras: Batch  # from agent and add-ons, to be stored with the step
+    first: Tensor  # [num_envs] bool: `obs` is the first of an episode
     step: Step
 
 
 class Collector:
-    """Weights in, timesteps out. It holds what acting needs next: the observations and what is carried along."""
+    """Acts in the environments and returns timesteps. Holds the current observations and the carry."""
 
     def __init__(self, agent: Agent, addons: Addons, env: Any, clock: Clock):
         self.agent, self.addons, self.env, self.clock = agent, addons, env, clock
-        self.obs: Any = None  # to act on next
+        self.obs: Any = None  # observations to act on next
         self.carry: Batch = {}
 
     def begin(self) -> None:
-        """Start the first episodes."""
+        """Resets all environments."""
         self.obs = self.env.reset()
         self.carry = {"first": torch.ones(self.env.spec.num_envs, dtype=torch.bool, device=self.env.device)}
 
     def act(self, *params: Tensor) -> tuple[Tensor, Batch]:
-        """Exploring actions [num_envs, ...] and extras. params: [num_envs, P], for agents that act by given weights."""
+        """Returns exploring actions [num_envs, ...] and extras. params: weights to act with, as in `Agent.act`."""
         return self.addons.act(self.agent, self.obs, self.carry, True, *params)
 
     def step(self, action: Tensor, extras: Batch) -> Timestep:
-        """Take one step in every environment."""
+        """Takes one step in every environment and returns the timestep."""
         step = self.env.step(action)
         timestep = Timestep(self.obs, action, extras, self.carry["first"], step)
         self.obs = step.obs
@@ -47,7 +47,7 @@ class Collector:
         return timestep
 
     def advance(self) -> Timestep:
-        """Act, then step."""
+        """Acts and steps once, and returns the timestep."""
         action, extras = self.act()
         self.clock.lap("act")
         timestep = self.step(action, extras)

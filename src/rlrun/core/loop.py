@@ -1,4 +1,4 @@
-"""How data flows between environments and agent: what every loop shares."""
+"""Base class of loops, which collect steps from the environments and call the agent's `update`."""
 
 from typing import Any, ClassVar
 
@@ -8,6 +8,8 @@ from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
 from rlrun.core.collector import Collector, Timestep
+from rlrun.core.curriculum import Curriculum
+from rlrun.core.logged import Means, add_logged
 from rlrun.core.measures import Measures, add
 from rlrun.core.random import Stream, sequence
 from rlrun.core.schedule import Rewindable
@@ -17,12 +19,12 @@ from rlrun.types import Batch, Context, Metrics, Return, Step
 
 
 class Loop(Module):
-    """Owns everything that a run is made of, so that its state dict is the run's state.
+    """Owns agent, add-ons, environments and buffer, so its state dict is the state of the run.
 
-    horizon: the number of steps over which schedules run, fixed for the life of the run.
+    horizon: the number of steps over which schedules run. A resume with more steps does not change the horizon.
     """
 
-    replays: ClassVar[bool] = False  # whether it learns from a buffer of steps, and from each more than once
+    replays: ClassVar[bool] = False  # whether it learns from a replay buffer
 
     def __init__(self, cfg: Any, agent: Agent, addons: Addons, env: Any, buffer: Any, seed: int, horizon: int):
         super().__init__()
@@ -32,29 +34,34 @@ class Loop(Module):
         self.steps = self.updates = 0
         self.clock = Clock()
         self.collector = Collector(agent, addons, env, self.clock)
-        # The trainer reads and empties these three.
-        self.episodes: list[tuple[Return, int]] = []  # return and length of those that ended
+        # The trainer reads and empties the next three lists.
+        self.episodes: list[tuple[Return, int]] = []  # return and length of each ended episode
         self.successes: list[bool] = []  # of ended episodes, in environments that report success
-        self.restarted: list[str] = []  # a line for each environment that was made anew
-        self.digests: dict[str, str] = {}  # SHA-256 of each data set that was read, by the key that names it
-        self.measures: Measures = {}  # what the environments report beside rewards
-        self.batch: Batch | None = None  # of the last update, for a post-mortem
+        self.restarted: list[str] = []  # a line for each environment that failed and was created again
+        self.digests: dict[str, str] = {}  # SHA-256 of each data set that was read, by `key=value` of its setting
+        self.logged: Means = {}  # numbers that the user's code has logged
+        self.curriculum: Curriculum | None = None  # schedules of environment parameters, if there are any
+        self.measures: Measures = {}  # measures that the environments report in addition to rewards
+        self.batch: Batch | None = None  # batch of the last update, for a post-mortem
 
     def tick(self) -> Metrics:
-        """At most one vector step plus its updates, or one rollout plus its update. Metrics of the last update."""
+        """Runs one timestep and the updates due, or one rollout and its update. Returns the last update's metrics, or
+        {} if there was no update."""
         raise NotImplementedError
 
     def context(self, data: Any = None) -> Context:
         return Context(self.updates, self.steps, min(1.0, self.steps / self.horizon), data)
 
     def begin(self) -> None:
-        """Start the first episodes."""
+        """Resets all environments."""
+        self.set_parameters()
         self.collector.begin()
 
     def reset(self, seed: int | None = None) -> None:
-        """Start over with what was learned: counters, schedules and episodes anew, the weights as they are.
+        """Resets counters, schedules and episodes but keeps the weights.
 
-        With a seed, environments and random streams are those of a run with that seed; without, they go on."""
+        With a seed, environments and random streams start as in a run with that seed; otherwise they continue.
+        """
         self.steps = self.updates = 0
         self.episodes = []
         self.successes = []
@@ -69,9 +76,9 @@ class Loop(Module):
         self.begin()
 
     def receive(self, timestep: Timestep) -> Step:
-        """Count a timestep over all environments, and let add-ons collect it: once each, in order.
+        """Counts a timestep and passes it to the add-ons. Called exactly once for each timestep, in order.
 
-        Returns the step as it is learned from, with the rewards of add-ons in further columns.
+        Returns the step to learn from, which has a further reward column for each intrinsic reward.
         """
         step = self.addons.collect(timestep.obs, timestep.step, timestep.extras)
         self.steps += self.env.spec.num_envs
@@ -81,10 +88,19 @@ class Loop(Module):
             self.successes.extend(info.get("success", {}).values())
             self.restarted.extend(info.get("restarted", ()))
             add(self.measures, info.get("measures", {}))
+            add_logged(self.logged, info.get("logged", ()))
+        if self.curriculum is not None:
+            self.curriculum.observe(info["episodes"], info.get("success", {}).values())
+            self.set_parameters()
         return step
 
+    def set_parameters(self) -> None:
+        """Passes the current values of scheduled parameters to the environments. Called when a run is resumed too."""
+        if self.curriculum is not None:
+            self.env.set_parameters(self.curriculum.values(self.steps, min(1.0, self.steps / self.horizon)))
+
     def fetch_episodes(self) -> None:
-        """Read the episodes that ended in a simulator on an accelerator, which waits for it: so not at every step."""
+        """Reads the episodes that ended in a simulator on a GPU. Called rarely, because it waits for the GPU."""
         self.episodes.extend(self.env.pending_episodes())
 
     @property
@@ -98,7 +114,7 @@ class Loop(Module):
 
     @property
     def carry(self) -> Batch:
-        """What acting carries from step to step."""
+        """The carry for the next call of `act`."""
         return self.collector.carry
 
     @carry.setter
@@ -107,7 +123,7 @@ class Loop(Module):
 
     def get_extra_state(self) -> dict[str, Any]:
         self.fetch_episodes()
-        return {
+        state = {
             "steps": self.steps,
             "updates": self.updates,
             "horizon": self.horizon,
@@ -117,10 +133,13 @@ class Loop(Module):
             "carry": self.carry,
             "measures": self.measures,
         }
+        if self.logged:
+            state["logged"] = self.logged
+        return state
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Raises ValueError for a type that `get_extra_state` never gives: a snapshot may come from anyone."""
-        for name, now in self.get_extra_state().items():
+        """Restores the state. Raises ValueError if a value has a wrong type, because snapshots may be untrusted."""
+        for name, now in ({"logged": self.logged} | self.get_extra_state()).items():
             value = on(self.env.device, state.get(name, now))
             expected = Tensor if isinstance(now, Tensor) else type(now)
             if now is not None and not isinstance(value, expected):

@@ -1,13 +1,13 @@
-"""Measures that environments report beside their rewards, such as regret."""
+"""Sums of the measures that environments report in addition to rewards, such as regret."""
 
 import numpy as np
 
 Measures = dict[str, tuple[float, int, float]]
-"""By name: sum and count of vector steps since they were last read, and the sum since the start of the run."""
+"""By name: sum over the timesteps since the last `drain`, number of these timesteps, sum since the start of the run."""
 
 
 def add(measures: Measures, values: dict[str, np.ndarray]) -> None:
-    """Add one vector step, name -> [num_envs], as the mean over environments."""
+    """Adds the values of one timestep, name -> [num_envs], as their mean over environments."""
     for name, row in values.items():
         recent, count, total = measures.get(name, (0.0, 0, 0.0))
         mean = float(row.mean())
@@ -15,7 +15,8 @@ def add(measures: Measures, values: dict[str, np.ndarray]) -> None:
 
 
 def drain(measures: Measures) -> dict[str, float]:
-    """Per environment: `<name>` a step since the last drain, `<name>_total` since the start."""
+    """Returns metrics per environment: `<name>`, the mean per timestep since the last call, and `<name>_total`, the sum
+    since the start of the run."""
     values = {}
     for name, (recent, count, total) in measures.items():
         if count:

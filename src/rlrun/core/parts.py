@@ -1,4 +1,4 @@
-"""What an agent is built from: torsos of the chosen network, random streams, other agents."""
+"""Builds what an agent is made of: torsos of the chosen network, random streams, parts, other agents."""
 
 from typing import Any, TypeVar
 
@@ -13,17 +13,17 @@ from rlrun.networks.recurrent import Memory
 from rlrun.types import Spec
 
 P = TypeVar("P")
-ROLES = ("actor", "critic")  # sections of `network`, each for one kind of torso
+ROLES = ("actor", "critic")  # sections of `network` with values for the torsos of one role
 
 
 def for_role(network: dict[str, Any], role: str | None) -> dict[str, Any]:
-    """The section `network` as a torso of this role reads it."""
+    """Returns the values of `network` for torsos of this role: the role's section overrides the shared values."""
     shared = {key: value for key, value in network.items() if key not in ROLES}
     return shared | section_of(network, role)
 
 
 def section_of(network: dict[str, Any], role: str | None) -> dict[str, Any]:
-    """What `network` says of this role alone."""
+    """Returns the section `network.<role>`, {} if it is missing. Raises ConfigError if it is not a section."""
     if role is None:
         return {}
     section = network.get(role, {})
@@ -33,20 +33,21 @@ def section_of(network: dict[str, Any], role: str | None) -> dict[str, Any]:
 
 
 class Parts:
-    """Handed to every agent's constructor. Knows the run's seed, device and network, so that agents need not."""
+    """Passed to every agent's constructor. Holds the run's seed, device and network settings on behalf of the agent."""
 
     def __init__(self, seed: int, device: torch.device, network: dict[str, Any], spec: Spec, scope: str = "agent"):
         self.seed, self.device, self.network, self.spec, self.scope = seed, device, network, spec, scope
         self.memory = Memory()
-        self.torsos: list[tuple[str | None, nn.Module]] = []  # that were built, each with its role
+        self.torsos: list[tuple[str | None, nn.Module]] = []  # role and network of every torso that was built
 
     def torso(
         self, role: str | None = None, inputs: tuple[str | Space, ...] = ("obs",), members: int | None = None
     ) -> nn.Module:
-        """The chosen network over "obs", "action" or spaces of the agent's own: forward(*inputs) -> [batch, features],
-        or with members [members, batch, features]. Its `features` says how many.
+        """Returns a new torso of the chosen network: forward(*inputs) -> [batch, features], or
+        [members, batch, features] with `members`. The attribute `features` of the torso is this number.
 
-        role: "actor" or "critic" takes the values of that section of `network` before those of `network` itself.
+        role: with "actor" or "critic", values in that section of `network` override those in `network` itself.
+        inputs: "obs", "action", or spaces of the agent's own.
         """
         named = {"obs": self.spec.obs, "action": self.spec.action}
         spaces = [named[part] if isinstance(part, str) else part for part in inputs]
@@ -56,11 +57,11 @@ class Parts:
         return torso
 
     def stream(self, name: str) -> Stream:
-        """Random numbers for one purpose of this agent."""
+        """Returns a stream of random numbers of this name, for one purpose of this agent."""
         return Stream(self.seed, f"{self.scope}.{name}", self.device)
 
     def part(self, group: str, values: dict[str, Any], kind: type[P], *runtime: Any) -> P:
-        """The part `algo.<group>`, built from its values. Raises ConfigError unless it is a `kind`."""
+        """Builds the part `algo.<group>` from its values. Raises ConfigError unless it is an instance of `kind`."""
         path = f"algo.{group}"
         if not issubclass(registry.lookup(group, values["name"]), kind):
             suited = [name for name, cls in registry.registered(group).items() if issubclass(cls, kind)]
@@ -69,14 +70,15 @@ class Parts:
         return part
 
     def agent(self, values: dict[str, Any], name: str) -> Any:
-        """Another agent inside this one; `name` keeps their random numbers apart."""
+        """Builds another agent inside this one. `name` is part of its streams' names, so their numbers differ."""
         parts = Parts(self.seed, self.device, self.network, self.spec, f"{self.scope}.{name}")
         parts.torsos = self.torsos
         return agent_named(values, self.spec, parts)
 
 
 def agent_named(values: dict[str, Any], spec: Spec, parts: Parts) -> Any:
-    """The agent that `values` name; for reward vectors the variant that is registered for them, if there is one."""
+    """Builds the agent that `values` name. For reward vectors, takes the variant in the group `vector_algo` if one is
+    registered."""
     group = "algo"
     if spec.reward_dim > 1 and values["name"] in registry.names("vector_algo"):
         group = "vector_algo"

@@ -1,4 +1,4 @@
-"""Named streams of random numbers, all spawned from one seed. Adding a stream never changes another."""
+"""Named streams of random numbers, all spawned from one seed. A new stream does not change the other streams."""
 
 import zlib
 from collections.abc import Callable, Iterator
@@ -12,12 +12,12 @@ from rlrun.functional import fused
 
 
 def sequence(seed: int, name: str) -> np.random.SeedSequence:
-    """The seed sequence of a named stream: spawned from `seed` by the CRC-32 of `name`."""
+    """Returns the seed sequence of a named stream, spawned from `seed` with the CRC-32 of `name` as spawn key."""
     return np.random.SeedSequence(seed, spawn_key=(zlib.crc32(name.encode()),))
 
 
 def seed_for(seed: int, name: str) -> int:
-    """The 63-bit seed of a named stream."""
+    """Returns the 63-bit seed of a named stream."""
     return int(sequence(seed, name).generate_state(1, np.uint64)[0] >> 1)
 
 
@@ -32,7 +32,7 @@ class Stream(nn.Module):
         self.rows: dict[int, torch.Generator] = {}
 
     def reseed(self, seed: int) -> None:
-        """Start over as the stream of this name in a run with another seed."""
+        """Restarts as the stream of this name in a run with this seed."""
         self.seed = seed
         self.generator.manual_seed(seed_for(seed, self.name))
 
@@ -40,34 +40,35 @@ class Stream(nn.Module):
         return self._draw(torch.randn, shape)
 
     def uniform(self, *shape: int) -> Tensor:
-        """In [0, 1)."""
+        """Returns uniform numbers in [0, 1)."""
         return self._draw(torch.rand, shape)
 
     def gamma(self, shape: Tensor) -> Tensor:
-        """One draw of Gamma(shape, rate 1) for each entry."""
+        """Returns one draw from Gamma(shape, rate 1) for each entry of `shape`."""
         return fused.gamma(shape, generator=self.generator)
 
     def integers(self, high: int, *shape: int, low: int = 0) -> Tensor:
-        """In [low, high)."""
+        """Returns integers in [low, high)."""
         return self._draw(torch.randint, shape, low, high)
 
     def gumbel(self, *shape: int) -> Tensor:
-        """Gumbel(0, 1) noise: the argmax of logits plus this noise is a sample from them."""
+        """Returns Gumbel(0, 1) noise: the argmax of logits plus this noise is a sample from their softmax."""
         return -(-self.uniform(*shape).clamp(min=1e-20).log()).log()
 
     def permutation(self, n: int) -> Tensor:
         return torch.randperm(n, generator=self.generator, device=self.device)
 
     def split(self, row: int, name: str) -> None:
-        """Until `join`, draw this row of every sample from a generator of its own, seeded by `name`.
+        """Gives this row of every sample its own generator, seeded by `name`, until `join` is called.
 
-        Rows are split from 0 on. The generator of the stream is not used meanwhile.
+        Rows must be split in order, beginning with 0, and samples must then have at most as many rows as were split.
+        The generator of the stream itself is not used until `join`.
         """
         seed = seed_for(self.seed, f"{self.name} {name}")
         self.rows[row] = torch.Generator(self.device).manual_seed(seed)
 
     def join(self) -> None:
-        """End what `split` began."""
+        """Draws whole samples from the generator of the stream again, after `split`."""
         self.rows = {}
 
     def _draw(self, draw: Callable[..., Tensor], shape: tuple[int, ...], *bounds: int) -> Tensor:
@@ -80,7 +81,7 @@ class Stream(nn.Module):
         return {"device": self.device.type, "state": self.generator.get_state()}
 
     def set_extra_state(self, state: dict[str, object]) -> None:
-        """Continue where `get_extra_state` was called. A generator of another kind of device is seeded anew instead."""
+        """Restores the generator. If the state comes from another kind of device, the generator gets a new seed."""
         if state["device"] == self.device.type:
             self.generator.set_state(state["state"].cpu())  # type: ignore[attr-defined]
         else:
@@ -89,9 +90,9 @@ class Stream(nn.Module):
 
 @contextmanager
 def aside(module: nn.Module, name: str) -> Iterator[None]:
-    """Within the context, the streams of a module are seeded by `name`; afterwards they continue where they were."""
+    """As a context manager, seeds the streams of a module by `name`, and restores their earlier state at the end."""
     streams = [part for part in module.modules() if isinstance(part, Stream)]
-    kept = [stream.generator.get_state() for stream in streams]  # recorded kernels refer to the generators
+    kept = [stream.generator.get_state() for stream in streams]  # recordings use these generators: do not replace them
     try:
         for stream in streams:
             stream.generator.manual_seed(seed_for(stream.seed, f"{stream.name} {name}"))

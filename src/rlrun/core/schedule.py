@@ -1,4 +1,4 @@
-"""Learning rates over time: linear over the run, or any scheduler of torch.optim.lr_scheduler, by name."""
+"""Learning rate schedules: linear over the run, or a scheduler of torch.optim.lr_scheduler, chosen by name."""
 
 import difflib
 import math
@@ -11,16 +11,16 @@ from torch.optim import lr_scheduler
 from rlrun.errors import ConfigError
 from rlrun.functional.schedules import linear
 
-# Schedulers that take more than plain numbers: functions, other schedulers, losses.
+# Schedulers that need arguments other than numbers: functions, other schedulers, losses.
 UNFIT = {"LRScheduler", "LambdaLR", "MultiplicativeLR", "ChainedScheduler", "SequentialLR", "ReduceLROnPlateau"}
 NAMES = sorted({"linear", *lr_scheduler.__all__} - UNFIT)
 
 
 class Rewindable:
-    """A module with state that a reset of the run starts over."""
+    """A module with state that `Loop.reset` resets."""
 
     def rewind(self) -> None:
-        """Back to the state at the start of a run."""
+        """Resets the state to that at the start of a run."""
         raise NotImplementedError
 
 
@@ -29,9 +29,10 @@ class StartsFresh:
 
 
 class Schedule(Rewindable, nn.Module):
-    """`{linear: {}}` falls to 0 with the run; `{ExponentialLR: {gamma: 0.9}}` is torch's, one step a call.
+    """`{linear: {}}` falls to 0 over the run. `{ExponentialLR: {gamma: 0.9}}` is torch's scheduler, and each call is
+    one step of it.
 
-    Raises ConfigError for a name or setting that torch does not have.
+    Raises ConfigError if torch has no scheduler of this name or it does not accept the settings.
     """
 
     def __init__(self, learning_rate: float, values: dict[str, Any]):
@@ -43,7 +44,7 @@ class Schedule(Rewindable, nn.Module):
             what = "no such schedule"
             near = difflib.get_close_matches(str(name), NAMES, n=1)
             if name in UNFIT:
-                what = "not supported, for it takes more than numbers"
+                what = "not supported, because it needs arguments other than numbers"
             elif near:
                 what += f"; did you mean {near[0]!r}?"
             raise ConfigError(f"algo.lr_schedule.{name}: {what} (known: {', '.join(NAMES)})")
@@ -54,27 +55,28 @@ class Schedule(Rewindable, nn.Module):
             raise ConfigError(f"algo.lr_schedule: {name}: {error}") from None
 
     def rewind(self) -> None:
-        """Back to the start."""
+        """Resets the schedule to its start."""
         self.scheduler: Any = None
         if self.name != "linear":
-            # torch moves the rates of an optimiser: here of one with nothing to optimise
+            # torch's schedulers change the learning rate of an optimiser; this one has nothing else to do
             self.holder = torch.optim.SGD([nn.Parameter(torch.zeros(()))], self.start)
             self.scheduler = getattr(lr_scheduler, self.name)(self.holder, **self.settings)
         elif self.settings:
             raise TypeError(f"it takes no {min(self.settings)}")
 
     def forward(self, progress: float) -> float:
-        """The learning rate of the epoch or update that begins; progress of the run: 0 to 1."""
+        """Returns the learning rate for the next epoch or update. progress: of the run, from 0 to 1."""
         if self.scheduler is None:
             return linear(self.start, 0.0, progress)
         rate = float(self.holder.param_groups[0]["lr"])
         self.holder.step()
-        if self.scheduler.last_epoch + 1 < getattr(self.scheduler, "total_steps", math.inf):  # then the last rate stays
+        # after `total_steps` the last rate is kept, because OneCycleLR raises an error beyond
+        if self.scheduler.last_epoch + 1 < getattr(self.scheduler, "total_steps", math.inf):
             self.scheduler.step()
         return rate
 
     def get_extra_state(self) -> dict[str, Any]:
-        """The numbers that change; everything else follows from the config."""
+        """Returns the numbers that change during a run; everything else follows from the config."""
         if self.scheduler is None:
             return {}
         state = {key: value for key, value in self.scheduler.state_dict().items() if type(value) in (int, float)}

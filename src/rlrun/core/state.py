@@ -1,4 +1,4 @@
-"""State that learns or follows: optimisers over flat memory, target networks, running statistics."""
+"""Optimisers over flat parameter buffers, target networks, running mean and variance."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -15,9 +15,11 @@ from rlrun.functional import fused
 class Optim(StartsFresh, nn.Module):
     """Adam (arXiv 1412.6980), or AdamW with weight_decay > 0, over one flat buffer.
 
-    The parameters become views of it, so one fused kernel updates them all, whatever their number. A gradient that is
-    not finite changes nothing, then or later: `fault` stays 1 until the trainer reads it and stops the run.
-    `schedule`: how the learning rate moves at every `tick`, as in core/schedule.py; empty: it stays.
+    The parameters become views of the buffer, so one fused operation updates all of them. If a gradient norm is not
+    finite, `fault` becomes 1, and neither this step nor any later one changes a weight. The trainer reads `fault` and
+    stops the run.
+
+    schedule: the learning rate schedule, as in core/schedule.py; None or empty: the learning rate is constant.
     """
 
     exp_avg: Tensor
@@ -52,27 +54,27 @@ class Optim(StartsFresh, nn.Module):
         self.schedule = Schedule(learning_rate, schedule) if schedule else None
 
     def tick(self, progress: float) -> None:
-        """An update begins, or an epoch of one: the learning rate follows its schedule. Progress of the run: 0 to 1."""
+        """Sets the scheduled learning rate. Called before each update or epoch; progress: of the run, from 0 to 1."""
         if self.schedule is not None:
             self.learning_rate.fill_(self.schedule(progress))
 
     def grads(self, loss: Tensor, create_graph: bool = False) -> Tensor:
-        """d loss / d params, flat [P]. Only these parameters get gradients, wherever else the loss reaches."""
+        """Returns d loss / d params, flat [P]. Other parameters that the loss depends on get no gradients."""
         grads = torch.autograd.grad(loss, self.params, create_graph=create_graph)
         return torch.cat([grad.reshape(-1) for grad in grads])
 
     @torch.no_grad()
     def apply(self, grads: Tensor) -> Tensor:  # type: ignore[override]  # nn.Module.apply walks modules; not needed here
-        """One step along flat gradients [P]. Returns their norm before clipping."""
+        """Takes one optimiser step with flat gradients [P]. Returns their norm before clipping."""
         norm = torch.linalg.vector_norm(grads)
         clipped = None if self.max_grad_norm is None else ((norm + 1e-6) / self.max_grad_norm).clamp(min=1.0)
-        self.fault.logical_or_(norm - norm)  # 0 where it is finite, else NaN
+        self.fault.logical_or_(norm - norm)  # the difference is 0 if the norm is finite, else NaN
         self.steps.add_(1 - self.fault)
         self.move(grads, clipped)
         return norm
 
     def move(self, grads: Tensor, scale: Tensor | None) -> None:
-        """Change the parameters along gradients over `scale`, unless there is a fault."""
+        """Updates the parameters with gradients / scale, unless `fault` is set."""
         adam = fused.adamw_ if self.weight_decay else fused.adam_
         adam(
             [self.flat], [grads], [self.exp_avg], [self.exp_avg_sq], [], [self.steps],
@@ -81,12 +83,12 @@ class Optim(StartsFresh, nn.Module):
         )  # fmt: skip
 
     def step(self, loss: Tensor) -> Tensor:
-        """One step down the loss. Returns the norm of the gradients."""
+        """Takes one optimiser step that minimises the loss. Returns the gradient norm before clipping."""
         return self.apply(self.grads(loss))
 
 
 class RMSprop(Optim):
-    """Steps over the root of the running mean of squared gradients (Tieleman and Hinton 2012), without momentum."""
+    """RMSprop without momentum (Tieleman and Hinton 2012): the running mean of squared gradients scales the step."""
 
     DECAY = 0.99
 
@@ -102,7 +104,7 @@ OPTIMIZERS: dict[str, type[Optim]] = {"adam": Optim, "rmsprop": RMSprop}
 
 
 class Target(Rewindable, nn.Module):
-    """A slow copy of a network: each `track` moves it by `tau` towards its source, in place."""
+    """Target network: each `track` sets its weights to (1 - tau) target + tau source, in place."""
 
     def __init__(self, source: nn.Module, tau: float):
         super().__init__()
@@ -116,7 +118,7 @@ class Target(Rewindable, nn.Module):
         return self.module(*inputs)
 
     def select(self, members: Tensor | None) -> Callable[..., Tensor]:
-        """Some members of a copied ensemble, called like the whole: -> [selected, ...]; None: all of them."""
+        """Returns a callable that evaluates only these members of the copied ensemble (None: all), [selected, ...]."""
         return partial(self.module.select, members)
 
     @torch.no_grad()
@@ -124,13 +126,13 @@ class Target(Rewindable, nn.Module):
         fused.lerp_all_(self.slow, self.fast, self.tau)
 
     def track_every(self, period: int, count: int) -> None:
-        """Track once for every call with which the count, of steps or of updates, has entered another period."""
+        """Calls `track` if count // period has changed since the last call. count: steps or updates so far."""
         if count // period != self.periods:
             self.periods = count // period
             self.track()
 
     def rewind(self) -> None:
-        """The count starts over."""
+        """Restarts at count 0. The weights stay."""
         self.periods = 0
 
     def get_extra_state(self) -> int:
@@ -141,7 +143,7 @@ class Target(Rewindable, nn.Module):
 
 
 class RunningMoments(nn.Module):
-    """Mean and variance of all rows seen (Chan's parallel update), in float64 so that a long run stays exact."""
+    """Running mean and variance of rows (Chan's parallel update), in float64 for precision over long runs."""
 
     mean: Tensor
     var: Tensor
@@ -154,14 +156,14 @@ class RunningMoments(nn.Module):
         self.register_buffer("count", torch.zeros((), dtype=torch.float64))
 
     def add(self, rows: Tensor) -> None:
-        """rows: [n, *shape]; n may be 0."""
+        """Adds rows [n, *shape]; n may be 0."""
         if not len(rows):
             return
         rows = rows.to(torch.float64)
         self._merge(rows.new_tensor(rows.shape[0]), rows.mean(0), rows.var(0, correction=0))
 
     def take(self, other: "RunningMoments") -> None:
-        """Add all that another has seen, and empty it."""
+        """Adds all rows of another instance to this one, and empties the other."""
         if other.count:
             self._merge(other.count, other.mean, other.var)
             other.count.zero_()

@@ -20,6 +20,7 @@ import torch
 from rlrun.config.schema import RunConfig, config
 from rlrun.engine import matmul_backend
 from rlrun.engine.support import lacking
+from rlrun.operating_system import cpu_information
 
 LOOPS = {"onpolicy": "ppo", "offpolicy": "sac"}  # loop -> algorithm with which its updates are measured
 NETWORKS = ("auto", "mlp")
@@ -133,13 +134,9 @@ def about() -> Iterator[tuple[str, str]]:
 
 def cpu_name() -> str:
     """Returns the model name of this CPU, or its architecture if the system does not report the model."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    for line in cpu_information().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
     return platform.machine()
 
 

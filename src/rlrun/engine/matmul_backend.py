@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 
 import torch
+
+from rlrun.operating_system import cpu_information
 
 LARGE = 2e6  # floating-point operations of one product; oneDNN takes 10 us longer to begin, so small products use MKL
 ZEN4, LARGE_ON_ZEN4 = r"^cpu family\s*: 25$", 16e6  # Zen 4 executes AVX-512 in two halves: oneDNN gains at most 10%
@@ -22,12 +23,9 @@ ZEN4, LARGE_ON_ZEN4 = r"^cpu family\s*: 25$", 16e6  # Zen 4 executes AVX-512 in 
 def onednn_from() -> float:
     """Returns the number of floating-point operations from which oneDNN is faster for one product.
 
-    It depends on the CPU only, and is infinite if oneDNN is never faster or must not be used.
+    It depends on the CPU and on whether torch has oneDNN. It is infinite if oneDNN is never faster or must not be used.
     """
-    try:
-        cpu = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        cpu = ""
+    cpu = cpu_information()
     wide = torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.backends.mkldnn.is_available()
     if "AuthenticAMD" not in cpu or not wide or "amx_tile" in cpu:
         return math.inf
@@ -37,7 +35,7 @@ def onednn_from() -> float:
 
 
 def rule() -> str:
-    """Returns the choice as text, for example `mkl`. Machines with the same text can give the same bits."""
+    """Returns the choice as text, for example `mkl`. If the text of two machines differs, their results may differ."""
     if math.isinf(onednn_from()):
         return "mkl"
     return f"onednn from {onednn_from() / 1e6:g} MFLOP"

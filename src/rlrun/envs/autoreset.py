@@ -29,6 +29,7 @@ class Raw(NamedTuple):
     weight: np.ndarray | None  # 0 for rows that are not transitions; None: all rows are transitions
     measures: dict[str, np.ndarray] | None = None  # name -> [num_envs], further results of the step
     success: np.ndarray | None = None  # [num_envs]: 0 or 1 for ended episodes, NaN if not reported
+    logged: list[tuple[str, float]] | None = None  # names and values that environments logged
     own_returns: dict[int, np.ndarray] | None = None  # index -> original return of an ended episode, from OwnReward
 
 
@@ -65,6 +66,7 @@ class SameStep:
             measures=infos.get("measures"),
             success=success(infos),
             own_returns=infos.get("own_returns"),
+            logged=infos.get("logged"),
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from rlrun.config.environments import OBJECT, no_object
 from rlrun.config.schema import EnvConfig
 from rlrun.envs import builtin as _builtin  # noqa: F401 (registers rlrun/... with Gymnasium)
 from rlrun.envs.atari import STICKY, STICKY_DEFAULT, StickyALE
@@ -43,6 +44,7 @@ class Recipe:
     instance_seed: int | None  # passed to reset; None if the constructor takes it, as one of kwargs
     id: str  # env.id: Name-v1, or module:Name-v1
     index: int = 0
+    log_info: tuple[str, ...] = ()  # entries of infos to log
     # whether infos hold an action mask, which is then added to the observation; None: not known, so that each new
     # environment is reset once to find out
     masked: bool | None = False
@@ -51,7 +53,7 @@ class Recipe:
         """Returns the new environment. Raises ConfigError with the key to change, EnvError for any other failure."""
         try:
             with explained(self.spec, self.kwargs, self.id):
-                return EnvSlot(self.make, self.index, self.instance_seed)
+                return EnvSlot(self.make, self.index, self.instance_seed, self.log_info)
         except RlrunError:
             raise
         except Exception as error:
@@ -128,7 +130,16 @@ def recipe(cfg: EnvConfig) -> Recipe:
     masked = None  # not known yet
     if not cfg.action_mask:
         masked = False
-    return Recipe(spec, kwargs, tuple(wrappers), cfg.max_episode_steps, instance_seed, cfg.id, masked=masked)
+    return Recipe(
+        spec,
+        kwargs,
+        tuple(wrappers),
+        cfg.max_episode_steps,
+        instance_seed,
+        cfg.id,
+        masked=masked,
+        log_info=tuple(cfg.log_info),
+    )
 
 
 def make(cfg: EnvConfig) -> gym.Env:
@@ -142,6 +153,8 @@ def find(id: str) -> EnvSpec:
     For `module:Name-v1` the module is imported first. `Name` may also be a subclass of gymnasium.Env in that module
     that is not registered. Raises ConfigError if there is no such environment.
     """
+    if id.startswith(OBJECT) and id not in gym.registry:
+        raise ConfigError(no_object(id))
     if id.startswith(ATARI):
         _register_atari(id)
     if id.startswith(PLAYGROUND):

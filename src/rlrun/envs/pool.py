@@ -32,6 +32,7 @@ class VectorPool(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.recording = False
+        self.parameters: dict[str, float] = {}  # attributes that environments set when their next episode begins
         self.lost: dict[int, EnvError] = {}
         self.idle: Container[int] = ()  # rows that the next step skips
         self.begun: list[int] | None = None  # rows whose step `begin` has started; None: no step was begun
@@ -74,7 +75,7 @@ class VectorPool(VectorEnv):
             if result is None:
                 truncated[index] = True
                 continue
-            reward, terminated[index], truncated[index], final, success, own_return = result
+            reward, terminated[index], truncated[index], final, success, own_return, logged = result
             if self.reward_shape or type(reward) is np.ndarray:
                 self._check_reward(index, np.shape(reward))
             rewards[index] = reward
@@ -84,6 +85,8 @@ class VectorPool(VectorEnv):
                 infos.setdefault("success", np.full(self.num_envs, np.nan))[index] = success
             if own_return is not None:
                 infos.setdefault("own_returns", {})[index] = own_return
+            if logged:
+                infos.setdefault("logged", []).extend(logged)
         return self.observations, rewards, terminated, truncated, infos
 
     def check_form(self, index: int, form: Form) -> None:
@@ -138,10 +141,19 @@ class VectorPool(VectorEnv):
             if index in self.lost:
                 self.replace(index)
                 del self.lost[index]
+                if self.parameters:
+                    self.call(index, "set_parameters", self.parameters)
+                    self.result(index)
             self.call(index, "start", seed, None)
             self.result(index)
         except EnvError as error:
             self.lost[index] = error
+
+    def set_parameters(self, parameters: dict[str, float]) -> None:
+        """Sets attributes of every environment, by name, when its next episode begins."""
+        if parameters != self.parameters:
+            self.parameters = parameters
+            self.each("set_parameters", [parameters] * self.num_envs)
 
     def record(self) -> None:
         """Records all episodes that begin from now on, including those of replaced environments."""

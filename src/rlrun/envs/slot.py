@@ -9,12 +9,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from rlrun.core.logged import Logged, take_logged
 from rlrun.envs import replay, state
 from rlrun.envs.replay import Episode
 from rlrun.envs.rewards import OwnReward, reward_shape
 from rlrun.envs.state import NotSavableError, Tree
 from rlrun.errors import reason
 
+PARAMETERS = "env.schedule"  # option of a reset: attributes of the environment, by name, and their values
 LOST = "lost"  # a tree {LOST: reason} stands for a state that could not be saved
 
 
@@ -46,9 +48,13 @@ class EnvSlot(gym.Wrapper):
 
     RETURN_OBS = ("advance", "start")  # methods that return (observation, further results)
 
-    def __init__(self, make: Callable[[], gym.Env], index: int, instance_seed: int | None = None):
+    def __init__(
+        self, make: Callable[[], gym.Env], index: int, instance_seed: int | None = None, log_info: tuple[str, ...] = ()
+    ):
         super().__init__(make())
-        self.make, self.index = make, index
+        self.make, self.index, self.log_info = make, index, log_info
+        self.parameters: dict[str, float] = {}  # attributes to set when the next episode begins
+        self.logged: Logged = []  # numbers that the last step logged
         self.reward_shape = reward_shape(self.env)
         self.options = None
         if instance_seed is not None:
@@ -70,6 +76,10 @@ class EnvSlot(gym.Wrapper):
             obs, reward, terminated, truncated, info = self.env.step(action)
         except Exception as error:
             raise fault(self.index, error) from error
+        self.logged = take_logged()
+        for key in self.log_info:
+            if key in info:
+                self.logged.append((key, number(self.index, key, info[key])))
         self.success = self.own_return = None
         if terminated or truncated:
             self.success = info.get("is_success", info.get("success"))
@@ -85,6 +95,8 @@ class EnvSlot(gym.Wrapper):
         before = None
         if self.recording and self.begun:
             before = state.save_before_reset(self.env)
+        if self.parameters:
+            options = {**(options or {}), PARAMETERS: self.parameters}
         obs = self._begin(seed, options)
         self.episode = None
         if self.recording or not self.begun:
@@ -96,19 +108,26 @@ class EnvSlot(gym.Wrapper):
     def advance(self, action: Any) -> tuple[Any, tuple[Any, ...]]:
         """Takes a step, and resets the environment if the step ends the episode.
 
-        Returns (obs to act on next, (reward, terminated, truncated, final, success, own_return)). `final` is the last
-        observation of an episode that ended, else None; `success` and `own_return` belong to that episode.
+        Returns (obs to act on next, (reward, terminated, truncated, final, success, own_return, logged)). `final` is
+        the last observation of an episode that ended, else None; `success` and `own_return` belong to that episode.
         """
         obs, reward, terminated, truncated, _ = self.step(action)
+        logged = self.logged
         if not (terminated or truncated):
-            return obs, (reward, terminated, truncated, None, None, None)
+            return obs, (reward, terminated, truncated, None, None, None, logged)
         final = copy.deepcopy(obs)  # the reset may write to the memory of obs
         success, own_return = self.success, self.own_return
-        return self.reset()[0], (reward, terminated, truncated, final, success, own_return)
+        return self.reset()[0], (reward, terminated, truncated, final, success, own_return, logged)
 
     def start(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, None]:
         """Resets the environment. Returns a pair, as `advance` does: (observation, None)."""
         return self.reset(seed=seed, options=options)[0], None
+
+    def set_parameters(self, parameters: dict[str, float]) -> None:
+        """Sets attributes of the environment, by name, when the next episode begins. Raises EnvError."""
+        for name in parameters:
+            holder_of(self.index, self.env, name)
+        self.parameters = parameters
 
     def record(self) -> None:
         """Records episodes from now on, for the saving method "replay"."""
@@ -162,6 +181,9 @@ class EnvSlot(gym.Wrapper):
                 layer.observation_space.seed(seed)
         if self.options is not None:
             options = {**(options or {}), **self.options}
+        if options and PARAMETERS in options:
+            options = dict(options)
+            set_attributes(self.index, self.env, options.pop(PARAMETERS))
         try:
             obs, _ = self.env.reset(seed=seed, options=options)
             check_observation(self.observation_space, obs)
@@ -183,6 +205,43 @@ class EnvSlot(gym.Wrapper):
         if recorder is None or recorder.total.size != np.size(reward):
             return None
         return recorder.total
+
+
+def set_attributes(index: int, env: gym.Env, values: dict[str, float]) -> None:
+    """Sets attributes of an environment or of its wrappers, by name, such as `gravity` or `model.opt.timestep`.
+
+    Raises EnvError for an attribute that does not exist.
+    """
+    for name, value in values.items():
+        setattr(holder_of(index, env, name), name.rpartition(".")[2], value)
+
+
+def holder_of(index: int, env: gym.Env, name: str) -> Any:
+    """Returns the object whose attribute a name means: the outermost layer that has it, or the object before its dot.
+
+    Raises EnvError for an attribute that does not exist.
+    """
+    first, *rest = name.split(".")
+    for layer in state.layers(env):
+        if first not in {**vars(layer), **vars(type(layer))} and layer is not env.unwrapped:
+            continue
+        holder: Any = layer
+        try:
+            for part in [first, *rest][:-1]:
+                holder = getattr(holder, part)
+            getattr(holder, [first, *rest][-1])
+        except AttributeError:
+            break
+        return holder
+    raise EnvError(index, f"env.schedule.{name}: the environment has no such attribute")
+
+
+def number(index: int, key: str, value: Any) -> float:
+    """Returns an entry of infos as a number. Raises EnvError if it is none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise EnvError(index, f"env.log_info: info[{key!r}] is {type(value).__name__}, not a number") from error
 
 
 def fault(index: int, error: Exception) -> EnvError:

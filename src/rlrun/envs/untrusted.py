@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlrun import memory
+from rlrun import memory, operating_system
 from rlrun.config.check import leaves, show
 from rlrun.config.schema import EnvConfig
 from rlrun.envs import verdicts
@@ -135,7 +135,7 @@ def try_environments(recipes: list[Recipe], cfg: EnvConfig) -> None:
 def take_steps(pipe: Any, index: int, given: tuple[Iterable[Make], int], things: contextlib.ExitStack) -> None:
     """Runs in a worker: makes environments, takes a few steps in each, and reports that it is done."""
     makes, limit = given
-    memory.limit(limit)
+    operating_system.limit_memory(limit)
     for make in makes:
         env = make()
         things.callback(env.close)

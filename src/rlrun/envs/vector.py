@@ -113,6 +113,7 @@ class VectorEnv(nn.Module):
         one = recipe(cfg)
         stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
         if one.vectorised or cfg.backend in ("native", "envpool"):
+            check_single(cfg)
             venv, verdict = simulator(one, cfg)
             if not isinstance(venv, GymVectorEnv):
                 made: Any = Accelerated(venv, seed, device, name=cfg.id)
@@ -241,6 +242,12 @@ class VectorEnv(nn.Module):
     def pending_episodes(self) -> list[tuple[Return, int]]:
         """Returns ended episodes that no step has reported: always none, because every step reports its own."""
         return []
+
+    def set_parameters(self, parameters: dict[str, float]) -> None:
+        """Sets attributes of every environment, by name, when its next episode begins. Raises RunError."""
+        if self.pool is not None:
+            self.pool.set_parameters(parameters)
+            self._check_lost()
 
     def close(self) -> None:
         """Closes all environments and ends their processes. May be called twice."""
@@ -375,6 +382,8 @@ class VectorEnv(nn.Module):
         clock.returns += raw.reward
         if raw.measures:
             info["measures"] = raw.measures
+        if raw.logged:
+            info["logged"] = raw.logged
         if clock.lines:
             info["restarted"], clock.lines = clock.lines, []
         ended = raw.terminated | raw.truncated
@@ -477,3 +486,10 @@ def child_seed(seed: np.random.SeedSequence, index: int) -> int:
 
 def _numpy(obs: Any) -> Obs:
     return mapped(lambda tensor: tensor.cpu().numpy().copy(), obs)
+
+
+def check_single(cfg: EnvConfig) -> None:
+    """Raises ConfigError for settings that need access to single environments, which a simulator does not give."""
+    for key, value in {"env.schedule": cfg.schedule, "env.log_info": cfg.log_info}.items():
+        if value:
+            raise ConfigError(f"{key}: is not supported by {cfg.id}, which steps all its environments at once")

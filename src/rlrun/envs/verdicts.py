@@ -26,7 +26,7 @@ from rlrun.errors import ConfigError
 from rlrun.snapshot.atomic import replace_text
 
 MOST_BYTES = 1 << 20  # size limit of a verdict on disk; they usually have about 10 kB
-MOST_FILES = 1000  # files that a verdict may depend on; a stored one could otherwise make us read a whole disk
+MOST_FILES = 1000  # that a verdict depends on, at most; an untrusted verdict could list a whole disk
 LARGE_BYTES = 8 << 20  # larger files, and compiled ones, are compared by size and modification time, not by content
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 INSTALLED = ("site-packages", "dist-packages")
@@ -94,7 +94,11 @@ def is_known(about: str | None) -> bool:
 
 
 def keep(verdict: Verdict) -> None:
-    """Stores a verdict in this process and on disk, unless it could not be checked later whether it is still valid."""
+    """Stores a verdict in this process and on disk.
+
+    Does nothing if its validity could not be checked later: if the environment cannot be written as text, or if a
+    version or the content of a file is not known.
+    """
     stands_on = {**verdict.versions, **verdict.files}
     if verdict.about is None or not stands_on or not all(stands_on.values()):
         return

@@ -7,7 +7,6 @@ because a shared queue stays locked if a worker is killed while it holds the loc
 """
 
 import contextlib
-import fcntl
 import math
 import mmap
 import multiprocessing
@@ -33,13 +32,14 @@ from rlrun.envs.pool import VectorPool
 from rlrun.envs.slot import EnvError, EnvSlot, Form, fault, line
 from rlrun.errors import RlrunError
 from rlrun.imports import SAFE_PATH, importing, safe_path
+from rlrun.operating_system import kill_when_closed, signals_of
 
 # a server process imports Gymnasium once; workers are forked from it, so they inherit no pipe and no thread of the run
 START = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 PRELOADED = ("rlrun.envs.workers", "rlrun.envs.examination")
 # packages of environments that the server also preloads; others are not, because a failing import would end the server
 ENGINES = ("gymnasium.", "ale_py", "rlrun.")
-IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)  # only the run itself handles these
+IGNORED = signals_of("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")  # only the run itself handles these
 ALIGNMENT = 64  # bytes
 TURN_S = 0.2  # the longest single wait in `TimedPipe.comes`
 
@@ -374,10 +374,8 @@ def _without_script() -> Iterator[None]:
 def _die_with_run() -> None:
     """Makes Linux kill this worker when its run dies, even if the worker is stopped or in an endless loop.
 
-    The sentinel is a pipe whose other end the run holds. When that end is closed, the kernel sends SIGKILL.
+    The sentinel is a pipe whose other end the run holds.
     """
     run = multiprocessing.parent_process()
-    if run is not None and hasattr(fcntl, "F_SETSIG"):
-        fcntl.fcntl(run.sentinel, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(run.sentinel, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(run.sentinel, fcntl.F_SETFL, fcntl.fcntl(run.sentinel, fcntl.F_GETFL) | fcntl.FASYNC)
+    if run is not None:
+        kill_when_closed(run.sentinel)

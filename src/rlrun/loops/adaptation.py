@@ -37,7 +37,7 @@ class MetaAgent(Protocol):
 def episodes(
     policy: Policy, addons: Addons, obs: Any, first: Tensor, step: Callable[[Tensor], Step], count: int
 ) -> Batch:
-    """Collects `count` whole episodes of every environment, [time, env, ...], with rewards relabelled by the add-ons.
+    """Collects `count` whole episodes of every environment, [time, env, ...], relabelled by the add-ons.
 
     `obs` are the first observations of the episodes; `first` [num_envs] is all true. An environment that has finished
     its episodes keeps stepping, with weight 0, until all have finished.

@@ -1,7 +1,8 @@
 """On-policy loop whose rollouts are whole episodes, with a minimum number of steps, of episodes, or of both.
 
-Episodes are numbered; the number alone determines the environment seed and the action noise. A rollout consists of the
-episodes with the lowest numbers. It therefore does not depend on num_envs or on which environment finishes first, and
+The episodes of each rollout are numbered from 0 in the order in which they start. Run seed, rollout index and episode
+number determine the environment seed and the action noise. A rollout keeps the episodes with the lowest numbers. It
+therefore does not depend on num_envs or on which environment finishes first, and
 is not biased towards short episodes. Later episodes are discarded, but step counts and normaliser statistics include
 them.
 """
@@ -51,7 +52,7 @@ class Episodes(OnPolicy):
         return f"algo.loop.min_steps={self.cfg.min_steps}", (self.cfg.min_steps or 0) // self.env.spec.num_envs
 
     def collect(self) -> Batch:
-        """Collects a rollout [time, episode, ...] as long as its longest episode. Padding has weight 0."""
+        """Collects a rollout [time, episode, ...]; time is the length of its longest episode. Padding has weight 0."""
         timesteps: list[Timestep] = []
         episodes: list[Episode] = []
         selected: list[Episode] = []
@@ -78,7 +79,7 @@ class Episodes(OnPolicy):
         return steps >= (self.cfg.min_steps or 0) and len(episodes) >= (self.cfg.min_rollouts or 0)
 
     def complete(self, episodes: list[Episode]) -> list[Episode]:
-        """Returns the shortest list of first episodes that is enough for a rollout; [] if one of them still runs."""
+        """Returns the shortest prefix of `episodes` that suffices for a rollout, or [] if one of them still runs."""
         for count, episode in enumerate(episodes, 1):
             if not episode.done:
                 break

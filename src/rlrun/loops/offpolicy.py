@@ -22,7 +22,7 @@ Warmup = Literal["random", "zero", "agent"]
 
 @register("loop", "offpolicy")
 class OffPolicy(Loop):
-    """Adds one vector step to the replay buffer, then does the updates that are due."""
+    """Adds one vector step to the replay buffer and does the updates that are due, with lag=1 in the opposite order."""
 
     replays = True
 
@@ -38,7 +38,7 @@ class OffPolicy(Loop):
     def __init__(self, *parts: Any):
         super().__init__(*parts)
         self.random = Stream(self.seed, "warmup")
-        self.before = 0  # initial updates without transitions (loops/hybrid.py); each counts as a step
+        self.before = 0  # updates from data sets before the first transition (loops/hybrid.py); each is a step
         self.refill: Warmup | None = None  # replaces warmup_policy after a reset, if set
 
     def tick(self) -> Metrics:
@@ -108,7 +108,7 @@ class OffPolicy(Loop):
     def updates_due(self) -> int:
         """Returns the number of updates that are due; 0 while the buffer is empty.
 
-        Only steps after the warm-up count, rounded down to a multiple of `update_every`.
+        The number of steps since the end of the warm-up decides, rounded down to a multiple of `update_every`.
         """
         steps = max(0, self.collected - self.cfg.warmup_steps) // self.cfg.update_every * self.cfg.update_every
         due = int(steps * self.cfg.updates_per_step) - (self.updates - self.before)
@@ -122,7 +122,7 @@ class OffPolicy(Loop):
         return max(0, self.steps - self.before)
 
     def uniform_action(self) -> Tensor:
-        """Returns random actions: uniform over the legal actions, or standard normal if the space is unbounded."""
+        """Returns random actions: uniform over the legal actions, or standard normal if a bound is infinite."""
         space, num_envs = self.env.spec.action, self.env.spec.num_envs
         if not isinstance(space, spaces.Box):
             uniform = self.uniform()

@@ -1,4 +1,4 @@
-"""Evaluation of one network with many parameter vectors in a single forward pass, for populations."""
+"""Evaluation of one network with many parameter vectors in a single forward pass."""
 
 from typing import Any
 
@@ -21,7 +21,10 @@ class Stacked(nn.Module):
         self.sizes: list[int] = []
         for name, param in template.named_parameters():
             if param.shape[0] != 1:
-                raise ConfigError("network: populations do not support convolutions; set network=mlp or network=linear")
+                raise ConfigError(
+                    "network: convolutions are not supported by this algorithm, which evaluates many parameter vectors "
+                    "together; set network=mlp or network=linear"
+                )
             shape = param.shape[1:]
             self.shapes[name] = shape
             self.sizes.append(shape.numel())

@@ -1,11 +1,11 @@
-"""Reports: runs are read, compared, drawn, and put on one page. Nothing here trains or needs torch.
+"""Compares runs and writes a report as an HTML page with pictures and tables. Does not import torch.
 
-runs        whole runs are read, all else is named
-statistics  interquartile means, bootstrap intervals, profiles, probabilities of improvement
-compare     methods against environments: which runs count, and what they scored
-figures     what the pictures show, as marks in data units
-svg, png    these marks as SVG for the page, and as PNG files
-tables      the numbers behind the pictures
-names       text from untrusted files, made fit to be shown
-page        the HTML around them, with page.css and page.js
+runs        reads runs, and lists folders and files that cannot be read
+statistics  computes interquartile means, bootstrap intervals, profiles and probabilities of improvement
+compare     decides which runs count for each method and environment, and computes their scores
+figures     describes the pictures as marks in data units
+svg, png    draw these marks as SVG for the page, and as PNG files
+tables      builds the tables of the page and of the CSV files
+names       makes text from untrusted files safe to show
+page        writes the HTML page, with page.css and page.js
 """

@@ -1,4 +1,8 @@
-"""Compares methods on environments: which runs count, at which steps they are compared, and their scores."""
+"""Compares methods on environments: selects the runs that count, the steps of comparison, and computes the scores.
+
+A method is an algorithm, or a variant of it by the config keys `by`. A cell holds the runs of one method on one
+environment.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,11 +24,11 @@ from rlrun.report.statistics import (
     profile_interval,
 )
 
-POINTS, FEWEST = 120, 12  # of a curve, at most; in large reports fewer, but not less than the second
+POINTS, FEWEST = 120, 12  # maximum points of a curve, and the maximum in the largest reports
 SCORE = "eval/return_mean"
-BASELINE = " (baseline)"  # after the name of a method from the other set
-THRESHOLDS = np.linspace(0, 1, 101)  # of normalised scores, in profiles
-LAST_STEP = 2**53  # floats cannot tell later steps apart
+BASELINE = " (baseline)"  # suffix of the names of methods in the baseline
+THRESHOLDS = np.linspace(0, 1, 101)  # normalised scores at which performance profiles are computed
+LAST_STEP = 2**53  # later steps are not exact as floats
 Profile = tuple[Array, Array, Array]
 Pair = tuple[str, str, float, tuple[float, float]]
 Difference = tuple[str, list[str]]  # a config key and its values
@@ -39,7 +43,7 @@ class Series:
     values: Array
 
     def at(self, step: float) -> float:
-        """The score of the last evaluation up to `step`; NaN before the first."""
+        """Returns the score of the last evaluation up to `step`, or NaN before the first evaluation."""
         place = int(np.searchsorted(self.steps, step, "right")) - 1
         if place < 0:
             return float("nan")
@@ -47,29 +51,30 @@ class Series:
 
     @property
     def ended(self) -> bool:
-        """Whether the run had all of its steps."""
+        """Whether the run has reached its total number of steps."""
         return self.run.state == DONE or self.run.step >= self.run.total_steps
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One method on one environment. `counted`: the runs behind every statistic; `aside`: why the others are not."""
+    """The runs of one method on one environment."""
 
     method: str
     env: str
-    series: list[Series]  # of all runs that have evaluations
-    counted: list[Series]
-    aside: dict[Path, str]
-    points: int = POINTS
+    series: list[Series]  # all runs that have evaluations
+    counted: list[Series]  # runs from which all statistics are computed
+    aside: dict[Path, str]  # folders of the other runs, with the reason why they do not count
+    points: int = POINTS  # maximum number of points of a curve
 
     @cached_property
     def horizon(self) -> float:
-        """The last step that all counted runs have reached."""
+        """The last step up to which all counted runs have evaluations."""
         return min(float(one.steps[-1]) for one in self.counted)
 
     @cached_property
     def grid(self) -> Array:
-        """Steps of the mean curves: those of the evaluations if all counted runs share them, else evenly spaced."""
+        """Steps of the mean curves: the steps of the evaluations if these are the same in all counted runs and not more
+        than `points`, else evenly spaced steps."""
         first, *others = (one.steps[one.steps <= self.horizon] for one in self.counted)
         if len(first) <= self.points and all(np.array_equal(first, other) for other in others):
             return first
@@ -78,50 +83,50 @@ class Cell:
 
     @cached_property
     def curves(self) -> Array:
-        """[runs, points]: scores, interpolated linearly between evaluations."""
+        """Scores of the counted runs on the grid, interpolated linearly between evaluations, [runs, points]."""
         return np.array([np.interp(self.grid, one.steps, one.values) for one in self.counted])
 
     @cached_property
     def band(self) -> tuple[Array, Array]:
-        """[points] twice: the 95 % interval of the IQM."""
+        """Lower and upper end of the 95 % interval of the interquartile mean (IQM) of the curves, [points] each."""
         return interval([self.curves])
 
     @cached_property
     def centre(self) -> Array:
-        """[points]: the IQM of the curves."""
+        """The IQM of the curves, [points]."""
         return iqm(self.curves, 0)
 
     @cached_property
     def final(self) -> Array:
-        """[runs]: the last evaluation up to the horizon."""
+        """The last evaluation of each run up to the horizon, [runs]."""
         return np.array([one.at(self.horizon) for one in self.counted])
 
     @cached_property
     def final_interval(self) -> tuple[float, float]:
-        """95 % interval of the IQM of the final scores; NaN for one run."""
+        """The 95 % interval of the IQM of the final scores; NaN for a single run."""
         low, high = interval([self.final])
         return float(low), float(high)
 
     @cached_property
     def best(self) -> Array:
-        """[runs]: the best evaluation up to the horizon."""
+        """The best evaluation of each run up to the horizon, [runs]."""
         return np.array([one.values[one.steps <= self.horizon].max() for one in self.counted])
 
     @cached_property
     def differences(self) -> list[Difference]:
-        """Config keys that differ among the runs that are averaged here, and all their values."""
+        """Config keys that differ among the counted runs, and all their values."""
         return differences([one.run for one in self.counted])
 
 
 class Comparison:
-    """All cells of a report, methods and environments in a fixed order."""
+    """All cells of a report. Methods and environments have a fixed order."""
 
     def __init__(self, cells: Sequence[Cell], silent: dict[Path, str]):
         self.cells = {(cell.method, cell.env): cell for cell in cells}
         self.methods = [*dict.fromkeys(cell.method for cell in cells)]
         self.envs = sorted({cell.env for cell in cells})
         self.aside = dict(silent)
-        self.names: dict[Path, str] = {}  # of methods, by the folder of a run
+        self.names: dict[Path, str] = {}  # name of the method, by the folder of a run
         for cell in cells:
             self.aside.update(cell.aside)
             for one in cell.series:
@@ -132,22 +137,22 @@ class Comparison:
             yield from self.on(env)
 
     def of(self, method: str) -> list[Cell]:
-        """The cells of one method, in the order of environments."""
+        """Returns the cells of one method, in the order of environments."""
         return [self.cells[method, env] for env in self.envs if (method, env) in self.cells]
 
     def on(self, env: str) -> list[Cell]:
-        """The cells of one environment, in the order of methods."""
+        """Returns the cells of one environment, in the order of methods."""
         return [self.cells[method, env] for method in self.methods if (method, env) in self.cells]
 
     @property
     def gaps(self) -> list[str]:
-        """Methods that lack an environment which others have."""
+        """`<method> on <environment>` for each pair without runs."""
         pairs = product(self.methods, self.envs)
         return [f"{name} on {env}" for name, env in pairs if (name, env) not in self.cells]
 
     @cached_property
     def bounds(self) -> dict[str, tuple[float, float]]:
-        """For each environment the lowest and highest evaluation of all counted runs: 0 and 1 of normalised scores."""
+        """The lowest and highest evaluation of all counted runs, by environment: 0 and 1 of normalised scores."""
         bounds = {}
         for env in self.envs:
             pool: list[Array] = []
@@ -158,18 +163,18 @@ class Comparison:
         return bounds
 
     def normalised(self, cell: Cell, scores: Array) -> Array:
-        """Scores on an environment from 0 to 1; 1/2 where all runs score the same."""
+        """Returns scores scaled to [0, 1] by the bounds of their environment; 1/2 if both bounds are equal."""
         low, high = self.bounds[cell.env]
         if high <= low:
             return np.full_like(scores, 0.5)
         return (scores - low) / (high - low)
 
     def strata(self, method: str, what: str = "final") -> list[Array]:
-        """Normalised scores of a method, one stratum for each environment."""
+        """Returns the normalised scores of a method, one stratum for each environment. what: "final" or "best"."""
         return [self.normalised(cell, getattr(cell, what)) for cell in self.of(method)]
 
     def shared(self, x: str, y: str) -> tuple[list[Array], list[Array]]:
-        """Final scores of two methods on the environments that both have."""
+        """Returns the final scores of two methods, on the environments that both have."""
         xs, ys = [], []
         for env in self.envs:
             if (x, env) in self.cells and (y, env) in self.cells:
@@ -179,7 +184,7 @@ class Comparison:
 
     @cached_property
     def profiles(self) -> dict[str, Profile]:
-        """Per method the performance profile at THRESHOLDS, and the two ends of its interval."""
+        """The performance profile of each method at `THRESHOLDS`, with both ends of its interval."""
         found = {}
         for name in self.methods:
             strata = self.strata(name)
@@ -188,7 +193,7 @@ class Comparison:
 
     @cached_property
     def pairs(self) -> list[Pair]:
-        """(X, Y, P(X > Y), interval), the likelier winner first, the surest pairs first."""
+        """(X, Y, P(X > Y), interval) for each pair of methods, with P(X > Y) >= 1/2, sorted by descending P."""
         found = []
         for x, y in rivals(self):
             xs, ys = self.shared(x, y)
@@ -202,7 +207,7 @@ class Comparison:
 
 
 def compare(runs: Iterable[Run], by: Sequence[str] = (), score: str = SCORE, mark: str = "") -> Comparison:
-    """Runs grouped by algorithm, the keys `by`, and environment. `mark` is added to the names of the methods."""
+    """Groups runs by algorithm, the config keys `by`, and environment. mark: suffix of the names of the methods."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in sorted(runs, key=lambda run: (run.algo, str(run.path))):
         groups.setdefault((method(run, by) + mark, run.env), []).append(run)
@@ -227,7 +232,11 @@ def compare(runs: Iterable[Run], by: Sequence[str] = (), score: str = SCORE, mar
 
 
 def rivals(comparison: Comparison) -> list[tuple[str, str]]:
-    """Pairs of methods to be compared: namesakes where there is a baseline, else all with all."""
+    """Returns the pairs of methods to compare.
+
+    Methods are paired with the baseline method of the same name. If there is none, all pairs of a method and a baseline
+    method are returned, or all pairs if there is no baseline.
+    """
     names = comparison.methods
     namesakes = [(name, name + BASELINE) for name in names if name + BASELINE in names]
     if namesakes:
@@ -237,13 +246,13 @@ def rivals(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def joined(one: Comparison, other: Comparison) -> Comparison:
-    """Two comparisons as one, a method next to its namesake."""
+    """Merges two comparisons. Methods are sorted by name, so a method is next to its baseline."""
     cells = [*one.cells.values(), *other.cells.values()]
     return Comparison(sorted(cells, key=lambda cell: cell.method), {**one.aside, **other.aside})
 
 
 def method(run: Run, by: Sequence[str] = ()) -> str:
-    """`sac`, or `sac, gamma=0.9` by `algo.gamma`."""
+    """Returns the name of a run's method: `sac`, or `sac, gamma=0.9` if `by` holds `algo.gamma`."""
     parts = [run.algo]
     for key in by:
         value = check.lookup(key, run.config)
@@ -253,10 +262,10 @@ def method(run: Run, by: Sequence[str] = ()) -> str:
 
 
 def _count(series: list[Series]) -> tuple[list[Series], dict[Path, str]]:
-    """The runs that are averaged, and why each other one is not.
+    """Returns the runs that count, and the folder of each other run with the reason.
 
-    Of runs with the same config and seed only the longest counts. Of these, runs that reached their end count; where
-    none has, all do. All that count must share a step (`_overlapping`).
+    Of several runs with the same config and seed, only the longest counts. Unfinished runs count only if no run has
+    finished. The runs that count must share a step (`_overlapping`).
     """
     longest: dict[str, Series] = {}
     aside: dict[Path, str] = {}
@@ -278,14 +287,14 @@ def _count(series: list[Series]) -> tuple[list[Series], dict[Path, str]]:
 
 
 def _overlapping(series: list[Series]) -> list[Series]:
-    """The largest set of runs with a step in common that lies between the first and the last evaluation of each.
+    """Returns the largest set of runs that share a step, which is between first and last evaluation of each run.
 
-    Of sets of equal size, the one whose shortest run goes furthest. Without such a step a mean over runs has no
-    meaning: one run has ended before another was evaluated for the first time.
+    Of sets of equal size, returns the one whose shortest run is longest. Runs that share no step cannot be averaged:
+    one has ended before the first evaluation of another.
     """
     first = np.array([one.steps[0] for one in series])
     last = np.array([one.steps[-1] for one in series])
-    together = (first <= last[:, None]) & (last[:, None] <= last)  # [step at which a run ends, run]
+    together = (first <= last[:, None]) & (last[:, None] <= last)  # [i, j]: run j covers the end of run i
     sizes = together.sum(1)
     chosen = max(range(len(series)), key=lambda place: (sizes[place], last[place]))
     return [one for one, inside in zip(series, together[chosen], strict=True) if inside]
@@ -299,13 +308,13 @@ def _stretch(one: Series) -> str:
 
 
 def _identity(run: Run) -> str:
-    """The config of a run without keys that change no result, as text."""
+    """Returns the config of a run as text, without keys that do not change results."""
     own = {key: value for key, value in run.config.items() if key not in ("run_dir", "name", "logger", "resume")}
     return check.show(own)
 
 
 def differences(runs: Sequence[Run]) -> list[Difference]:
-    """Config keys that differ between runs, and all their values. Seeds and folders are left out."""
+    """Returns the config keys that differ between runs, each with all its values, except seeds, folders and logging."""
     configs = []
     for run in runs:
         configs.append({key: check.show(value) for key, value in check.leaves(run.config)})

@@ -1,7 +1,7 @@
-"""What the pictures of a comparison show: panels of marks in data units, and how each method looks.
+"""Describes the pictures of a comparison as panels of marks in data units, and the look of each method.
 
-`svg` writes panels for the page, `png` draws whole pictures for slides. Each method has a colour, a dash and a marker,
-so that colour is never the only difference.
+`svg` draws panels for the page, `png` draws whole pictures for slides. Methods differ in colour, dashes and marker, so
+that they can be distinguished without colour.
 """
 
 import math
@@ -14,13 +14,13 @@ from rlrun.report.compare import THRESHOLDS, Cell, Comparison
 from rlrun.report.names import printable, shortened
 from rlrun.report.statistics import Array, interval, iqm, mean
 
-# In the order of Okabe and Ito's hues, each dark enough for white paper; the page has their counterparts for black.
+# The hues of Okabe and Ito in their order, dark enough for a white background; page.css has colours for a dark one.
 COLOURS = ("#0068b0", "#c8500a", "#00805a", "#a8478b", "#8a6d00", "#4a4fb5", "#5f6b73", "#0d8a9e")
-DASHES = ((), (8, 3), (2, 2), (8, 3, 2, 3), (14, 4), (4, 2), (9, 2, 2, 2, 2, 2))  # in pixels, drawn and left out
+DASHES = ((), (8, 3), (2, 2), (8, 3, 2, 3), (14, 4), (4, 2), (9, 2, 2, 2, 2, 2))  # lengths of dashes and gaps, pixels
 MARKERS = "osD^vPX*<>"
-LINES = 400  # single runs are drawn where there are at most so many
+LINES = 400  # maximum number of runs for which the curves of single runs are drawn
 UNITS = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
-PAIRS = 21  # of methods, in the picture of improvements; the table has all
+PAIRS = 21  # maximum number of pairs of methods in the picture of improvements; the table has all pairs
 
 # The kinds of marks, in the order in which they are drawn.
 BAND = "band"  # the area between two curves
@@ -30,25 +30,25 @@ BAR = "bar"  # an interval
 LINE = "line"
 RUNS = "runs"  # one dot for each run
 POINT = "point"  # a marker
-NAME = "name"  # of a row
+NAME = "name"  # the name of a row
 KINDS = (BAND, SINGLE, MEAN, BAR, LINE, RUNS, POINT, NAME)
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Something drawn for the method at `place` in the order of the methods."""
+    """Something drawn for one method."""
 
     kind: str
-    place: int
+    place: int  # index of the method
     x: Array
     y: Array
-    ends: tuple[Array, Array] | None = None  # of a LINE: its interval, which is read out beside it
-    text: str = ""  # of a NAME; of a POINT in a row: its values in words
+    ends: tuple[Array, Array] | None = None  # interval of a LINE, which the page shows next to the pointer
+    text: str = ""  # text of a NAME; for a POINT in a row, its values as text
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a panel: its two ends, and its ticks."""
+    """One axis of a panel, with its ends and ticks."""
 
     low: float
     high: float
@@ -56,7 +56,7 @@ class Axis:
     labels: Sequence[str]
 
     def share(self, values: Array | float) -> Array:
-        """Where values lie between the two ends, 0 to 1."""
+        """Returns the position of values between the ends, as a fraction from 0 to 1."""
         return np.asarray((np.asarray(values, float) - self.low) / (self.high - self.low))
 
 
@@ -68,14 +68,14 @@ class Panel:
     marks: list[Mark]
     x: Axis
     y: Axis
-    rows: int = 0  # 0, or y counts rows from the top
+    rows: int = 0  # number of rows, counted by y from the top; 0 if y is a value
 
 
 @dataclass(frozen=True)
 class Picture:
-    """Panels beside each other. `name`: of its file."""
+    """Panels that are drawn side by side."""
 
-    name: str
+    name: str  # file name without suffix
     title: str
     panels: list[Panel]
     x_label: str
@@ -83,7 +83,7 @@ class Picture:
 
 
 def draw(comparison: Comparison, score: str) -> Iterator[Picture]:
-    """All pictures, in the order of the page."""
+    """Yields all pictures, in the order of the page."""
     if not comparison.methods:
         return
     if len(comparison.envs) > 1:
@@ -134,7 +134,7 @@ def _curves(comparison: Comparison) -> list[Panel]:
 
 
 def _curve(place: int, x: Array, y: Array, low: Array, high: Array) -> list[Mark]:
-    """A line on its band; on a bar where it is one point long."""
+    """Returns a line and its interval: a band, or a bar if the line has only one point. A NaN interval is left out."""
     line = Mark(LINE, place, x, y, (low, high))
     if not np.isfinite(low).all():
         return [line]
@@ -181,7 +181,7 @@ def _improvements(comparison: Comparison) -> Panel:
 
 
 def _estimate(row: int, place: int, name: str, centre: float, ends: tuple[Array | float, Array | float]) -> list[Mark]:
-    """A name in the upper half of a row, and a marker on its interval in the lower half."""
+    """Returns the marks of a row: a name in the upper half, and a marker on its interval in the lower half."""
     low, high = map(float, ends)
     height = np.array([row + 0.62])
     marks = [Mark(NAME, place, np.empty(0), height, text=name)]
@@ -211,10 +211,10 @@ def _downwards(rows: int) -> Axis:
 
 
 def _axis(values: Sequence[float] | Array, count: int = 5, margin: float = 0.04) -> Axis:
-    """Ends a little beyond all values, and about `count` round ticks."""
+    """Returns an axis that contains all values with a margin, with at most about `count` round ticks."""
     low, high = float(np.min(values)), float(np.max(values))
     size = max(abs(low), abs(high))
-    if high - low <= 1e-9 * size or high - low < 1e-90:  # too near each other to be told apart
+    if high - low <= 1e-9 * size or high - low < 1e-90:  # too close for distinct ticks
         low, high = low - max(0.1 * size, 0.5), high + max(0.1 * size, 0.5)
     low, high = low - margin * (high - low), high + margin * (high - low)
     ticks = _ticks(low, high, count)
@@ -222,7 +222,7 @@ def _axis(values: Sequence[float] | Array, count: int = 5, margin: float = 0.04)
 
 
 def _ticks(low: float, high: float, count: int) -> list[float]:
-    """Multiples of 1, 2, 2.5 or 5 times a power of ten."""
+    """Returns multiples of 1, 2, 2.5 or 5 times a power of ten between `low` and `high`."""
     power = 10.0 ** math.floor(math.log10((high - low) / count))
     for factor in (1, 2, 2.5, 5, 10, 20):
         step = power * factor
@@ -232,7 +232,7 @@ def _ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def _labels(ticks: Sequence[float]) -> list[str]:
-    """As few digits as tell the ticks apart."""
+    """Returns the labels of ticks, with as few digits as make all labels different."""
     for digits in range(3, 16):
         labels = [short(tick, digits) for tick in ticks]
         if len({*labels}) == len(labels):
@@ -241,7 +241,7 @@ def _labels(ticks: Sequence[float]) -> list[str]:
 
 
 def short(value: float, digits: int = 3) -> str:
-    """About three digits: 1.5M, 20k, 0.25, 3e12."""
+    """Formats a number with `digits` digits, such as 1.5M, 20k, 0.25 or 3e12."""
     value = float(f"{value:.{digits}g}")
     size = abs(value)
     if size >= 1e12 or 0 < size < 1e-4:
@@ -255,5 +255,5 @@ def short(value: float, digits: int = 3) -> str:
 
 
 def label(text: str) -> str:
-    """A name as it stands in a picture."""
+    """Returns a name as pictures show it: printable and shortened."""
     return shortened(printable(text))

@@ -1,10 +1,10 @@
-"""Names from untrusted files, in a form that is safe to show."""
+"""Makes names from untrusted files safe to show."""
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def printable(text: str) -> str:
-    """`text` with every control character, text direction mark and half of a surrogate pair replaced."""
+    """Returns `text` with control characters, text direction marks and lone surrogates replaced."""
     letters = list(text)
     for place, letter in enumerate(letters):
         if not letter.isprintable():
@@ -13,7 +13,7 @@ def printable(text: str) -> str:
 
 
 def shortened(text: str, length: int = 40) -> str:
-    """`text` with its middle left out where it has more than `length` characters."""
+    """Returns `text`, with its middle replaced by an ellipsis if it has more than `length` characters."""
     if len(text) <= length:
         return text
     end = length // 3

@@ -1,10 +1,10 @@
 "use strict";
-// Reads values out of curves: by pointer, by touch, and by the arrow keys. The page is whole without it.
+// Shows the values of curves, by pointer, touch or arrow keys. The page also works without this script.
 (() => {
   const { methods, panels } = JSON.parse(document.getElementById("readings").textContent);
   const tip = document.getElementById("tip");
-  const MOST = 8; // methods in the tip, those nearest to the pointer
-  const COLOURS = 8; // as in the style
+  const MOST = 8; // maximum number of methods in the tip: those nearest to the pointer
+  const COLOURS = 8; // number of colours in page.css
 
   const shown = (place) => {
     const box = document.getElementById(`m${place}`);
@@ -17,7 +17,7 @@
     return value.toLocaleString("en", { maximumSignificantDigits: size >= 1000 ? 6 : 4 });
   };
 
-  // The value of a curve at x along its straight lines; null outside.
+  // Returns the value of a curve at x by linear interpolation, or null outside of the curve.
   const at = (xs, ys, x) => {
     const after = xs.findIndex((one) => one >= x);
     if (after < 0 || ys[after] === null) return null;
@@ -29,7 +29,7 @@
 
   const visible = (panel) => panel.curves.filter(([place]) => shown(place));
 
-  // The rows of the tip: all shown methods at step x, the highest first.
+  // Returns the rows of the tip: all shown methods at step x, the highest value first.
   const rows = (panel, x, height) => {
     const found = [];
     for (const [place, xs, ys, low, high] of visible(panel)) {
@@ -90,12 +90,12 @@
     const right = place + 14 + width <= innerWidth - 8;
     const left = place - 14 - width >= 8;
     const middle = box.top + (1 - share(panel.y, height)) * box.height - tall / 2;
-    const top = right || left ? middle : box.bottom + 24; // below the plot where there is no room beside the line
+    const top = right || left ? middle : box.bottom + 24; // below the plot if there is no room next to the line
     tip.style.left = `${Math.max(8, right ? place + 14 : place - 14 - width)}px`;
     tip.style.top = `${Math.max(8, Math.min(top, innerHeight - 8 - tall))}px`;
   };
 
-  // The evaluated step nearest to the pointer, in pixels, of all shown curves.
+  // Returns the evaluated step of any shown curve that is nearest to the pointer, in pixels.
   const nearest = (panel, box, across, down) => {
     let best = null;
     for (const [, xs, ys] of visible(panel)) {
@@ -118,7 +118,7 @@
     else show(plot, panel, x, scale(panel.y, 1 - down));
   };
 
-  // Arrow keys go from one evaluated step to the next.
+  // Arrow keys move to the previous or next evaluated step.
   const press = (plot, panel, state, event) => {
     const steps = [...new Set(visible(panel).flatMap(([, xs]) => xs))].sort((a, b) => a - b);
     const here = state.x === null ? -1 : steps.findIndex((step) => step >= state.x);

@@ -1,4 +1,4 @@
-"""The report as files: one HTML page that needs nothing else, beside it every picture as PNG and every table as CSV."""
+"""Writes a report: a self-contained HTML page, every picture as PNG, and every table as CSV."""
 
 import base64
 import hashlib
@@ -19,9 +19,9 @@ from rlrun.report.runs import Run, Skipped
 from rlrun.report.tables import Table
 from rlrun.snapshot.atomic import replace_text
 
-FEW = 6  # methods, whose bands overlap little
+FEW = 6  # with more methods, the page draws bands and single runs fainter, because they overlap
 
-# Hides a method that is not ticked, and dims all others while the pointer is on its name.
+# CSS for each method: hides it if its box is not ticked, and dims all others while the pointer is on its name.
 RULES = """\
 body:has(#m{0}:not(:checked)) .methods .m{0} {{ display: none }}
 body:has([for=m{0}]:hover) .methods .plot [class*=" m"]:not(.m{0}) {{ opacity: .06 }}
@@ -31,18 +31,18 @@ body:has([for=m{0}]:hover) .methods .plot .band:not(.m{0}) {{ display: none }}
 
 @dataclass(frozen=True)
 class Report:
-    """A comparison of runs, to be written to a folder."""
+    """A comparison of runs, and how it is written to a folder."""
 
     comparison: Comparison
     runs: Sequence[Run]
     skipped: Sequence[Skipped]
-    score: str  # the key of metrics.jsonl that is compared
-    by: Sequence[str] = ()  # keys of the config that tell methods apart
-    steps: Sequence[int] = ()  # of the table of scores
+    score: str  # key of metrics.jsonl that is compared
+    by: Sequence[str] = ()  # config keys that distinguish methods
+    steps: Sequence[int] = ()  # steps in the table of scores
     command: str = "rlrun report"
 
     def write(self, folder: Path) -> Path:
-        """Write the page, its pictures and its tables. Returns the path of the page. Raises OSError."""
+        """Writes the page, its pictures and its tables, and returns the path of the page. Raises OSError."""
         pictures = [*draw(self.comparison, self.score)]
         found = self._tables()
         text = self._html(pictures, found)
@@ -91,7 +91,7 @@ class Report:
 
 
 def _panels(picture: Picture, methods: int, readings: list[dict[str, object]]) -> dict[str, Any]:
-    """A picture for the template. Curves are added to `readings`, for the page's script."""
+    """Returns the values of a picture for the template. Appends its curves to `readings`, for the page's script."""
     from markupsafe import Markup
 
     panels = []
@@ -122,7 +122,7 @@ def _template() -> Any:
 
 
 def _shown(value: Any) -> str:
-    """The text of a value on the page: control characters of untrusted files are replaced; our own markup stays."""
+    """Returns a value as text for the page. Markup stays unchanged; in other text, control characters are replaced."""
     if hasattr(value, "__html__"):
         return value
     return printable(str(value))
@@ -133,7 +133,7 @@ def _packaged(name: str) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """A Content-Security-Policy that allows only this style and this script, and no requests."""
+    """Returns a Content-Security-Policy that allows only this style and this script, and no requests."""
     return (
         f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"

@@ -1,4 +1,4 @@
-"""Pictures as PNG files, drawn by matplotlib."""
+"""Draws pictures as PNG files with matplotlib."""
 
 import io
 import warnings
@@ -32,7 +32,7 @@ from rlrun.snapshot.atomic import replace_file
 
 INK, DIM, GRID, PAPER = "#1c2024", "#697077", "#dfe3e6", "#ffffff"
 WIDTH = 9.0  # inches
-DPI, MOST_PIXELS = 160, 30_000  # of the longer side; matplotlib 3.9 refuses more than 65,535
+DPI, MOST_PIXELS = 160, 30_000  # resolution, and maximum pixels of the longer side; matplotlib fails above 65,535
 
 STYLE: Any = {
     "font.family": "sans-serif", "font.size": 9.5, "axes.titlesize": 10, "axes.titleweight": "bold",
@@ -55,11 +55,11 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def save(picture: Picture, methods: Sequence[str], folder: Path) -> None:
-    """Write FOLDER/NAME.png. Raises OSError."""
+    """Writes a picture to FOLDER/NAME.png. Raises OSError."""
     with mpl.rc_context(), warnings.catch_warnings():
-        mpl.rcdefaults()  # the current folder may hold a matplotlibrc
+        mpl.rcdefaults()  # ignores a matplotlibrc in the current folder
         mpl.rcParams.update(STYLE)
-        warnings.simplefilter("ignore", UserWarning)  # of letters that the font lacks
+        warnings.simplefilter("ignore", UserWarning)  # about letters that the font does not have
         figure = _figure(picture, methods)
         dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
         content = io.BytesIO()
@@ -68,7 +68,7 @@ def save(picture: Picture, methods: Sequence[str], folder: Path) -> None:
 
 
 def _figure(picture: Picture, methods: Sequence[str]) -> Figure:
-    """Panels in rows of at most three, with a legend where their rows have no names."""
+    """Returns a figure with at most three panels in a row, and a legend unless the panels show the methods' names."""
     panels = picture.panels
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
@@ -92,7 +92,7 @@ def _figure(picture: Picture, methods: Sequence[str]) -> Figure:
 
 
 def _height(panels: Sequence[Panel]) -> float:
-    """The height of a panel, in inches."""
+    """Returns the height of each panel, in inches."""
     most = max(panel.rows for panel in panels)
     if most:
         return 0.75 + 0.27 * most
@@ -127,7 +127,7 @@ def _look(mark: Mark) -> dict[str, Any]:
 
 
 def _dash(place: int) -> Any:
-    """The line style of a method for matplotlib, in units of the line's width, which is that on the page."""
+    """Returns the line style of a method for matplotlib. Its unit is the line width, so pixels are divided by 2."""
     dash = DASHES[place % len(DASHES)]
     if not dash:
         return "-"

@@ -1,5 +1,6 @@
-"""Reads runs from untrusted folders: whole parts are used, damaged parts are named and left out."""
+"""Reads runs from untrusted folders. Damaged files are left out and listed in `faults`."""
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +15,9 @@ from rlrun.lock import LOCK, holder
 from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
 
 METRICS = "metrics.jsonl"
-MARKS = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these is a run, or was to become one
-SWEEPS = "sweeps"  # where Hydra leaves its notes under runs/
-HUGE = 1e100  # numbers of this size or more are left out, because sums with them say nothing
+MARKS = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these files is a run, or a run that never began
+SWEEPS = "sweeps"  # folder below runs/ in which Hydra writes its own files
+HUGE = 1e100  # numbers of this size or more are left out, because sums with them would be meaningless
 
 RUNNING, DONE, RESUMABLE, DEAD = "running", "done", "resumable", "dead"
 
@@ -27,20 +28,20 @@ class Run:
 
     path: Path
     config: dict[str, Any]
-    typed: dict[str, str]  # group choices as typed: algo, env, ...
+    typed: dict[str, str]  # settings as the user typed them: algo, env, ...
     meta: dict[str, Any]
     summary: dict[str, Any]
-    rows: list[Row]  # finite numbers only, steps ascending
-    faults: list[str]  # what could not be read
+    rows: list[Row]  # log rows, finite numbers only, steps ascending
+    faults: list[str]  # a line for each file or part that could not be read
 
     @property
     def algo(self) -> str:
-        """The name as typed: `double_dqn`, also if its agent is called `dqn`."""
+        """The algorithm as the user typed it, such as `double_dqn`, whose agent is registered as `dqn`."""
         return self.typed.get("algo") or str(self.config["algo"]["name"])
 
     @property
     def env(self) -> str:
-        """The environment's id, whichever of its names was typed."""
+        """The id of the environment, even if the user typed an alias."""
         return str(self.config["env"]["id"])
 
     @property
@@ -50,19 +51,19 @@ class Run:
 
     @property
     def total_steps(self) -> int:
-        """The steps that it was to have in the end."""
+        """The total number of steps in the config."""
         return int(self.config["trainer"]["total_steps"])
 
     @property
     def step(self) -> int:
-        """The step of the last row; 0 without rows."""
+        """The step of the last log row; 0 without rows."""
         if not self.rows:
             return 0
         return int(self.rows[-1]["step"])
 
     @property
     def host(self) -> str:
-        """The machine on which it ran last."""
+        """The host on which the run was last started or resumed."""
         host = self.meta.get("host", "")
         resumed = self.meta.get("resumed")
         if isinstance(resumed, list) and resumed and isinstance(resumed[-1], dict):
@@ -71,7 +72,7 @@ class Run:
 
     @cached_property
     def state(self) -> str:
-        """running: a process holds it; done; resumable: neither, but it has a snapshot; dead: none of these."""
+        """`running` if a process holds the run's lock, `done`, `resumable` if it has a snapshot, else `dead`."""
         if holder(self.path):
             return RUNNING
         if self.summary.get("status") == DONE:
@@ -81,14 +82,14 @@ class Run:
         return DEAD
 
     def last(self, key: str) -> float | None:
-        """The last value of a metric; None if there is none."""
+        """Returns the last value of a metric, or None if there is none."""
         for row in reversed(self.rows):
             if key in row:
                 return row[key]
         return None
 
     def most(self, key: str) -> float | None:
-        """The largest value of a metric; None if there is none."""
+        """Returns the largest value of a metric, or None if there is none."""
         return max((row[key] for row in self.rows if key in row), default=None)
 
 
@@ -101,12 +102,12 @@ class Skipped:
 
 
 def read(places: Iterable[Path]) -> tuple[list[Run], list[Skipped]]:
-    """Every run at or below `places`, once each, and the folders that hold none or cannot be read."""
+    """Returns every run at or below `places`, once each, and the folders that hold no run or cannot be read."""
     runs: list[Run] = []
     skipped: list[Skipped] = []
     seen: set[Path] = set()
     for place in places:
-        for path, reason in _find(place):
+        for path, reason in find(place):
             if path.resolve() in seen:
                 continue
             seen.add(path.resolve())
@@ -119,8 +120,20 @@ def read(places: Iterable[Path]) -> tuple[list[Run], list[Skipped]]:
     return runs, skipped
 
 
-def _find(place: Path) -> Iterator[tuple[Path, str]]:
-    """Folders that are runs, and those that hold none, with the reason."""
+def newest(place: Path) -> Path | None:
+    """Returns the run at or below a folder that was written last, or None if there is none."""
+    times: dict[Path, float] = {}
+    for path, reason in find(place):
+        if reason:
+            continue
+        for name in (CONFIG, METRICS):
+            with contextlib.suppress(OSError):
+                times[path] = (path / name).stat().st_mtime
+    return max(times, key=lambda path: times[path], default=None)
+
+
+def find(place: Path) -> Iterator[tuple[Path, str]]:
+    """Yields folders of runs, each with "", and folders that hold no run, each with the reason."""
     inside: list[Path] = []
     try:
         if place.is_dir():
@@ -134,7 +147,7 @@ def _find(place: Path) -> Iterator[tuple[Path, str]]:
     found: list[tuple[Path, str]] = []
     for entry in inside:
         if entry.is_dir() and not entry.is_symlink() and entry.name[0] != ".":
-            found += _find(entry)
+            found += find(entry)
     if any(not reason for _, reason in found):
         yield from found
     elif not place.is_dir():
@@ -144,7 +157,7 @@ def _find(place: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _nothing(inside: Sequence[Path]) -> str:
-    """Why a folder holds no run."""
+    """Returns the reason why a folder holds no run."""
     if not inside:
         return "an empty folder"
     if any(entry.is_symlink() and entry.is_dir() for entry in inside):
@@ -153,35 +166,38 @@ def _nothing(inside: Sequence[Path]) -> str:
 
 
 def _read_run(path: Path) -> Run:
-    """Raises ConfigError for a folder that cannot be reported at all."""
+    """Reads a run. Raises ConfigError if its config is missing or damaged; other damage is listed in `faults`."""
     if not (path / CONFIG).is_file():
         raise ConfigError(f"not a run, or one that never began (it has no {CONFIG})")
     files.check_folder(path)
     stored = read_stored(path / CONFIG)
     config = stored.values
-    _check_config(config)
+    check_config(config)
     keys = MetricKeys(stored.metrics_format, config["algo"]["name"])
     faults: list[str] = []
     meta, summary = _small(path / "meta.json", faults), _small(path / "summary.json", faults)
     return Run(path, config, _typed(path / OVERRIDES), meta, summary, _rows(path / METRICS, keys, faults), faults)
 
 
-def _check_config(config: dict[str, Any]) -> None:
-    """Raises ConfigError if a report would miss a value."""
+def check_config(config: dict[str, Any]) -> None:
+    """Raises ConfigError if the config lacks a value that reports need."""
     for section, key, kind in (("algo", "name", str), ("env", "id", str), ("trainer", "total_steps", int)):
         part = config.get(section)
         if not isinstance(part, dict) or not isinstance(part.get(key), kind):
             raise ConfigError(f"not a run of rlrun ({CONFIG} has no {section}.{key})")
     try:
         check.show(config)
-    except ValueError:  # Python prints no whole number of more than 4,300 digits
+    except ValueError:  # Python refuses to print integers of more than 4,300 digits
         raise ConfigError(f"not a run of rlrun ({CONFIG} holds a number of thousands of digits)") from None
 
 
 def _rows(path: Path, keys: MetricKeys, faults: list[str]) -> list[Row]:
-    """The rows of a metrics file by today's keys, one for each step; a fault for what cannot be read."""
+    """Returns the log rows of a metrics file with the current keys, one for each step.
+
+    Adds a fault if the file, or some of its lines, cannot be read.
+    """
     try:
-        lines = sum(line.endswith(b"\n") for line in files.read_lines(path))  # the last may be half written
+        lines = sum(line.endswith(b"\n") for line in files.read_lines(path))  # the last line may be incomplete
         found = read_rows(path)
     except OSError as error:
         faults.append(f"{METRICS}: {error.strerror}")
@@ -189,7 +205,7 @@ def _rows(path: Path, keys: MetricKeys, faults: list[str]) -> list[Row]:
     rows: dict[int, Row] = {}
     lost = lines - len(found)
     for row in map(keys.current, found):
-        numbers = {key: value for key, value in row.items() if type(value) in (int, float) and abs(value) < HUGE}
+        numbers = sound(row)
         step = row["step"]
         if type(step) is not int:
             lost += 1
@@ -200,8 +216,13 @@ def _rows(path: Path, keys: MetricKeys, faults: list[str]) -> list[Row]:
     return [rows[step] for step in sorted(rows)]
 
 
+def sound(values: dict[str, Any]) -> Row:
+    """Returns the entries that are finite numbers below HUGE."""
+    return {key: value for key, value in values.items() if type(value) in (int, float) and abs(value) < HUGE}
+
+
 def _small(path: Path, faults: list[str]) -> dict[str, Any]:
-    """A small JSON file. {} where it is missing; a fault where it is damaged."""
+    """Returns the content of a small JSON file, or {} if it is missing. Adds a fault if it is damaged."""
     try:
         return parse_json(files.read(path, files.JSON_BYTES), path)
     except FileNotFoundError:
@@ -212,7 +233,7 @@ def _small(path: Path, faults: list[str]) -> dict[str, Any]:
 
 
 def _typed(path: Path) -> dict[str, str]:
-    """The keys and values of an overrides.yaml; {} if it cannot be read."""
+    """Returns the keys and values in an overrides.yaml, or {} if it cannot be read."""
     try:
         words = read_words(path)
     except ConfigError:

@@ -1,7 +1,7 @@
-"""Statistics over a few runs: point estimates and their confidence intervals.
+"""Statistics over a few runs: point estimates and their confidence intervals (Agarwal et al. 2021, arXiv 2108.13264).
 
-Agarwal et al., Deep RL at the edge of the statistical precipice (arXiv 2108.13264). A *stratum* holds the scores of one
-method's runs on one environment; statistics over several environments take a list of strata.
+A *stratum* holds the scores of one method's runs on one environment. Statistics over several environments take a list
+of strata.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,42 +18,42 @@ LEVEL = 0.95
 
 
 def iqm(scores: ArrayLike, axis: int = -1) -> Array:
-    """Interquartile mean: floor(n/4) of the lowest and of the highest scores are put aside, the rest is averaged."""
+    """Returns the interquartile mean: the mean without the floor(n/4) lowest and the floor(n/4) highest scores."""
     ranked = np.sort(np.asarray(scores, float), axis)
     count = ranked.shape[axis]
     return np.asarray(ranked.take(range(count // 4, count - count // 4), axis).mean(axis))
 
 
 def mean(scores: ArrayLike, axis: int = -1) -> Array:
-    """Mean along an axis."""
+    """Returns the mean along an axis."""
     return np.asarray(np.asarray(scores, float).mean(axis))
 
 
 def interval(
     strata: Strata, statistic: Callable[..., Array] = iqm, level: float = LEVEL, draws: int = DRAWS
 ) -> tuple[Array, Array]:
-    """Lower and upper end of a stratified bootstrap interval of `statistic(pooled scores, axis)`.
+    """Returns lower and upper end of a stratified bootstrap interval of `statistic(pooled scores, axis)`.
 
-    A stratum is [runs], or [runs, points] for curves, then the ends are [points]. Runs are drawn with replacement
-    inside their stratum. NaN where no stratum has two runs.
+    Each stratum is [runs] and the ends are scalars, or each stratum is [runs, points] for curves and the ends are
+    [points]. Runs are drawn with replacement within their stratum. The ends are NaN if no stratum has two runs.
     """
     drawn = _resampled(strata, draws)
     return _ends(statistic(np.concatenate(drawn, 1), axis=1), [part.shape[1] for part in drawn], level)
 
 
 def profile(strata: Strata, thresholds: ArrayLike) -> Array:
-    """Fraction of runs that score more than each threshold, averaged over strata: [thresholds]."""
+    """Returns the fraction of runs that score more than each threshold, averaged over strata, [thresholds]."""
     return np.mean([_above(np.asarray(stratum, float), np.asarray(thresholds, float)) for stratum in strata], 0)
 
 
 def profile_interval(strata: Strata, thresholds: ArrayLike, level: float = LEVEL) -> tuple[Array, Array]:
-    """Pointwise stratified bootstrap interval of `profile`: two arrays [thresholds]."""
+    """Returns the ends of a pointwise stratified bootstrap interval of `profile`, [thresholds] each."""
     drawn = _resampled(strata, DRAWS // 4)
     return _ends(profile(drawn, thresholds), [part.shape[1] for part in drawn], level)
 
 
 def _resampled(strata: Strata, draws: int) -> list[Array]:
-    """Strata drawn with replacement: [draws, runs, ...] for each."""
+    """Returns for each stratum bootstrap samples of its runs, [draws, runs, ...]."""
     rng = np.random.default_rng(0)
     drawn = []
     for stratum in strata:
@@ -63,15 +63,16 @@ def _resampled(strata: Strata, draws: int) -> list[Array]:
 
 
 def improvement(xs: Strata, ys: Strata) -> float:
-    """Probability that a run of X scores more than one of Y on the same environment; a tie is half a win.
+    """Returns the probability that a run of X scores more than a run of Y on the same environment.
 
-    xs[i] and ys[i] are of one environment; environments count alike. The Mann-Whitney U over its maximum, averaged.
+    xs[i] and ys[i] are scores on the same environment. The result is the mean over environments of the Mann-Whitney U
+    statistic divided by its maximum, in which a tie counts as half a win.
     """
     return float(np.mean([_wins(x, y).mean() for x, y in zip(xs, ys, strict=True)]))
 
 
 def improvement_interval(xs: Strata, ys: Strata, level: float = LEVEL, draws: int = DRAWS) -> tuple[float, float]:
-    """Stratified bootstrap interval of `improvement`; runs of X and of Y are drawn apart."""
+    """Returns a stratified bootstrap interval of `improvement`. Runs of X and of Y are drawn independently."""
     rng = np.random.default_rng(0)
     found = []
     for x, y in zip(xs, ys, strict=True):
@@ -84,7 +85,7 @@ def improvement_interval(xs: Strata, ys: Strata, level: float = LEVEL, draws: in
 
 
 def _times_drawn(rng: np.random.Generator, size: int, draws: int) -> Array:
-    """How often each of `size` runs is drawn when `size` are drawn with replacement: [draws, runs]."""
+    """Draws `size` of `size` runs with replacement, and returns how often each run was drawn, [draws, runs]."""
     drawn = rng.integers(size, size=(draws, size)) + size * np.arange(draws)[:, None]
     return np.bincount(drawn.ravel(), minlength=draws * size).reshape(draws, size).astype(float)
 
@@ -94,16 +95,18 @@ def _above(scores: Array, thresholds: Array) -> Array:
 
 
 def _wins(x: ArrayLike, y: ArrayLike) -> Array:
-    """[x, y]: 1 where x scores more, 1/2 at a tie."""
+    """Returns a matrix [x, y]: 1 if x scores more, 1/2 for a tie, else 0."""
     difference = np.asarray(x, float)[:, None] - np.asarray(y, float)[None, :]
     return (np.sign(difference) + 1) / 2
 
 
 def _ends(found: Array, sizes: Sequence[int], level: float) -> tuple[Array, Array]:
-    """Percentiles of a bootstrap distribution [draws, ...], moved out for what a bootstrap of few runs leaves out.
+    """Returns the ends of the expanded percentile interval (Hesterberg 2014, arXiv 1411.5279) of a bootstrap
+    distribution [draws, ...].
 
-    n runs drawn from n vary by (n-1)/n too little, and their spread is itself a guess. The expanded percentile interval
-    takes the percentiles of -t sqrt(n/(n-1)) instead of those of -z (Hesterberg, arXiv 1411.5279).
+    The plain percentile interval is too narrow for few runs: with n runs, the variance of the bootstrap is too small by
+    the factor (n-1)/n, and is itself estimated. The expanded interval therefore uses the normal quantile at
+    -t sqrt(n/(n-1)) instead of -z, with t from Student's distribution.
     """
     freedom = sum(sizes) - len(sizes)
     if freedom == 0:

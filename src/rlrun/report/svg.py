@@ -1,7 +1,7 @@
-"""Panels as SVG. Positions are fractions of a panel and sizes are pixels, so that text keeps its size at any width.
+"""Draws panels as SVG. Positions are fractions of a panel and sizes are pixels, so text has the same size at any width.
 
-There is no style here. Marks have classes: `c2` the colour, `m11` the method, and the kind of mark; page.css says how
-these look, so that a page follows light and dark and hides a method by one rule.
+Styles are in page.css. Marks have classes for their colour (`c2`), their method (`m11`) and their kind. Therefore the
+page can have a light and a dark style, and can hide a method with one CSS rule.
 """
 
 from html import escape
@@ -24,7 +24,7 @@ from rlrun.report.figures import (
 from rlrun.report.names import printable
 from rlrun.report.statistics import Array
 
-SIDE = 4000  # whole numbers across the area of lines
+SIDE = 4000  # width and height of the coordinate system for lines, in integers
 HEIGHT, LONE_HEIGHT, ROW_HEIGHT = 210, 340, 40  # pixels
 
 SHAPES = {
@@ -42,19 +42,20 @@ SHAPES = {
 
 
 def shapes() -> str:
-    """The markers that panels refer to; once in a page."""
+    """Returns the definitions of the markers, which a page needs once."""
     paths = "".join(f'<path id="k{place}" d="{SHAPES[name]}"/>' for place, name in enumerate(MARKERS))
     return f'<svg class="unseen" aria-hidden="true"><defs>{paths}</defs></svg>'
 
 
 def swatch(place: int) -> str:
-    """The line and the marker of a method, for legends."""
+    """Returns line and marker of a method, for legends."""
     inside = f'<path class="line" d="M0 7H34"{_dash(place)}/>{_marker(place, "17", "7")}'
     return f'<svg class="swatch {_look(place)}" width="34" height="14" aria-hidden="true">{inside}</svg>'
 
 
 def svg(panel: Panel, title: str, lone: bool, reading: int | None = None) -> str:
-    """A panel. `lone` ones are higher; `reading` is the place of its curves among the page's readings."""
+    """Returns a panel as SVG. lone: the only panel of its picture, drawn higher. reading: index of the panel's curves
+    in the page's readings."""
     height = LONE_HEIGHT if lone else HEIGHT
     if panel.rows:
         height = ROW_HEIGHT * panel.rows
@@ -78,7 +79,7 @@ def svg(panel: Panel, title: str, lone: bool, reading: int | None = None) -> str
 
 
 def readings(panel: Panel, label: str) -> dict[str, object]:
-    """The curves of a panel as numbers, for the script: each a method, its x, y, and the two ends of its interval."""
+    """Returns the curves of a panel as numbers, for the page's script: method, x, y, and both ends of the interval."""
     curves = []
     for mark in panel.marks:
         if mark.kind == LINE and mark.ends is not None:
@@ -88,7 +89,7 @@ def readings(panel: Panel, label: str) -> dict[str, object]:
 
 
 def _numbers(values: Array) -> list[float | None]:
-    """Values with six digits; None for NaN."""
+    """Returns values rounded to six digits, with None for NaN."""
     return list(map(_number, values))
 
 
@@ -115,7 +116,7 @@ def _path(mark: Mark, panel: Panel) -> str:
     points = [f"{x} {y}" for x, y in zip(xs, ys, strict=True)]
     path = "M" + "L".join(points)
     if mark.kind == RUNS:
-        path = "".join(f"M{point}h0" for point in points)  # a line without length, of which round ends make a dot
+        path = "".join(f"M{point}h0" for point in points)  # a line of length 0 with round ends is a dot
     if mark.kind == BAND:
         path += "z"
     dash = ""
@@ -142,7 +143,7 @@ def _name(mark: Mark, panel: Panel) -> str:
 
 
 def _grid(panel: Panel) -> list[str]:
-    """Grid lines with their labels."""
+    """Returns the grid lines with their labels."""
     parts = []
     for tick, text in zip(panel.x.ticks, panel.x.labels, strict=True):
         x = _across(panel, tick)

@@ -1,4 +1,4 @@
-"""The tables of a report: as text on the page, with every digit in CSV files."""
+"""The tables of a report, with rounded numbers on the page and exact numbers in CSV files."""
 
 import csv
 import io
@@ -18,15 +18,15 @@ from rlrun.telemetry.view import clock, memory, number
 
 Rows = list[list[Any]]
 TICK = 1e-6  # seconds; shorter times cannot be measured
-KEYS, VALUES = 3, 3  # at most, in a line about differing configs
+KEYS, VALUES = 3, 3  # maximum number of keys, and of values of each, in a line about differing configs
 
 
-FORMULA = ("=", "+", "-", "@")  # how a spreadsheet's formulas begin
+FORMULA = ("=", "+", "-", "@")  # first characters of formulas in spreadsheets
 
 
 @dataclass(frozen=True)
 class Table:
-    """`numeric` columns are aligned right. `raw` and its header replace the rows in the CSV file."""
+    """A table. numeric: right-aligned columns. raw_header and raw: replace header and rows in the CSV file."""
 
     name: str
     title: str
@@ -47,7 +47,7 @@ class Table:
         return replace(self, header=header, rows=rows, numeric=[kept.index(p) for p in self.numeric if p in kept])
 
     def save(self, folder: Path) -> None:
-        """Write FOLDER/NAME.csv. Raises OSError."""
+        """Writes the table to FOLDER/NAME.csv. Raises OSError."""
         text = io.StringIO(newline="")
         writer = csv.writer(text)
         for row in (self.raw_header or self.header, *(self.raw or self.rows)):
@@ -56,7 +56,7 @@ class Table:
 
 
 def scores(comparison: Comparison) -> Table:
-    """Final and best scores: a row for each environment and method."""
+    """Returns the table of final and best scores, with a row for each environment and method."""
     rows: Rows = []
     raw: Rows = []
     for cell in comparison:
@@ -68,13 +68,13 @@ def scores(comparison: Comparison) -> Table:
         rows.append([*about, f"{cell.horizon:,.0f}", centre, span(low, high), mean, median, flattered])
         raw.append([*about, int(cell.horizon), *map(float, figures)])
     header = ("environment", "method", "runs", "steps", "IQM", "95 % interval", "mean", "median", "best, IQM")
-    note = "Final: the last evaluation. Best: the highest of each run, which flatters: it was chosen by its score."
+    note = "Final: the last evaluation. Best: the highest evaluation of each run, which overestimates its policy."
     raw_header = ("env", "method", "runs", "steps", "iqm", "iqm_low", "iqm_high", "mean", "median", "best_iqm")
     return Table("scores", "Final and best scores", header, rows, range(2, 9), note, raw_header, raw)
 
 
 def at_steps(comparison: Comparison, steps: Sequence[int] = ()) -> Table:
-    """Scores at the same step of all methods; by default at quarters of the shortest."""
+    """Returns the table of scores of all methods at the same steps; default: quarters of the shortest horizon."""
     rows: Rows = []
     for env in comparison.envs:
         cells = {cell.method: cell for cell in comparison.on(env)}
@@ -90,7 +90,7 @@ def at_steps(comparison: Comparison, steps: Sequence[int] = ()) -> Table:
 
 
 def _score_at(cell: Cell | None, step: int) -> str:
-    """The IQM of a method at a step; "" where a run has no score yet, or no more."""
+    """Returns the IQM of a method at a step, or "" if the step is before the first or after the last shared score."""
     if cell is None or step > cell.horizon:
         return ""
     found = [one.at(step) for one in cell.counted]
@@ -100,7 +100,7 @@ def _score_at(cell: Cell | None, step: int) -> str:
 
 
 def profiles(comparison: Comparison) -> Table:
-    """Performance profiles, for the CSV file alone."""
+    """Returns the table of performance profiles, which is only written as a CSV file."""
     raw: Rows = []
     for name in comparison.methods:
         columns = (THRESHOLDS, *comparison.profiles[name])
@@ -110,7 +110,7 @@ def profiles(comparison: Comparison) -> Table:
 
 
 def chances(comparison: Comparison) -> Table:
-    """Probabilities of improvement: a row for each pair of methods."""
+    """Returns the table of probabilities of improvement, with a row for each pair of methods."""
     rows: Rows = []
     raw: Rows = []
     for x, y, chance, ends in comparison.pairs:
@@ -123,7 +123,7 @@ def chances(comparison: Comparison) -> Table:
 
 
 def cost(comparison: Comparison) -> Table:
-    """Time and memory: a row for each environment and method."""
+    """Returns the table of time and memory, with a row for each environment and method."""
     rows: Rows = []
     for cell in comparison:
         runs = [one.run for one in cell.counted]
@@ -136,11 +136,11 @@ def cost(comparison: Comparison) -> Table:
         row = [cell.env, cell.method, clock(float(np.median(seconds))), clock(max(seconds)), speed]
         rows.append([*row, _most_memory(runs, "sys/rss_mb"), _most_memory(runs, "sys/gpu_mb"), hosts])
     header = ("environment", "method", "time, median", "longest", "steps/s", "memory", "GPU", "host")
-    return Table("cost", "Time and memory", header, rows, range(2, 7), "Memory: the most that any run held.")
+    return Table("cost", "Time and memory", header, rows, range(2, 7), "Memory: the maximum over all runs.")
 
 
 def _most_memory(runs: Sequence[Run], key: str) -> str:
-    """The largest value of a metric over all runs; "" if it is 0 or missing."""
+    """Returns the largest value of a memory metric over all runs, as text, or "" if it is 0 or missing."""
     most = max(run.most(key) or 0.0 for run in runs)
     if not most:
         return ""
@@ -148,18 +148,18 @@ def _most_memory(runs: Sequence[Run], key: str) -> str:
 
 
 def configs(comparison: Comparison) -> Table:
-    """Config keys that differ among runs that are averaged: a row for each method, environment and key."""
+    """Returns the table of config keys that differ among averaged runs, a row for each method, environment and key."""
     rows: Rows = []
     for name in comparison.methods:
         for cell in comparison.of(name):
             for key, values in cell.differences:
                 rows.append([cell.method, cell.env, key, ", ".join(values)])
-    header, note = ("method", "environment", "key", "values"), "Seeds and folders left out. by=KEY tells them apart."
-    return Table("configs", "Configs that differ among runs that were put together", header, rows, (), note)
+    header, note = ("method", "environment", "key", "values"), "Without seeds and folders. by=KEY separates the runs."
+    return Table("configs", "Configs that differ among averaged runs", header, rows, (), note)
 
 
 def mixtures(comparison: Comparison) -> list[str]:
-    """A line for each method and environment whose runs have different configs, with the keys and their values."""
+    """Returns a line for each method and environment whose runs differ in their config, with keys and values."""
     return [_mixture(cell) for cell in comparison if cell.differences]
 
 
@@ -172,7 +172,7 @@ def _mixture(cell: Cell) -> str:
     if len(cell.differences) > KEYS:
         parts.append(f"and {len(cell.differences) - KEYS} more")
     keys = shortened(",".join(names), 90)
-    return f"{shortened(cell.method)} on {shortened(cell.env)}: {'; '.join(parts)} (by={keys} keeps them apart)"
+    return f"{shortened(cell.method)} on {shortened(cell.env)}: {'; '.join(parts)} (by={keys} separates them)"
 
 
 def _some(values: Sequence[str]) -> str:
@@ -183,7 +183,7 @@ def _some(values: Sequence[str]) -> str:
 
 
 def every_run(comparison: Comparison, runs: Sequence[Run], score: str, by: Sequence[str]) -> Table:
-    """A row for each run, also for those that no average counts."""
+    """Returns the table of all runs, including those that do not count."""
     rows: Rows = []
     for run in runs:
         value = run.last(score)
@@ -196,7 +196,7 @@ def every_run(comparison: Comparison, runs: Sequence[Run], score: str, by: Seque
 
 
 def curves(comparison: Comparison) -> Table:
-    """Learning curves, for the CSV file alone."""
+    """Returns the table of learning curves, which is only written as a CSV file."""
     raw: Rows = []
     for cell in comparison:
         columns = (cell.grid, cell.curves.mean(0), cell.centre, *cell.band)
@@ -206,7 +206,7 @@ def curves(comparison: Comparison) -> Table:
 
 
 def span(low: Any, high: Any, form: str = "") -> str:
-    """An interval as text. `form`: how its ends are written, like `{:.2f}`; "" for `number`."""
+    """Returns an interval as text. form: format of its ends, like `{:.2f}`; "" formats them with `number`."""
     if not np.isfinite(low):
         return "one run"
     write = form.format if form else number
@@ -214,7 +214,7 @@ def span(low: Any, high: Any, form: str = "") -> str:
 
 
 def as_text(cell: Any) -> Any:
-    """A cell for a CSV file. Text that a spreadsheet would run as a formula begins with an apostrophe."""
+    """Returns a cell for a CSV file. Text that a spreadsheet would execute as a formula gets an apostrophe in front."""
     if not isinstance(cell, str):
         return cell
     text = printable(cell)

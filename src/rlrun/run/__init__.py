@@ -1,1 +1,1 @@
-"""One run: its parts are put together, trained, evaluated, saved and resumed."""
+"""Builds the parts of a run, trains, evaluates, saves and resumes it."""

@@ -1,4 +1,4 @@
-"""From a typed config to the parts of a run: environments, agent, add-ons, buffer, loop."""
+"""Builds the parts of a run from its typed config: environments, agent, add-ons, buffer, loop."""
 
 import dataclasses
 import re
@@ -16,26 +16,32 @@ from rlrun.buffers.replay import Replay, Targets
 from rlrun.config.schema import Discounted, NStepReturns, RunConfig
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
+from rlrun.core.callback import Callbacks
+from rlrun.core.curriculum import Curriculum
 from rlrun.core.loop import Loop
 from rlrun.core.parts import ROLES, Parts, agent_named, for_role, section_of
 from rlrun.core.random import seed_for, sequence
 from rlrun.envs.vector import VectorEnv
 from rlrun.envs.wrappers import in_evaluation
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, RunError
 from rlrun.networks.norm import BatchRenorm
 from rlrun.networks.recurrent import Recurrent
 from rlrun.run.data import evaluation_digests
 from rlrun.types import Spec
 
-BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order they see a step
-AROUND = ("loop", "buffer", "reward_weights", *BEFORE)  # sections of `algo` that are not the agent's
-EVAL_ENVS = 16  # evaluation environments stepped together, at most
+BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order of application
+AROUND = ("loop", "buffer", "reward_weights", *BEFORE)  # sections of `algo` that are no settings of the agent
+EVAL_ENVS = 16  # maximum number of environments in an evaluation
 
 
 def build_loop(config: RunConfig) -> Loop:
-    """Environments, agent, add-ons, buffer and loop of a run, weights drawn from the seed."""
+    """Returns the loop of a run with its environments, agent, add-ons and buffer. Weights are drawn from the seed.
+
+    Raises ConfigError if a setting is invalid.
+    """
     check_ranges(config)
     check_loop(config.algo)
+    curriculum = build_curriculum(config.env.schedule)
     device = prepare_device(config)
     engine.check(config.trainer, device)
     tables = evaluation_digests(config.env)
@@ -51,6 +57,8 @@ def build_loop(config: RunConfig) -> Loop:
         )
         parts = (agent, addons, env, buffer, config.seed, config.trainer.total_steps)
         loop: Loop = registry.build("loop", loop_values, *parts, path="algo.loop")
+        loop.curriculum = curriculum
+        set_first_parameters(loop)
     except BaseException:
         env.close()
         raise
@@ -58,7 +66,7 @@ def build_loop(config: RunConfig) -> Loop:
 
 
 def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Agent, Addons]:
-    """The agent and the add-ons around it, weights drawn from the seed, kernels replaced as the engine has it."""
+    """Returns the agent and its add-ons, with weights drawn from the seed and kernels replaced by the engine."""
     values = agent_values(config)
     check_memory(config)
     with torch.random.fork_rng(devices=[]), device:
@@ -78,8 +86,10 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
 
 
 def build_addons(config: RunConfig, spec: Spec, agent: Any, device: torch.device) -> Addons:
-    """Normalisation, reward weights, representation, goals and intrinsic rewards, in this order. Each is built over
-    what those before it make of the spec. agent: its typed config."""
+    """Returns the add-ons: normalisation, reward weights, representation, goals and intrinsic rewards, in this order.
+
+    Each add-on is built for the spec that the previous ones return. agent: the typed config of the agent.
+    """
     gamma = agent.gamma if isinstance(agent, Discounted) else None
     n_step = agent.n_step if isinstance(agent, NStepReturns) else 1
     evaluates = config.trainer.eval_every > 0 and config.trainer.eval_episodes > 0
@@ -99,7 +109,7 @@ def build_addons(config: RunConfig, spec: Spec, agent: Any, device: torch.device
 
 
 def build_addon(config: RunConfig, name: str, spec: Spec, device: torch.device) -> Any:
-    """The part `algo.<name>`, over what it sees; None where none is chosen."""
+    """Builds the part `algo.<name>` for the given spec, or returns None if the config has none."""
     values = config.algo.get(name)
     if not values:
         return None
@@ -108,8 +118,10 @@ def build_addon(config: RunConfig, name: str, spec: Spec, device: torch.device) 
 
 
 def targets_of(agent: Agent, addons: Addons) -> Targets:
-    """What replay prepares for an agent. One with a recurrent network learns from sequences, with the steps after them
-    that their last rewards sum."""
+    """Returns what replay must sample for an agent and its add-ons.
+
+    With a recurrent network these are sequences, with n_step - 1 more steps, whose rewards the last returns include.
+    """
     cfg, memory = agent.cfg, agent.memory
     targets = Targets(
         sequence_length=agent.sequence_length,
@@ -125,7 +137,10 @@ def targets_of(agent: Agent, addons: Addons) -> Targets:
 
 
 def check_loop(algo: dict[str, Any]) -> None:
-    """Whether the loop gives the algorithm what it learns from. `algo`: that section of a config."""
+    """Raises ConfigError if the algorithm has a replay buffer and the loop does not use one, or vice versa.
+
+    algo: the section `algo` of a config.
+    """
     loop, buffer = algo["loop"]["name"], algo.get("buffer")
     keeps = buffer is not None and issubclass(registry.lookup("buffer", buffer["name"]), Replay)
     if registry.lookup("loop", loop).replays == keeps:
@@ -135,10 +150,10 @@ def check_loop(algo: dict[str, Any]) -> None:
 
 
 def check_start(config: RunConfig, device: torch.device) -> None:
-    """What is refused where a run begins, so that nothing shows only after hours: a precision that the device does not
-    have, and arguments that the environments of evaluations do not take. A run that goes on may have changed device."""
+    """Raises ConfigError for settings that would fail later: a precision that the device does not support, and
+    `env.eval_kwargs` that the environment does not accept. Not called on resume, which may use another device."""
     if config.trainer.precision == "tf32" and device.type != "cuda":
-        raise ConfigError(f"trainer.precision=tf32: needs a CUDA device, and device={config.device} is the CPU here")
+        raise ConfigError(f"trainer.precision=tf32: needs a CUDA device, but device={config.device} is the CPU here")
     if config.env.eval_kwargs and config.trainer.eval_episodes:
         try:
             eval_env(config, config.seed, "eval.check", 1, device).close()
@@ -147,56 +162,79 @@ def check_start(config: RunConfig, device: torch.device) -> None:
 
 
 def check_memory(config: RunConfig) -> None:
-    """Whether a recurrent network is of use to the algorithm, as it is set."""
+    """Raises ConfigError if the network is recurrent and the algorithm, or a setting, does not support that."""
     network, algo, values = config.network["name"], config.algo["name"], config.network
     torso = registry.lookup("network", network)
     if not isinstance(torso, type) or not issubclass(torso, Recurrent):
         return
     if not registry.lookup("algo", algo).remembers:
         raise ConfigError(
-            f"network={network} is not supported by algo={algo}, which carries no memory from one step to the next"
+            f"network={network} is not supported by algo={algo}, which keeps no recurrent state between steps"
         )
     beside = [part for part in BEFORE if config.algo.get(part)]
     if beside and "buffer" in config.algo:
-        raise ConfigError(f"network={network} is not supported beside algo.{beside[0]}, which knows no sequences")
+        raise ConfigError(f"network={network} is not supported with algo.{beside[0]}, which takes no sequences")
     for role, key in product(ROLES, torso.of_agent):
         if key in section_of(values, role):
-            raise ConfigError(f"network.{role}.{key}: is one for the whole agent; set network.{key}")
+            raise ConfigError(f"network.{role}.{key}: is the same for the whole agent; set network.{key}")
     if "buffer" not in config.algo and (values["burn_in"] or values["start"] == "zero"):
         raise ConfigError(
             f"network.burn_in={values['burn_in']}, network.start={values['start']}: algo={algo} learns from rollouts, "
-            "where every state is fresh; take burn_in=0 and start=stored"
+            "whose recurrent states are never outdated; set burn_in=0 and start=stored"
         )
 
 
 def check_norm(agent: Agent, parts: Parts) -> None:
-    """Whether the updates of the agent move the statistics of batch normalisation, where a network has it."""
+    """Raises ConfigError if a network has batch normalisation but the agent does not update its running statistics."""
     normalised = any(isinstance(module, BatchRenorm) for _, torso in parts.torsos for module in torso.modules())
     if normalised and not agent.moves_statistics:
         raise ConfigError(
-            f"network.norm={BatchRenorm.registered} is not supported by algo={agent.registered}, whose updates move no "
-            "running statistics; take network.norm=layer"
+            f"network.norm={BatchRenorm.registered} is not supported by algo={agent.registered}, which does not update "
+            "running statistics; use network.norm=layer"
         )
 
 
 def check_roles(config: RunConfig, parts: Parts) -> None:
-    """Whether the agent that was built has the networks that are spoken of."""
+    """Raises ConfigError if `network.actor` or `network.critic` is set but the agent has no such network."""
     built = {role for role, _ in parts.torsos}
     for role in ROLES:
         if config.network.get(role) and role not in built:
             raise ConfigError(
-                f"network.{role}: algo={config.algo['name']} builds no network for the {role} alone; "
+                f"network.{role}: algo={config.algo['name']} has no separate network for the {role}; "
                 "set the keys of network itself"
             )
 
 
 def agent_values(config: RunConfig) -> dict[str, Any]:
-    """The section `algo` without what stands beside the agent."""
+    """Returns the settings in `algo` that belong to the agent, without those of loop, buffer and add-ons."""
     return {key: value for key, value in config.algo.items() if key not in AROUND}
 
 
+def build_curriculum(schedules: dict[str, dict[str, Any]]) -> Curriculum | None:
+    """Returns the schedules of environment parameters, or None if there are none."""
+    if not schedules:
+        return None
+    return Curriculum(schedules)
+
+
+def set_first_parameters(loop: Loop) -> None:
+    """Passes the first values of scheduled parameters to the environments. Raises ConfigError if one does not exist."""
+    try:
+        loop.set_parameters()
+    except RunError as error:
+        raise ConfigError(getattr(error.__cause__, "reason", str(error))) from error
+
+
+def build_callbacks(config: RunConfig) -> Callbacks:
+    """Returns the callbacks of a run."""
+    callbacks = []
+    for index, values in enumerate(config.callbacks):
+        callbacks.append(registry.build("callback", values, path=f"callbacks.{index}"))
+    return Callbacks(callbacks)
+
+
 def check_ranges(config: RunConfig) -> None:
-    """Every part's values against its Config, all faults at once."""
+    """Checks the settings of every part against its Config. Raises one ConfigError with all faults."""
     for path, part in (("algo", config.algo), ("network", config.network), ("algo.loop", config.algo.get("loop"))):
         if not isinstance(part, dict) or not isinstance(part.get("name"), str):
             raise ConfigError(f"{path}: must be a section with the name of a part")
@@ -205,6 +243,8 @@ def check_ranges(config: RunConfig) -> None:
         own = config.algo.get(part)
         if isinstance(own, dict) and "name" in own:
             sections.append((part, own, f"algo.{part}"))
+    for index, values in enumerate(config.callbacks):
+        sections.append(("callback", values, f"callbacks.{index}"))
     faults: list[str] = []
     try:
         check_network(config.network)
@@ -220,7 +260,7 @@ def check_ranges(config: RunConfig) -> None:
 
 
 def check_network(network: dict[str, Any]) -> None:
-    """The values of `network` against its Config, then those of every role, which must keep its name."""
+    """Checks the settings of `network` against its Config, alone and with those of each role. Raises ConfigError."""
     given = [role for role in ROLES if network.get(role)]
     for role in (None, *given):
         path = f"network.{role}" if role else "network"
@@ -229,12 +269,12 @@ def check_network(network: dict[str, Any]) -> None:
 
 
 def settings(part: dict[str, Any]) -> dict[str, Any]:
-    """The section of a part without its name."""
+    """Returns the section of a part without its name."""
     return {key: value for key, value in part.items() if key != "name"}
 
 
 def prepare_device(config: RunConfig) -> torch.device:
-    """The device that `device` names. Raises ConfigError where this machine does not have it."""
+    """Returns the torch device of a config. Raises ConfigError if this machine does not have it."""
     engine.prepare(config.trainer)
     name = config.device
     if name == "auto":
@@ -250,19 +290,21 @@ def prepare_device(config: RunConfig) -> torch.device:
 def eval_env(
     config: RunConfig, seed: int, name: str, episodes: int, device: torch.device, masked: bool = True
 ) -> VectorEnv:
-    """Environments for one evaluation, made anew so that nothing carries over from the last.
+    """Returns environments for one evaluation. Each evaluation creates new ones, so it does not depend on earlier ones.
 
-    Wrappers for training alone are left out. Episodes end after `trainer.eval_max_steps` at the latest. Without
-    `masked` infos are known to hold no action masks.
+    Wrappers that are only for training are left out. Episodes have at most `trainer.eval_max_steps` steps.
+    masked: whether the environments may provide action masks.
     """
     own = config.env.wrappers.get("time_limit", {}).get("max_steps", config.trainer.eval_max_steps)
     limit = {"time_limit": {"max_steps": min(own, config.trainer.eval_max_steps)}}
     wrappers = in_evaluation(config.env.wrappers) | limit
     num_envs = min(episodes, EVAL_ENVS)
     kwargs = config.env.kwargs | config.env.eval_kwargs
-    env = dataclasses.replace(config.env, num_envs=num_envs, wrappers=wrappers, kwargs=kwargs, selftest="off")
+    env = dataclasses.replace(
+        config.env, num_envs=num_envs, wrappers=wrappers, kwargs=kwargs, selftest="off", log_info=[]
+    )
     if not masked:
         env = dataclasses.replace(env, action_mask=False)
-    if env.backend not in ("async", "jax"):  # workers where training has them; JAX's environments exist nowhere else
+    if env.backend not in ("async", "jax"):  # async keeps its workers; environments in JAX have no other backend
         env = dataclasses.replace(env, backend="sync")
     return VectorEnv.make(env, sequence(seed, name), device)

@@ -1,7 +1,7 @@
-"""The data files that a run reads: their digests, whether they have changed, and which ones a stored config may name.
+"""Digests of the data files that a run reads, and checks of the files that a stored config names.
 
-A stored config may be untrusted. What it names is read only if it has the content that the run has recorded, and
-downloaded only from where rlrun itself says that it is published.
+A stored config may be untrusted. A file that it names is read only if its content is what the run has recorded, and
+downloaded only from the addresses in rlrun's own YAML.
 """
 
 from collections.abc import Mapping
@@ -19,21 +19,23 @@ from rlrun.envs import downloads
 from rlrun.envs.builtin.tables import SKLEARN
 from rlrun.errors import ConfigError
 
-OURS = "rlrun/"  # ids of environments that read tables begin so
+OURS = "rlrun/"  # prefix of ids of rlrun's own environments; no others read tables
 TABLE, EVAL_TABLE = "env.kwargs.path", "env.eval_kwargs.path"
-SHORT = 12  # hex digits of a digest that a message shows
+SHORT = 12  # number of hex digits of a digest in messages
 
 Use = Literal["evaluate", "resume", "begin"]
 
 
 def data_digests(loop: Loop) -> dict[str, str]:
-    """SHA-256 of each file and data set that determines what a run learns, by the key that names it with its value:
-    `env.kwargs.path=my.csv`."""
+    """Returns the SHA-256 of each file and data set that a run reads, by its setting: `env.kwargs.path=my.csv`."""
     return {**loop.env.digests, **loop.digests}
 
 
 def data_changes(loop: Loop) -> list[str]:
-    """A line for each data set that has changed since the run read it. One that is gone is not needed any more."""
+    """Returns a line for each data set that has changed since the run read it.
+
+    A data set that can no longer be read is not reported: its content cannot be compared, and the run has read it.
+    """
     changes = []
     for name, then in loop.digests.items():
         key, _, place = name.partition("=")
@@ -47,16 +49,17 @@ def data_changes(loop: Loop) -> list[str]:
 
 
 def evaluation_digests(env: EnvConfig) -> dict[str, str]:
-    """The digest of the table that only evaluations read, where `env.eval_kwargs` names one. Raises ConfigError."""
+    """Returns the digest of the table that `env.eval_kwargs` names, if any. Raises ConfigError if it cannot be read."""
     return {f"{key}={path}": _digest(key, path) for key, path in _tables(env) if key == EVAL_TABLE}
 
 
 def check_stored_data(config: RunConfig, recorded: Any, use: Use, typed: bool = False) -> None:
-    """Raises ConfigError where a stored config names data whose content is not the recorded one.
+    """Raises ConfigError if a stored config names data whose content differs from the recorded digest.
 
-    recorded: what `data_digests` gave when the run was saved. use: an evaluation reads one table; a run that is resumed
-    has the data sets in its buffer; one that begins reads everything. typed: the user typed the same config on this
-    command line, so that data without a record may be read.
+    recorded: the result of `data_digests` when the run was saved.
+    use: which data will be read. An evaluation reads one table. A resumed run reads the tables only, because its
+    restored buffer already holds the data sets. A run that begins reads tables and data sets.
+    typed: the user typed the same config on this command line, so data without a recorded digest may be read.
     """
     for key, place in _named(config, use):
         name = f"{key}={place}"
@@ -66,15 +69,17 @@ def check_stored_data(config: RunConfig, recorded: Any, use: Use, typed: bool = 
         if then is None and typed:
             continue
         if then is None:
-            raise ConfigError(f"{name}: is not read, for the run has not recorded what it held; start a new run")
+            raise ConfigError(f"{name}: not read, because the run has not recorded its digest; start a new run")
         now = _digest(key, place)
         if now != then:
             raise ConfigError(_changed(name, then, now))
 
 
 def check_stored_sources(values: Mapping[str, Any]) -> None:
-    """Raises ConfigError where a stored config names a download that rlrun does not name itself: such a config must not
-    make this machine send requests. What the user has downloaded before may be read again from the cache."""
+    """Raises ConfigError if a stored config names a download that is neither in rlrun's own YAML nor in the cache.
+
+    Otherwise an untrusted config could make this machine send requests to any address.
+    """
     env = values.get("env")
     if not isinstance(env, Mapping) or not _reads_tables(env.get("id")):
         return
@@ -86,12 +91,12 @@ def check_stored_sources(values: Mapping[str, Any]) -> None:
         if source is None or source in _published() or _is_cached(source):
             continue
         raise ConfigError(
-            f"env.{section}.source={source}: a stored config cannot ask for this download; start a new run"
+            f"env.{section}.source={source}: a stored config must not start this download; start a new run"
         )
 
 
 def _named(config: RunConfig, use: Use) -> list[tuple[str, str]]:
-    """Key and place of everything that a config has a run read."""
+    """Returns key and place of all data that this use of a config reads."""
     tables = _tables(config.env)
     if use == "evaluate":
         return tables[-1:]
@@ -101,7 +106,7 @@ def _named(config: RunConfig, use: Use) -> list[tuple[str, str]]:
 
 
 def _tables(env: EnvConfig) -> list[tuple[str, str]]:
-    """Keys and paths of the tables that an environment reads; that of evaluations last."""
+    """Returns keys and paths of the tables that an environment reads; the table for evaluations is last."""
     if not _reads_tables(env.id):
         return []
     paths = [(TABLE, env.kwargs.get("path")), (EVAL_TABLE, env.eval_kwargs.get("path"))]
@@ -109,7 +114,7 @@ def _tables(env: EnvConfig) -> list[tuple[str, str]]:
 
 
 def _data_sets(algo: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Keys and places of the data sets that a run reads when it begins."""
+    """Returns keys and places of the data sets that a run reads when it begins."""
     loop = algo.get("loop") or {}
     buffer = algo.get("buffer") or {}
     data = loop.get("data")
@@ -121,7 +126,7 @@ def _data_sets(algo: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _digest(key: str, place: str) -> str:
-    """The SHA-256 of what is there now. Raises ConfigError."""
+    """Returns the SHA-256 of the current content. Raises ConfigError if it cannot be read."""
     name = f"{key}={place}"
     if key not in (TABLE, EVAL_TABLE):
         return folders.digests(key, place)[name]
@@ -142,7 +147,7 @@ def _reads_tables(id: Any) -> bool:
 
 
 def _published() -> list[Any]:
-    """Where the tables that rlrun names are published: {url, sha256} of each."""
+    """Returns the downloads in rlrun's own YAML: {url, sha256} of each."""
     sources = []
     for path in sorted((CONF / "env").glob("*.yaml")):
         text = path.read_text(encoding="utf-8")
@@ -152,7 +157,7 @@ def _published() -> list[Any]:
 
 
 def _is_cached(source: Any) -> bool:
-    """Whether this file is in the user's cache already, so that no request would be sent."""
+    """Returns whether the file is already in the user's cache, so that no request would be sent."""
     try:
         downloads.check_source(**source)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Evaluation: whole episodes in environments of their own, without exploration and without learning."""
+"""Evaluation: whole episodes in separate environments, without learning and by default without exploration."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,28 +14,28 @@ from rlrun.types import Objective, Return, carried
 
 
 class EpisodeResult(NamedTuple):
-    """One episode.
+    """The result of one episode.
 
-    Returns sum the rewards of the environment itself, beneath wrappers and without normalisation; `train/return_mean`
-    sums rewards after wrappers and before normalisation.
+    Returns are sums of the environment's own rewards, before wrappers and normalisation. In contrast,
+    `train/return_mean` sums rewards after wrappers but before normalisation.
     """
 
     episode_return: float
     length: int
-    success: bool | None  # None where the environment does not report it
-    returned: Return  # the sum of each component of a reward vector; else the return again
+    success: bool | None  # None if the environment does not report it
+    returned: Return  # for reward vectors the sum of each component, else the same as `episode_return`
 
 
 class EvaluationInterruptedError(Exception):
-    """A stop signal arrived. Nothing has changed: the evaluation is repeated after the resume."""
+    """A stop signal interrupted an evaluation. No state has changed; the evaluation is repeated after the resume."""
 
 
 def evaluate(
     agent: Agent, addons: Addons, env: Any, episodes: int, interrupted: Callable[[], bool] = lambda: False
 ) -> dict[str, float]:
-    """The metrics `eval/*` of `episodes` episodes. Raises EvaluationInterruptedError.
+    """Returns the metrics `eval/*` of `episodes` episodes; for meta-learners, also the return before adaptation.
 
-    For meta-learners, also reports the pre-adaptation return.
+    Raises EvaluationInterruptedError when `interrupted` returns True.
     """
     found = summary(play(agent, addons, env, episodes, interrupted=interrupted), addons.spec(env.spec).objective)
     if isinstance(agent, MetaAgent):
@@ -45,7 +45,7 @@ def evaluate(
 
 
 def summary(results: list[EpisodeResult], objective: Objective | None) -> dict[str, float]:
-    """The metrics `eval/*` of these episodes."""
+    """Returns the metrics `eval/*` of these episodes."""
     returns, lengths, successes, returned = zip(*results, strict=True)
     metrics = {
         "eval/return_mean": float(np.mean(returns)),
@@ -63,9 +63,9 @@ def summary(results: list[EpisodeResult], objective: Objective | None) -> dict[s
 
 
 def episodes_per_env(episodes: int, num_envs: int) -> np.ndarray:
-    """How many episodes each environment plays, [num_envs].
+    """Returns the number of episodes for each environment, [num_envs].
 
-    The numbers are fixed, or short episodes would be over-represented.
+    The numbers are fixed in advance; the first `episodes` to end would be mostly short ones.
     """
     counts = np.full(num_envs, episodes // num_envs)
     counts[: episodes % num_envs] += 1
@@ -82,10 +82,10 @@ def play(
     interrupted: Callable[[], bool] = lambda: False,
     watch: Callable[[], object] = lambda: None,
 ) -> list[EpisodeResult]:
-    """Play `episodes` episodes; a meta-learner first adapts to the tasks.
+    """Plays `episodes` episodes and returns their results. A meta-learner adapts to the tasks first.
 
-    watch: called between adaptation and the first of these episodes. The episodes of the environments must have an
-    end. Raises EvaluationInterruptedError.
+    watch: called after adaptation, before the first episode. The environments must have a time limit. Raises
+    EvaluationInterruptedError when `interrupted` returns True.
     """
     policy: Any = agent
     if isinstance(agent, MetaAgent):
@@ -108,7 +108,7 @@ def play(
         running_length += weight.astype(np.int64)
         ended = step.terminated | step.truncated
         for i in np.flatnonzero(ended.cpu().numpy()):
-            if remaining[i] and weight[i]:  # an episode that was cut off by a restart is played again
+            if remaining[i] and weight[i]:  # weight 0: a restart of the environment cut the episode, so it is repeated
                 remaining[i] -= 1
                 total = step.info.get("own_returns", {}).get(i, running_return[i])
                 success = step.info.get("success", {}).get(i)
@@ -119,7 +119,7 @@ def play(
 
 
 def _result(total: np.ndarray, length: int, success: bool | None, objective: Objective | None) -> EpisodeResult:
-    """total: the sum of each component of the reward, [reward_dim]."""
+    """Returns the result of an episode. total: the sum of each component of the reward, [reward_dim]."""
     returned: Return = float(total[0])
     if objective:
         returned = total.tolist()

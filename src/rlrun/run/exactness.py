@@ -1,4 +1,4 @@
-"""Whether a resumed run continues bit for bit, and if not, why."""
+"""Determines whether a resumed run continues bit for bit, and if not, why."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -13,11 +13,12 @@ from rlrun.envs import verdicts
 from rlrun.run.data import data_digests
 from rlrun.run.provenance import provenance
 
-DECISIVE = ("device", "gpu", "threads", "engine", "precision", "products", "cpu")  # of meta.json, beside all versions
+# keys of meta.json that, like all versions, can change a bit
+DECISIVE = ("device", "gpu", "threads", "engine", "precision", "products", "cpu")
 
 
 def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
-    """meta.json: the provenance of this run, and everything outside the config that can change a bit."""
+    """Returns the content of meta.json: provenance, and everything outside the config that can change a bit."""
     gpu = None
     if loop.env.device.type == "cuda":
         gpu = torch.cuda.get_device_name(loop.env.device)
@@ -36,30 +37,36 @@ def facts(config: RunConfig, loop: Loop) -> dict[str, Any]:
 
 
 def decided(config: RunConfig, before: dict[str, Any]) -> RunConfig:
-    """The config of a resumed run: `trainer.engine=auto` is what it was at the start. Self-tests are not repeated."""
+    """Returns the config of a resumed run, with `trainer.engine=auto` replaced by the engine at the start of the run.
+
+    Also reuses the recorded results of self-tests.
+    """
     _recall_self_tests(before)
     return engine.resumed(config, before.get("engine"))
 
 
 def _recall_self_tests(before: dict[str, Any]) -> None:
-    """Environments that are still what they were are not tested again."""
+    """Adds the recorded self-test verdicts to the cache, so that unchanged environments are not tested again."""
     for facts in [before, *before.get("resumed", [])]:
         verdicts.recall(facts.get("selftest"))
 
 
 def verdict(before: dict[str, Any], now: dict[str, Any], others: Sequence[str], format: int) -> str:
-    """`exact`, or `not exact, because ...`. `others`: verdicts of the environments and of the files, empty or `exact`
-    where nothing is wrong. A snapshot of format 1 does not record the files."""
+    """Returns `exact`, or `not exact, because ...`.
+
+    before, now: meta.json at the start and `facts` of this process. others: verdicts about environments, log and data
+    sets; "" and "exact" mean no fault. format: of the snapshot; format 1 does not record data files.
+    """
     reasons = _differences(before, now, DECISIVE)
     reasons += _differences(before.get("versions", {}), now["versions"], now["versions"])
     reasons += [other.removeprefix("not exact, because ") for other in others if other not in ("", "exact")]
     if reasons:
         return f"not exact, because {'; '.join(reasons)}"
     if format == 1:
-        return "exact as far as a snapshot of format 1 can tell"
+        return "exact, as far as a snapshot of format 1 shows"
     return "exact"
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any], keys: Iterable[str]) -> list[str]:
-    """`key old -> new` for each key whose values differ."""
+    """Returns `key old -> new` for each key whose values differ."""
     return [f"{key} {before.get(key)} -> {now[key]}" for key in keys if before.get(key) != now[key]]

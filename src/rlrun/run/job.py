@@ -1,5 +1,6 @@
-"""From the composed values of a job to its exit code: creates and locks the run's folder, and removes it again where
-training never began. Nothing here imports torch before the folder is locked.
+"""Runs a job: creates and locks the run's folder, trains, and deletes the folder if training never began.
+
+The folder is locked before torch is imported.
 """
 
 import errno
@@ -20,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Done:
-    """A run that has ended: where it is, and the exit code."""
+    """Folder and exit code of a run that has ended."""
 
     path: Path
     exit_code: int
 
 
 def train_job(job: "Job") -> Done:
-    """Train one job in a run directory of its own, or continue the run that `resume=auto` finds."""
+    """Trains a job in a new run directory, or with `resume=auto` continues an existing run of the same config."""
     with ExitStack() as alone:
         if job.values["resume"] == "auto":
             alone.enter_context(starting(job.values))
@@ -37,7 +38,7 @@ def train_job(job: "Job") -> Done:
         folder = RunDir.create(job.values)
         with held(folder, is_new=True):
             folder.write_start(job.values, job.words)
-            alone.close()  # from now on another process finds this run, and its lock
+            alone.close()  # config.yaml is written, so other processes with resume=auto find this run from now on
             from rlrun.config.schema import run_config
             from rlrun.run.lifecycle import train
 
@@ -52,9 +53,9 @@ def resume_run(
     into: str | None = None,
     typed: bool = False,
 ) -> Done:
-    """Resume the run at `path`, or branch from it into a new directory.
+    """Resumes the run at `path`, or branches from it into the new directory `into`.
 
-    typed: the run's config stands on this command line, so that it may name what a stored one may not.
+    typed: the user typed the same config on this command line, so the stored config is trusted.
     """
     if into is None:
         folder = RunDir.open(path)
@@ -79,7 +80,7 @@ def _go_on(job: "Job", path: Path) -> Done:
 
 
 def modules_of(job: "Job") -> list[str]:
-    """The modules that a job names; a resume must name them again."""
+    """Returns the modules that a job names in `plugins` and `env`. A resume must name them again."""
     module = module_of(job.values["env"]["id"])
     plugins: list[str] = job.values["plugins"]
     if module is None:
@@ -88,7 +89,8 @@ def modules_of(job: "Job") -> list[str]:
 
 
 def earlier(values: dict[str, Any]) -> Path | None:
-    """The latest run of this name (or in this run_dir) whose config differs in nothing that affects learning."""
+    """Returns the latest run with this name (or in this run_dir) whose config differs only in settings that a resume
+    may change, or None."""
     from rlrun.config.resumable import same_run
     from rlrun.config.stored import CONFIG, read_config
 
@@ -100,17 +102,19 @@ def earlier(values: dict[str, Any]) -> Path | None:
 
 @contextmanager
 def held(folder: RunDir, is_new: bool) -> Iterator[None]:
-    """Write the trace of an error to the run's error.log, remove a new directory where training never began, and
-    release the lock."""
+    """As a context manager, releases the run's lock at the end and handles errors.
+
+    On an error, deletes a new directory if training never began; otherwise writes the traceback to error.log.
+    """
     try:
         yield
     except Exception as error:
-        began = (folder.path / "summary.json").exists()  # training leaves one behind, whatever happens
+        began = (folder.path / "summary.json").exists()  # training always writes this file, even if it fails
         if isinstance(error, RlrunError) and (error.exit_code != RunError.exit_code or (is_new and not began)):
             if is_new:
                 folder.discard()
             raise
-        if isinstance(error, OSError) and not folder.holds_run:  # the disk would not even have its config
+        if isinstance(error, OSError) and not folder.holds_run:  # even config.yaml could not be written
             folder.discard()
             raise RunError(f"{folder.path}: {error.strerror}") from error
         folder.error_log(traceback.format_exc())
@@ -119,7 +123,7 @@ def held(folder: RunDir, is_new: bool) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             raise RunError(f"{folder.path}: no space left on the disk") from error
         raise RunError(f"{reason(error)} (trace in {folder.path / 'error.log'})") from error
-    except BaseException:  # a signal
+    except BaseException:  # raised by a signal handler
         if is_new and not (folder.path / "summary.json").exists():
             folder.discard()
         raise

@@ -1,26 +1,29 @@
-"""A run from start to end: trained, resumed or branched, with signals, logs and snapshots."""
+"""Trains a run from the start, resumes it, or branches from it, with signals, logs and snapshots."""
 
 import sys
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rlrun import engine, files, registry
 from rlrun.buffers.ring import Ring
 from rlrun.config import resumable
-from rlrun.config.check import show
-from rlrun.config.resumable import Recorded, changed
+from rlrun.config.loggers import folded, named
+from rlrun.config.resumable import Recorded, changed, word
 from rlrun.config.schema import RunConfig
 from rlrun.config.stored import CONFIG, read_config, read_stored
+from rlrun.core.callback import Callbacks, RunView
 from rlrun.core.loop import Loop
 from rlrun.envs.untrusted import check_environment
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
 from rlrun.run import exactness, postmortem
-from rlrun.run.assemble import build_loop, check_start, eval_env, prepare_device
+from rlrun.run.assemble import build_callbacks, build_loop, check_start, eval_env, prepare_device
 from rlrun.run.data import check_stored_data, data_changes, data_digests
 from rlrun.run.evaluation import evaluate as run_episodes
+from rlrun.run.provenance import git_diff
 from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
@@ -31,6 +34,7 @@ from rlrun.snapshot.atomic import replace_file
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store, step_name
 from rlrun.telemetry import Telemetry
+from rlrun.telemetry.choice import Loggers, make_loggers, stored_loggers
 from rlrun.telemetry.hints import hint
 from rlrun.telemetry.metrics import MetricKeys, Written
 from rlrun.types import MASK
@@ -46,31 +50,35 @@ class Result:
 
 
 def train(config: RunConfig, run: RunDir) -> Result:
-    """Start a run in its directory and train it to the end."""
+    """Starts a run in its directory and trains it to the end."""
     registry.load(config.plugins)
-    return begin(config, run, open_store(config, run))
+    return begin(config, run, open_store(config, run), make_loggers(config.logger))
 
 
 def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = False) -> Result:
-    """Continue from the latest complete snapshot.
+    """Continues a run from its latest complete snapshot, or from step 0 if it has none.
 
-    changes: key paths that may differ from the recorded config. typed: the user typed the same config on this command
-    line, so that it is trusted.
+    changes: new values by dotted key, for settings that a resumed run may change.
+    typed: the user typed the same config on this command line, so the stored config is trusted.
     """
-    words = changes or {}
-    changes = resumable.news(run.config(), words)
+    values = run.config()
+    words = folded(changes or {}, values)
+    typed_loggers = named(changes or {})
+    changes = resumable.news(values, words)
     config = stored_config(run.path, changes, typed)
+    loggers = stored_loggers(config.logger, typed_loggers)
     if not typed:
         check_environment(config.env, words)
     store = open_store(config, run)
     if not store.names():
         check_stored_data(config, run.meta().get("data"), "begin", typed)
         print(printable(f"{run.path} has no snapshot yet: it starts from step 0"))
-        return begin(config, run, store)
+        return begin(config, run, store, loggers)
     snapshot = store.load()
     check_unchanged(run.path, snapshot)
     summary = run.read_json("summary.json")
-    ended = (summary.get("status"), summary.get("step")) == ("done", snapshot.step)  # else its last rows are missing
+    # if the run was killed after its last snapshot, its last log rows and summary are missing and are written now
+    ended = (summary.get("status"), summary.get("step")) == ("done", snapshot.step)
     if ended and snapshot.step >= config.trainer.total_steps:
         print(printable(f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps"))
         return Result("done", 0, summary)
@@ -80,17 +88,20 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     config = exactness.decided(config, run.meta())
     with built_from(run.path):
         loop = build_loop(config)
-    if changes:  # the next resume goes on to the same end
-        run.change(changed(run.config(), changes), [f"{key}={show(value)}" for key, value in changes.items()])
-    return supervise(config, run, loop, store, snapshot)
+    if changes:  # stored, so that the next resume uses them too
+        run.change(changed(run.config(), changes), [word(*change) for change in changes.items()])
+    return supervise(config, run, loop, store, loggers, snapshot)
 
 
 def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
-    """Continue from any snapshot of a run in a new directory; the source is not changed."""
+    """Continues from any snapshot of a run in a new directory. Does not change the source run."""
     source_path, name = locate(source)
-    words = changes or {}
-    changes = resumable.news(read_config(source_path / CONFIG), words)
+    values = read_config(source_path / CONFIG)
+    typed_loggers = named(changes or {})
+    words = folded(changes or {}, values)
+    changes = resumable.news(values, words)
     config = stored_config(source_path, changes)
+    loggers = stored_loggers(config.logger, typed_loggers)
     check_environment(config.env, words)
     snapshot = Store(source_path).load(name)
     check_unchanged(source_path, snapshot)
@@ -100,12 +111,12 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     stored = read_stored(source_path / CONFIG)
     run.write_start(changed(stored.values, changes), [f"branched from {source}"], stored.metrics_format)
     if (source_path / METRICS).exists():
-        replace_file(run.path / METRICS, files.read_lines(source_path / METRICS))  # rows after the snapshot are cut
+        replace_file(run.path / METRICS, files.read_lines(source_path / METRICS))  # `Telemetry` cuts later rows
     run.write_json(META, RunDir.meta_of(source_path))
     config = exactness.decided(config, run.meta())
     with built_from(source_path):
         loop = build_loop(config)
-    return supervise(config, run, loop, open_store(config, run), snapshot)
+    return supervise(config, run, loop, open_store(config, run), loggers, snapshot)
 
 
 def check_resumable(snapshot: Snapshot) -> None:
@@ -115,28 +126,35 @@ def check_resumable(snapshot: Snapshot) -> None:
 
 
 def check_goal(config: RunConfig, snapshot: Snapshot, changes: Mapping[str, Any] | None) -> None:
-    """Raises ConfigError where the snapshot is at or past the requested number of steps."""
+    """Raises ConfigError if the user requests a total number of steps that the snapshot has already reached."""
     total = config.trainer.total_steps
     if "trainer.total_steps" in (changes or {}) and total <= snapshot.step:
-        raise ConfigError(f"total_steps={total}: {snapshot.name} is at step {snapshot.step:,}; ask for more")
+        raise ConfigError(f"total_steps={total}: {snapshot.name} is at step {snapshot.step:,}; set a larger number")
 
 
 def open_store(config: RunConfig, run: RunDir) -> Store:
-    """The snapshots of a run, to be read and written."""
+    """Opens the snapshots of a run for reading and writing."""
     return Store(run.path, config.trainer.snapshot_keep, config.trainer.snapshot_archive_every)
 
 
 def check(config: RunConfig) -> None:
-    """Build everything once and discard it. Raises ConfigError for what training would refuse."""
+    """Builds all parts of a run once and discards them. Raises ConfigError if training could not start."""
     registry.load(config.plugins)
+    make_loggers(config.logger)
     check_start(config, prepare_device(config))
     build_loop(config).env.close()
 
 
-def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
-    """Train from step 0."""
+def begin(config: RunConfig, run: RunDir, store: Store, loggers: Loggers) -> Result:
+    """Trains a run from step 0, with weights from `init_from` if it is set."""
+    config, loop = made(config)
+    return supervise(config, run, loop, store, loggers)
+
+
+def made(config: RunConfig) -> tuple[RunConfig, Loop]:
+    """Returns the loop of a new run whose first episodes have begun, and the config with the engine that it uses."""
     if config.init_modules and config.init_from is None:
-        raise ConfigError(f"init_modules=[{','.join(config.init_modules)}]: needs init_from=RUN to take them from")
+        raise ConfigError(f"init_modules=[{','.join(config.init_modules)}]: needs init_from=RUN, the source of weights")
     device = prepare_device(config)
     check_start(config, device)
     config = engine.follow(config, device)
@@ -148,24 +166,29 @@ def begin(config: RunConfig, run: RunDir, store: Store) -> Result:
     except BaseException:
         loop.env.close()
         raise
-    return supervise(config, run, loop, store)
+    return config, loop
 
 
-def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot: Snapshot | None = None) -> Result:
-    """Train with signals, telemetry and snapshots. Leaves a summary.json however training ends."""
+def supervise(
+    config: RunConfig, run: RunDir, loop: Loop, store: Store, loggers: Loggers, snapshot: Snapshot | None = None
+) -> Result:
+    """Trains a loop with signals, telemetry and snapshots. Writes summary.json even if training fails."""
     recorded = Recorded.read(run.path)
     step, written = 0, None
     if snapshot is not None:
         step, written = snapshot.step, recorded_rows(snapshot)
     keys = MetricKeys(run.metrics_format, config.algo["name"])
-    log = Telemetry(run.path, config.logger, config.name, config.trainer.total_steps, step, written, keys)
+    about = (config.name, config.trainer.total_steps, step, written, keys, run.config(), partial(git_diff, Path.cwd()))
+    log = Telemetry(run.path, loggers, *about)
     status, code, line = "failed", 1, ""
     with Signals() as signals:
-        trainer = make_trainer(config, loop, store, log, signals, recorded)
+        callbacks = build_callbacks(config)
+        trainer = make_trainer(config, loop, store, log, signals, recorded, callbacks)
         try:
             start(config, run, trainer, log, snapshot)
-            if snapshot and not store.names():  # a branch, which must not begin at step 0 if it is killed soon
+            if snapshot and not store.names():  # a new branch: without a snapshot, a resume would begin at step 0
                 trainer.snapshot([step_name(loop.steps)])
+            callbacks.begin(RunView(run.path, loop, trainer.stop))
             status = trainer.run(signals)
             code = 0
             if status == "stopped":
@@ -183,6 +206,7 @@ def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot
             close_store(store, log)
             summary = summarise(trainer, status)
             run.write_json("summary.json", summary)
+            end(callbacks, summary, log)
             if advice := hint(summary, log.times, config):
                 log.message(advice)
             log.close(summary)
@@ -193,37 +217,47 @@ def supervise(config: RunConfig, run: RunDir, loop: Loop, store: Store, snapshot
 
 
 def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snapshot: Snapshot | None) -> None:
-    """Restore a snapshot, report how exactly the run continues, and record this process in meta.json."""
+    """Restores the snapshot, reports whether the run continues exactly, and records this process in meta.json."""
     loop, facts, before = trainer.loop, exactness.facts(config, trainer.loop), run.meta()
     if snapshot is None:
         run.write_json(META, facts)
         if config.trainer.snapshot_every is not None and loop.env.exactness != "exact":
             log.message(f"a resume of this run will be {loop.env.exactness}")
+        for line in trainer.callbacks.announcements():
+            log.message(line)
         return
     for fault in snapshot.faults:
         log.message(f"skipped {fault}")
     try:
         trainer.load(dict(snapshot.state), snapshot.clocks)
         if loop.steps != snapshot.step:
-            raise ValueError(f"it is of step {snapshot.step}, its state of step {loop.steps}")
+            raise ValueError(f"its header is of step {snapshot.step}, its state of step {loop.steps}")
     except RlrunError:
         raise
     except Exception as error:  # an untrusted snapshot may hold anything
         raise SnapshotError(f"{snapshot.name}: does not fit this run ({manifest.line(error)})") from error
     for name, ring in rings(loop).items():
         snapshot.restore_ring(name, ring)
-    others = [loop.env.exactness, log.fault, *data_changes(loop)]
+    others = [loop.env.exactness, log.fault, *data_changes(loop), *trainer.callbacks.warnings()]
     verdict = exactness.verdict(before, facts, others, snapshot.format)
     line = f"resumed from step {loop.steps:,}, {verdict}"
     log.message(line)
-    if verdict.startswith("not exact") and not config.logger.console:
+    if verdict.startswith("not exact") and "console" not in config.logger:
         print(printable(line), file=sys.stderr)
     resumed = [*before.get("resumed", []), {"step": loop.steps, "verdict": verdict, **facts}]
     run.write_json(META, before | {"resumed": resumed})
 
 
+def end(callbacks: Callbacks, summary: dict[str, Any], log: Telemetry) -> None:
+    """Calls `on_end` of the callbacks. Only logs an error, because the run has ended anyway."""
+    try:
+        callbacks.call("on_end", summary)
+    except RunError as error:
+        log.message(str(error))
+
+
 def recorded_rows(snapshot: Snapshot) -> Written | None:
-    """The rows of metrics that were written when the snapshot was taken; None for a header without them."""
+    """Returns number and hash of the log rows written before the snapshot, or None if its header lacks them."""
     match snapshot.header.get("metrics"):
         case {"rows": int(rows), "sha256": str(sha256)} if rows >= 0:
             return Written(rows, sha256)
@@ -231,14 +265,14 @@ def recorded_rows(snapshot: Snapshot) -> Written | None:
 
 
 class StoreCheckpointer:
-    """Saves a run in its store, with a header that a resume checks."""
+    """Saves snapshots of a run in its store, with a header that a resume checks."""
 
     def __init__(self, config: RunConfig, loop: Loop, store: Store, log: Telemetry, recorded: Recorded):
         self.config, self.loop, self.store, self.log, self.recorded = config, loop, store, log, recorded
         self.rings = rings(loop)
 
     def save(self, names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
-        """Take a snapshot; the rows of metrics so far are on disk before it."""
+        """Takes a snapshot. The log rows so far are written to disk first."""
         header = {
             "step": self.loop.steps,
             "total_steps": self.config.trainer.total_steps,
@@ -250,18 +284,24 @@ class StoreCheckpointer:
         self.store.save(names, state, self.rings, header, clocks, first=self.log.sync)
 
     def flush(self) -> None:
-        """Write the segments of replay that have filled."""
+        """Writes the full segments of the replay buffer."""
         self.store.seal(self.rings)
 
     def wait(self) -> None:
-        """Return once the last snapshot is on disk."""
+        """Waits until the last snapshot is on disk."""
         self.store.wait()
 
 
 def make_trainer(
-    config: RunConfig, loop: Loop, store: Store, log: Telemetry, signals: Signals, recorded: Recorded
+    config: RunConfig,
+    loop: Loop,
+    store: Store,
+    log: Telemetry,
+    signals: Signals,
+    recorded: Recorded,
+    callbacks: Callbacks | None = None,
 ) -> Trainer:
-    """The trainer of a loop, with how it evaluates and where it saves."""
+    """Returns the trainer of a loop, with its evaluation function and its checkpointer."""
     episodes = config.trainer.eval_episodes
     masked = MASK in getattr(loop.env.spec.obs, "spaces", ())
 
@@ -274,11 +314,12 @@ def make_trainer(
         loop.addons.evaluated(found)
         return found
 
-    return Trainer(config.trainer, loop, log, evaluate_at, StoreCheckpointer(config, loop, store, log, recorded))
+    checkpointer = StoreCheckpointer(config, loop, store, log, recorded)
+    return Trainer(config.trainer, loop, log, evaluate_at, checkpointer, callbacks)
 
 
 def close_store(store: Store, log: Telemetry) -> None:
-    """Finish the snapshot that is being written; where that fails, say so, for the run has ended anyway."""
+    """Waits for the snapshot that is being written. Only logs an error, because the run has ended anyway."""
     try:
         store.close()
     except SnapshotError as error:
@@ -286,15 +327,18 @@ def close_store(store: Store, log: Telemetry) -> None:
 
 
 def rings(loop: Loop) -> dict[str, Ring]:
-    """The ring buffers of a run, which snapshots store in segments, by module path."""
+    """Returns the ring buffers of a run by module path. Snapshots store them in segments."""
     return {name: module for name, module in loop.named_modules() if isinstance(module, Ring)}
 
 
 def summarise(trainer: Trainer, status: str) -> dict[str, Any]:
-    """The content of summary.json."""
+    """Returns the content of summary.json."""
     progress, loop, seconds = trainer.progress, trainer.loop, trainer.elapsed()
-    return {
+    summary = {
         "status": status, "step": loop.steps, "total_steps": trainer.cfg.total_steps,
         "final_return": progress.final_return, "best_return": progress.best_return, "best_step": progress.best_step,
         "wall_s": round(seconds, 3), "steps_per_s": round(loop.steps / max(seconds, 1e-9), 1),
     }  # fmt: skip
+    if trainer.stop_reason is not None:
+        summary["stop_reason"] = trainer.stop_reason
+    return summary

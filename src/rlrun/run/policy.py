@@ -13,6 +13,7 @@ from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.envs.actions import Actions
 from rlrun.envs.obs_adapter import in_dicts
+from rlrun.envs.passed import passed
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent
 from rlrun.nested import leaves, mapped
@@ -20,16 +21,17 @@ from rlrun.run.trained import restored
 from rlrun.types import Spec, carried
 
 
-def load(run: str | Path, plugins: Sequence[str] = ()) -> "Policy":
+def load(run: str | Path, plugins: Sequence[str] = (), env: Any = None) -> "Policy":
     """Returns the policy of a run, restored from its best snapshot, or from the latest if it has no best snapshot.
 
     run: the folder of the run, or the path `RUN/snapshots/<name>` of one of its snapshots. The run may be untrusted:
     nothing in it is executed as code.
     plugins: modules that register the algorithms, environments or networks that the run uses.
+    env: the environment, if the run was trained with an object or a class in place of a name.
     Raises ConfigError or SnapshotError; the message is one line.
     """
     registry.load(plugins)
-    with restored(Path(run), episodes=1, seed=None, words={}) as trained:
+    with passed(env), restored(Path(run), episodes=1, seed=None, words={}) as trained:
         if isinstance(trained.agent, MetaAgent):
             raise ConfigError(f"{run}: a meta-learned agent must adapt to a task before it acts; use rlrun eval")
         return Policy(trained.agent, trained.addons, trained.env.spec, trained.env.device)
@@ -49,6 +51,7 @@ class Policy:
         self._actions = Actions(spec.shown_action)
         self._device = device
         self._carry: dict[str, Any] = {}
+        self._later = torch.zeros(0, dtype=torch.bool)  # `first` of steps that begin no episode, [batch]
 
     def reset(self) -> None:
         """Starts a new episode in every row of the batch: the next observations are the first of their episodes.
@@ -75,10 +78,11 @@ class Policy:
             obs = mapped(lambda part: np.asarray(part)[None], obs)
         seen = _tensors(self.observation_space, obs, self._device)
         count = len(next(leaves(seen)))
-        if len(self._carry.get("first", ())) != count:
-            self._carry = {"first": torch.ones(count, dtype=torch.bool, device=self._device)}
+        if len(self._later) != count:
+            self._later = torch.zeros(count, dtype=torch.bool, device=self._device)
+            self._carry = {"first": ~self._later}
         action, extras = self.addons.act(self.agent, seen, self._carry, explore)
-        self._carry = carried(extras, torch.zeros(count, dtype=torch.bool, device=self._device))
+        self._carry = carried(extras, self._later)
         native = self._actions.to_native(self._actions.clip(action.cpu().numpy()))
         if single:
             return native[0]
@@ -108,4 +112,4 @@ def _tensors(space: Space, obs: Any, device: torch.device) -> Any:
     array = np.asarray(obs)
     if isinstance(space, spaces.Box) and space.dtype != np.uint8:
         array = array.astype(np.float32)
-    return torch.as_tensor(array, device=device)
+    return torch.from_numpy(array).to(device)

@@ -1,6 +1,6 @@
-"""The post-mortem of a run that stopped at a number that is not finite: its last batch, weights and moments.
+"""Writes files about a run that stopped because of a number that is not finite: last batch, norms of the weights.
 
-It stands beside the snapshots and replaces none of them.
+Snapshots are not changed.
 """
 
 import math
@@ -18,18 +18,19 @@ from rlrun.rundir import RunDir
 from rlrun.snapshot import atomic
 from rlrun.snapshot.tensors import dump
 
-FOLDER = "postmortem"
+FOLDER, FACTS = "postmortem", "facts.json"
 
 
 def write(run: RunDir, loop: Loop, reason: str) -> Path:
-    """RUN/postmortem: the batch of the last update, the step, the norms of weights and moments. Returns the folder."""
+    """Writes RUN/postmortem: the batch of the last update, and facts.json with the step and the norms of weights and
+    Adam moments. Returns the folder."""
     folder = run.path / FOLDER
     files.make_folder(folder)
     tensors = {}
     broken = []
     for name, value in dotted("batch", loop.batch or {}).items():
         if isinstance(value, Tensor):
-            # cloned: parts may share their memory, as a goal does with the observation that holds it
+            # cloned, because tensors may share memory, as a goal does with the observation that contains it
             tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
             if not torch.isfinite(tensors[name]).all():
                 broken.append(name)
@@ -41,17 +42,17 @@ def write(run: RunDir, loop: Loop, reason: str) -> Path:
         "not_finite": broken,
         "optimisers": {name: _norms(module) for name, module in loop.named_modules() if isinstance(module, Optim)},
     }
-    run.write_json(f"{FOLDER}/facts.json", facts)
+    run.write_json(f"{FOLDER}/{FACTS}", facts)
     return folder
 
 
 def _norms(optim: Optim) -> dict[str, float | str]:
-    """The norms of the weights and moments of an optimiser, and its number of steps."""
+    """Returns the norms of an optimiser's weights and moments, and its number of steps."""
     found: dict[str, float | str] = {}
     for name, part in (("weights", optim.flat), ("exp_avg", optim.exp_avg), ("exp_avg_sq", optim.exp_avg_sq)):
         norm = float(torch.linalg.vector_norm(part))
         found[name] = norm
-        if not math.isfinite(norm):  # JSON has no inf
+        if not math.isfinite(norm):  # JSON cannot represent inf and NaN
             found[name] = str(norm)
     found["steps"] = float(optim.steps)
     return found

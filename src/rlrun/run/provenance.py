@@ -15,13 +15,14 @@ from rlrun.errors import ConfigError
 
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "ale-py", "hydra-core", "pydantic", "safetensors")
 
-INDEX_BYTES = 64 << 20  # of a repository with half a million files
+DIFF_BYTES = 1 << 20  # larger patches are not handed to loggers
+INDEX_BYTES = 64 << 20  # enough for a repository with half a million files
 NOTHING: Mapping[str, str] = {}
 LOCATE = ("rev-parse", "HEAD", "--show-toplevel", "--git-path", "index", "--git-path", "objects")
 
 
 def provenance() -> dict[str, Any]:
-    """For meta.json."""
+    """Returns package versions, host, process id and git state, for meta.json."""
     versions = {"python": platform.python_version(), "rlrun": __version__}
     for package in PACKAGES:
         try:
@@ -32,10 +33,26 @@ def provenance() -> dict[str, Any]:
 
 
 def git_state(folder: Path) -> str | None:
-    """`<commit>` or `<commit>-dirty` of the repository around `folder`; None where there is none or git is slow.
+    """Returns `<commit>` or `<commit>-dirty` of the repository around `folder`.
 
-    The repository may be untrusted, and its configuration can name programs that git then runs: filters, hooks,
-    monitors, and those of its submodules. So git gets its objects and a copy of its index under a new configuration.
+    Returns None if there is no repository, or if git fails or takes more than a second.
+    """
+    found = _compared(folder, "--name-only")
+    if found is None:
+        return None
+    commit, changes = found
+    if changes:
+        return f"{commit}-dirty"
+    return commit
+
+
+def _compared(folder: Path, *form: str) -> tuple[str, str] | None:
+    """Returns the current commit and the differences of the tracked files to it, in a form of `git diff-index`.
+
+    Returns None if there is no repository, or if git fails or takes more than a second.
+
+    The repository may be untrusted, and its configuration can name programs that git runs, such as filters and hooks.
+    Git therefore runs in a new, empty repository with the objects and a copy of the index of the original.
     """
     if not any((place / ".git").exists() for place in (folder, *folder.parents)):
         return None
@@ -46,17 +63,29 @@ def git_state(folder: Path) -> str | None:
             Path(clean, "index").write_bytes(files.read(folder / index, INDEX_BYTES))
             env = {"GIT_DIR": f"{clean}/.git", "GIT_WORK_TREE": top, "GIT_INDEX_FILE": f"{clean}/index"}
             env["GIT_OBJECT_DIRECTORY"] = str((folder / objects).resolve())
-            _git(folder, "update-index", "-q", "--refresh", env=env, codes=(0, 1))  # 1: something changed
-            changes = _git(folder, "diff-index", "--name-only", "--ignore-submodules=all", commit, "--", env=env)
+            _git(folder, "update-index", "-q", "--refresh", env=env, codes=(0, 1))  # exit code 1: files have changed
+            changes = _git(folder, "diff-index", *form, "--ignore-submodules=all", commit, "--", env=env)
     except (OSError, ValueError, subprocess.SubprocessError, ConfigError):
         return None
-    if changes:
-        return f"{commit}-dirty"
-    return commit
+    return commit, changes
+
+
+def git_diff(folder: Path) -> str:
+    """Returns the uncommitted changes of tracked files in the repository around `folder`, as a patch.
+
+    Returns "" if there are none or more than DIFF_BYTES, or in the cases in which `git_state` returns None.
+    """
+    found = _compared(folder, "--patch", "--no-ext-diff", "--no-textconv")
+    if found is None or len(found[1]) > DIFF_BYTES:
+        return ""
+    return found[1]
 
 
 def _git(folder: Path, *words: str, env: Mapping[str, str] = NOTHING, codes: Sequence[int] = (0,)) -> str:
-    """The output of a git command, which prompts for no password and fetches nothing. Raises SubprocessError."""
+    """Returns the output of a git command. The command cannot prompt for a password or fetch objects.
+
+    Raises SubprocessError if it fails or takes more than a second.
+    """
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
     done = subprocess.run(
         ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *words],
@@ -64,4 +93,4 @@ def _git(folder: Path, *words: str, env: Mapping[str, str] = NOTHING, codes: Seq
     )  # fmt: skip
     if done.returncode not in codes:
         raise subprocess.SubprocessError(done.stderr)
-    return done.stdout.strip()
+    return done.stdout

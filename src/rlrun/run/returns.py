@@ -1,4 +1,4 @@
-"""Episode returns as metrics: one number, and for reward vectors each component."""
+"""Episode returns as metrics: a scalar, and for reward vectors also each component."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from rlrun.types import Objective, Return
 
 
 def score(returned: Return, objective: Objective | None) -> float:
-    """The return as one number: of a reward vector, the weighted sum."""
+    """Returns an episode's return as a scalar: for reward vectors, the weighted sum of the components."""
     if isinstance(returned, float):
         return returned
     assert objective is not None
@@ -16,7 +16,7 @@ def score(returned: Return, objective: Objective | None) -> float:
 
 
 def components(group: str, returned: Sequence[Return]) -> dict[str, float]:
-    """`<group>/return_mean_<i>` of every component i; nothing where rewards are one number."""
+    """Returns the metrics `<group>/return_mean_<i>`, one for each component i, or {} for scalar rewards."""
     means = np.mean(returned, 0)
     if not means.ndim:
         return {}
@@ -24,9 +24,10 @@ def components(group: str, returned: Sequence[Return]) -> dict[str, float]:
 
 
 def shortfall(returned: Sequence[Return], lengths: Sequence[int], objective: Objective | None) -> dict[str, float]:
-    """`eval/shortfall`: the largest distance of a component's mean per step below its floor; 0 where none is below.
+    """Returns the metric `eval/shortfall`, or {} if the objective has no floors.
 
-    Nothing without floors.
+    The shortfall of a component is its floor minus its mean per step. The metric is the largest, or 0 if all are
+    negative.
     """
     if objective is None:
         return {}

@@ -1,4 +1,4 @@
-"""Stop signals: after the first the tick finishes and a snapshot is written, the second ends the process at once."""
+"""Stop signals: the first lets the tick finish and a snapshot be written; a second ends the process at once."""
 
 import os
 import signal
@@ -7,30 +7,35 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from rlrun.core.breakable import compiling
+from rlrun.operating_system import signals_of
 
-REQUEUES = (signal.SIGUSR1, signal.SIGUSR2)  # sent by schedulers, not by hand
-CODES = {signal.SIGUSR1: 143, signal.SIGUSR2: 143, signal.SIGINT: 130, signal.SIGTERM: 143}
+REQUEUES = signals_of("SIGUSR1", "SIGUSR2")  # sent by schedulers, not by hand
+CODES = dict.fromkeys(REQUEUES, 143) | {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 class Signals:
-    """As a context manager, records stop signals. At its end the earlier handlers are restored, and called with them.
+    """As a context manager, records stop signals instead of ending the process.
 
-    A second signal ends the process at once, except in a job that a scheduler's client has handlers in: where it is
-    preempted, SIGTERM and the signal to requeue may come together, in any order, and it still waits for its snapshot.
+    At the end, earlier handlers are restored. Handlers of a scheduler's client, such as submitit, are then called for
+    the signals received.
+
+    A second signal ends the process at once. There is one exception: if a scheduler's client has installed handlers, a
+    preempted job may receive both SIGTERM and the signal to requeue, in any order. Then only a repetition of the same
+    signal ends the process, so that the snapshot can be written.
     """
 
     def __init__(self) -> None:
-        self.all: list[signal.Signals] = []  # in the order of arrival
+        self.all: list[signal.Signals] = []  # received signals, in the order of arrival
         self.earlier: dict[signal.Signals, Any] = {}
 
     @property
     def received(self) -> signal.Signals | None:
-        """The first stop signal; None without one."""
+        """The first stop signal received, or None."""
         return next(iter(self.all), None)
 
     @property
     def exit_code(self) -> int:
-        """Of a process that such a signal has ended; 0 without one."""
+        """The exit code for the first stop signal, or 0 if none was received."""
         if not self.all:
             return 0
         return CODES[self.all[0]]
@@ -56,7 +61,7 @@ class Signals:
 
 
 class Leave:
-    """The handler before training begins: exits through every `finally`, with the same code."""
+    """Signal handler before training begins: raises SystemExit with the signal's exit code, so `finally` blocks run."""
 
     number: signal.Signals | None = None
 
@@ -66,5 +71,5 @@ class Leave:
 
 
 def foreign(handler: Any) -> bool:
-    """Whether a signal handler belongs to neither rlrun nor Python, such as that of a scheduler's client."""
+    """Returns whether a signal handler belongs to neither rlrun nor Python, but for example to a scheduler's client."""
     return callable(handler) and not isinstance(handler, Leave) and handler is not signal.default_int_handler

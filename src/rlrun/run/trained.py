@@ -1,4 +1,4 @@
-"""A trained agent restored from a run, whose config may be untrusted, with environments to act in."""
+"""Restores a trained agent from a run, with environments to evaluate it. The run may be untrusted."""
 
 import dataclasses
 import sys
@@ -34,7 +34,7 @@ ENV_KWARGS = "env.kwargs."
 class Trained:
     """An agent with the weights of a snapshot, and environments for its episodes."""
 
-    path: Path  # of the run
+    path: Path  # folder of the run
     config: RunConfig
     snapshot: Snapshot
     env: VectorEnv
@@ -51,9 +51,11 @@ def restored(
     in_this_process: bool = False,
     changes: Mapping[str, Any] | None = None,
 ) -> Iterator[Trained]:
-    """A run's best snapshot (else its latest), or the snapshot that `path` names; environments are closed afterwards.
+    """As a context manager, restores the agent from a snapshot and closes its environments at the end.
 
-    words: what the user typed about the environment: `env.kwargs.<key>` and `env.timeout_s`.
+    path: a snapshot, or a run, whose best snapshot is used, or the latest if it has no best snapshot.
+    words: settings that the user typed, `env.kwargs.<key>` and `env.timeout_s`.
+    in_this_process: step the environments in this process even if training used workers.
     changes: values of keys that a resumed run may change, such as `device`.
     """
     run_path, name = locate(path)
@@ -63,7 +65,7 @@ def restored(
         name = BEST
     snapshot = store.load(name)
     check_unchanged(run_path, snapshot)
-    if TABLE not in words:  # else the user has typed another table
+    if TABLE not in words:  # a table that the user typed needs no check
         check_stored_data(config, snapshot.header.get("data"), "evaluate")
     env_config = eval_config(config.env, words)
     if in_this_process and env_config.backend == "async":
@@ -92,10 +94,9 @@ def evaluate(
     words: Mapping[str, Any] | None = None,
     watch: Callable[[Trained], object] | None = None,
 ) -> dict[str, Any]:
-    """Episodes of a run's best snapshot (else its latest), or of the snapshot that `path` names.
+    """Evaluates a snapshot and returns the statistics of its episodes. path, words: as in `restored`.
 
-    words: as in `restored`. `watch` is called before the first of these episodes; the environments are in this process
-    then.
+    watch: called before the first episode; with it, the environments are in this process.
     """
     with restored(path, episodes, seed, words or {}, in_this_process=watch is not None) as trained:
 
@@ -111,7 +112,10 @@ def evaluate(
 
 
 def eval_config(env: EnvConfig, words: Mapping[str, Any]) -> EnvConfig:
-    """The environment of `rlrun eval`, with what the user typed. Raises ConfigError where it must not be made."""
+    """Returns the environment config of `rlrun eval`, with the settings that the user typed.
+
+    Raises ConfigError if an untrusted config must not create this environment.
+    """
     typed = {key.removeprefix(ENV_KWARGS): value for key, value in words.items() if key.startswith(ENV_KWARGS)}
     timeout_s = words.get("env.timeout_s", env.timeout_s)
     env = dataclasses.replace(env, eval_kwargs=env.eval_kwargs | typed, timeout_s=timeout_s)
@@ -121,7 +125,7 @@ def eval_config(env: EnvConfig, words: Mapping[str, Any]) -> EnvConfig:
 
 
 def figures(results: list[EpisodeResult], objective: Objective | None) -> dict[str, Any]:
-    """What `rlrun eval` prints of its episodes: statistics, and the return and length of each."""
+    """Returns what `rlrun eval` prints: statistics of the episodes, and the return and length of each."""
     found: dict[str, Any] = {key.removeprefix("eval/"): value for key, value in summary(results, objective).items()}
     returns, lengths, _, returned = zip(*results, strict=True)
     found["returns"] = list(returns)
@@ -133,10 +137,11 @@ def figures(results: list[EpisodeResult], objective: Objective | None) -> dict[s
 
 
 def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: bool = False) -> RunConfig:
-    """The config of a run, which may be untrusted: nothing is imported or downloaded because of it.
+    """Returns the config of a run, with `changes` applied. The config may be untrusted, so it causes no imports and no
+    downloads.
 
-    Modules that it names must be imported already, because the user typed them or installed them as plug-ins.
-    typed: the user typed the same config on this command line. Raises ConfigError.
+    Modules that the config names must already be imported, because the user typed them or they are installed plug-ins;
+    otherwise raises ConfigError. typed: the user typed the same config on this command line.
     """
     files.check_folder(path)
     values, filled, _ = parse_config(read_text(path / CONFIG), path / CONFIG)
@@ -145,24 +150,24 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
         check_stored_sources(values)
     try:
         config = run_config(values)
-    except ConfigError as error:  # one line: in a truncated config every key is missing
+    except ConfigError as error:  # only the first fault is shown: a truncated config would give one for each key
         fault = error.faults[0]
         if len(error.faults) > 1:
             fault += f" (and {len(error.faults) - 1} more faults)"
         raise ConfigError(f"{path / CONFIG}: {fault}") from None
     if filled:
-        line = f"{path / CONFIG} is of an earlier format; it goes on with {', '.join(filled)}"
+        line = f"{path / CONFIG} has an earlier format; added settings: {', '.join(filled)}"
         print(printable(line), file=sys.stderr)
     named = [*config.plugins, *filter(None, [module_of(config.env.id)])]
     missing = [name for name in dict.fromkeys(named) if name not in sys.modules]
     if missing:
-        raise ConfigError(f"{path}: needs code of its own; if you trust it, add plugins=[{','.join(missing)}]")
+        raise ConfigError(f"{path}: needs modules outside rlrun; if you trust them, add plugins=[{','.join(missing)}]")
     return config
 
 
 @contextmanager
 def built_from(path: Path) -> Iterator[None]:
-    """Turns an exception of a part that is built from an untrusted config into a ConfigError of one line."""
+    """As a context manager, turns any exception while parts are built from a stored config into a ConfigError."""
     try:
         yield
     except RlrunError:
@@ -172,9 +177,9 @@ def built_from(path: Path) -> Iterator[None]:
 
 
 def check_unchanged(run: Path, snapshot: Snapshot) -> None:
-    """Raises ConfigError where the run's config is not the one that the snapshot was taken with."""
+    """Raises ConfigError if the run's config was edited since the snapshot was taken."""
     match snapshot.header:
         case {"config": str(config), "overrides": str(overrides)}:
             resumable.check_unchanged(run, Recorded(config, overrides))
         case _ if snapshot.format > 1:
-            raise SnapshotError(f"{snapshot.name}: does not say which config it was taken with")
+            raise SnapshotError(f"{snapshot.name}: does not record the config of its run")

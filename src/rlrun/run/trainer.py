@@ -1,8 +1,6 @@
-"""The trainer: ticks a loop until it is done; logs, evaluates, takes snapshots and stops when that is due."""
+"""The trainer calls `Loop.tick` until the run is done or stopped, and logs, evaluates and takes snapshots when due."""
 
 import math
-import resource
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,10 +11,13 @@ import torch
 
 from rlrun.config.schema import TrainerConfig
 from rlrun.core.breakable import BrokenOffError
+from rlrun.core.callback import Callbacks
+from rlrun.core.logged import add_logged, drain_logged, take_logged
 from rlrun.core.loop import Loop
 from rlrun.core.measures import drain
 from rlrun.core.state import Optim
 from rlrun.errors import RunError, SnapshotError
+from rlrun.operating_system import resident_mb
 from rlrun.run.evaluation import EvaluationInterruptedError
 from rlrun.run.returns import components, score
 from rlrun.run.signals import Signals
@@ -25,7 +26,7 @@ from rlrun.types import Metrics
 
 
 class Log(Protocol):
-    """Where the trainer reports: rows of metrics, the progress and messages."""
+    """Receives the trainer's log rows, progress and messages."""
 
     def row(self, values: dict[str, float]) -> None: ...
     def progress(self, step: int) -> None: ...
@@ -33,21 +34,21 @@ class Log(Protocol):
 
 
 class Checkpointer(Protocol):
-    """Where snapshots go. Writing continues in the background, so that each method may raise the SnapshotError of an
-    earlier write."""
+    """Saves snapshots. Files are written in the background, so each method may raise the SnapshotError of an earlier
+    write."""
 
     def save(self, names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
-        """Take a snapshot under these names; it is on disk after `wait`."""
+        """Takes a snapshot under these names. It is on disk when `wait` returns."""
 
     def flush(self) -> None:
-        """Write what is ready, so that the next snapshot has less to do. Called after every tick."""
+        """Writes data that will not change any more, to make the next snapshot faster. Called after every tick."""
 
     def wait(self) -> None:
-        """Return once the last snapshot is on disk."""
+        """Waits until the last snapshot is on disk."""
 
 
 class NoCheckpoints:
-    """The Checkpointer of a run without snapshots."""
+    """The checkpointer of a run without snapshots; does nothing."""
 
     def save(self, names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None: ...
     def flush(self) -> None: ...
@@ -56,23 +57,25 @@ class NoCheckpoints:
 
 @dataclass
 class Progress:
-    """What the trainer itself must remember. Snapshots hold it."""
+    """The trainer's own state, saved in snapshots."""
 
     best_return: float | None = None
     best_step: int | None = None
-    best_shortfall: float = 0.0  # below the floors of a reward vector's components
+    best_shortfall: float = 0.0  # `eval/shortfall` at that step
     final_return: float | None = None
     episodes: int = 0
-    returns: float = 0.0  # their sum
-    # steps up to which rows are logged and evaluations done; snapshots call it `settled`
+    returns: float = 0.0  # sum of the returns of all episodes
+    # steps up to which log rows and evaluations are complete; named `settled` in snapshots
     logged_until: Annotated[int, pydantic.Field(alias="settled")] = 0
 
+
+CALLBACKS = "callbacks."  # prefix of the state of callbacks
 
 _progress = pydantic.TypeAdapter(Progress)
 
 
 class Trainer:
-    """Trains a loop to its end. `evaluate(step)` returns the metrics `eval/*`."""
+    """Trains a loop for `total_steps`. `evaluate(step)` returns the metrics `eval/*`."""
 
     def __init__(
         self,
@@ -81,44 +84,48 @@ class Trainer:
         log: Log,
         evaluate: Callable[[int], dict[str, float]],
         checkpointer: Checkpointer,
+        callbacks: Callbacks | None = None,
     ):
         self.cfg, self.loop, self.log, self.evaluate = cfg, loop, log, evaluate
+        self.callbacks = Callbacks() if callbacks is None else callbacks
+        self.stop_reason: str | None = None  # set by a callback that ends the run
+        self.called_for = 0  # number of `loop.episodes` for which callbacks have been called
         self.checkpointer = NoCheckpoints() if cfg.snapshot_every is None else checkpointer
         self.optims = [(name, module) for name, module in loop.named_modules() if isinstance(module, Optim)]
         self.progress = Progress()
-        self.metrics: Metrics = {}  # of the last update
-        self.wall_s = 0.0  # before this process
+        self.metrics: Metrics = {}  # metrics of the last update
+        self.wall_s = 0.0  # seconds of training in earlier processes
         self.started = time.monotonic()
         self.last = (self.started, loop.steps, loop.updates)
 
     def run(self, signals: Signals) -> str:
-        """Train until `total_steps` or a signal, and until the last snapshot is on disk. Returns "done" or "stopped".
+        """Trains until `total_steps` or a stop signal, then waits for the last snapshot. Returns "done" or "stopped".
 
-        Raises RunError where a loss is not finite, SnapshotError where the last snapshot could not be written.
+        Raises RunError if a loss or gradient is not finite, SnapshotError if the last snapshot cannot be written.
         """
         try:
             status = self.train(signals)
         except BrokenOffError:
-            self.log.message("stopped while a kernel was compiled: the run goes on from its last snapshot")
+            self.log.message("stopped while a kernel was compiled: a resume continues from the last snapshot")
             status = "stopped"
         self.checkpointer.wait()
         return status
 
     def train(self, signals: Signals) -> str:
-        """`run` without the wait for the last snapshot."""
+        """Does the work of `run`, except the wait for the last snapshot."""
         loop, cfg, progress = self.loop, self.cfg, self.progress
         self.last = (time.monotonic(), loop.steps, loop.updates)
         while min(loop.steps, progress.logged_until) < cfg.total_steps:
             before = progress.logged_until
-            if loop.steps == before:  # else a resumed run has yet to log its last tick
+            if loop.steps == before:  # not if an interrupted evaluation was resumed: its log row is written first
                 self.tick()
             try:
                 self.log_and_evaluate()
             except EvaluationInterruptedError:
                 self.snapshot([step_name(loop.steps)])
                 return "stopped"
-            done = loop.steps >= cfg.total_steps
-            stop = signals.received  # read once: it may come at any instant
+            done = loop.steps >= cfg.total_steps or self.stop_reason is not None
+            stop = signals.received  # read once, because a signal may arrive at any time
             names = []
             if progress.best_step == loop.steps:
                 names.append(BEST)
@@ -128,27 +135,42 @@ class Trainer:
             if stop and not done:
                 return "stopped"
             self.log.progress(loop.steps)
+            if self.stop_reason is not None:
+                break
         return "done"
 
     def tick(self) -> None:
-        """One tick of the loop, and what must follow it at once."""
+        """Runs one tick of the loop, checks for faults, logs restarts and flushes the checkpointer."""
         metrics = self.loop.tick()
+        add_logged(self.loop.logged, take_logged())
+        if self.callbacks:
+            self.call_for_episodes()
         if metrics:
             self.metrics = metrics
-            if self.loop.env.device.type == "cpu":  # elsewhere reading the flag would wait for the device at every tick
+            if self.loop.env.device.type == "cpu":  # on a GPU, reading the flag would wait for the GPU at every tick
                 self.check_faults()
         if self.loop.restarted:
             self.log_restarts()
         self.try_saving(self.checkpointer.flush)
 
+    def call_for_episodes(self) -> None:
+        """Calls the callbacks for every episode that has ended since the last call."""
+        for episode_return, length in self.loop.episodes[self.called_for :]:
+            self.callbacks.call("on_episode", episode_return, length)
+        self.called_for = len(self.loop.episodes)
+
+    def stop(self, reason: str) -> None:
+        """Ends the run after the current step."""
+        self.stop_reason = reason
+
     def log_restarts(self) -> None:
-        """Log which environments were restarted, before a snapshot is taken: snapshots do not hold these lines."""
+        """Logs which environments were restarted. Called before a snapshot, which does not store `loop.restarted`."""
         for line in self.loop.restarted:
             self.log.message(line)
         self.loop.restarted = []
 
     def log_and_evaluate(self) -> None:
-        """Evaluate and log where that is due after the last tick. All or nothing: an interrupted one is repeated."""
+        """Evaluates and logs if due after the last tick. An interrupted evaluation is repeated from its start."""
         loop, cfg, before = self.loop, self.cfg, self.progress.logged_until
         ended = loop.steps >= cfg.total_steps
         evaluation_is_due = cfg.eval_episodes > 0 and (ended or is_due(cfg.eval_every, before, loop.steps))
@@ -157,26 +179,31 @@ class Trainer:
         self.progress.logged_until = loop.steps
 
     def write_row(self, with_evaluation: bool) -> None:
-        """One row of metrics, with an evaluation where one is due."""
+        """Writes one log row, with the metrics of an evaluation if `with_evaluation`. Raises RunError if a loss is not
+        finite."""
         self.check_faults()
         loop, progress = self.loop, self.progress
         values = self.time_metrics()
         if with_evaluation:
             values |= self.evaluate(loop.steps)
             progress.final_return = values["eval/return_mean"]
+            self.callbacks.call("on_evaluation", {key: values[key] for key in values if key.startswith("eval/")})
         losses = {f"loss/{name}": float(value) for name, value in self.metrics.items()}
         for name, value in losses.items():
             if not math.isfinite(value):
                 raise RunError(f"{name} is {value} at step {loop.steps}")
         values |= self.episode_metrics() | losses
-        self.log.row({"step": loop.steps, "wall_s": self.elapsed()} | values)
+        row = {"step": loop.steps, "wall_s": self.elapsed()} | values
+        self.callbacks.call("on_row", dict(row))
+        add_logged(loop.logged, take_logged())
+        self.log.row(row | drain_logged(loop.logged))
         progress.logged_until = loop.steps
         if with_evaluation:
             self.update_best(values["eval/return_mean"], values.get("eval/shortfall", 0.0))
         self.last = (time.monotonic(), loop.steps, loop.updates)
 
     def update_best(self, mean_return: float, shortfall: float) -> None:
-        """Record an evaluation if it is the best. A smaller shortfall is better, whatever the return."""
+        """Records an evaluation if it is the best so far: the smallest shortfall, then the highest return."""
         progress = self.progress
         best = (-progress.best_shortfall, progress.best_return)
         if progress.best_return is None or (-shortfall, mean_return) > best:
@@ -185,9 +212,13 @@ class Trainer:
             progress.best_shortfall = shortfall
 
     def episode_metrics(self) -> dict[str, float]:
-        """Episodes that ended since the last row, the mean return of all so far, and the environments' measures."""
+        """Returns metrics of the episodes since the last row, the mean return of all episodes, and the environments'
+        measures. Resets the lists of episodes."""
         loop, progress = self.loop, self.progress
         loop.fetch_episodes()
+        if self.callbacks:
+            self.call_for_episodes()
+        self.called_for = 0
         ended, successes = loop.episodes, loop.successes
         progress.episodes += len(ended)
         values: dict[str, float] = {"train/episodes": progress.episodes}
@@ -207,7 +238,7 @@ class Trainer:
         return values
 
     def time_metrics(self) -> dict[str, float]:
-        """Steps and updates a second since the last row, the share of time of each phase, and memory."""
+        """Returns steps and updates per second since the last row, the fraction of time in each phase, and memory."""
         since, steps, updates = self.last
         seconds = max(time.monotonic() - since, 1e-9)
         values = {
@@ -225,58 +256,57 @@ class Trainer:
         return values
 
     def check_faults(self) -> None:
-        """Raises RunError where an optimiser has met a loss or gradient that is not finite, and so moved no weight."""
+        """Raises RunError if an optimiser received a gradient that is not finite, and so stopped changing weights."""
         for name, optim in self.optims:
             if optim.fault:
-                raise RunError(f"{name}: loss or gradient is not finite by step {self.loop.steps}; no weight moved")
+                raise RunError(
+                    f"{name}: a loss or gradient was not finite at or before step {self.loop.steps}; this optimiser "
+                    "has changed no weight since"
+                )
 
     def snapshot(self, names: list[str]) -> None:
-        """Save the state under these names."""
+        """Saves a snapshot under these names. Does nothing without names."""
         if not names:
             return
         self.check_faults()
         self.try_saving(self.checkpointer.wait)
         self.try_saving(self.checkpointer.save, names, self.state(), {"wall_s": self.elapsed()})
+        for name in names:
+            self.callbacks.call("on_snapshot", name)
 
     def try_saving(self, save: Callable[..., None], *arguments: Any) -> None:
-        """Call a method of the checkpointer. Where it fails, training continues after a message, or stops."""
+        """Calls a method of the checkpointer. A SnapshotError is logged, or raised if `snapshot_on_failure` is stop."""
         try:
             save(*arguments)
         except SnapshotError as error:
             if self.cfg.snapshot_on_failure == "stop":
                 raise
-            self.log.message(f"{error}; training goes on")
+            self.log.message(f"{error}; training continues")
 
     def elapsed(self) -> float:
-        """Seconds of training, including those of earlier processes."""
+        """Returns the seconds of training, including those in earlier processes."""
         return self.wall_s + time.monotonic() - self.started
 
     def state(self) -> dict[str, Any]:
-        """The state of the whole run: the loop's modules, and what the trainer remembers."""
+        """Returns the state of the whole run: that of the loop and that of the trainer."""
         progress = _progress.dump_python(self.progress, by_alias=True)
         metrics = {name: value.detach().clone() for name, value in self.metrics.items()}
-        return self.loop.state_dict() | {"trainer._extra_state": {"progress": progress, "metrics": metrics}}
+        own = {"trainer._extra_state": {"progress": progress, "metrics": metrics}}
+        return self.loop.state_dict() | self.callbacks.state_dict(prefix=CALLBACKS) | own
 
     def load(self, state: dict[str, Any], clocks: dict[str, float]) -> None:
-        """Continue from a snapshot's state and clocks. Any Exception where they are not those of this run."""
+        """Restores a snapshot's state and clocks. If they do not fit this run, raises an exception of any type."""
         own = state.pop("trainer._extra_state")
+        saved = {key: state.pop(key) for key in list(state) if key.startswith(CALLBACKS)}
         self.loop.load_state_dict(state)
+        self.callbacks.load_state_dict({key.removeprefix(CALLBACKS): value for key, value in saved.items()})
+        self.loop.set_parameters()
+        self.called_for = len(self.loop.episodes)
         self.progress = _progress.validate_python(own["progress"])
         self.metrics = own["metrics"]
         self.wall_s = float(clocks["wall_s"])
 
 
 def is_due(period: int, before: int, after: int) -> bool:
-    """Whether a multiple of the period was reached in (before, after]; a period of 0 never is."""
+    """Returns whether (before, after] contains a multiple of the period. A period of 0 is never due."""
     return period > 0 and after // period > before // period
-
-
-def resident_mb() -> float:
-    """Memory held by this process now, in MiB (its peak, where the system does not report it)."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * resource.getpagesize() / 2**20
-    except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        unit = 2**20 if sys.platform == "darwin" else 2**10
-        return peak / unit

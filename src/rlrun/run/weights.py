@@ -1,4 +1,4 @@
-"""Loading weights: from a snapshot into a new run (`init_from`), or for evaluation."""
+"""Loads weights from a snapshot or file into a new run (`init_from`), or into an agent for evaluation."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,17 +17,19 @@ WEIGHTS_ONLY = "weights_only"  # in the header of a snapshot that holds what act
 
 
 def locate(path: Path) -> tuple[Path, str | None]:
-    """The run directory and snapshot name that a path means: RUN, or RUN/snapshots/<name>."""
+    """Returns run directory and snapshot name of a path RUN/snapshots/<name>. For a path RUN, the name is None."""
     if path.parent.name == "snapshots":
         return path.parent.parent, path.name
     return path, None
 
 
 def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
-    """Weights of a run, of one of its snapshots, or of a safetensors file; optimisers and random streams start fresh.
+    """Loads the weights of a run, a snapshot or a safetensors file into a new loop. Optimisers and random streams are
+    not loaded.
 
-    With `modules`, only those parts of the agent: `actor`, or `particles.0.policy:policy` where it has another name
-    there; an empty name is the whole agent. Without, all of it and the normalisers' statistics.
+    modules: parts of the agent to load; empty: the whole agent, and the add-ons with the statistics of normalisation.
+    An entry is a name such as `actor`, or `<name here>:<name there>` if the source has another name for the part, as in
+    `particles.0.policy:policy`. An empty name means the whole agent.
     """
     weights = {key: value for key, value in stored(path).items() if "_extra_state" not in key}
     source = f"init_from={path}"
@@ -48,7 +50,10 @@ def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
 
 
 def stored(path: Path) -> Mapping[str, Any]:
-    """The state at `path`, by its place in a run: `agent.actor.output.bias`. Raises ConfigError and SnapshotError."""
+    """Returns the state stored at `path`, by names such as `agent.actor.output.bias`.
+
+    Raises ConfigError if there is no state at `path`, SnapshotError if a snapshot is faulty.
+    """
     if path.suffix == ".safetensors":
         try:
             return tensors.load(files.read(path.resolve(), memory.total() // manifest.COPIES))
@@ -64,14 +69,14 @@ def stored(path: Path) -> Mapping[str, Any]:
 
 
 def place_of(name: str) -> str:
-    """Where a part of the agent is in the state of a run. An empty name is the whole agent."""
+    """Returns the prefix of an agent's part in the state of a run. An empty name is the whole agent."""
     if not name:
         return "agent"
     return f"agent.{name}"
 
 
 def part_of(agent: nn.Module, name: str) -> nn.Module:
-    """A part of the agent that has weights. ConfigError where there is none of this name."""
+    """Returns the part of the agent with this name. Raises ConfigError if there is none or it has no weights."""
     parts = {name: part for name, part in agent.named_modules() if has_weights(part)}
     if name not in parts:
         children = ", ".join(child for child, part in agent.named_children() if has_weights(part))
@@ -80,12 +85,12 @@ def part_of(agent: nn.Module, name: str) -> nn.Module:
 
 
 def has_weights(module: nn.Module) -> bool:
-    """Whether a module has parameters."""
+    """Returns whether a module has parameters."""
     return next(module.parameters(), None) is not None
 
 
 def without(state: dict[str, Any], places: tuple[str, ...]) -> dict[str, Any]:
-    """The entries whose names begin with none of these prefixes."""
+    """Returns the entries whose names begin with none of these prefixes."""
     return {key: value for key, value in state.items() if not key.startswith(places)}
 
 
@@ -96,10 +101,10 @@ def load_part(
     optional: tuple[str, ...] | None = None,
     source: str = "the snapshot",
 ) -> None:
-    """Load the entries under `prefix` into a module.
+    """Loads the entries under `prefix` into a module.
 
-    Raises ConfigError, with the source, where names or shapes do not fit. Entries that begin with one of `optional`,
-    and extra state where it is given, may be missing.
+    Raises ConfigError, which names `source`, if names or shapes do not match the module. If `optional` is given, extra
+    state and entries whose names begin with one of these prefixes may be missing.
     """
     own = {}
     for key, value in state.items():
@@ -115,13 +120,13 @@ def load_part(
         needed = [key for key in missing if not key.endswith("_extra_state")]
         missing = [key for key in needed if not f"{prefix}.{key}".startswith(optional)]
     if missing:
-        raise ConfigError(f"{source}: does not fit this config: it lacks {prefix}.{missing[0]}")
+        raise ConfigError(f"{source}: does not fit this config: {prefix}.{missing[0]} is missing there")
     if unknown:
-        raise ConfigError(f"{source}: does not fit this config: it has {prefix}.{unknown[0]}")
+        raise ConfigError(f"{source}: does not fit this config: {prefix}.{unknown[0]} is unknown here")
 
 
 def _misfit(module: nn.Module, given: Mapping[str, Any], prefix: str) -> str | None:
-    """The first tensor of another shape, and how many there are; None where all shapes fit."""
+    """Returns a text about the first tensor with another shape and the number of others; None if all shapes match."""
     faults = []
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         shape = list(tensor.shape)

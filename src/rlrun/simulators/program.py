@@ -3,7 +3,7 @@
 A task is an object with two pure functions for one environment, `reset(key) -> state` and `step(state, action) ->
 state`, and with `observation_space` and `action_space`. A state has the attributes `obs`, `reward` and `done`, and any
 others. Resets and time limits are implemented here, because the wrappers of Brax and MuJoCo Playground begin every
-episode in the same state as the first one, and do not distinguish truncation from termination.
+episode in the same state as the first one, and overwrite the final observation of an episode.
 """
 
 import os
@@ -40,7 +40,7 @@ class Program:
     def _draw(self, key: jax.Array, count: int) -> tuple[jax.Array, Any]:
         """Returns a new key and `count` initial states of episodes.
 
-        The states are converted to their own dtypes, because JAX's weak types would make it compile a step twice.
+        The conversion keeps every dtype but removes JAX's weak-type flag, with which JAX would compile a step again.
         """
         key, own = jax.random.split(key)
         states = jax.vmap(self.task.reset)(jax.random.split(own, count))
@@ -54,7 +54,7 @@ class Program:
     def _advance(self, memory: Memory, action: jax.Array) -> tuple[Memory, tuple[Any, ...]]:
         """Takes one step. Returns the new memory, and the results of `Simulator.step`.
 
-        Initial states are drawn for all environments at once, when one ends that has used its initial state already.
+        If an episode ends in an environment that has used its state in `fresh`, all environments get new states there.
         """
         after = jax.vmap(self.task.step)(memory.state, action)
         steps = memory.steps + 1

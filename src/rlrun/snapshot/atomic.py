@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlrun import files
+from rlrun import files, operating_system
 
 TEMPORARY, REPLACED, TRASH = ".tmp-", ".old-", ".trash-"
 RESERVE = 16 << 20  # bytes that must stay free on the disk for logs and small files
@@ -33,7 +33,7 @@ def write_new(path: Path, chunks: Iterable[Any]) -> Written:
     The size and hash that it returns are computed while writing, without copying the bytes.
     """
     hasher, size = hashlib.sha256(), 0
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | operating_system.OPEN_FLAGS, 0o644)
     try:
         for chunk in chunks:
             left = memoryview(chunk)
@@ -99,7 +99,7 @@ def link(source: Path, target: Path) -> None:
 
 def rename(source: Path, target: Path) -> None:
     """Renames atomically, and replaces a file that has the new name."""
-    os.rename(source, target)
+    os.replace(source, target)
 
 
 def sync(descriptor: int) -> None:
@@ -109,17 +109,12 @@ def sync(descriptor: int) -> None:
 
 def sync_folder(path: Path) -> None:
     """Syncs a folder, so that names created in it or renamed into it survive a loss of power."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        sync(descriptor)
-    finally:
-        os.close(descriptor)
+    operating_system.sync_folder(path, sync)
 
 
 def check_space(folder: Path, size: int) -> None:
     """Raises OSError if less than RESERVE would stay free after writing `size` bytes. Called before each write."""
-    disk = os.statvfs(folder)
-    free = disk.f_bavail * disk.f_frsize
+    free = shutil.disk_usage(folder).free
     if size + RESERVE > free:
         shortage = f"{size / 2**20:.1f} MiB are needed and {RESERVE >> 20} kept for logs, {free / 2**20:.1f} are free"
         raise OSError(errno.ENOSPC, shortage, str(folder))

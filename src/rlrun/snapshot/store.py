@@ -63,7 +63,7 @@ class Store:
         if not self.folder.is_dir():
             return []
         found = [path.name for path in self.folder.iterdir() if path.is_dir()]
-        names = sorted(filter(STEP.fullmatch, found), key=_step, reverse=True)
+        names = sorted(filter(STEP.fullmatch, found), key=step_of, reverse=True)
         if BEST in found:
             names.append(BEST)
         return names
@@ -151,14 +151,15 @@ class Store:
         raise SnapshotError(*faults or [f"{self.folder}: no snapshot"])
 
     def _candidates(self, faults: list[str]) -> list[str]:
-        names, latest = self.names(), self._latest()
+        names, latest = self.names(), self.latest()
         if latest:
             return [latest, *(name for name in names if name != latest)]
         if names:
             faults.append(f"{LATEST}: names no snapshot")
         return names
 
-    def _latest(self) -> str | None:
+    def latest(self) -> str | None:
+        """Returns the name in the file LATEST, or None if there is none. The snapshot may be missing."""
         try:
             name = files.read(self.folder / LATEST, LATEST_BYTES).decode().strip()
         except (OSError, ValueError, ConfigError):
@@ -250,7 +251,7 @@ class Store:
         """Removes snapshots that are not kept. Those of later steps go too, because the run was resumed before them."""
         for newest in written:
             steps = [name for name in self.names() if name != BEST]
-            past = [name for name in steps if _step(name) <= _step(newest)]
+            past = [name for name in steps if step_of(name) <= step_of(newest)]
             for name in {*steps} - {*past[: self.keep], *self._archive(past)}:
                 atomic.remove(self.folder / name)
 
@@ -258,7 +259,7 @@ class Store:
         """Returns the first snapshots at or after every multiple of `archive_every`. steps: names, newest first."""
         if not self.archive_every:
             return []
-        first = {_step(name) // self.archive_every: name for name in steps}
+        first = {step_of(name) // self.archive_every: name for name in steps}
         return [name for multiple, name in first.items() if multiple > 0]
 
 
@@ -267,7 +268,8 @@ def _plain(values: Any) -> Any:
     return json.loads(json.dumps(values, allow_nan=False))
 
 
-def _step(name: str) -> int:
+def step_of(name: str) -> int:
+    """Returns the step of a snapshot's name."""
     return int(name.removeprefix("step_"))
 
 

@@ -1,101 +1,98 @@
-"""Log rows of a run: written to metrics.jsonl, and from there to TensorBoard and the console."""
+"""Writes the log rows of a run to metrics.jsonl, and hands them to the run's loggers."""
 
-import contextlib
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlrun.config import history
-from rlrun.errors import ConfigError, printable
-from rlrun.telemetry.board import Board
-from rlrun.telemetry.console import Console, open_console
-from rlrun.telemetry.metrics import MetricKeys, MetricsFile, Row, Written, ordered, read_rows
-
-if TYPE_CHECKING:
-    from rlrun.config.schema import LoggerConfig
+from rlrun.errors import printable
+from rlrun.telemetry.guarded import Guarded
+from rlrun.telemetry.logger import Logger, Start, no_difference
+from rlrun.telemetry.metrics import MetricKeys, MetricsFile, Written, ordered
 
 
 class Telemetry:
-    """Takes rows and shows progress. `from_step` > 0 continues a run: later rows are cut from every output.
+    """Receives log rows and hands them to loggers. With `from_step` > 0, a resume, rows after that step are deleted.
 
-    `written`: the rows that the snapshot recorded; `fault` says how those on disk differ.
-    `keys`: those of the run's files, for a run that an earlier version may have begun; None: today's. The console
-    always shows today's.
+    written: number and hash of the rows that the snapshot recorded. If the rows on disk differ, `fault` says how.
+    keys: the metric keys of the run's files, if an earlier version began the run; None: the current keys.
+    config, git_diff: as in `Start`.
     """
 
     def __init__(
         self,
         run: Path,
-        logger: "LoggerConfig",
+        loggers: Mapping[str, Logger],
         title: str,
         total_steps: int,
         from_step: int,
         written: Written | None = None,
         keys: MetricKeys | None = None,
+        config: Mapping[str, Any] | None = None,
+        git_diff: Callable[[], str] = no_difference,
     ):
-        self._run = run
         self._keys = keys or MetricKeys(history.FORMAT, "")
         self._metrics = MetricsFile(run / "metrics.jsonl", from_step, written)
         self.fault = self._metrics.fault
-        past = list(map(self._keys.current, self._metrics.past))
-        self._console: Console = open_console(logger.console, title, run, total_steps, past)
-        self._board: Board | None = None
-        if logger.tensorboard:
-            self._open_board(self._metrics.past)
-        self._metrics.past.clear()
-        self.times: dict[str, Any] = {}  # the newest values of time/...
-        self.progress = self._console.progress  # called every tick: no layer in between
+        self.times: dict[str, Any] = {}  # latest values of the metrics time/*
+        self._displays: list[Guarded] = []
+        others: list[Guarded] = []
+        for name, logger in loggers.items():
+            home = self._displays if logger.display else others
+            home.append(Guarded(name, logger, self._say))
+        self._loggers = [
+            *self._displays,
+            *others,
+        ]  # displays are opened first and closed last, to show errors of others
+        past, self._metrics.past = self._metrics.past, []
+        start = Start(run, title, total_steps, from_step, self._keys, past, config or {}, git_diff, self._say)
+        for guarded in self._loggers:
+            guarded.call("open", start)
         self.progress(from_step)
 
     def row(self, values: dict[str, Any]) -> None:
-        """Record one step value. Needs `step` and `wall_s`; non-finite numbers are left out. Raises RunError."""
+        """Writes one log row, which must have `step` and `wall_s`. Numbers that are not finite are left out.
+
+        Raises RunError if metrics.jsonl cannot be written.
+        """
         row = ordered(values)
         stored = self._keys.stored(row)
         self._metrics.append(stored)
         for key, value in row.items():
             if key.startswith("time/"):
                 self.times[key] = value
-        if self._board:
-            self._write_to_board(self._board, stored)
-        self._console.row(row)
+        for logger in self._loggers:
+            logger.call("row", stored)
+
+    def progress(self, step: int) -> None:
+        """Shows that the run is at `step`. Called after every tick."""
+        for logger in self._displays:
+            logger.call("progress", step)
 
     @property
     def written(self) -> Written:
-        """The rows so far."""
+        """Number and hash of the rows so far."""
         return self._metrics.written
 
     def message(self, text: str) -> None:
-        """A line for the user."""
-        self._console.message(printable(text))
+        """Shows a line to the user."""
+        for logger in self._displays:
+            logger.call("message", printable(text))
 
     def sync(self) -> None:
-        """Return once every row is on the disk: a snapshot guarantees the rows before it."""
+        """Waits until every row is on disk, which must be so before a snapshot is complete."""
         self._metrics.sync()
 
     def close(self, summary: dict[str, Any]) -> None:
-        """Write the last lines and close all outputs. `summary` is that of summary.json; {} after a crash."""
+        """Shows the last lines and closes all outputs. summary: the content of summary.json, or {} after a crash."""
         self._metrics.close()
-        if self._board:
-            with contextlib.suppress(OSError):
-                self._board.close()
-        self._console.close(summary)
+        for logger in reversed(self._loggers):
+            logger.call("close", summary)
 
-    def _open_board(self, rows: list[Row]) -> None:
-        """Training goes on without TensorBoard if that fails: the rows are in metrics.jsonl."""
-        try:
-            self._board = Board(self._run / "tb", rows)
-        except (ImportError, OSError, ConfigError) as error:
-            self._board = None
-            self.message(f"TensorBoard is off: {error}")
-
-    def _write_to_board(self, board: Board, row: Row) -> None:
-        try:
-            if not board.is_deleted:
-                board.write(row)
-                return
-            board.close()
-        except OSError as error:
-            self._board = None
-            self.message(f"TensorBoard is off: {error}")
-            return
-        self.message(f"{self._run / 'tb'} was deleted; it is written again from metrics.jsonl")
-        self._open_board(read_rows(self._metrics.path))
+    def _say(self, line: str) -> None:
+        """Shows a line of a logger, on stderr if no display is on."""
+        if any(logger.is_on for logger in self._displays):
+            self.message(line)
+        else:
+            print(printable(line), file=sys.stderr)

@@ -8,10 +8,46 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rlrun import files
-from rlrun.telemetry.metrics import Row
+from rlrun.config.schema import config
+from rlrun.registry import register
+from rlrun.rundir import METRICS
+from rlrun.telemetry.logger import Logger, Start
+from rlrun.telemetry.metrics import Row, read_rows
+
+
+@register("logger", "tensorboard")
+class TensorBoard(Logger):
+    """Event files in RUN/tb. If they are deleted during a run, they are written again from metrics.jsonl."""
+
+    local = True
+
+    @config
+    class Config:
+        pass
+
+    def open(self, start: Start) -> None:
+        self._start = start
+        self._board = Board(start.run / "tb", start.rows)
+
+    def row(self, row: Row) -> None:
+        if not self._board.is_deleted:
+            self._board.write(row)
+            return
+        self._board.close()
+        run = self._start.run
+        self._start.say(f"{run / 'tb'} was deleted; it is written again from metrics.jsonl")
+        self._board = Board(run / "tb", read_rows(run / METRICS))
+
+    def close(self, summary: dict[str, Any]) -> None:
+        self._board.close()
+
+    def abandon(self) -> None:
+        self._board.close()
 
 
 class Board:
@@ -26,7 +62,7 @@ class Board:
     Raises ImportError if tensorboard is not installed, OSError if the file cannot be written.
     """
 
-    def __init__(self, folder: Path, past: list[Row]):
+    def __init__(self, folder: Path, past: Sequence[Row]):
         from tensorboard.compat.proto.event_pb2 import Event
 
         files.make_folder(folder)

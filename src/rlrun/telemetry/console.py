@@ -1,30 +1,30 @@
-"""Progress for the user: a live panel on a terminal, plain lines anywhere else, or nothing."""
+"""Shows progress to the user: a live panel on a terminal, plain lines elsewhere, or nothing."""
 
 import contextlib
 import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from rlrun.config.schema import config
+from rlrun.registry import register
+from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.metrics import Row
 from rlrun.telemetry.view import View, clock, closing, number
 
 
-class Console:
-    """Prints nothing. Subclasses print."""
+class Display(Protocol):
+    """One form of the console."""
 
     def row(self, row: Row) -> None: ...
-
     def progress(self, step: int) -> None: ...
-
     def message(self, text: str) -> None: ...
-
     def close(self, summary: dict[str, Any]) -> None: ...
 
 
-class Lines(Console):
-    """One plain line per row, aligned, without any control codes: for logs and pipes."""
+class Lines:
+    """Prints one aligned line per log row, without control codes, for log files and pipes."""
 
     def __init__(self, view: View):
         self._view = view
@@ -33,6 +33,10 @@ class Lines(Console):
             self._plus_minus = "±"
 
     def row(self, row: Row) -> None:
+        self.message(self.line(row))
+
+    def line(self, row: Row) -> str:
+        """Adds a log row to the view and returns its line."""
         view = self._view
         view.see(row)
         view.move(row["step"])
@@ -50,7 +54,10 @@ class Lines(Console):
         if "eval/return_mean" in row:
             mean, std = row["eval/return_mean"], row.get("eval/return_std", 0.0)
             parts.append(f"eval {number(mean)} {self._plus_minus} {number(std, like=mean)}")
-        self.message("  ".join(parts))
+        return "  ".join(parts)
+
+    def progress(self, step: int) -> None:
+        """Prints nothing."""
 
     def message(self, text: str) -> None:
         with muted_on_error():
@@ -61,18 +68,50 @@ class Lines(Console):
             self.message(line)
 
 
-def open_console(wanted: bool, title: str, run: Path, total_steps: int, past: list[Row]) -> Console:
-    """The console for stdout. `wanted`: false for one that prints nothing; `past`: the rows before a resume."""
-    if not wanted:
-        return Console()
+@register("logger", "console")
+class Console(Logger):
+    """A live panel on a terminal, and one line per row elsewhere. Shows current metric keys."""
+
+    local = True
+    display = True
+
+    @config
+    class Config:
+        pass
+
+    def open(self, start: Start) -> None:
+        self._keys = start.keys
+        past = [start.keys.current(row) for row in start.rows]
+        self._display = open_display(start.title, start.run, start.total_steps, past)
+
+    def row(self, row: Row) -> None:
+        self._display.row(self._keys.current(row))
+
+    def message(self, text: str) -> None:
+        self._display.message(text)
+
+    def progress(self, step: int) -> None:
+        self._display.progress(step)
+
+    def close(self, summary: dict[str, Any]) -> None:
+        self._display.close(summary)
+
+
+def open_display(title: str, run: Path, total_steps: int, past: list[Row]) -> Display:
+    """Returns the form of console that fits stdout. past: log rows before a resume, with current keys."""
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # a path with letters that the terminal lacks must not end a run
+        sys.stdout.reconfigure(errors="replace")  # letters that the terminal cannot show must not end a run
     view = View(title, run, total_steps, past)
+    if "IPython" in sys.modules:
+        from rlrun.telemetry.notebook import Notebook, in_notebook
+
+        if in_notebook():
+            return Notebook(view)
     if sys.stdout is not None and sys.stdout.isatty():
         import rich.console
 
         terminal = rich.console.Console(file=sys.stdout)
-        if terminal.is_interactive:  # a dumb terminal is not
+        if terminal.is_interactive:  # False for TERM=dumb
             from rlrun.telemetry.live import Live
 
             return Live(view, terminal)
@@ -80,7 +119,7 @@ def open_console(wanted: bool, title: str, run: Path, total_steps: int, past: li
 
 
 def can_write(text: str) -> bool:
-    """Whether stdout can encode a text."""
+    """Returns whether stdout can encode a text."""
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except UnicodeEncodeError:
@@ -90,8 +129,10 @@ def can_write(text: str) -> bool:
 
 @contextlib.contextmanager
 def muted_on_error() -> Iterator[None]:
-    """A context that sends stdout to /dev/null once its reader has gone (`| head`, a closed terminal), so that training
-    goes on."""
+    """As a context manager, redirects stdout to /dev/null if writing fails, so that training continues.
+
+    Writing fails if the reader has exited, as with `| head` or a closed terminal.
+    """
     try:
         yield
     except OSError:

@@ -1,21 +1,23 @@
-"""Suggests a setting against what takes most of a run's time. Advice only: nothing here changes a run."""
+"""Suggests settings that may make a run faster, based on the phase that took most of its time. Changes no run."""
 
 import os
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from rlrun.operating_system import load_average
+
 if TYPE_CHECKING:
     from rlrun.config.schema import RunConfig
 
-WORTH_IT_S = 60.0  # a shorter run needs no advice
-BOTTLENECK_SHARE = 0.5  # share of the wall time from which a phase is the bottleneck
-BACKGROUND_CORES = 0.5  # load that any machine has
-SLOW_STEP_S = 2e-4  # of an environment's step: below, sending it to another process costs more than the step
+WORTH_IT_S = 60.0  # shorter runs get no advice
+BOTTLENECK_SHARE = 0.5  # minimum fraction of the wall time for a phase to be the bottleneck
+BACKGROUND_CORES = 0.5  # load of an otherwise idle machine
+SLOW_STEP_S = 2e-4  # for faster environment steps, communication with a worker takes longer than the step
 
 
 def hint(summary: dict[str, Any], times: dict[str, Any], config: "RunConfig") -> str | None:
-    """One line of advice after a run, from its newest `time/...` values; None without advice."""
+    """Returns one line of advice after a run, from its latest `time/*` metrics, or None if there is no advice."""
     if summary["status"] != "done" or summary["wall_s"] < WORTH_IT_S:
         return None
     phase = max(("env", "update"), key=lambda name: times.get(f"time/share_{name}", 0.0))
@@ -28,7 +30,7 @@ def hint(summary: dict[str, Any], times: dict[str, Any], config: "RunConfig") ->
 
 
 def settings(phase: str, seconds: float, config: "RunConfig") -> list[str]:
-    """Settings to try against a phase. `seconds`: what it takes per step of one environment."""
+    """Returns settings to try if this phase is the bottleneck. seconds: its time per transition."""
     env, trainer = config.env, config.trainer
     if phase == "env":
         tries = []
@@ -41,7 +43,7 @@ def settings(phase: str, seconds: float, config: "RunConfig") -> list[str]:
         return ["device=cuda"]
     idle = idle_cores()
     if (trainer.threads or 1) > 1 and idle < -BACKGROUND_CORES:
-        # threads that wait for one another are slower than one alone
+        # on an overloaded machine, threads that wait for each other are slower than a single thread
         return ["trainer.threads=1"]
     if trainer.engine == "auto":
         return ["trainer.engine=compile"]
@@ -51,5 +53,5 @@ def settings(phase: str, seconds: float, config: "RunConfig") -> list[str]:
 
 
 def idle_cores() -> float:
-    """Cores that were idle in the last five minutes; negative if there was more load than cores."""
-    return (os.cpu_count() or 1) - os.getloadavg()[1]
+    """Returns the number of cores that were idle in the last five minutes; negative if the load exceeded the cores."""
+    return (os.cpu_count() or 1) - load_average(5)

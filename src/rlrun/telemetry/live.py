@@ -1,4 +1,4 @@
-"""The console of a terminal: a panel that is redrawn in place."""
+"""The console for a terminal: a panel that is redrawn in place."""
 
 import math
 import sys
@@ -10,16 +10,16 @@ from rich.control import Control
 from rich.live import Live as RichLive
 from rich.segment import ControlType
 
-from rlrun.telemetry.console import Console, can_write, muted_on_error
+from rlrun.telemetry.console import can_write, muted_on_error
 from rlrun.telemetry.metrics import Row
 from rlrun.telemetry.panel import PLAIN, UNICODE, panel
 from rlrun.telemetry.view import View, closing
 
 
-class Live(Console):
-    """A panel that stays at the bottom of the terminal, redrawn from `progress`; messages scroll by above it.
+class Live:
+    """A panel at the bottom of the terminal, redrawn by `progress`. Messages scroll above the panel.
 
-    It has no thread of its own: a training loop alone in its process is simpler to fork, to time and to stop.
+    The panel uses no thread: a process with a single thread is simpler to fork, measure and stop.
     """
 
     def __init__(self, view: View, terminal: RichConsole):
@@ -28,12 +28,12 @@ class Live(Console):
         self._glyphs = PLAIN
         if can_write("".join(UNICODE)):
             self._glyphs = UNICODE
-        self._drawn = (0, 0)  # columns and lines of the last picture
+        self._drawn = (0, 0)  # columns and lines of the panel when it was last drawn
         self._due = 0.0
-        # a redirected stderr stays where the user sent it
+        # rich must not capture stderr if the user has redirected it
         self._live = RichLive(console=terminal, auto_refresh=False, redirect_stderr=sys.stderr.isatty())
         self._live.start()
-        terminal.show_cursor(True)  # rich hides it, and it would stay hidden after a SIGKILL
+        terminal.show_cursor(True)  # rich hides the cursor, which would stay hidden after a SIGKILL
 
     def row(self, row: Row) -> None:
         self._view.see(row)
@@ -59,7 +59,7 @@ class Live(Console):
         began = time.monotonic()
         with muted_on_error():
             self._unwrap()
-            width = self._terminal.width - len("^C")  # which a terminal echoes there and must not wrap
+            width = self._terminal.width - len("^C")  # room for the echo of Ctrl-C, which would wrap the line
             picture = panel(self._view, width, self._glyphs, not self._terminal.no_color)
             self._drawn = picture.width or width, picture.height or 0
             self._live.update(picture, refresh=True)
@@ -67,7 +67,7 @@ class Live(Console):
         self._due = now + max(0.25, 100 * (now - began))  # drawing takes at most 1 % of the time
 
     def _unwrap(self) -> None:
-        """After the terminal became narrower its lines are wrapped: clear the extra ones before the next drawing."""
+        """Clears the extra lines that a terminal creates by wrapping the panel when it becomes narrower."""
         columns, lines = self._drawn
         extra = lines * (math.ceil(columns / self._terminal.width) - 1)
         if extra > 0:

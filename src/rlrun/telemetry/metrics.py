@@ -1,4 +1,4 @@
-"""metrics.jsonl, the record of a run: one JSON object per log row, written whole, readable while it grows."""
+"""Reads and writes metrics.jsonl: one JSON object per log row, each written in one call, so readers see whole rows."""
 
 import hashlib
 import json
@@ -15,40 +15,43 @@ from rlrun.config import history
 from rlrun.errors import RunError
 from rlrun.snapshot.atomic import replace_file
 
-Row = dict[str, Any]  # key -> int or float; always has "step" and "wall_s"
+Row = dict[str, Any]  # a log row: key -> int or float; always has "step" and "wall_s"
 
-GROUPS = ("step", "wall_s", "train", "eval", "loss", "time", "sys")
+GROUPS = ("step", "wall_s", "train", "eval", "loss", "custom", "time", "sys")
 
 
-LARGEST = 1e300  # larger numbers are damage
+LARGEST = 1e300  # a resume ignores rows with larger numbers, which are damaged
 
 
 class MetricKeys(NamedTuple):
-    """The metric keys of one run. It writes those of the format it began with, so that no curve changes its name."""
+    """Converts between the metric keys in a run's files and the current ones.
+
+    A run always writes the keys of the format in which it began, so that no curve changes its name.
+    """
 
     format: int
     algo: str  # the `algo.name` of the run
 
     def stored(self, row: Row) -> Row:
-        """A row with today's keys, by the keys of the run's files."""
+        """Returns a row with current keys renamed to the keys of the run's files."""
         return history.former_metrics(row, self.format, self.algo)
 
     def current(self, row: Row) -> Row:
-        """A row of the run's files, by today's keys."""
+        """Returns a row of the run's files with the current keys."""
         return history.renamed_metrics(row, self.format, self.algo)
 
 
 class Written(NamedTuple):
-    """The rows of a metrics file at one moment; a snapshot records it."""
+    """Number and hash of the rows of a metrics file. Every snapshot records them."""
 
     rows: int
-    sha256: str  # of their lines
+    sha256: str  # hash of the lines
 
 
 class MetricsFile:
-    """Appends rows to `path`. A resumed run keeps the rows up to `from_step`, also in `past`.
+    """Appends rows to the file `path`. For a resume, keeps the rows up to `from_step` and lists them in `past`.
 
-    `written` is what the snapshot recorded; `fault` says how the file differs from that, "" if it does not.
+    written: what the snapshot recorded. If the kept rows differ from it, `fault` says how; otherwise `fault` is "".
     """
 
     def __init__(self, path: Path, from_step: int, written: Written | None = None):
@@ -68,11 +71,11 @@ class MetricsFile:
 
     @property
     def written(self) -> Written:
-        """The rows so far."""
+        """Number and hash of the rows so far."""
         return Written(self._rows, self._hash.hexdigest())
 
     def append(self, row: Row) -> None:
-        """Write one line in one call, so that a reader never sees half a row. Raises RunError on a full disk."""
+        """Writes one line in one call, so that a reader never sees half a row. Raises RunError if that fails."""
         line = json.dumps(row, allow_nan=False).encode() + b"\n"
         size = os.fstat(self._file).st_size
         try:
@@ -85,7 +88,7 @@ class MetricsFile:
         self._count([line])
 
     def sync(self) -> None:
-        """Return once every row is on the disk."""
+        """Waits until every row is on disk."""
         os.fsync(self._file)
 
     def close(self) -> None:
@@ -102,16 +105,16 @@ class MetricsFile:
         if written is None or written == self.written:
             return ""
         if written.rows != self._rows:
-            return f"{self.path.name} has {self._rows} of the {written.rows} rows that were written by then"
+            return f"{self.path.name} has {self._rows} of the {written.rows} rows that the snapshot recorded"
         before, now = written.sha256[:12], self.written.sha256[:12]
-        return f"{self.path.name}: its rows are not those that were written (SHA-256 {before} -> {now})"
+        return f"{self.path.name}: its rows have changed since the snapshot (SHA-256 {before} -> {now})"
 
 
 def ordered(values: dict[str, Any]) -> Row:
-    """Values as plain numbers, with the groups of keys in the order of `GROUPS`. Numbers that are not finite are left
-    out."""
+    """Returns a row of plain numbers, sorted by the group of the key as in `GROUPS`. Leaves out numbers that are not
+    finite."""
     row = {}
-    for key in sorted(values, key=_rank):
+    for key in sorted_keys(values):
         value = values[key]
         number = int(value) if isinstance(value, Integral) else float(value)
         if math.isfinite(number):
@@ -119,8 +122,13 @@ def ordered(values: dict[str, Any]) -> Row:
     return row
 
 
+def sorted_keys(keys: Iterable[str]) -> list[str]:
+    """Returns keys of log rows, sorted by their group as in `GROUPS`. Keys of one group keep their order."""
+    return sorted(keys, key=_rank)
+
+
 def _rank(key: str) -> int:
-    """The place of a key's group; unknown groups are last."""
+    """Returns the position of a key's group in `GROUPS`; unknown groups are last."""
     group = key.partition("/")[0]
     if group in GROUPS:
         return GROUPS.index(group)
@@ -128,11 +136,12 @@ def _rank(key: str) -> int:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All whole rows of a metrics file; a torn line is passed over."""
-    return [row for _, row in _parsed(files.read_lines(path))]
+    """Returns all complete rows of a metrics file. Lines that are incomplete or not valid rows are skipped."""
+    return [row for _, row in parsed(files.read_lines(path))]
 
 
-def _parsed(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Row]]:
+def parsed(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Row]]:
+    """Yields line and row of each complete and valid row."""
     for line in lines:
         try:
             row = json.loads(line)
@@ -143,18 +152,18 @@ def _parsed(lines: Iterable[bytes]) -> Iterator[tuple[bytes, Row]]:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number, and not a truth value."""
+    """Returns whether a value is an int or a float, but not a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _rows_until(path: Path, step: int, written: Written | None) -> Iterator[tuple[bytes, Row]]:
-    """Whole rows of numbers up to `step`, among as many lines as the snapshot recorded; with their lines."""
+    """Yields (line, row) for each valid row up to `step`, if `written` is given from the first `written.rows` lines."""
     if not path.exists():
         return
     lines: Iterable[bytes] = files.read_lines(path)
     if written is not None:
         lines = islice(lines, written.rows)
-    for line, row in _parsed(lines):
+    for line, row in parsed(lines):
         if row["step"] <= step and "wall_s" in row and all(map(_is_sound, row.values())):
             yield line, row
 

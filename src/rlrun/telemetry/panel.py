@@ -1,4 +1,4 @@
-"""The live panel: a View drawn with rich, in the sixteen colours of the user's own theme."""
+"""Draws a View as a panel with rich, in the sixteen colours of the terminal's theme."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,18 +10,18 @@ from rich.text import Text
 from rlrun.telemetry.view import View, clock, memory, number
 
 MAX_WIDTH = 100
-LABEL = 8  # columns of the names on the left
+LABEL = 8  # width of the labels on the left, in columns
 SHARES = {"env": "blue", "act": "cyan", "sample": "magenta", "update": "green", "log": "yellow"}
 
 
 class Glyphs(NamedTuple):
-    """The letters that a panel is drawn with."""
+    """The characters that a panel is drawn with."""
 
     fill: str
     tip: str
     rest: str
-    ramp: str  # of a sparkline, low to high; not the full block, which would touch the line above
-    block: str  # of the time shares
+    ramp: str  # heights of a sparkline, low to high, without the full block, which would touch the line above
+    block: str  # bar of the fractions of time
     plus_minus: str
     cut: str
 
@@ -31,7 +31,7 @@ PLAIN = Glyphs("=", ">", "-", "_.-:=+*#", "#", "+/-", "~")
 
 
 def panel(view: View, width: int, glyphs: Glyphs, colours: bool) -> Panel:
-    """Draw `view` into at most `width` columns. Lines without data are left out."""
+    """Returns a panel of at most `width` columns that shows `view`. Lines without data are left out."""
     width = min(max(width, 8), MAX_WIDTH)
     inner = width - 6
     lines = [*_head(view, inner, glyphs), Text(), *_returns(view, inner, glyphs), *_losses(view, inner)]
@@ -76,7 +76,7 @@ def _head(view: View, width: int, glyphs: Glyphs) -> Iterable[Text]:
 
 
 def _returns(view: View, width: int, glyphs: Glyphs) -> Iterable[Text]:
-    """Two aligned lines, training and evaluation: value, sparkline, and a remark on the right."""
+    """Returns two aligned lines, for training and evaluation: value, sparkline, and a remark on the right."""
     rows = [
         ("train", _train(view), view.train, "cyan", _episodes(view)),
         ("eval", _evaluation(view, glyphs), view.eval, "green", _best(view)),
@@ -119,7 +119,7 @@ def _best(view: View) -> Text:
 
 
 def _losses(view: View, width: int) -> Iterable[Text]:
-    """As many losses as fit whole, in the order in which the agent names them."""
+    """Yields a line with as many losses as fit, in the order of their keys in the log row."""
     line = _label("loss")
     for key, value in view.latest.items():
         if key.startswith("loss/"):
@@ -146,7 +146,7 @@ def _speed(view: View, width: int) -> Iterable[Text]:
 
 
 def _time(view: View, width: int, glyphs: Glyphs, colours: bool) -> Iterable[Text]:
-    """One bar, stacked from the shares of wall time; without colours it is built from initials."""
+    """Yields a line with a stacked bar of the fractions of wall time; without colours, the bar consists of initials."""
     names = []
     shares = {}
     for name, colour in SHARES.items():
@@ -177,7 +177,7 @@ def _label(name: str) -> Text:
 
 
 def _sparkline(values: list[float], ramp: str) -> str:
-    """One letter for each value, of `ramp` from the lowest to the highest value."""
+    """Returns one character of `ramp` for each value, scaled from the lowest to the highest value."""
     low, high = min(values, default=0.0), max(values, default=0.0)
     top = len(ramp) - 1
     if low == high:
@@ -186,7 +186,7 @@ def _sparkline(values: list[float], ramp: str) -> str:
 
 
 def _spread(left: Text, right: Text, width: int) -> Text:
-    """`left` and `right` at the ends of one line; where both do not fit, `left` alone."""
+    """Returns a line with `left` and `right` at its ends, or `left` alone if both do not fit."""
     gap = width - len(left) - len(right)
     if gap < 2:
         return left

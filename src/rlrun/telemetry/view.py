@@ -1,4 +1,4 @@
-"""What a console shows of a run, as numbers and short texts, without any terminal."""
+"""The state of a run that a console shows, and its formatting as short texts. Independent of any terminal."""
 
 import time
 from collections import deque
@@ -8,12 +8,12 @@ from typing import Any
 from rlrun.errors import printable
 from rlrun.telemetry.metrics import Row
 
-HISTORY = 40  # values kept for a sparkline
-WINDOW_S = 60.0  # the speed behind the time left is that of the last minute
+HISTORY = 40  # number of values kept for a sparkline
+WINDOW_S = 60.0  # seconds over which the current speed is measured
 
 
 class View:
-    """The newest value of every key, short histories, the best evaluation, and how fast the run goes."""
+    """The latest value of every key, short histories of returns, the best evaluation, and the current speed."""
 
     def __init__(self, title: str, run: Path, total_steps: int, past: list[Row]):
         self.title = printable(title)
@@ -28,12 +28,16 @@ class View:
         for row in past:
             self.see(row)
         self._before: float = self.latest.get("wall_s", 0.0)
-        self._started = time.monotonic()
+        self._started = self.now()
         self.step = self.latest.get("step", 0)
         self._marks = deque([(self._started, self.step)])
 
+    def now(self) -> float:
+        """Returns the time in seconds. Only differences count."""
+        return time.monotonic()
+
     def see(self, row: Row) -> None:
-        """Take in a row."""
+        """Adds a log row."""
         self.latest.update(row)
         if "train/return_mean" in row:
             self.train.append(row["train/return_mean"])
@@ -43,8 +47,8 @@ class View:
                 self.best = self.eval[-1], row["step"]
 
     def move(self, step: int) -> None:
-        """Note that the run has come to `step` now."""
-        now = time.monotonic()
+        """Records that the run is at `step` now, and updates the speed."""
+        now = self.now()
         if step <= self.step or now <= self._marks[-1][0]:
             return
         self.step = step
@@ -56,24 +60,25 @@ class View:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds of training so far, also before a resume."""
-        return self._before + time.monotonic() - self._started
+        """Seconds of training so far, including those before a resume."""
+        return self._before + self.now() - self._started
 
     @property
     def left_s(self) -> float | None:
-        """Seconds left at the present speed; None while that is not known."""
+        """Seconds left at the current speed, or None if the speed is unknown."""
         if self.speed <= 0:
             return None
         return max(0, self.total_steps - self.step) / self.speed
 
     @property
     def done(self) -> float:
-        """The fraction of steps taken, 0 to 1."""
+        """The fraction of steps done, 0 to 1."""
         return min(1.0, self.step / self.total_steps)
 
 
 def number(value: float, like: float | None = None) -> str:
-    """About four digits, thousands grouped; with as many decimals as `like` would have."""
+    """Formats a number with about four digits and a thousands separator. If `like` is given, uses as many decimals as
+    for that number."""
     if like is None:
         like = value
     size = abs(like)
@@ -87,7 +92,7 @@ def number(value: float, like: float | None = None) -> str:
 
 
 def clock(seconds: float | None) -> str:
-    """Hours, minutes, seconds: `3:12`, `1:03:12`, `2d 03:12:00`."""
+    """Formats seconds as `3:12`, `1:03:12` or `2d 03:12:00`; None as `-:--`."""
     if seconds is None:
         return "-:--"
     minutes, s = divmod(round(seconds), 60)
@@ -101,14 +106,25 @@ def clock(seconds: float | None) -> str:
 
 
 def memory(megabytes: float) -> str:
-    """A size in GB or MB."""
+    """Formats a size in MB or GB."""
     if megabytes >= 1000:
         return f"{megabytes / 1024:.1f} GB"
     return f"{megabytes:.0f} MB"
 
 
+def size(count: float) -> str:
+    """Formats a number of bytes in B, kB, MB or GB."""
+    if count < 1024:
+        return f"{count:.0f} B"
+    if count < 1024**2:
+        return f"{count / 1024:.1f} kB"
+    if count < 1024**3:
+        return f"{count / 1024**2:.1f} MB"
+    return f"{count / 1024**3:.1f} GB"
+
+
 def closing(view: View, summary: dict[str, Any]) -> list[str]:
-    """The last lines of a run, from what is in summary.json; nothing for an empty summary."""
+    """Returns the last lines of a run, from the content of summary.json; [] for an empty summary."""
     if not summary:
         return []
     figures = {key: value for key, value in summary.items() if isinstance(value, int | float)}
@@ -118,6 +134,6 @@ def closing(view: View, summary: dict[str, Any]) -> list[str]:
         lines[0] += f" ({number(figures['steps_per_s'])} steps/s)"
     if "final_return" in figures:
         lines.append(f"final return {number(figures['final_return'])}")
-    if "best_return" in figures:
+    if {"best_return", "best_step"} <= figures.keys():
         lines.append(f"best return {number(figures['best_return'])} at step {figures['best_step']:,}")
     return [*lines, view.run]

@@ -1,4 +1,4 @@
-"""Bandits pay what they say, tell the regret, and are saved exactly."""
+"""Bandits return the right rewards, report the regret, and are saved exactly."""
 
 import numpy as np
 import pytest

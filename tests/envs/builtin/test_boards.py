@@ -1,4 +1,4 @@
-"""The rules of the board games, the players beside the agent, and what the agent sees."""
+"""The rules of the board games, the built-in players, and the agent's observations."""
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +13,7 @@ TICTACTOE, FOUR = Rules(3, 3, 3, gravity=False), Rules(6, 7, 4, gravity=True)
 
 
 def play(env, moves, seed=0):
-    """(observation, reward, terminated) of every step."""
+    """Returns (observation, reward, terminated) of every step."""
     env.reset(seed=seed)
     return [env.step(move)[:3] for move in moves]
 
@@ -59,7 +59,7 @@ def test_stones_fall_and_four_on_a_diagonal_win():
 def test_board_minimax_values():
     assert best_moves(TICTACTOE, TICTACTOE.start().tobytes()) == (0, tuple(range(9)))
     corner = np.zeros((3, 3), np.int8)
-    corner[0, 0] = -1  # the other holds a corner: only the centre does not lose
+    corner[0, 0] = -1  # the opponent has a corner: only the centre does not lose
     assert best_moves(TICTACTOE, corner.tobytes()) == (0, (4,))
     assert best_moves(Rules(3, 3, 2, False), Rules(3, 3, 2, False).start().tobytes())[0] == 1
 

@@ -1,4 +1,4 @@
-"""Tables are read as they are published, and what must be guessed is nowhere in what is seen."""
+"""Tables are read as published, and observations do not contain the label."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ from rlrun.envs.builtin.tables import load
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 
-# What the published files look like: env -> (file, lines, features, classes).
+# Format of the published files: env -> (file, lines, features, classes).
 FILES = {
     "AdultBandit": (
         "adult.data",
@@ -95,7 +95,7 @@ def test_mushroom_bandit_rewards_are_those_of_the_paper(tmp_path):
 
 
 def blobs(path, shuffled):
-    """Three classes in the plane, far apart; with the labels shuffled there is nothing to know."""
+    """Returns three distant classes in the plane; with shuffled labels nothing can be learned."""
     rng = np.random.default_rng(0)
     label = np.arange(600) % 3
     x = rng.normal(size=(600, 2)) * 0.3 + np.array([[0, 0], [3, 0], [0, 3]])[label]
@@ -109,7 +109,7 @@ def test_dataset_bandit_context_excludes_the_label(shuffled, tmp_path):
     blobs(tmp_path / "my.csv", shuffled)
     words = ["algo=linear_posterior", "env=dataset_bandit", f"env.kwargs.path={tmp_path / 'my.csv'}"]
     words += ["env.kwargs.label=class", "env.num_envs=10", "trainer.total_steps=3000", "trainer.log_every=1000"]
-    assert main(["train", *words, "logger.tensorboard=false", f"run_dir={tmp_path / 'run'}"]) == 0
+    assert main(["train", *words, "logger=[console]", f"run_dir={tmp_path / 'run'}"]) == 0
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     if shuffled:
         assert abs(last["train/best_arm"] - 1 / 3) < 0.09

@@ -1,4 +1,4 @@
-"""The deep sea pays as its source says, and one sequence of actions in 2^size finds the treasure."""
+"""DeepSea has the rewards of its paper, and one sequence of actions in 2^size finds the treasure."""
 
 import itertools
 from typing import Any
@@ -10,7 +10,7 @@ import rlrun.envs.builtin  # noqa: F401 (registers its ids)
 
 
 def dive(env: Any, actions: Any) -> tuple[float, bool, int]:
-    """Return, whether the treasure was found, and the last observation."""
+    """Returns the return, whether the treasure was found, and the last observation."""
     env.reset()
     total, terminated, info, obs = 0.0, False, {}, 0
     for action in actions:

@@ -1,4 +1,4 @@
-"""Functions as environments: known values, a minimum of 0 where it is said to be, one step and nothing to observe."""
+"""Functions as environments: known values, a minimum of 0 at the documented point, one step, no observation."""
 
 import gymnasium as gym
 import numpy as np

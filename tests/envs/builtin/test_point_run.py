@@ -1,4 +1,4 @@
-"""PointRun: what it pays, and what is best in it under a limit."""
+"""PointRun: its rewards, and the optimum under a limit."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from rlrun.envs.builtin.point import PointRun
 
 
 def test_the_optimum_of_a_run_without_wind_is_that_of_its_geometry() -> None:
-    """Then force only pays along x: each step's counts for all later ones, and the best is in proportion to that."""
+    """Only force along x has a reward. It acts on all later steps, and the best force is proportional to this."""
     worth = GAIN * (1 - KEPT ** np.arange(STEPS, 0, -1)) / (1 - KEPT)
     progress, price = optimum(0.2, gust=0.0)
     assert progress == pytest.approx(np.sqrt(0.2 * STEPS) * np.linalg.norm(worth))

@@ -1,4 +1,4 @@
-"""The probes pay what their docstrings promise."""
+"""The probes return the rewards that their docstrings state."""
 
 import gymnasium as gym
 import numpy as np

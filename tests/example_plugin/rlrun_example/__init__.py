@@ -1,4 +1,4 @@
-"""A plug-in: one more algorithm and one more network for rlrun, in this file and two YAMLs."""
+"""A plug-in that adds an algorithm and a network to rlrun, by this file and two YAML files."""
 
 import torch
 from gymnasium.spaces import Discrete
@@ -14,7 +14,7 @@ from rlrun.registry import register
 
 @register("algo", "hill_climber")
 class HillClimber(Agent):
-    """Keeps the best weights seen and tries Gaussian steps around them."""
+    """Keeps the best weights so far and tries Gaussian perturbations of these weights."""
 
     actions = Discrete
 

@@ -1,4 +1,4 @@
-"""The rows of the fault table, one idea in each module. A row is tried in a process of its own."""
+"""The rows of the fault table, one kind of fault in each module. Each row runs in a separate process."""
 
 import random
 from dataclasses import dataclass, field
@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Options:
-    count: int | None = None  # cases of a row at most; None: its long form
+    count: int | None = None  # maximum number of cases of a row; None: all
     seed: int = 0
 
     def random(self, name: str) -> random.Random:
-        """Random numbers of one row."""
+        """Returns the random generator of one row."""
         return random.Random(f"{self.seed} {name}")
 
 
 @dataclass
 class Tally:
-    """What a row found."""
+    """The result of a row."""
 
     cases: int = 0
     failures: list[str] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Tally:
 
 
 def some(count: int | None, cases: list, rng: random.Random) -> list:
-    """All cases, or so many of them in their order."""
+    """Returns all cases, or a sample of this size in their order."""
     if count is None or count >= len(cases):
         return cases
     return [cases[index] for index in sorted(rng.sample(range(len(cases)), count))]

@@ -1,4 +1,4 @@
-"""Bytes that are not those that were written: flipped, cut off, or forged."""
+"""Damaged files: flipped bits, truncations, and forgeries."""
 
 import json
 import random
@@ -26,7 +26,7 @@ FLIPS, CUTS = 10_000, 1_000
 
 
 class Target:
-    """The newest snapshot of a real run, every file of it on an inode of its own, and LATEST."""
+    """The newest snapshot of a real run, with a separate inode for every file, and LATEST."""
 
     def __init__(self, run: Path):
         self.run, self.store = run, Store(run)
@@ -39,12 +39,12 @@ class Target:
         self.sizes = [path.stat().st_size for path in self.files]
 
     def draw(self, rng: random.Random) -> Path:
-        """A file, large ones more often: every byte is as likely as any other, and every file comes."""
+        """Draws a file with the weight size + mean size: large files more often, but every file sometimes."""
         weights = [size + sum(self.sizes) / len(self.sizes) for size in self.sizes]
         return rng.choices(self.files, weights)[0]
 
     def fault(self, path: Path) -> str:
-        """What is wrong with how damage to this file is met; empty where it is found, named and passed over."""
+        """Returns what is wrong with the reaction to damage of this file; empty if it is found, named and skipped."""
         part = path.relative_to(self.run / "snapshots" / self.newest).as_posix()
         try:
             snapshot = self.store.load()
@@ -81,7 +81,7 @@ def flips_and_cuts(options: Options) -> Tally:
 
 
 def damage(target: Target, path: Path, change: Any, rng: random.Random, tally: Tally) -> None:
-    """Damage a file, ask what a resume would take, mend it."""
+    """Damages a file, checks which snapshot a resume would use, and restores the file."""
     content = path.read_bytes()
     what, damaged = change(content, rng)
     path.write_bytes(damaged)
@@ -103,7 +103,7 @@ def cut(content: bytes, rng: random.Random) -> tuple[str, bytes]:
 
 
 def pointers(target: Target, rng: random.Random, tally: Tally, options: Options) -> str:
-    """Every bit of LATEST, and every length: a whole snapshot is used, and not without a word unless it was meant."""
+    """Tries every flipped bit and every length of LATEST: a whole snapshot is used, with a message if another one."""
     path = target.run / "snapshots" / "LATEST"
     content = path.read_bytes()
     changes = [(f"bit {bit}", flipped(content, bit)) for bit in range(8 * len(content))]
@@ -114,7 +114,7 @@ def pointers(target: Target, rng: random.Random, tally: Tally, options: Options)
         tally.cases += 1
         snapshot = target.store.load()
         silent = not snapshot.faults and snapshot.name != target.newest
-        older += silent and snapshot.name == target.earlier  # it now says so, in so many letters
+        older += silent and snapshot.name == target.earlier  # the damaged file names this snapshot correctly
         if silent and snapshot.name != target.earlier:
             tally.failures.append(f"LATEST, {what}: {snapshot.name} was used")
     path.write_bytes(content)
@@ -128,7 +128,7 @@ def flipped(content: bytes, bit: int) -> bytes:
 
 
 def shared_segment(target: Target, tally: Tally) -> str:
-    """Damage to a file that snapshots share is damage to all of them: each must say so, none be used."""
+    """Damage to a file that snapshots share must be reported for each of them, and none may be used."""
     folder, names = target.run / "snapshots", [name for name in target.store.names() if name != target.newest]
     path = next(path for path in (folder / target.earlier).rglob("segment_*") if path.stat().st_nlink > 1)
     content, part = path.read_bytes(), path.relative_to(folder / target.earlier)
@@ -147,7 +147,7 @@ def shared_segment(target: Target, tally: Tally) -> str:
 
 
 def in_time(read: Callable[[Path], str]) -> Callable[[Path], str]:
-    """A pipe in the place of a file must not hang the table."""
+    """Limits the time of a case, because a pipe in the place of a file must not block the table."""
 
     def read_in_time(run: Path) -> str:
         signal.setitimer(signal.ITIMER_REAL, 3 * malformed_test.SECONDS)
@@ -166,7 +166,7 @@ def too_late(number: int, frame: object) -> None:
 
 
 def of_malformed(options: Options) -> Tally:
-    """Hundreds of malformed snapshots, in a process that may run no code."""
+    """Loads hundreds of malformed snapshots in a process in which no code may run."""
     chosen = some(options.count, list(malformed.cases(options.seed)), options.random("malformed"))
     malformed.cases = lambda seed=0: iter(chosen)
     signal.signal(signal.SIGALRM, too_late)
@@ -188,7 +188,7 @@ def of_malformed(options: Options) -> Tally:
 
 
 def verdicts(judged: list[dict[str, Any]]) -> Tally:
-    """One printable line for each, soon, and nothing done that reading does not need."""
+    """Checks that each gives one printable line in time, and does nothing that reading does not need."""
     tally = Tally(len(judged))
     for one in judged:
         line = one["line"]

@@ -1,4 +1,4 @@
-"""System calls that fail, and the power that fails between two of them: what was saved stays."""
+"""Failing system calls, and power cuts between two calls: saved data stay."""
 
 import errno
 import itertools
@@ -18,12 +18,12 @@ from rows.points import TINY, after, calls
 from rows.processes import Board
 from rows.runs import SEGMENT_ROWS, Disturbed
 
-Case = tuple[str, int, int, bool]  # call, which of them, error, for good
+Case = tuple[str, int, int, bool]  # name of the call, its number, error, whether it lasts
 
 
 def failing_calls(options: Options) -> Tally:
-    """Every nth call fails: in a store with every error, once and for good, or as the last one of the process; in whole
-    runs with ENOSPC and EIO in turn."""
+    """Every nth call fails: in a store with every error, once or from then on, or as the last call of the process; in
+    whole runs with ENOSPC and EIO in turn."""
     tally = Tally()
     segments.SEGMENT_ROWS = SEGMENT_ROWS
     part = options.count and max(3, options.count // 3)
@@ -66,7 +66,7 @@ def judge(place: str, trial: Callable[[], object], tally: Tally) -> None:
     tally.cases += 1
     try:
         trial()
-    except Exception as error:  # AssertionErrors of the short form among them
+    except Exception as error:  # including AssertionErrors of the short version
         tally.failures.append(f"{place}: {type(error).__name__}: {str(error)[:300]}")
 
 
@@ -85,7 +85,7 @@ def in_runs(algo: str, options: Options, count: int | None, tally: Tally) -> int
 
 
 def one_run(algo: str, number: int, run: Disturbed, alone: Disturbed, tally: Tally) -> None:
-    """A run with one error either comes to the same end, or stops with a line and can be gone on with."""
+    """A run with one error either ends like without the error, or stops with a one-line message and can be resumed."""
     error = (errno.ENOSPC, errno.EIO)[number % 2]
     place = f"{algo}, call {number} fails with {errno.errorcode[error]}"
     child = run.go(fail_at(number, error))
@@ -111,7 +111,7 @@ def fail_at(number: int, error: int) -> Callable[[Board], None]:
 
 
 def power_cuts(options: Options) -> Tally:
-    """After every call of two snapshots, with the least and the most that the disk may have kept."""
+    """Cuts the power after every call of two snapshots, with the least and the most that the disk may have kept."""
     segments.SEGMENT_ROWS = SEGMENT_ROWS
     cuts = list[int]()
     after = power.Disk.after

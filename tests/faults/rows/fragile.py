@@ -1,4 +1,4 @@
-"""An environment that does what its actions ask for. A module of its own, for every worker imports it."""
+"""An environment whose actions cause faults. Every worker imports this module."""
 
 import time
 from typing import Any
@@ -14,7 +14,7 @@ SLOW = 0.3  # seconds of sleep
 
 
 class Fragile(Counter):
-    """Counts."""
+    """Counts steps, and fails if the action says so."""
 
     action_space = Discrete(4)
 

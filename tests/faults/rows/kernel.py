@@ -1,6 +1,6 @@
-"""The kernel itself refuses, or kills: system calls of whole runs tampered with from outside, by `strace --inject`.
+"""Faults injected by the operating system: system calls of whole runs fail or kill, by `strace --inject`.
 
-strace counts the calls of each thread by itself, so one number may hit the training thread and the writer's.
+strace counts the calls of each thread separately, so one number may apply to the training thread and to the writer.
 """
 
 import itertools
@@ -44,7 +44,7 @@ def tampered(options: Options) -> Tally:
 
 
 def traced(run: Disturbed, what: str) -> Child:
-    """The run to its end, with strace at work on it from before its first line."""
+    """Runs to the end under strace."""
     child = run.go(wait_for_tracer)
     expression = f"trace={','.join(SYSTEM_CALLS)}" if what == "trace" else what
     log = run.path.with_suffix(".strace")
@@ -61,7 +61,7 @@ def wait_for_tracer(board: Board) -> None:
 
 
 def calls_of_threads(child: Child, folder: Path) -> Counter[str]:
-    """How many of each call the busiest thread made."""
+    """Returns, for each call, the largest number of calls of one thread."""
     if child.code != 0:
         raise RuntimeError(child.said())
     lines = [line.split(maxsplit=1) for line in (folder / "alone.strace").read_text().splitlines()]
@@ -75,7 +75,7 @@ def _by_call(made: Counter[tuple[str, str]]) -> list[tuple[str, list[int]]]:
 
 
 def judge(place: str, child: Child, run: Disturbed, alone: Disturbed, tally: Tally) -> None:
-    """What is on disk is whole, and what does not come to the same end by itself does so when it is gone on with."""
+    """Checks that all snapshots are whole, and that a run that stopped ends like an undisturbed run when resumed."""
     tally.cases += 1
     said = child.said()
     tally.failures += [f"{place}: {fault}" for fault in run.broken()]

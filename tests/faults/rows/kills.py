@@ -1,4 +1,4 @@
-"""kill -9 at random instants: the resumed run is the run left alone, and little is done twice."""
+"""kill -9 at random instants: the resumed run equals an uninterrupted run, and few steps are repeated."""
 
 import random
 import signal
@@ -14,11 +14,11 @@ from rows.runs import RUNS, SEGMENT_ROWS, TICK, Disturbed, setting, undisturbed
 
 KILLS = 200
 IN_A_RUN = (5, 8, 12)  # kills
-TOO_MANY = 20  # failures, after which a row has said enough
+TOO_MANY = 20  # number of failures after which a row stops
 
 
 class Killer:
-    """Kills the processes of one algorithm's runs and keeps count."""
+    """Kills the processes of one algorithm's runs and counts the kills."""
 
     def __init__(self, algo: str, tally: Tally, rng: random.Random):
         self.algo, self.tally, self.rng = algo, tally, rng
@@ -27,7 +27,7 @@ class Killer:
         self.redone = self.most = self.runs = 0
 
     def kill(self, run: Disturbed, after: float) -> bool:
-        """Whether the process was killed, and had not ended before."""
+        """Kills the process. Returns whether it was still running."""
         promised = run.latest()
         child = run.go()
         if child.wait(after) is not None:
@@ -47,21 +47,21 @@ class Killer:
         return True
 
     def check_start(self, child: Child, promised: int) -> None:
-        """A process begins where the newest complete snapshot says."""
+        """Checks that a process begins at the step of the newest complete snapshot."""
         began = child.board["began"]
         what = f"{self.algo}: step {promised} was on disk, the resume began at {began}: {child.said()[-300:]}"
         self.tally.expect(began in (-1, max(0, promised)), what)
 
     def count_redone(self, child: Child, latest: int) -> None:
-        """What the next process will do again: the steps since its snapshot, at most two periods (while one snapshot is
-        written the next is not begun) and the tick they end with."""
+        """Counts the steps that the next process repeats: those since its snapshot, at most two periods (no snapshot
+        begins while another is being written) and the tick at their end."""
         lost = max(0, child.board["steps"] - max(0, latest))
         self.redone, self.most = self.redone + lost, max(self.most, lost)
         what = f"{self.algo}: {lost} steps lost, a snapshot every {self.period}"
         self.tally.expect(lost <= 2 * self.period + 2 * TICK[self.algo], what)
 
     def run(self, run: Disturbed, alone: Disturbed, seconds: float, kills: int) -> None:
-        """Kill one run so many times, then leave it alone and compare."""
+        """Kills one run this number of times, then completes it and compares."""
         for _ in range(kills):
             if not self.kill(run, self.rng.uniform(0, 0.5 * seconds)):
                 break
@@ -82,7 +82,7 @@ class Killer:
 
 
 def random_instants(algo: str, options: Options) -> Tally:
-    """Several kills in every run, anywhere from its first breath."""
+    """Kills every run several times, at any instant from its start."""
     tally, rng, count = Tally(), options.random(f"kill {algo}"), options.count or KILLS
     segments.SEGMENT_ROWS = SEGMENT_ROWS
     with quick_folder() as folder, chdir(folder):

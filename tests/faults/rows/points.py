@@ -22,7 +22,7 @@ TINY = {
 
 
 def calls(prepare: Callable[[int], object]) -> Callable[[Board], None]:
-    """A child in which `prepare(number)` is called before every call that touches the disk."""
+    """Runs a child process in which `prepare(number)` is called before every call that touches the disk."""
 
     def patch(board: Board) -> None:
         numbers, board["calls"] = itertools.count(), 0
@@ -46,7 +46,7 @@ def die_at(number: int) -> Callable[[Board], None]:
 
 
 def every_call(options: Options) -> Tally:
-    """Die at each of the calls with which a run of a few snapshots touches the disk."""
+    """Kills a run at each of the calls with which it touches the disk during a few snapshots."""
     tally, notes = Tally(), []
     segments.SEGMENT_ROWS = SEGMENT_ROWS
     for algo, start in TINY.items():
@@ -77,7 +77,7 @@ def at_calls(algo: str, start: list[str], folder: Path, options: Options, tally:
 
 
 def after(place: str, run: Disturbed, alone: Disturbed, tally: Tally) -> None:
-    """The next process goes on from what was promised, and comes to the same end."""
+    """The next process continues from a snapshot that was reported as saved, and ends like an undisturbed run."""
     promised, child = run.latest(), run.go(calls(lambda number: None))
     code = child.finish()
     began = child.board["began"]

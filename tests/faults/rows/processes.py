@@ -1,4 +1,4 @@
-"""rlrun commands in children forked from a warm parent: they begin at once, and a shared page says where they are."""
+"""rlrun commands in children of a prepared parent: they start at once and report their state in shared memory."""
 
 import json
 import mmap
@@ -14,14 +14,14 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 60.0  # seconds for what takes one or two; beyond them a process hangs
+PATIENCE = 60.0  # timeout in seconds for work that takes one or two; after that a process counts as hanging
 
 FIELDS = ("inside", "began", "steps", "evaluating", "updating", "writing", "calls", "free")
 PHASES = ("writing", "evaluating", "updating")
 
 
 class Board:
-    """Numbers on a page of memory that a process shares with its children; -1 where nothing was written yet."""
+    """Numbers in memory that a process shares with its children; -1 if nothing was written yet."""
 
     def __init__(self) -> None:
         self.numbers = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("q")
@@ -35,14 +35,14 @@ class Board:
         self.numbers[FIELDS.index(name)] = value
 
     def phase(self) -> str:
-        """What the process is doing, of what the table counts."""
+        """The phase of the process: one of those that the table counts."""
         if self["began"] < 0:
             return "starting"
         return next((name for name in PHASES if self[name] > 0), "collecting")
 
 
 class Child:
-    """One `rlrun` command. `prepare(board)` is called in the child before it."""
+    """One `rlrun` command in a child process, which calls `prepare(board)` first."""
 
     def __init__(self, words: Sequence[str], log: Path, prepare: Callable[[Board], object] = lambda board: None):
         self.board, self.log = Board(), log
@@ -55,14 +55,14 @@ class Child:
         self.code: int | None = None
 
     def wait(self, seconds: float = PATIENCE) -> int | None:
-        """Its exit code, a signal's number as -n; None where it is still at work after so many seconds."""
+        """Returns the exit code, -n for signal n, or None if the process is still running after so many seconds."""
         if self.code is None and select.select([self.handle], [], [], max(0.0, seconds))[0]:
             self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
             os.close(self.handle)
         return self.code
 
     def finish(self) -> int:
-        """Its exit code. A process that hangs is killed: -9."""
+        """Returns the exit code. A process that hangs is killed: -9."""
         if self.wait() is None:
             self.send(signal.SIGKILL)
         code = self.wait()
@@ -78,7 +78,7 @@ class Child:
 
 
 def _become(words: Sequence[str], log: Path, board: Board, prepare: Callable[[Board], object]) -> None:
-    code = 70  # of what the command itself should have caught
+    code = 70  # traceback of an exception that the command should have caught
     try:
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(descriptor, 1)
@@ -101,7 +101,7 @@ def _become(words: Sequence[str], log: Path, board: Board, prepare: Callable[[Bo
 
 
 def watch(board: Board) -> None:
-    """Have this process write on the board how many steps it has done, and what it is doing."""
+    """Makes this process write its number of steps and its phase to the board."""
     from rlrun.run import lifecycle as run
     from rlrun.snapshot.store import Store
 
@@ -143,7 +143,7 @@ def marked(function: Callable[..., Any], board: Board, name: str) -> Callable[..
 
 
 def warm(words: Sequence[Sequence[str]]) -> None:
-    """Import and build here what these commands will need, so that their children need not."""
+    """Imports and builds in this process what the commands need, so that their children start faster."""
     from rlrun.cli import resume, train  # noqa: F401
     from rlrun.config.jobs import jobs
     from rlrun.config.schema import run_config
@@ -155,7 +155,7 @@ def warm(words: Sequence[Sequence[str]]) -> None:
 
 
 def aside(task: Callable[[], Any]) -> Any:
-    """What `task` returns (JSON), from a process of its own. RuntimeError with its trace where it fails."""
+    """Returns the result of `task` (JSON), run in a new process. Raises RuntimeError with its traceback if it fails."""
     reader, writer = os.pipe()
     sys.stdout.flush()
     pid = os.fork()

@@ -1,4 +1,4 @@
-"""Small runs to be disturbed, and what must be true of them: on disk after every fault, bit for bit at the end."""
+"""Small runs for fault tests, and checks: of the disk after every fault, and bit for bit at the end."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from test_kill_and_resume import rows, snapshot, summary
 from rows.processes import Board, Child
 
 COMMON = [
-    "preset=none", "logger.tensorboard=false", "logger.console=false", "network.hidden=[16]",
+    "preset=none", "logger=[]", "network.hidden=[16]",
     "trainer.eval_episodes=2", "trainer.snapshot_keep=2",
 ]  # fmt: skip
 ON_POLICY = ["algo.epochs=2", "algo.loop.rollout_steps=16"]
@@ -22,7 +22,7 @@ OFF_POLICY = ["algo.loop.warmup_steps=100", "algo.loop.batch_size=16", "algo.loo
 
 
 def words(total: int, snapshot_every: int, *own: str) -> list[str]:
-    """Periods that do not meet, so that snapshots fall between rows, and rows between evaluations."""
+    """Returns the words of a command; its periods differ, so that snapshots fall between rows."""
     given = {"total_steps": total, "snapshot_every": snapshot_every, "log_every": total // 19, "eval_every": total // 4}
     given |= {"eval_max_steps": 100}
     return [*COMMON, *own, *(f"trainer.{key}={value}" for key, value in given.items())]
@@ -41,13 +41,13 @@ SEGMENT_ROWS = 16  # so that even these runs fill many segments
 
 
 class Disturbed:
-    """One run in a folder of its own."""
+    """One run in a separate folder."""
 
     def __init__(self, folder: Path, start: list[str]):
         self.path, self.start, self.log = folder, start, folder.with_suffix(".log")
 
     def go(self, prepare: Callable[[Board], object] = lambda board: None) -> Child:
-        """Begin it, or go on with it where it has begun: what a user would type."""
+        """Starts the run, or resumes it if it has begun, with the command that a user would type."""
         begun = (self.path / "config.yaml").exists()
         return Child(["resume", str(self.path)] if begun else self.begin(), self.log, prepare)
 
@@ -55,14 +55,14 @@ class Disturbed:
         return ["train", *self.start, f"run_dir={self.path}"]
 
     def latest(self) -> int:
-        """The step that the next process must begin with: what LATEST names; before there is one, the newest snapshot;
-        -1 where the run has not begun."""
+        """Returns the step at which the next process must begin: that of LATEST, or of the newest snapshot if there is
+        no LATEST; -1 if the run has not begun."""
         folder = self.path / "snapshots"
         with suppress(OSError, ValueError):
             return int((folder / "LATEST").read_text().removeprefix("step_"))
         steps = [0 if (self.path / "config.yaml").exists() else -1]
         for path in folder.glob("[!.]*/manifest.json"):
-            with suppress(ValueError):  # `broken` says so
+            with suppress(ValueError):  # `broken` reports it
                 steps.append(json.loads(path.read_bytes())["header"]["step"])
         return max(steps)
 
@@ -71,8 +71,8 @@ class Disturbed:
         self.log.unlink(missing_ok=True)
 
     def broken(self) -> list[str]:
-        """What is wrong on disk, whatever has happened: every snapshot under its own name is whole, LATEST names one,
-        and there is one that is not older than any that was promised."""
+        """Returns what is wrong on disk. After any fault, snapshots with final names must be whole, LATEST must name
+        one of them, and one must be as new as the newest that was reported."""
         folder = self.path / "snapshots"
         if not folder.is_dir():
             return []
@@ -84,7 +84,7 @@ class Disturbed:
         return faults
 
     def differences(self, alone: "Disturbed") -> list[str]:
-        """From the run that nobody touched, clocks left out."""
+        """Returns the differences from the undisturbed run, except times."""
         faults = self.broken()
         if rows(self.path) != rows(alone.path):
             faults.append("other rows")
@@ -99,7 +99,7 @@ class Disturbed:
 
 
 def fault_of(path: Path) -> str:
-    """What is wrong with a snapshot, judged without a line of rlrun; empty where nothing is."""
+    """Returns what is wrong with a snapshot, checked without code of rlrun; empty if nothing is."""
     try:
         manifest = json.loads((path / "manifest.json").read_bytes())
         for part, facts in manifest["files"].items():
@@ -112,7 +112,7 @@ def fault_of(path: Path) -> str:
 
 
 def undisturbed(folder: Path, start: list[str]) -> tuple[Disturbed, float, Board]:
-    """The run that nobody touches, how long it takes, and its board."""
+    """Returns the undisturbed run, its duration, and its board."""
     alone, began = Disturbed(folder / "alone", start), time.monotonic()
     child = alone.go()
     if child.finish() != 0:

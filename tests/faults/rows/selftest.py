@@ -1,4 +1,4 @@
-"""Which environments are saved exactly: every id that can be made here, judged by its self-test and tried once more."""
+"""Exact saving of environments: every id that can be created here, by its self-test and by one more trial."""
 
 from collections import Counter
 from typing import Any
@@ -14,7 +14,7 @@ from rlrun.errors import ConfigError
 from rlrun.snapshot import tree
 from rows import Options, Tally, some
 
-SHARE = 0.95  # of the ids, at least, must be exact
+SHARE = 0.95  # minimum fraction of the ids that must be exact
 STEPS = 12
 
 
@@ -56,8 +56,8 @@ def registered() -> list[str]:
 
 
 def goes_on(id: str) -> bool:
-    """Whether a vector saved in mid-episode, restored in another, does bit for bit the same; through the form that a
-    snapshot gives its state."""
+    """Whether a vector environment that is saved in mid-episode and restored in another one continues bit for bit; the
+    state is converted to the form of a snapshot and back."""
     made = [VectorEnv.make(config(id), np.random.SeedSequence(seed)) for seed in (1, 2)]
     try:
         one, other = made
@@ -84,7 +84,7 @@ def config(id: str) -> EnvConfig:
     }
     given |= {"max_episode_steps": None, "instance_seed": None, "on_failure": "raise"}
     given |= {"eval_kwargs": {}}
-    given |= {"action_mask": True, "selftest": "auto"}
+    given |= {"action_mask": True, "selftest": "auto", "log_info": [], "schedule": {}}
     return EnvConfig(id=id, num_envs=1, **given)
 
 

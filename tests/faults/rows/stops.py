@@ -1,4 +1,4 @@
-"""Signals at random instants: the right exit code, a whole snapshot of the step that was reached, an exact resume."""
+"""Signals at random instants: the right exit code, a whole snapshot of the last step, and an exact resume."""
 
 import random
 import signal
@@ -17,11 +17,11 @@ from rows.runs import RUNS, SEGMENT_ROWS, Disturbed, undisturbed
 SIGNALS = 100
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGUSR1: 143, signal.SIGUSR2: 143}
 GRACE = 5.0  # seconds
-TWICE = 0.2  # share of processes that get a second signal at once
+TWICE = 0.2  # fraction of processes that get a second signal immediately
 
 
 class Stopper:
-    """Signals the processes of runs and keeps count."""
+    """Sends signals to the processes of runs and counts them."""
 
     def __init__(self, tally: Tally, rng: random.Random):
         self.tally, self.rng = tally, rng
@@ -29,7 +29,7 @@ class Stopper:
         self.slowest, self.twice, self.runs = 0.0, 0, 0
 
     def stop(self, algo: str, run: Disturbed, after: float) -> bool:
-        """Whether the process was stopped, and had not ended before."""
+        """Stops the process. Returns whether it was still running."""
         child, number = run.go(), self.rng.choice([*CODES])
         while child.board["inside"] < 0:
             time.sleep(0.001)
@@ -93,7 +93,7 @@ def random_instants(algos: list[str], options: Options) -> Tally:
 
 
 def one_run(algo: str, run: Disturbed, alone: Disturbed, seconds: float, stopper: Stopper, share: int) -> None:
-    """Stop it again and again, then leave it alone and compare."""
+    """Stops the run repeatedly, then completes it and compares."""
     while stopper.tally.cases < share and stopper.stop(algo, run, stopper.rng.uniform(0, 0.5 * seconds)):
         pass
     child = run.go()

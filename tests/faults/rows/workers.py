@@ -33,8 +33,8 @@ HARMLESS = ("slowed", "sleeping")
 def faults(options: Options) -> Tally:
     tally, rng, count = Tally(), options.random("workers"), options.count
     kinds: Counter[str] = Counter()
-    runs = in_runs(rng, RUNS if count is None else max(1, count // 10), tally)  # before there is a server to inherit
-    vector(0, "raise", START_UP).close()  # has the fork server import what workers need
+    runs = in_runs(rng, RUNS if count is None else max(1, count // 10), tally)  # before the fork server starts
+    vector(0, "raise", START_UP).close()  # makes the fork server import what workers need
     pids = replaced(rng, FAULTS if count is None else max(1, count * 7 // 10), kinds, tally)
     pids |= named(rng, RAISING if count is None else max(1, count // 5), kinds, tally)
     slept = time.monotonic()
@@ -51,14 +51,14 @@ def vector(seed: int, on_failure: str, timeout_s: float = TIMEOUT) -> VectorEnv:
     given: dict[str, Any] = {"backend": "async", "kwargs": {"length": LENGTH}, "wrappers": {}, "normalize": "none"}
     given |= {"eval_kwargs": {}}
     given |= {"max_episode_steps": None, "instance_seed": None, "timeout_s": timeout_s, "on_failure": on_failure}
-    given |= {"action_mask": True, "selftest": "auto", "task_kwargs": {}}
+    given |= {"action_mask": True, "selftest": "auto", "log_info": [], "schedule": {}, "task_kwargs": {}}
     env = VectorEnv.make(EnvConfig(id=ID, num_envs=ENVS, **given), np.random.SeedSequence(seed))
     env.reset()
     return env
 
 
 def inflict(env: VectorEnv, row: int, kind: str, rng: random.Random) -> tuple[int, list[threading.Thread]]:
-    """Something bad to one worker, now or during the next step. The action it gets, and who is still at it."""
+    """Injects a fault into one worker, now or during the next step. Returns the action, and the injecting threads."""
     pid, number = env.venv.processes[row].pid, {"killed": signal.SIGKILL, "crashed": signal.SIGSEGV}.get(kind)
     delay = rng.choice([0.0, rng.uniform(0, 0.003)])
 
@@ -79,8 +79,8 @@ def inflict(env: VectorEnv, row: int, kind: str, rng: random.Random) -> tuple[in
 
 
 def replaced(rng: random.Random, count: int, kinds: Counter[str], tally: Tally) -> set[int]:
-    """With on_failure=restart. Every row must follow from what was acted on, or be none at all; as many rows are none
-    as workers were lost."""
+    """With on_failure=restart, every row must follow from its action or be masked, and one row is masked for every lost
+    worker."""
     env, pids, done = vector(rng.randrange(1000), "restart"), set[int](), 0
     while done < count:
         pids |= {process.pid for process in env.venv.processes}
@@ -95,7 +95,7 @@ def replaced(rng: random.Random, count: int, kinds: Counter[str], tally: Tally) 
         began, dropped = time.monotonic(), checked_step(env, actions, tally)
         for thread in threads:
             thread.join()
-        dropped |= checked_step(env, torch.zeros(ENVS, dtype=torch.long), tally)  # a late signal shows here
+        dropped |= checked_step(env, torch.zeros(ENVS, dtype=torch.long), tally)  # a late signal has its effect here
         tally.expect(time.monotonic() - began < 4 * TIMEOUT + 3, f"{hit}: {time.monotonic() - began:.1f} s")
         tally.expect(dropped == lost, f"{hit}: rows {dropped} were dropped")
     tally.cases += done
@@ -105,7 +105,7 @@ def replaced(rng: random.Random, count: int, kinds: Counter[str], tally: Tally) 
 
 
 def checked_step(env: VectorEnv, actions: torch.Tensor, tally: Tally) -> set[int]:
-    """The rows that are no transition; the others are the next of their episode, each once."""
+    """Returns the masked rows; all others must be the next step of their episode, once each."""
     before, step = env.obs.clone(), env.step(actions)
     for row in range(ENVS):
         (episode, t), kept = before[row].tolist(), bool(step.weight[row] == 1)
@@ -122,7 +122,7 @@ def checked_step(env: VectorEnv, actions: torch.Tensor, tally: Tally) -> set[int
 
 
 def named(rng: random.Random, count: int, kinds: Counter[str], tally: Tally) -> set[int]:
-    """With on_failure=raise: one line that names environment, seed and step, in time, and no worker left."""
+    """With on_failure=raise: a one-line error with environment, seed and step, in time, and no worker left."""
     pids = set[int]()
     for _ in range(count):
         env, row, kind = vector(rng.randrange(1000), "raise"), rng.randrange(ENVS), rng.choice(KINDS)
@@ -157,8 +157,8 @@ START = words(
 
 
 def in_runs(rng: random.Random, count: int, tally: Tally) -> str:
-    """One worker of a whole run is killed or stopped. raise: one line, and the resumed run is the one left alone.
-    restart: it comes to its end in one piece."""
+    """One worker of a whole run is killed or stopped. raise: a one-line error, and the resumed run equals an
+    undisturbed one. restart: the run completes without a resume."""
     restarted = 0
     with quick_folder() as folder, chdir(folder):
         alone, *_ = undisturbed(folder, START)
@@ -191,7 +191,7 @@ def gone_on(place: str, run: Disturbed, alone: Disturbed, tally: Tally, exact: b
 
 
 def hurt_one(child: Child, rng: random.Random, number: int) -> bool:
-    """Whether a worker of a training process was found and hurt."""
+    """Kills or stops a worker of a training process. Returns whether one was found."""
     end = time.monotonic() + 30
     while child.board["steps"] < 100 and child.wait(0.005) is None and time.monotonic() < end:
         pass
@@ -205,7 +205,7 @@ def hurt_one(child: Child, rng: random.Random, number: int) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes that a fork server below `pid` has forked."""
+    """Returns the processes that the fork server of `pid` has forked."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,4 +1,4 @@
-"""Many processes at once: one writer for a run, a directory for every start."""
+"""Many processes at once: one writer for a run, and one folder for every start."""
 
 import json
 import os
@@ -32,12 +32,12 @@ def at_once(options: Options) -> Tally:
 
 
 def together(commands: list[list[str]], folder: Path) -> list[Child]:
-    """Children that all begin at the same moment."""
+    """Starts children at the same moment."""
     reader, writer = os.pipe()
 
     def wait(board: object) -> None:
         os.close(writer)
-        os.read(reader, 1)  # its end is the start for all
+        os.read(reader, 1)  # closing it starts all children
 
     children = [Child(command, folder / f"{index}.log", wait) for index, command in enumerate(commands)]
     os.close(writer)
@@ -46,7 +46,7 @@ def together(commands: list[list[str]], folder: Path) -> list[Child]:
 
 
 def two_writers(run: Path, tally: Tally) -> str:
-    """While one process trains, another that would train there, or go on with it, gets one line."""
+    """While one process trains, another that trains in the same folder or resumes the run gets a one-line error."""
     holder = Child(["train", *ENDLESS, f"run_dir={run}"], run.with_suffix(".log"))
     try:
         until(lambda: holder.board["steps"] > 0)
@@ -75,7 +75,7 @@ def starts(folder: Path, count: int, tally: Tally) -> str:
 
 
 def same_names(folder: Path, count: int, tally: Tally) -> str:
-    """As many starts with few names to draw from, so that most draws collide."""
+    """Starts many runs with few possible names, so that most draws collide."""
     reader, writer = os.pipe()
     draw = os.urandom
     config = {"run_dir": None, "name": "collide", "seed": 0}
@@ -102,7 +102,7 @@ def same_names(folder: Path, count: int, tally: Tally) -> str:
 
 
 def resumes(run: Path, count: int, tally: Tally) -> str:
-    """One goes on with the run, the others get one line each, which names it."""
+    """One process resumes the run; all others get a one-line error that names this process."""
     first = Child(["train", *ENDLESS, f"run_dir={run}"], run.with_suffix(".log"))
     until((run / "snapshots" / "LATEST").exists)
     first.send(signal.SIGTERM)

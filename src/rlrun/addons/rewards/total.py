@@ -21,7 +21,7 @@ class RewardSum(Addon):
 
     def __init__(self, reward_modules: Sequence[Addon], coef: float):
         super().__init__()
-        self.reward_modules = tuple(reward_modules)  # no ModuleList: the state dict holds them as add-ons
+        self.reward_modules = tuple(reward_modules)  # a tuple, because Addons holds them as submodules
         self.coef = coef
 
     def relabel(self, batch: Batch) -> Batch:
@@ -42,7 +42,7 @@ class RewardSum(Addon):
 def rewarding(
     reward_modules: Sequence[Addon], intrinsic: Intrinsic | None, spec: Spec, replays: bool, n_step: int
 ) -> list[Addon]:
-    """Returns the add-ons that add intrinsic rewards to the reward; they follow those in `reward_modules`.
+    """Returns the add-ons to append after the existing `reward_modules`; they add the intrinsic rewards to the reward.
 
     replays: whether the loop learns from replay. n_step: number of rewards in the agent's returns.
     """

@@ -1,6 +1,6 @@
 """Soft actor-critic for reward vectors: the critics have one value column per reward, and a last one for the entropy.
 
-The actor maximises the sum of the values, weighted by `reward_weights`. The values themselves do not depend on these
+The actor maximises the sum of the values, weighted by `reward_weights`. The targets use only the signs of these
 weights, so the weights may change during training.
 """
 
@@ -81,7 +81,7 @@ def column_weights(batch: Batch) -> Tensor:
 
 
 @register("vector_algo", "sac")
-class VectorSAC(RewardVectors, SAC):  # type: ignore[misc]  # networks take no columns
+class VectorSAC(RewardVectors, SAC):  # type: ignore[misc]  # `networks` lacks the parameter `columns`
     """SAC for reward vectors."""
 
 

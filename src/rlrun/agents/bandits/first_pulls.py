@@ -15,7 +15,7 @@ class FirstPulls(nn.Module):
     the number of pulls so far by all environments.
     """
 
-    done: Tensor  # number of pulls at the last update, from which an evaluation starts
+    done: Tensor  # number of pulls before the last rollout; without `carry.pulls`, counting begins here
 
     def __init__(self, arms: int, rounds: int):
         super().__init__()
@@ -26,9 +26,7 @@ class FirstPulls(nn.Module):
         """Returns arms [num_envs] for scores [num_envs, arms], and the extra."""
         num_envs, num_arms = scores.shape
         best = scores.argmax(-1)
-        pulls = self.done.expand(num_envs)
-        if PULLS in carry:
-            pulls = torch.maximum(pulls, carry[PULLS])
+        pulls = carry.get(PULLS, self.done.expand(num_envs))
         index = pulls + torch.ones_like(best).cumsum(0) - 1
         turn = index % num_arms
         score = scores.take_along_dim(turn.unsqueeze(-1), -1).squeeze(-1)
@@ -37,5 +35,5 @@ class FirstPulls(nn.Module):
         return arms, {PULLS: pulls + num_envs}
 
     def update(self, ctx: Context) -> None:
-        """Takes over the number of pulls so far."""
+        """Stores the number of pulls before the data of this update."""
         self.done.fill_(ctx.env_steps)

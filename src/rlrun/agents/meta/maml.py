@@ -4,9 +4,11 @@ Learns initial weights from which one policy gradient step per task (the inner s
 task. The gradient of the outer step is taken through the inner step. As in the paper, every task has a baseline that is
 linear in features of the observation and the time, fitted to the returns of its own episodes.
 
+The standard deviation of Gaussian policies is learned in the outer step, but not adapted in the inner step.
+
 Two things differ from the paper. The inner objective is the likelihood ratio times the advantage, because its second
 derivative is correct, unlike that of the log-likelihood (arXiv 1810.06784). The outer step is a step of PPO instead of
-TRPO. The standard deviation of Gaussian policies is learned in the outer step, but not adapted in the inner step.
+TRPO.
 """
 
 from typing import Any
@@ -33,7 +35,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 
 class TaskPolicy:
-    """A policy with weights [tasks, P], one row per task. It can be adapted once, and cannot act afterwards."""
+    """A policy with weights [tasks, P], or [1, P] for all tasks. It can be adapted once, and cannot act afterwards."""
 
     def __init__(self, agent: "MAML", params: Tensor):
         self.agent = agent

@@ -1,7 +1,8 @@
 """Test functions for black-box optimisation as environments: the action is a point x, the reward is -f(x).
 
-An episode has one step, and observations are empty. The parameters of a policy without observations are its action, so
-evolutionary algorithms can be compared by their number of evaluations. The action 0 stands for the usual starting point
+An episode has one step, and observations are empty. Without observations a linear policy is only its bias, so its
+parameters are the point x. Evolutionary algorithms then search for x directly and can be compared by their number of
+evaluations. The action 0 stands for the usual starting point
 of the function, and the minimum of each function is 0.
 """
 

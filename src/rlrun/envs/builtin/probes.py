@@ -1,8 +1,8 @@
 """Very small environments with known values, for tests and for debugging: they show which part of an agent is wrong.
 
-There are five probes, in the order in which one tests the parts of an agent, a linear-quadratic regulator, a memory
-task, and two tasks for mistakes at the end of episodes. Four further environments test the code around an agent. All
-are registered under `rlrun/`.
+The first five are probes, in the order in which one tests the parts of an agent. A linear-quadratic regulator, a memory
+task, and two tasks for mistakes at the end of episodes follow. Four further environments test the code around an agent.
+All are registered under `rlrun/`.
 """
 
 import itertools
@@ -175,8 +175,8 @@ class Counter(gym.Env):
     """The observation is (episode number, step), the reward is the step. Episodes have `length` steps.
 
     Its numbers reveal transitions that are lost, duplicated or joined across a reset. truncate: whether episodes are
-    truncated instead of terminated. pays: makes the reward a vector, the step times each of these factors; its array is
-    overwritten by the next step.
+    truncated instead of terminated. pays: factors; if set, the reward is a vector, the step number times
+    each factor. All calls of `step` return the same array and overwrite it.
     """
 
     observation_space = Box(0.0, np.inf, (2,), np.float64)

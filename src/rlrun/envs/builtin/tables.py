@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlrun import memory
 from rlrun.data_files import open_data
 
 SKLEARN = "sklearn:"
@@ -222,7 +223,7 @@ def _csv_fault(error: csv.Error) -> str:
 
 def _memory() -> int:
     """Returns the bytes that the text of a table may take: half of the memory, as the numbers need space too."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return memory.total() // 2
 
 
 def _size(row: list[str], length: int) -> int:

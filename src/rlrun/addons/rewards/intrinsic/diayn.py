@@ -2,7 +2,7 @@
 
 The reward is log q(z | s') - log p(z), where the discriminator q predicts the skill z from the next state s'. The
 skills are the goals of `algo.goals`. The prior p is uniform over n skills, so the reward is at most log n, and 0 if the
-prediction is uniform. The reward is clipped but not normalised.
+prediction is uniform. The reward is not normalised.
 """
 
 import math

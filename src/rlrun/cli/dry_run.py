@@ -1,0 +1,68 @@
+"""Implements `rlrun train --dry-run`, which prints what a run would write, and how much it would take."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rlrun.cli.columns import print_columns
+from rlrun.rundir import planned
+
+if TYPE_CHECKING:
+    from rlrun.config.jobs import Job
+
+FILES = "config.yaml, overrides.yaml, meta.json, metrics.jsonl, summary.json"
+
+
+def dry_run(found: Sequence["Job"]) -> int:
+    """Prints the estimates of every job. Returns the exit code."""
+    for i, job in enumerate(found):
+        if len(found) > 1:
+            print(f"job {i + 1} of {len(found)}: {' '.join(job.words)}")
+        print_columns(list(_rows(job)))
+    print("nothing was written; times and sizes are estimates")
+    return 0
+
+
+def _rows(job: "Job") -> Iterator[tuple[str, str]]:
+    folder = planned(job.values)
+    from rlrun.config.schema import run_config
+    from rlrun.run.dry_run import MEASURED_S, estimate, num_evaluations
+    from rlrun.run.job import earlier
+    from rlrun.telemetry.view import clock, number, size
+
+    config = run_config(job.values)
+    cfg = config.trainer
+    sizes, times = estimate(config)
+    path = None
+    if job.values["resume"] == "auto":
+        path = earlier(job.values)
+    if path is None:
+        yield "folder", folder
+    else:
+        yield "folder", f"{path}, which resume=auto continues; the rest of this table is about a new run"
+    files = FILES
+    if cfg.snapshot_every is not None:
+        files += ", snapshots/"
+    if config.logger.tensorboard:
+        files += ", tb/"
+    yield "files", files
+    if sizes.parameters:
+        networks = ", ".join(f"{name} {count:,}" for name, count in sizes.parameters.items())
+        yield "parameters", f"{networks}; {sizes.learned:,} are learned"
+    if sizes.replay:
+        yield "replay", f"{size(sizes.replay)} at the end"
+    if sizes.rollout:
+        yield "rollout", size(sizes.rollout)
+    if sizes.memory == sizes.memory:  # not NaN
+        yield "memory", f"about {size(sizes.memory)} of this process at the end"
+    if cfg.snapshot_every is not None:
+        snapshot = f"about {size(sizes.snapshot)}"
+        if sizes.replay:
+            snapshot += f" and {size(sizes.replay)} of replay, which snapshots share"
+        yield "snapshot", snapshot
+    yield "disk", f"at most about {size(sizes.disk)} at the end"
+    steps = f"about {clock(times.total)} for {cfg.total_steps:,} steps at {number(1 / times.step)} steps/s"
+    if times.warmup_steps:
+        steps += f", the first {times.warmup_steps:,} at {number(1 / times.warmup_step)} steps/s"
+    yield "time", f"{steps}; measured for {MEASURED_S:g} s"
+    if count := num_evaluations(cfg):
+        yield "", f"not included: {count:,} evaluation{'s' * (count != 1)} of {cfg.eval_episodes:,} episodes"

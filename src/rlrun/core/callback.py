@@ -1,0 +1,114 @@
+"""Callbacks: the user's code that a run calls at its events."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import nn
+
+from rlrun.config.schema import config
+from rlrun.core.logged import log
+from rlrun.errors import RunError, reason
+from rlrun.module import Module
+from rlrun.types import Return
+
+
+@dataclass(frozen=True)
+class RunView:
+    """What a callback sees of its run."""
+
+    path: Path  # folder of the run
+    loop: Any  # the Loop: its agent, environments, buffer, and the counters `steps` and `updates`
+    stop: Callable[[str], None]  # ends the run after the current step, for the reason that is given
+
+
+class Callback(Module):
+    """Base class. Every method does nothing by default, and may be overridden.
+
+    A callback reads: with and without it, a run has the same rows and weights. A callback that changes the agent, the
+    environments or anything else that the run depends on must set `changes`. State in buffers, submodules or
+    `get_extra_state` is saved in snapshots. `run` is set before `on_start`.
+    """
+
+    changes: ClassVar[str | None] = None  # what the callback changes in the run, such as "the learning rate"
+    resumes_exactly: ClassVar[bool] = False  # whether a resumed run continues its changes bit for bit
+
+    @config
+    class Config:
+        pass
+
+    run: RunView
+
+    def __init__(self, cfg: Any = None):
+        super().__init__()
+        self.cfg = cfg
+
+    def log(self, name: str, value: float) -> None:
+        """Logs a number as the metric `custom/<name>`: its mean since the last row."""
+        log(name, value)
+
+    def on_start(self) -> None:
+        """Called before the first step, and again when the run is resumed."""
+
+    def on_episode(self, episode_return: Return, length: int) -> None:
+        """Called for every training episode that ended. length: in steps."""
+
+    def on_evaluation(self, metrics: Mapping[str, float]) -> None:
+        """Called after an evaluation with its metrics `eval/*`, before the row is written."""
+
+    def on_row(self, row: Mapping[str, float]) -> None:
+        """Called with every row of metrics before it is written. Numbers that it logs are added to this row."""
+
+    def on_snapshot(self, name: str) -> None:
+        """Called when a snapshot was taken. It may still be being written to RUN/snapshots/<name>."""
+
+    def on_end(self, summary: Mapping[str, Any]) -> None:
+        """Called at the end with the content of summary.json, also if the run was stopped or failed."""
+
+
+class Callbacks(nn.ModuleList):
+    """The callbacks of a run, called in order."""
+
+    def __init__(self, callbacks: Iterable[Callback] = ()):
+        super().__init__(callbacks)
+
+    def __iter__(self) -> Iterator[Callback]:  # type: ignore[override]
+        return super().__iter__()  # type: ignore[return-value]
+
+    def begin(self, view: RunView) -> None:
+        """Hands the run to every callback and calls `on_start`."""
+        for callback in self:
+            callback.run = view
+        self.call("on_start")
+
+    def call(self, event: str, *values: Any) -> None:
+        """Calls a method of every callback. Raises RunError if one of them raises."""
+        for callback in self:
+            try:
+                getattr(callback, event)(*values)
+            except Exception as error:
+                raise RunError(f"callback {name_of(callback)}: {event}: {reason(error)}") from error
+
+    def warnings(self) -> list[str]:
+        """Returns why a resume is not exact, one line for each callback that changes the run."""
+        lines = []
+        for callback in self:
+            if callback.changes is not None and not callback.resumes_exactly:
+                lines.append(f"callback {name_of(callback)} changes {callback.changes}")
+        return lines
+
+    def announcements(self) -> list[str]:
+        """Returns a line for each callback that changes the run."""
+        lines = []
+        for callback in self:
+            if callback.changes is not None:
+                exactly = "exactly" if callback.resumes_exactly else "not exactly"
+                name = name_of(callback)
+                lines.append(f"callback {name} changes {callback.changes}: a resume continues the run {exactly}")
+        return lines
+
+
+def name_of(callback: Callback) -> str:
+    """Returns the registered name of a callback, or the name of its class."""
+    return getattr(callback, "registered", type(callback).__name__)

@@ -1,0 +1,121 @@
+"""Environment parameters that change during a run (`env.schedule`): curricula by step, by progress or by success."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from rlrun.config.schema import PositiveInt, config, parse
+from rlrun.core.schedule import Rewindable
+from rlrun.errors import ConfigError
+from rlrun.module import Module
+from rlrun.types import Return
+
+RESOLUTION = 100  # values between two points of a linear schedule, so that environments rarely get a new one
+
+
+@config
+class ParameterSchedule:
+    """The settings of one parameter, `env.schedule.<attribute>`."""
+
+    by: Literal["steps", "progress", "success", "return"]
+    values: Annotated[list[float], Field(min_length=2)]
+    at: list[float] | float  # steps or progress at which each value begins, or the mean that leads to the next value
+    linear: bool = False  # interpolate between the values
+    episodes: PositiveInt = 100  # by success and return: number of latest episodes that the mean is taken over
+
+
+class Parameter:
+    """One parameter. `observe` receives the results of episodes, `value` returns the current value."""
+
+    def __init__(self, name: str, cfg: ParameterSchedule):
+        self.name, self.cfg = name, cfg
+        self.stage = 0
+        self.results: deque[float] = deque(maxlen=cfg.episodes)  # of the episodes in this stage
+        self.check(f"env.schedule.{name}")
+
+    def check(self, key: str) -> None:
+        """Raises ConfigError if the settings do not fit together."""
+        cfg = self.cfg
+        if cfg.by in ("success", "return"):
+            if isinstance(cfg.at, list) or cfg.linear:
+                raise ConfigError(
+                    f"{key}: by={cfg.by} needs one number at=..., the mean of the next stage, and no linear"
+                )
+            return
+        points = cfg.at
+        if not isinstance(points, list) or len(points) != len(cfg.values) or sorted({*points}) != points:
+            raise ConfigError(f"{key}.at={points}: must be {len(cfg.values)} increasing numbers, one for each value")
+
+    def observe(self, result: float) -> None:
+        """Counts the result of an ended episode. The next stage begins if the mean of enough episodes is reached."""
+        self.results.append(result)
+        is_full = len(self.results) == self.results.maxlen
+        if is_full and np.mean(self.results) >= self.cfg.at and self.stage + 1 < len(self.cfg.values):
+            self.stage += 1
+            self.results.clear()
+
+    def value(self, steps: int, progress: float) -> float:
+        """Returns the value at a point of the run."""
+        cfg = self.cfg
+        if not isinstance(cfg.at, list):
+            return cfg.values[self.stage]
+        now = {"steps": steps, "progress": progress}[cfg.by]
+        index = max(0, int(np.searchsorted(cfg.at, now, "right")) - 1)
+        if not cfg.linear or index + 1 == len(cfg.at):
+            return cfg.values[index]
+        share = max(0.0, (now - cfg.at[index]) / (cfg.at[index + 1] - cfg.at[index]))
+        share = round(share * RESOLUTION) / RESOLUTION
+        return cfg.values[index] + share * (cfg.values[index + 1] - cfg.values[index])
+
+
+class Curriculum(Rewindable, Module):
+    """All scheduled parameters of the training environments. An environment takes a new value when its next episode
+    begins, so an episode has one value from its start to its end."""
+
+    def __init__(self, schedules: Mapping[str, Mapping[str, Any]]):
+        super().__init__()
+        self.scheduled: list[Parameter] = []
+        for name, values in by_attribute(schedules):
+            self.scheduled.append(Parameter(name, parse(ParameterSchedule, values, f"env.schedule.{name}")))
+
+    def observe(self, episodes: Iterable[tuple[Return, int]], successes: Iterable[bool]) -> None:
+        """Counts the training episodes that ended in a step: their returns and lengths, and the reported successes."""
+        results: dict[str, list[Any]] = {
+            "return": [episode_return for episode_return, _ in episodes],
+            "success": [*successes],
+        }
+        for parameter in self.scheduled:
+            for result in results.get(parameter.cfg.by, ()):
+                parameter.observe(float(result))
+
+    def values(self, steps: int, progress: float) -> dict[str, float]:
+        """Returns the value of every parameter for episodes that begin now."""
+        return {parameter.name: parameter.value(steps, progress) for parameter in self.scheduled}
+
+    def rewind(self) -> None:
+        for parameter in self.scheduled:
+            parameter.stage = 0
+            parameter.results.clear()
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {parameter.name: [parameter.stage, *parameter.results] for parameter in self.scheduled}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        for parameter in self.scheduled:
+            stage, *results = state[parameter.name]
+            parameter.stage = int(stage)
+            parameter.results.clear()
+            parameter.results.extend(float(result) for result in results)
+
+
+def by_attribute(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the name of each attribute with its settings. Nested sections are attributes of attributes."""
+    for name, values in schedules.items():
+        is_section = isinstance(values, Mapping) and values and all(isinstance(one, Mapping) for one in values.values())
+        if is_section:
+            yield from by_attribute(values, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", dict(values)

@@ -1,0 +1,68 @@
+"""Environments that a Python program passes as an object: registered with Gymnasium for as long as a call needs them.
+
+Such an environment has the id `object/<Name>-v0`. A config file cannot hold the object, so only the program that has
+it can continue the run.
+"""
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+
+from rlrun.config.environments import OBJECT
+from rlrun.errors import ConfigError
+
+
+@contextmanager
+def passed(env: Any) -> Iterator[list[str]]:
+    """As a context manager, registers an environment and yields the word that names it, as a list: `env=<id>`.
+
+    env: a name, which is not registered; a class or a function that makes an environment; an environment, of which
+    every environment of the run is a copy; or None, for which the list is empty. Raises ConfigError for anything else.
+    """
+    if env is None:
+        yield []
+        return
+    if isinstance(env, str):
+        yield [f"env={env}"]
+        return
+    name, make = _maker(env)
+    id = f"{OBJECT}{name}-v0"
+    gym.register(id, make)
+    try:
+        yield [f"env={id}"]
+    finally:
+        gym.registry.pop(id, None)
+
+
+def _maker(env: Any) -> tuple[str, Callable[..., gym.Env]]:
+    """Returns a name for the id, and a function that makes the environment."""
+    if isinstance(env, gym.Env):
+        return _name(type(env.unwrapped).__name__), lambda **kwargs: _copied(env, kwargs)
+    if callable(env):
+        return _name(getattr(env, "__name__", type(env).__name__)), env
+    raise ConfigError(
+        f"env: {type(env).__name__} is no environment; pass a name, a subclass of gymnasium.Env, a function that "
+        "returns an environment, or an environment"
+    )
+
+
+def _name(text: str) -> str:
+    """Returns a name that Gymnasium accepts in an id."""
+    return re.sub(r"\W", "", text) or "Env"
+
+
+def _copied(env: gym.Env, kwargs: dict[str, Any]) -> gym.Env:
+    """Returns a deep copy of an environment. Raises ConfigError if it cannot be copied or gets arguments."""
+    kwargs = {key: value for key, value in kwargs.items() if value is not None}
+    if kwargs:
+        raise ConfigError(f"env.kwargs: {', '.join(kwargs)}: an environment object takes no arguments; pass its class")
+    try:
+        return copy.deepcopy(env)
+    except Exception as error:
+        raise ConfigError(
+            f"env: {type(env.unwrapped).__name__} cannot be copied ({error}); pass its class, or a function"
+        ) from error

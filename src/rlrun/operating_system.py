@@ -1,0 +1,229 @@
+"""What differs between operating systems: file locks, signals, memory, load, and how files are opened and synced.
+
+No other module uses a name that only some systems have. rlrun is tested on Linux only; see docs/runs.md.
+"""
+
+import contextlib
+import errno
+import math
+import mmap
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def _module(name: str) -> Any:
+    """Returns a module of the standard library, or None if this system does not have it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        return None
+
+
+fcntl, msvcrt, resource = map(_module, ("fcntl", "msvcrt", "resource"))
+
+RETRY_S = 0.05  # time between two attempts to take a lock
+LOCKED_BYTE = 1 << 30  # position of the byte that msvcrt locks; the text before it stays readable
+PID_BYTES = 200
+
+# flags for opening a file of a run: as bytes, no links, no waiting for a pipe, not inherited by child processes
+OPEN_FLAGS = 0
+for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT"):
+    OPEN_FLAGS |= getattr(os, _flag, 0)
+
+
+def lock(descriptor: int, path: Path) -> None:
+    """Locks an open file, or raises BlockingIOError if another process holds its lock.
+
+    With fcntl or msvcrt, the system releases the lock when the process ends, however it ends. Without both, a second
+    file holds the pid, which is weaker: two processes that find the lock of a killed process at the same instant may
+    both take it.
+    """
+    if fcntl:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    elif msvcrt:
+        os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
+    else:
+        _create_pid_file(_pid_file(path))
+
+
+def wait_for_lock(descriptor: int, path: Path) -> None:
+    """Locks an open file. Waits until no other process holds its lock."""
+    if fcntl:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            lock(descriptor, path)
+            return
+        time.sleep(RETRY_S)
+
+
+def is_locked(descriptor: int, path: Path) -> bool:
+    """Returns whether another process holds the lock of an open file. Locks the file for an instant, unless the lock is
+    a file with a pid."""
+    if not fcntl and not msvcrt:
+        return _is_alive(_pid_file(path))
+    try:
+        if fcntl:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        else:
+            lock(descriptor, path)
+            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+    except OSError:
+        return True
+    return False
+
+
+def unlock(descriptor: int, path: Path) -> None:
+    """Releases the lock of an open file and closes the file."""
+    if not fcntl:
+        if msvcrt:
+            os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_UNLCK, 1)
+        else:
+            _pid_file(path).unlink(missing_ok=True)
+    os.close(descriptor)
+
+
+def _pid_file(path: Path) -> Path:
+    return path.with_name(path.name + ".pid")
+
+
+def _create_pid_file(path: Path) -> None:
+    """Creates a file with the pid of this process. Raises BlockingIOError if the process of an existing file lives."""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o644)
+        except FileExistsError:
+            if _is_alive(path):
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
+            path.unlink(missing_ok=True)
+            continue
+        os.write(descriptor, f"{os.getpid()} {socket.gethostname()}".encode())
+        os.close(descriptor)
+        return
+
+
+def _is_alive(path: Path) -> bool:
+    """Returns whether the process of a pid file lives. Processes of other hosts count as alive."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | OPEN_FLAGS)
+    except FileNotFoundError:
+        return False
+    text = os.read(descriptor, PID_BYTES).decode(errors="replace")
+    os.close(descriptor)
+    pid, _, host = text.partition(" ")
+    if host != socket.gethostname() or not pid.isdecimal():  # also if the other process has not written the pid yet
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def after_fork(function: Callable[[], None]) -> None:
+    """Calls a function in every child process that `os.fork` creates, on systems that have it."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
+
+
+def signals_of(*names: str) -> tuple[signal.Signals, ...]:
+    """Returns the signals of these names that the system has."""
+    return tuple(getattr(signal, name) for name in names if hasattr(signal, name))
+
+
+def kill_when_closed(descriptor: int) -> None:
+    """Makes Linux kill this process when the other end of a pipe is closed. Does nothing on other systems.
+
+    The process ends even if it is stopped or in an endless loop.
+    """
+    if fcntl and hasattr(fcntl, "F_SETSIG"):
+        fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | fcntl.FASYNC)
+
+
+def total_memory() -> int:
+    """Returns the memory of this machine in bytes, or `sys.maxsize` if the system does not report it."""
+    if not hasattr(os, "sysconf"):
+        return sys.maxsize
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def limit_memory(count: int) -> None:
+    """Limits the private memory of this process and its children to `count` bytes each. Does nothing without the
+    module `resource`."""
+    if not resource:
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if hard != resource.RLIM_INFINITY:
+        count = min(count, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (count, count))
+
+
+def resident_mb() -> float:
+    """Returns the resident memory of this process in MiB, or its peak, or NaN, whichever the system reports."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * mmap.PAGESIZE / 2**20
+    except OSError:
+        if not resource:
+            return math.nan
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        unit = 2**20 if sys.platform == "darwin" else 2**10
+        return peak / unit
+
+
+def cpu_information() -> str:
+    """Returns the text of /proc/cpuinfo, or "" if the system has no such file."""
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def usable_cpus() -> int:
+    """Returns the number of CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def load_average(minutes: int) -> float:
+    """Returns the mean number of running processes over 1, 5 or 15 minutes, or 0 if the system does not report it."""
+    if not hasattr(os, "getloadavg"):
+        return 0.0
+    return os.getloadavg()[(1, 5, 15).index(minutes)]
+
+
+def has_display() -> bool:
+    """Returns whether a window can be opened: always on macOS and Windows, elsewhere if X11 or Wayland is running."""
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def sync_folder(path: Path, sync: Callable[[int], None]) -> None:
+    """Calls `sync` with the descriptor of a folder, unless the system cannot open folders, as Windows cannot."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        sync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,152 @@
+"""Builds a run and takes a few seconds of its steps, to estimate its sizes and its time. Writes nothing."""
+
+import dataclasses
+import json
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from rlrun.config.schema import RunConfig, TrainerConfig
+from rlrun.core.loop import Loop
+from rlrun.nested import leaves
+from rlrun.operating_system import resident_mb
+from rlrun.run.lifecycle import made, rings
+from rlrun.snapshot import tree
+from rlrun.snapshot.segments import describe
+
+MEASURED_S = 3.0  # of steps with updates; steps of the warm-up are measured for half of it
+FIRST_UPDATES = 12  # not measured, because kernels are recorded and checked in their first calls
+LOG_ROW_BYTES = 2048  # of a row of metrics.jsonl and its entries in TensorBoard's file, approximately
+SMALL_FILES_BYTES = 32 << 10  # config, versions and git state
+MANIFEST_BYTES = 8 << 10  # manifest of a snapshot and headers of its files
+
+
+@dataclass(frozen=True)
+class Times:
+    """Measured times of one step, in seconds."""
+
+    warmup_step: float  # of a step without updates; 0 if the loop has no warm-up
+    step: float  # of a step with its updates
+    warmup_steps: int
+    steps: int  # all other steps of the run
+
+    @property
+    def total(self) -> float:
+        """Seconds for the whole run, without evaluations."""
+        return self.warmup_steps * self.warmup_step + self.steps * self.step
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes in bytes, at the end of the run."""
+
+    parameters: dict[str, int]  # number of parameters by network; target networks are included
+    learned: int  # number of parameters that are learned
+    replay: int  # rows of replay; 0 without replay
+    rollout: int  # the batch of the last update; 0 with replay, or if there was no update
+    memory: float  # this process; NaN if the system does not report it
+    snapshot: int  # one snapshot, without the rows of replay
+    disk: int  # the folder of the run, at most
+
+
+def estimate(config: RunConfig) -> tuple[Sizes, Times]:
+    """Returns the estimates for a run. Raises ConfigError if the run could not start."""
+    # the self-test of an environment would store its verdict
+    config = dataclasses.replace(config, env=dataclasses.replace(config.env, selftest="off"))
+    config, loop = made(config)
+    try:
+        held = {name: ring.total for name, ring in rings(loop).items()}  # rows of data sets
+        times = _times(loop, config.trainer.total_steps)
+        return _sizes(loop, config.trainer, held), times
+    finally:
+        loop.env.close()
+
+
+def num_evaluations(cfg: TrainerConfig) -> int:
+    """Returns the number of evaluations of a run."""
+    if not cfg.eval_episodes:
+        return 0
+    if not cfg.eval_every:
+        return 1
+    return -(-cfg.total_steps // cfg.eval_every)
+
+
+def _times(loop: Loop, total_steps: int) -> Times:
+    """Measures the steps of the warm-up, cuts the warm-up short, and measures steps with updates."""
+    warmup = min(total_steps, getattr(loop.cfg, "warmup_steps", 0))
+    warmup_step = 0.0
+    if warmup:
+        warmup_step = _seconds_per_step(loop, MEASURED_S / 2, warmup)
+        loop.cfg = dataclasses.replace(loop.cfg, warmup_steps=min(warmup, loop.steps))
+    until = time.perf_counter() + MEASURED_S
+    while loop.updates < FIRST_UPDATES and time.perf_counter() < until:
+        loop.tick()
+    return Times(warmup_step, _seconds_per_step(loop, MEASURED_S), warmup, total_steps - warmup)
+
+
+def _seconds_per_step(loop: Loop, seconds: float, last_step: float = float("inf")) -> float:
+    """Ticks for about so many seconds, or until a step is reached. Returns the time per step."""
+    began, first = time.perf_counter(), loop.steps
+    loop.tick()
+    while time.perf_counter() < began + seconds and loop.steps < last_step:
+        loop.tick()
+    if loop.env.device.type == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - began) / (loop.steps - first)
+
+
+def _sizes(loop: Loop, cfg: TrainerConfig, held: dict[str, int]) -> Sizes:
+    """held: the number of rows in each ring before the first step."""
+    replay, appended, unshared, unused = 0, 0, 0, 0
+    for name, ring in rings(loop).items():
+        table = describe(ring)
+        row = table.row_bytes
+        rows = held[name] + (ring.total - held[name]) * cfg.total_steps // loop.steps  # until the end of the run
+        alive = min(rows, ring.capacity)
+        replay += alive * row
+        appended += rows * row
+        unshared += min(alive, 2 * table.segment_rows) * row  # each snapshot writes its first and last segment
+        unused += max(0, alive - ring.total) * row
+    memory = resident_mb() * 2**20
+    if loop.env.device.type == "cpu":
+        memory += unused  # the system allocates a page when it is first written
+    rollout = 0
+    if not replay and loop.batch:
+        rollout = sum(leaf.nbytes for leaf in leaves(loop.batch) if isinstance(leaf, Tensor))
+    snapshot = _snapshot_bytes(loop)
+    learned = sum(weight.numel() for weight in loop.parameters() if weight.requires_grad)
+    return Sizes(
+        _parameters(loop), learned, replay, rollout, memory, snapshot, _disk(cfg, snapshot, replay, appended, unshared)
+    )
+
+
+def _parameters(loop: Loop) -> dict[str, int]:
+    """Returns the number of parameters of each network of the agent and of each add-on."""
+    parts: list[tuple[str, nn.Module]] = [*loop.agent.named_children()]
+    parts += [(type(addon).__name__, addon) for addon in loop.addons.children()]
+    counts = {}
+    for name, part in parts:
+        counts[name] = sum(weight.numel() for weight in part.parameters())
+    return {name: count for name, count in counts.items() if count}
+
+
+def _snapshot_bytes(loop: Loop) -> int:
+    skeleton, tensors = tree.encode(loop.state_dict())
+    return MANIFEST_BYTES + len(json.dumps(skeleton)) + sum(tensor.nbytes for tensor in tensors.values())
+
+
+def _disk(cfg: TrainerConfig, snapshot: int, replay: int, appended: int, unshared: int) -> int:
+    """Returns the bytes of a run's folder at most.
+
+    replay: bytes of the rows in one snapshot. appended: bytes of all rows of the run, which snapshots share.
+    unshared: bytes of the rows in one snapshot that it does not share.
+    """
+    logs = SMALL_FILES_BYTES + cfg.total_steps // cfg.log_every * LOG_ROW_BYTES
+    if cfg.snapshot_every is None:
+        return logs
+    count = cfg.snapshot_keep + 1  # the best one
+    if cfg.snapshot_archive_every:
+        count += cfg.total_steps // cfg.snapshot_archive_every
+    return logs + count * snapshot + min(appended + count * unshared, count * replay)

@@ -1,0 +1,58 @@
+"""Builds the loggers that a config names."""
+
+import sys
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from rlrun import registry
+from rlrun.errors import ConfigError, printable, reason
+from rlrun.imports import missing
+from rlrun.telemetry.logger import Logger
+
+GROUP = "logger"
+Loggers = dict[str, Logger]
+
+
+def make_loggers(settings: Mapping[str, dict[str, Any]]) -> Loggers:
+    """Returns the loggers of a config by name. Raises one ConfigError with the faults of all, such as unknown settings
+    and packages that are not installed."""
+    made = {}
+    faults: list[str] = []
+    for name, values in settings.items():
+        try:
+            made[name] = _made(name, values)
+        except ConfigError as error:
+            faults += error.faults
+    if faults:
+        raise ConfigError(*faults)
+    return made
+
+
+def _made(name: str, values: dict[str, Any]) -> Logger:
+    cls, config = registry.configured(GROUP, name, values, f"{GROUP}.{name}")
+    try:
+        logger: Logger = cls(config)
+        return logger
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{GROUP}.{name}: {missing(error)}") from error
+    except Exception as error:
+        raise ConfigError(f"{GROUP}.{name}: cannot be used ({reason(error, located=True)})") from error
+
+
+def again(settings: Mapping[str, Any]) -> str:
+    """Returns the word with which a resume keeps all loggers on, or "" if it needs none because all are local."""
+    if all(registry.lookup(GROUP, name).local for name in settings):
+        return ""
+    return f"{GROUP}=[{','.join(settings)}]"
+
+
+def stored_loggers(settings: Mapping[str, dict[str, Any]], typed: Collection[str]) -> Loggers:
+    """Returns the loggers of a stored config, which may be untrusted.
+
+    Leaves out loggers that are not local, unless the user typed their names again, and says so on stderr.
+    """
+    off = [name for name in settings if name not in typed and not registry.lookup(GROUP, name).local]
+    for name in off:
+        line = f"{GROUP}.{name} is off, because it sends data out of the run's folder"
+        print(printable(f"{line}; to switch it on, add {again(settings)}"), file=sys.stderr)
+    return make_loggers({name: values for name, values in settings.items() if name not in off})

@@ -1,0 +1,84 @@
+"""The interface of a logger: where the log rows of a run go besides metrics.jsonl."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rlrun.telemetry.metrics import MetricKeys, Row
+
+
+def no_difference() -> str:
+    """Returns the empty difference of a run outside of a git repository."""
+    return ""
+
+
+def say_nothing(line: str) -> None:
+    """Shows no line."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a logger receives when the run starts or resumes."""
+
+    run: Path  # folder of the run
+    title: str
+    total_steps: int
+    step: int  # step from which the run resumes; 0 for a new run
+    keys: MetricKeys  # converts the keys of the rows to the current ones, if an earlier version began the run
+    rows: Sequence[Row] = ()  # the rows of metrics.jsonl so far; later rows of an earlier process were cut
+    config: Mapping[str, Any] = field(default_factory=dict)  # the content of config.yaml
+    git_diff: Callable[[], str] = no_difference  # returns uncommitted changes in the current folder, as a patch
+    say: Callable[[str], None] = say_nothing  # shows a line to the user
+
+
+class Logger:
+    """Base class of loggers. A logger of your own overrides what it needs:
+
+        @register("logger", "mine")
+        class Mine(Logger):
+            @config
+            class Config:
+                address: str
+
+            def open(self, start: Start) -> None: ...
+            def row(self, row: Row) -> None: ...
+            def close(self, summary: dict[str, Any]) -> None: ...
+
+    Its YAML file conf/logger/mine.yaml holds the values under its name, `mine: {address: ...}`, and it is switched on
+    by `logger=[console,mine] plugins=[my_package]`.
+
+    `__init__` imports optional packages. The first exception of any other method turns the logger off with one line,
+    and the run goes on.
+
+    local: whether the logger uses only the run's folder and the terminal, and never waits for another machine or
+        program. Any other logger is called in a thread of its own, so that it cannot hold up the run. Its settings
+        must be typed again when a run is resumed, because the folder of a run may come from anyone.
+    display: whether the logger shows messages and progress to the user. A display is local.
+    """
+
+    Config: ClassVar[type]
+    local: ClassVar[bool] = False
+    display: ClassVar[bool] = False
+
+    def __init__(self, cfg: Any):
+        self.cfg = cfg
+
+    def open(self, start: Start) -> None:
+        """Called once, before the first row. `start.rows` are the rows before a resume."""
+
+    def row(self, row: Row) -> None:
+        """Called for every new row, which is then already in metrics.jsonl. The logger must not change it."""
+
+    def message(self, text: str) -> None:
+        """Shows a line to the user. Called if `display` is true."""
+
+    def progress(self, step: int) -> None:
+        """Shows that the run is at `step`. Called after every tick if `display` is true, so it must be fast."""
+
+    def close(self, summary: dict[str, Any]) -> None:
+        """Called at the end, with the content of summary.json, or {} after a crash."""
+
+    def abandon(self) -> None:
+        """Called instead of all further methods after one has raised an exception. Exceptions of `abandon` itself are
+        ignored."""

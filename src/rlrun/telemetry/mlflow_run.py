@@ -1,0 +1,75 @@
+"""Sends rows to MLflow (https://mlflow.org): a tracking server, or a database on this machine."""
+
+import logging
+import os
+import re
+import time
+from typing import Any
+
+from rlrun.config import check
+from rlrun.config.schema import config
+from rlrun.registry import register
+from rlrun.telemetry.logger import Start
+from rlrun.telemetry.metrics import Row
+from rlrun.telemetry.remote import RemoteLogger, status
+
+MOST_PARAMS = 100  # parameters in one request
+LONGEST_PARAM = 500  # letters
+NOT_IN_A_NAME = re.compile(r"[^\w\-. :/]", re.ASCII)  # letters that MLflow refuses in the name of a metric
+STATUSES = {"done": "FINISHED", "stopped": "KILLED", "paused": "KILLED", "failed": "FAILED"}
+
+
+@register("logger", "mlflow")
+class MLflow(RemoteLogger):
+    """A run in an MLflow experiment."""
+
+    @config
+    class Config:
+        tracking_uri: str | None
+        experiment: str
+        git_diff: bool
+
+    def __init__(self, cfg: Any):
+        super().__init__(cfg)
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when mlflow is imported
+        import mlflow
+
+        self._mlflow = mlflow
+        for name in ("mlflow", "alembic"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+
+    def connect(self, start: Start, id: str | None) -> str:
+        self._client = self._mlflow.MlflowClient(tracking_uri=self.cfg.tracking_uri)
+        if id is not None:
+            self._client.update_run(id, status="RUNNING")
+            return id
+        name = self.cfg.experiment
+        experiment = self._client.get_experiment_by_name(name)
+        home = experiment.experiment_id if experiment else self._client.create_experiment(name)
+        run: str = self._client.create_run(home, run_name=start.run.resolve().name).info.run_id
+        self._log_config(run, start)
+        if self.cfg.git_diff and (difference := start.git_diff()):
+            self._client.log_text(run, difference, "git.diff")
+        return run
+
+    def send(self, row: Row) -> None:
+        now = int(time.time() * 1000)
+        metrics = []
+        for key, value in row.items():
+            if key != "step":
+                name = NOT_IN_A_NAME.sub("_", key)
+                metrics.append(self._mlflow.entities.Metric(name, float(value), now, row["step"]))
+        self._client.log_batch(self._id, metrics=metrics)
+
+    def close(self, summary: dict[str, Any]) -> None:
+        self._client.log_dict(self._id, summary, "summary.json")
+        self._client.set_terminated(self._id, STATUSES[status(summary)])
+
+    def _log_config(self, run: str, start: Start) -> None:
+        params = []
+        for key, value in check.leaves(dict(start.config)):
+            name = NOT_IN_A_NAME.sub("_", key)
+            params.append(self._mlflow.entities.Param(name, check.show(value)[:LONGEST_PARAM]))
+        for first in range(0, len(params), MOST_PARAMS):
+            self._client.log_batch(run, params=params[first : first + MOST_PARAMS])
+        self._client.log_dict(run, dict(start.config), "config.yaml")

@@ -1,0 +1,75 @@
+"""Sends rows to Weights & Biases (https://docs.wandb.ai), or to its files for `wandb sync`."""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any, Literal
+
+from rlrun.config.schema import config
+from rlrun.errors import ConfigError
+from rlrun.registry import register
+from rlrun.snapshot.atomic import replace_text
+from rlrun.telemetry.logger import Start
+from rlrun.telemetry.metrics import Row
+from rlrun.telemetry.remote import RemoteLogger, status
+
+INIT_S = 20.0  # seconds to reach the server
+FINISH_S = 20.0  # seconds to send the remaining rows at the end; they stay on disk for `wandb sync`
+QUIET: dict[str, Any] = {
+    "silent": True,
+    "console": "off",  # does not redirect stdout
+    "disable_git": True,  # would run git with the configuration of a repository that may be untrusted
+    "disable_code": True,
+    "x_disable_stats": True,  # rows have time/* and sys/*
+}
+
+
+@register("logger", "wandb")
+class WandB(RemoteLogger):
+    """A run in a W&B project. The files are in the folder `wandb`, or in $WANDB_DIR."""
+
+    @config
+    class Config:
+        project: str
+        entity: str | None
+        group: str | None
+        tags: list[str]
+        mode: Literal["online", "offline"] | None
+        git_diff: bool
+
+    def __init__(self, cfg: Any):
+        super().__init__(cfg)
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read when wandb is imported
+        import wandb
+
+        self._wandb = wandb
+
+    def connect(self, start: Start, id: str | None) -> str:
+        wandb, cfg = self._wandb, self.cfg
+        mode = cfg.mode or os.environ.get("WANDB_MODE", "online")
+        wandb.setup(settings=wandb.Settings(silent=True))
+        if mode == "online" and not wandb.login(prompt=False):  # wandb.init would ask for a key on the terminal
+            raise ConfigError("no API key; run `wandb login`, or write logger.wandb.mode=offline")
+        self._run = wandb.init(
+            project=cfg.project, entity=cfg.entity, group=cfg.group or start.title, tags=cfg.tags, mode=mode,
+            id=id or secrets.token_hex(4), name=start.run.resolve().name, resume="allow", config=dict(start.config),
+            settings=wandb.Settings(**QUIET, init_timeout=INIT_S, finish_timeout=FINISH_S, finish_timeout_raises=True),
+        )  # fmt: skip
+        if cfg.git_diff and (difference := start.git_diff()):
+            replace_text(Path(self._run.dir) / "diff.patch", difference)
+        if mode == "online":
+            start.say(f"logger.wandb: {self._run.url}")
+        return str(self._run.id)
+
+    def send(self, row: Row) -> None:
+        values = {key: value for key, value in row.items() if key != "step"}
+        self._run.log(values, step=row["step"], commit=True)
+
+    def close(self, summary: dict[str, Any]) -> None:
+        self._run.summary.update({key: value for key, value in summary.items() if value is not None})
+        self._run.finish(exit_code=int(status(summary) == "failed"))
+        self._wandb.teardown()
+
+    def abandon(self) -> None:
+        """Ends the process of wandb, which would otherwise be waited for when Python exits."""
+        self._wandb.teardown()

@@ -1,0 +1,171 @@
+"""Schedules of environment parameters: values, stages, state, and how environments receive them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import rlrun
+from rlrun.core.curriculum import Curriculum
+from rlrun.errors import ConfigError
+
+
+def values_at(curriculum: Curriculum, steps: list[int], horizon: int = 100) -> list[float]:
+    return [curriculum.values(step, step / horizon)["x"] for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ({"by": "steps", "values": [1.0, 2.0, 4.0], "at": [0, 10, 50]}, [1.0, 1.0, 2.0, 4.0]),
+        ({"by": "steps", "values": [1.0, 2.0, 4.0], "at": [0, 10, 50], "linear": True}, [1.0, 1.9, 3.0, 4.0]),
+        ({"by": "progress", "values": [1.0, 2.0], "at": [0.0, 0.5]}, [1.0, 1.0, 1.0, 2.0]),
+        ({"by": "progress", "values": [0.0, 1.0], "at": [0.1, 0.5], "linear": True}, [0.0, 0.0, 0.5, 1.0]),
+    ],
+)
+def test_parameter_follows_steps_and_progress(schedule: dict[str, Any], expected: list[float]) -> None:
+    assert values_at(Curriculum({"x": schedule}), [0, 9, 30, 90]) == pytest.approx(expected)
+
+
+def test_linear_parameter_changes_a_hundred_times() -> None:
+    curriculum = Curriculum({"x": {"by": "steps", "values": [0.0, 1.0], "at": [0, 100_000], "linear": True}})
+    assert len({*values_at(curriculum, [*range(0, 100_001, 7)], 100_000)}) == 101
+
+
+def test_attribute_of_an_attribute_is_a_nested_section() -> None:
+    schedule = {"by": "steps", "values": [1.0, 2.0], "at": [0, 10]}
+    curriculum = Curriculum({"model": {"opt": {"timestep": schedule}, "gain": schedule}, "x": schedule})
+    assert curriculum.values(0, 0.0).keys() == {"model.opt.timestep", "model.gain", "x"}
+
+
+@pytest.mark.parametrize("by", ["success", "return"])
+def test_parameter_moves_to_the_next_stage_at_the_mean_of_enough_episodes(by: str) -> None:
+    curriculum = Curriculum({"x": {"by": by, "values": [1.0, 2.0, 3.0], "at": 0.75, "episodes": 4}})
+
+    def observe(results: list[float]) -> float:
+        for result in results:
+            if by == "return":
+                curriculum.observe([(result, 10)], [])
+            else:
+                curriculum.observe([(-1.0, 10)], [bool(result)])
+        return values_at(curriculum, [0])[0]
+
+    assert observe([1, 1, 1]) == 1.0, "three episodes are too few"
+    assert observe([0]) == 2.0
+    assert observe([0, 1, 1]) == 2.0, "episodes of the stage before do not count"
+    assert observe([1]) == 3.0
+    assert observe([1, 1, 1, 1]) == 3.0, "it is the last stage"
+    curriculum.rewind()
+    assert values_at(curriculum, [0]) == [1.0]
+
+
+def test_state_of_a_curriculum_is_restored() -> None:
+    schedule = {"by": "success", "values": [1.0, 2.0, 3.0], "at": 0.5, "episodes": 2}
+    one, other = Curriculum({"x": schedule}), Curriculum({"x": schedule})
+    one.observe([], [True, True, True])
+    other.set_extra_state(json.loads(json.dumps(one.get_extra_state())))
+    for curriculum in (one, other):
+        curriculum.observe([], [False])
+        assert values_at(curriculum, [0]) == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "line"),
+    [
+        (
+            {"by": "steps", "values": [1.0, 2.0], "at": [0]},
+            r"env\.schedule\.x\.at=\[0.*\]: must be 2 increasing",
+        ),
+        ({"by": "steps", "values": [1.0, 2.0], "at": [5, 0]}, r"at=\[5.*\]: must be 2 increasing numbers"),
+        ({"by": "success", "values": [1.0, 2.0], "at": [0, 1]}, "by=success needs one number at"),
+        ({"by": "time", "values": [1.0, 2.0], "at": 1}, r"env\.schedule\.x\.by='time': must be 'steps'"),
+        ({"by": "steps", "values": [1.0], "at": [0]}, r"env\.schedule\.x\.values"),
+        ({"by": "steps", "values": [1.0, 2.0]}, r"env\.schedule\.x\.at: missing"),
+    ],
+)
+def test_schedule_with_wrong_settings_is_refused(schedule: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError, match=line):
+        Curriculum({"x": schedule})
+
+
+class Gain(gym.Env[np.ndarray, np.ndarray]):
+    """The reward of every step is `gain`, which changes only between episodes."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self) -> None:
+        self.gain = 1.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        assert not options
+        self.steps, self.first_gain = 0, self.gain
+        return self.np_random.uniform(-1, 1, 1).astype(np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.gain == self.first_gain
+        self.steps += 1
+        info = {"gain": self.gain, "is_success": True}
+        return self.np_random.uniform(-1, 1, 1).astype(np.float32), self.gain, False, self.steps == 10, info
+
+
+class Replayed(Gain):
+    """An environment that can only be restored by replaying its episode: a generator holds its observations."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        answer = super().reset(seed=seed, options=options)
+        self.coming = (row for row in self.np_random.uniform(-1, 1, (100, 1)).astype(np.float32))
+        return answer
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        _, *rest = super().step(action)
+        return next(self.coming), *rest  # type: ignore[return-value]
+
+
+WORDS = ["algo=sac", "preset=none", "trainer.eval_every=0", "trainer.eval_episodes=0", "trainer.log_every=20",
+         "network.hidden=[8]", "algo.loop.warmup_steps=20", "algo.loop.batch_size=8", "trainer.engine=eager",
+         "logger=[]", "env.log_info=[gain]", "env.num_envs=2"]  # fmt: skip
+BY_STEPS = "env.schedule.gain={by: steps, values: [1, 3], at: [0, 30]}"
+BY_SUCCESS = "env.schedule.gain={by: success, values: [1, 3, 5], at: 0.5, episodes: 3}"
+
+
+def train(env: Any, folder: Path, total_steps: int, *words: str) -> Any:
+    return rlrun.train(*WORDS, *words, f"trainer.total_steps={total_steps}", env=env, run_dir=str(folder))
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_environments_take_the_value_at_their_next_episode(backend: str, tmp_path: Path) -> None:
+    run = train(Gain, tmp_path / "run", 80, BY_STEPS, f"env.backend={backend}")
+    assert [row["custom/gain"] for row in run.rows] == [1.0, 1.0, 3.0, 3.0]
+    assert [row["train/return_mean"] for row in run.rows] == [10.0, 10.0, 30.0, 30.0]
+
+
+@pytest.mark.parametrize("env", [Gain, Replayed])
+@pytest.mark.parametrize("schedule", [BY_STEPS, BY_SUCCESS], ids=["steps", "success"])
+def test_scheduled_run_resumes_exactly(env: Any, schedule: str, tmp_path: Path) -> None:
+    whole = train(env, tmp_path / "whole", 100, schedule)
+    half = train(env, tmp_path / "half", 50, schedule, "trainer.log_every=10").resume(total_steps=100, env=env)
+    meta = json.loads((half.path / "meta.json").read_text())
+    assert meta["env_state"] == ("native" if env is Gain else "replay")
+    assert meta["resumed"][0]["verdict"] == "exact"
+    last = {row["step"]: row for row in half.rows}
+    assert whole.rows[-1]["custom/gain"] > 1.0
+    for row in whole.rows:
+        if row["step"] > 50:
+            assert row["train/return_smooth"] == last[row["step"]]["train/return_smooth"]
+            assert row.get("loss/critic") == last[row["step"]].get("loss/critic")
+
+
+def test_unknown_attribute_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^env\.schedule\.gian: the environment has no such attribute"):
+        train(Gain, tmp_path / "run", 20, BY_STEPS.replace("gain=", "gian="))
+    assert not (tmp_path / "run").exists()
+
+
+def test_simulators_take_no_schedule(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"env\.schedule: is not supported by rlrun/BernoulliBandit-v0"):
+        rlrun.train("algo=ucb", "env=BernoulliBandit", BY_STEPS, run_dir=str(tmp_path / "run"))

@@ -1,0 +1,200 @@
+"""Callbacks: when they are called, what they may do, and how their state is resumed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+import rlrun
+from rlrun import registry
+from rlrun.cli import main
+from rlrun.config.schema import config
+from rlrun.core.callback import Callback
+from rlrun.errors import ConfigError, RunError
+from rlrun.python import Run
+from rlrun.registry import register
+
+WORDS = ["algo=sac", "env=Pendulum", "preset=none", "env.max_episode_steps=10", "trainer.total_steps=60",
+         "trainer.eval_every=30", "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "trainer.log_every=20",
+         "trainer.snapshot_every=30", "network.hidden=[8]", "algo.loop.warmup_steps=20", "algo.loop.batch_size=8",
+         "trainer.engine=eager", "logger=[console]"]  # fmt: skip
+CALLS: list[tuple[str, Any]] = []
+
+
+class Recorder(Callback):
+    """Records the calls, and counts the episodes."""
+
+    @config
+    class Config:
+        factor: float = 1.0
+
+    def __init__(self, cfg: Any):
+        super().__init__(cfg)
+        self.register_buffer("episodes", torch.zeros(()))
+
+    def on_start(self) -> None:
+        CALLS.append(("start", self.run.path))
+
+    def on_episode(self, episode_return: Any, length: int) -> None:
+        self.episodes.add_(1)
+        CALLS.append(("episode", length))
+
+    def on_evaluation(self, metrics: Any) -> None:
+        CALLS.append(("evaluation", metrics["eval/return_mean"]))
+
+    def on_row(self, row: Any) -> None:
+        CALLS.append(("row", row["step"]))
+        self.log("episodes", self.cfg.factor * float(self.episodes))
+
+    def on_snapshot(self, name: str) -> None:
+        CALLS.append(("snapshot", name))
+
+    def on_end(self, summary: Any) -> None:
+        CALLS.append(("end", summary["status"]))
+
+
+class StopEarly(Callback):
+    def on_row(self, row: Any) -> None:
+        if row["step"] >= 40:
+            self.run.stop("40 steps are enough")
+
+
+class Meddler(Callback):
+    """Changes the learning rate."""
+
+    changes = "the learning rate of the actor"
+
+    def on_row(self, row: Any) -> None:
+        self.run.loop.agent.actor_optim.learning_rate.mul_(0.5)
+
+
+class Faulty(Callback):
+    def on_row(self, row: Any) -> None:
+        raise ZeroDivisionError("a row is no good")
+
+
+@pytest.fixture(autouse=True)
+def callbacks() -> Any:
+    """Registers the callbacks of this module for one test."""
+    CALLS.clear()
+    for name, cls in {"recorder": Recorder, "stop_early": StopEarly, "meddler": Meddler, "faulty": Faulty}.items():
+        register("callback", name)(cls)
+    yield
+    registry._registry.pop("callback")
+
+
+def train(folder: Path, *words: str) -> Run:
+    return rlrun.train(*WORDS, *words, run_dir=str(folder))
+
+
+def rows(run: Any) -> list[dict[str, Any]]:
+    """The rows without clocks and without the metrics of callbacks."""
+    own = ("time/", "sys/", "wall_s", "custom/")
+    return [{key: value for key, value in row.items() if not key.startswith(own)} for row in run.rows]
+
+
+def weights(run: Any) -> dict[str, torch.Tensor]:
+    """The agent's tensors in the last snapshot."""
+    return safetensors.torch.load_file(run.path / "snapshots" / "step_000000060" / "agent.safetensors")
+
+
+def test_callback_is_called_at_every_event_and_leaves_the_run_as_it_is(tmp_path: Path) -> None:
+    plain = train(tmp_path / "plain")
+    run = train(tmp_path / "run", "callbacks=[recorder]")
+    assert rows(run) == rows(plain)
+    assert all(torch.equal(tensor, weights(run)[name]) for name, tensor in weights(plain).items())
+    assert CALLS[0] == ("start", run.path) and CALLS[-1] == ("end", "done")
+    counted = {event: [value for name, value in CALLS if name == event] for event, _ in CALLS}
+    assert counted["episode"] == [10] * 6
+    assert counted["row"] == [row["step"] for row in run.rows] == [20, 30, 40, 60]
+    assert counted["evaluation"] == [row["eval/return_mean"] for row in run.rows if "eval/return_mean" in row]
+    assert [name for name in counted["snapshot"] if name != "best"] == ["step_000000030", "step_000000060"]
+    assert [row["custom/episodes"] for row in run.rows] == [2.0, 3.0, 4.0, 6.0]
+
+
+def test_callback_takes_settings_and_checks_them(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", "callbacks=[{name: recorder, factor: 10.0}]")
+    assert run.rows[-1]["custom/episodes"] == 60.0
+    with pytest.raises(ConfigError, match=r"^callbacks\.0\.facto: unknown key; did you mean callbacks\.0\.factor"):
+        train(tmp_path / "other", "callbacks=[{name: recorder, facto: 10.0}]")
+    with pytest.raises(ConfigError, match=r"unknown name 'recoder'; did you mean 'recorder'"):
+        train(tmp_path / "other", "callbacks=[recoder]")
+    assert not (tmp_path / "other").exists()
+
+
+def test_state_of_a_callback_is_resumed(tmp_path: Path) -> None:
+    words = ["callbacks=[recorder]", "trainer.eval_every=0"]
+    whole = train(tmp_path / "whole", *words)
+    short = [word for word in WORDS if "total_steps" not in word]
+    half = rlrun.train(*short, *words, "trainer.total_steps=40", run_dir=str(tmp_path / "half"))
+    half.resume(total_steps=60)
+    assert [row["custom/episodes"] for row in half.rows] == [row["custom/episodes"] for row in whole.rows]
+    assert CALLS.count(("start", half.path)) == 2
+
+
+def test_callback_may_stop_the_run(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", "callbacks=[stop_early]")
+    assert (run.summary["status"], run.summary["step"]) == ("done", 40)
+    assert run.summary["stop_reason"] == "40 steps are enough"
+    assert (run.path / "snapshots" / "step_000000040").exists()
+
+
+def test_callback_that_changes_the_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = train(tmp_path / "run", "callbacks=[meddler]")
+    said = capsys.readouterr().out
+    assert "callback meddler changes the learning rate of the actor: a resume continues the run not exactly" in said
+    run.resume(total_steps=80)
+    verdict = json.loads((run.path / "meta.json").read_text())["resumed"][0]["verdict"]
+    assert verdict == "not exact, because callback meddler changes the learning rate of the actor"
+
+
+def test_callback_that_raises_ends_the_run_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *WORDS, "callbacks=[faulty]", f"run_dir={tmp_path / 'run'}"]) == 1
+    said = capsys.readouterr().err
+    assert "error: callback faulty: on_row: ZeroDivisionError: a row is no good" in said
+    assert "Traceback" not in said
+    with pytest.raises(RunError, match="failed, exit code 1"):
+        train(tmp_path / "other", "callbacks=[faulty]")
+
+
+class Talkative(gym.Env[np.ndarray, np.ndarray]):
+    """Reports the step of its episode in infos, and logs twice that number. `gain` scales the reward."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self) -> None:
+        self.gain = 1.0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        assert not options
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        rlrun.log("double", 2 * self.steps)
+        info = {"steps": self.steps, "text": "no number", "is_success": True}
+        return np.zeros(1, np.float32), self.gain, False, self.steps == 10, info
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_environments_log_numbers(backend: str, tmp_path: Path) -> None:
+    words = [word for word in WORDS if not word.startswith("env=")]
+    words += [f"env.backend={backend}", "env.num_envs=2", "env.log_info=[steps]", f"run_dir={tmp_path / 'run'}"]
+    run = rlrun.train(*words, env=Talkative)
+    assert [row["custom/steps"] for row in run.rows] == [5.5, 3.0, 8.0, 5.5]
+    assert [row["custom/double"] for row in run.rows] == [11.0, 6.0, 16.0, 11.0]
+
+
+def test_info_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    words = [word for word in WORDS if not word.startswith("env=")]
+    with pytest.raises(RunError):
+        rlrun.train(*words, "env.log_info=[text]", env=Talkative, run_dir=str(tmp_path / "run"))
+    assert "env.log_info: info['text'] is str, not a number" in (tmp_path / "run" / "error.log").read_text()

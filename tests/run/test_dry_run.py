@@ -1,0 +1,91 @@
+"""`rlrun train --dry-run`: what it prints, that it writes nothing, and that a real run agrees with it."""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlrun.cli import main
+from rlrun.config.jobs import jobs
+from rlrun.config.schema import run_config
+from rlrun.run import dry_run
+from rlrun.run.dry_run import Times, estimate, num_evaluations
+from rlrun.snapshot import manifest
+
+DQN = [
+    "algo=dqn", "env=CartPole", "network.hidden=[16]", "algo.loop.warmup_steps=100", "algo.loop.batch_size=8",
+    "algo.buffer.capacity=500", "trainer.total_steps=900", "trainer.snapshot_every=300", "trainer.eval_every=450",
+    "trainer.eval_episodes=2", "logger.tensorboard=false", "logger.console=false",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(dry_run, "MEASURED_S", 0.1)
+
+
+def say(capsys: Any, *words: str) -> tuple[int, list[str], list[str]]:
+    code = main(words)
+    out, err = capsys.readouterr()
+    return code, out.splitlines(), err.splitlines()
+
+
+def test_dry_run_writes_nothing_and_prints_each_quantity_once(tmp_path: Path, capsys: Any) -> None:
+    code, out, err = say(capsys, "train", *DQN, "--dry-run")
+    assert (code, err) == (0, []) and not list(tmp_path.iterdir())
+    table = {line.split()[0]: line for line in out[:-1]}
+    assert [*table] == ["folder", "files", "parameters", "replay", "memory", "snapshot", "disk", "time", "not"]
+    assert "runs/dqn-CartPole/<UTC time>-s0-<4 hex digits>" in table["folder"]
+    assert table["files"].endswith(" summary.json, snapshots/")
+    assert "q 114, target_q 114; 114 are learned" in table["parameters"]  # 4 * 16 + 16 + 16 * 2 + 2
+    assert table["time"].startswith("time") and "for 900 steps at" in table["time"]
+    assert "the first 100 at" in table["time"]
+    assert "2 evaluations of 2 episodes" in table["not"]
+
+
+def test_dry_run_of_a_sweep_estimates_every_job(capsys: Any) -> None:
+    code, out, _ = say(capsys, "train", "-m", *DQN, "seed=0,1", "trainer.snapshot_every=null", "--dry-run")
+    assert code == 0 and [line for line in out if line.startswith("job ")][1].startswith("job 2 of 2: algo=dqn")
+    assert sum(line.startswith("disk") for line in out) == 2 and not any(line.startswith("snapshot") for line in out)
+
+
+def test_dry_run_refuses_what_training_refuses(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "config.yaml").write_text("")
+    code, out, err = say(capsys, "train", *DQN, "run_dir=used", "--dry-run")
+    assert (code, out) == (2, []) and err[0].startswith("error: run_dir=used already holds a run")
+    assert say(capsys, "train", *DQN, "algo.gamma=2", "--dry-run")[0] == 2
+    assert say(capsys, "train", *DQN, "init_from=nowhere", "--dry-run")[0] == 2
+    assert sorted(os.listdir(tmp_path)) == ["used"]
+
+
+def test_a_run_takes_the_space_that_the_dry_run_estimated(tmp_path: Path) -> None:
+    (job,) = jobs(DQN)
+    sizes, times = estimate(run_config(job.values))
+    assert main(["train", *DQN, "run_dir=r"]) == 0
+    written = {file.stat().st_ino: file.stat().st_size for file in (tmp_path / "r").rglob("*") if file.is_file()}
+    total = sum(written.values())
+    assert total <= sizes.disk < 3 * total
+    folder = tmp_path / "r" / "snapshots" / "step_000000900"
+    (table,) = manifest.verify(folder)[0].rings.values()
+    assert sizes.replay == table.row_bytes * 500
+    assert sizes.snapshot == pytest.approx(sum(file.stat().st_size for file in folder.glob("*.*s*")), rel=0.4)
+    assert sizes.memory > sizes.replay and sizes.rollout == 0
+    assert times.warmup_steps == 100 and times.steps == 800 and 0 < times.warmup_step < times.step < 1
+
+
+def test_dry_run_of_a_rollout_measures_its_batch(tmp_path: Path) -> None:
+    words = "algo=ppo env=CartPole env.num_envs=2 algo.loop.rollout_steps=32 algo.minibatch_size=32"
+    (job,) = jobs([*words.split(), "trainer.eval_episodes=0"])
+    config = run_config(job.values)
+    sizes, times = estimate(config)
+    assert sizes.replay == 0 and 2 * 32 * 36 <= sizes.rollout < 2 * 32 * 100, "36 bytes are observations and reward"
+    assert times.warmup_steps == 0 and math.isfinite(times.total) and num_evaluations(config.trainer) == 0
+
+
+def test_total_time_adds_warm_up_and_updates() -> None:
+    assert Times(warmup_step=0.1, step=0.5, warmup_steps=10, steps=4).total == pytest.approx(3.0)

@@ -1,0 +1,187 @@
+"""The Python API: train a run, load its policy, act as in an evaluation."""
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import rlrun
+from rlrun import python
+from rlrun.cli import main
+from rlrun.errors import ConfigError
+from rlrun.run.trained import restored
+from rlrun.types import carried
+
+SMALL = ["preset=none", "env.num_envs=2", "trainer.total_steps=60", "trainer.eval_episodes=1", "network.hidden=[8]",
+         "trainer.eval_max_steps=5", "logger=[]"]  # fmt: skip
+REPLAY = ["algo.loop.warmup_steps=20", "algo.loop.batch_size=8"]
+CASES = {
+    "sac": ["env=Pendulum", *REPLAY],
+    "ppo_lstm": ["env=Pendulum", "network.features=8", "env.normalize=obs", "algo.loop.rollout_steps=10"],
+    "dqn": ["env=CartPole", *REPLAY],
+}
+
+
+def trained(algo: str, folder: Path) -> Path:
+    return rlrun.train(f"algo={algo}", *CASES[algo], *SMALL, run_dir=str(folder / "run")).path
+
+
+@pytest.mark.parametrize("algo", CASES)
+def test_policy_acts_as_an_evaluation_does(algo: str, tmp_path: Path) -> None:
+    path = trained(algo, tmp_path)
+    policy = rlrun.load(path)
+    with restored(path, 3, 0, {}) as found:
+        env = found.env
+        obs, carry = env.reset(), {"first": torch.ones(3, dtype=torch.bool)}
+        for _ in range(5):
+            action, extras = found.addons.act(found.agent, obs, carry, False)
+            native = env.actions.to_native(env.actions.clip(action.numpy()))
+            assert np.array_equal(policy.act(obs.numpy()), native)
+            obs, carry = env.step(action).obs, carried(extras, torch.zeros(3, dtype=torch.bool))
+
+
+def test_policy_takes_one_observation_or_a_batch(tmp_path: Path) -> None:
+    policy = rlrun.load(trained("sac", tmp_path))
+    one, other = np.array([1.0, 0.0, 0.5]), np.array([0.0, 1.0, -0.5])
+    single = policy.act(one)
+    assert single.shape == (1,) and policy.action_space.contains(single)
+    batch = policy.act(np.stack([one, other]))
+    assert batch.shape == (2, 1) and batch[0] == pytest.approx(single, abs=1e-6)
+    assert not np.array_equal(policy.act(one, explore=True), single)
+    with pytest.raises(ValueError, match=r"shape \[4\]; expected \[3\]"):
+        policy.act(np.zeros(4))
+
+
+def test_policy_remembers_until_it_is_reset(tmp_path: Path) -> None:
+    policy = rlrun.load(trained("ppo_lstm", tmp_path))
+    obs = np.array([1.0, 0.0, 0.5])
+    first = policy.act(obs)
+    assert not np.array_equal(policy.act(obs), first)
+    policy.reset()
+    assert np.array_equal(policy.act(obs), first)
+
+
+def test_policy_reset_advances_goals_as_an_evaluation_does(tmp_path: Path) -> None:
+    words = ["algo=sac", "algo.goals=categorical", *CASES["sac"], *SMALL]
+    path = rlrun.train(*words, run_dir=str(tmp_path / "run")).path
+    policy = rlrun.load(path)
+    first = torch.ones(2, dtype=torch.bool)
+    obs = np.tile(np.float32([1.0, 0.0, 0.5]), (2, 1))
+    with restored(path, 2, 0, {}) as found:
+        goals, carry = [], {"first": first}
+        for _ in range(3):
+            action, extras = found.addons.act(found.agent, torch.as_tensor(obs), carry, False)
+            native = found.env.actions.to_native(found.env.actions.clip(action.numpy()))
+            assert np.array_equal(policy.act(obs), native)
+            goals.append(extras["carry.goal"].tolist())
+            carry = carried(extras, first)
+            policy.reset()
+    assert goals == [[0, 1], [2, 3], [0, 1]]
+    assert not np.array_equal(policy.act(obs), native)
+
+
+def test_train_returns_the_run_and_raises_as_the_command_line_says(tmp_path: Path) -> None:
+    run = rlrun.train("algo=dqn", *CASES["dqn"], *SMALL, seed=3, run_dir=str(tmp_path / "run"))
+    assert run.summary["status"] == "done" and run.summary["step"] == 60
+    assert run.rows[-1]["step"] == 60
+    assert isinstance(rlrun.load(run.path).act(np.zeros(4)), np.integer)
+    with pytest.raises(ConfigError, match=r"did you mean algo\.gamma"):
+        rlrun.train("algo=dqn", "env=CartPole", "algo.gama=0.9")
+    with pytest.raises(ConfigError):
+        rlrun.load(tmp_path)
+
+
+def test_importing_rlrun_takes_no_torch() -> None:
+    code = "import sys, rlrun; assert 'torch' not in sys.modules; assert rlrun.train and 'torch' in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+class Reach(gym.Env[np.ndarray, np.ndarray]):
+    """A point on a line that must reach the goal within ten steps."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, goal: float = 0.5):
+        self.goal = goal
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.x, self.steps = self.np_random.uniform(-1, 1), 0
+        return self.observation(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.x = float(np.clip(self.x + 0.1 * action[0], -1, 1))
+        self.steps += 1
+        return self.observation(), -abs(self.x - self.goal), False, self.steps == 10, {}
+
+    def observation(self) -> np.ndarray:
+        return np.array([self.x, self.goal], np.float32)
+
+
+@pytest.mark.parametrize("env", [Reach, Reach(0.2), lambda: Reach(0.1)], ids=["class", "object", "function"])
+def test_environment_may_be_passed_as_an_object(env: Any, tmp_path: Path) -> None:
+    run = rlrun.train("algo=sac", *REPLAY, *SMALL, env=env, run_dir=str(tmp_path / "run"))
+    with pytest.raises(ConfigError, match=r"^env=object/\w+-v0: was passed as an object .* run\.resume\(env=\.\.\.\)"):
+        run.resume(total_steps=80)
+    assert main(["resume", str(run.path), "total_steps=80"]) == 2
+    resumed = run.resume(total_steps=80, env=env)
+    assert resumed.path == run.path and resumed.summary["step"] == 80
+    assert run.load(env=env).act(np.zeros(2)).shape == (1,)
+    assert run.evaluate(2, env=env).lengths == [5, 5]  # trainer.eval_max_steps
+    assert not [id for id in gym.registry if id.startswith("object/")]
+
+
+def test_resumed_run_of_a_passed_environment_equals_one_that_never_stopped(tmp_path: Path) -> None:
+    words = ["algo=sac", *REPLAY, *SMALL, "trainer.log_every=30", "trainer.eval_every=30"]
+    whole = rlrun.train(*words, env=Reach, run_dir=str(tmp_path / "whole"))
+    short = [word.replace("total_steps=60", "total_steps=30") for word in words]
+    half = rlrun.train(*short, env=Reach, run_dir=str(tmp_path / "half"))
+    half = half.resume(total_steps=60, env=Reach)
+    (rows, other) = ([without_clocks(row) for row in run.rows if row["step"] == 60] for run in (whole, half))
+    assert rows and rows == other
+
+
+def without_clocks(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if not key.startswith(("time/", "sys/", "wall_s"))}
+
+
+@pytest.mark.parametrize("env", [3, object()])
+def test_environment_of_another_type_is_refused(env: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^env: \w+ is no environment; pass a name, a subclass"):
+        rlrun.train("algo=sac", *SMALL, env=env, run_dir=str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_environment_object_that_cannot_be_copied_is_refused(tmp_path: Path) -> None:
+    env = Reach()
+    env.lock = threading.Lock()  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"Reach cannot be copied .*; pass its class, or a function"):
+        rlrun.train("algo=sac", *REPLAY, *SMALL, env=env, run_dir=str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluation_equals_that_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = trained("dqn", tmp_path)
+    capsys.readouterr()
+    found = rlrun.evaluate(path, episodes=3, seed=5)
+    assert main(["eval", str(path), "episodes=3", "seed=5"]) == 0
+    assert found.values == json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert found.return_mean == np.mean(found.returns) and len(found.lengths) == 3
+
+
+def test_metrics_are_a_data_frame_if_pandas_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = rlrun.train("algo=dqn", *CASES["dqn"], *SMALL, run_dir=str(tmp_path / "run"))
+    monkeypatch.setattr(python, "find_spec", lambda name: None)
+    assert run.metrics == run.rows and run.rows[-1]["step"] == 60
+    pandas = pytest.importorskip("pandas")
+    monkeypatch.undo()
+    assert isinstance(run.metrics, pandas.DataFrame)
+    assert run.metrics.index[-1] == 60 and run.metrics["eval/return_mean"].iloc[-1] == run.rows[-1]["eval/return_mean"]
