@@ -42,7 +42,7 @@ def _rows(job: "Job") -> Iterator[tuple[str, str]]:
     files = FILES
     if cfg.snapshot_every is not None:
         files += ", snapshots/"
-    if config.logger.tensorboard:
+    if "tensorboard" in config.logger:
         files += ", tb/"
     yield "files", files
     if sizes.parameters:

@@ -22,7 +22,7 @@ class Addon(nn.Module):
 
     stores: Mapping[str, Space] = MappingProxyType({})  # spaces of the extras that replay stores
     has_reward: ClassVar[bool] = False  # whether this is a reward module, which adds a column to every reward
-    unexportable: ClassVar[str] = ""  # why no policy behind it can be exported as a program; empty if one can
+    unexportable: ClassVar[str] = ""  # why a policy behind it cannot be exported as a program; empty if it can
     num_next_steps: int = 0  # length of the sequences that it learns from, from each sampled step on; 0: none
 
     def spec(self, spec: Spec) -> Spec:

@@ -56,7 +56,7 @@ def restored(
     path: a snapshot, or a run, whose best snapshot is used, or the latest if it has no best snapshot.
     words: settings that the user typed, `env.kwargs.<key>` and `env.timeout_s`.
     in_this_process: step the environments in this process even if training used workers.
-    changes: values of keys that a resumed run may change, such as `device`.
+    changes: settings that a resumed run may change, such as `device`.
     """
     run_path, name = locate(path)
     config = stored_config(run_path, changes)
