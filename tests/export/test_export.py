@@ -32,7 +32,7 @@ from rlrun.run.assemble import build_agent, eval_env
 from rlrun.run.policy import Policy
 
 SMALL = ["preset=none", "trainer.total_steps=48", "trainer.eval_episodes=1", "trainer.eval_max_steps=5",
-         "logger.console=false", "logger.tensorboard=false", "env.selftest=off", "env.num_envs=2"]  # fmt: skip
+         "logger=[]", "env.selftest=off", "env.num_envs=2"]  # fmt: skip
 HIDDEN = "network.hidden=[8]"
 REPLAY = ["algo.loop.warmup_steps=16", "algo.loop.batch_size=8"]
 ROLLOUT = ["algo.loop.rollout_steps=12"]

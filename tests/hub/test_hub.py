@@ -25,8 +25,7 @@ from rlrun.report.runs import read
 
 SMALL = ["algo=dqn", "env=CartPole", "preset=none", "env.num_envs=1", "network.hidden=[8]", "algo.buffer.capacity=64",
          "algo.loop.warmup_steps=4", "algo.loop.batch_size=4", "trainer.total_steps=60", "trainer.eval_every=30",
-         "trainer.eval_episodes=3", "trainer.eval_max_steps=10", "env.selftest=off", "logger.console=false",
-         "logger.tensorboard=false"]  # fmt: skip
+         "trainer.eval_episodes=3", "trainer.eval_max_steps=10", "env.selftest=off", "logger=[]"]  # fmt: skip
 REPO = "someone/cart-pole"
 INSTALLED = find_spec("huggingface_hub") is not None
 

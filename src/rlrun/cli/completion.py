@@ -63,7 +63,8 @@ OPTIONS = {
     "clean": ("--yes",),
     "doctor": ("--probe",),
 }
-WITHOUT_RUNS = ("train", "show", "list", "bench", "doctor", "completion")  # all other commands take folders of runs
+# Commands that take no folders of runs.
+WITHOUT_RUNS = ("train", "pull", "show", "list", "bench", "doctor", "completion")
 NAMES_BYTES = 1 << 20
 
 
