@@ -14,7 +14,8 @@ from rlrun.cli.new import TEMPLATES
 
 KINDS = sorted(folder.name for folder in TEMPLATES.iterdir())
 QUICK = ["trainer.total_steps=200", "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "logger.console=false",
-         "logger.tensorboard=false", "env.selftest=off", "run_dir=run"]  # fmt: skip
+         "logger.tensorboard=false", "env.selftest=off", "preset=none",
+         "trainer.engine=eager", "run_dir=run"]  # fmt: skip
 TRAIN = {
     "algo": ["algo=./file_own/file_own.py", "env=CartPole"],
     "env": ["algo=ppo", "env=./file_own/file_own.py:FileOwn", "algo.loop.rollout_steps=20"],
