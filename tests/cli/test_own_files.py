@@ -17,8 +17,9 @@ from rlrun.cli import main
 from rlrun.config.jobs import jobs
 from rlrun.errors import ConfigError
 
-QUIET = ["trainer.total_steps=64", "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "logger=[]", "env.selftest=off"]  # fmt: skip
-PPO = ["algo=ppo", "algo.loop.rollout_steps=16", "env.num_envs=2"]
+QUIET = ["trainer.total_steps=64", "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "logger=[]",
+         "env.selftest=off", "preset=none", "trainer.engine=eager"]  # fmt: skip
+PPO = ["algo=ppo", "algo.loop.rollout_steps=16", "algo.epochs=1", "env.num_envs=2"]
 
 ENV = """
 import gymnasium as gym

@@ -64,7 +64,7 @@ OPTIONS = {
     "doctor": ("--probe",),
 }
 # Commands that take no folders of runs.
-WITHOUT_RUNS = ("train", "pull", "show", "list", "bench", "doctor", "completion")
+WITHOUT_RUNS = ("train", "pull", "show", "list", "bench", "new", "doctor", "completion")
 NAMES_BYTES = 1 << 20
 
 
