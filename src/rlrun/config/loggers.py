@@ -6,7 +6,7 @@ from typing import Any
 
 from rlrun.config import check, sources
 from rlrun.errors import ConfigError
-from rlrun.imports import named_packages
+from rlrun.imports import is_found, named_packages
 
 SECTION = "logger"
 SWITCHES = (f"{SECTION}.console", f"{SECTION}.tensorboard")  # keys with true or false, valid for one more version
@@ -58,7 +58,7 @@ def folded(words: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
         return rest
     chosen = words.get(SECTION, section)
     if not isinstance(chosen, dict):
-        where = sources.folders(named_packages())
+        where = sources.folders(filter(is_found, named_packages()))
         chosen = {name: _settings(name, section, where) for name in _listed(chosen)}
     chosen = copy.deepcopy(chosen)
     for key, value in words.items():

@@ -43,10 +43,8 @@ class Telemetry:
         for name, logger in loggers.items():
             home = self._displays if logger.display else others
             home.append(Guarded(name, logger, self._say))
-        self._loggers = [
-            *self._displays,
-            *others,
-        ]  # displays are opened first and closed last, to show errors of others
+        # displays are opened first and closed last, to show the errors of other loggers
+        self._loggers = [*self._displays, *others]
         past, self._metrics.past = self._metrics.past, []
         start = Start(
             run, title, total_steps, from_step, self._keys,
