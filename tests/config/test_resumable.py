@@ -169,14 +169,15 @@ def test_resume_goes_on_after_changes_that_were_typed(tmp_path: Path, capsys: Ou
 
 
 def test_resume_goes_on_after_a_typed_change_although_no_snapshot_followed(tmp_path: Path) -> None:
-    """The run was killed right after `rlrun resume RUN total_steps=80` had recorded the change."""
+    """The run was killed right after `rlrun resume RUN total_steps=80 ...` of an earlier version had recorded it."""
     run = tmp_path / "run"
     assert main(["train", *WORDS, "trainer.total_steps=40", f"run_dir={run}"]) == 0
     values = read_config(run / "config.yaml")
     values["trainer"]["total_steps"] = 80
+    values["logger"] = {"tensorboard": {}}
     words = yaml.safe_load((run / "overrides.yaml").read_text())
     (run / "config.yaml").write_text(config_text(values))
-    (run / "overrides.yaml").write_text(yaml.safe_dump([*words, "trainer.total_steps=80"]))
+    (run / "overrides.yaml").write_text(yaml.safe_dump([*words, "trainer.total_steps=80", "logger.tensorboard=true"]))
     assert main(["resume", str(run)]) == 0
     assert json.loads((run / "summary.json").read_text())["step"] == 80
 

@@ -11,12 +11,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from rlrun.cli import main
 from rlrun.errors import ConfigError
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.choice import make_loggers
+from rlrun.telemetry.media import Histogram, Image, Video
 from rlrun.telemetry.metrics import Row, read_rows
 
 Out = pytest.CaptureFixture[str]
@@ -34,14 +36,23 @@ class Server:
         self.configs: dict[str, Any] = {}
         self.patches: dict[str, str] = {}
         self.ended: list[Any] = []
+        self.media: list[str] = []
         self.logged_in = True
         self.down = False
+
+
+class Given:
+    """A value of a class of wandb."""
+
+    def __init__(self, *given: Any, **settings: Any):
+        self.given = given, settings
 
 
 class FakeWandB:
     """The part of the package wandb that the logger uses."""
 
     Settings = SimpleNamespace
+    Image = Video = Histogram = Given
 
     def __init__(self, server: Server, folder: Path):
         self.server, self.folder = server, folder
@@ -61,10 +72,13 @@ class FakeWandB:
         self.server.configs[id] = config
         run = SimpleNamespace(id=id, dir=str(self.folder), url=f"https://wandb.example/{id}", summary={})
 
-        def log(values: Row, step: int, commit: bool) -> None:
+        def log(values: dict[str, Any], step: int = -1, commit: bool = True) -> None:
             if self.server.down:
                 raise ConnectionError("no network")
-            rows.append({"step": step, **values})
+            media = [name for name, value in values.items() if isinstance(value, Given)]
+            self.server.media += media
+            if step >= 0:
+                rows.append({"step": step, **{name: values[name] for name in values if name not in media}})
 
         def finish(exit_code: int) -> None:
             self.server.ended.append((exit_code, run.summary))
@@ -127,6 +141,9 @@ class FakeMLflow:
 
     def log_text(self, id: str, text: str, name: str) -> None:
         self.server.patches[id] = text
+
+    def log_artifact(self, id: str, path: str, folder: str) -> None:
+        self.server.media.append(Path(path).stem.partition("-")[2])
 
     def log_dict(self, id: str, values: Any, name: str) -> None: ...
 
@@ -233,6 +250,19 @@ def test_end_of_the_run_is_reported(tracker: Any, tmp_path: Path) -> None:
     else:
         codes = {"done": 0, "stopped": 0, "failed": 1}
         assert server.ended == [step for end, code in codes.items() for step in ((code, {"status": end}), "teardown")]
+
+
+def test_media_are_sent_once(tracker: Any, tmp_path: Path) -> None:
+    name, settings, server = tracker
+    for step in (1, 2):
+        log = Telemetry(tmp_path, make_loggers({name: settings}), "sac", 9, step - 1, config=CONFIG)
+        log.row(*made(step, step))
+        log.media(step, f"image{step}", Image(np.zeros((2, 2, 3), dtype=np.uint8)))
+        log.media(step, f"histogram{step}", Histogram(np.arange(3)))
+        log.media(step, f"video{step}", Video(np.zeros((2, 2, 2, 3), dtype=np.uint8), fps=5))
+        log.close({"status": "done"})
+    assert server.media == ["image1", "histogram1", "video1", "image2", "histogram2", "video2"]
+    assert list(server.rows.values()) == [made(1, 2)]
 
 
 def test_wandb_without_a_key_is_off_and_never_asks(

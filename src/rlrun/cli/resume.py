@@ -23,8 +23,10 @@ Continues a run from its latest snapshot to the recorded number of steps, or to 
 
   rlrun resume runs/sac-HalfCheetah/<run> total_steps=2e6"""
 
-RULES = {"total_steps": settings.COUNT, "device": settings.TEXT, "into": settings.TEXT, "plugins": settings.NAMES}
-RULES[loggers.SECTION] = settings.LOGGERS
+RULES = {
+    "total_steps": settings.COUNT, "device": settings.TEXT, "into": settings.TEXT, "plugins": settings.NAMES,
+    loggers.SECTION: settings.LOGGERS,
+}  # fmt: skip
 
 
 def resume(words: Sequence[str]) -> int:

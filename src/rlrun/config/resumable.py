@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlrun.config import check
+from rlrun.config import check, loggers
 from rlrun.config.history import METRICS_KEY
 from rlrun.config.stored import CONFIG, OVERRIDES, parse_config, parse_words, read_text
 from rlrun.errors import ConfigError
@@ -76,7 +76,8 @@ def check_unchanged(run: Path, then: Recorded) -> None:
     if words[: len(before)] != before:
         raise ConfigError(f"{run / OVERRIDES}: was edited: {_first_difference(before, words)}; {PUT_IT_BACK}")
     recorded, found = parse_config(then.config, run / CONFIG), parse_config(now.config, run / CONFIG)
-    expected = changed(recorded.values, dict(map(setting, since))) | {METRICS_KEY: recorded.metrics_format}
+    changes = loggers.folded(dict(map(setting, since)), recorded.values)
+    expected = changed(recorded.values, changes) | {METRICS_KEY: recorded.metrics_format}
     faults = [
         f"{run / CONFIG}: was edited: {key} {before} -> {after}; {PUT_IT_BACK}"
         for key, before, after in differences(expected, found.values | {METRICS_KEY: found.metrics_format})

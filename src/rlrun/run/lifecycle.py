@@ -178,8 +178,10 @@ def supervise(
     if snapshot is not None:
         step, written = snapshot.step, recorded_rows(snapshot)
     keys = MetricKeys(run.metrics_format, config.algo["name"])
-    about = (config.name, config.trainer.total_steps, step, written, keys, run.config(), partial(git_diff, Path.cwd()))
-    log = Telemetry(run.path, loggers, *about)
+    changes = partial(git_diff, Path.cwd())
+    log = Telemetry(
+        run.path, loggers, config.name, config.trainer.total_steps, step, written, keys, run.config(), changes
+    )
     status, code, line = "failed", 1, ""
     with Signals() as signals:
         callbacks = build_callbacks(config)

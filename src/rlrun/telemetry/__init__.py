@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from rlrun.config import history
-from rlrun.errors import printable
+from rlrun.errors import ConfigError, printable
 from rlrun.telemetry.guarded import Guarded
 from rlrun.telemetry.logger import Logger, Start, no_difference
+from rlrun.telemetry.media import Histogram, Image, Video, kept, store
 from rlrun.telemetry.metrics import MetricKeys, MetricsFile, Written, ordered
 
 
@@ -32,6 +33,7 @@ class Telemetry:
         config: Mapping[str, Any] | None = None,
         git_diff: Callable[[], str] = no_difference,
     ):
+        self._run = run
         self._keys = keys or MetricKeys(history.FORMAT, "")
         self._metrics = MetricsFile(run / "metrics.jsonl", from_step, written)
         self.fault = self._metrics.fault
@@ -41,12 +43,13 @@ class Telemetry:
         for name, logger in loggers.items():
             home = self._displays if logger.display else others
             home.append(Guarded(name, logger, self._say))
-        self._loggers = [
-            *self._displays,
-            *others,
-        ]  # displays are opened first and closed last, to show errors of others
+        # displays are opened first and closed last, to show the errors of other loggers
+        self._loggers = [*self._displays, *others]
         past, self._metrics.past = self._metrics.past, []
-        start = Start(run, title, total_steps, from_step, self._keys, past, config or {}, git_diff, self._say)
+        start = Start(
+            run, title, total_steps, from_step, self._keys,
+            rows=past, media=kept(run, from_step), config=config or {}, git_diff=git_diff, say=self._say,
+        )  # fmt: skip
         for guarded in self._loggers:
             guarded.call("open", start)
         self.progress(from_step)
@@ -64,6 +67,16 @@ class Telemetry:
                 self.times[key] = value
         for logger in self._loggers:
             logger.call("row", stored)
+
+    def media(self, step: int, name: str, value: Image | Video | Histogram) -> None:
+        """Stores a value in RUN/media and hands it to the loggers. Shows a line if it cannot be stored."""
+        try:
+            medium = store(self._run, step, name, value)
+        except (OSError, ValueError, ConfigError) as error:
+            self._say(f"{name} at step {step:,} is not stored: {error}")
+            return
+        for logger in self._loggers:
+            logger.call("media", medium)
 
     def progress(self, step: int) -> None:
         """Shows that the run is at `step`. Called after every tick."""

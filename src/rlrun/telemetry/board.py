@@ -17,6 +17,7 @@ from rlrun.config.schema import config
 from rlrun.registry import register
 from rlrun.rundir import METRICS
 from rlrun.telemetry.logger import Logger, Start
+from rlrun.telemetry.media import Histogram, Medium, kept
 from rlrun.telemetry.metrics import Row, read_rows
 
 
@@ -32,7 +33,7 @@ class TensorBoard(Logger):
 
     def open(self, start: Start) -> None:
         self._start = start
-        self._board = Board(start.run / "tb", start.rows)
+        self._board = Board(start.run / "tb", start.rows, start.media)
 
     def row(self, row: Row) -> None:
         if not self._board.is_deleted:
@@ -41,7 +42,10 @@ class TensorBoard(Logger):
         self._board.close()
         run = self._start.run
         self._start.say(f"{run / 'tb'} was deleted; it is written again from metrics.jsonl")
-        self._board = Board(run / "tb", read_rows(run / METRICS))
+        self._board = Board(run / "tb", read_rows(run / METRICS), kept(run, row["step"]))
+
+    def media(self, medium: Medium) -> None:
+        self._board.show(medium)
 
     def close(self, summary: dict[str, Any]) -> None:
         self._board.close()
@@ -53,8 +57,8 @@ class TensorBoard(Logger):
 class Board:
     """Writes each row as one event to a new event file.
 
-    past: the rows before a resume. Old event files are deleted and these rows are written again, so that a resumed run
-    shows every step once.
+    past, media: the rows and media before a resume. Old event files are deleted and these are written again, so that a
+    resumed run shows every step once.
 
     The wall time of an event is computed from `wall_s`, and the last past row gets the current time. The pause between
     stop and resume is therefore not visible in TensorBoard's relative time.
@@ -62,7 +66,7 @@ class Board:
     Raises ImportError if tensorboard is not installed, OSError if the file cannot be written.
     """
 
-    def __init__(self, folder: Path, past: Sequence[Row]):
+    def __init__(self, folder: Path, past: Sequence[Row], media: Sequence[Medium] = ()):
         from tensorboard.compat.proto.event_pb2 import Event
 
         files.make_folder(folder)
@@ -77,11 +81,26 @@ class Board:
         self._file.write(_record(Event(wall_time=self._origin, file_version="brain.Event:2").SerializeToString()))
         for row in past:
             self._put(row)
+        for medium in media:
+            self.show(medium)
         self._file.flush()
 
     def write(self, row: Row) -> None:
         """Writes one row and flushes the file."""
         self._put(row)
+        self._file.flush()
+
+    def show(self, medium: Medium) -> None:
+        """Writes an image, a video or a histogram."""
+        event = self._event(wall_time=time.time(), step=medium.step)
+        if medium.kind is Histogram:
+            _fill_histogram(event.summary.value.add(tag=medium.name).histo, *medium.histogram())
+        else:
+            image = event.summary.value.add(tag=medium.name).image
+            image.width, image.height = medium.size()
+            image.colorspace = 3
+            image.encoded_image_string = medium.content()
+        self._file.write(_record(event.SerializeToString()))
         self._file.flush()
 
     @property
@@ -98,6 +117,18 @@ class Board:
             if tag not in ("step", "wall_s"):
                 event.summary.value.add(tag=tag, simple_value=value)
         self._file.write(_record(event.SerializeToString()))
+
+
+def _fill_histogram(proto: Any, counts: Sequence[float], edges: Sequence[float]) -> None:
+    """Sets the fields of TensorBoard's HistogramProto. Sums are those of values in the middle of their bins."""
+    proto.min, proto.max = edges[0], edges[-1]
+    for count, low, high in zip(counts, edges, edges[1:], strict=False):
+        middle = (low + high) / 2
+        proto.num += count
+        proto.sum += count * middle
+        proto.sum_squares += count * middle**2
+        proto.bucket_limit.append(high)
+        proto.bucket.append(count)
 
 
 def _record(data: bytes) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rlrun.errors import RlrunError, reason
 from rlrun.telemetry.logger import Logger, Start
+from rlrun.telemetry.media import Medium
 from rlrun.telemetry.metrics import Row
 
 MOST_WAITING = 10_000  # rows that may wait for a logger's thread
@@ -68,6 +69,10 @@ class Background(Logger):
     def row(self, row: Row) -> None:
         """Hands a row to the thread."""
         self._put("row", row)
+
+    def media(self, medium: Medium) -> None:
+        """Hands a medium to the thread."""
+        self._put("media", medium)
 
     def close(self, summary: dict[str, Any]) -> None:
         """Waits until the logger is closed. Raises TimeoutError if that takes more than CLOSE_S seconds."""

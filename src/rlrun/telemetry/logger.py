@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rlrun.telemetry.media import Medium
 from rlrun.telemetry.metrics import MetricKeys, Row
 
 
@@ -27,6 +28,7 @@ class Start:
     step: int  # step from which the run resumes; 0 for a new run
     keys: MetricKeys  # converts the keys of the rows to the current ones, if an earlier version began the run
     rows: Sequence[Row] = ()  # the rows of metrics.jsonl so far; later rows of an earlier process were cut
+    media: Sequence[Medium] = ()  # the files of RUN/media so far, likewise
     config: Mapping[str, Any] = field(default_factory=dict)  # the content of config.yaml
     git_diff: Callable[[], str] = no_difference  # returns uncommitted changes in the current folder, as a patch
     say: Callable[[str], None] = say_nothing  # shows a line to the user
@@ -69,6 +71,9 @@ class Logger:
 
     def row(self, row: Row) -> None:
         """Called for every new row, which is then already in metrics.jsonl. The logger must not change it."""
+
+    def media(self, medium: Medium) -> None:
+        """Called for every new image, video and histogram, which is then already in RUN/media."""
 
     def message(self, text: str) -> None:
         """Shows a line to the user. Called if `display` is true."""

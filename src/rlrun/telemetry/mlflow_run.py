@@ -10,6 +10,7 @@ from rlrun.config import check
 from rlrun.config.schema import config
 from rlrun.registry import register
 from rlrun.telemetry.logger import Start
+from rlrun.telemetry.media import Medium
 from rlrun.telemetry.metrics import Row
 from rlrun.telemetry.remote import RemoteLogger, status
 
@@ -60,6 +61,9 @@ class MLflow(RemoteLogger):
                 name = NOT_IN_A_NAME.sub("_", key)
                 metrics.append(self._mlflow.entities.Metric(name, float(value), now, row["step"]))
         self._client.log_batch(self._id, metrics=metrics)
+
+    def send_medium(self, medium: Medium) -> None:
+        self._client.log_artifact(self._id, str(medium.path), "media")
 
     def close(self, summary: dict[str, Any]) -> None:
         self._client.log_dict(self._id, summary, "summary.json")

@@ -10,6 +10,7 @@ from rlrun.config.stored import parse_json
 from rlrun.errors import ConfigError
 from rlrun.snapshot.atomic import replace_text
 from rlrun.telemetry.logger import Logger, Start
+from rlrun.telemetry.media import Medium
 from rlrun.telemetry.metrics import Row
 
 ID = re.compile(r"[\w-]{1,64}", re.ASCII)
@@ -32,10 +33,16 @@ class RemoteLogger(Logger):
         """Sends one row."""
         raise NotImplementedError
 
+    def send_medium(self, medium: Medium) -> None:
+        """Sends an image, a video or a histogram."""
+
     def open(self, start: Start) -> None:
         self._path = start.run / f"{self.registered}.json"
         known, self._sent = _read(self._path)
+        self._sent_before = self._sent
         self._id = self.connect(start, known)
+        for medium in start.media:
+            self.media(medium)
         for row in start.rows:
             self._send_if_new(row)
         self._write()
@@ -43,6 +50,10 @@ class RemoteLogger(Logger):
     def row(self, row: Row) -> None:
         self._send_if_new(row)
         self._write()
+
+    def media(self, medium: Medium) -> None:
+        if medium.step > self._sent_before:
+            self.send_medium(medium)
 
     def _send_if_new(self, row: Row) -> None:
         if row["step"] > self._sent:

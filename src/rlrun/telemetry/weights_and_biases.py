@@ -10,6 +10,7 @@ from rlrun.errors import ConfigError
 from rlrun.registry import register
 from rlrun.snapshot.atomic import replace_text
 from rlrun.telemetry.logger import Start
+from rlrun.telemetry.media import Histogram, Medium, Video
 from rlrun.telemetry.metrics import Row
 from rlrun.telemetry.remote import RemoteLogger, status
 
@@ -39,6 +40,7 @@ class WandB(RemoteLogger):
 
     def __init__(self, cfg: Any):
         super().__init__(cfg)
+        self._media: dict[str, Any] = {}
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read when wandb is imported
         import wandb
 
@@ -63,9 +65,22 @@ class WandB(RemoteLogger):
 
     def send(self, row: Row) -> None:
         values = {key: value for key, value in row.items() if key != "step"}
-        self._run.log(values, step=row["step"], commit=True)
+        self._run.log(values | self._media, step=row["step"], commit=True)
+        self._media.clear()
+
+    def send_medium(self, medium: Medium) -> None:
+        """Keeps a medium for the next row, because W&B takes no values for the step of a row that it has."""
+        if medium.kind is Histogram:
+            value = self._wandb.Histogram(np_histogram=medium.histogram())
+        elif medium.kind is Video:
+            value = self._wandb.Video(str(medium.path), format="gif")
+        else:
+            value = self._wandb.Image(str(medium.path))
+        self._media[medium.name] = value
 
     def close(self, summary: dict[str, Any]) -> None:
+        if self._media:
+            self._run.log(self._media)
         self._run.summary.update({key: value for key, value in summary.items() if value is not None})
         self._run.finish(exit_code=int(status(summary) == "failed"))
         self._wandb.teardown()

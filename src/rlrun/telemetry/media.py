@@ -1,0 +1,144 @@
+"""Images, videos and histograms of a run. They are stored in RUN/media, and loggers receive the files."""
+
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote, unquote
+
+from rlrun import files
+from rlrun.snapshot.atomic import replace_file
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+FOLDER = "media"
+LARGEST = 64 << 20  # bytes of one file
+BINS = 64
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image as PNG."""
+
+    pixels: "NDArray[np.uint8]"  # [height, width, 3]
+    suffix: ClassVar[str] = ".png"
+
+    @classmethod
+    def of_figure(cls, figure: Any) -> "Image":
+        """Returns the image of a matplotlib figure."""
+        import numpy as np
+
+        figure.canvas.draw()
+        return cls(np.asarray(figure.canvas.buffer_rgba())[..., :3])
+
+    def content(self) -> bytes:
+        """Returns the bytes of the file."""
+        return _encoded([self.pixels], "PNG")
+
+
+@dataclass(frozen=True)
+class Video:
+    """A video as animated GIF, which every browser shows."""
+
+    frames: "NDArray[np.uint8]"  # [time, height, width, 3]
+    fps: float
+    suffix: ClassVar[str] = ".gif"
+
+    def content(self) -> bytes:
+        """Returns the bytes of the file."""
+        return _encoded([*self.frames], "GIF", save_all=True, duration=1000 / self.fps, loop=0)
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Counts of values in bins of equal width."""
+
+    values: "NDArray[Any]"  # of any shape; values that are not finite are left out
+    suffix: ClassVar[str] = ".json"
+
+    def content(self) -> bytes:
+        """Returns the bytes of the file."""
+        import numpy as np
+
+        values = np.asarray(self.values, dtype=float).ravel()
+        counts, edges = np.histogram(values[np.isfinite(values)], BINS)
+        return json.dumps({"counts": counts.tolist(), "edges": edges.tolist()}).encode()
+
+
+KINDS: dict[str, type] = {kind.suffix: kind for kind in (Image, Video, Histogram)}
+
+
+@dataclass(frozen=True)
+class Medium:
+    """A file in RUN/media: RUN/media/000000001000-<name>.png."""
+
+    step: int
+    name: str
+    path: Path
+
+    @property
+    def kind(self) -> type:
+        """The class of the value: Image, Video or Histogram."""
+        return KINDS[self.path.suffix]
+
+    def content(self) -> bytes:
+        """Returns the bytes of the file. Raises the errors of `files.read`."""
+        return files.read(self.path, LARGEST)
+
+    def size(self) -> tuple[int, int]:
+        """Returns width and height of an image or a video."""
+        import PIL.Image
+
+        with PIL.Image.open(io.BytesIO(self.content()), formats=["PNG", "GIF"]) as image:
+            width, height = image.size
+        return width, height
+
+    def histogram(self) -> tuple[list[float], list[float]]:
+        """Returns counts and edges of a histogram."""
+        found = json.loads(self.content())
+        return found["counts"], found["edges"]
+
+
+def store(run: Path, step: int, name: str, value: Image | Video | Histogram) -> Medium:
+    """Writes a value to RUN/media. Raises ValueError or OSError if it cannot be written."""
+    path = files.make_folder(run / FOLDER) / f"{step:012}-{quote(name, safe='')}{value.suffix}"
+    replace_file(path, [value.content()])
+    return Medium(step, name, path)
+
+
+def kept(run: Path, step: int) -> list[Medium]:
+    """Returns the files up to a step, from which the run resumes, in their order. Deletes later files."""
+    media = []
+    for medium in _all(run):
+        if medium.step <= step:
+            media.append(medium)
+        else:
+            medium.path.unlink()
+    return media
+
+
+def _all(run: Path) -> Iterator[Medium]:
+    for path in sorted((run / FOLDER).glob("*-*")):
+        step, _, name = path.stem.partition("-")
+        if step.isdecimal() and path.suffix in KINDS:
+            yield Medium(int(step), unquote(name), path)
+
+
+def _encoded(frames: "list[NDArray[np.uint8]]", format: str, **options: Any) -> bytes:
+    """Returns images in a format of Pillow. Raises ValueError if an array is not an image."""
+    import numpy as np
+    import PIL.Image
+
+    try:
+        first, *others = [PIL.Image.fromarray(np.ascontiguousarray(frame)) for frame in frames]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"not an array of colours, uint8 [height, width, 3] ({error})") from error
+    if others:
+        options["append_images"] = others
+    content = io.BytesIO()
+    first.save(content, format, **options)
+    return content.getvalue()
