@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -89,10 +90,10 @@ def test_lock_without_fcntl_outlives_no_killed_process(tmp_path: Path, monkeypat
     killed = subprocess.Popen([sys.executable, "-c", ""])
     killed.wait()
     mark = tmp_path / ".lock.pid"
-    mark.write_text(f"{killed.pid} {operating_system.socket.gethostname()}")
+    mark.write_text(f"{killed.pid} {platform.node()}")
     lock.release(lock.take(tmp_path))
     assert not mark.exists()
-    mark.write_text(f"{os.getppid()} {operating_system.socket.gethostname()}")
+    mark.write_text(f"{os.getppid()} {platform.node()}")
     with pytest.raises(ConfigError, match="is in use"):
         lock.take(tmp_path)
     mark.write_text(f"{killed.pid} another-host")

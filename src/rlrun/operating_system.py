@@ -6,10 +6,8 @@ No other module uses a name that only some systems have. rlrun is tested on Linu
 import contextlib
 import errno
 import math
-import mmap
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -111,7 +109,7 @@ def _create_pid_file(path: Path) -> None:
                 raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
             path.unlink(missing_ok=True)
             continue
-        os.write(descriptor, f"{os.getpid()} {socket.gethostname()}".encode())
+        os.write(descriptor, f"{os.getpid()} {_host()}".encode())
         os.close(descriptor)
         return
 
@@ -125,7 +123,7 @@ def _is_alive(path: Path) -> bool:
     text = os.read(descriptor, PID_BYTES).decode(errors="replace")
     os.close(descriptor)
     pid, _, host = text.partition(" ")
-    if host != socket.gethostname() or not pid.isdecimal():  # also if the other process has not written the pid yet
+    if host != _host() or not pid.isdecimal():  # also if the other process has not written the pid yet
         return True
     try:
         os.kill(int(pid), 0)
@@ -134,6 +132,12 @@ def _is_alive(path: Path) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _host() -> str:
+    import socket  # slow to import, and most commands take no lock
+
+    return socket.gethostname()
 
 
 def after_fork(function: Callable[[], None]) -> None:
@@ -178,6 +182,8 @@ def limit_memory(count: int) -> None:
 
 def resident_mb() -> float:
     """Returns the resident memory of this process in MiB, or its peak, or NaN, whichever the system reports."""
+    import mmap
+
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * mmap.PAGESIZE / 2**20

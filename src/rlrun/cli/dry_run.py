@@ -1,5 +1,6 @@
 """Implements `rlrun train --dry-run`, which prints what a run would write, and how much it would take."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,7 @@ def _rows(job: "Job") -> Iterator[tuple[str, str]]:
         yield "replay", f"{size(sizes.replay)} at the end"
     if sizes.rollout:
         yield "rollout", size(sizes.rollout)
-    if sizes.memory == sizes.memory:  # not NaN
+    if not math.isnan(sizes.memory):
         yield "memory", f"about {size(sizes.memory)} of this process at the end"
     if cfg.snapshot_every is not None:
         snapshot = f"about {size(sizes.snapshot)}"

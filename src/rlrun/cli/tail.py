@@ -4,17 +4,18 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from rlrun import files
 from rlrun.cli import settings
+from rlrun.config.stored import read_stored
 from rlrun.errors import ConfigError, printable
 from rlrun.lock import holder
+from rlrun.report.runs import check_config, newest, sound
 from rlrun.rundir import CONFIG, METRICS, RUNS, RunDir
-
-if TYPE_CHECKING:
-    from rlrun.telemetry.metrics import Row
-    from rlrun.telemetry.view import View
+from rlrun.telemetry.console import Lines
+from rlrun.telemetry.metrics import MetricKeys, Row, parsed
+from rlrun.telemetry.view import View, closing
 
 USAGE = "rlrun tail [RUN]"
 HELP = f"""\
@@ -35,7 +36,10 @@ def tail(words: Sequence[str]) -> int:
     if places:
         path = Path(settings.one_run(places, USAGE))
     else:
-        path = _newest()
+        found = newest(RUNS)
+        if found is None:
+            raise ConfigError(f"no run below {RUNS}/; usage: {USAGE}")
+        path = found
         print(printable(path), flush=True)
     if not (path / CONFIG).is_file():
         raise ConfigError(f"{path}: not a run (it has no {CONFIG})")
@@ -43,34 +47,20 @@ def tail(words: Sequence[str]) -> int:
     return 0
 
 
-def _newest() -> Path:
-    from rlrun.report.runs import newest
+class RecordedView(View):
+    """A view whose time is that of the run, so that old rows show the speed with which they were written."""
 
-    path = newest(RUNS)
-    if path is None:
-        raise ConfigError(f"no run below {RUNS}/; usage: {USAGE}")
-    return path
+    def now(self) -> float:
+        return self.latest.get("wall_s", 0.0)
 
 
 def _follow(path: Path) -> None:
     """Prints the rows of a run until no process trains it any more, then how it ended."""
-    from rlrun.config.stored import read_stored
-    from rlrun.report.runs import check_config, sound
-    from rlrun.telemetry.console import Lines
-    from rlrun.telemetry.metrics import MetricKeys
-    from rlrun.telemetry.view import View
-
-    class Recorded(View):
-        """A view whose time is that of the run, so that old rows show the speed with which they were written."""
-
-        def now(self) -> float:
-            return self.latest.get("wall_s", 0.0)
-
     stored = read_stored(path / CONFIG)
     config = stored.values
     check_config(config)
     keys = MetricKeys(stored.metrics_format, config["algo"]["name"])
-    view = Recorded(str(config.get("name")), path, config["trainer"]["total_steps"], [])
+    view = RecordedView(str(config.get("name")), path, config["trainer"]["total_steps"], [])
     lines, rows = Lines(view), NewRows(path / METRICS)
     is_running = True
     while is_running:
@@ -83,11 +73,8 @@ def _follow(path: Path) -> None:
         print(printable(line))
 
 
-def _ending(path: Path, view: "View", step: int) -> list[str]:
+def _ending(path: Path, view: View, step: int) -> list[str]:
     """Returns the lines that say how a run ended. step: of its last row; a summary of an earlier step is outdated."""
-    from rlrun.report.runs import sound
-    from rlrun.telemetry.view import closing
-
     summary = RunDir.summary_of(path)
     figures: dict[str, Any] = sound(summary)
     if isinstance(summary.get("status"), str) and figures.get("step", -1) >= step:
@@ -106,10 +93,8 @@ class NewRows:
         self.step = -1
         self.inode, self.position = 0, 0
 
-    def read(self) -> Iterator["Row"]:
+    def read(self) -> Iterator[Row]:
         """Yields the new rows. Yields nothing if there is no file yet."""
-        from rlrun.telemetry.metrics import parsed
-
         try:
             descriptor = files.open_file(self.path, limit=files.METRICS_BYTES)
         except FileNotFoundError:

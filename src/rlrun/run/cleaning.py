@@ -4,7 +4,6 @@ import stat
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from rlrun.errors import SnapshotError
 from rlrun.run.postmortem import FACTS, FOLDER
@@ -27,7 +26,7 @@ def removable(run: Path) -> list[Path]:
     return found
 
 
-def _fault_step(postmortem: Path) -> Any:
+def _fault_step(postmortem: Path) -> float:
     """Returns the step of the fault that a post-mortem describes, or infinity if it does not say."""
     step = read_json(postmortem / FACTS).get("step")
     if type(step) is int:
@@ -55,12 +54,13 @@ def clean(path: Path) -> int:
     damaged, because the run would then resume from an older one. Nothing is removed in these cases.
     """
     run = RunDir.open(path)
+    store = Store(path)
     try:
         folders = removable(path)
         freed = freed_bytes(folders)
         if folders:
             try:
-                Store(path).load(Store(path).latest())
+                store.load(store.latest())
             except SnapshotError as error:
                 raise SnapshotError(*[f"{path}: {fault}; nothing was removed" for fault in error.faults]) from None
         for folder in folders:
