@@ -122,3 +122,30 @@ def test_the_default_settings_of_a_wrapper_need_no_words(plugin: Any) -> None:
     file = plugin("wrapper", "", "")
     testing.check_wrapper("env=CartPole", f"plugins=[{file}]", "env.wrappers={file_own: {}}")
     assert "file_own" in sys.modules
+
+
+CALLBACK = {
+    "weights that it changes": (
+        "        if self.best is None or",
+        "        next(self.run.loop.agent.parameters()).data.mul_(0.9)\n        if self.best is None or",
+        "it changes the agent; declare that in `changes`",
+    ),
+    "state that is not saved": (
+        'return {"best": self.best}',
+        'return {"best": None if self.run.loop.steps == 64 else self.best}',
+        "a resumed run differs; save the state of the callback in get_extra_state",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", CALLBACK)
+def test_check_callback_names_what_is_broken(fault: str, plugin: Any) -> None:
+    old, new, message = CALLBACK[fault]
+    with pytest.raises(AssertionError, match="callback: ") as caught:
+        testing.check_callback(f"plugins=[{plugin('callback', old, new)}]", "callbacks=[file_own]")
+    assert message in str(caught.value)
+
+
+def test_check_callback_needs_a_callback() -> None:
+    with pytest.raises(AssertionError, match="no callback is chosen"):
+        testing.check_callback()

@@ -36,6 +36,7 @@ from rlrun.envs.obs_adapter import sample
 from rlrun.envs.selftest import EPISODE_END, self_test
 from rlrun.errors import reason
 from rlrun.run.assemble import build_loop
+from rlrun.run.job import resume_run, train_job
 from rlrun.run.lifecycle import rings
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store, step_name
@@ -43,6 +44,10 @@ from rlrun.snapshot.store import Store, step_name
 UPDATES = 3  # that an algorithm makes before it is looked at, and again after a restart
 MOST_TICKS = 5000  # in which it must make them
 EPISODE_STEPS = 50
+RUN_STEPS = 64  # of a run with a callback, before it is resumed
+SMALL_RUN = ("algo=ppo", "env=CartPole", "preset=none", "env.num_envs=2", "algo.loop.rollout_steps=16",
+             "network.hidden=[8]", "trainer.log_every=32", "trainer.eval_every=64", "trainer.eval_episodes=1",
+             "trainer.eval_max_steps=20", "trainer.engine=eager", "logger=[]")  # fmt: skip
 ROWS = 5  # in a batch for a network
 MEMBERS = 3  # in an ensemble
 
@@ -108,6 +113,31 @@ def check_network(*words: str, obs: gym.Space | None = None) -> None:
             for members in (None, MEMBERS):
                 net = registry.build("network", for_role(config.network, None), spaces, members, path="network")
                 check_torso(net, spaces, members)
+
+
+def check_callback(*words: str) -> None:
+    """Checks that a run with a callback resumes bit for bit, and that a callback that only reads changes no weight.
+
+    words: as for `rlrun train`, such as "plugins=[./my_callback.py]", "callbacks=[my_callback]".
+    """
+    with failures("callback"), TemporaryDirectory() as folder:
+        config = _config(*SMALL_RUN, *words)
+        assert config.callbacks, "no callback is chosen; add callbacks=[<name>]"
+        whole = _trained(Path(folder, "whole"), 2 * RUN_STEPS, *words)
+        _trained(Path(folder, "resumed"), RUN_STEPS, *words)
+        resume_run(Path(folder, "resumed"), {"trainer.total_steps": 2 * RUN_STEPS}, config.plugins)
+        resumed = Store(Path(folder, "resumed")).load()
+        classes = [registry.lookup("callback", values["name"]) for values in config.callbacks]
+        changes = [cls.changes for cls in classes if cls.changes is not None and not cls.resumes_exactly]
+        is_equal = equal(_part(whole, "agent"), _part(resumed, "agent"))
+        is_equal = is_equal and equal(_part(whole, "callbacks"), _part(resumed, "callbacks"))
+        assert changes or is_equal, "a resumed run differs; save the state of the callback in get_extra_state"
+        if all(cls.changes is None for cls in classes):
+            others = [word for word in words if not word.startswith("callbacks=")]
+            without = _trained(Path(folder, "without"), 2 * RUN_STEPS, *others)
+            assert equal(_part(whole, "agent"), _part(without, "agent")), (
+                "it changes the agent; declare that in `changes`"
+            )
 
 
 def check_learning(loop: Loop) -> None:
@@ -261,6 +291,18 @@ def _config(*words: str) -> RunConfig:
     (job,) = jobs(list(words))
     registry.load(job.values["plugins"])
     return run_config(job.values)
+
+
+def _trained(folder: Path, total_steps: int, *words: str) -> Snapshot:
+    """Trains a small run in a new folder, and returns its last snapshot."""
+    (job,) = jobs([*SMALL_RUN, *words, f"trainer.total_steps={total_steps}", f"run_dir={folder}"])
+    train_job(job)
+    return Store(folder).load()
+
+
+def _part(snapshot: Snapshot, name: str) -> dict[str, Any]:
+    """Returns the state of the agent or of the callbacks in a snapshot."""
+    return {path: value for path, value in snapshot.state.items() if path.startswith(f"{name}.")}
 
 
 def _recipe(*words: str) -> Recipe:

@@ -21,6 +21,8 @@ TRAIN = {
     "network": ["algo=ppo", "env=CartPole", "network=./file_own/file_own.py", "algo.loop.rollout_steps=20"],
     "wrapper": ["algo=ppo", "env=CartPole", "plugins=[./file_own/file_own.py]", "env.wrappers.file_own.repeat=2",
                 "algo.loop.rollout_steps=20"],
+    "callback": ["algo=ppo", "env=CartPole", "plugins=[./file_own/file_own.py]", "callbacks=[file_own]",
+                 "algo.loop.rollout_steps=20"],
 }  # fmt: skip
 RLRUN = Path(sys.executable).with_name("rlrun")
 
@@ -61,8 +63,8 @@ def test_the_three_commands_of_a_new_plugin_work_in_processes_of_their_own(kind:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ([], "usage: rlrun new KIND NAME (kinds: algo, env, network, wrapper)"),
-        (["algos", "mine"], "no kind 'algos'; did you mean algo? (there are: algo, env, network, wrapper)"),
+        ([], "usage: rlrun new KIND NAME (kinds: algo, callback, env, network, wrapper)"),
+        (["algos", "mine"], "no kind 'algos'; did you mean algo? (there are: algo, callback, env, network, wrapper)"),
         (["algo", "my-algo"], "'my-algo': must be a name that Python takes for a module, such as my_algo"),
         (["algo", "class"], "'class': must be a name that Python takes for a module"),
         (["algo", "sac"], "sac: there is a registered algo of this name; choose another one"),
