@@ -18,6 +18,7 @@ from rlrun.core.callback import Callback
 from rlrun.errors import ConfigError, RunError
 from rlrun.python import Run
 from rlrun.registry import register
+from rlrun.telemetry.media import Histogram, Image
 
 WORDS = ["algo=sac", "env=Pendulum", "preset=none", "env.max_episode_steps=10", "trainer.total_steps=60",
          "trainer.eval_every=30", "trainer.eval_episodes=1", "trainer.eval_max_steps=5", "trainer.log_every=20",
@@ -73,6 +74,15 @@ class Meddler(Callback):
         self.run.loop.agent.actor_optim.learning_rate.mul_(0.5)
 
 
+class Painter(Callback):
+    """Shows a histogram of the actor's weights and an image with every row."""
+
+    def on_row(self, row: Any) -> None:
+        weights = [param.detach().numpy().ravel() for param in self.run.loop.agent.actor.parameters()]
+        self.show("weights", Histogram(np.concatenate(weights)))
+        self.show("square", Image(np.full((4, 4, 3), 200, np.uint8)))
+
+
 class Faulty(Callback):
     def on_row(self, row: Any) -> None:
         raise ZeroDivisionError("a row is no good")
@@ -82,7 +92,13 @@ class Faulty(Callback):
 def callbacks() -> Any:
     """Registers the callbacks of this module for one test."""
     CALLS.clear()
-    for name, cls in {"recorder": Recorder, "stop_early": StopEarly, "meddler": Meddler, "faulty": Faulty}.items():
+    for name, cls in {
+        "recorder": Recorder,
+        "stop_early": StopEarly,
+        "meddler": Meddler,
+        "faulty": Faulty,
+        "painter": Painter,
+    }.items():
         register("callback", name)(cls)
     yield
     registry._registry.pop("callback")
@@ -151,6 +167,13 @@ def test_callback_that_changes_the_run_says_so(tmp_path: Path, capsys: pytest.Ca
     run.resume(total_steps=80)
     verdict = json.loads((run.path / "meta.json").read_text())["resumed"][0]["verdict"]
     assert verdict == "not exact, because callback meddler changes the learning rate of the actor"
+
+
+def test_callback_shows_images_and_histograms(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", "callbacks=[painter]")
+    names = {path.name for path in (run.path / "media").iterdir()}
+    for step in (20, 30, 40, 60):
+        assert {f"{step:012d}-weights.json", f"{step:012d}-square.png"} <= names
 
 
 def test_callback_that_raises_ends_the_run_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ class RunView:
     path: Path  # folder of the run
     loop: Any  # the Loop: its agent, environments, buffer, and the counters `steps` and `updates`
     stop: Callable[[str], None]  # ends the run after the current step, for the reason that is given
+    media: Callable[[int, str, Any], None]  # stores an image, a video or a histogram: (step, name, value)
 
 
 class Callback(Module):
@@ -47,6 +48,10 @@ class Callback(Module):
     def log(self, name: str, value: float) -> None:
         """Logs a number as the metric `custom/<name>`: its mean since the last row."""
         log(name, value)
+
+    def show(self, name: str, value: Any) -> None:
+        """Stores an Image, a Video or a Histogram of `rlrun.telemetry.media` in RUN/media, for the loggers too."""
+        self.run.media(self.run.loop.steps, name, value)
 
     def on_start(self) -> None:
         """Called before the first step, and again when the run is resumed."""

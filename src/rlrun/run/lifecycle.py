@@ -190,7 +190,7 @@ def supervise(
             start(config, run, trainer, log, snapshot)
             if snapshot and not store.names():  # a new branch: without a snapshot, a resume would begin at step 0
                 trainer.snapshot([step_name(loop.steps)])
-            callbacks.begin(RunView(run.path, loop, trainer.stop))
+            callbacks.begin(RunView(run.path, loop, trainer.stop, log.media))
             status = trainer.run(signals)
             code = 0
             if status == "stopped":
