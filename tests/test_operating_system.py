@@ -51,7 +51,7 @@ from rlrun.rundir import RunDir
 
 assert not {"fcntl", "resource"} & {*sys.modules}
 assert main(["--help"]) == main(["list"]) == main(["status"]) == 0
-words = "algo=ppo env=CartPole seed=3 run_dir=r algo.loop.rollout_steps=16 env.num_envs=2 logger.console=false"
+words = "algo=ppo env=CartPole seed=3 run_dir=r algo.loop.rollout_steps=16 env.num_envs=2 logger=[tensorboard]"
 words += " trainer.total_steps=64 trainer.snapshot_every=32 trainer.eval_every=32 trainer.eval_episodes=1"
 assert main(["train", *words.split()]) == 0
 assert main(["resume", "r", "total_steps=96"]) == 0

@@ -36,7 +36,7 @@ REASONS = {
     "crash": "its process was ended by SIGSEGV",
 }
 RUN = ["algo=ppo", "network.hidden=[8]", "algo.loop.rollout_steps=32", "algo.minibatch_size=32", "algo.epochs=1"]
-RUN += ["env.num_envs=1", "logger.tensorboard=false", "trainer.log_every=32", "preset=none"]
+RUN += ["env.num_envs=1", "logger=[console]", "trainer.log_every=32", "preset=none"]
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +104,7 @@ def test_an_evaluation_that_breaks_ends_an_async_run_with_one_line(
     monkeypatch.chdir(tmp_path)
     words = [f"env={ID}", "env.kwargs={kind: raise, at: never}", f"env.eval_kwargs={{kind: {kind}, at: 5}}"]
     words += ["env.backend=async", "trainer.total_steps=32", "trainer.eval_episodes=1", "run_dir=run"]
-    assert main(["train", *RUN, *words, f"env.timeout_s={5 * LIMIT}", "logger.console=false"]) == 1
+    assert main(["train", *RUN, *words, f"env.timeout_s={5 * LIMIT}"]) == 1
     said, trace = capfd.readouterr().err.splitlines()
     assert re.fullmatch(rf"error: env {ID} #0, seed \d+, step 5: its worker \(pid \d+\) .*", said)
     assert trace == "  trace: run/error.log"
@@ -113,7 +113,7 @@ def test_an_evaluation_that_breaks_ends_an_async_run_with_one_line(
 def test_watched_evaluation_runs_in_this_process(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["env=breaking:breaking/Quiet-v0", "env.backend=async", "trainer.total_steps=32", "trainer.eval_episodes=0"]
-    assert main(["train", *RUN, *words, "run_dir=run", "logger.console=false"]) == 0
+    assert main(["train", *RUN, *words, "run_dir=run"]) == 0
     seen: list[Any] = []
     watched = evaluate(Path("run"), 1, watch=lambda trained: seen.append(trained.env.pool))
     assert isinstance(seen[0], SyncPool) and watched["returns"] == evaluate(Path("run"), 1)["returns"] == [30.0]
@@ -358,6 +358,7 @@ def test_workers_take_no_module_from_the_current_folder_and_do_not_run_the_scrip
         sys.exit(main(sys.argv[1:]))
     """
     words = ["env=CartPole", "env.backend=async", "trainer.total_steps=32", "trainer.eval_episodes=0", "run_dir=run"]
-    run = run_python(program, "train", *RUN, *words, "logger.console=false", cwd=here)
+    quiet = [word.replace("logger=[console]", "logger=[]") for word in RUN]
+    run = run_python(program, "train", *quiet, *words, cwd=here)
     assert (*run.communicate(timeout=60), run.returncode) == ("once\n", "", 0)
     assert not (tmp_path / "taken").exists()

@@ -20,7 +20,7 @@ from rlrun.snapshot.store import Store
 
 Rows = list[dict[str, Any]]
 
-COMMON = ["preset=none", "logger.tensorboard=false", "trainer.eval_episodes=2", "trainer.snapshot_keep=1"]
+COMMON = ["preset=none", "logger=[console]", "trainer.eval_episodes=2", "trainer.snapshot_keep=1"]
 
 
 def words(total: int, *own: str, eval_max_steps: int = 100) -> list[str]:
@@ -147,7 +147,7 @@ def test_a_faulty_environment_is_named_and_the_last_snapshot_kept(
 ) -> None:
     run = tmp_path / "run"
     own = ["env.num_envs=2", f"env.backend={backend}", f"env.kwargs.kind={kind}", "env.kwargs.at=70"]
-    small = ["network.hidden=[8]", "algo.loop.rollout_steps=10", "logger.console=false"]
+    small = ["network.hidden=[8]", "algo.loop.rollout_steps=10"]
     settings = words(200, "algo=ppo", "env=rlrun/Faulty-v0", *own, *small, eval_max_steps=10)
     code = main(["train", *settings, f"run_dir={run}"])
     error = capsys.readouterr().err
@@ -172,7 +172,7 @@ def test_restarted_environment_is_reported_and_training_continues(
 
 def test_non_finite_loss_stops_the_run_before_a_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
-    own = ["env.max_episode_steps=20", "network.hidden=[8]", "algo.loop.rollout_steps=10", "logger.console=false"]
+    own = ["env.max_episode_steps=20", "network.hidden=[8]", "algo.loop.rollout_steps=10"]
     code = main(["train", *words(800, "algo=ppo", "env=CartPole", *own, "algo.learning_rate=1e38"), f"run_dir={run}"])
     error = capsys.readouterr().err
     assert code == 1 and "optim: " in error and "not finite" in error

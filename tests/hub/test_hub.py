@@ -159,7 +159,7 @@ def test_shared_folder_has_weights_and_no_replay_nor_host(run: Path, folder: Pat
 
 
 def test_model_card_has_the_evaluations_of_the_run(run: Path, folder: Path) -> None:
-    rows = [row for row in rlrun.python.Run(run).metrics if "eval/return_mean" in row]
+    rows = [row for row in rlrun.python.Run(run).rows if "eval/return_mean" in row]
     best = max(rows, key=lambda row: row["eval/return_mean"])
     text = (folder / "README.md").read_text()
     figures = f"{best['eval/return_mean']:,.2f} | {best['eval/return_std']:,.2f}"
