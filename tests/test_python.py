@@ -15,6 +15,7 @@ import torch
 import rlrun
 from rlrun import python
 from rlrun.cli import main
+from rlrun.envs.passed import passed
 from rlrun.errors import ConfigError
 from rlrun.run.trained import restored
 from rlrun.types import carried
@@ -151,6 +152,21 @@ def test_resumed_run_of_a_passed_environment_equals_one_that_never_stopped(tmp_p
 
 def without_clocks(row: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if not key.startswith(("time/", "sys/", "wall_s"))}
+
+
+def test_passed_environment_survives_a_call_within_a_call() -> None:
+    with passed(Reach) as outer:
+        with passed(Reach, takes_names=True) as inner:
+            assert inner == outer
+        assert gym.spec(outer[0].removeprefix("env=")).entry_point is Reach
+    assert not [id for id in gym.registry if id.startswith("object/")]
+
+
+def test_name_of_an_environment_is_refused_for_a_run_that_has_one(tmp_path: Path) -> None:
+    run = rlrun.train("algo=dqn", *CASES["dqn"], *SMALL, run_dir=str(tmp_path / "run"))
+    for call in (run.evaluate, run.load, run.resume):
+        with pytest.raises(ConfigError, match="env=Pendulum: the run has an environment"):
+            call(env="Pendulum")
 
 
 @pytest.mark.parametrize("env", [3, object()])

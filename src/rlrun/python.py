@@ -44,7 +44,7 @@ class Run:
             return self.rows
         import pandas
 
-        return pandas.DataFrame(self.rows).set_index("step")
+        return pandas.DataFrame(self.rows, columns=None if self.rows else ["step"]).set_index("step")
 
     def resume(self, *words: str, env: Any = None, **changes: Any) -> "Run":
         """Continues the run, as `rlrun resume` does with the same words: `run.resume(total_steps=200_000)`.
@@ -89,7 +89,7 @@ def train(*words: str, env: Any = None, **settings: Any) -> Run:
     with `run.resume(env=...)`, and evaluated or loaded with the argument `env`.
     Raises ConfigError, with one line per fault, and RunError if the run failed.
     """
-    with passed(env) as word:
+    with passed(env, takes_names=True) as word:
         (job,) = jobs([*words, *word, *_words(settings)])
         done = train_job(job)
     return _checked(Run(done.path), done.exit_code)

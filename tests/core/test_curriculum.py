@@ -10,6 +10,7 @@ import pytest
 
 import rlrun
 from rlrun.core.curriculum import Curriculum
+from rlrun.envs.slot import PARAMETERS, EnvSlot
 from rlrun.errors import ConfigError
 
 
@@ -97,8 +98,8 @@ class Gain(gym.Env[np.ndarray, np.ndarray]):
     observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
 
-    def __init__(self) -> None:
-        self.gain = 1.0
+    def __init__(self, gain: float = 1.0):
+        self.gain = gain
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -158,6 +159,32 @@ def test_scheduled_run_resumes_exactly(env: Any, schedule: str, tmp_path: Path) 
         if row["step"] > 50:
             assert row["train/return_smooth"] == last[row["step"]]["train/return_smooth"]
             assert row.get("loss/critic") == last[row["step"]].get("loss/critic")
+
+
+def test_attribute_of_a_simulator_resumes_exactly(tmp_path: Path) -> None:
+    words = [word for word in WORDS if not word.startswith("env.")]
+    schedule = "env.schedule.model.opt.timestep={by: steps, values: [0.01, 0.03], at: [0, 20]}"
+    words += ["env=InvertedPendulum-v5", "env.max_episode_steps=30", schedule, "trainer.eval_every=0"]
+    whole = rlrun.train(*words, "trainer.total_steps=80", run_dir=str(tmp_path / "whole"))
+    half = rlrun.train(*words, "trainer.total_steps=40", run_dir=str(tmp_path / "half")).resume(total_steps=80)
+    assert json.loads((half.path / "meta.json").read_text())["resumed"][0]["verdict"] == "exact"
+    rows, others = whole.rows[-2:], half.rows[-2:]
+    for key in ("step", "loss/critic", "loss/q", "train/episodes", "train/return_mean"):
+        assert [row.get(key) for row in rows] == [row.get(key) for row in others], key
+
+
+def test_a_snapshot_sets_only_scheduled_attributes() -> None:
+    one, other = EnvSlot(Gain, 0), EnvSlot(Gain, 0)
+    for slot in (one, other):
+        slot.set_parameters({"gain": 2.0})
+    one.reset(seed=0)
+    other.set_parameters({"gain": 3.0})
+    tree = one.save()
+    assert tree[PARAMETERS] == {"gain": 2.0}
+    tree[PARAMETERS]["step"] = 1.0
+    assert other.load(tree, 1.0) == ""
+    assert other.applied == {"gain": 2.0} and callable(other.env.unwrapped.step)
+    assert EnvSlot(Gain, 0).load(tree, 1.0) == "Gain was made with another gain"
 
 
 def test_unknown_attribute_is_named(tmp_path: Path) -> None:

@@ -65,6 +65,17 @@ class StopEarly(Callback):
             self.run.stop("40 steps are enough")
 
 
+class StopAtBest(Callback):
+    def on_snapshot(self, name: str) -> None:
+        if name == "best":
+            self.run.stop("this is good enough")
+
+
+class StopAtEpisode(Callback):
+    def on_episode(self, episode_return: Any, length: int) -> None:
+        self.run.stop("one episode is enough")
+
+
 class Meddler(Callback):
     """Changes the learning rate."""
 
@@ -98,6 +109,8 @@ def callbacks() -> Any:
         "meddler": Meddler,
         "faulty": Faulty,
         "painter": Painter,
+        "stop_at_best": StopAtBest,
+        "stop_at_episode": StopAtEpisode,
     }.items():
         register("callback", name)(cls)
     yield
@@ -160,6 +173,14 @@ def test_callback_may_stop_the_run(tmp_path: Path) -> None:
     assert (run.path / "snapshots" / "step_000000040").exists()
 
 
+@pytest.mark.parametrize(("name", "step"), [("stop_at_best", 30), ("stop_at_episode", 10)])
+def test_run_that_a_callback_stops_has_a_last_row_and_snapshot(name: str, step: int, tmp_path: Path) -> None:
+    run = train(tmp_path / "run", f"callbacks=[{name}]")
+    assert (run.summary["status"], run.summary["step"]) == ("done", step)
+    assert run.rows[-1]["step"] == step
+    assert (run.path / "snapshots" / f"step_{step:09d}").exists()
+
+
 def test_callback_that_changes_the_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = train(tmp_path / "run", "callbacks=[meddler]")
     said = capsys.readouterr().out
@@ -214,6 +235,26 @@ def test_environments_log_numbers(backend: str, tmp_path: Path) -> None:
     run = rlrun.train(*words, env=Talkative)
     assert [row["custom/steps"] for row in run.rows] == [5.5, 3.0, 8.0, 5.5]
     assert [row["custom/double"] for row in run.rows] == [11.0, 6.0, 16.0, 11.0]
+
+
+class Reset(Talkative):
+    """Logs in its resets whether it is that of an evaluation."""
+
+    def __init__(self, evaluates: bool = False):
+        super().__init__()
+        self.evaluates = evaluates
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        rlrun.log("evaluates", self.evaluates)
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_numbers_of_evaluations_are_no_metrics_of_the_training(backend: str, tmp_path: Path) -> None:
+    words = [word for word in WORDS if not word.startswith("env=")]
+    words += [f"env.backend={backend}", "env.eval_kwargs={evaluates: true}", f"run_dir={tmp_path / 'run'}"]
+    run = rlrun.train(*words, env=Reset)
+    assert {row["custom/evaluates"] for row in run.rows if "custom/evaluates" in row} == {0.0}
 
 
 def test_info_that_is_no_number_is_refused(tmp_path: Path) -> None:

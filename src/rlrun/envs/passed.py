@@ -17,25 +17,31 @@ from rlrun.errors import ConfigError
 
 
 @contextmanager
-def passed(env: Any) -> Iterator[list[str]]:
+def passed(env: Any, takes_names: bool = False) -> Iterator[list[str]]:
     """As a context manager, registers an environment and yields the word that names it, as a list: `env=<id>`.
 
-    env: a name, which is not registered; a class or a function that makes an environment; an environment, of which
-    every environment of the run is a copy; or None, for which the list is empty. Raises ConfigError for anything else.
+    env: a name, if names are allowed, which is not registered; a class or a function that makes an environment; an
+    environment, of which every environment of the run is a copy; or None, for an empty list. Raises ConfigError for
+    anything else.
     """
     if env is None:
         yield []
         return
-    if isinstance(env, str):
+    if isinstance(env, str) and takes_names:
         yield [f"env={env}"]
         return
+    if isinstance(env, str):
+        raise ConfigError(f"env={env}: the run has an environment; pass one only if the run was trained with an object")
     name, make = _maker(env)
     id = f"{OBJECT}{name}-v0"
+    outer = gym.registry.pop(id, None)  # an environment of the same name, of a call around this one
     gym.register(id, make)
     try:
         yield [f"env={id}"]
     finally:
         gym.registry.pop(id, None)
+        if outer is not None:
+            gym.registry[id] = outer
 
 
 def _maker(env: Any) -> tuple[str, Callable[..., gym.Env]]:

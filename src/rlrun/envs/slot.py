@@ -54,6 +54,7 @@ class EnvSlot(gym.Wrapper):
         super().__init__(make())
         self.make, self.index, self.log_info = make, index, log_info
         self.parameters: dict[str, float] = {}  # attributes to set when the next episode begins
+        self.applied: dict[str, float] = {}  # attributes as the current episode has them
         self.logged: Logged = []  # numbers that the last step logged
         self.reward_shape = reward_shape(self.env)
         self.options = None
@@ -94,7 +95,7 @@ class EnvSlot(gym.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         before = None
         if self.recording and self.begun:
-            before = state.save_before_reset(self.env)
+            before = self._with_parameters(state.save_before_reset(self.env))
         if self.parameters:
             options = {**(options or {}), PARAMETERS: self.parameters}
         obs = self._begin(seed, options)
@@ -117,7 +118,8 @@ class EnvSlot(gym.Wrapper):
             return obs, (reward, terminated, truncated, None, None, None, logged)
         final = copy.deepcopy(obs)  # the reset may write to the memory of obs
         success, own_return = self.success, self.own_return
-        return self.reset()[0], (reward, terminated, truncated, final, success, own_return, logged)
+        obs = self.reset()[0]
+        return obs, (reward, terminated, truncated, final, success, own_return, [*logged, *take_logged()])
 
     def start(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, None]:
         """Resets the environment. Returns a pair, as `advance` does: (observation, None)."""
@@ -136,7 +138,7 @@ class EnvSlot(gym.Wrapper):
     def save(self) -> Tree:
         """Returns the state of the environment with its wrappers, or the record of its episode."""
         if not self.recording:
-            return state.save(self.env)
+            return self._with_parameters(state.save(self.env))
         if self.episode is None:
             return {LOST: replay.NOT_RECORDED}
         try:
@@ -158,17 +160,35 @@ class EnvSlot(gym.Wrapper):
                 if not self.begun:  # environments create attributes at their first reset
                     self.reset(seed=0)
                 self.episode = None
-                state.restore(self.env, tree)
+                self._restore(tree)
         except Exception as error:
             return line(error)
+        finally:
+            take_logged()  # numbers of resets and steps that were made before, and are repeated here
         return ""
+
+    def _with_parameters(self, tree: Tree) -> Tree:
+        """Returns a saved state with the scheduled attributes of its episode."""
+        if not self.applied:
+            return tree
+        return tree | {PARAMETERS: dict(self.applied)}
+
+    def _restore(self, tree: Tree) -> None:
+        """Restores a saved state, after its scheduled attributes."""
+        self._apply(tree.get(PARAMETERS, {}))
+        state.restore(self.env, {name: part for name, part in tree.items() if name != PARAMETERS})
+
+    def _apply(self, values: dict[str, float]) -> None:
+        """Sets scheduled attributes. A snapshot may be untrusted, so other names and values are ignored or refused."""
+        self.applied = {name: float(values[name]) for name in self.parameters if name in values}
+        set_attributes(self.index, self.env, self.applied)
 
     def _replay(self, tree: Tree, replay_limit_s: float) -> None:
         self.env.close()
         self.env = self.make()
         self.recording = True  # the episode may be saved once more
         if tree["before"] is not None:
-            state.restore(self.env, tree["before"])
+            self._restore(tree["before"])
         options = state.decode(tree["options"])
         self.episode = Episode(tree["before"], tree["seed"], options)
         self.episode.obs, self.begun = self._begin(tree["seed"], options), True
@@ -183,7 +203,7 @@ class EnvSlot(gym.Wrapper):
             options = {**(options or {}), **self.options}
         if options and PARAMETERS in options:
             options = dict(options)
-            set_attributes(self.index, self.env, options.pop(PARAMETERS))
+            self._apply(options.pop(PARAMETERS))
         try:
             obs, _ = self.env.reset(seed=seed, options=options)
             check_observation(self.observation_space, obs)

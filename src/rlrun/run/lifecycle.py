@@ -16,6 +16,7 @@ from rlrun.config.resumable import Recorded, changed, word
 from rlrun.config.schema import RunConfig
 from rlrun.config.stored import CONFIG, read_config, read_stored
 from rlrun.core.callback import Callbacks, RunView
+from rlrun.core.logged import take_logged
 from rlrun.core.loop import Loop
 from rlrun.envs.untrusted import check_environment
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
@@ -51,6 +52,7 @@ class Result:
 
 def train(config: RunConfig, run: RunDir) -> Result:
     """Starts a run in its directory and trains it to the end."""
+    take_logged()  # numbers of an earlier run of this process
     registry.load(config.plugins)
     return begin(config, run, open_store(config, run), make_loggers(config.logger))
 
@@ -61,6 +63,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     changes: new values by dotted key, for settings that a resumed run may change.
     typed: the user typed the same config on this command line, so the stored config is trusted.
     """
+    take_logged()
     values = run.config()
     words = folded(changes or {}, values)
     typed_loggers = named(changes or {})

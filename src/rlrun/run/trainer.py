@@ -122,6 +122,7 @@ class Trainer:
             try:
                 self.log_and_evaluate()
             except EvaluationInterruptedError:
+                take_logged()
                 self.snapshot([step_name(loop.steps)])
                 return "stopped"
             done = loop.steps >= cfg.total_steps or self.stop_reason is not None
@@ -136,6 +137,8 @@ class Trainer:
                 return "stopped"
             self.log.progress(loop.steps)
             if self.stop_reason is not None:
+                if not done:  # stopped while that snapshot was taken
+                    self.snapshot([step_name(loop.steps)])
                 break
         return "done"
 
@@ -172,7 +175,7 @@ class Trainer:
     def log_and_evaluate(self) -> None:
         """Evaluates and logs if due after the last tick. An interrupted evaluation is repeated from its start."""
         loop, cfg, before = self.loop, self.cfg, self.progress.logged_until
-        ended = loop.steps >= cfg.total_steps
+        ended = loop.steps >= cfg.total_steps or self.stop_reason is not None
         evaluation_is_due = cfg.eval_episodes > 0 and (ended or is_due(cfg.eval_every, before, loop.steps))
         if ended or evaluation_is_due or is_due(cfg.log_every, before, loop.steps):
             self.write_row(evaluation_is_due)
@@ -186,6 +189,7 @@ class Trainer:
         values = self.time_metrics()
         if with_evaluation:
             values |= self.evaluate(loop.steps)
+            take_logged()  # numbers of the evaluation are no metrics of the training
             progress.final_return = values["eval/return_mean"]
             self.callbacks.call("on_evaluation", {key: values[key] for key in values if key.startswith("eval/")})
         losses = {f"loss/{name}": float(value) for name, value in self.metrics.items()}
@@ -269,6 +273,9 @@ class Trainer:
         if not names:
             return
         self.check_faults()
+        if self.callbacks:  # a snapshot holds the episodes so far, for which a resumed run calls no callback
+            self.loop.fetch_episodes()
+            self.call_for_episodes()
         self.try_saving(self.checkpointer.wait)
         self.try_saving(self.checkpointer.save, names, self.state(), {"wall_s": self.elapsed()})
         for name in names:

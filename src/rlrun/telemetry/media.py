@@ -105,6 +105,8 @@ class Medium:
 
 def store(run: Path, step: int, name: str, value: Image | Video | Histogram) -> Medium:
     """Writes a value to RUN/media. Raises ValueError or OSError if it cannot be written."""
+    if not isinstance(value, Image | Video | Histogram):
+        raise ValueError(f"{type(value).__name__} is no Image, Video or Histogram")
     path = files.make_folder(run / FOLDER) / f"{step:012}-{quote(name, safe='')}{value.suffix}"
     replace_file(path, [value.content()])
     return Medium(step, name, path)
