@@ -87,12 +87,12 @@ def git_diff(folder: Path) -> str:
 def _git(folder: Path, *words: str, env: Mapping[str, str] = NOTHING, codes: Sequence[int] = (0,)) -> str:
     """Returns the output of a git command. The command cannot prompt for a password or fetch objects.
 
-    Raises SubprocessError if it fails or takes more than a second.
+    Raises SubprocessError if it fails or takes more than three seconds.
     """
     quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_OPTIONAL_LOCKS": "0"}
     done = subprocess.run(
         ["git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", *words],
-        cwd=folder, env={**os.environ, **quiet, **env}, capture_output=True, text=True, timeout=1, check=False,
+        cwd=folder, env={**os.environ, **quiet, **env}, capture_output=True, text=True, timeout=3, check=False,
     )  # fmt: skip
     if done.returncode not in codes:
         raise subprocess.SubprocessError(done.stderr)
