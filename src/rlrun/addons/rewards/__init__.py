@@ -22,5 +22,5 @@ def weighted(values: dict[str, Any], spec: Spec, evaluates: bool) -> list[Addon]
         return [addon]
     if values != {"name": "fixed", "weights": None}:
         needs = f"algo.reward_weights={values['name']} needs a reward vector"
-        raise ConfigError(f"{needs}, but the reward of this environment is one number")
+        raise ConfigError(f"{needs}, and the one number of this environment is not supported")
     return []

@@ -69,5 +69,5 @@ def rewarding(
 def _check_single_reward(spec: Spec) -> None:
     if spec.reward_dim > 1:
         raise ConfigError(
-            "algo.intrinsic: intrinsic rewards need a scalar reward, but this environment has a reward vector"
+            "algo.intrinsic: intrinsic rewards are not supported with a reward vector, which this environment has"
         )

@@ -31,7 +31,7 @@ class DQN(Agent):
     """Deep Q-learning with an epsilon-greedy or a noisy policy."""
 
     actions = Discrete
-    acts_with = ("q", "epsilon")
+    acts_with = ("q", "prediction", "epsilon")
     remembers = True
 
     @config
