@@ -21,7 +21,7 @@ from rlrun.imports import importing
 
 T = TypeVar("T", bound=Callable[..., Any])
 
-ROOMS = ("agents", "networks", "buffers", "loops", "addons", "envs", "telemetry")  # packages with parts
+ROOMS = ("agents", "networks", "buffers", "loops", "addons", "callbacks", "envs", "telemetry")  # packages with parts
 REGISTERS = re.compile(r'^@register\("(\w+)", "(\w+)"\)$', re.MULTILINE)
 _registry: dict[str, dict[str, Any]] = {}
 

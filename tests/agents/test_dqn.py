@@ -29,11 +29,11 @@ def test_dqn_epsilon_falls_with_progress(build: Build) -> None:
     loop = build(toy("dqn", **changes, **{"trainer.total_steps": 80}))
     assert loop.agent.epsilon.value == 1
     for _ in range(10):
-        metrics = loop.tick()
-    assert metrics["epsilon"].item() == pytest.approx(1 - 0.9 * 20 / 40)
+        loop.tick()
+    assert loop.agent.report()["epsilon"].item() == pytest.approx(1 - 0.9 * 20 / 40)
     for _ in range(15):
-        metrics = loop.tick()
-    assert metrics["epsilon"].item() == pytest.approx(0.1)
+        loop.tick()
+    assert loop.agent.report()["epsilon"].item() == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0])

@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "types", "errors", "memory",
     ),
     "agents": (
-        "agents", "core.agent", "core.parts", "core.state", "core.schedule", "core.random", "functional",
+        "agents", "core.agent", "core.parts", "core.state", "core.means", "core.schedule", "core.random", "functional",
         "networks",
         "buffers.rollout", "nested", "config.schema", "registry", "types", "errors",
     ),

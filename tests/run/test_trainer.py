@@ -10,11 +10,13 @@ from torch import nn
 
 from rlrun.config.schema import TrainerConfig
 from rlrun.core.clock import Clock
+from rlrun.core.means import Means
+from rlrun.core.measures import Measures
 from rlrun.core.state import Optim
 from rlrun.errors import RunError
 from rlrun.run.evaluation import EvaluationInterruptedError
 from rlrun.run.signals import Signals
-from rlrun.run.trainer import Trainer, is_due
+from rlrun.run.trainer import Trainer, is_due, learning_rate_name
 
 
 @pytest.mark.parametrize(
@@ -39,9 +41,12 @@ class Run(nn.Module):
     def __init__(self, stride: int = 4, **config: Any):
         super().__init__()
         self.stride, self.steps, self.updates, self.objective = stride, 0, 0, None
-        self.clock, self.episodes, self.successes, self.restarted, self.measures = Clock(), [], [], [], {}
+        self.clock, self.episodes, self.successes, self.restarted = Clock(), [], [], []
+        self.measures = Measures(window=1)
         self.logged: dict[str, tuple[float, int]] = {}
+        self.means = Means()
         self.env = SimpleNamespace(device=torch.device("cpu"))
+        self.agent = SimpleNamespace(report=lambda: {"epsilon": torch.tensor(0.5)})
         self.optim = Optim([nn.Parameter(torch.zeros(2))], 0.1)
         self.rows: list[dict[str, float]] = []
         self.messages: list[str] = []
@@ -59,7 +64,9 @@ class Run(nn.Module):
         self.steps += self.stride
         self.updates += 1
         self.episodes.append((float(self.steps), self.stride))
-        return {"critic": torch.tensor(float(self.steps))} if self.updates % 2 else {}
+        metrics = {"critic": torch.tensor(float(self.steps))} if self.updates % 2 else {}
+        self.means.add(metrics)
+        return metrics
 
     def fetch_episodes(self) -> None: ...
 
@@ -143,15 +150,36 @@ def test_metrics_row_covers_episodes_since_the_last_row() -> None:
     assert [row["train/return_smooth"] for row in run.rows] == [6.0, 10.0]
     assert [row["train/episodes"] for row in run.rows] == [2, 4]
     assert not any("train/success_rate" in row for row in run.rows), "an environment that does not tell has no rate"
+    spread = {"return_std": 2.0, "return_min": 12.0, "return_max": 16.0, "return_median": 14.0}
+    assert {name: run.rows[1][f"train/{name}"] for name in spread} == spread
+
+
+def test_a_row_holds_what_the_agent_reports() -> None:
+    run = Run(stride=4, total_steps=8, log_every=8)
+    run.run()
+    assert run.rows[0]["train/epsilon"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("agent.optim", "learning_rate"),
+        ("agent.actor_optim", "actor_learning_rate"),
+        ("agent.critic.optim", "critic_learning_rate"),
+        ("agent.particles.1.optim.optim", "particles_learning_rate"),
+    ],
+)
+def test_learning_rates_are_named_after_the_optimisers(path: str, name: str) -> None:
+    assert learning_rate_name(path) == name
 
 
 def test_a_success_rate_is_that_of_the_episodes_since_the_last_row() -> None:
     run = Run(stride=4, total_steps=16, log_every=8)
-    told = iter([True, False, True, True])
+    reported = iter([True, False, True, True])
     tick = run.tick
 
     def tell() -> dict[str, torch.Tensor]:
-        run.successes.append(next(told))
+        run.successes.append(next(reported))
         return tick()
 
     run.tick = tell  # type: ignore[method-assign]
@@ -159,10 +187,10 @@ def test_a_success_rate_is_that_of_the_episodes_since_the_last_row() -> None:
     assert [row["train/success_rate"] for row in run.rows] == [0.5, 1.0]
 
 
-def test_a_row_holds_the_metrics_of_the_last_update_and_the_speeds() -> None:
-    run = Run(stride=4, total_steps=8, log_every=8)
+def test_a_row_holds_the_means_of_the_updates_since_the_last_row_and_the_speeds() -> None:
+    run = Run(stride=4, total_steps=24, log_every=12)
     run.run()
-    assert run.rows[0]["loss/critic"] == 4.0  # the second tick made none
+    assert [row["loss/critic"] for row in run.rows] == [(4 + 12) / 2, 20.0]  # every other tick makes none
     assert {"wall_s", "time/steps_per_s", "time/updates_per_s", "time/share_log", "sys/rss_mb"} <= run.rows[0].keys()
 
 
@@ -210,13 +238,12 @@ def test_interrupted_evaluation_is_repeated_after_the_resume() -> None:
     assert resumed.evaluated == [8, 12]
 
 
-def test_trainer_state_round_trips_progress_and_metrics() -> None:
+def test_trainer_state_round_trips_progress() -> None:
     run, other = Run(stride=4, total_steps=20, eval_every=4), Run(stride=4, total_steps=40, eval_every=4)
     run.run()
     state = run.trainer.state()
     other.trainer.load(dict(state), {"wall_s": 12.5})
     assert other.trainer.progress == run.trainer.progress
-    assert other.trainer.metrics == {"critic": torch.tensor(20.0)}
     assert other.trainer.elapsed() >= 12.5
     assert state["trainer._extra_state"]["progress"]["settled"] == 20, "its name in snapshots"
 

@@ -81,6 +81,15 @@ def test_csv_holds_every_row_though_columns_come_later(tmp_path: Path) -> None:
     assert header == "step,wall_s,eval/return_mean,loss/critic,note"
 
 
+def test_text_has_a_paragraph_for_every_row(tmp_path: Path) -> None:
+    train(tmp_path, make_loggers({"text": {}}), made(1, 9))
+    train(tmp_path, make_loggers({"text": {}}), [*made(6, 6), *made(7, 7, **{"eval/return_mean": 7.0})], from_step=5)
+    paragraphs = (tmp_path / "metrics.txt").read_text().strip().split("\n\n")
+    assert [text.partition("\n")[0] for text in paragraphs] == [f"step {step}" for step in range(1, 8)]
+    assert [line.split() for line in paragraphs[-1].splitlines()[2:3]] == [["eval/return_mean", "7.000"]]
+    assert "loss/critic" in paragraphs[0]
+
+
 def test_csv_holds_each_row_once_after_a_resume(tmp_path: Path) -> None:
     train(tmp_path, make_loggers({"csv": {}}), made(1, 9, note=1.0))
     train(tmp_path, make_loggers({"csv": {}}), made(6, 8), from_step=5)

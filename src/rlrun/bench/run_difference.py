@@ -26,6 +26,7 @@ MISSING = object()
 class Outcome(NamedTuple):
     """The results of a run, with current names."""
 
+    format: int  # of its metrics
     rows: list[Row]  # log rows without metrics of time and memory
     state: dict[str, Any]  # path -> value of everything in the last snapshot
 
@@ -35,11 +36,12 @@ def outcome(run: Path) -> Outcome:
     snapshot = Store(run).load()
     algo = str(snapshot.header.get("algo"))
     latest = max(1, history.FORMAT - 1)
-    keys = MetricKeys(min(metrics_format(snapshot), latest), algo)
+    written = metrics_format(snapshot)
+    keys = MetricKeys(min(written, latest), algo)
     rows = [without_clocks(keys.current(row)) for row in read_rows(run / METRICS)]
     state = history.renamed_state(dict(snapshot.state), latest, algo)  # `load` applied the renames of its format
     facts, _ = manifest.verify(snapshot.path)
-    return Outcome(rows, dict(leaves(state)) | facts.ring_hashes())
+    return Outcome(written, rows, dict(leaves(state)) | facts.ring_hashes())
 
 
 def metrics_format(snapshot: Snapshot) -> int:
@@ -58,7 +60,14 @@ def without_clocks(row: Row) -> Row:
 def run_difference(before: Path, now: Path) -> str:
     """Returns the first differences in log rows and in state between two run folders, or "" if there are none."""
     old, new = outcome(before), outcome(now)
-    return "; ".join(filter(None, [row_difference(old.rows, new.rows), state_difference(old.state, new.state)]))
+    in_rows = row_difference(*comparable_rows(old, new))
+    return "; ".join(filter(None, [in_rows, state_difference(old.state, new.state)]))
+
+
+def comparable_rows(old: Outcome, new: Outcome) -> list[list[Row]]:
+    """Returns the rows of two runs, with the metrics that have the same meaning in both."""
+    earlier = min(old.format, new.format)
+    return [[history.comparable(row, earlier) for row in result.rows] for result in (old, new)]
 
 
 def row_difference(before: list[Row], now: list[Row]) -> str:

@@ -7,9 +7,10 @@ if a later format added it; any other missing key is an error, because the file 
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from rlrun.config import format_3, format_4
+from rlrun.config import format_3, format_4, format_5
 from rlrun.config.renamed import Renamed
 from rlrun.errors import ConfigError
 
@@ -30,6 +31,7 @@ class Change:
     metrics: tuple[Renamed, ...] = ()  # keys of a log row, like loss/critic
     state: tuple[Renamed, ...] = ()  # paths in a snapshot's state, or prefixes of paths; `*` matches one name
     added: tuple[Added, ...] = ()
+    remeasured: tuple[str, ...] = ()  # patterns of metrics that earlier runs lack or define in another way
     regroup: Callable[[dict[str, Any]], None] | None = None  # changes the whole config in place, after the renames
     restate: Callable[[dict[str, Any]], None] | None = None  # changes the whole state in place, after the renames
 
@@ -62,10 +64,13 @@ CHANGES: tuple[Change, ...] = (
             Added("env.schedule", {}, beside="id"),
         ),
     ),
+    Change(  # from format 4 to 5
+        metrics=format_5.METRICS,
+        restate=format_5.restate,
+        remeasured=format_5.REMEASURED,
+    ),
 )
 FORMAT = len(CHANGES) + 1
-LOSS = "loss/"  # prefix of an agent's metrics in a log row
-LAST_METRICS = "trainer._extra_state.metrics."  # prefix of the same metrics in a snapshot
 KEY = "format"  # key of config.yaml; missing in format 1
 METRICS_KEY = "metrics_format"  # key of config.yaml: the run's first format, if a later version rewrote the file
 
@@ -137,13 +142,17 @@ def former_metrics(row: dict[str, Any], stored: int, algo: str) -> dict[str, Any
     return row
 
 
+def comparable(row: dict[str, Any], stored: int) -> dict[str, Any]:
+    """Returns the metrics of a current log row that runs of the format `stored` have too, with the same meaning."""
+    patterns = [pattern for change in CHANGES[stored - 1 :] for pattern in change.remeasured]
+    return {key: value for key, value in row.items() if not any(fnmatchcase(key, pattern) for pattern in patterns)}
+
+
 def renamed_state(state: dict[str, Any], stored: int, algo: str) -> dict[str, Any]:
     """Returns a snapshot's state of the format `stored` with the paths of the current format."""
     for change in CHANGES[stored - 1 :]:
         for old, new in _names(change.state, algo):
             state = _moved(state, old, new)
-        for old, new in _names(change.metrics, algo):
-            state = _moved(state, old.replace(LOSS, LAST_METRICS), new.replace(LOSS, LAST_METRICS))
         if change.restate is not None:
             change.restate(state)
     return state

@@ -93,6 +93,10 @@ class Agent(Rewindable, nn.Module):
     def rewind(self) -> None:
         """Resets state other than weights that changes during a run, such as an exploration schedule."""
 
+    def report(self) -> Metrics:
+        """Returns metrics of the agent's present state, such as epsilon. Called for every log row."""
+        return {}
+
     def ask(self) -> Tensor:
         """Returns the parameter vectors to evaluate next, [members, P]. Called by the evolution loop only."""
         raise NotImplementedError

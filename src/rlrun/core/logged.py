@@ -5,7 +5,7 @@ from collections.abc import Iterable
 Logged = list[tuple[str, float]]
 """Names and values, in the order in which they were logged."""
 
-Means = dict[str, tuple[float, int]]
+LoggedMeans = dict[str, tuple[float, int]]
 """By name: sum and number of the values since the last row."""
 
 PREFIX = "custom/"  # of the metrics
@@ -31,14 +31,14 @@ def take_logged() -> Logged:
     return found
 
 
-def add_logged(means: Means, numbers: Iterable[tuple[str, float]]) -> None:
+def add_logged(means: LoggedMeans, numbers: Iterable[tuple[str, float]]) -> None:
     """Adds logged numbers to the means."""
     for name, value in numbers:
         total, count = means.get(name, (0.0, 0))
         means[name] = (total + value, count + 1)
 
 
-def drain_logged(means: Means) -> dict[str, float]:
+def drain_logged(means: LoggedMeans) -> dict[str, float]:
     """Returns the metrics since the last call, and empties the means."""
     metrics = {f"{PREFIX}{name}": total / count for name, (total, count) in means.items()}
     means.clear()

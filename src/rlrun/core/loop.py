@@ -9,8 +9,9 @@ from rlrun.core.agent import Agent
 from rlrun.core.clock import Clock
 from rlrun.core.collector import Collector, Timestep
 from rlrun.core.curriculum import Curriculum
-from rlrun.core.logged import Means, add_logged
-from rlrun.core.measures import Measures, add
+from rlrun.core.logged import LoggedMeans, add_logged
+from rlrun.core.means import Means
+from rlrun.core.measures import Measures
 from rlrun.core.random import Stream, sequence
 from rlrun.core.schedule import Rewindable
 from rlrun.module import Module
@@ -39,9 +40,11 @@ class Loop(Module):
         self.successes: list[bool] = []  # of ended episodes, in environments that report success
         self.restarted: list[str] = []  # a line for each environment that failed and was created again
         self.digests: dict[str, str] = {}  # SHA-256 of each data set that was read, by `key=value` of its setting
-        self.logged: Means = {}  # numbers that the user's code has logged
+        self.means = Means(env.device)  # metrics of the updates since the last log row
+        self.logged: LoggedMeans = {}  # numbers that the user's code has logged
         self.curriculum: Curriculum | None = None  # schedules of environment parameters, if there are any
-        self.measures: Measures = {}  # measures that the environments report in addition to rewards
+        # measures that the environments report in addition to rewards, with moving averages over a 20th of the run
+        self.measures = Measures(window=max(1, horizon // env.spec.num_envs // 20))
         self.batch: Batch | None = None  # batch of the last update, for a post-mortem
 
     def tick(self) -> Metrics:
@@ -51,6 +54,13 @@ class Loop(Module):
 
     def context(self, data: Any = None) -> Context:
         return Context(self.updates, self.steps, min(1.0, self.steps / self.horizon), data)
+
+    def count_update(self, metrics: Metrics) -> Metrics:
+        """Counts an update, and adds its metrics to the means of the next log row. Returns the metrics."""
+        self.updates += 1
+        self.means.add(metrics)
+        self.clock.lap("update")
+        return metrics
 
     def begin(self) -> None:
         """Resets all environments."""
@@ -87,7 +97,7 @@ class Loop(Module):
         if len(info) > 1:
             self.successes.extend(info.get("success", {}).values())
             self.restarted.extend(info.get("restarted", ()))
-            add(self.measures, info.get("measures", {}))
+            self.measures.add(info.get("measures", {}))
             add_logged(self.logged, info.get("logged", ()))
         if self.curriculum is not None:
             self.curriculum.observe(info["episodes"], info.get("success", {}).values())
@@ -131,7 +141,6 @@ class Loop(Module):
             "successes": self.successes,
             "obs": self.obs,
             "carry": self.carry,
-            "measures": self.measures,
         }
         if self.logged:
             state["logged"] = self.logged

@@ -79,6 +79,12 @@ def plain_lerp_all_(
         tensor.lerp_(end, weight)
 
 
+def plain_add_all_(tensors: list[Tensor], addends: list[Tensor]) -> None:
+    """Adds to each tensor its addend, in place."""
+    for tensor, addend in zip(tensors, addends, strict=True):
+        tensor.add_(addend)
+
+
 def plain_gamma(shape: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Returns one sample of Gamma(shape, rate=1) per entry, by rejection sampling (Marsaglia and Tsang 2000).
 
@@ -103,4 +109,5 @@ def plain_gamma(shape: Tensor, generator: torch.Generator | None = None) -> Tens
 adam_: Callable[..., Any] = getattr(torch, "_fused_adam_", plain_adam(decoupled=False))
 adamw_: Callable[..., Any] = getattr(torch, "_fused_adamw_", plain_adam(decoupled=True))
 lerp_all_: Callable[..., Any] = getattr(torch, "_foreach_lerp_", plain_lerp_all_)
+add_all_: Callable[..., Any] = getattr(torch, "_foreach_add_", plain_add_all_)
 gamma: Callable[..., Tensor] = getattr(torch, "_standard_gamma", plain_gamma)

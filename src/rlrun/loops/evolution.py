@@ -86,9 +86,7 @@ class Evolution(Loop):
         metrics: Any = self.agent.update(batch, ctx)
         metrics |= self.addons.update(batch, ctx)
         self.params = None
-        self.updates += 1
-        self.clock.lap("update")
-        return metrics
+        return self.count_update(metrics)
 
     def reset(self, seed: int | None = None) -> None:
         super().reset(seed)

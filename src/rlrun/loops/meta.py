@@ -36,9 +36,7 @@ class Meta(Loop):
         self.clock.lap("env")
         metrics: Any = self.agent.update(batch, ctx)
         metrics |= self.addons.update(batch, ctx)
-        self.updates += 1
-        self.clock.lap("update")
-        return metrics
+        return self.count_update(metrics)
 
     def collect(self, policy: Policy, count: int) -> Batch:
         self.begin()

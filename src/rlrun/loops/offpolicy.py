@@ -69,7 +69,9 @@ class OffPolicy(Loop):
         for _ in range(num_updates):
             metrics = self.update()
         if metrics and self.cfg.lag:
-            metrics["lag"] = torch.tensor(float(num_updates))
+            lag = {"lag": torch.tensor(float(num_updates))}
+            self.means.add(lag)
+            metrics = metrics | lag
         return metrics
 
     def act(self) -> tuple[Tensor, Batch]:
@@ -101,9 +103,7 @@ class OffPolicy(Loop):
         metrics: Metrics = out[0] if isinstance(out, tuple) else out
         metrics = metrics | self.addons.update(batch, ctx)
         self.buffer.feedback(batch, out)
-        self.updates += 1
-        self.clock.lap("update")
-        return metrics
+        return self.count_update(metrics)
 
     def updates_due(self) -> int:
         """Returns the number of updates that are due; 0 while the buffer is empty.

@@ -45,9 +45,7 @@ class OnPolicy(Loop):
         metrics = self.learn(self.waiting.pop(0), ctx)
         if self.cfg.lag:  # number of updates since the rollout was collected
             metrics["lag"] = torch.tensor(float(min(self.updates, len(self.waiting))))
-        self.updates += 1
-        self.clock.lap("update")
-        return metrics
+        return self.count_update(metrics)
 
     def learn(self, rollout: Batch, ctx: Context) -> Metrics:
         self.batch = batch = self.addons.relabel(rollout)

@@ -163,6 +163,10 @@ class GaussianPolicy(Head):
         mean = super().forward(*inputs)
         return Normal(mean, self.log_std.expand_as(mean))
 
+    def mean_std(self) -> Tensor:
+        """Returns the standard deviation, averaged over the dimensions of the action; 0-d."""
+        return self.log_std.detach().exp().mean()
+
 
 class DiscretePolicy(Head):
     """A distribution over the actions of a discrete space; actions that the action mask forbids have probability 0."""

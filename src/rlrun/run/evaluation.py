@@ -9,7 +9,7 @@ import torch
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.loops.adaptation import MetaAgent, Policy, adapted
-from rlrun.run.returns import components, score, shortfall
+from rlrun.run.returns import components, score, shortfall, spread
 from rlrun.types import Objective, Return, carried
 
 
@@ -49,9 +49,7 @@ def summary(results: list[EpisodeResult], objective: Objective | None) -> dict[s
     returns, lengths, successes, returned = zip(*results, strict=True)
     metrics = {
         "eval/return_mean": float(np.mean(returns)),
-        "eval/return_std": float(np.std(returns)),
-        "eval/return_min": min(returns),
-        "eval/return_max": max(returns),
+        **spread("eval", returns),
         "eval/length_mean": float(np.mean(lengths)),
         **components("eval", returned),
         **shortfall(returned, lengths, objective),

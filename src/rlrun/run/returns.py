@@ -15,6 +15,16 @@ def score(returned: Return, objective: Objective | None) -> float:
     return sum(weight * part for weight, part in zip(objective.weights, returned, strict=True))
 
 
+def spread(group: str, returns: Sequence[float]) -> dict[str, float]:
+    """Returns the metrics `<group>/return_std`, `_min`, `_max` and `_median` of the returns of episodes."""
+    return {
+        f"{group}/return_std": float(np.std(returns)),
+        f"{group}/return_min": float(np.min(returns)),
+        f"{group}/return_max": float(np.max(returns)),
+        f"{group}/return_median": float(np.median(returns)),
+    }
+
+
 def components(group: str, returned: Sequence[Return]) -> dict[str, float]:
     """Returns the metrics `<group>/return_mean_<i>`, one for each component i, or {} for scalar rewards."""
     means = np.mean(returned, 0)

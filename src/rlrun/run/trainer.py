@@ -14,15 +14,13 @@ from rlrun.core.breakable import BrokenOffError
 from rlrun.core.callback import Callbacks
 from rlrun.core.logged import add_logged, drain_logged, take_logged
 from rlrun.core.loop import Loop
-from rlrun.core.measures import drain
 from rlrun.core.state import Optim
 from rlrun.errors import RunError, SnapshotError
 from rlrun.operating_system import resident_mb
 from rlrun.run.evaluation import EvaluationInterruptedError
-from rlrun.run.returns import components, score
+from rlrun.run.returns import components, score, spread
 from rlrun.run.signals import Signals
 from rlrun.snapshot.store import BEST, step_name
-from rlrun.types import Metrics
 
 
 class Log(Protocol):
@@ -93,7 +91,6 @@ class Trainer:
         self.checkpointer = NoCheckpoints() if cfg.snapshot_every is None else checkpointer
         self.optims = [(name, module) for name, module in loop.named_modules() if isinstance(module, Optim)]
         self.progress = Progress()
-        self.metrics: Metrics = {}  # metrics of the last update
         self.wall_s = 0.0  # seconds of training in earlier processes
         self.started = time.monotonic()
         self.last = (self.started, loop.steps, loop.updates)
@@ -148,10 +145,8 @@ class Trainer:
         add_logged(self.loop.logged, take_logged())
         if self.callbacks:
             self.call_for_episodes()
-        if metrics:
-            self.metrics = metrics
-            if self.loop.env.device.type == "cpu":  # on a GPU, reading the flag would wait for the GPU at every tick
-                self.check_faults()
+        if metrics and self.loop.env.device.type == "cpu":  # on a GPU, reading the flag waits for the GPU
+            self.check_faults()
         if self.loop.restarted:
             self.log_restarts()
         self.try_saving(self.checkpointer.flush)
@@ -192,11 +187,11 @@ class Trainer:
             take_logged()  # numbers of the evaluation are no metrics of the training
             progress.final_return = values["eval/return_mean"]
             self.callbacks.call("on_evaluation", {key: values[key] for key in values if key.startswith("eval/")})
-        losses = {f"loss/{name}": float(value) for name, value in self.metrics.items()}
+        losses = {f"loss/{name}": float(mean) for name, mean in loop.means.drain().items()}
         for name, value in losses.items():
             if not math.isfinite(value):
                 raise RunError(f"{name} is {value} at step {loop.steps}")
-        values |= self.episode_metrics() | losses
+        values |= self.episode_metrics() | self.agent_metrics() | losses
         row = {"step": loop.steps, "wall_s": self.elapsed()} | values
         self.callbacks.call("on_row", dict(row))
         add_logged(loop.logged, take_logged())
@@ -228,17 +223,29 @@ class Trainer:
         values: dict[str, float] = {"train/episodes": progress.episodes}
         if ended:
             returns, lengths = zip(*ended, strict=True)
-            total = sum(score(one, loop.objective) for one in returns)
+            scores = [score(one, loop.objective) for one in returns]
+            total = sum(scores)
             progress.returns += total
             values["train/return_mean"] = total / len(ended)
+            values |= spread("train", scores)
             values["train/return_smooth"] = progress.returns / progress.episodes
             values["train/length_mean"] = sum(lengths) / len(ended)
             values |= components("train", returns)
         if successes:
             values["train/success_rate"] = sum(successes) / len(successes)
         loop.episodes, loop.successes = [], []
-        for name, value in drain(loop.measures).items():
+        for name, value in loop.measures.drain().items():
             values[f"train/{name}"] = value
+        return values
+
+    def agent_metrics(self) -> dict[str, float]:
+        """Returns the learning rates of the agent's optimisers, and numbers such as epsilon."""
+        values = {}
+        for path, optim in self.optims:
+            if path.startswith("agent."):
+                values[f"train/{learning_rate_name(path)}"] = float(optim.learning_rate)
+        for name, value in self.loop.agent.report().items():
+            values[f"train/{name}"] = float(value)
         return values
 
     def time_metrics(self) -> dict[str, float]:
@@ -297,8 +304,7 @@ class Trainer:
     def state(self) -> dict[str, Any]:
         """Returns the state of the whole run: that of the loop and that of the trainer."""
         progress = _progress.dump_python(self.progress, by_alias=True)
-        metrics = {name: value.detach().clone() for name, value in self.metrics.items()}
-        own = {"trainer._extra_state": {"progress": progress, "metrics": metrics}}
+        own = {"trainer._extra_state": {"progress": progress}}
         return self.loop.state_dict() | self.callbacks.state_dict(prefix=CALLBACKS) | own
 
     def load(self, state: dict[str, Any], clocks: dict[str, float]) -> None:
@@ -310,8 +316,16 @@ class Trainer:
         self.loop.set_parameters()
         self.called_for = len(self.loop.episodes)
         self.progress = _progress.validate_python(own["progress"])
-        self.metrics = own["metrics"]
         self.wall_s = float(clocks["wall_s"])
+
+
+def learning_rate_name(path: str) -> str:
+    """Returns the metric of an optimiser's learning rate: `actor_learning_rate` for "agent.actor_optim".
+
+    Agents of a population have one name, because their learning rates are equal.
+    """
+    roles = [part.removesuffix("optim").strip("_") for part in path.split(".")[1:] if not part.isdigit()]
+    return "_".join([*filter(None, roles), "learning_rate"])
 
 
 def is_due(period: int, before: int, after: int) -> bool:

@@ -18,11 +18,12 @@ from rlrun.agents.policy.critic_updates import CriticUpdate
 from rlrun.buffers.rollout import minibatches
 from rlrun.config.schema import Discounted, Fraction, NonNegativeFloat, Part, PositiveFloat, PositiveInt, Size, config
 from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.means import Means, over_epochs
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS, RunningMoments
 from rlrun.functional.losses import average, kl_k1, kl_k3, standardise
 from rlrun.functional.returns import gae, td_lambda
-from rlrun.networks.heads import stochastic_policy
+from rlrun.networks.heads import GaussianPolicy, stochastic_policy
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
 
@@ -98,14 +99,22 @@ class A2C(Agent):
         data, fitted = self.critic.fit_first(data, lambda: self.advantages(rollout), self.minibatches, ctx.progress)
         metrics |= fitted
         data["advantage"] = self.normalised(data)
+        epochs: list[Metrics] = []
         for epoch in self.minibatches(data, self.cfg.epochs, self.cfg.minibatch_size):
             self.start_epoch(ctx.progress)
+            means = Means()
             for batch in epoch:
-                metrics |= self.update_minibatch(batch)
-                metrics |= self.critic.fit_after(batch)
-            if self.cfg.target_kl is not None and metrics.get("kl", 0.0) > 1.5 * self.cfg.target_kl:
+                means.add(self.update_minibatch(batch))
+                means.add(self.critic.fit_after(batch))
+            epochs.append(means.drain())
+            if self.cfg.target_kl is not None and epochs[-1].get("kl", 0.0) > 1.5 * self.cfg.target_kl:
                 break
-        return metrics
+        return metrics | over_epochs(epochs)
+
+    def report(self) -> Metrics:
+        if isinstance(self.policy, GaussianPolicy):
+            return {"std": self.policy.mean_std()}
+        return {}
 
     def minibatches(self, data: Batch, epochs: int, size: int | None) -> Any:
         """Returns an iterator over epochs, each a list of minibatches."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from rlrun.config.schema import PositiveFloat, PositiveInt, Size, config
 from rlrun.core.agent import kernel
+from rlrun.core.means import Means, over_epochs
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
 from rlrun.functional.losses import average, clipped_value_error, explained_variance
@@ -155,14 +156,16 @@ class First(OwnOptimizer):
     def fit_first(
         self, data: Batch, advantages: Callable[[], Batch], epochs: Epochs, progress: float
     ) -> tuple[Batch, Metrics]:
-        metrics: Metrics = {}
+        fitted: list[Metrics] = []
         for epoch in epochs(data, self.cfg.epochs, self.cfg.minibatch_size or self.agent.minibatch_size):
             self.optim.tick(progress)
+            means = Means()
             for batch in epoch:
-                metrics = self.fit(batch)
+                means.add(self.fit(batch))
+            fitted.append(means.drain())
         if self.cfg.advantage_after_fit:
             data = advantages()
-        return data, metrics
+        return data, over_epochs(fitted)
 
 
 @register("critic_update", "none")

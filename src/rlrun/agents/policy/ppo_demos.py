@@ -52,6 +52,9 @@ class PPODemos(Agent):
         metrics = self.learner.update(rollout | {"log_prob": log_prob}, ctx)
         return metrics, value
 
+    def report(self) -> Metrics:
+        return self.learner.report()
+
     @torch.no_grad()
     def predictions(self, rollout: Batch) -> tuple[Tensor, Tensor]:
         """Returns the values of the observations and the log-probabilities of the actions, both [time, env]."""

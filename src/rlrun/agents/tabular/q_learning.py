@@ -83,7 +83,10 @@ class QLearning(Agent):
             self.rate.fill_(self.lr_schedule(ctx.progress))
         for t in range(len(rollout["reward"])):
             metrics = self.learn(index(rollout, t))
-        return metrics | {"epsilon": self.epsilon.value.clone()}
+        return metrics
+
+    def report(self) -> Metrics:
+        return {"epsilon": self.epsilon.value}
 
     def learn(self, step: Batch) -> Metrics:
         """Updates the tables with one vector step, [env, ...]; each environment updates a randomly chosen table."""

@@ -95,7 +95,10 @@ class DQN(Agent):
         if self.cfg.target_unit == "updates":
             count = ctx.updates + 1
         self.target_q.track_every(self.cfg.target_every, count)
-        return metrics | {"epsilon": self.epsilon.value.clone()}, priority
+        return metrics, priority
+
+    def report(self) -> Metrics:
+        return {"epsilon": self.epsilon.value}
 
     @kernel
     def update_q(self, batch: Batch, noise: list[tuple[Tensor, ...]]) -> tuple[Metrics, Tensor]:

@@ -45,6 +45,7 @@ class OneStep(gym.vector.VectorEnv):
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         reward, measures = self.draw_reward(actions)
+        measures["reward"] = reward
         self.seen = self.draw()
         return self.seen, reward, self.ended, self.cut, {"measures": measures}
 

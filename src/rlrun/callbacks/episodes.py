@@ -1,0 +1,68 @@
+"""The callback `episodes`, which writes the history of all training episodes."""
+
+import os
+import time
+from itertools import islice
+from typing import Any
+
+from rlrun import files
+from rlrun.core.callback import Callback
+from rlrun.registry import register
+from rlrun.snapshot.atomic import replace_file
+from rlrun.types import Return
+
+HEADER = b"episode,step,wall_s,length,return\n"
+
+
+@register("callback", "episodes")
+class Episodes(Callback):
+    """RUN/episodes.csv: for each training episode the step at which it ended, the seconds of training until then, its
+    length and its return. For reward vectors, the last columns are the components of the return.
+
+    Lines are written at every log row and snapshot. A resumed run continues the file after the episodes of its
+    snapshot.
+    """
+
+    def __init__(self, cfg: Any = None):
+        super().__init__(cfg)
+        self.count = 0  # episodes so far
+        self.lines: list[str] = []  # of episodes that are not in the file yet
+
+    def on_start(self) -> None:
+        self.path = self.run.path / "episodes.csv"
+        kept = [HEADER]
+        if self.count and self.path.exists():
+            kept = [*islice(files.read_lines(self.path), 1 + self.count)]
+        earlier_s = float(kept[-1].split(b",")[2]) if len(kept) > 1 else 0.0
+        self.started = time.monotonic() - earlier_s
+        replace_file(self.path, kept)
+
+    def on_episode(self, episode_return: Return, length: int) -> None:
+        self.count += 1
+        components = [episode_return] if isinstance(episode_return, float) else episode_return
+        values = [self.count, self.run.loop.steps, round(time.monotonic() - self.started, 3), length, *components]
+        self.lines.append(",".join(map(str, values)) + "\n")
+
+    def on_row(self, row: Any) -> None:
+        self.write()
+
+    def on_snapshot(self, name: str) -> None:
+        self.write()
+
+    def on_end(self, summary: Any) -> None:
+        self.write()
+
+    def write(self) -> None:
+        """Appends the new lines to the file."""
+        descriptor = files.open_to_append(self.path)
+        try:
+            os.write(descriptor, "".join(self.lines).encode())
+        finally:
+            os.close(descriptor)
+        self.lines = []
+
+    def get_extra_state(self) -> int:
+        return self.count
+
+    def set_extra_state(self, state: int) -> None:
+        self.count = int(state)

@@ -1,0 +1,112 @@
+"""Loggers that write the rows of metrics.jsonl to a file of the run: a table, or a text to read."""
+
+import csv
+import errno
+import io
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from rlrun import files
+from rlrun.config.schema import config
+from rlrun.registry import register
+from rlrun.rundir import METRICS
+from rlrun.snapshot.atomic import replace_text
+from rlrun.telemetry.logger import Logger, Start
+from rlrun.telemetry.metrics import Row, read_rows, sorted_keys
+from rlrun.telemetry.view import number
+
+
+class RowFile(Logger):
+    """Base class: one piece of text for each row. If the file was deleted, it is written again from metrics.jsonl."""
+
+    local = True
+    file_name: ClassVar[str]
+
+    @config
+    class Config:
+        pass
+
+    def text(self, row: Row) -> str:
+        """Returns the text of a row."""
+        raise NotImplementedError
+
+    def begin(self, rows: Sequence[Row]) -> str:
+        """Returns what stands before these rows."""
+        return ""
+
+    def fits(self, row: Row) -> bool:
+        """Returns whether the row can be appended. If not, the whole file is written again."""
+        return True
+
+    def open(self, start: Start) -> None:
+        self._source = start.run / METRICS
+        self._path = start.run / self.file_name
+        self._file = -1
+        self._write_all(start.rows)
+
+    def row(self, row: Row) -> None:
+        is_deleted = os.fstat(self._file).st_nlink == 0
+        if is_deleted or not self.fits(row):
+            self._write_all(read_rows(self._source))
+            return
+        text = self.text(row).encode()
+        if os.write(self._file, text) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+
+    def close(self, summary: dict[str, Any]) -> None:
+        self.abandon()
+
+    def abandon(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _write_all(self, rows: Sequence[Row]) -> None:
+        """Replaces the file atomically, so that a reader never sees a part of it."""
+        self.abandon()
+        texts = [self.begin(rows), *map(self.text, rows)]
+        replace_text(self._path, "".join(texts))
+        self._file = files.open_to_append(self._path)
+
+
+@register("logger", "csv")
+class CSV(RowFile):
+    """RUN/metrics.csv: a column for each key; the field is empty if a row does not have the key.
+
+    If a row has a new key, the file is written again, so it always has a header with all columns.
+    """
+
+    file_name = "metrics.csv"
+
+    def begin(self, rows: Sequence[Row]) -> str:
+        self._columns = sorted_keys(dict.fromkeys(key for row in rows for key in row))
+        return _line(self._columns, dict(zip(self._columns, self._columns, strict=True)))
+
+    def fits(self, row: Row) -> bool:
+        return row.keys() <= {*self._columns}
+
+    def text(self, row: Row) -> str:
+        return _line(self._columns, row)
+
+
+def _line(columns: Iterable[str], row: dict[str, Any]) -> str:
+    """Returns a row as a line of the table. Floats are written such that the same number is read back."""
+    text = io.StringIO()
+    csv.DictWriter(text, [*columns], lineterminator="\n").writerow(row)
+    return text.getvalue()
+
+
+@register("logger", "text")
+class Text(RowFile):
+    """RUN/metrics.txt: a paragraph for each row, with a line for each metric, losses included."""
+
+    file_name = "metrics.txt"
+
+    def text(self, row: Row) -> str:
+        width = max(map(len, row))
+        lines = [f"step {row['step']:,}"]
+        for key, value in row.items():
+            if key != "step":
+                lines.append(f"  {key:<{width}}  {number(value):>12}")
+        return "\n".join([*lines, "", ""])

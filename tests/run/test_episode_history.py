@@ -1,0 +1,33 @@
+"""The callback `episodes` writes one line for each training episode."""
+
+import csv
+from pathlib import Path
+
+import rlrun
+from rlrun.testing import check_callback
+
+WORDS = ["algo=dqn", "env=CartPole", "preset=none", "trainer.eval_every=0", "trainer.eval_episodes=0", "logger=[]",
+         "network.hidden=[8]", "trainer.log_every=50", "callbacks=[episodes]"]  # fmt: skip
+
+
+def lines(run: Path) -> list[dict[str, str]]:
+    with (run / "episodes.csv").open(newline="") as file:
+        return [*csv.DictReader(file)]
+
+
+def test_episode_history_has_every_episode_once_after_a_resume(tmp_path: Path) -> None:
+    whole = rlrun.train(*WORDS, "trainer.total_steps=400", run_dir=str(tmp_path / "whole"))
+    half = rlrun.train(*WORDS, "trainer.total_steps=200", run_dir=str(tmp_path / "half"))
+    with (half.path / "episodes.csv").open("a") as file:
+        file.write("99,300,1.0,9,9.0\n")  # written after the snapshot by a process that was then killed
+    half.resume(total_steps=400)
+    assert len(lines(whole.path)) == whole.rows[-1]["train/episodes"]
+    for one, other in zip(lines(whole.path), lines(half.path), strict=True):
+        assert {**one, "wall_s": ""} == {**other, "wall_s": ""}
+    times = [float(line["wall_s"]) for line in lines(half.path)]
+    assert times == sorted(times)
+    assert sum(int(line["length"]) for line in lines(whole.path)) <= 400
+
+
+def test_episode_history_changes_nothing() -> None:
+    check_callback("callbacks=[episodes]")
