@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlrun.cli import settings
-from rlrun.errors import ConfigError, printable
+from rlrun.errors import printable
 
 USAGE = "rlrun export RUN [format=onnx|torch] [output=PATH] [plugins=[package]]"
 HELP = f"""\
@@ -39,9 +39,7 @@ def export(words: Sequence[str]) -> int:
         print(HELP)
         return 0
     places, given = settings.read(words, RULES)
-    run = Path(settings.one_run(places, USAGE))
-    if not run.is_dir():
-        raise ConfigError(f"{run}: no such folder")
+    run = settings.run_folder(places, USAGE)
     output = None
     if "output" in given:
         output = Path(given["output"])

@@ -43,11 +43,9 @@ def push(words: Sequence[str]) -> int:
         print(HELP)
         return 0
     places, given = settings.read(words, RULES)
-    run = Path(settings.one_run(places, USAGE))
+    run = settings.run_folder(places, USAGE)
     if "repo" not in given:
         raise ConfigError(f"no repository given; usage: {USAGE}")
-    if not run.is_dir():
-        raise ConfigError(f"{run}: no such folder")
     if "into" in given and not given.get("dry_run"):
         raise ConfigError(f"into={given['into']}: needs dry_run=true")
     with contextlib.chdir(Path(__file__).parent):  # matplotlib obeys a matplotlibrc of the current folder

@@ -145,7 +145,10 @@ def own_keys(path: str, where: Sequence[Path]) -> set[str]:
     if file.suffix == ".py":
         group, _, name = path.rpartition("/")
         part = declared.find(group, name, [file])
-        return {"name", *(part.values() if part else ())}
+        keys = {"name"}
+        if part is not None:
+            keys.update(part.values())
+        return keys
     tree = content(file)
     bases = tree.pop("defaults", [])
     folder = path.rpartition("/")[0]
