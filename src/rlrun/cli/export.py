@@ -1,4 +1,4 @@
-"""`rlrun export`: the policy of a run as a program that acts without rlrun."""
+"""Implements `rlrun export`, which writes the policy of a run as a program that acts without rlrun."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +34,7 @@ RULES: dict[str, settings.Rule] = {
 
 
 def export(words: Sequence[str]) -> int:
-    """Run the command. Returns the exit code."""
+    """Runs the command. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0

@@ -1,4 +1,4 @@
-"""`rlrun push`: shares a run on the Hugging Face hub."""
+"""Implements `rlrun push`, which shares a run on the Hugging Face hub."""
 
 import contextlib
 import os
@@ -38,7 +38,7 @@ RULES: dict[str, settings.Rule] = {
 
 
 def push(words: Sequence[str]) -> int:
-    """Run the command. Returns the exit code."""
+    """Runs the command. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
@@ -71,6 +71,6 @@ def push(words: Sequence[str]) -> int:
 
 
 def check_absent(target: Path) -> None:
-    """Raises ConfigError if something of this name exists."""
+    """Raises ConfigError if a file or folder of this name exists."""
     if os.path.lexists(target):
         raise ConfigError(f"into={target}: exists already")

@@ -18,7 +18,7 @@ from rlrun.telemetry.metrics import Row, read_rows, sorted_keys
 
 @register("logger", "csv")
 class CSV(Logger):
-    """RUN/metrics.csv: a column for each key; the field is empty if a row does not have the key.
+    """Writes RUN/metrics.csv, which has a column for each key. The field is empty if a row lacks the key.
 
     If a row has a new key, or the file was deleted, it is written again from metrics.jsonl, so it always has a header
     with all columns.
