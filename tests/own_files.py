@@ -1,4 +1,4 @@
-"""What tests of a user's own files share."""
+"""Shared by tests of a user's own files: the source of an environment, and a function that forgets imports."""
 
 import sys
 
@@ -6,6 +6,27 @@ import gymnasium as gym
 
 from rlrun import imports, registry
 from rlrun.config import declared
+
+LINE = """
+import gymnasium as gym
+import numpy as np
+
+class Line(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, limit=9):
+        self.limit = limit
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.t += 1
+        return np.zeros(2, np.float32), 1.0, self.t >= self.limit, False, {}
+"""
 
 
 def forget() -> None:

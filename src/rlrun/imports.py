@@ -49,14 +49,14 @@ _named: set[str] = set()  # top-level packages that were imported because the us
 
 
 class Code(NamedTuple):
-    """A file or folder of the user's that was imported."""
+    """An imported file or folder of the user."""
 
-    typed: str  # its path, as the user typed it
-    path: Path  # absolute
+    typed: str  # path as the user typed it
+    path: Path  # absolute path
     digest: str  # SHA-256 of its text when it was imported
 
 
-_code: dict[str, Code] = {}  # by the name of the module
+_code: dict[str, Code] = {}  # key: name of the module
 
 
 def module_of(env_id: str) -> str | None:
@@ -66,19 +66,19 @@ def module_of(env_id: str) -> str | None:
 
 
 def is_path(reference: str) -> bool:
-    """Whether it is the path of a file or a folder, not the name of a module."""
+    """Returns whether a reference is the path of a file or a folder, not the name of a module."""
     return "/" in reference or os.sep in reference or reference.endswith(".py")
 
 
 def name_of(reference: str) -> str:
-    """The name under which a module is imported: for a path, that of the file without its ending."""
+    """Returns the name under which a module is imported: for a path, the name of the file without its ending."""
     return Path(reference).name.removesuffix(".py") if is_path(reference) else reference
 
 
 def source_of(reference: str) -> Path | None:
-    """The Python file of a reference, `__init__.py` for a package. Imports nothing.
+    """Returns the Python file of a reference, `__init__.py` for a package. Imports nothing.
 
-    None if the module is not found, or has no such file. Raises ConfigError for a path without a Python file.
+    Returns None if the module is not found, or has no such file. Raises ConfigError for a path without a Python file.
     """
     if is_path(reference):
         return _file(reference)
@@ -106,7 +106,7 @@ def is_found(module: str) -> bool:
 
 
 def homes(reference: str) -> list[Path]:
-    """The folders of the package that holds a module; none where that is a single file. Imports nothing."""
+    """Returns the folders of the package that holds a module; [] if it is a single file. Imports nothing."""
     if is_path(reference):
         file = _file(reference)
         return [file.parent] if file.name == "__init__.py" else []
@@ -115,7 +115,7 @@ def homes(reference: str) -> list[Path]:
 
 
 def importing(reference: str, key: str) -> ModuleType:
-    """Imports a module that the user named under `key`. Raises ConfigError for whatever goes wrong."""
+    """Imports a module that the user named under `key`. Raises ConfigError if the import fails for any reason."""
     try:
         if is_path(reference):
             return _from_file(reference, key)
@@ -132,7 +132,7 @@ def importing(reference: str, key: str) -> ModuleType:
 
 
 def reference_of(module: str) -> str | None:
-    """What another process must import to have this module; None unless it belongs to what the user named."""
+    """Returns what another process must import to have this module; None if the user did not name its package."""
     top = module.partition(".")[0]
     if top in _code:
         return str(_code[top].path)
@@ -140,9 +140,9 @@ def reference_of(module: str) -> str | None:
 
 
 def typed_again(reference: str) -> str | None:
-    """How the user has named a module in this process that a stored config names; None if it was not named.
+    """Returns how the user named the module of a stored config in this process; None if the user did not name it.
 
-    A file may lie elsewhere by now: its name must be the same, its folder need not. The stored path is not looked at.
+    The name of a file must be the same, but the file may have moved to another folder. The stored path is not read.
     """
     if not is_path(reference):
         return reference if reference in sys.modules else None
@@ -151,12 +151,12 @@ def typed_again(reference: str) -> str | None:
 
 
 def digests() -> dict[str, str]:
-    """The SHA-256 of every file and folder that was imported because the user typed its path, by that path."""
+    """Returns the SHA-256 of every file and folder that was imported because the user typed its path, by that path."""
     return {code.typed: code.digest for code in _code.values()}
 
 
 def changed(before: dict[str, str]) -> list[str]:
-    """The paths of imported files whose text differs from that in `before`, an earlier result of `digests`."""
+    """Returns the paths of imported files whose text differs from that in `before`, an earlier result of `digests`."""
     earlier = {name_of(path): digest for path, digest in before.items()}
     return [code.typed for name, code in _code.items() if earlier.get(name, code.digest) != code.digest]
 
@@ -167,7 +167,7 @@ def missing(error: ModuleNotFoundError) -> str:
 
 
 def advice(module: str) -> str:
-    """Returns `; pip install <project>` for a module of a known project, else an empty string."""
+    """Returns `; pip install <project>` for a module of a known project, else ""."""
     package = module.partition(".")[0]
     if package == MULTI_AGENT:
         return "; PettingZoo's environments are for several agents, which rlrun does not train"
@@ -178,14 +178,14 @@ def advice(module: str) -> str:
 
 
 def check_extra(extra: str, key: str) -> None:
-    """Raises ConfigError unless the modules of an extra are installed. `key` is what needs them. Imports nothing."""
+    """Raises ConfigError unless the modules of an extra are installed. Imports nothing. key: what needs them."""
     lacking = [module for module in EXTRAS[extra] if _spec(module) is None]
     if lacking:
         raise ConfigError(f"{key}: needs {', '.join(lacking)}{advice(lacking[0])}")
 
 
 def _file(path: str) -> Path:
-    """The absolute path of the Python file that a path stands for. Raises ConfigError if there is none."""
+    """Returns the absolute path of the Python file of a reference. Raises ConfigError if there is none."""
     file = Path(os.path.abspath(path))
     if file.is_dir():
         if not (file / "__init__.py").is_file():
@@ -201,7 +201,7 @@ def _file(path: str) -> Path:
 
 
 def _from_file(path: str, key: str) -> ModuleType:
-    """The module of a file or folder, which is imported once."""
+    """Returns the module of a file or folder. Imports it in the first call."""
     file, name = _file(path), name_of(os.path.abspath(path))
     code = Code(path, file.parent if file.name == "__init__.py" else file, _digest(file))
     known = _code.get(name)
@@ -217,7 +217,7 @@ def _from_file(path: str, key: str) -> ModuleType:
 
 
 def _executed(file: Path, name: str, key: str) -> ModuleType:
-    """The module of this name, made from a file. Modules beside the file can be imported from within."""
+    """Executes a file and returns its module. The file can import modules in its folder."""
     if not name.isidentifier():
         raise ConfigError(f"{key}: {file}: {name!r} cannot be the name of a module; use letters, digits and _")
     other = other_of(name, file)
@@ -243,7 +243,7 @@ def _executed(file: Path, name: str, key: str) -> ModuleType:
 
 
 def other_of(name: str, file: Path) -> str | None:
-    """Where a module of this name comes from, if that is not this file; None if there is no other."""
+    """Returns the file of another module with this name, or None if there is no module besides that of `file`."""
     spec = _spec(name)
     origin = None
     if name in sys.modules:
@@ -256,14 +256,14 @@ def other_of(name: str, file: Path) -> str | None:
 
 
 def _origin(module: ModuleType) -> str | None:
-    """The file of an imported module, or `built-in`; None for a folder without __init__.py."""
+    """Returns the file of an imported module, or `built-in`; None for a folder without __init__.py."""
     if hasattr(module, "__path__"):
         return getattr(module, "__file__", None)
     return getattr(module, "__file__", "built-in")
 
 
 def _digest(file: Path) -> str:
-    """The SHA-256 of a Python file, or of all those in the folder of an `__init__.py`."""
+    """Returns the SHA-256 of a Python file; for an `__init__.py`, that of all Python files below its folder."""
     if file.name != "__init__.py":
         return hashlib.sha256(file.read_bytes()).hexdigest()
     text = hashlib.sha256()
@@ -280,7 +280,7 @@ def _found(module: str) -> ModuleSpec | None:
 
 @contextmanager
 def safe_path() -> Iterator[None]:
-    """As a context manager, keeps Python processes that are started inside from importing from the current folder."""
+    """As a context manager, prevents child processes from importing modules in the current folder."""
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:
@@ -303,7 +303,7 @@ def _current_folder_for(module: str) -> Iterator[None]:
 
 @contextmanager
 def _on_path(folder: str) -> Iterator[None]:
-    """Modules in a folder can be imported from within, unless others of the same name are installed."""
+    """As a context manager, allows imports from a folder. Installed modules of the same name take precedence."""
     sys.path.append(folder)
     importlib.invalidate_caches()
     try:

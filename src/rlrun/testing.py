@@ -1,13 +1,15 @@
-"""Contract tests for parts of your own: what rlrun relies on, checked in a test of yours.
+"""Contract tests for your own algorithms, environments, wrappers, networks and callbacks.
 
-The functions take the words of the command line, as `rlrun train` does:
+They check what rlrun relies on.
+
+The functions take the same words as `rlrun train`:
 
     from rlrun import testing
 
     def test_my_algo():
         testing.check_algorithm("algo=./my_algo.py", "env=CartPole")
 
-What is wrong is raised as an AssertionError of one line.
+A failed check raises an AssertionError of one line.
 """
 
 import copy
@@ -41,15 +43,15 @@ from rlrun.run.lifecycle import rings
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store, step_name
 
-UPDATES = 3  # that an algorithm makes before it is looked at, and again after a restart
-MOST_TICKS = 5000  # in which it must make them
+UPDATES = 3  # updates of an algorithm before its state is checked, and again after a restart
+MOST_TICKS = 5000  # maximum number of ticks for these updates
 EPISODE_STEPS = 50
-RUN_STEPS = 64  # of a run with a callback, before it is resumed
+RUN_STEPS = 64  # steps of a run with a callback before it is resumed
 SMALL_RUN = ("algo=ppo", "env=CartPole", "preset=none", "env.num_envs=2", "algo.loop.rollout_steps=16",
              "network.hidden=[8]", "trainer.log_every=32", "trainer.eval_every=64", "trainer.eval_episodes=1",
              "trainer.eval_max_steps=20", "trainer.engine=eager", "logger=[]")  # fmt: skip
-ROWS = 5  # in a batch for a network
-MEMBERS = 3  # in an ensemble
+ROWS = 5  # batch size for networks
+MEMBERS = 3  # size of ensembles
 
 
 def check_algorithm(*words: str) -> None:
@@ -79,7 +81,7 @@ def check_environment(*words: str) -> None:
     with failures("environment"):
         made = _recipe(*words)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its advice, such as symmetric bounds of actions
+            warnings.simplefilter("ignore")  # advice such as symmetric bounds of actions
             env = gym.make(made.spec, disable_env_checker=True, **made.kwargs)
             check_env(env.unwrapped, skip_render_check=True)
             env.close()
@@ -88,7 +90,7 @@ def check_environment(*words: str) -> None:
 
 
 def check_wrapper(*words: str) -> None:
-    """Checks that a wrapped environment keeps to its spaces, repeats with equal seeds, and can be saved and restored.
+    """Checks that a wrapped environment obeys its spaces, is reproducible by its seed, and can be saved and restored.
 
     words: as for `rlrun train`, such as "plugins=[./my_wrapper.py]", "env=CartPole", "env.wrappers.my_wrapper.scale=2".
     """
@@ -176,7 +178,7 @@ def check_acting(loop: Loop) -> None:
 
 
 def check_resuming(loop: Loop, other: Loop) -> None:
-    """Checks that `other`, a new loop of the same config, goes on from the snapshot of a loop bit for bit."""
+    """Checks that `other`, a new loop of the same config, continues from the snapshot of a loop bit for bit."""
     assert loop.env.exactness == "exact", f"this needs an environment whose runs are exact; {loop.env.exactness}"
     with TemporaryDirectory() as folder:
         snapshot = save(loop, Path(folder, "run"))
@@ -219,7 +221,7 @@ def check_saving(made: Recipe) -> None:
 
 
 def check_torso(net: Any, spaces: list[gym.Space], members: int | None) -> None:
-    """Checks a network that was built over these spaces, with `members` in an ensemble."""
+    """Checks a network that was built for these spaces. members: the size of an ensemble; None: a single network."""
     inputs = [_batch(space) for space in spaces]
     weights = dict(net.named_parameters())
     out = net(*inputs)
@@ -238,7 +240,7 @@ def check_torso(net: Any, spaces: list[gym.Space], members: int | None) -> None:
 
 
 def rows_until(updates: int, loop: Loop) -> Iterator[dict[str, Any]]:
-    """Ticks until a loop has made so many updates, and yields the metrics of each tick."""
+    """Ticks until a loop has made this number of updates, and yields the metrics of each tick."""
     for _ in range(MOST_TICKS):
         if loop.updates >= updates:
             return
@@ -256,7 +258,7 @@ def save(loop: Loop, folder: Path) -> Snapshot:
 
 
 def load(loop: Loop, snapshot: Snapshot) -> Loop:
-    """Restores a snapshot in a loop that has not begun."""
+    """Restores a snapshot in a loop that has not begun, and returns the loop."""
     loop.load_state_dict(dict(snapshot.state))
     for name, ring in rings(loop).items():
         snapshot.restore_ring(name, ring)
@@ -277,7 +279,7 @@ def equal(some: Any, other: Any) -> bool:
 
 @contextmanager
 def failures(what: str) -> Iterator[None]:
-    """Raises an AssertionError of one line for whatever is raised within."""
+    """As a context manager, turns any exception into an AssertionError of one line."""
     try:
         yield
     except AssertionError as error:
@@ -287,7 +289,7 @@ def failures(what: str) -> Iterator[None]:
 
 
 def _config(*words: str) -> RunConfig:
-    """The config of one run, with the user's files imported."""
+    """Imports the user's files and returns the config of one run."""
     (job,) = jobs(list(words))
     registry.load(job.values["plugins"])
     return run_config(job.values)
@@ -306,12 +308,12 @@ def _part(snapshot: Snapshot, name: str) -> dict[str, Any]:
 
 
 def _recipe(*words: str) -> Recipe:
-    """The environment that the words choose; no algorithm acts in it."""
+    """Returns the environment that the words choose. No algorithm acts in it."""
     return recipe(_config("algo=nop", "preset=none", *words).env)
 
 
 def _state(loop: Loop) -> dict[str, Any]:
-    """What the agent has learned: its parameters and buffers."""
+    """Returns the state that the agent has learned: its parameters and buffers."""
     return {**dict(loop.agent.named_parameters()), **dict(loop.agent.named_buffers())}
 
 
@@ -320,12 +322,12 @@ def _streams(loop: Loop) -> list[Tensor]:
 
 
 def _is_of_stream(agent: Any, name: str) -> bool:
-    """Whether a name in the state dict is part of a random stream."""
+    """Returns whether a name in the state dict is part of a random stream."""
     return isinstance(agent.get_submodule(name.rpartition(".")[0]), Stream)
 
 
 def _arrays(seen: list[Any]) -> list[Any]:
-    """The leaves of observations and rewards, in order."""
+    """Returns the leaves of observations and rewards, in order."""
     found = []
     for item in seen:
         found += _arrays(list(item.values())) if isinstance(item, dict) else [item]
@@ -333,7 +335,7 @@ def _arrays(seen: list[Any]) -> list[Any]:
 
 
 def _batch(space: gym.Space) -> Any:
-    """Random rows of a space as tensors."""
+    """Returns random samples of a space as tensors."""
     space.seed(0)
     rows = torch.as_tensor(np.stack([space.sample() for _ in range(ROWS)]))
     return rows if rows.dtype == torch.uint8 else rows.float()

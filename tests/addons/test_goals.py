@@ -82,14 +82,14 @@ def test_goals_in_replay_are_those_of_the_acting_policy(algo: str, build: Build)
         return obs, extras
 
     loop.addons[0].see = watched
-    asked = []
+    received = []
     act = loop.agent.act
-    loop.agent.act = lambda obs, *rest: (asked.append(obs["goal"]), act(obs, *rest))[1]
+    loop.agent.act = lambda obs, *rest: (received.append(obs["goal"]), act(obs, *rest))[1]
     while loop.steps < 90:  # in the warm-up too
         loop.tick()
     stored = loop.buffer.all()[GOAL_EXTRA].view(-1, 2)
     assert torch.equal(stored, torch.stack(acted))
-    assert torch.equal(stored[-len(asked) :], torch.stack(asked))
+    assert torch.equal(stored[-len(received) :], torch.stack(received))
     changed = (stored[1:] != stored[:-1]) & ~torch.stack(begun)[1:]
     assert not changed.any() and stored.unique().numel() > 1
     batch = loop.batch

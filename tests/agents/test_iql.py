@@ -71,9 +71,9 @@ def test_iql_losses_update_their_own_networks(agent: Any, batch: dict[str, Any])
 
 
 def test_iql_values_only_stored_actions(agent: Any, batch: dict[str, Any]) -> None:
-    asked: list[Any] = []
+    calls: list[Any] = []
     for critic in (agent.critic, agent.target_critic):
-        critic.register_forward_pre_hook(lambda module, given: asked.append(given))
+        critic.register_forward_pre_hook(lambda module, given: calls.append(given))
     for method in (type(agent).update_value, type(agent).update_critic):
         method(agent, batch)
-    assert len(asked) == 2 and all(obs is batch["obs"] and action is batch["action"] for obs, action in asked)
+    assert len(calls) == 2 and all(obs is batch["obs"] and action is batch["action"] for obs, action in calls)

@@ -70,16 +70,16 @@ def test_completion_completes_runs_latest_first(tmp_path: Path, monkeypatch: pyt
     assert candidates("rlrun eval runs/mine/snapshots/b") == ["runs/mine/snapshots/best/"]
 
 
-def test_completion_asks_gymnasium_for_its_ids_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_reads_the_ids_of_gymnasium_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    asked = []
+    calls = []
     real = environments.registered_ids
-    monkeypatch.setattr(environments, "registered_ids", lambda: asked.append(1) or real())
+    monkeypatch.setattr(environments, "registered_ids", lambda: calls.append(1) or real())
     for _ in range(2):
         assert candidates("rlrun train env=Blackj") == ["env=Blackjack-v1"]
     (tmp_path / "rlrun" / "environments.json").write_text('{"versions": ["0"], "names": ["Blackjoke-v0"]}')
     assert candidates("rlrun train env=Blackj") == ["env=Blackjack-v1"], "of another version"
-    assert len(asked) == 2
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize(

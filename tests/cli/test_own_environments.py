@@ -7,31 +7,15 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
+from own_files import LINE
 
 from rlrun.cli import main
 
 QUIET = ["trainer.total_steps=64", "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "logger=[]"]  # fmt: skip
 
-OWN_ENV = """
-import gymnasium as gym
-import numpy as np
-
-class Line(gym.Env):
-    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, limit=9):
-        self.limit = limit
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        self.t += 1
-        return np.zeros(2, np.float32), 1.0, self.t >= self.limit, False, {}
-
+OWN_ENV = (
+    LINE
+    + """
 class Broken(Line):
     def __init__(self):
         assert self.action_space.n == 3
@@ -44,7 +28,7 @@ class Jax(Line):
     def __init__(self):
         import jax
 
-class Told(Line):
+class Texts(Line):
     observation_space = gym.spaces.Dict({"at": gym.spaces.Discrete(5), "task": gym.spaces.Text(9)})
 
     def reset(self, **given):
@@ -55,6 +39,7 @@ class Told(Line):
 
 gym.register("OwnLine-v0", "own_env:Line")
 """
+)
 
 OWN_PARTS = '''
 import gymnasium as gym
@@ -128,7 +113,7 @@ def _forget() -> None:
         ["plugins=[own_env]", "env=OwnLine-v0"],
         ["env=own_env:Line", "env.kwargs.limit=5"],
         ["env=own_suite:OwnSuite/Line-v1"],
-        ["env=own_env:Told", "env.wrappers.hide.entries=[task]"],
+        ["env=own_env:Texts", "env.wrappers.hide.entries=[task]"],
     ],
     ids=" ".join,
 )
@@ -149,7 +134,7 @@ def test_env_from_a_module_trains(words: list[str], workplace: Path) -> None:
         (["env=own_env:Strange"], "env: own_env:Strange cannot be made (KeyError: 'port' in own_env, line 27)"),
         (["env=own_env:Jax"], "; pip install 'rlrun[jax]'"),
         (["env=own_env:Line", "env.kwargs.limits=5"], "env.kwargs={'limits': 5}: own_env:Line cannot be made (Line"),
-        (["env=own_env:Told"], "env: Text observations are not supported: they have no fixed shape; env.wrappers.hide"
+        (["env=own_env:Texts"], "env: Text observations are not supported: they have no fixed shape; env.wrappers.hide"
          ".entries=[task] leaves this one out"),
         (["env=CartPole", "plugins=[own_parts]", "env.wrappers.own_unset={}"],
          "env.wrappers.own_unset: own_parts.Unset needs a Config: an inner class"),

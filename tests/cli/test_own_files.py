@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from own_files import forget
+from own_files import LINE, forget
 
 import rlrun
 from rlrun import imports
@@ -21,24 +21,9 @@ QUIET = ["trainer.total_steps=64", "trainer.eval_episodes=1", "trainer.eval_max_
          "env.selftest=off", "preset=none", "trainer.engine=eager"]  # fmt: skip
 PPO = ["algo=ppo", "algo.loop.rollout_steps=16", "algo.epochs=1", "env.num_envs=2"]
 
-ENV = """
-import gymnasium as gym
-import numpy as np
+ENV = f"""
 from file_beside import LIMIT
-
-class Line(gym.Env):
-    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        self.t += 1
-        return np.zeros(2, np.float32), 1.0, self.t >= LIMIT, False, {}
-
+{LINE.replace("limit=9", "limit=LIMIT")}
 gym.register("FileLine-v0", "file_env:Line")
 """
 

@@ -187,14 +187,14 @@ def keys_of(algo, env):
 
 @pytest.mark.parametrize("form", ["{}", "algo.{}", "trainer.{}"])
 def test_options_of_other_libraries_lead_to_the_key_with_their_meaning(form):
-    asked = [
+    found = [
         (origin, check.nearest_key(form.format(option), tree(algo)), key)
         for (origin, algo), options in OPTIONS.items()
         for option, key in options.items()
         if check.lookup(form.format(option), tree(algo)) is check.ABSENT  # otherwise the word is valid here
     ]
-    wrong = [row for row in asked if not (row[1] + " ").replace("?", " ").startswith(f"; did you mean {row[2]} ")]
-    assert len(asked) >= 100
+    wrong = [row for row in found if not (row[1] + " ").replace("?", " ").startswith(f"; did you mean {row[2]} ")]
+    assert len(found) >= 100
     assert not wrong
 
 

@@ -79,13 +79,11 @@ def test_state_of_agents_inside_agents_is_renamed() -> None:
         "agent.particles.0.value.torso.w": 1,
         "agent.particles.11.value.optim.steps": 2,
         "agent.particles.0.policy.w": 3,
-        "trainer._extra_state": {"metrics": {"value": 4, "policy": 5}},
     }
     assert renamed_state(state, 2, "svpg") == {
         "agent.particles.0.critic.network.torso.w": 1,
         "agent.particles.11.critic.optim.steps": 2,
         "agent.particles.0.policy.w": 3,
-        "trainer._extra_state": {"metrics": {"critic": 4, "actor": 5}},
     }
 
 

@@ -147,7 +147,7 @@ def test_preset_keys_of_a_replaced_part_are_dropped():
         ("seed='3'", "seed=3: must be a whole number, like 0"),
         ("logger.console=1", "logger.console=1: must be a section"),
         ("logger.csv.x=1", "logger.csv.x: unknown key; choose the logger with logger=[console,tensorboard,csv]"),
-        ("logger=[csv,boad]", "logger=boad: unknown name (there are: console, csv, mlflow, tensorboard, wandb)"),
+        ("logger=[csv,boad]", "logger=boad: unknown name (there are: console, csv, mlflow, tensorboard, text, wandb)"),
         ("device=0", "device=0: must be text, like auto"),
         ("network.hidden=256", "network.hidden=256: must be a list: [256]"),
         ("network.hidden=[a]", "network.hidden=[a]: must be a list of whole numbers"),

@@ -113,7 +113,7 @@ def test_autoreset_final_obs_of_dict_observations():
         env.close()
 
 
-class Tells(Counter):
+class ReportsSuccess(Counter):
     """Every second episode is a success; the first episode of each environment does not report success."""
 
     def __init__(self, length: int, key: str):
@@ -123,8 +123,8 @@ class Tells(Counter):
     def step(self, action):
         obs, reward, terminated, truncated, _ = super().step(action)
         # before the end, success is always reported, which must not count
-        told = {self.key: not terminated or self.episode % 2 == 1} if self.episode else {}
-        return obs, reward, terminated, truncated, told
+        info = {self.key: not terminated or self.episode % 2 == 1} if self.episode else {}
+        return obs, reward, terminated, truncated, info
 
 
 def successes(env: VectorEnv, steps: int) -> list[tuple[int, bool]]:
@@ -138,12 +138,12 @@ def successes(env: VectorEnv, steps: int) -> list[tuple[int, bool]]:
 @pytest.mark.parametrize("key", ["is_success", "success"])
 @pytest.mark.parametrize("mode", [*MODES, None])
 def test_autoreset_modes_report_success_at_the_end_of_episodes(mode, key):
-    makers = [lambda n=n: Tells(n, key) for n in (2, 3)]
+    makers = [lambda n=n: ReportsSuccess(n, key) for n in (2, 3)]
     if mode is None:  # our own slots
         venv = SyncPool([lambda make=make: EnvSlot(make, 0) for make in makers])
     else:
         venv = SyncVectorEnv(makers, copy=False, autoreset_mode=mode)
-    told = successes(VectorEnv(venv, np.random.SeedSequence(0)), 13 if mode is not AutoresetMode.NEXT_STEP else 18)
-    by_env = {index: [success for other, success in told if other == index] for index in (0, 1)}
+    reported = successes(VectorEnv(venv, np.random.SeedSequence(0)), 13 if mode is not AutoresetMode.NEXT_STEP else 18)
+    by_env = {index: [success for other, success in reported if other == index] for index in (0, 1)}
     assert by_env[0][:4] == [True, False, True, False] and by_env[1][:3] == [True, False, True]
-    assert all(type(success) is bool for _, success in told)
+    assert all(type(success) is bool for _, success in reported)

@@ -166,8 +166,8 @@ def test_restarted_environment_is_reported_and_training_continues(
     small = ["network.hidden=[8]", "algo.loop.rollout_steps=10"]
     settings = words(200, "algo=ppo", "env=rlrun/Faulty-v0", *own, *small, eval_max_steps=10)
     assert main(["train", *settings, f"run_dir={tmp_path / 'run'}"]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert told.count("this environment raises on purpose; restarted with seed") == 2
+    output = " ".join(capsys.readouterr().out.split())
+    assert output.count("this environment raises on purpose; restarted with seed") == 2
 
 
 def test_non_finite_loss_stops_the_run_before_a_snapshot(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -124,9 +124,9 @@ def test_a_config_of_other_types_is_bad_input(change: str, command: str, run: Pa
     values = yaml.safe_load((run / "config.yaml").read_text())
     (run / "config.yaml").write_text(yaml.safe_dump(values | yaml.safe_load(change)))
     more = {"report": [f"out={tmp_path / 'out'}"], "diff": [str(run)]}.get(command, [])
-    code, told = main([command, str(run), *more]), capsys.readouterr()
-    assert code in ((0, 2) if command in ("report", "diff", "status") else (2,)), told
-    assert "Traceback" not in told.err and "(trace in" not in told.err
+    code, captured = main([command, str(run), *more]), capsys.readouterr()
+    assert code in ((0, 2) if command in ("report", "diff", "status") else (2,)), captured
+    assert "Traceback" not in captured.err and "(trace in" not in captured.err
 
 
 def test_a_full_disk_without_room_for_the_error_log_is_one_line(
@@ -164,9 +164,9 @@ def test_no_command_sends_control_codes_of_a_stored_run_to_the_terminal(run: Pat
         for words in (["status"], ["diff", str(hostile)], ["report", f"out={tmp_path / 'out'}"], ["eval", "episodes=1"],
                       ["resume", *other]):  # fmt: skip
             main([words[0], str(place), *words[1:]])
-            told = capsys.readouterr()
-            assert controls(told.out + told.err) == [], words
-            assert not any(line.startswith("error: fake") for line in (told.out + told.err).splitlines()), words
+            captured = capsys.readouterr()
+            assert controls(captured.out + captured.err) == [], words
+            assert not any(line.startswith("error: fake") for line in (captured.out + captured.err).splitlines()), words
 
 
 def test_a_file_with_a_second_name_is_not_written(run: Path, tmp_path: Path, capsys: Out) -> None:

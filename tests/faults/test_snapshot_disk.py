@@ -46,7 +46,7 @@ class Training:
     def __init__(self, run: Path):
         self.store = Store(run, keep=2)
         self.ring = restored(self.store.load())
-        self.told: list[str] = []
+        self.errors: list[str] = []
 
     def go_on(self, step: int) -> None:
         for _ in range(3):
@@ -56,7 +56,7 @@ class Training:
             self.store.save(["best", step_name(step)], state(step), {"replay": self.ring}, {"step": step}, {})
             self.store.wait()
         except SnapshotError as error:
-            self.told.append(str(error))
+            self.errors.append(str(error))
 
 
 def undisturbed(base: Path) -> tuple[str, str]:
@@ -83,17 +83,17 @@ def survive(run: Path, fault: Faulty, digests: tuple[str, str]) -> bool:
     training = Training(run)
     with fault:
         training.go_on(3)
-    assert len(training.told) <= 1
-    assert all("\n" not in line and line.startswith(("best: ", "step_000000003: ")) for line in training.told)
+    assert len(training.errors) <= 1
+    assert all("\n" not in line and line.startswith(("best: ", "step_000000003: ")) for line in training.errors)
     if not fault.lasting:
         assert not list((run / "snapshots").glob(".tmp-step*")), "a disk that is full needs the room"
     name = check_readable(run)
-    if not training.told:
+    if not training.errors:
         assert name == step_name(3) and digest(run / "snapshots" / name) == digests[0]
-    training.told.clear()
+    training.errors.clear()
     training.go_on(4)
     training.store.close()
-    assert not training.told
+    assert not training.errors
     assert check_readable(run) == step_name(4)
     assert digest(run / "snapshots" / step_name(4)) == digest(run / "snapshots/best") == digests[1]
     Store(run, keep=2)

@@ -42,10 +42,11 @@ def test_a_disk_that_is_full_for_a_while_costs_the_snapshots_of_that_while(
     run = tmp_path / "run"
     FullDisk(monkeypatch, range(20, 31))
     assert main(["train", *WORDS, "trainer.snapshot_keep=9", f"run_dir={run}"]) == 0
-    told = [line for line in "".join(capsys.readouterr()).splitlines() if "cannot be written" in line]
-    assert len(told) == 2
-    assert told[0].startswith(f"{step_name(20)}: cannot be written: ") and told[0].endswith("; training continues")
-    assert "MiB are needed and 16 kept for logs, 0.0 are free" in told[0]
+    warnings = [line for line in "".join(capsys.readouterr()).splitlines() if "cannot be written" in line]
+    assert len(warnings) == 2
+    assert warnings[0].startswith(f"{step_name(20)}: cannot be written: ")
+    assert warnings[0].endswith("; training continues")
+    assert "MiB are needed and 16 kept for logs, 0.0 are free" in warnings[0]
     assert names(run) == [step_name(step) for step in (60, 50, 40, 10)]
     assert not Store(run).load().faults
 

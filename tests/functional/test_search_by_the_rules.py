@@ -53,14 +53,14 @@ def results(rule: str, simulations: int, first: bool, perfect: bool) -> set[floa
     """Returns the results of all games of the search against every perfect reply, or against every legal reply."""
     found, boards, searching = set(), {RULES.start().tobytes()}, first
     while boards:
-        asked = sorted(boards)
+        positions = sorted(boards)
         if searching:
-            root = nodes([(stones(board), 0.0, False) for board in asked])
-            how = Puct() if rule == "puct" else Gumbel(torch.zeros(len(asked), 9), simulations, c_scale=0.1)
+            root = nodes([(stones(board), 0.0, False) for board in positions])
+            how = Puct() if rule == "puct" else Gumbel(torch.zeros(len(positions), 9), simulations, c_scale=0.1)
             replies = [[move] for move in how.best(search(follow, root, how, simulations)).tolist()]
         else:
-            replies = [list(best_moves(RULES, board)[1]) if perfect else moves(board) for board in asked]
-        played = [RULES.play(stones(b), move) for b, chosen in zip(asked, replies, strict=True) for move in chosen]
+            replies = [list(best_moves(RULES, board)[1]) if perfect else moves(board) for board in positions]
+        played = [RULES.play(stones(b), move) for b, chosen in zip(positions, replies, strict=True) for move in chosen]
         found |= {reward if searching else -reward for _, reward, over in played if over}
         boards, searching = {board.tobytes() for board, _, over in played if not over}, not searching
     return found

@@ -115,8 +115,8 @@ def _settings(run: Run) -> list[str]:
     """Returns the typed settings, except names, seed and periods of evaluation."""
     own = {"algo", "env", "seed", "trainer"}
     words = [f"{key}={value}" for key, value in run.typed.items() if key not in own]
-    told = [word for word in words if not word.startswith("trainer.") or word.startswith("trainer.precision=")]
-    return sorted(word for word in told if not word.startswith(PLACES))
+    settings = [word for word in words if not word.startswith("trainer.") or word.startswith("trainer.precision=")]
+    return sorted(word for word in settings if not word.startswith(PLACES))
 
 
 def _env(run: Run) -> str:

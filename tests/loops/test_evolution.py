@@ -16,12 +16,12 @@ Build = Callable[..., Loop]
 
 def watched(loop: Loop) -> tuple[list[Batch], list[tuple[Any, Any]]]:
     """Returns the batches that the agent received, and (params, ended episodes) of every step."""
-    told: list[Batch] = []
+    batches: list[Batch] = []
     steps: list[tuple[Any, Any]] = []
     update, act, step_env = loop.agent.update, loop.agent.act, loop.env.step
 
     def learn(batch: Batch, ctx: Any) -> Any:
-        told.append({key: value.clone() for key, value in batch.items()})
+        batches.append({key: value.clone() for key, value in batch.items()})
         return update(batch, ctx)
 
     def choose(obs: Any, carry: Any, explore: bool, params: Any = None) -> Any:
@@ -34,23 +34,23 @@ def watched(loop: Loop) -> tuple[list[Batch], list[tuple[Any, Any]]]:
         return result
 
     loop.agent.update, loop.agent.act, loop.env.step = learn, choose, step  # type: ignore
-    return told, steps
+    return batches, steps
 
 
 @pytest.mark.parametrize("num_envs", [1, 3, 4, 7])
 @pytest.mark.parametrize("episodes", [1, 2])
 def test_the_fitness_of_a_member_is_the_mean_return_of_its_episodes(num_envs: int, episodes: int, build: Build) -> None:
     loop = build(toy("cem", **{"env.num_envs": num_envs, "algo.loop.episodes": episodes}))
-    told, steps = watched(loop)
-    while len(told) < 2:
+    batches, steps = watched(loop)
+    while len(batches) < 2:
         loop.tick()
     by_generation: list[dict[tuple[float, ...], list[float]]] = [{}, {}]
     running: dict[int, tuple[tuple[float, ...], float]] = {}
-    generation, population = 0, {tuple(row.tolist()) for row in told[0]["params"]}
+    generation, population = 0, {tuple(row.tolist()) for row in batches[0]["params"]}
     for params, result in steps:
         rows = [tuple(row.tolist()) for row in params]
         if not set(rows) <= population:
-            generation, population, running = 1, {tuple(row.tolist()) for row in told[1]["params"]}, {}
+            generation, population, running = 1, {tuple(row.tolist()) for row in batches[1]["params"]}, {}
         assert set(rows) <= population
         for env, row in enumerate(rows):
             before = running.get(env, (row, 0.0))
@@ -59,7 +59,7 @@ def test_the_fitness_of_a_member_is_the_mean_return_of_its_episodes(num_envs: in
             if result.terminated[env] or result.truncated[env]:
                 by_generation[generation].setdefault(row, []).append(running[env][1])
                 running[env] = (row, 0.0)
-    for batch, played in zip(told, by_generation, strict=True):
+    for batch, played in zip(batches, by_generation, strict=True):
         for row, fitness in zip(batch["params"], batch["fitness"], strict=True):
             returns = played[tuple(row.tolist())]
             # spare environments may play the first member again, so its counted episodes are among those it played

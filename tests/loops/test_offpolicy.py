@@ -46,13 +46,13 @@ def test_with_lag_updates_are_made_while_the_step_is_under_way_and_without_it(bu
     loop = build(toy("dqn", **{"algo.loop.lag": 1, "algo.loop.warmup_steps": 4, "algo.loop.updates_per_step": 0.5}))
     events: list[tuple[str, int]] = []
 
-    def told(part: Any, name: str, count: Callable[[], int]) -> None:
+    def record(part: Any, name: str, count: Callable[[], int]) -> None:
         call = getattr(part, name)
         setattr(part, name, lambda *given: events.append((name, count())) or call(*given))
 
-    told(loop.env.pool, "begin", lambda: loop.steps)
-    told(loop.env.pool, "step", lambda: loop.steps)
-    told(loop.agent, "update", lambda: len(loop.buffer))
+    record(loop.env.pool, "begin", lambda: loop.steps)
+    record(loop.env.pool, "step", lambda: loop.steps)
+    record(loop.agent, "update", lambda: len(loop.buffer))
     for _ in range(4):  # of 2 steps each; no updates are due for the first 4 steps
         metrics = loop.tick()
     assert events == [
@@ -84,27 +84,27 @@ def test_what_is_owed_waits_until_something_can_be_sampled(build: Build) -> None
     assert loop.updates == 4
 
 
-def test_the_warm_up_is_random_and_asks_the_agent_nothing(build: Build) -> None:
+def test_random_warmup_does_not_call_the_agent(build: Build) -> None:
     loop = build(toy("sac", **{"algo.loop.warmup_steps": 12}))
-    asked: list[int] = []
+    calls: list[int] = []
     act = loop.agent.act
-    loop.agent.act = lambda *args, **given: asked.append(loop.steps) or act(*args, **given)  # type: ignore
+    loop.agent.act = lambda *args, **given: calls.append(loop.steps) or act(*args, **given)  # type: ignore
     for _ in range(8):
         loop.tick()
-    assert asked == [12, 14]  # two environments
+    assert calls == [12, 14]  # two environments
 
 
 @pytest.mark.parametrize("algo", ["dqn", "sac"])
 @pytest.mark.parametrize("policy", ["zero", "agent"])
-def test_the_warm_up_may_idle_or_ask_the_agent(policy: str, algo: str, build: Build) -> None:
+def test_warmup_policy_is_zero_or_the_agent(policy: str, algo: str, build: Build) -> None:
     changes = {"algo.loop.warmup_steps": 8, "algo.loop.warmup_policy": policy, "algo.buffer.capacity": 100}
     loop = build(toy(algo, **changes))
-    asked: list[int] = []
+    calls: list[int] = []
     act = loop.agent.act
-    loop.agent.act = lambda *args, **given: asked.append(loop.steps) or act(*args, **given)  # type: ignore
+    loop.agent.act = lambda *args, **given: calls.append(loop.steps) or act(*args, **given)  # type: ignore
     for _ in range(6):
         loop.tick()
-    assert asked == ([8, 10] if policy == "zero" else [0, 2, 4, 6, 8, 10])
+    assert calls == ([8, 10] if policy == "zero" else [0, 2, 4, 6, 8, 10])
     assert loop.buffer.read(torch.arange(8))["action"].eq(0).all().item() == (policy == "zero")
     assert loop.updates == 2, "learning starts when the warm-up is over"
 
@@ -118,13 +118,13 @@ def test_a_reset_keeps_the_weights_and_fills_the_buffer_again(refill: Any, algo:
     loop.reset(refill=refill)
     assert equal(before, weights(loop))
     assert (loop.steps, loop.updates, len(loop.buffer), loop.episodes) == (0, 0, 0, [])
-    asked: list[int] = []
+    calls: list[int] = []
     act = loop.agent.act
-    loop.agent.act = lambda *args, **given: asked.append(loop.steps) or act(*args, **given)
+    loop.agent.act = lambda *args, **given: calls.append(loop.steps) or act(*args, **given)
     for _ in range(5):
         loop.tick()
         assert len(loop.buffer) == loop.steps
-    assert asked == ([0, 2, 4, 6, 8] if refill else [8]), "8 steps of warm-up"
+    assert calls == ([0, 2, 4, 6, 8] if refill else [8]), "8 steps of warm-up"
     assert loop.updates == 1
     assert (loop.batch["index"] >= 2 * stored).all(), "nothing from before"
 

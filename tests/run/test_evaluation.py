@@ -28,10 +28,10 @@ class Player:
     """Plays action 0, counts its steps in the carry, and records its arguments."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Any, Any, bool]] = []
+        self.calls: list[tuple[Any, Any, bool]] = []
 
     def act(self, obs: Any, carry: Any, explore: bool) -> Any:
-        self.asked.append((obs, carry, explore))
+        self.calls.append((obs, carry, explore))
         count = carry.get("carry.count", torch.zeros(len(obs)))
         return torch.zeros(len(obs), dtype=torch.int64), {"carry.count": count + 1, "log_prob": count}
 
@@ -130,11 +130,11 @@ def test_an_async_run_is_evaluated_in_workers_with_the_same_numbers() -> None:
 def test_evaluation_passes_first_and_carry_to_the_agent() -> None:
     player = Player()
     play(Lengths([2, 3]), 2, player=player)
-    carries = [carry for _, carry, _ in player.asked]
+    carries = [carry for _, carry, _ in player.calls]
     assert [carry["first"].tolist() for carry in carries] == [[True, True], [False, False], [True, False]]
     assert [carry["carry.count"].tolist() for carry in carries[1:]] == [[1, 1], [2, 2]]
     assert all("log_prob" not in carry for carry in carries)
-    assert not any(explore for _, _, explore in player.asked)
+    assert not any(explore for _, _, explore in player.calls)
 
 
 def test_evaluation_applies_addons_to_observations() -> None:
@@ -145,7 +145,7 @@ def test_evaluation_applies_addons_to_observations() -> None:
 
     player = Player()
     evaluate(player, Addons([Shift(), Shift()]), Lengths([3]), 1)  # type: ignore[arg-type]
-    assert [obs.item() for obs, _, _ in player.asked] == [200, 201, 202]
+    assert [obs.item() for obs, _, _ in player.calls] == [200, 201, 202]
 
 
 def test_returns_are_raw_rewards_of_real_environments(make_env: Callable[..., VectorEnv]) -> None:
@@ -157,8 +157,8 @@ def test_returns_are_raw_rewards_of_real_environments(make_env: Callable[..., Ve
 def test_interrupted_evaluation_raises() -> None:
     player = Player()
     with pytest.raises(EvaluationInterruptedError):
-        evaluate(player, Addons(), Lengths([9]), 1, interrupted=lambda: len(player.asked) == 3)  # type: ignore[arg-type]
-    assert len(player.asked) == 3
+        evaluate(player, Addons(), Lengths([9]), 1, interrupted=lambda: len(player.calls) == 3)  # type: ignore[arg-type]
+    assert len(player.calls) == 3
 
 
 @pytest.mark.parametrize("algo", ["sac", "ppo", "cem"])

@@ -144,8 +144,8 @@ def test_values_out_of_range_are_reported_together() -> None:
     changes = {"algo.gamma": 1.5, "algo.loop.batch_size": 0, "network.hidden": [0], "algo.buffer.capacity": -1}
     with pytest.raises(ConfigError) as caught:
         build_loop(run_config(toy("sac", **changes)))
-    told = sorted(fault.partition("=")[0] for fault in caught.value.faults)
-    assert told == ["algo.buffer.capacity", "algo.gamma", "algo.loop.batch_size", "network.hidden.0"]
+    keys = sorted(fault.partition("=")[0] for fault in caught.value.faults)
+    assert keys == ["algo.buffer.capacity", "algo.gamma", "algo.loop.batch_size", "network.hidden.0"]
 
 
 def test_an_algorithm_refuses_actions_it_is_not_defined_for() -> None:

@@ -149,7 +149,7 @@ def test_metrics_row_covers_episodes_since_the_last_row() -> None:
     assert [row["train/length_mean"] for row in run.rows] == [4.0, 4.0]
     assert [row["train/return_smooth"] for row in run.rows] == [6.0, 10.0]
     assert [row["train/episodes"] for row in run.rows] == [2, 4]
-    assert not any("train/success_rate" in row for row in run.rows), "an environment that does not tell has no rate"
+    assert not any("train/success_rate" in row for row in run.rows), "without reported success there is no rate"
     spread = {"return_std": 2.0, "return_min": 12.0, "return_max": 16.0, "return_median": 14.0}
     assert {name: run.rows[1][f"train/{name}"] for name in spread} == spread
 
@@ -175,14 +175,14 @@ def test_learning_rates_are_named_after_the_optimisers(path: str, name: str) -> 
 
 def test_a_success_rate_is_that_of_the_episodes_since_the_last_row() -> None:
     run = Run(stride=4, total_steps=16, log_every=8)
-    reported = iter([True, False, True, True])
+    successes = iter([True, False, True, True])
     tick = run.tick
 
-    def tell() -> dict[str, torch.Tensor]:
-        run.successes.append(next(reported))
+    def tick_with_success() -> dict[str, torch.Tensor]:
+        run.successes.append(next(successes))
         return tick()
 
-    run.tick = tell  # type: ignore[method-assign]
+    run.tick = tick_with_success  # type: ignore[method-assign]
     run.run()
     assert [row["train/success_rate"] for row in run.rows] == [0.5, 1.0]
 

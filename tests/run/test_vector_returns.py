@@ -30,8 +30,8 @@ def test_score_weighs_a_reward_vector() -> None:
 
 
 def test_components_of_reward_vector_returns() -> None:
-    told = components("eval", [[1.0, 2.0], [3.0, -2.0]])
-    assert told == {"eval/return_mean_0": 2.0, "eval/return_mean_1": 0.0}
+    means = components("eval", [[1.0, 2.0], [3.0, -2.0]])
+    assert means == {"eval/return_mean_0": 2.0, "eval/return_mean_1": 0.0}
     assert components("eval", [1.0, 2.0]) == {}
 
 
@@ -111,5 +111,5 @@ def test_run_logs_every_reward_component(tmp_path: Path, capsys: pytest.CaptureF
         assert (row["train/return_mean"], row["train/return_mean_0"], row["train/return_mean_1"]) == (3, 6, -12)
     assert (row["eval/return_mean"], row["eval/return_mean_1"]) == (3, -12)
     assert main(["eval", str(run), "episodes=2"]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (told["returns"], told["returns_0"], told["returns_1"]) == ([3, 3], [6, 6], [-12, -12])
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (result["returns"], result["returns_0"], result["returns_1"]) == ([3, 3], [6, 6], [-12, -12])

@@ -152,7 +152,7 @@ def test_snapshot_write_error_is_raised_once(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(SnapshotError, match=r"^step_000000002: cannot be written: Input/output error \(x\)$"):
             begin(store, 3, ring)
     store.wait()
-    assert store.names() == [step_name(1)], "nothing was saved by the call that told of the last one"
+    assert store.names() == [step_name(1)], "a call that reports the previous fault saves nothing"
     ring.extend(30)
     save(store, 4, ring)
     assert equal(restored(Store(tmp_path).load()), ring)

@@ -40,7 +40,7 @@ def clean(words: Sequence[str]) -> int:
 
 
 def _list(places: list[Path]) -> list[Path]:
-    """Prints what each run does not need. Returns the runs from which something can be removed."""
+    """Prints the removable folders of each run. Returns the runs that have such folders."""
     from rlrun import files
     from rlrun.report.runs import find
     from rlrun.run.cleaning import freed_bytes, removable
@@ -86,7 +86,7 @@ def _agreed(count: int) -> bool:
 
 
 def _remove(runs: list[Path]) -> int:
-    """Removes what the runs do not need. Returns the exit code."""
+    """Removes the removable folders of the runs. Returns the exit code."""
     from rlrun.run import cleaning
     from rlrun.telemetry.view import size
 

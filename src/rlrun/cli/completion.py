@@ -1,4 +1,4 @@
-"""Implements `rlrun completion`: prints a script for a shell, and the words with which that script completes a line.
+"""Implements `rlrun completion`, which prints a script for a shell, and the words that complete a line.
 
 Imports neither torch nor Hydra, because the shell waits for the words.
 """

@@ -1,4 +1,4 @@
-"""Implements `rlrun train --dry-run`, which prints what a run would write, and how much it would take."""
+"""Implements `rlrun train --dry-run`, which estimates the sizes and the time of a run."""
 
 import math
 from collections.abc import Iterator, Sequence

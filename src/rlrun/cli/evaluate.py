@@ -57,9 +57,7 @@ def eval(words: Sequence[str]) -> int:
         print(HELP)
         return 0
     places, given = settings.read(words, RULES, open_keys="env.kwargs")
-    path = Path(settings.one_run(places, USAGE))
-    if not path.is_dir():
-        raise ConfigError(f"{path}: no such folder")
+    path = settings.run_folder(places, USAGE)
     watcher = Watcher(given)
     environment = {key: value for key, value in given.items() if key.startswith("env.")}
     if watcher.films:

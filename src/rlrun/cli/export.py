@@ -1,10 +1,10 @@
-"""`rlrun export`: the policy of a run as a program that acts without rlrun."""
+"""Implements `rlrun export`, which writes the policy of a run as a program that acts without rlrun."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from rlrun.cli import settings
-from rlrun.errors import ConfigError, printable
+from rlrun.errors import printable
 
 USAGE = "rlrun export RUN [format=onnx|torch] [output=PATH] [plugins=[package]]"
 HELP = f"""\
@@ -34,14 +34,12 @@ RULES: dict[str, settings.Rule] = {
 
 
 def export(words: Sequence[str]) -> int:
-    """Run the command. Returns the exit code."""
+    """Runs the command. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
     places, given = settings.read(words, RULES)
-    run = Path(settings.one_run(places, USAGE))
-    if not run.is_dir():
-        raise ConfigError(f"{run}: no such folder")
+    run = settings.run_folder(places, USAGE)
     output = None
     if "output" in given:
         output = Path(given["output"])

@@ -1,4 +1,4 @@
-"""`rlrun new`: writes a plug-in to start from, with a test that passes."""
+"""Implements `rlrun new`, which writes a plug-in to start from, with a test that passes."""
 
 import ast
 import keyword

@@ -1,4 +1,4 @@
-"""`rlrun pull`: downloads a shared run from the Hugging Face hub."""
+"""Implements `rlrun pull`, which downloads a shared run from the Hugging Face hub."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ RULES = {"into": settings.TEXT}
 
 
 def pull(words: Sequence[str]) -> int:
-    """Run the command. Returns the exit code."""
+    """Runs the command. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0

@@ -1,4 +1,4 @@
-"""`rlrun push`: shares a run on the Hugging Face hub."""
+"""Implements `rlrun push`, which shares a run on the Hugging Face hub."""
 
 import contextlib
 import os
@@ -38,16 +38,14 @@ RULES: dict[str, settings.Rule] = {
 
 
 def push(words: Sequence[str]) -> int:
-    """Run the command. Returns the exit code."""
+    """Runs the command. Returns the exit code."""
     if "--help" in words or "-h" in words:
         print(HELP)
         return 0
     places, given = settings.read(words, RULES)
-    run = Path(settings.one_run(places, USAGE))
+    run = settings.run_folder(places, USAGE)
     if "repo" not in given:
         raise ConfigError(f"no repository given; usage: {USAGE}")
-    if not run.is_dir():
-        raise ConfigError(f"{run}: no such folder")
     if "into" in given and not given.get("dry_run"):
         raise ConfigError(f"into={given['into']}: needs dry_run=true")
     with contextlib.chdir(Path(__file__).parent):  # matplotlib obeys a matplotlibrc of the current folder
@@ -73,6 +71,6 @@ def push(words: Sequence[str]) -> int:
 
 
 def check_absent(target: Path) -> None:
-    """Raises ConfigError if something of this name exists."""
+    """Raises ConfigError if a file or folder of this name exists."""
     if os.path.lexists(target):
         raise ConfigError(f"into={target}: exists already")

@@ -1,6 +1,7 @@
 """Parses the `key=value` words of commands that compose no config, such as resume, eval and report."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rlrun.config import check
@@ -75,3 +76,11 @@ def one_run(places: Sequence[str], usage: str) -> str:
     if len(places) > 1:
         raise ConfigError(f"one run at a time; usage: {usage}")
     return places[0]
+
+
+def run_folder(places: Sequence[str], usage: str) -> Path:
+    """Returns the only positional word as a folder. Raises ConfigError if there is not one word or no such folder."""
+    path = Path(one_run(places, usage))
+    if not path.is_dir():
+        raise ConfigError(f"{path}: no such folder")
+    return path

@@ -55,7 +55,7 @@ class RecordedView(View):
 
 
 def _follow(path: Path) -> None:
-    """Prints the rows of a run until no process trains it any more, then how it ended."""
+    """Prints the rows of a run until its process ends, and then how the run ended."""
     stored = read_stored(path / CONFIG)
     config = stored.values
     check_config(config)
@@ -74,7 +74,7 @@ def _follow(path: Path) -> None:
 
 
 def _ending(path: Path, view: View, step: int) -> list[str]:
-    """Returns the lines that say how a run ended. step: of its last row; a summary of an earlier step is outdated."""
+    """Returns lines about the end of a run. step: step of its last row; a summary of an earlier step is outdated."""
     summary = RunDir.summary_of(path)
     figures: dict[str, Any] = sound(summary)
     if isinstance(summary.get("status"), str) and figures.get("step", -1) >= step:

@@ -1,7 +1,6 @@
 """Implements `rlrun watch`, which shows a run's agent in a window."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rlrun.cli import evaluate, settings
 from rlrun.errors import ConfigError, printable
@@ -31,9 +30,7 @@ def watch(words: Sequence[str]) -> int:
         print(HELP)
         return 0
     places, given = settings.read(words, RULES, open_keys="env.kwargs")
-    path = Path(settings.one_run(places, USAGE))
-    if not path.is_dir():
-        raise ConfigError(f"{path}: no such folder")
+    path = settings.run_folder(places, USAGE)
     if not has_display():
         raise ConfigError(f"there is no display here; to film the agent instead: rlrun eval {path} video=true")
     from rlrun import registry

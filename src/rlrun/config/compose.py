@@ -48,10 +48,11 @@ NO_ALGO, NO_ENV = "_none", "_base"  # the defaults in train.yaml, which every ru
 
 
 class UnwrittenNames(ConfigSource):
-    """Provides configs for names without a YAML file: any Gymnasium id, a preset named with its environment's full id
-    instead of the alias, parts in a Python file of a plug-in, and `_none` as the algorithm.
+    """Provides configs for names without a YAML file.
 
-    It is last in the search path, so files take precedence. environments.py checks that a Gymnasium id exists.
+    These are any Gymnasium id, a preset named with its environment's full id instead of the alias, parts in a Python
+    file of a plug-in, and `_none` as the algorithm. This source is last in the search path, so files take precedence.
+    environments.py checks that a Gymnasium id exists.
     """
 
     @staticmethod
@@ -86,7 +87,7 @@ class UnwrittenNames(ConfigSource):
         return declared.find(group, name, sources.python_files(self.folders))
 
     def _of_part(self, part: Declared) -> ConfigResult:
-        """The YAML beside the file of a part, or the defaults of its Config."""
+        """Returns the content of the YAML file beside the file of a part, or the defaults of its Config."""
         header: dict[str, str | None] = {"package": None}
         if part.page is not None:
             text = part.page.read_text(encoding="utf-8")
@@ -118,8 +119,10 @@ class UnwrittenNames(ConfigSource):
 
 
 class SearchPath(SearchPathPlugin):
-    """Adds the folders of plug-ins to Hydra's search path, after rlrun's own. Hydra creates the instances without
-    arguments, so the folders are a class attribute."""
+    """Adds the folders of plug-ins to Hydra's search path, after rlrun's own.
+
+    Hydra creates the instances without arguments, so the folders are a class attribute.
+    """
 
     folders: Sequence[Path] = (sources.CONF,)
 
@@ -131,15 +134,18 @@ class SearchPath(SearchPathPlugin):
 
 
 def _algorithm(part: Declared, values: dict[str, Any]) -> dict[str, Any]:
-    """What the YAML file of an algorithm would hold, with the parts that its class attributes choose."""
+    """Returns what the YAML file of an algorithm would hold, with the parts that its class attributes choose."""
     around = part.around()
     chosen = [{f"{section}@algo.{section}": settings.pop("name")} for section, settings in around.items()]
     return {"defaults": ["_parts", *chosen, "_self_"], "algo": values | around}
 
 
 def preset_file(name: str | None, where: Sequence[Path]) -> str | None:
-    """Returns the preset of this name. A name that ends in an environment's full id, such as sac-Pendulum-v1, gives the
-    preset with the alias, sac-Pendulum. Returns None if there is no such preset."""
+    """Returns the preset of this name, or None if there is no such preset.
+
+    A name that ends in an environment's full id, such as sac-Pendulum-v1, gives the preset with the alias,
+    sac-Pendulum.
+    """
     presets = sources.options("preset", where)
     if not name or name in presets:
         return name or None
@@ -265,8 +271,10 @@ class Composer:
         )
 
     def hydra_fault(self, word: Word) -> str | None:
-        """Returns the fault of a choice that does not exist in Hydra's own groups, such as a launcher that is not
-        installed, or None if it exists."""
+        """Returns the fault of a choice that does not exist in Hydra's own groups, or None if it exists.
+
+        A launcher that is not installed is such a fault.
+        """
         if not word.is_group:
             return None
         known = self._loader.get_group_options(word.key)
@@ -312,8 +320,10 @@ class Composer:
         return self._loader.load_configuration("train", list(choices), RunMode.RUN)
 
     def _lacking_part(self, choices: Sequence[str], error: Exception) -> str | None:
-        """Returns a line if a file chooses a part that does not exist in another group's choice, as when an algorithm
-        sets `network.norm` but the chosen network has no such part; None for other errors."""
+        """Returns the fault of a file that sets a part which the choice of another group lacks; None for other errors.
+
+        An example is an algorithm that sets `network.norm` if the chosen network has no such part.
+        """
         found = NOT_OVERRIDABLE.search(str(error))
         if found is None:
             return None

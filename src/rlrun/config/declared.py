@@ -1,4 +1,4 @@
-"""Reads what a Python file of the user's registers: names, settings with their defaults, comments. Nothing is imported.
+"""Reads what a Python file of the user registers: names, settings with defaults, comments. Imports nothing.
 
 A part needs no YAML file if its Config has defaults, or if a YAML file with the name of the Python file lies beside it.
 """
@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from rlrun.errors import ConfigError
 
-MISSING = "???"  # what OmegaConf calls a value that must be given
-AROUND = ("loop", "buffer")  # class attributes of an algorithm that choose what stands beside the agent
+MISSING = "???"  # OmegaConf's placeholder for a value that must be set
+AROUND = ("loop", "buffer")  # class attributes of an algorithm that choose these two parts
 
 
 class Declared(NamedTuple):
-    """A class in a file under `@register(group, name)`."""
+    """A class that a file registers with `@register(group, name)`."""
 
     file: Path
     group: str
@@ -25,9 +25,9 @@ class Declared(NamedTuple):
 
     @property
     def page(self) -> Path | None:
-        """The YAML file beside the Python file, which belongs to its algorithm, or else to its first part.
+        """The YAML file of this part, beside the Python file with the same name; None if there is none.
 
-        None for other parts, and if there is no such file.
+        It belongs to the algorithm of the Python file, or to the first part if no algorithm is registered.
         """
         owner = min(declared(self.file), key=lambda part: part.group != "algo")
         beside = self.file.with_suffix(".yaml")
@@ -36,7 +36,7 @@ class Declared(NamedTuple):
         return beside
 
     def values(self) -> dict[str, Any]:
-        """The settings of its Config with their defaults, `???` for one without. Raises ConfigError."""
+        """Returns the settings of its Config with their defaults, `???` if there is none. Raises ConfigError."""
         settings = _config(self.node)
         if settings is None:
             raise ConfigError(
@@ -49,7 +49,10 @@ class Declared(NamedTuple):
         return found
 
     def around(self) -> dict[str, dict[str, Any]]:
-        """The sections that the class attributes `loop` and `buffer` of an algorithm choose. Raises ConfigError."""
+        """Returns the sections that an algorithm chooses by the class attributes `loop` and `buffer`.
+
+        Raises ConfigError if there is no loop or if a section is not a literal dict with a name.
+        """
         found = {}
         for part in AROUND:
             for value in _assigned(self.node, part):
@@ -79,7 +82,7 @@ class Declared(NamedTuple):
 
 @cache
 def declared(file: Path) -> tuple[Declared, ...]:
-    """The registered classes at the top level of a file. Raises ConfigError for one that is not Python."""
+    """Returns the registered classes at the top level of a file. Raises ConfigError if it is not Python."""
     found = []
     for node in _tree(file).body:
         if isinstance(node, ast.ClassDef):
@@ -88,14 +91,14 @@ def declared(file: Path) -> tuple[Declared, ...]:
 
 
 def classes(file: Path) -> list[str]:
-    """The names of the classes at the top level of a file. Raises ConfigError for one that is not Python."""
+    """Returns the names of the classes at the top level of a file. Raises ConfigError if it is not Python."""
     return [node.name for node in _tree(file).body if isinstance(node, ast.ClassDef)]
 
 
 def find(group: str, name: str, files: list[Path]) -> Declared | None:
-    """The class of this name in the first file that registers it; None if no file does.
+    """Returns the class of this name in the first file that registers it, or None if no file does.
 
-    group: the folder of its YAML would be in `conf`, such as `algo/buffer`; parts of any algorithm share one group.
+    group: the folder in `conf` for YAML files of the group, such as `algo/buffer`; only its last name counts.
     """
     for file in files:
         for part in declared(file):
@@ -105,7 +108,7 @@ def find(group: str, name: str, files: list[Path]) -> Declared | None:
 
 
 def only(file: Path, path: str, group: str) -> str:
-    """The name of the one class that a file registers in a group. Raises ConfigError for none or several."""
+    """Returns the name of the only class that a file registers in a group. Raises ConfigError for any other number."""
     names = [part.name for part in declared(file) if part.group == group.rpartition(".")[2]]
     if not names:
         hint = f'@register("{group}", "{file.stem}")'
@@ -117,12 +120,12 @@ def only(file: Path, path: str, group: str) -> str:
 
 
 def headline(file: Path) -> str:
-    """The first line of a file's docstring, or ""."""
+    """Returns the first line of a file's docstring, or ""."""
     return (ast.get_docstring(_tree(file)) or "").partition("\n")[0]
 
 
 def meanings(file: Path) -> dict[str, str]:
-    """The comments behind the settings of all registered classes, by key; those of an algorithm under `algo.`."""
+    """Returns the comments after the settings of all registered classes by key, with `algo.` before an algorithm's."""
     lines = file.read_text(encoding="utf-8").splitlines()
     found = {}
     for part in declared(file):
@@ -152,7 +155,7 @@ def _registered(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def _config(node: ast.ClassDef) -> list[ast.AnnAssign] | None:
-    """The settings in the inner class Config, or None if there is none."""
+    """Returns the settings in the inner class Config, or None if there is none."""
     for inner in node.body:
         if isinstance(inner, ast.ClassDef) and inner.name == "Config":
             return [line for line in inner.body if isinstance(line, ast.AnnAssign)]
@@ -160,7 +163,7 @@ def _config(node: ast.ClassDef) -> list[ast.AnnAssign] | None:
 
 
 def _assigned(node: ast.ClassDef, name: str) -> Iterator[ast.expr]:
-    """The values that a class attribute is assigned."""
+    """Yields the values that are assigned to a class attribute."""
     for line in node.body:
         targets = line.targets if isinstance(line, ast.Assign) else []
         if isinstance(line, ast.AnnAssign):

@@ -54,7 +54,7 @@ def no_object(env_id: str) -> str:
 
 
 def _choices(path: str) -> str:
-    """Words that choose the classes in a file. Raises ConfigError if there is no file, or if it is not Python."""
+    """Returns words that choose the classes in a file. Raises ConfigError if there is no such Python file."""
     try:
         file = source_of(path)
         assert file is not None
@@ -64,8 +64,10 @@ def _choices(path: str) -> str:
 
 
 def registered_by(plugins: Iterable[str]) -> list[str]:
-    """Imports the modules and returns the ids that they register with Gymnasium. Raises ConfigError if one cannot be
-    imported."""
+    """Imports the modules and returns the ids that they register with Gymnasium.
+
+    Raises ConfigError if a module cannot be imported.
+    """
     before = {*registered_ids()}
     for plugin in plugins:
         importing(plugin, "plugins")

@@ -1,6 +1,6 @@
 """Finds the YAML files of `conf` folders and reads their comments. Does not import Hydra, so `rlrun list` is fast.
 
-A place where configs are found is a folder of YAML files, or a Python file of a plug-in whose parts need none.
+Configs come from folders of YAML files, and from Python files of plug-ins whose parts need no YAML file.
 """
 
 import os
@@ -22,11 +22,11 @@ PLUGINS = "rlrun.plugins"
 
 
 def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path]:
-    """Returns the places of configs in order of precedence: rlrun's own, those of installed plug-ins, those of the
-    modules `plugins`, then `extra`.
+    """Returns the folders and files with configs, in order of precedence.
 
-    Plug-ins are located but not imported, because they may import torch. Raises ConfigError if a module or a folder of
-    `extra` does not exist. A plug-in may have no conf folder.
+    The order is: rlrun's own, those of installed plug-ins, those of the modules `plugins`, then `extra`. Plug-ins
+    are located but not imported, because they may import torch. A plug-in may have no conf folder. Raises ConfigError
+    if a module or a folder of `extra` does not exist.
     """
     faults = []
     found = [CONF]
@@ -46,7 +46,7 @@ def folders(plugins: Iterable[str] = (), extra: Iterable[str] = ()) -> list[Path
 
 
 def _places(module: str) -> list[Path]:
-    """The `conf` folder of a package, and the Python file of the module if it registers parts."""
+    """Returns the `conf` folder of a package, and the Python file of the module if it registers parts."""
     if not (is_path(module) or is_found(module)):
         raise ConfigError(f"cannot find a package named {module!r}{advice(module)}")
     found = [home / "conf" for home in homes(module)]
@@ -57,10 +57,10 @@ def _places(module: str) -> list[Path]:
 
 
 def by_name(words: Sequence[str]) -> list[str]:
-    """The words with the name of a part in place of a file that registers it, and with that file as a plug-in.
+    """Returns the words with each Python file replaced by the name of its part, and added to the plug-ins.
 
-    `algo=./my_algo.py` is `algo=my_algo plugins=[./my_algo.py]`. Raises ConfigError for a file that does not register
-    exactly one part of the group.
+    `algo=./my_algo.py` becomes `algo=my_algo plugins=[./my_algo.py]`. Raises ConfigError for a file that does not
+    register exactly one part of the group.
     """
     found = []
     files: list[str] = []
@@ -95,7 +95,7 @@ def _name_in(path: str, group: str) -> str:
 
 
 def _quoted(path: str) -> str:
-    """A path or a name as an element of a list on the command line."""
+    """Returns a path or a name as an element of a list on the command line."""
     return path if re.fullmatch(r"[\w./-]+", path, re.ASCII) else f"'{path}'"
 
 
@@ -109,7 +109,7 @@ def named_plugins(words: Iterable[str]) -> list[str]:
 
 
 def options(group: str, where: Sequence[Path]) -> dict[str, Path]:
-    """Returns the names that a group offers, with their files. Files that begin with `_` are bases and not offered."""
+    """Returns the names of a group with their files. Leaves out files that begin with `_`, which are bases."""
     found: dict[str, Path] = {}
     for folder in where:
         for file in (folder / group.replace(".", "/")).glob("*.yaml"):
@@ -123,7 +123,7 @@ def options(group: str, where: Sequence[Path]) -> dict[str, Path]:
 
 
 def python_files(where: Iterable[Path]) -> list[Path]:
-    """The places that are Python files."""
+    """Returns the Python files in `where`."""
     return [place for place in where if place.suffix == ".py"]
 
 
@@ -145,7 +145,10 @@ def own_keys(path: str, where: Sequence[Path]) -> set[str]:
     if file.suffix == ".py":
         group, _, name = path.rpartition("/")
         part = declared.find(group, name, [file])
-        return {"name", *(part.values() if part else ())}
+        keys = {"name"}
+        if part is not None:
+            keys.update(part.values())
+        return keys
     tree = content(file)
     bases = tree.pop("defaults", [])
     folder = path.rpartition("/")[0]
@@ -177,8 +180,10 @@ def content(file: Path) -> Any:
 
 
 def label(file: Path) -> str:
-    """Returns the path of a file as messages show it: from `conf`, as in `conf/algo/sac.yaml`; for a plug-in, from the
-    folder that holds `conf`."""
+    """Returns the path of a file as messages show it, such as `conf/algo/sac.yaml`.
+
+    The path of a file of a plug-in begins with the folder that holds `conf`.
+    """
     parts = file.parts
     if "conf" not in parts:
         return os.path.relpath(file)

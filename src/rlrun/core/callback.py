@@ -16,11 +16,11 @@ from rlrun.types import Return
 
 @dataclass(frozen=True)
 class RunView:
-    """What a callback sees of its run."""
+    """The parts of a run that its callbacks can access."""
 
     path: Path  # folder of the run
     loop: Any  # the Loop: its agent, environments, buffer, and the counters `steps` and `updates`
-    stop: Callable[[str], None]  # ends the run after the current step, for the reason that is given
+    stop: Callable[[str], None]  # ends the run after the current step, with this text as the reason
     media: Callable[[int, str, Any], None]  # stores an image, a video or a histogram: (step, name, value)
 
 

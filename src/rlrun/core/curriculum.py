@@ -24,7 +24,7 @@ class ParameterSchedule:
     values: Annotated[list[float], Field(min_length=2)]
     at: list[float] | float  # steps or progress at which each value begins, or the mean that leads to the next value
     linear: bool = False  # interpolate between the values
-    episodes: PositiveInt = 100  # by success and return: number of latest episodes that the mean is taken over
+    episodes: PositiveInt = 100  # by success and return: number of latest episodes in the mean
 
 
 class Parameter:
@@ -33,7 +33,7 @@ class Parameter:
     def __init__(self, name: str, cfg: ParameterSchedule):
         self.name, self.cfg = name, cfg
         self.stage = 0
-        self.results: deque[float] = deque(maxlen=cfg.episodes)  # of the episodes in this stage
+        self.results: deque[float] = deque(maxlen=cfg.episodes)  # results of the episodes in this stage
         self.check(f"env.schedule.{name}")
 
     def check(self, key: str) -> None:
@@ -72,8 +72,10 @@ class Parameter:
 
 
 class Curriculum(Rewindable, Module):
-    """All scheduled parameters of the training environments. An environment takes a new value when its next episode
-    begins, so an episode has one value from its start to its end."""
+    """All scheduled parameters of the training environments.
+
+    An environment takes a new value when its next episode begins, so a value is constant during an episode.
+    """
 
     def __init__(self, schedules: Mapping[str, Mapping[str, Any]]):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Metrics of the user: numbers that agents, environments and callbacks log."""
+"""Collects metrics of the user: numbers that agents, environments and callbacks log."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ Logged = list[tuple[str, float]]
 LoggedMeans = dict[str, tuple[float, int]]
 """By name: sum and number of the values since the last row."""
 
-PREFIX = "custom/"  # of the metrics
+PREFIX = "custom/"  # prefix of the metrics
 
 _logged: Logged = []
 

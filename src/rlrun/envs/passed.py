@@ -1,4 +1,4 @@
-"""Environments that a Python program passes as an object: registered with Gymnasium for as long as a call needs them.
+"""Registers environments that a Python program passes as objects with Gymnasium, for the duration of a call.
 
 Such an environment has the id `object/<Name>-v0`. A config file cannot hold the object, so only the program that has
 it can continue the run.
@@ -34,7 +34,7 @@ def passed(env: Any, takes_names: bool = False) -> Iterator[list[str]]:
         raise ConfigError(f"env={env}: the run has an environment; pass one only if the run was trained with an object")
     name, make = _maker(env)
     id = f"{OBJECT}{name}-v0"
-    outer = gym.registry.pop(id, None)  # an environment of the same name, of a call around this one
+    outer = gym.registry.pop(id, None)  # an environment of the same name that an outer call registered
     gym.register(id, make)
     try:
         yield [f"env={id}"]

@@ -11,7 +11,7 @@ from rlrun.export.program import ACTION, NEXT_STATE, STATE, PolicyProgram
 from rlrun.types import Batch, carried
 
 OBSERVATIONS = 1000
-TOLERANCE = 1e-5  # of a continuous action; relative where the action is larger than 1
+TOLERANCE = 1e-5  # largest difference of a continuous action; relative if the action is larger than 1
 
 
 @torch.no_grad()
@@ -33,7 +33,7 @@ def compare(policy: PolicyProgram, run: Run, env: Any) -> float:
         outputs = run(inputs)
         found = outputs[ACTION]
         check_form(found, expected)
-        if count == 0:  # any batch size works
+        if count == 0:  # the program must accept any batch size
             alone = run({name: value[:1] for name, value in inputs.items()})[ACTION]
             check_form(alone, expected[:1])
         difference = np.abs(found.astype(np.float64) - expected.astype(np.float64)).reshape(len(expected), -1)
@@ -54,14 +54,14 @@ def compare(policy: PolicyProgram, run: Run, env: Any) -> float:
 
 
 def tolerance(expected: np.ndarray) -> np.ndarray:
-    """Returns how far every entry of an action may be from these."""
+    """Returns the largest allowed difference from each entry of the expected actions."""
     if expected.dtype.kind != "f":
         return np.zeros(expected.shape)
     return TOLERANCE * np.maximum(1, np.abs(expected.astype(np.float64)))
 
 
 def check_form(found: np.ndarray, expected: np.ndarray) -> None:
-    """Raises ConfigError if actions have another shape or dtype."""
+    """Raises ConfigError if actions do not have the shape and dtype of the expected actions."""
     if (found.shape, found.dtype) != (expected.shape, expected.dtype):
         raise ConfigError(
             f"export: the exported policy returns actions {found.dtype} {list(found.shape)}, the agent "
@@ -75,7 +75,7 @@ def arrays(tensors: Batch) -> Arrays:
 
 
 def next_state(outputs: Arrays, ended: np.ndarray) -> Arrays:
-    """Returns the state for the next step, 0 in rows whose episode ended."""
+    """Returns the recurrent state for the next step, which is 0 in rows whose episode ended."""
     state = {}
     for name, value in outputs.items():
         if name.startswith(NEXT_STATE):

@@ -1,4 +1,4 @@
-"""The formats of exported policies: how a traced program becomes bytes, and how such bytes are run again."""
+"""Encodes traced programs in the file formats of exported policies, and loads such files as functions."""
 
 import io
 from collections.abc import Callable, Mapping
@@ -18,8 +18,8 @@ class Format(NamedTuple):
     """One file format."""
 
     filename: str
-    extra: str | None  # of pyproject.toml, with the packages that it needs
-    packages: tuple[str, ...]  # whose versions the metadata has
+    extra: str | None  # extra of pyproject.toml that installs its packages, if any
+    packages: tuple[str, ...]  # packages whose versions the metadata records
     encode: Callable[[ExportedProgram], bytes]
     load: Callable[[bytes], Run]
 

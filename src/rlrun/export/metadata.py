@@ -1,4 +1,4 @@
-"""What is written beside an exported policy: names, shapes and dtypes of its tensors, spaces, origin, versions."""
+"""Describes an exported policy: names, shapes and dtypes of its tensors, spaces, origin, versions."""
 
 from importlib.metadata import version
 from typing import Any
@@ -12,7 +12,7 @@ from rlrun.run.trained import Trained
 
 
 def described(trained: Trained, format: Format, inputs: Arrays, outputs: Arrays) -> dict[str, Any]:
-    """Returns what can be said of an exported policy. inputs, outputs: those of any call."""
+    """Returns the metadata of an exported policy. inputs, outputs: the tensors of any call."""
     config, snapshot = trained.config, trained.snapshot
     return {
         "inputs": tensors(inputs),

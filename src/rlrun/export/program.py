@@ -1,4 +1,4 @@
-"""The policy of a trained agent as one traced function of tensors.
+"""Traces the policy of a trained agent as one function of tensors.
 
 Inputs are the raw observation, by the names of its entries (`obs` if it is one array), and the recurrent state as
 `state.<name>`, which is 0 at the first step of an episode. Outputs are `action`, in the environment's own units, and
@@ -32,11 +32,11 @@ CARRY, STATE, NEXT_STATE = "carry.", "state.", "next_state."
 class Native(nn.Module):
     """Converts actions of the agent to the environment's units, as `Actions` does with arrays."""
 
-    low: Tensor | None  # bounds in the agent's units; None: there are none
+    low: Tensor | None  # bounds in the agent's units; None: no bounds
     high: Tensor | None
     scale: Tensor | None  # as in `Actions`
     offset: Tensor | None
-    native_low: Tensor | None  # bounds in the environment's units, where actions are scaled
+    native_low: Tensor | None  # bounds in the environment's units, if actions are scaled
     native_high: Tensor | None
 
     def __init__(self, actions: Actions):
@@ -74,13 +74,13 @@ class Native(nn.Module):
 
 
 class PolicyProgram(nn.Module):
-    """Maps inputs to outputs by name. Its parameters are those that acting reads."""
+    """Maps inputs to outputs by name. Its parameters are only those that acting uses."""
 
     def __init__(self, agent: Agent, addons: Addons, space: Space, actions: Actions, state: Batch):
         super().__init__()
         self.acting = nn.ModuleList([*addons.acting(), *agent.acting()])
         self.native = Native(actions)
-        self.parts = (agent, addons)  # a tuple hides what only learning needs from the module tree
+        self.parts = (agent, addons)  # the tuple keeps modules that only learning needs out of the module tree
         self.names = input_names(space)
         self.state = {name.removeprefix(CARRY): zeros for name, zeros in state.items()}
         taken = [*leaves(self.names), *self.first_state(1)]
@@ -120,7 +120,7 @@ class PolicyProgram(nn.Module):
 
 
 def build(agent: Agent, addons: Addons, env: Any, obs: Any) -> PolicyProgram:
-    """Returns the policy as a module. obs: a batch of observations of `env`. Raises ConfigError if there is none."""
+    """Returns the policy as a module. obs: a batch of observations of `env`. Raises ConfigError if it has none."""
     for part in (agent, *addons):
         if part.unexportable:
             raise ConfigError(f"export: algo={agent.registered} cannot be exported, because {part.unexportable}")
@@ -141,7 +141,7 @@ def trace(policy: PolicyProgram, obs: Any) -> ExportedProgram:
     except Exception as error:
         raise ConfigError(f"export: torch cannot trace this policy ({reason(error)[:300]})") from None
     for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # paths of this machine
+        node.meta.pop("stack_trace", None)  # it holds paths of this machine
     return program
 
 
@@ -164,7 +164,7 @@ def clipped(values: Tensor, low: Tensor | None, high: Tensor | None) -> Tensor:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """A context without what torch's exporters say of their own parts: warnings, log lines, and graphs on stderr."""
+    """As a context manager, suppresses the output of torch's exporters: warnings, log lines, and graphs on stderr."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -17,12 +17,12 @@ from rlrun.run.trained import restored
 from rlrun.run.weights import locate
 from rlrun.snapshot.atomic import replace_file, replace_text
 
-ROWS = 4  # environments that are stepped together for the comparison
-PLAIN = {"device": "cpu", "trainer.engine": "eager"}  # whatever the run was trained with
+ROWS = 4  # number of environments in the comparison
+PLAIN = {"device": "cpu", "trainer.engine": "eager"}  # replaces the settings of the run
 
 
 class Exported(NamedTuple):
-    """A policy that was written."""
+    """An exported policy on disk."""
 
     path: Path
     metadata: dict[str, Any]  # the content of `path` with `.json` appended
@@ -31,7 +31,7 @@ class Exported(NamedTuple):
 def export(run: Path, format: str, output: Path | None = None) -> Exported:
     """Writes the policy of a run to `output` (default: RUN/policy.onnx or RUN/policy.pt2), and OUTPUT.json beside it.
 
-    run: the folder of the run, whose best snapshot is taken (else the latest), or one of its snapshots. The run may be
+    run: the folder of the run, whose best snapshot is used (else the latest), or one of its snapshots. The run may be
     untrusted. Nothing is written unless the exported policy acts as the agent does.
     Raises ConfigError, SnapshotError, and RlrunError if the file cannot be written.
     """
@@ -59,7 +59,7 @@ def export(run: Path, format: str, output: Path | None = None) -> Exported:
     text = json.dumps(metadata, indent=2, allow_nan=False) + "\n"
     described_by = output.with_name(f"{output.name}.json")
     try:
-        described_by.unlink(missing_ok=True)  # it must never stand beside another policy
+        described_by.unlink(missing_ok=True)  # old metadata must never lie beside a new policy
         replace_file(output, [content])
         replace_text(described_by, text)
     except OSError as error:
@@ -68,7 +68,7 @@ def export(run: Path, format: str, output: Path | None = None) -> Exported:
 
 
 def check_output(path: Path) -> None:
-    """Raises ConfigError if a file cannot be written there."""
+    """Raises ConfigError if no file can be written to this path."""
     if not path.parent.is_dir():
         raise ConfigError(f"output={path}: there is no folder {path.parent}")
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""The model card of a shared run: what it is, how it scores, and how to use it, as Markdown with YAML in front."""
+"""Writes the model card of a shared run: its description, returns and usage, as Markdown with YAML front matter."""
 
 from rlrun.config.stored import to_yaml
 from rlrun.hub.listing import CURVES, VIDEO
@@ -12,7 +12,7 @@ MARKUP = str.maketrans({letter: f"\\{letter}" for letter in "\\`*_{}[]<>#!|~"})
 
 
 def card(run: Run, repo: str, step: int, pictures: set[str]) -> str:
-    """Returns the text of README.md. step: that of the snapshot; pictures: names of the files beside it."""
+    """Returns the text of README.md. step: step of the snapshot; pictures: names of the images beside it."""
     algo, env = plain(run.algo), plain(run.env)
     lines = [f"# {algo} on {env}", ""]
     lines += [f"An agent that rlrun trained for {run.step:,} steps. The weights are those of step {step:,}.", ""]
@@ -27,7 +27,7 @@ def card(run: Run, repo: str, step: int, pictures: set[str]) -> str:
 
 
 def front(run: Run, repo: str, step: int) -> dict[str, object]:
-    """Returns what hubs read: library, tags, and the mean return with its standard deviation."""
+    """Returns the front matter: library, tags, and the mean return with its standard deviation."""
     algo, env = label(run.algo), label(run.env)
     about: dict[str, object] = {
         "library_name": "rlrun",
@@ -45,7 +45,7 @@ def front(run: Run, repo: str, step: int) -> dict[str, object]:
 
 
 def evaluations(run: Run, step: int) -> list[str]:
-    """Returns a table: the evaluation of the snapshot, and the last one if it is another."""
+    """Returns a table with the evaluation of the snapshot, and with the last evaluation if it is a different one."""
     scored = [row for row in run.rows if SCORE in row]
     if not scored:
         return ["The run has no evaluation.", ""]
@@ -66,12 +66,12 @@ def evaluations(run: Run, step: int) -> list[str]:
 
 
 def evaluation(run: Run, step: int) -> Row | None:
-    """Returns the row of the evaluation at a step; None if there is none."""
+    """Returns the row of the evaluation at a step, or None if there was no evaluation."""
     return next((row for row in run.rows if row["step"] == step and SCORE in row), None)
 
 
 def figure(row: Row, key: str) -> str:
-    """Returns a number of a row, or nothing if the row lacks it."""
+    """Returns a number of a row as text, or "" if the row lacks it."""
     if key not in row:
         return ""
     return f"{row[key]:,.2f}"

@@ -22,8 +22,8 @@ from rlrun.snapshot.store import Store
 def push(run: Path, repo: str, private: bool | None = None) -> str:
     """Uploads a run to the hub as one commit, and returns its address. Creates the repository if there is none.
 
-    private: whether a new repository is private; None: as the account has it. Files that the repository has beside
-    those of the run stay. Raises ConfigError, SnapshotError, and RlrunError if the hub refuses.
+    private: whether a new repository is private; None: the default of the account. Other files in the repository
+    are kept. Raises ConfigError, SnapshotError, and RlrunError if the hub rejects a request.
     """
     check_extra("hub", "rlrun push")
     with tempfile.TemporaryDirectory(prefix="rlrun-push-") as home:
@@ -39,11 +39,11 @@ def push(run: Path, repo: str, private: bool | None = None) -> str:
 
 
 def pull(repo: str, target: Path) -> Path:
-    """Downloads a run from the hub to a new folder, which `rlrun eval` and `rlrun.load` take.
+    """Downloads a run from the hub to a new folder, which `rlrun eval` and `rlrun.load` accept.
 
     Every file must have the size and hash that the list in the repository states, and the snapshot its own hashes.
     Nothing is executed, and the folder appears only when it is complete. Raises ConfigError, SnapshotError, and
-    RlrunError if the hub refuses.
+    RlrunError if the hub rejects a request.
     """
     check_extra("hub", "rlrun pull")
     with tempfile.TemporaryDirectory(prefix="rlrun-pull-") as home, staged(target) as folder:
@@ -82,7 +82,7 @@ def download(repo: str, folder: Path) -> dict[str, Written]:
 
     fetch(LISTING)
     listed = listing.read(folder / LISTING)
-    for name, written in listed.items():  # before anything large is downloaded
+    for name, written in listed.items():  # before large files are downloaded
         if sizes.get(name) != written.size:
             raise ConfigError(f"{repo}: {name}: is not the file that {LISTING} lists (its size differs)")
     with writing(folder):
@@ -94,7 +94,7 @@ def download(repo: str, folder: Path) -> dict[str, Written]:
 
 @contextlib.contextmanager
 def answers(repo: str) -> Iterator[None]:
-    """Turns what the hub or its library raises into one line."""
+    """As a context manager, turns exceptions of the hub's library into an RlrunError of one line."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The folder of a shared run: its weights, config, metrics, model card and pictures, and the list of these files."""
+"""Builds the folder of a shared run: its weights, config, metrics, model card, pictures, and a list of these files."""
 
 import contextlib
 import json
@@ -21,22 +21,22 @@ from rlrun.snapshot.atomic import Written, replace_text, write_new
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import BEST, Store
 
-COPIED = {  # with the most bytes that each may have
+COPIED = {  # files that are copied, and the maximum size of each in bytes
     CONFIG: files.CONFIG_BYTES,
     OVERRIDES: files.CONFIG_BYTES,
     METRICS: files.METRICS_BYTES,
     "summary.json": files.JSON_BYTES,
 }
 VIDEO_BYTES = 256 << 20
-# What is shared of meta.json: neither the host nor paths of the machine.
+# Keys of meta.json that are shared. The host name and paths of the machine are not shared.
 PUBLIC = ("versions", "git", "cpu", "device", "gpu", "threads", "engine", "precision", "products", "env_state")
 WEIGHTS = ("agent.", "addons.")  # state that acting and evaluating need; replay and environments are left out
 
 
 def build(path: Path, repo: str, folder: Path) -> dict[str, Written]:
-    """Fills an empty folder with what is shared of a run, and returns its files.
+    """Writes the shared files of a run to an empty folder, and returns the list of them.
 
-    path: a run, whose best snapshot is taken (else the latest), or one of its snapshots. It may be untrusted.
+    path: a run, whose best snapshot is used (else the latest), or one of its snapshots. It may be untrusted.
     Raises ConfigError and SnapshotError.
     """
     run_path, name = locate(path)
@@ -85,7 +85,7 @@ def write_weights(snapshot: Snapshot, folder: Path) -> None:
 
 
 def newest_video(run: Path) -> Path | None:
-    """Returns the film of a run that was written last; None without one."""
+    """Returns the latest video of a run, or None if it has no video."""
     films = list((run / "videos").glob("*.mp4"))
     return max(films, key=lambda film: film.stat().st_mtime, default=None)
 

@@ -1,4 +1,4 @@
-"""The list of the files of a shared run, with their sizes and hashes. A downloaded list is untrusted data."""
+"""Reads and writes the list of the files of a shared run, with sizes and hashes. A downloaded list is untrusted."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ def write(folder: Path) -> dict[str, Written]:
 
 
 def read(path: Path) -> dict[str, Written]:
-    """Returns the files of a list. Raises ConfigError unless each has a name that a shared run may have."""
+    """Returns the files of a list. Raises ConfigError if one is missing or not allowed in a shared run."""
     values = parse_json(files.read(path, files.JSON_BYTES), Path(LISTING))
     version, entries = values.get("format"), values.get("files")
     if type(version) is int and version > FORMAT:

@@ -1,4 +1,4 @@
-"""New folders that are complete or absent."""
+"""Creates folders that are either complete or absent."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from rlrun.snapshot import atomic
 
 @contextlib.contextmanager
 def staged(target: Path) -> Iterator[Path]:
-    """A folder that becomes `target` at the end of the context, or is removed if the context raises."""
+    """As a context manager, yields a new folder that becomes `target` at the end, or is removed after an exception."""
     parent = target.parent
     made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
     folder = parent / f"{atomic.TEMPORARY}{target.name}-{os.urandom(4).hex()}"
@@ -32,7 +32,7 @@ def staged(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def writing(place: Path) -> Iterator[None]:
-    """Turns what the file system refuses into one line."""
+    """As a context manager, turns an OSError into an error of one line."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Removes what a run does not need to resume: old snapshots, and the post-mortem of a fault that it has passed."""
+"""Removes folders that a run does not need to resume: old snapshots, and an outdated post-mortem."""
 
 import stat
 from collections import Counter
@@ -13,8 +13,10 @@ from rlrun.snapshot.store import BEST, Store, step_of
 
 
 def removable(run: Path) -> list[Path]:
-    """Returns the folders of a run that it does not need: snapshots other than the latest and the best, and an outdated
-    post-mortem. Returns [] if the run has no latest snapshot."""
+    """Returns the folders that a run does not need, or [] if the run has no latest snapshot.
+
+    They are the snapshots other than the latest and the best, and an outdated post-mortem.
+    """
     store = Store(run)
     names, latest = store.names(), store.latest()
     if latest not in names:
@@ -27,7 +29,7 @@ def removable(run: Path) -> list[Path]:
 
 
 def _fault_step(postmortem: Path) -> float:
-    """Returns the step of the fault that a post-mortem describes, or infinity if it does not say."""
+    """Returns the step of the fault that a post-mortem describes, or infinity if it names no step."""
     step = read_json(postmortem / FACTS).get("step")
     if type(step) is int:
         return step
@@ -35,7 +37,7 @@ def _fault_step(postmortem: Path) -> float:
 
 
 def freed_bytes(folders: Iterable[Path]) -> int:
-    """Returns the number of bytes that the removal of these folders frees. Files that other folders link stay."""
+    """Returns the number of bytes that the removal of these folders frees, without files that have other links."""
     links: Counter[int] = Counter()
     stats = {}
     for folder in folders:

@@ -1,4 +1,4 @@
-"""Builds a run and takes a few seconds of its steps, to estimate its sizes and its time. Writes nothing."""
+"""Builds a run and measures a few seconds of its steps, to estimate its sizes and its time. Writes nothing."""
 
 import dataclasses
 import json
@@ -16,19 +16,19 @@ from rlrun.run.lifecycle import made, rings
 from rlrun.snapshot import tree
 from rlrun.snapshot.segments import describe
 
-MEASURED_S = 3.0  # of steps with updates; steps of the warm-up are measured for half of it
-FIRST_UPDATES = 12  # not measured, because kernels are recorded and checked in their first calls
-LOG_ROW_BYTES = 2048  # of a row of metrics.jsonl and its entries in TensorBoard's file, approximately
-SMALL_FILES_BYTES = 32 << 10  # config, versions and git state
-MANIFEST_BYTES = 8 << 10  # manifest of a snapshot and headers of its files
+MEASURED_S = 3.0  # seconds in which steps with updates are measured; steps of the warm-up take half as long
+FIRST_UPDATES = 12  # updates that are not measured, because kernels are recorded and checked in their first calls
+LOG_ROW_BYTES = 2048  # bytes of a row of metrics.jsonl and of its entries in TensorBoard's file, approximately
+SMALL_FILES_BYTES = 32 << 10  # bytes of config, versions and git state
+MANIFEST_BYTES = 8 << 10  # bytes of the manifest of a snapshot and of the headers of its files
 
 
 @dataclass(frozen=True)
 class Times:
     """Measured times of one step, in seconds."""
 
-    warmup_step: float  # of a step without updates; 0 if the loop has no warm-up
-    step: float  # of a step with its updates
+    warmup_step: float  # a step without updates; 0 if the loop has no warm-up
+    step: float  # a step with its updates
     warmup_steps: int
     steps: int  # all other steps of the run
 
@@ -87,7 +87,7 @@ def _times(loop: Loop, total_steps: int) -> Times:
 
 
 def _seconds_per_step(loop: Loop, seconds: float, last_step: float = float("inf")) -> float:
-    """Ticks for about so many seconds, or until a step is reached. Returns the time per step."""
+    """Ticks for about this number of seconds, or until a step is reached. Returns the time per step."""
     began, first = time.perf_counter(), loop.steps
     loop.tick()
     while time.perf_counter() < began + seconds and loop.steps < last_step:
@@ -98,7 +98,7 @@ def _seconds_per_step(loop: Loop, seconds: float, last_step: float = float("inf"
 
 
 def _sizes(loop: Loop, cfg: TrainerConfig, held: dict[str, int]) -> Sizes:
-    """held: the number of rows in each ring before the first step."""
+    """Returns the sizes at the end of the run. held: number of rows in each ring before the first step."""
     replay, appended, unshared, unused = 0, 0, 0, 0
     for name, ring in rings(loop).items():
         table = describe(ring)
@@ -138,7 +138,7 @@ def _snapshot_bytes(loop: Loop) -> int:
 
 
 def _disk(cfg: TrainerConfig, snapshot: int, replay: int, appended: int, unshared: int) -> int:
-    """Returns the bytes of a run's folder at most.
+    """Returns the maximum size of a run's folder in bytes.
 
     replay: bytes of the rows in one snapshot. appended: bytes of all rows of the run, which snapshots share.
     unshared: bytes of the rows in one snapshot that it does not share.
@@ -146,7 +146,7 @@ def _disk(cfg: TrainerConfig, snapshot: int, replay: int, appended: int, unshare
     logs = SMALL_FILES_BYTES + cfg.total_steps // cfg.log_every * LOG_ROW_BYTES
     if cfg.snapshot_every is None:
         return logs
-    count = cfg.snapshot_keep + 1  # the best one
+    count = cfg.snapshot_keep + 1  # one more for the best snapshot
     if cfg.snapshot_archive_every:
         count += cfg.total_steps // cfg.snapshot_archive_every
     return logs + count * snapshot + min(appended + count * unshared, count * replay)

@@ -1,4 +1,4 @@
-"""The trained agent of a run as a Python object, which maps observations to actions of the environment."""
+"""Loads the trained agent of a run as a Python object, which maps observations to actions of the environment."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -128,7 +128,7 @@ def eval_config(env: EnvConfig, words: Mapping[str, Any]) -> EnvConfig:
 
 
 def figures(results: list[EpisodeResult], objective: Objective | None) -> dict[str, Any]:
-    """Returns what `rlrun eval` prints: statistics of the episodes, and the return and length of each."""
+    """Returns the results that `rlrun eval` prints: statistics of the episodes, and the return and length of each."""
     found: dict[str, Any] = {key.removeprefix("eval/"): value for key, value in summary(results, objective).items()}
     returns, lengths, _, returned = zip(*results, strict=True)
     found["returns"] = list(returns)
@@ -140,11 +140,11 @@ def figures(results: list[EpisodeResult], objective: Objective | None) -> dict[s
 
 
 def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: bool = False) -> RunConfig:
-    """Returns the config of a run, with `changes` applied. The config may be untrusted, so it causes no imports and no
-    downloads.
+    """Returns the config of a run, with `changes` applied.
 
-    Modules that the config names must already be imported, because the user typed them or they are installed plug-ins;
-    otherwise raises ConfigError. typed: the user typed the same config on this command line.
+    The config may be untrusted, so it causes no imports and no downloads. Modules that it names must already be
+    imported, because the user typed them or they are installed plug-ins; otherwise raises ConfigError.
+    typed: the user typed the same config on this command line.
     """
     files.check_folder(path)
     values, filled, _ = parse_config(read_text(path / CONFIG), path / CONFIG)
@@ -166,7 +166,7 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
     missing = [reference for reference in dict.fromkeys(named) if typed_again(reference) is None]
     if missing:
         raise ConfigError(f"{path}: needs code of its own; if you trust it, add plugins=[{','.join(missing)}]")
-    if module is not None:  # the file may lie elsewhere than where the run was trained
+    if module is not None:  # the file may have moved since the run was trained
         env = dataclasses.replace(config.env, id=f"{typed_again(module)}:{name}")
         config = dataclasses.replace(config, env=env)
     return config

@@ -23,7 +23,7 @@ from rlrun.telemetry.metrics import Row, read_rows
 
 @register("logger", "tensorboard")
 class TensorBoard(Logger):
-    """Event files in RUN/tb. If they are deleted during a run, they are written again from metrics.jsonl."""
+    """Writes event files to RUN/tb. If they are deleted during a run, they are written again from metrics.jsonl."""
 
     local = True
 

@@ -14,8 +14,10 @@ Loggers = dict[str, Logger]
 
 
 def make_loggers(settings: Mapping[str, dict[str, Any]]) -> Loggers:
-    """Returns the loggers of a config by name. Raises one ConfigError with the faults of all, such as unknown settings
-    and packages that are not installed."""
+    """Returns the loggers of a config by name.
+
+    Raises one ConfigError with all faults, such as unknown settings and packages that are not installed.
+    """
     made = {}
     faults: list[str] = []
     for name, values in settings.items():

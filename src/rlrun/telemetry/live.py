@@ -1,4 +1,4 @@
-"""The console for a terminal: a panel that is redrawn in place."""
+"""Shows progress on a terminal as a panel that is redrawn in place."""
 
 import math
 import sys

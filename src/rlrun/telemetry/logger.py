@@ -20,7 +20,7 @@ def say_nothing(line: str) -> None:
 
 @dataclass(frozen=True)
 class Start:
-    """What a logger receives when the run starts or resumes."""
+    """The information that a logger receives when the run starts or resumes."""
 
     run: Path  # folder of the run
     title: str
@@ -85,5 +85,4 @@ class Logger:
         """Called at the end, with the content of summary.json, or {} after a crash."""
 
     def abandon(self) -> None:
-        """Called instead of all further methods after one has raised an exception. Exceptions of `abandon` itself are
-        ignored."""
+        """Called instead of all other methods after one of them has raised. Its own exceptions are ignored."""

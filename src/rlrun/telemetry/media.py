@@ -1,4 +1,4 @@
-"""Images, videos and histograms of a run. They are stored in RUN/media, and loggers receive the files."""
+"""Stores images, videos and histograms of a run in RUN/media. Loggers receive the files."""
 
 import io
 import json
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FOLDER = "media"
-LARGEST = 64 << 20  # bytes of one file
+LARGEST = 64 << 20  # maximum size of one file in bytes
 BINS = 64
 
 

@@ -111,8 +111,7 @@ class MetricsFile:
 
 
 def ordered(values: dict[str, Any]) -> Row:
-    """Returns a row of plain numbers, sorted by the group of the key as in `GROUPS`. Leaves out numbers that are not
-    finite."""
+    """Returns a row of plain numbers, sorted by the group of the key as in `GROUPS`, without infinity and NaN."""
     row = {}
     for key in sorted_keys(values):
         value = values[key]

@@ -22,7 +22,7 @@ STATUSES = {"done": "FINISHED", "stopped": "KILLED", "paused": "KILLED", "failed
 
 @register("logger", "mlflow")
 class MLflow(RemoteLogger):
-    """A run in an MLflow experiment."""
+    """Sends rows to a run in an MLflow experiment."""
 
     @config
     class Config:

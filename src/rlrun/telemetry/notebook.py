@@ -1,4 +1,4 @@
-"""The console for a notebook: the panel of the terminal as an output that is updated in place."""
+"""Shows progress in a notebook: the panel of the terminal, as an output that is updated in place."""
 
 import io
 import sys
@@ -13,13 +13,13 @@ from rlrun.telemetry.panel import UNICODE, panel
 from rlrun.telemetry.view import View, closing
 
 WIDTH = 88  # columns of the panel
-PERIOD_S = 1.0  # between two updates
+PERIOD_S = 1.0  # seconds between two updates
 FONT = "font-family:Menlo,Consolas,'DejaVu Sans Mono',monospace; font-size:12px; line-height:1.3"
 PAGE = f'<pre style="{FONT}">{{code}}</pre>'
 
 
 def in_notebook() -> bool:
-    """Returns whether a Jupyter kernel runs this process. IPython is not imported for the answer."""
+    """Returns whether a Jupyter kernel runs this process. Does not import IPython."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return type(shell).__name__ == "ZMQInteractiveShell"

@@ -72,7 +72,7 @@ class RowFile(Logger):
 
 @register("logger", "csv")
 class CSV(RowFile):
-    """RUN/metrics.csv: a column for each key; the field is empty if a row does not have the key.
+    """Writes RUN/metrics.csv, which has a column for each key. The field is empty if a row lacks the key.
 
     If a row has a new key, the file is written again, so it always has a header with all columns.
     """
@@ -99,7 +99,7 @@ def _line(columns: Iterable[str], row: dict[str, Any]) -> str:
 
 @register("logger", "text")
 class Text(RowFile):
-    """RUN/metrics.txt: a paragraph for each row, with a line for each metric, losses included."""
+    """Writes RUN/metrics.txt, which has a paragraph for each row, with a line for each metric, losses included."""
 
     file_name = "metrics.txt"
 

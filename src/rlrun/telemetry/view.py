@@ -77,8 +77,7 @@ class View:
 
 
 def number(value: float, like: float | None = None) -> str:
-    """Formats a number with about four digits and a thousands separator. If `like` is given, uses as many decimals as
-    for that number."""
+    """Formats a number with about four digits and a thousands separator. like: a number with the same decimals."""
     if like is None:
         like = value
     size = abs(like)

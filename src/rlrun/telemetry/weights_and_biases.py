@@ -18,7 +18,7 @@ INIT_S = 20.0  # seconds to reach the server
 FINISH_S = 20.0  # seconds to send the remaining rows at the end; they stay on disk for `wandb sync`
 QUIET: dict[str, Any] = {
     "silent": True,
-    "console": "off",  # does not redirect stdout
+    "console": "off",  # stdout is not redirected
     "disable_git": True,  # would run git with the configuration of a repository that may be untrusted
     "disable_code": True,
     "x_disable_stats": True,  # rows have time/* and sys/*
@@ -27,7 +27,7 @@ QUIET: dict[str, Any] = {
 
 @register("logger", "wandb")
 class WandB(RemoteLogger):
-    """A run in a W&B project. The files are in the folder `wandb`, or in $WANDB_DIR."""
+    """Sends rows to a run in a W&B project. The files are in the folder `wandb`, or in $WANDB_DIR."""
 
     @config
     class Config:

@@ -99,8 +99,8 @@ def blobs(path, shuffled):
     rng = np.random.default_rng(0)
     label = np.arange(600) % 3
     x = rng.normal(size=(600, 2)) * 0.3 + np.array([[0, 0], [3, 0], [0, 3]])[label]
-    told = rng.permutation(label) if shuffled else label
-    rows = [f"{a:.4f},{'abc'[k]},{b:.4f}\n" for (a, b), k in zip(x, told, strict=True)]
+    labels = rng.permutation(label) if shuffled else label
+    rows = [f"{a:.4f},{'abc'[k]},{b:.4f}\n" for (a, b), k in zip(x, labels, strict=True)]
     path.write_text("".join(["first,class,second\n", *rows]))
 
 

@@ -20,7 +20,7 @@ class Fragile(Counter):
 
     def step(self, action: Any) -> Any:
         if action == RAISE:
-            raise ValueError("as it was told")
+            raise ValueError("action RAISE")
         if action in (SLEEP, HANG):
             time.sleep(SLOW if action == SLEEP else 3600)
         return super().step(action)

@@ -25,7 +25,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "my_algo")
 class MyAlgo(Agent):
-    """A policy that follows its critic's advantages, one gradient step per rollout."""
+    """An actor and a critic that take one gradient step per rollout."""
 
     actions = (Box, Discrete)  # action spaces that the algorithm is defined for
     loop = {"name": "onpolicy", "rollout_steps": 16}  # collects 16 steps in every environment, then calls `update` once
@@ -46,7 +46,7 @@ class MyAlgo(Agent):
         self.policy = stochastic_policy(parts.torso("actor"), spec.action, gain=0.01)
         self.critic = Value(parts.torso("critic"))
         self.optim = Optim(self.parameters(), cfg.learning_rate, max_grad_norm=cfg.max_grad_norm)
-        self.act_noise = parts.stream("act")  # random numbers, which resume exactly
+        self.act_noise = parts.stream("act")  # a stream of random numbers, which resumes exactly
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:

@@ -1,4 +1,4 @@
-"""What rlrun guarantees of every algorithm, for this one."""
+"""Tests my_algo with the checks for every algorithm."""
 
 from pathlib import Path
 

@@ -14,7 +14,7 @@ from rlrun.registry import register
 
 @register("callback", "my_callback")
 class MyCallback(Callback):
-    """Reads the run and changes nothing in it. A callback that changes the run sets `changes` to what it changes."""
+    """Reads the run and changes nothing. A callback that changes the run names what it changes in `changes`."""
 
     @config
     class Config:

@@ -1,4 +1,4 @@
-"""What rlrun needs of every callback, for this one."""
+"""Tests my_callback with the checks for every callback."""
 
 from pathlib import Path
 

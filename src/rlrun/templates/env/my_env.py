@@ -21,7 +21,7 @@ class MyEnv(gym.Env):
     action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)  # velocity x, y
 
     def __init__(self, speed: float = 0.1, radius: float = 0.1, max_steps: int = 100):
-        """Takes what `env.kwargs.<name>` sets."""
+        """Takes the settings `env.kwargs.<name>`."""
         self.speed = speed
         self.radius = radius
         self.max_steps = max_steps

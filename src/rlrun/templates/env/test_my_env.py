@@ -1,4 +1,4 @@
-"""What rlrun needs of every environment, for this one."""
+"""Tests my_env with the checks for every environment."""
 
 from pathlib import Path
 

@@ -18,15 +18,15 @@ from rlrun.registry import register
 
 @register("network", "my_network")
 class MyNetwork(nn.Module):
-    """Gated layers over all inputs as a flat vector. The algorithm adds the output layer."""
+    """Applies gated layers to all inputs as a flat vector. The algorithm adds the output layer."""
 
     @config
     class Config:
-        units: Units = 64  # of each layer
-        layers: PositiveInt = 2  # how many
+        units: Units = 64  # units per layer
+        layers: PositiveInt = 2  # number of layers
 
     def __init__(self, cfg: Config, spaces: list[Space], members: int | None):
-        """Builds the network over observations, and over actions too if the algorithm asks for Q(s, a).
+        """Builds the network for observations, and also for actions if the algorithm learns Q(s, a).
 
         members: the size of an ensemble, None for a single network. `Linear` holds the weights of all members.
         """
@@ -35,7 +35,7 @@ class MyNetwork(nn.Module):
         widths = [self.flat.features] + [cfg.units] * (cfg.layers - 1)
         self.layers = nn.ModuleList(Linear(width, cfg.units, members) for width in widths)
         self.gates = nn.ModuleList(Linear(width, cfg.units, members) for width in widths)
-        self.features = cfg.units  # the size of the output, which every network must state
+        self.features = cfg.units  # size of the output; every network must set it
 
     def forward(self, *inputs: Any) -> Tensor:
         """Returns features [batch, features], or [members, batch, features] of an ensemble."""

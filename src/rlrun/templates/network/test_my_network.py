@@ -1,4 +1,4 @@
-"""What rlrun needs of every network, for this one."""
+"""Tests my_network with the checks for every network."""
 
 from pathlib import Path
 

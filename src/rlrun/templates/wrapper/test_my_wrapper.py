@@ -1,4 +1,4 @@
-"""What rlrun needs of every wrapper, for this one."""
+"""Tests my_wrapper with the checks for every wrapper."""
 
 from pathlib import Path
 
