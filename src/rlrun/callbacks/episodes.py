@@ -16,8 +16,8 @@ HEADER = b"episode,step,wall_s,length,return\n"
 
 @register("callback", "episodes")
 class Episodes(Callback):
-    """Writes RUN/episodes.csv: for each training episode the step at which it ended, the seconds of training until then,
-    its length and its return. For reward vectors, the last columns are the components of the return.
+    """Writes RUN/episodes.csv: the step at which each training episode ended, the seconds of training until then, its
+    length and its return. For reward vectors, the last columns are the components of the return.
 
     Lines are written at every log row and snapshot. A resumed run continues the file after the episodes of its
     snapshot.
