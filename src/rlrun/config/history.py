@@ -68,6 +68,10 @@ CHANGES: tuple[Change, ...] = (
         metrics=format_5.METRICS,
         restate=format_5.restate,
         remeasured=format_5.REMEASURED,
+        added=(
+            Added("algo.num_minibatches", None, beside="minibatch_size"),
+            Added("algo.particle.num_minibatches", None, beside="minibatch_size"),
+        ),
     ),
 )
 FORMAT = len(CHANGES) + 1

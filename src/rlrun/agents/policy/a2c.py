@@ -15,7 +15,7 @@ from rlrun import registry
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, default_target
 from rlrun.agents.policy.columns import Column, columns, mixed
 from rlrun.agents.policy.critic_updates import CriticUpdate
-from rlrun.buffers.rollout import minibatches
+from rlrun.buffers.rollout import check_division, minibatches
 from rlrun.config.schema import Discounted, Fraction, NonNegativeFloat, Part, PositiveFloat, PositiveInt, Size, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.means import Means, over_epochs
@@ -48,6 +48,7 @@ class A2C(Agent):
         lr_schedule: dict[str, Any]
         epochs: PositiveInt
         minibatch_size: Size | None
+        num_minibatches: Size | None
         shuffle: bool
         init_std: PositiveFloat
         noise_std: NonNegativeFloat
@@ -72,6 +73,7 @@ class A2C(Agent):
         self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, default_target(spec.action))
         if cfg.normalize_advantage == "running":
             self.moments = RunningMoments(())
+        check_division(cfg.minibatch_size, cfg.num_minibatches, self.memory.sequence_length, spec.num_envs)
         self.act_noise = parts.stream("act")
         self.shuffle = parts.stream("shuffle") if cfg.shuffle else None
 
@@ -100,7 +102,7 @@ class A2C(Agent):
         metrics |= fitted
         data["advantage"] = self.normalised(data)
         epochs: list[Metrics] = []
-        for epoch in self.minibatches(data, self.cfg.epochs, self.cfg.minibatch_size):
+        for epoch in self.minibatches(data, self.cfg.epochs):
             self.start_epoch(ctx.progress)
             means = Means()
             for batch in epoch:
@@ -116,9 +118,10 @@ class A2C(Agent):
             return {"std": self.policy.mean_std()}
         return {}
 
-    def minibatches(self, data: Batch, epochs: int, size: int | None) -> Any:
-        """Returns an iterator over epochs, each a list of minibatches."""
-        return minibatches(data, epochs, size, self.shuffle, self.memory.sequence_length)
+    def minibatches(self, data: Batch, epochs: int, size: int | None = None) -> Any:
+        """Returns an iterator over epochs, each a list of minibatches. size: None takes that of the config."""
+        size = size or self.cfg.minibatch_size
+        return minibatches(data, epochs, size, self.shuffle, self.memory.sequence_length, self.cfg.num_minibatches)
 
     def start_epoch(self, progress: float) -> None:
         """Updates scheduled hyperparameters. progress: fraction of the run that is done, 0 to 1."""
