@@ -156,8 +156,16 @@ def test_parameter_noise_grows_while_the_kl_is_small(build):
     changes = {"algo.noise_std": 1e-4, "algo.noise_change": 2.0, "algo.epsilon": 0.5, "algo.epsilon_decay": 1.0}
     agent = build(toy("parameter_noise_bandit", **changes)).agent
     for _ in range(12):
-        agent.update(batch(agent), CTX)
+        agent.adapt(batch(agent)["obs"])
     assert agent.noise_std > 0.01
+
+
+def test_parameter_noise_adapts_on_a_batch_of_its_own(build):
+    loop = train(build(toy("parameter_noise_bandit", **{"algo.noise_batch_size": 50})), 2)
+    seen = []
+    loop.agent.adapt = seen.append
+    loop.agent.update(batch(loop.agent), loop.context(loop.buffer))
+    assert seen[0].shape == (50, 5)
 
 
 def test_neural_linear_refits_the_posterior_to_new_features(build):
@@ -170,10 +178,35 @@ def test_neural_linear_refits_the_posterior_to_new_features(build):
     assert torch.allclose(agent.regression.xx[1], one.mT @ one)
 
 
-def test_neural_greedy_dropout_keeps_the_mean(build):
+NEURAL = ("neural_greedy", "neural_linear", "bootstrap_bandit", "variational_bandit", "parameter_noise_bandit")
+
+
+@pytest.mark.parametrize("algo", NEURAL)
+def test_neural_bandits_learn_and_explore_with_dropout_of_the_last_hidden_layer(algo, build):
+    loop = train(build(toy(algo, **{"algo.dropout": 1.0, "algo.act_with_dropout": True})), 3)
+    agent, data = loop.agent, loop.buffer.all()
+    data |= {"stored": torch.tensor(9.0)}
+    draws = agent.draws(data)
+    other = data | {"obs": data["obs"] + 1}
+    assert agent.loss(data, draws) == agent.loss(other, draws)  # without features, predictions ignore the context
+    draws["mask"] = torch.ones_like(draws["mask"])
+    assert agent.loss(data, draws) != agent.loss(other, draws)
+    masks = []
+    agent.score = lambda obs, mask: masks.append(mask) or torch.zeros(len(obs), 4)
+    agent.act(data["obs"], {"first": torch.zeros(len(data["obs"]))}, explore=True)
+    assert masks[0].shape == (len(data["obs"]), 8) and not masks[0].any()
+
+
+def test_dropout_mask_keeps_the_mean(build):
     agent = build(toy("neural_greedy", **{"algo.dropout": 0.25})).agent
-    kept = agent.kept(torch.zeros(100, 400), Stream(0, "test"))
-    assert kept.unique().tolist() == pytest.approx([0, 4 / 3]) and kept.mean().item() == pytest.approx(1, abs=0.02)
+    mask = agent.dropout_mask(Stream(0, "test"), 5000)
+    assert mask.unique().tolist() == pytest.approx([0, 4 / 3]) and mask.mean().item() == pytest.approx(1, abs=0.02)
+
+
+def test_dropout_masks_of_bootstrap_members_differ(build):
+    agent = build(toy("bootstrap_bandit", **{"algo.dropout": 0.5})).agent
+    mask = agent.draws(batch(agent))["mask"]
+    assert mask.shape == (2, 8, 8) and not torch.equal(mask[0], mask[1])
 
 
 def test_fixed_policy_pulls_arms_by_their_probabilities(build):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training
 from rlrun.agents.bandits.regression import BayesianRegression
-from rlrun.config.schema import Fraction, PositiveFloat, PositiveInt, config
+from rlrun.config.schema import PositiveFloat, PositiveInt, config
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 
@@ -21,7 +21,6 @@ class NeuralLinear(NeuralGreedy):
 
     @config
     class Config(Training):
-        dropout: Fraction
         refit_every: PositiveInt
         ridge: PositiveFloat
         a0: PositiveFloat
@@ -30,13 +29,13 @@ class NeuralLinear(NeuralGreedy):
     def build(self, parts: Any) -> None:
         super().build(parts)
         cfg = self.cfg
-        self.regression = BayesianRegression(self.arms, self.q.torso.features, cfg.ridge, cfg.a0, cfg.b0)
+        self.regression = BayesianRegression(self.arms, self.num_features, cfg.ridge, cfg.a0, cfg.b0)
 
     def value(self, obs: Any) -> Tensor:
         return self.regression.mean(self.q.torso(obs))
 
-    def score(self, obs: Any) -> Tensor:
-        return self.regression.draw(self.q.torso(obs), self.noise)
+    def score(self, obs: Any, mask: Tensor | None = None) -> Tensor:
+        return self.regression.draw(self.q.features(obs, mask), self.noise)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         metrics = super().update(batch, ctx)
