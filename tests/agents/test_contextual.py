@@ -1,6 +1,8 @@
 """Contextual bandit agents: closed forms, exact frequencies, and acting that changes no weight."""
 
+import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from toys import equal, put, toy, train, weights
 
 from rlrun.agents.bandits.first_pulls import FirstPulls
 from rlrun.agents.bandits.regression import BayesianRegression
+from rlrun.cli import main
+from rlrun.core.data import Data
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.functional.membership import belongs
@@ -164,18 +168,53 @@ def test_parameter_noise_adapts_on_a_batch_of_its_own(build):
     loop = train(build(toy("parameter_noise_bandit", **{"algo.noise_batch_size": 50})), 2)
     seen = []
     loop.agent.adapt = seen.append
-    loop.agent.update(batch(loop.agent), loop.context(loop.buffer))
+    loop.agent.update(batch(loop.agent), loop.context(Data(loop.buffer, loop.addons)))
     assert seen[0].shape == (50, 5)
 
 
+def statistics(agent, data, arm):
+    """Returns the sum of x x' over the pulls of an arm, x: the present features and a constant."""
+    features = agent.q.torso(data["obs"]).detach().double()
+    x = torch.cat([features, torch.ones(len(features), 1)], 1)[data["action"] == arm]
+    return x.mT @ x
+
+
+def test_neural_linear_adds_every_pull_to_the_posterior_once(build):
+    changes = {"algo.nn_update_ratio": 1000, "algo.buffer.capacity": 64}
+    changes |= {"algo.loop.warmup_steps": 0, "algo.loop.updates_per_step": 2.0}
+    loop = build(toy("neural_linear", **changes))
+    loop.begin()
+    for pulls in (2, 4, 6):
+        loop.tick()
+        assert loop.agent.regression.count.sum() == pulls == len(loop.buffer)
+    assert torch.allclose(loop.agent.regression.xx[1], statistics(loop.agent, loop.buffer.all(), 1))
+
+
 def test_neural_linear_refits_the_posterior_to_new_features(build):
-    loop = train(build(toy("neural_linear", **{"algo.buffer.capacity": 64})), 6)
-    agent, stored = loop.agent, loop.buffer.all()
-    agent.refit(stored)
-    assert agent.regression.count.sum() == len(loop.buffer) == len(stored["reward"])
-    features = agent.q.torso(stored["obs"]).double()
-    one = torch.cat([features, torch.ones(len(features), 1)], 1)[stored["action"] == 1]
-    assert torch.allclose(agent.regression.xx[1], one.mT @ one)
+    changes = {"algo.nn_update_ratio": 3, "algo.buffer.capacity": 64, "env.normalize": "obs"}
+    loop = train(build(toy("neural_linear", **changes)), 2)
+    agent, ctx, before = loop.agent, loop.context(Data(loop.buffer, loop.addons)), weights(loop)
+    data = loop.addons.relabel(loop.buffer.all())
+    assert not torch.equal(data["obs"], loop.buffer.all()["obs"])  # normalised, as the agent saw them
+    for updates, trains in enumerate((False, False, True)):
+        agent.update(data, replace(ctx, updates=updates))
+        assert equal(before, weights(loop)) is not trains
+    assert agent.regression.count.sum() == len(loop.buffer)
+    assert torch.allclose(agent.regression.xx[1], statistics(agent, data, 1))
+
+
+def test_neural_linear_learns_xor_and_the_linear_posterior_cannot(tmp_path):
+    rows = [f"{a},{b},{a * b}\n" for a in (-1, 1) for b in (-1, 1)]
+    (tmp_path / "xor.csv").write_text("".join(rows))
+    words = ["env=dataset_bandit", f"env.kwargs.path={tmp_path / 'xor.csv'}", "env.kwargs.header=false", "logger=[]"]
+    words += ["trainer.total_steps=300", "trainer.log_every=100", "trainer.eval_episodes=4"]
+    best_arm = {}
+    for algo in ("neural_linear", "linear_posterior"):
+        assert main(["train", f"algo={algo}", *words, f"run_dir={tmp_path / algo}"]) == 0
+        last = json.loads((tmp_path / algo / "metrics.jsonl").read_text().splitlines()[-1])
+        best_arm[algo] = last["train/best_arm"]
+    assert best_arm["neural_linear"] > 0.95
+    assert best_arm["linear_posterior"] < 0.8  # no linear function is right about more than 3 of the 4 contexts
 
 
 NEURAL = ("neural_greedy", "neural_linear", "bootstrap_bandit", "variational_bandit", "parameter_noise_bandit")

@@ -56,10 +56,14 @@ CHANGES: tuple[Change, ...] = (
     ),
     Change(  # from format 3 to 4
         regroup=format_4.regroup,
+        restate=format_4.restate,
         added=(
             Added("callbacks", [], beside="seed"),
             Added("env.log_info", [], beside="id"),
             Added("env.schedule", {}, beside="id"),
+            Added("algo.dropout", 0.0, beside="learning_rate_decay"),
+            Added("algo.act_with_dropout", False, beside="learning_rate_decay"),
+            Added("algo.noise_batch_size", 64, beside="noise_change"),
         ),
     ),
 )

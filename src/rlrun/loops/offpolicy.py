@@ -11,6 +11,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rlrun.config.schema import NonNegativeInt, PositiveFloat, PositiveInt, Size, config
+from rlrun.core.data import Data
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.networks.choices import choices, distribution
@@ -94,7 +95,7 @@ class OffPolicy(Loop):
         return super().get_extra_state() | {"refill": self.refill}
 
     def update(self) -> Metrics:
-        ctx = self.context(self.buffer)
+        ctx = self.context(Data(self.buffer, self.addons))
         self.batch = batch = self.addons.relabel(self.buffer.sample(self.cfg.batch_size, ctx.progress))
         self.clock.lap("sample")
         out = self.agent.update(batch, ctx)

@@ -37,7 +37,7 @@ class Variational(NeuralGreedy):
         rho = math.log(math.expm1(self.cfg.init_std))
         self.rho = nn.Parameter(torch.full_like(self.mean, rho))  # the standard deviation is softplus(rho)
         self.q = Stacked(template)
-        self.num_features = template.torso.features
+        self.num_features = template.torso.features  # type: ignore[assignment]
 
     def value(self, obs: Any) -> Tensor:
         return self.q(obs, self.mean.unsqueeze(0))
