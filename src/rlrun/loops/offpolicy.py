@@ -112,10 +112,14 @@ class OffPolicy(Loop):
         The number of steps since the end of the warm-up decides, rounded down to a multiple of `update_every`.
         """
         steps = max(0, self.collected - self.cfg.warmup_steps) // self.cfg.update_every * self.cfg.update_every
-        due = int(steps * self.cfg.updates_per_step) - (self.updates - self.before)
+        due = int(self.total_updates(steps)) - (self.updates - self.before)
         if not len(self.buffer):
             return 0
         return max(0, due)
+
+    def total_updates(self, steps: int) -> float:
+        """Returns the number of updates that are due within the first `steps` transitions after the warm-up."""
+        return steps * self.cfg.updates_per_step
 
     @property
     def collected(self) -> int:
