@@ -86,7 +86,6 @@ SMALL: Values = {
     "elite_fraction": 0.5,
     "initial_value": 0.5,
     "init_pulls": 1,
-    "refit_every": 2,
     "members": 2,
     "unroll_steps": 2,
     "td_steps": 2,

@@ -54,6 +54,15 @@ class Mixed(nn.Module):
         batch: Batch = joined([self.collected.all(), self.recorded.all()])
         return batch
 
+    def since(self, flat_index: int) -> Batch:
+        """Returns the collected transitions from this flat index on, oldest first."""
+        return self.collected.since(flat_index)
+
+    def of_action(self, action: int, size: int | None = None) -> Batch:
+        """Returns transitions with this discrete action: `size` drawn ones of each buffer, or all of both."""
+        batch: Batch = joined([self.collected.of_action(action, size), self.recorded.of_action(action, size)])
+        return batch
+
     def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
         """Passes the TD errors that the agent returned to the buffer that each row came from."""
         if not isinstance(out, tuple):

@@ -1,4 +1,7 @@
-"""What changed from format 4 to 5: log rows hold the means of an agent's metrics, and more about episodes."""
+"""What changed from format 4 to 5: log rows hold the means of an agent's metrics, and more about episodes.
+
+The posterior of neural linear became one of all pulls, which the network follows, and not the other way round.
+"""
 
 from typing import Any
 
@@ -25,9 +28,22 @@ TRAINER = "trainer._extra_state"
 LOOP = "_extra_state"
 
 
+def regroup(values: dict[str, Any]) -> None:
+    """Replaces `refit_every` of neural linear by `nn_update_ratio`, in place."""
+    algo = values.get("algo")
+    if isinstance(algo, dict) and algo.get("name") == "neural_linear" and algo.pop("refit_every", None):
+        algo["nn_update_ratio"] = 1  # the network took a gradient step in every update
+
+
 def restate(state: dict[str, Any]) -> None:
-    """Removes the metrics of the last update, because a resumed run takes means from there on, and moves the measures
-    of the environments into a module of their own."""
+    """Changes the whole state, in place.
+
+    Metrics of the last update are removed, because a resumed run takes means from there on. Measures of environments
+    move into a module of their own. The posterior of neural linear is computed anew in the first update.
+    """
+    count = state.get("agent.regression.count")
+    if count is not None and "agent.q.output.weight" in state:
+        state.setdefault("agent.num_added", count.new_zeros(()).long())
     own = state.get(TRAINER)
     if isinstance(own, dict) and "metrics" in own:
         state[TRAINER] = {name: value for name, value in own.items() if name != "metrics"}

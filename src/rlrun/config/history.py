@@ -66,7 +66,13 @@ CHANGES: tuple[Change, ...] = (
     ),
     Change(  # from format 4 to 5
         metrics=format_5.METRICS,
+        regroup=format_5.regroup,
         restate=format_5.restate,
+        added=(
+            Added("algo.dropout", 0.0, beside="learning_rate_decay"),
+            Added("algo.act_with_dropout", False, beside="learning_rate_decay"),
+            Added("algo.noise_batch_size", 64, beside="noise_change"),
+        ),
         remeasured=format_5.REMEASURED,
     ),
 )

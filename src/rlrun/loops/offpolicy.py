@@ -11,6 +11,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rlrun.config.schema import NonNegativeInt, PositiveFloat, PositiveInt, Size, config
+from rlrun.core.data import Data
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.networks.choices import choices, distribution
@@ -96,7 +97,7 @@ class OffPolicy(Loop):
         return super().get_extra_state() | {"refill": self.refill}
 
     def update(self) -> Metrics:
-        ctx = self.context(self.buffer)
+        ctx = self.context(Data(self.buffer, self.addons))
         self.batch = batch = self.addons.relabel(self.buffer.sample(self.cfg.batch_size, ctx.progress))
         self.clock.lap("sample")
         out = self.agent.update(batch, ctx)
@@ -111,10 +112,14 @@ class OffPolicy(Loop):
         The number of steps since the end of the warm-up decides, rounded down to a multiple of `update_every`.
         """
         steps = max(0, self.collected - self.cfg.warmup_steps) // self.cfg.update_every * self.cfg.update_every
-        due = int(steps * self.cfg.updates_per_step) - (self.updates - self.before)
+        due = int(self.total_updates(steps)) - (self.updates - self.before)
         if not len(self.buffer):
             return 0
         return max(0, due)
+
+    def total_updates(self, steps: int) -> float:
+        """Returns the number of updates that are due within the first `steps` transitions after the warm-up."""
+        return steps * self.cfg.updates_per_step
 
     @property
     def collected(self) -> int:
