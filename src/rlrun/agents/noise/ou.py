@@ -41,9 +41,9 @@ class OrnsteinUhlenbeck(ActionNoise):
 
     def __init__(self, cfg: Config, spec: Spec):
         super().__init__()
-        self.rate = cfg.theta * cfg.dt
-        if self.rate > 1:
+        if cfg.theta > 1 / cfg.dt:
             raise ConfigError(f"algo.noise.theta={cfg.theta}: must be at most 1 / dt, which is {1 / cfg.dt}")
+        self.rate = cfg.theta * cfg.dt
         dims = dimensions("ou", spec)
         mean = per_dimension("mean", cfg.mean, dims)
         initial = per_dimension("initial", cfg.initial, dims)
