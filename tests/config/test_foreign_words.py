@@ -119,7 +119,7 @@ OPTIONS = {
     },
     ("CleanRL td3", "td3"): {
         "policy_noise": "algo.target_noise",
-        "exploration_noise": "algo.noise_std",
+        "exploration_noise": "algo.noise.std",
         "noise_clip": "algo.target_noise_clip",
     },
     ("RLlib PPO", "ppo"): {
@@ -168,7 +168,8 @@ OPTIONS = {
     },
 }
 # together they have every key of the table; other algorithms are tried only if a key is missing
-MOST_KEYS = ("ppo_composite", "sac", "td3", "rainbow", "qr_dqn", "ppo_lstm", "vtrace", "vpg", "sarsa", "cma_es")
+MOST_KEYS = ("ppo_composite", "ppo_critic_first", "redq", "ddpg", "rainbow", "qr_dqn", "ppo_lstm", "vtrace", "vpg",
+             "svpg", "sarsa", "cma_es")  # fmt: skip
 
 
 @cache
@@ -214,6 +215,10 @@ def test_every_suggested_key_exists_for_some_algorithm():
         ("ppo", "use_sde", "; rlrun has no state-dependent exploration"),
         ("ppo", "policies", "; rlrun has no multi-agent training"),
         ("thompson", "alpha", "; did you mean algo.alpha?"),
+        ("td3", "algo.noise_std", "; did you mean algo.noise.std or algo.noise (gaussian and ou have it)?"),
+        ("ddpg", "algo.noise_theta", "; did you mean algo.noise.theta or algo.noise (ou has it)?"),
+        ("ppo", "algo.noise_std", "; did you mean algo.noise (gaussian and ou have it)?"),
+        ("svpg", "algo.particle.noise_std", "; did you mean algo.particle.noise (gaussian and ou have it)?"),
         ("dqn", "train-freq", check.nearest_key("train_freq", tree("dqn"))),
     ],
 )

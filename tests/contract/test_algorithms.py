@@ -76,7 +76,7 @@ OTHER: Values = {
     "algo.buffer.epsilon": 10.0,
     "algo.critic.target_members": (1, 2),
     "algo.n_step": (3, 2),
-    "algo.noise_theta": 0.9,
+    "algo.noise.theta": 0.9,
     "algo.loop.warmup_policy": "zero",
     "algo.loop.update_every": 16,
     "algo.loop.data_steps": 4,
@@ -178,7 +178,6 @@ GIVEN: dict[str, Values] = {
     "algo.double": {"algo.learning_rate": 0.1, "algo.target_every": 1000},
     "algo.epsilon.start": {"algo.epsilon.fraction": 1.0},
     "algo.epsilon.fraction": {"algo.epsilon.start": 1.0},
-    "algo.noise_theta": {"algo.noise": "ou"},
     "algo.target_noise_clip": {"algo.target_noise": 0.5},
     "algo.act_with_dropout": {"algo.dropout": 0.5},
     "algo.loop.lag": {"algo.temperature": 0.001},
@@ -244,11 +243,7 @@ ON_POLICY = ("a2c", "a2c_split", "a2c_minibatch", "vpg", "vtrace", "ppo", "ppo1"
              "ppo_lstm", "ppo_demos", "ppo_rnd", "ppo_icm", "ppo_composite")  # fmt: skip
 NOT_LIVE |= {
     f"{algo}: algo.{key}": "of Box actions, where ppo_lagrangian's toy has them"
-    for algo, keys in (
-        *((algo, ("init_std", "noise_std")) for algo in ON_POLICY),
-        ("svpg", ("particle.init_std", "particle.noise_std")),
-    )
-    for key in keys
+    for algo, key in (*((algo, "init_std") for algo in ON_POLICY), ("svpg", "particle.init_std"))
 }
 
 

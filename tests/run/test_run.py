@@ -101,7 +101,7 @@ def test_a_part_may_start_as_one_of_another_name(build: Build, tmp_path: Path) -
 def test_trained_weights_may_fill_the_buffer_of_the_run_that_starts_from_them(build: Build, tmp_path: Path) -> None:
     trained = train(build(toy("td3")), 4)
     path = saved(trained, tmp_path / "run")
-    changes = {"algo.loop.warmup_policy": "agent", "algo.noise_std": 0.0, "algo.buffer.capacity": 100}
+    changes = {"algo.loop.warmup_policy": "agent", "algo.noise.std": 0.0, "algo.buffer.capacity": 100}
     fresh = build(toy("td3", seed=9, **changes))
     warm_start(path, fresh)
     while fresh.steps < fresh.cfg.warmup_steps:

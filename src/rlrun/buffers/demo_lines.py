@@ -24,9 +24,10 @@ def beside(rollout: Batch, shown: list[Demo]) -> Batch:
     """Returns the rollout [time, env + n, ...] with n additional time lines that hold the demonstrations.
 
     The entry `shown` of the result is True in the rows of demonstrations. Their log_prob is 0, because the demonstrator
-    counts as deterministic.
+    counts as deterministic. Entries `carry.*`, which only acting reads, are left out.
     """
-    collected = rollout | {"shown": torch.zeros_like(rollout["terminated"])}
+    collected = {key: value for key, value in rollout.items() if not key.startswith("carry.")}
+    collected["shown"] = torch.zeros_like(rollout["terminated"])
     if not shown:
         return collected
     time = len(rollout["weight"])

@@ -222,6 +222,8 @@ def _kind(value: Any) -> type:
 
 def _kind_fault(value: Any, known: Any) -> str | None:
     kind, wanted = _kind(value), _kind(known)
+    if wanted is float and kind is list and not _broken_list_rule(value, [known]):
+        return None  # a setting may have one number for each dimension of the action; its Config says whether it does
     whole = kind is int or (kind is float and float(value).is_integer())
     if kind is wanted or (wanted is float and kind is int) or (wanted is int and whole):
         return None

@@ -27,7 +27,8 @@ EVAL_EVERY = ("trainer.eval_every",)
 EVAL_EPISODES = ("trainer.eval_episodes",)
 SNAPSHOT_EVERY = ("trainer.snapshot_every",)
 SCHEDULE = ("algo.lr_schedule ({linear: {}} falls to 0)",)
-NOISE_STD = ("algo.noise_std",)
+NOISE = ("algo.noise (none, gaussian or ou)",)
+NOISE_STD = ("algo.noise.std", "algo.noise (gaussian and ou have it)", "algo.particle.noise (gaussian and ou have it)")
 
 CRITIC = ("algo.critic_update (shared: one torso)",)
 NORMALIZE = ("env.normalize (none, obs, reward or both)",)
@@ -178,8 +179,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "n_critics": MEMBERS,
     "twin_q": ("algo.critic.members (how many critics)",),
     "clip_rewards": ("algo.buffer.reward_clip",),
-    "action_noise": ("algo.noise (gaussian or ou)",),
-    "noise_type": ("algo.noise (gaussian or ou)",),
+    "action_noise": NOISE,
+    "noise_type": NOISE,
     "exploration_noise": NOISE_STD,
     "policy_noise": ("algo.target_noise",),
     "target_policy_noise": ("algo.target_noise",),
@@ -210,6 +211,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "returns": ("algo.critic (categorical, mean, quantile or rescaled)",),
     "target_tau": TARGET_TAU,
     "initial_std": ("algo.init_std",),
+    "noise_std": NOISE_STD,
+    "noise_theta": ("algo.noise.theta", "algo.noise (ou has it)"),
     "value_learning_rate": ("algo.critic_update.learning_rate", "algo.critic_update (first and split have it)"),
     "value_epochs": ("algo.critic_update.epochs", "algo.critic_update (first has it)"),
     "value_minibatch_size": ("algo.critic_update.minibatch_size", "algo.critic_update (first has it)"),

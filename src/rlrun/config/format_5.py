@@ -1,10 +1,12 @@
-"""What changed from format 4 to 5: log rows hold the means of an agent's metrics, and more about episodes.
+"""What changed from format 4 to 5: log rows hold the means of an agent's metrics, and more about episodes; exploration
+noise became a part of `algo`.
 
 The posterior of neural linear became one of all pulls, which the network follows, and not the other way round.
 """
 
 from typing import Any
 
+from rlrun.config.format_3 import ON_POLICY, SAC
 from rlrun.config.renamed import Renamed
 
 METRICS = (Renamed("loss/epsilon", "train/epsilon"),)
@@ -24,15 +26,42 @@ REMEASURED = (
     "train/reward",
     "train/reward_total",
 )
+WITHOUT_NOISE = (*SAC, "crossq")
+NOISE_KEYS = ("noise", "noise_std", "noise_theta")
 TRAINER = "trainer._extra_state"
 LOOP = "_extra_state"
 
 
 def regroup(values: dict[str, Any]) -> None:
-    """Replaces `refit_every` of neural linear by `nn_update_ratio`, in place."""
+    """Changes the sections `algo` and `algo.particle` of a config, in place."""
     algo = values.get("algo")
-    if isinstance(algo, dict) and algo.get("name") == "neural_linear" and algo.pop("refit_every", None):
+    if not isinstance(algo, dict):
+        return
+    for section in (algo, algo.get("particle")):
+        if isinstance(section, dict):
+            regroup_noise(section)
+    if algo.get("name") == "neural_linear" and algo.pop("refit_every", None):
         algo["nn_update_ratio"] = 1  # the network took a gradient step in every update
+
+
+def regroup_noise(section: dict[str, Any]) -> None:
+    """Creates `noise` from the keys `noise`, `noise_std` and `noise_theta` of an algorithm, in place.
+
+    A section that lacks one of these keys is left unchanged; the check of the config reports the missing key later.
+    """
+    name = section.get("name")
+    if name == "td3" and section.keys() >= {*NOISE_KEYS}:
+        old = {key: section.pop(key) for key in NOISE_KEYS}
+        section["noise"] = {"name": old["noise"], "mean": 0.0, "std": old["noise_std"]}
+        if old["noise"] == "ou":
+            section["noise"] |= {"theta": old["noise_theta"], "dt": 1.0, "initial": 0.0}
+    elif name in ON_POLICY and "noise_std" in section:
+        std = section.pop("noise_std")
+        section["noise"] = {"name": "none"}
+        if std:
+            section["noise"] = {"name": "gaussian", "mean": 0.0, "std": std}
+    elif name in WITHOUT_NOISE and "entropy" in section:
+        section["noise"] = {"name": "none"}
 
 
 def restate(state: dict[str, Any]) -> None:

@@ -60,6 +60,13 @@ def _range(value: list[float]) -> list[float]:
     return value
 
 
+def _non_negative(value: float | list[float]) -> float | list[float]:
+    numbers = value if isinstance(value, list) else [value]
+    if any(number < 0 for number in numbers):
+        raise PydanticCustomError("non_negative", "Input should be at least 0")
+    return value
+
+
 def _name(value: str) -> str:
     if len(value.encode()) > LONGEST_NAME:
         raise PydanticCustomError("name", f"Input should be at most {LONGEST_NAME} bytes long, as it names a folder")
@@ -120,6 +127,8 @@ Episodes = Annotated[NonNegativeInt, Field(le=MOST_EPISODES)]  # number of episo
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+PerDimension = float | list[float]  # one number, or one for each dimension of the action
+NonNegativePerDimension = Annotated[PerDimension, AfterValidator(_non_negative)]
 Range = Annotated[list[float], AfterValidator(_range)]
 OpenFraction = Annotated[float, Field(gt=0, lt=1)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rlrun.agents.critics.ensemble import Minimum
 from rlrun.agents.entropy.coefficient import EntropyCoefficient
+from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.config.schema import NStepReturns, OpenFraction, Part, PositiveFloat, PositiveInt, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
@@ -25,7 +26,7 @@ class CrossQ(Agent):
     """SAC without target networks, with batch normalisation in the critics."""
 
     actions = Box
-    acts_with = ("actor",)
+    acts_with = ("actor", "noise")
     needs_bounds = True
     moves_statistics = True
 
@@ -36,6 +37,7 @@ class CrossQ(Agent):
         beta1: OpenFraction
         critic: Annotated[dict[str, Any], Part("critic")]
         entropy: Annotated[dict[str, Any], Part("entropy")]
+        noise: Annotated[dict[str, Any], Part("noise")]
 
     cfg: Config
 
@@ -52,6 +54,7 @@ class CrossQ(Agent):
         betas = (cfg.beta1, 0.999)
         self.actor_optim = Optim(self.actor.parameters(), cfg.learning_rate, betas=betas)
         self.critic_optim = Optim(self.critic.parameters(), cfg.learning_rate, betas=betas)
+        self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
 
@@ -61,7 +64,7 @@ class CrossQ(Agent):
         if not explore:
             return dist.mode(), {}
         action, _ = dist.sample(dist.noise(self.act_noise))
-        return action, {}
+        return self.noise.add(action, carry, self.act_noise)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         next_noise, noise = self.update_noise.normal(2, *batch["action"].shape)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rlrun import registry
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, default_target
+from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.agents.policy.columns import Column, columns, mixed
 from rlrun.agents.policy.critic_updates import CriticUpdate
 from rlrun.buffers.rollout import minibatches
@@ -33,7 +34,7 @@ class A2C(Agent):
     """Advantage actor-critic; base class of the other on-policy agents."""
 
     actions = (Box, Discrete, MultiDiscrete, MultiBinary)
-    acts_with = ("policy",)
+    acts_with = ("policy", "noise")
     remembers = True
     reward_vectors = True
 
@@ -50,13 +51,13 @@ class A2C(Agent):
         minibatch_size: Size | None
         shuffle: bool
         init_std: PositiveFloat
-        noise_std: NonNegativeFloat
         value_coef: NonNegativeFloat
         clip_value: PositiveFloat | None
         max_grad_norm: PositiveFloat | None
         target_kl: PositiveFloat | None
         critic_update: Annotated[dict[str, Any], Part("critic_update")]
         entropy: Annotated[dict[str, Any], Part("entropy")]
+        noise: Annotated[dict[str, Any], Part("noise")]
 
     cfg: Config
 
@@ -72,6 +73,7 @@ class A2C(Agent):
         self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, default_target(spec.action))
         if cfg.normalize_advantage == "running":
             self.moments = RunningMoments(())
+        self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.act_noise = parts.stream("act")
         self.shuffle = parts.stream("shuffle") if cfg.shuffle else None
 
@@ -87,10 +89,8 @@ class A2C(Agent):
         dist = self.policy(obs)
         if not explore:
             return dist.mode(), {}
-        if self.cfg.noise_std and isinstance(self.spec.action, Box):
-            dist = dist.widened(self.cfg.noise_std)
-        action = dist.sample(dist.noise(self.act_noise))
-        return action, {"log_prob": dist.log_prob(action)}
+        action, log_prob, extras = self.noise.sample(dist, carry, self.act_noise)
+        return action, {"log_prob": log_prob} | extras
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         metrics = self.entropy.follow(self.policy, rollout)
