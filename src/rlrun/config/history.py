@@ -20,6 +20,7 @@ class Added(NamedTuple):
     key: str  # dotted path
     value: Any  # value with which a run behaves as it did before the key existed
     beside: str  # a key of the same section; the new key is only added to sections that have this key
+    part: str | None = None  # the new key is only added to the section of the part with this name
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,10 @@ CHANGES: tuple[Change, ...] = (
             Added("callbacks", [], beside="seed"),
             Added("env.log_info", [], beside="id"),
             Added("env.schedule", {}, beside="id"),
+            Added("algo.loop.new_tasks", False, beside="episodes", part="meta"),
+            Added("algo.loop.test_tasks", None, beside="episodes", part="meta"),
+            Added("algo.loop.rank_by", "return", beside="episodes", part="evolution"),
+            Added("algo.loop.gamma", 0.99, beside="episodes", part="evolution"),
         ),
     ),
 )
@@ -90,9 +95,10 @@ def upgraded(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
                 home[renamed] = section.pop(name)
         if change.regroup is not None:
             change.regroup(values)
-        for key, value, beside in change.added:
+        for key, value, beside, part in change.added:
             section, name = _place(values, key)
-            if beside in section and name not in section:
+            is_other = part is not None and section.get("name") != part
+            if beside in section and name not in section and not is_other:
                 section[name] = copy.deepcopy(value)
                 filled.append(f"{key}={value}")
     return values, filled

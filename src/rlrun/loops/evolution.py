@@ -1,11 +1,11 @@
 """Evolution loop: the agent proposes parameter vectors and learns from their fitness, the mean return over episodes."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from rlrun.config.schema import Size, config
+from rlrun.config.schema import Fraction, Size, config
 from rlrun.core.loop import Loop
 from rlrun.registry import register
 from rlrun.types import Metrics
@@ -15,6 +15,8 @@ from rlrun.types import Metrics
 class Evolution(Loop):
     """Runs `episodes` episodes per member of the population, then updates the agent.
 
+    The fitness of a member is its mean return, or with `rank_by: discounted_return` its mean discounted return.
+
     A trial is one episode of one member. An environment starts the next trial as soon as its episode ends; it does not
     wait for other environments.
     """
@@ -22,6 +24,8 @@ class Evolution(Loop):
     @config
     class Config:
         episodes: Size
+        rank_by: Literal["return", "discounted_return"]
+        gamma: Fraction
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
@@ -30,6 +34,10 @@ class Evolution(Loop):
         self.jobs: list[int] = []  # the trial that each environment runs, or -1 if none is left
         self.started = self.finished = 0  # numbers of trials in this generation
         self.returns = torch.zeros(self.env.spec.num_envs, dtype=torch.float64, device=self.env.device)
+        self.gamma = 1.0
+        if self.cfg.rank_by == "discounted_return":
+            self.gamma = self.cfg.gamma
+        self.discounts = torch.ones_like(self.returns)  # gamma^t, with the timestep t of each running episode
 
     def tick(self) -> Metrics:
         self.clock.start()
@@ -41,7 +49,8 @@ class Evolution(Loop):
         self.clock.lap("act")
         step = self.receive(self.collector.step(action, extras))
         self.clock.lap("env")
-        self.returns += step.reward * step.weight
+        self.returns += self.discounts * (step.reward * step.weight)
+        self.discounts *= self.gamma
         for slot in (step.terminated | step.truncated).nonzero().flatten().tolist():
             self.finish(slot, counts=bool(step.weight[slot]))
         if self.finished < self.trials:
@@ -58,6 +67,7 @@ class Evolution(Loop):
         self.fitness = self.returns.new_zeros(len(self.params))
         self.started = self.finished = 0
         self.returns.zero_()
+        self.discounts.fill_(1.0)
         if self.jobs:  # environments without a trial are in the middle of an episode
             self.begin()
         self.jobs = [self.next_job() for _ in range(self.env.spec.num_envs)]
@@ -79,6 +89,7 @@ class Evolution(Loop):
         if counts:
             self.jobs[slot] = self.next_job()
         self.returns[slot] = 0
+        self.discounts[slot] = 1
 
     def learn(self) -> Metrics:
         batch = {"params": self.params, "fitness": self.fitness.to(self.params)}  # type: ignore[arg-type]
@@ -95,5 +106,7 @@ class Evolution(Loop):
         self.params, self.jobs = None, []
 
     def get_extra_state(self) -> dict[str, Any]:
-        own = ("params", "fitness", "jobs", "started", "finished", "returns")
+        own = ["params", "fitness", "jobs", "started", "finished", "returns"]
+        if self.gamma != 1:
+            own.append("discounts")
         return super().get_extra_state() | {name: getattr(self, name) for name in own}
