@@ -65,6 +65,7 @@ CHANGES: tuple[Change, ...] = (
             Added("algo.loop.test_tasks", None, beside="episodes", part="meta"),
             Added("algo.loop.rank_by", "return", beside="episodes", part="evolution"),
             Added("algo.loop.gamma", 0.99, beside="episodes", part="evolution"),
+            Added("algo.buffer.dtypes", dict.fromkeys(("obs", "action", "reward"), "float32"), beside="given"),
         ),
     ),
 )
