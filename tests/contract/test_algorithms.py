@@ -195,9 +195,8 @@ GIVEN: dict[str, Values] = {
 
 NEVER_LEARN = {"nop"}
 
-# Keys that name files, weights of reward vectors, and what evaluations do, which have tests of their own. So have keys
-# about tasks, which CartPole has not; about discounts, which do not change the ranking by length; and about the types of
-# stored demonstrations.
+# Keys that have tests of their own: those that name files, weights of reward vectors, what evaluations do, tasks
+# (CartPole has none), discounts (they do not change the ranking by length), and the types of stored demonstrations.
 ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buffer.supplementary",
              "algo.buffer.save_to", "algo.buffer.save_every", "algo.buffer.num_saved", "algo.loop.data_env",
              "algo.buffer.data_env", "algo.reward_weights.weights", "algo.reward_weights.evaluation_rate",

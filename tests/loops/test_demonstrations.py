@@ -149,10 +149,11 @@ def test_the_best_are_saved_and_what_others_put_there_joins_once(build: Build, t
 
 
 def recurrent(build: Build, given: str | None = None) -> Any:
-    changes = {"network.hidden": [8], "network.features": 4, "network.sequence_length": 4, "algo.buffer.given": given}
+    network = {"network.hidden": [8], "network.features": 4, "network.sequence_length": 4}
+    demos = {"algo.buffer.given": given, "algo.buffer.rho": 0.9, "algo.buffer.phi": 0.0}
+    sizes = {"env.kwargs.size": 6, "algo.loop.rollout_steps": 8, "algo.minibatch_size": 16, "trainer.engine": "eager"}
     values = jobs(["algo=ppo_demos", "env=DeepSea", "network=lstm", "preset=none", "env.num_envs=2"])[0].values
-    sizes = {"trainer.engine": "eager", "env.kwargs.size": 6, "algo.loop.rollout_steps": 8, "algo.minibatch_size": 16, "algo.buffer.rho": 0.9}
-    return build(put(values, {**sizes, **changes, "algo.buffer.phi": 0.0}))
+    return build(put(values, network | demos | sizes))
 
 
 def test_recurrent_agents_see_demonstrations_with_the_states_of_their_networks(build: Build, tmp_path: Path) -> None:
