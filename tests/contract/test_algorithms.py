@@ -194,10 +194,13 @@ GIVEN: dict[str, Values] = {
 
 NEVER_LEARN = {"nop"}
 
-# Keys that name files, weights of reward vectors, and what evaluations do, which have tests of their own.
+# Keys that have tests of their own: those that name files, weights of reward vectors, what evaluations do, tasks
+# (CartPole has none), discounts (they do not change the ranking by length), and the types of stored demonstrations.
 ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buffer.supplementary",
              "algo.buffer.save_to", "algo.buffer.save_every", "algo.buffer.num_saved", "algo.loop.data_env",
-             "algo.buffer.data_env", "algo.reward_weights.weights", "algo.reward_weights.evaluation_rate")  # fmt: skip
+             "algo.buffer.data_env", "algo.reward_weights.weights", "algo.reward_weights.evaluation_rate",
+             "algo.loop.new_tasks", "algo.loop.test_tasks", "algo.loop.gamma",
+             "algo.buffer.dtypes.obs", "algo.buffer.dtypes.action", "algo.buffer.dtypes.reward")  # fmt: skip
 
 # "<algo>: <key>" of keys that change neither weights nor the next observations, with the reason.
 NOT_LIVE: dict[str, str] = {

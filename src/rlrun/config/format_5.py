@@ -81,6 +81,8 @@ def restate(state: dict[str, Any]) -> None:
     if isinstance(loop, dict) and "measures" in loop:
         state[LOOP] = {name: value for name, value in loop.items() if name != "measures"}
         state["measures._extra_state"] = measures(loop["measures"])
+        if "fitness" in loop:  # returns of the evolution loop were not discounted
+            state[LOOP]["discounts"] = loop["returns"].new_ones(loop["returns"].shape)
 
 
 def measures(stored: dict[str, tuple[float, int, float]]) -> dict[str, Any]:

@@ -149,6 +149,13 @@ class VectorPool(VectorEnv):
         except EnvError as error:
             self.lost[index] = error
 
+    def set_tasks(self, tasks: Sequence[dict[str, float]]) -> None:
+        """Makes every environment again with the constructor arguments of its task. A reset must follow."""
+        self.recipes = [
+            recipe.at(index, **task) for index, (recipe, task) in enumerate(zip(self.recipes, tasks, strict=True))
+        ]
+        self.each("set_task", tasks)
+
     def set_parameters(self, parameters: dict[str, float]) -> None:
         """Sets attributes of every environment, by name, when its next episode begins."""
         if parameters != self.parameters:

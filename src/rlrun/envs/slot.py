@@ -49,10 +49,12 @@ class EnvSlot(gym.Wrapper):
     RETURN_OBS = ("advance", "start")  # methods that return (observation, further results)
 
     def __init__(
-        self, make: Callable[[], gym.Env], index: int, instance_seed: int | None = None, log_info: tuple[str, ...] = ()
+        self, make: Callable[..., gym.Env], index: int, instance_seed: int | None = None, log_info: tuple[str, ...] = ()
     ):
+        """make: returns a new environment; keyword arguments override arguments of its constructor."""
         super().__init__(make())
         self.make, self.index, self.log_info = make, index, log_info
+        self.task: dict[str, float] = {}  # constructor arguments of the current task, if `set_task` was called
         self.parameters: dict[str, float] = {}  # attributes to set when the next episode begins
         self.applied: dict[str, float] = {}  # attributes as the current episode has them
         self.logged: Logged = []  # numbers that the last step logged
@@ -125,6 +127,21 @@ class EnvSlot(gym.Wrapper):
         """Resets the environment. Returns a pair, as `advance` does: (observation, None)."""
         return self.reset(seed=seed, options=options)[0], None
 
+    def set_task(self, task: dict[str, float]) -> None:
+        """Makes the environment again, with other constructor arguments. It must be reset before the next step.
+
+        Raises EnvError if its spaces or its reward shape change.
+        """
+        form = self.form
+        self.env.close()
+        self.task = task
+        self.env = self.make(**task)
+        self.reward_shape = reward_shape(self.env)
+        if self.form != form:
+            raise EnvError(self.index, f"its spaces or its reward shape differ in the task {task}")
+        self.episode = None
+        self.begun = False
+
     def set_parameters(self, parameters: dict[str, float]) -> None:
         """Sets attributes of the environment, by name, when the next episode begins. Raises EnvError."""
         for name in parameters:
@@ -185,7 +202,7 @@ class EnvSlot(gym.Wrapper):
 
     def _replay(self, tree: Tree, replay_limit_s: float) -> None:
         self.env.close()
-        self.env = self.make()
+        self.env = self.make(**self.task)
         self.recording = True  # the episode may be saved once more
         if tree["before"] is not None:
             self._restore(tree["before"])

@@ -26,7 +26,7 @@ from rlrun.envs.rewards import reward_shape
 from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY
 from rlrun.envs.slot import LOST, EnvError
 from rlrun.envs.state import Tree
-from rlrun.envs.tasks import draw
+from rlrun.envs.tasks import Tasks
 from rlrun.envs.verdicts import Verdict
 from rlrun.envs.workers import AsyncPool
 from rlrun.errors import ConfigError, RunError, reason
@@ -88,6 +88,7 @@ class VectorEnv(nn.Module):
             self.reward_shape = reward_shape(venv)
         self.name, self.recipe, self.restart = name, recipe, restart
         self.origin: dict[str, Any] = {"id": name, "wrappers": {}}  # stored in data sets of its episodes
+        self.tasks = Tasks({}, seed, venv.num_envs)
         self.digests: dict[str, str] = getattr(venv, "digests", {})  # `key=value` -> SHA-256 of that data
         self.device = torch.device(device)
         self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
@@ -124,10 +125,11 @@ class VectorEnv(nn.Module):
         verdict = examined(one, cfg)
         if verdict.masked is not None:
             one = dataclasses.replace(one, masked=verdict.masked)
-        tasks = seed
+        source = seed
         if cfg.instance_seed is not None:
-            tasks = np.random.SeedSequence(cfg.instance_seed)
-        recipes = [one.at(index, **draw(cfg.task_kwargs, tasks, index)) for index in range(cfg.num_envs)]
+            source = np.random.SeedSequence(cfg.instance_seed)
+        tasks = Tasks(cfg.task_kwargs, source, cfg.num_envs)
+        recipes = [one.at(index, **task) for index, task in enumerate(tasks.current())]
         with explained(one.spec, one.kwargs, cfg.id):
             pool: VectorPool
             if cfg.backend == "async":
@@ -141,6 +143,7 @@ class VectorEnv(nn.Module):
             pool.close(terminate=True)
             raise
         made.origin = origin(cfg, one)
+        made.tasks = tasks
         return made
 
     @property
@@ -165,6 +168,23 @@ class VectorEnv(nn.Module):
         self.clock = Clock(self.num_envs, self.reward_shape, self.clock.steps)
         self.clock.obs = self._tensors(self._reset(seeds), "observation")
         return self.clock.obs
+
+    def draw_tasks(self) -> None:
+        """Gives every environment a new task from the ranges of env.task_kwargs. A reset must follow.
+
+        The new environments get new seeds. Does nothing if there are no ranges.
+        """
+        if not self.tasks.ranges:
+            return
+        self._set_tasks(self.tasks.number + 1)
+        self.seeds = self._next_seeds()
+        self.clock.obs = None  # so that the reset is seeded
+
+    def _set_tasks(self, number: int) -> None:
+        assert self.pool is not None
+        self.tasks.number = number
+        self.pool.set_tasks(self.tasks.current())
+        self._check_lost()
 
     def start(self, seeds: dict[int, int]) -> Any:
         """Starts new episodes in some environments and returns all observations. seeds: index -> seed.
@@ -292,12 +312,18 @@ class VectorEnv(nn.Module):
         elif self.pool is None and self.method == NATIVE:
             envs = [self.adapter.save()]
         counts = {"steps": clock.steps, "returns": clock.returns.copy(), "begun": clock.begun.copy()}
-        return {**counts, "obs": obs, "envs": envs, "seeds": list(self.seeds)}
+        tree = {**counts, "obs": obs, "envs": envs, "seeds": list(self.seeds)}
+        if self.tasks.number:
+            tree["tasks"] = self.tasks.number
+        return tree
 
     def set_extra_state(self, tree: Tree) -> None:
         """Restores a state. Environments that were saved without their state start new episodes in the next step."""
         self.clock = clock = Clock(self.num_envs, self.reward_shape, tree["steps"])
         self.seeds, self._refused = list(tree["seeds"]), {}
+        number = int(tree.get("tasks", 0))
+        if number != self.tasks.number:
+            self._set_tasks(number)
         if tree["obs"] is None:
             return
         clock.obs = self._tensors(tree["obs"], "observation")
@@ -372,6 +398,10 @@ class VectorEnv(nn.Module):
             if error is None:
                 return
 
+    def _next_seeds(self) -> list[int]:
+        """Returns new seeds, derived from the last ones and the step, so that every resume gets the same ones."""
+        return [child_seed(np.random.SeedSequence([seed, self.clock.steps]), 0) for seed in self.seeds]
+
     def _executed(self, action: Tensor) -> np.ndarray:
         return self.actions.clip(action.cpu().numpy())
 
@@ -409,9 +439,7 @@ class VectorEnv(nn.Module):
         Returns a step in which all rows are masked and truncated.
         """
         before, clock = self.clock.obs, self.clock
-        # derived from the last seed and the step, so every resume from one snapshot gets the same new seeds
-        fresh = [child_seed(np.random.SeedSequence([seed, clock.steps]), 0) for seed in self.seeds]
-        clock.obs, clock.cut = self._tensors(self._reset(fresh), "observation"), {}
+        clock.obs, clock.cut = self._tensors(self._reset(self._next_seeds()), "observation"), {}
         clock.returns[:], clock.begun[:] = 0.0, clock.steps
         weight = torch.zeros_like(self._ones)
         reward = weight.new_zeros(self.num_envs, *self.reward_shape)

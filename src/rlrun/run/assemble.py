@@ -41,6 +41,7 @@ def build_loop(config: RunConfig) -> Loop:
     """
     check_ranges(config)
     check_loop(config.algo)
+    check_tasks(config)
     curriculum = build_curriculum(config.env.schedule)
     device = prepare_device(config)
     engine.check(config.trainer, device)
@@ -147,6 +148,18 @@ def check_loop(algo: dict[str, Any]) -> None:
         return
     why = "which learns from replay" if keeps else "which has no replay"
     raise ConfigError(f"algo.loop={loop} is not supported by algo={algo['name']}, {why}")
+
+
+def check_tasks(config: RunConfig) -> None:
+    """Raises ConfigError if a meta-learner would be tested in its training tasks, or in fewer tasks than it should."""
+    loop, instance_seed, episodes = config.algo["loop"], config.env.instance_seed, config.trainer.eval_episodes
+    if loop.get("new_tasks") and config.env.task_kwargs and instance_seed is not None:
+        why = "gives training and evaluation the same tasks; leave it out, or set algo.loop.new_tasks=false"
+        raise ConfigError(f"env.instance_seed={instance_seed}: {why}")
+    test_tasks = loop.get("test_tasks")
+    if test_tasks is not None and 0 < episodes < test_tasks:
+        why = f"must be at most trainer.eval_episodes={episodes}, because every task has an episode"
+        raise ConfigError(f"algo.loop.test_tasks={test_tasks}: {why}")
 
 
 def check_start(config: RunConfig, device: torch.device) -> None:
@@ -298,7 +311,7 @@ def eval_env(
     own = config.env.wrappers.get("time_limit", {}).get("max_steps", config.trainer.eval_max_steps)
     limit = {"time_limit": {"max_steps": min(own, config.trainer.eval_max_steps)}}
     wrappers = in_evaluation(config.env.wrappers) | limit
-    num_envs = min(episodes, EVAL_ENVS)
+    num_envs = min(episodes, config.algo["loop"].get("test_tasks") or EVAL_ENVS)
     kwargs = config.env.kwargs | config.env.eval_kwargs
     env = dataclasses.replace(
         config.env, num_envs=num_envs, wrappers=wrappers, kwargs=kwargs, selftest="off", log_info=[]

@@ -308,12 +308,13 @@ def make_trainer(
 ) -> Trainer:
     """Returns the trainer of a loop, with its evaluation function and its checkpointer."""
     episodes = config.trainer.eval_episodes
+    per_task = config.algo["loop"].get("test_tasks") is not None
     masked = MASK in getattr(loop.env.spec.obs, "spaces", ())
 
     def evaluate_at(step: int) -> dict[str, float]:
         env = eval_env(config, config.seed, f"eval.{step}", episodes, loop.env.device, masked)
         try:
-            found = run_episodes(loop.agent, loop.addons, env, episodes, interrupted=lambda: bool(signals.received))
+            found = run_episodes(loop.agent, loop.addons, env, episodes, per_task, lambda: bool(signals.received))
         finally:
             env.close()
         loop.addons.evaluated(found)

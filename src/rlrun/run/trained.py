@@ -130,7 +130,7 @@ def eval_config(env: EnvConfig, words: Mapping[str, Any]) -> EnvConfig:
 def figures(results: list[EpisodeResult], objective: Objective | None) -> dict[str, Any]:
     """Returns the results that `rlrun eval` prints: statistics of the episodes, and the return and length of each."""
     found: dict[str, Any] = {key.removeprefix("eval/"): value for key, value in summary(results, objective).items()}
-    returns, lengths, _, returned = zip(*results, strict=True)
+    returns, lengths, _, returned, _ = zip(*results, strict=True)
     found["returns"] = list(returns)
     if objective:
         for i, component in enumerate(zip(*returned, strict=True)):
