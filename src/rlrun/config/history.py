@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rlrun.config import format_3, format_4
+from rlrun.config import format_3, format_4, format_5
 from rlrun.config.renamed import Renamed
 from rlrun.errors import ConfigError
 
@@ -61,6 +61,10 @@ CHANGES: tuple[Change, ...] = (
             Added("env.log_info", [], beside="id"),
             Added("env.schedule", {}, beside="id"),
         ),
+    ),
+    Change(  # from format 4 to 5
+        regroup=format_5.regroup,
+        state=format_5.STATE,
     ),
 )
 FORMAT = len(CHANGES) + 1
