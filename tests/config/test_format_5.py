@@ -36,7 +36,8 @@ def test_sections_without_these_keys_and_algorithms_of_users_stay_as_they_are(se
 
 
 def test_running_moments_of_advantages_move_into_the_part() -> None:
-    assert renamed_state({"agent.moments.mean": 1}, 4, "ppo") == {"agent.advantage.moments.mean": 1}
+    for name in ("ppo", "vtrace"):  # a snapshot keeps the name of its algorithm
+        assert renamed_state({"agent.moments.mean": 1}, 4, name) == {"agent.advantage.moments.mean": 1}
     inside = {"agent.learner.moments.var": 1}
     assert renamed_state(inside, 4, "ppo_demos") == {"agent.learner.advantage.moments.var": 1}
     inside = {"agent.particles.3.moments.count": 1}

@@ -9,7 +9,7 @@ from rlrun.config.renamed import Renamed
 
 ESTIMATED = ("a2c", "ppo", "ppo_demos")
 STATE = (
-    Renamed("agent.moments", "agent.advantage.moments", ESTIMATED),
+    Renamed("agent.moments", "agent.advantage.moments", (*ESTIMATED, "vtrace")),
     Renamed("agent.learner.moments", "agent.learner.advantage.moments", ("ppo_demos",)),
     Renamed("agent.particles.*.moments", "agent.particles.*.advantage.moments", ("svpg",)),
 )
