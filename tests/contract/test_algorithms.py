@@ -35,8 +35,8 @@ Build = Callable[..., Loop]
 # Another value for a key, where what follows from its type changes too little, or is no value; of two, the one that is
 # new.
 OTHER: Values = {
-    "algo.value_lambda": 0.5,
-    "algo.particle.value_lambda": 0.5,
+    "algo.advantage.value_lambda": 0.5,
+    "algo.particle.advantage.value_lambda": 0.5,
     "algo.epsilon.start": 0.5,
     "algo.epsilon.end": 0.5,
     "algo.epsilon.fraction": 1.0,
@@ -49,8 +49,8 @@ OTHER: Values = {
     "algo.optimizer_eps": 0.1,
     "algo.loop.lag": (1, 2),
     "algo.loop.min_rollouts": 5,
-    "algo.rho_clip": 2.0,
-    "algo.c_clip": 0.5,
+    "algo.advantage.rho_clip": 2.0,
+    "algo.advantage.c_clip": 0.5,
     "algo.clip_range": 0.001,
     "algo.clip_range_end": 0.001,
     "algo.clip_value": 0.001,
@@ -170,7 +170,7 @@ GIVEN: dict[str, Values] = {
     "algo.entropy.fast_rate": {"algo.entropy.skip_free_stage": True},
     "algo.intrinsic.coef_end": {"algo.intrinsic.separate": False},
     "algo.value_coef": {"algo.critic_update": {"name": "joint"}},
-    "algo.value_lambda": {"algo.critic_update": {"name": "joint"}},
+    "algo.advantage.value_lambda": {"algo.critic_update": {"name": "joint"}},
     "algo.clip_value": {"algo.critic_update": {"name": "joint"}, "algo.epochs": 2},
     "algo.target_kl": {"algo.epochs": 2},
     "algo.clip_range": {"algo.epochs": 2},
@@ -204,7 +204,6 @@ ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buf
 
 # "<algo>: <key>" of keys that change neither weights nor the next observations, with the reason.
 NOT_LIVE: dict[str, str] = {
-    "vtrace: algo.value_lambda": "the critic learns the corrected returns, whose traces gae_lambda scales",
     "svpg: algo.particle.target_kl": "no particle moves while its gradients are collected",
     "cma_es: algo.report": "says which parameters are evaluated",
     **{

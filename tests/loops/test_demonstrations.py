@@ -79,7 +79,7 @@ def test_given_demonstrations_are_replayed_and_counted_apart(build: Build, tmp_p
 
 def test_a_demonstrated_step_pulls_where_it_is_good_and_is_clipped_where_it_is_not(build: Build) -> None:
     """The stored log_prob is 0 (certainty), so the ratio is the probability of the action, here a half."""
-    loop: Any = deep_sea(build, **{"algo.normalize_advantage": "none"})
+    loop: Any = deep_sea(build, **{"algo.advantage.normalize": "none"})
     agent, grads = loop.agent.learner, []
     agent.optim.apply = grads.append
     batch = {

@@ -1,5 +1,5 @@
-"""What changed from format 4 to 5: log rows hold the means of an agent's metrics, and more about episodes; exploration
-noise became a part of `algo`.
+"""What changed from format 4 to 5: log rows hold the means of an agent's metrics, and more about episodes; the
+noise and the advantages of an algorithm became parts of it.
 
 The posterior of neural linear became one of all pulls, which the network follows, and not the other way round.
 """
@@ -26,6 +26,14 @@ REMEASURED = (
     "train/reward",
     "train/reward_total",
 )
+ESTIMATED = ("a2c", "ppo", "ppo_demos")
+STATE = (
+    Renamed("agent.moments", "agent.advantage.moments", (*ESTIMATED, "vtrace")),
+    Renamed("agent.learner.moments", "agent.learner.advantage.moments", ("ppo_demos",)),
+    Renamed("agent.particles.*.moments", "agent.particles.*.advantage.moments", ("svpg",)),
+)
+GAE_KEYS = ("gae_lambda", "value_lambda", "normalize_advantage")
+VTRACE_KEYS = (*GAE_KEYS, "rho_clip", "c_clip")
 WITHOUT_NOISE = (*SAC, "crossq")
 NOISE_KEYS = ("noise", "noise_std", "noise_theta")
 TRAINER = "trainer._extra_state"
@@ -40,6 +48,7 @@ def regroup(values: dict[str, Any]) -> None:
     for section in (algo, algo.get("particle")):
         if isinstance(section, dict):
             regroup_noise(section)
+            regroup_advantage(section)
     if algo.get("name") == "neural_linear" and algo.pop("refit_every", None):
         algo["nn_update_ratio"] = 1  # the network took a gradient step in every update
 
@@ -62,6 +71,41 @@ def regroup_noise(section: dict[str, Any]) -> None:
             section["noise"] = {"name": "gaussian", "mean": 0.0, "std": std}
     elif name in WITHOUT_NOISE and "entropy" in section:
         section["noise"] = {"name": "none"}
+
+
+def regroup_advantage(section: dict[str, Any]) -> None:
+    """Creates `advantage` from keys of an on-policy algorithm, in place. V-trace becomes A2C with this estimator.
+
+    A section that lacks one of these keys is left unchanged; the check of the config reports the missing key later.
+    """
+    if section.get("name") in ESTIMATED and section.keys() >= {*GAE_KEYS}:
+        regroup_gae(section)
+    elif section.get("name") == "vtrace" and section.keys() >= {*VTRACE_KEYS}:
+        regroup_vtrace(section)
+
+
+def regroup_gae(section: dict[str, Any]) -> None:
+    """Creates the section `advantage` of A2C and PPO, in place."""
+    old = {key: section.pop(key) for key in GAE_KEYS}
+    section["advantage"] = {
+        "name": "gae",
+        "gae_lambda": old["gae_lambda"],
+        "value_lambda": old["value_lambda"],
+        "normalize": old["normalize_advantage"],
+    }
+
+
+def regroup_vtrace(section: dict[str, Any]) -> None:
+    """Turns the algorithm V-trace into A2C with the estimator of this name, in place. V-trace ignored value_lambda."""
+    old = {key: section.pop(key) for key in VTRACE_KEYS}
+    section["name"] = "a2c"
+    section["advantage"] = {
+        "name": "vtrace",
+        "gae_lambda": old["gae_lambda"],
+        "rho_clip": old["rho_clip"],
+        "c_clip": old["c_clip"],
+        "normalize": old["normalize_advantage"],
+    }
 
 
 def restate(state: dict[str, Any]) -> None:

@@ -67,6 +67,7 @@ CHANGES: tuple[Change, ...] = (
     ),
     Change(  # from format 4 to 5
         metrics=format_5.METRICS,
+        state=format_5.STATE,
         regroup=format_5.regroup,
         restate=format_5.restate,
         added=(
