@@ -60,6 +60,8 @@ CHANGES: tuple[Change, ...] = (
             Added("callbacks", [], beside="seed"),
             Added("env.log_info", [], beside="id"),
             Added("env.schedule", {}, beside="id"),
+            Added("env.wrappers.atari.fire_reset", False, beside="noop_max"),
+            Added("env.wrappers.atari.grayscale", True, beside="noop_max"),
         ),
     ),
 )

@@ -60,6 +60,17 @@ def _range(value: list[float]) -> list[float]:
     return value
 
 
+def _whole_range(value: Any) -> list[int]:
+    """Returns [low, high] of whole numbers from 1 on. A single number is the range that holds only this number."""
+    pair = value if isinstance(value, list) else [value, value]
+    bounds = [_whole(bound) for bound in pair]
+    is_valid = len(bounds) == 2 and all(type(bound) is int and bound >= 1 for bound in bounds)
+    if not is_valid or bounds[0] > bounds[1]:
+        text = "Input should be a whole number of at least 1, or [low, high] of such numbers with low at most high"
+        raise PydanticCustomError("range", text)
+    return bounds
+
+
 def _name(value: str) -> str:
     if len(value.encode()) > LONGEST_NAME:
         raise PydanticCustomError("name", f"Input should be at most {LONGEST_NAME} bytes long, as it names a folder")
@@ -121,6 +132,7 @@ PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Range = Annotated[list[float], AfterValidator(_range)]
+IntRange = Annotated[list[int], BeforeValidator(_whole_range)]  # [low, high]; may be given as one number
 OpenFraction = Annotated[float, Field(gt=0, lt=1)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 

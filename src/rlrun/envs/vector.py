@@ -45,7 +45,8 @@ class Clock:
 
     def __init__(self, num_envs: int, reward_shape: tuple[int, ...] = (), steps: int = 0):
         self.steps = steps  # vector steps since the start of the run
-        self.returns = np.zeros((num_envs, *reward_shape))  # sums of rewards of the current episodes
+        # sums of rewards of the current episodes, which do not end where only the agent's episode ends (a lost life)
+        self.returns = np.zeros((num_envs, *reward_shape))
         self.begun = np.full(num_envs, steps)  # `steps` when the current episodes began
         self.obs: Any = None  # tensors to act on next; None before the first reset
         # index -> reason, for environments whose state could not be restored; the next step starts new episodes there
@@ -389,12 +390,17 @@ class VectorEnv(nn.Module):
         ended = raw.terminated | raw.truncated
         if not np.count_nonzero(ended):  # ten times faster than any()
             return self._none, self._none, info
-        real = ended
+        over = ended
+        if raw.continues is not None:
+            over = ended & ~raw.continues
+            if raw.weight is not None:  # a simulator's reset within an episode is no step of it
+                clock.begun[raw.continues & (raw.weight == 0)] += 1
+        real = over
         if raw.weight is not None:
-            real = ended & (raw.weight > 0)
+            real = over & (raw.weight > 0)
         lengths = clock.steps - clock.begun[real]
         info["episodes"] = list(zip(clock.returns[real].tolist(), lengths.tolist(), strict=True))
-        clock.returns[ended], clock.begun[ended] = 0.0, clock.steps
+        clock.returns[over], clock.begun[over] = 0.0, clock.steps
         if raw.success is not None:
             reported = np.flatnonzero(real & ~np.isnan(raw.success))
             if len(reported):
