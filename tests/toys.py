@@ -149,7 +149,7 @@ def recorded(text: str, steps: int = 24) -> str | None:
     rollout = Rollout()
     for _ in range(steps):
         obs, first = loop.obs, loop.carry["first"]
-        step = loop.receive(loop.collector.step(loop.uniform_action(), {}))
+        step = loop.receive(loop.collector.step(loop.env.sample(loop.random), {}))
         rollout.add(obs, step.action, step, {}, first)
     rows = index(rollout.batch(), (slice(None), 0))
     ends = {*((rows["terminated"] | rows["truncated"]).nonzero().flatten() + 1).tolist(), steps}

@@ -12,8 +12,9 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 from torch import Tensor, nn
 
 from rlrun.config.schema import EnvConfig
+from rlrun.core.random import Stream
 from rlrun.envs.accelerated import Accelerated
-from rlrun.envs.actions import Actions
+from rlrun.envs.actions import Actions, sampled
 from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put
 from rlrun.envs.examination import examined
 from rlrun.envs.explained import explained
@@ -22,6 +23,7 @@ from rlrun.envs.native import own_verdict, simulator
 from rlrun.envs.obs_adapter import as_tensors
 from rlrun.envs.origin import origin
 from rlrun.envs.pool import SyncPool, VectorPool
+from rlrun.envs.recording import tiled
 from rlrun.envs.rewards import reward_shape
 from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY
 from rlrun.envs.slot import LOST, EnvError
@@ -239,6 +241,25 @@ class VectorEnv(nn.Module):
             weight=weight,
             info=info,
         )
+
+    def sample(self, random: Stream) -> Tensor:
+        """Returns random actions [num_envs, ...] in the units of `spec.action`; see `actions.sampled`."""
+        return sampled(self.spec, self.obs, random, self.device)
+
+    def render(self) -> np.ndarray:
+        """Returns one image [height, width, 3] of all environments, in rows from left to right.
+
+        Raises ConfigError if they do not draw images, and RunError if one fails.
+        """
+        if self.pool is None:
+            images = self.venv.render()
+        else:
+            images = self.pool.each("render")
+            self._check_lost()
+        images = [image for image in images or () if isinstance(image, np.ndarray)]
+        if not images:
+            raise ConfigError(f"env {self.name}: draws no images; set env.kwargs.render_mode=rgb_array")
+        return tiled(images)
 
     def pending_episodes(self) -> list[tuple[Return, int]]:
         """Returns ended episodes that no step has reported: always none, because every step reports its own."""

@@ -97,6 +97,28 @@ class TimeLimit(gym.wrappers.TimeLimit):
         return obs, reward, terminated, truncated, info
 
 
+@register("wrapper", "rescale_action")
+class RescaleAction(gym.wrappers.RescaleAction):
+    """Gives a Box of actions the bounds `low` and `high`, which are mapped affinely to those of the environment.
+
+    Agents act in [-1, 1] in any case; the new bounds are those of data sets, of `Policy` and of outer wrappers.
+    """
+
+    @config
+    class Config:
+        low: float
+        high: float
+
+    def __init__(self, cfg: Config, env: gym.Env):
+        space = env.action_space
+        if not isinstance(space, gym.spaces.Box) or not space.is_bounded():
+            raise ValueError(f"rescale_action needs Box actions with finite bounds, got {space}")
+        if cfg.low >= cfg.high:
+            raise ValueError(f"rescale_action: low={cfg.low} must be below high={cfg.high}")
+        low, high = (np.full(space.shape, bound, space.dtype) for bound in (cfg.low, cfg.high))
+        super().__init__(env, low, high)
+
+
 @register("wrapper", "flatten")
 class Flatten(gym.wrappers.FlattenObservation):
     """Turns any observation into one vector: joins parts of tuples and dicts, one-hot encodes discrete parts."""
