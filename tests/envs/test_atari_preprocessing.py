@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from rlrun.config.jobs import jobs
 from rlrun.config.schema import parse
 from rlrun.envs.atari import Atari
 from rlrun.envs.wrappers import CONTINUES, FrameStack, TimeLimit, in_evaluation
@@ -193,6 +194,12 @@ def test_time_limit_counts_whole_atari_games(limit):
 def test_evaluation_plays_whole_atari_games():
     wrappers = {"atari": SETTINGS | {"terminal_on_life_loss": True}, "time_limit": {"max_steps": 9}}
     assert in_evaluation(wrappers) == {"own_reward": {}, "atari": SETTINGS, "time_limit": {"max_steps": 9}}
+
+
+def test_atari_ids_get_the_default_chain():
+    wrappers = jobs(["algo=dqn", "env=ALE/Breakout-v5"])[0].values["env"]["wrappers"]
+    assert list(wrappers) == ["atari", "frame_stack"] and wrappers["frame_stack"] == {"stack": 4}
+    assert wrappers["atari"] == SETTINGS | {"noop_max": 30, "fire_reset": True, "screen_size": 84}
 
 
 @pytest.mark.parametrize("skip", [0, [0, 4], [4, 2], [2, 3, 4], "four", 2.5])
