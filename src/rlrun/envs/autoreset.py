@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from rlrun.envs.state import Tree
+from rlrun.envs.wrappers import CONTINUES
 from rlrun.nested import mapped
 
 Obs = Any  # array [num_envs, ...], or a dict of such arrays
@@ -66,7 +67,7 @@ class SameStep:
             weight=None,
             measures=infos.get("measures"),
             success=success(infos),
-            continues=infos.get("continues"),
+            continues=infos.get(CONTINUES),
             own_returns=infos.get("own_returns"),
             logged=infos.get("logged"),
         )
@@ -108,12 +109,11 @@ class NextStep(SameStep):
     def step(self, actions: Any) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
         was, self.resetting = self.resetting, terminated | truncated
-        if not was.any():
-            weight = None
-        else:
+        weight = None
+        if was.any():
             weight = (~was).astype(np.float32)
             truncated = truncated | was
-        continues = infos.get("continues")
+        continues = infos.get(CONTINUES)
         return Raw(obs, reward, terminated, truncated, None, weight, success=success(infos), continues=continues)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
+from rlrun.envs.wrappers import CONTINUES
 from rlrun.errors import ConfigError
 
 PREPARED = {"atari", "frame_stack"}  # wrappers that EnvPool applies itself
@@ -65,7 +66,7 @@ class EnvPool(GymVectorEnv):
         if self.has_lives:
             resetting = self.continues
             self.continues = terminated & ~truncated & (infos["terminated"] == 0)  # infos report the end of the game
-            infos["continues"] = self.continues | resetting
+            infos[CONTINUES] = self.continues | resetting
         return obs, reward, terminated, truncated, infos
 
     def close_extras(self, **_: Any) -> None:

@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_space, create_empty_array
 from rlrun.envs.autoreset import put
 from rlrun.envs.make import Recipe
 from rlrun.envs.slot import EnvError, EnvSlot, Form, fault
+from rlrun.envs.wrappers import CONTINUES
 
 
 class VectorPool(VectorEnv):
@@ -86,7 +87,7 @@ class VectorPool(VectorEnv):
             if own_return is not None:
                 infos.setdefault("own_returns", {})[index] = own_return
             if continues:
-                infos.setdefault("continues", np.zeros(self.num_envs, bool))[index] = True
+                infos.setdefault(CONTINUES, np.zeros(self.num_envs, bool))[index] = True
             if logged:
                 infos.setdefault("logged", []).extend(logged)
         return self.observations, rewards, terminated, truncated, infos

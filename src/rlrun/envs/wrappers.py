@@ -21,8 +21,8 @@ from rlrun.registry import lookup, register
 
 # Some ends are ends for the agent only, such as a lost life: the game goes on. The infos of such a step hold
 # {CONTINUES: True}, and so do the infos of the next reset, unless it began a new episode after all.
-CONTINUES = "continues"
-RESTART = "restart"  # option of a reset: begin a new episode even if the current one could go on
+CONTINUES = "rlrun.continues"
+RESTART = "rlrun.restart"  # option of a reset: begin a new episode even if the current one could go on
 
 
 class Wrapper(gym.Wrapper):
