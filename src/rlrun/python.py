@@ -55,7 +55,7 @@ class Run:
         _, changed = settings.read([*words, *_words(changes)], RESUME_RULES, open_keys="*")
         plugins = changed.pop("plugins", ())
         into = changed.pop("into", None)
-        changed = {check.SHORT.get(key, key): value for key, value in changed.items()}
+        changed = {check.full_key(key, value): value for key, value in changed.items()}
         with passed(env):
             done = resume_run(self.path, changed, plugins, into)
         return _checked(Run(done.path), done.exit_code)

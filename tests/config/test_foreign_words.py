@@ -230,4 +230,4 @@ def test_options_without_a_key_are_explained(algo, word, line):
 
 
 def test_foreign_words_suggest_no_key_by_chance():
-    assert check.nearest_key("algo.zepsilon", tree("sac")) == ""
+    assert check.nearest_key("algo.zwidth", tree("sac")) == ""

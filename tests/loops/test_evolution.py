@@ -131,7 +131,7 @@ def test_a_loop_that_is_reset_forgets_the_generation_under_way(build: Build) -> 
 
 
 def test_observations_are_normalised_alike_within_a_generation_and_by_all_that_was_seen(build: Build) -> None:
-    loop: Any = build(toy("cem", **{"env.normalize": "obs"}))
+    loop: Any = build(toy("cem", **{"env.normalize.kind": "obs"}))
     normaliser = loop.addons[0]
     seen, shown = [], []
     step_env, act = loop.env.step, loop.agent.act
@@ -159,10 +159,10 @@ def test_observations_are_normalised_alike_within_a_generation_and_by_all_that_w
 
 
 def test_a_normalised_population_goes_on_where_it_was(build: Build) -> None:
-    one: Any = train(build(toy("cma_es", **{"env.normalize": "obs"})), 1)
+    one: Any = train(build(toy("cma_es", **{"env.normalize.kind": "obs"})), 1)
     for _ in range(5):
         one.tick()
-    other: Any = build(toy("cma_es", **{"env.normalize": "obs"}), begin=False)
+    other: Any = build(toy("cma_es", **{"env.normalize.kind": "obs"}), begin=False)
     other.load_state_dict(copy.deepcopy(one.state_dict()))
     train(one, 3), train(other, 3)
     assert torch.equal(one.agent.mean, other.agent.mean)

@@ -152,7 +152,7 @@ def test_every_recorded_transition_is_there_once_whatever_the_number_of_environm
 
 
 def test_normalisers_see_what_was_recorded(build: Build) -> None:
-    loop: Any = train(build(toy("iql", **{"env.normalize": "obs", "env.num_envs": 1})), 1)
+    loop: Any = train(build(toy("iql", **{"env.normalize.kind": "obs", "env.num_envs": 1})), 1)
     seen = loop.buffer.all()["next_obs"].double()
     torch.testing.assert_close(loop.addons[0].statistics.live.mean, seen.mean(0))
 

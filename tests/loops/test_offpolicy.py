@@ -9,9 +9,9 @@ import torch
 from gymnasium import spaces
 from toys import equal, toy, train, weights
 
-from rlrun.core.addon import Addons
 from rlrun.core.loop import Loop
-from rlrun.loops.offpolicy import OffPolicy
+from rlrun.core.random import Stream
+from rlrun.envs.actions import sampled
 from rlrun.types import Spec
 
 Build = Callable[..., Loop]
@@ -178,11 +178,6 @@ def test_what_is_stored_is_what_was_seen_done_and_got(build: Build) -> None:
     assert batch["truncated"].sum() == 2 and not batch["terminated"].any()
 
 
-class Fixed:
-    def __init__(self, space: Any):
-        self.spec, self.device = Spec(space, space, 4), torch.device("cpu")
-
-
 SPACES = [
     spaces.Discrete(3),
     spaces.MultiDiscrete([2, 3]),
@@ -191,10 +186,15 @@ SPACES = [
 ]
 
 
+def warm_up(space: Any, steps: int) -> torch.Tensor:
+    """Returns random actions of four environments in this number of steps."""
+    spec, random = Spec(space, space, 4), Stream(0, "warmup")
+    return torch.cat([sampled(spec, None, random, torch.device("cpu")) for _ in range(steps)])
+
+
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_actions_of_the_warm_up_fill_their_space(space: spaces.Space) -> None:
-    loop = OffPolicy(None, torch.nn.Identity(), Addons(), Fixed(space), None, 0, 1)
-    actions = torch.cat([loop.uniform_action() for _ in range(200)])
+    actions = warm_up(space, 200)
     assert actions.shape == (800, *space.shape)
     assert all(space.contains(action.numpy().astype(space.dtype)) for action in actions[:100])
     if isinstance(space, spaces.Box):
@@ -207,6 +207,5 @@ def test_actions_of_the_warm_up_fill_their_space(space: spaces.Space) -> None:
 
 def test_unbounded_actions_of_the_warm_up_are_normal() -> None:
     space = spaces.Box(-float("inf"), float("inf"), (2,))
-    loop = OffPolicy(None, torch.nn.Identity(), Addons(), Fixed(space), None, 0, 1)
-    actions = torch.cat([loop.uniform_action() for _ in range(500)])
+    actions = warm_up(space, 500)
     assert actions.mean().abs() < 0.1 and (actions.std() - 1).abs() < 0.1

@@ -38,7 +38,7 @@ def test_first_weights_follow_the_seed_and_nothing_else(build: Build) -> None:
 
 
 def test_a_run_starts_from_the_weights_and_statistics_of_another(build: Build, tmp_path: Path) -> None:
-    values = toy("ppo", **{"env.normalize": "both"})
+    values = toy("ppo", **{"env.normalize.kind": "both"})
     trained = train(build(values), 3)
     path = saved(trained, tmp_path / "run")
     for source in (path, path / "snapshots" / step_name(trained.steps)):

@@ -38,7 +38,7 @@ def resume(words: Sequence[str]) -> int:
     path = Path(settings.one_run(places, USAGE))
     into = changes.pop("into", None)
     plugins = changes.pop("plugins", ())
-    changes = {check.SHORT.get(key, key): value for key, value in changes.items()}
+    changes = {check.full_key(key, value): value for key, value in changes.items()}
     if path.parent.name == "snapshots" and into is None:
         raise ConfigError(f"{path}: a run resumes from its latest snapshot; to start from this one, add into=NEW_DIR")
     from rlrun.run.job import resume_run

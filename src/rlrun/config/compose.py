@@ -251,7 +251,7 @@ class Composer:
     def read(self, text: str) -> Word:
         """Parses one override. Raises ConfigError if it is malformed."""
         key, equals, value = text.partition("=")
-        text = check.SHORT.get(key, key) + equals + value
+        text = check.full_key(key, value) + equals + value
         try:
             override = self._parser.parse_overrides([text])[0]
             elements = _elements(override)

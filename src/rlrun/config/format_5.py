@@ -1,5 +1,5 @@
 """What changed from format 4 to 5: log rows hold the means of an agent's metrics, and more about episodes; the
-noise and the advantages of an algorithm became parts of it.
+noise and the advantages of an algorithm became parts of it, and normalisation a section with its constants.
 
 The posterior of neural linear became one of all pulls, which the network follows, and not the other way round.
 """
@@ -36,12 +36,16 @@ GAE_KEYS = ("gae_lambda", "value_lambda", "normalize_advantage")
 VTRACE_KEYS = (*GAE_KEYS, "rho_clip", "c_clip")
 WITHOUT_NOISE = (*SAC, "crossq")
 NOISE_KEYS = ("noise", "noise_std", "noise_theta")
+NORMALIZE = {"clip_obs": 10.0, "clip_reward": 10.0, "epsilon": 1e-8, "gamma": None}  # constants that had no keys
 TRAINER = "trainer._extra_state"
 LOOP = "_extra_state"
 
 
 def regroup(values: dict[str, Any]) -> None:
-    """Changes the sections `algo` and `algo.particle` of a config, in place."""
+    """Changes the sections `algo`, `algo.particle` and `env.normalize` of a config, in place."""
+    env = values.get("env")
+    if isinstance(env, dict) and isinstance(env.get("normalize"), str):
+        env["normalize"] = {"kind": env["normalize"]} | NORMALIZE
     algo = values.get("algo")
     if not isinstance(algo, dict):
         return

@@ -3,7 +3,7 @@
 import copy
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
 
@@ -65,6 +65,17 @@ def _non_negative(value: float | list[float]) -> float | list[float]:
     if any(number < 0 for number in numbers):
         raise PydanticCustomError("non_negative", "Input should be at least 0")
     return value
+
+
+def _whole_range(value: Any) -> list[int]:
+    """Returns [low, high] of whole numbers from 1 on. A single number is the range that holds only this number."""
+    pair = value if isinstance(value, list) else [value, value]
+    bounds = [_whole(bound) for bound in pair]
+    is_valid = len(bounds) == 2 and all(type(bound) is int and bound >= 1 for bound in bounds)
+    if not is_valid or bounds[0] > bounds[1]:
+        text = "Input should be a whole number of at least 1, or [low, high] of such numbers with low at most high"
+        raise PydanticCustomError("range", text)
+    return bounds
 
 
 def _name(value: str) -> str:
@@ -130,8 +141,20 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 PerDimension = float | list[float]  # one number, or one for each dimension of the action
 NonNegativePerDimension = Annotated[PerDimension, AfterValidator(_non_negative)]
 Range = Annotated[list[float], AfterValidator(_range)]
+IntRange = Annotated[list[int], BeforeValidator(_whole_range)]  # [low, high]; may be given as one number
 OpenFraction = Annotated[float, Field(gt=0, lt=1)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
+
+
+@config
+class NormalizeConfig:
+    """The section `env.normalize`."""
+
+    kind: Literal["none", "obs", "reward", "both"]
+    clip_obs: PositiveFloat | None
+    clip_reward: PositiveFloat | None
+    epsilon: PositiveFloat
+    gamma: Fraction | None
 
 
 @config
@@ -145,7 +168,7 @@ class EnvConfig:
     task_kwargs: dict[str, Range]  # kwargs that each environment draws from [low, high]
     eval_kwargs: dict[str, Any]  # override `kwargs` in evaluations
     wrappers: dict[str, dict[str, Any]]  # registered name -> settings, innermost first
-    normalize: Literal["none", "obs", "reward", "both"]
+    normalize: NormalizeConfig
     max_episode_steps: PositiveInt | None
     instance_seed: NonNegativeInt | None
     timeout_s: PositiveFloat
@@ -197,15 +220,36 @@ class RunConfig:
 
 
 def parse(cls: type[T], values: dict[str, Any], path: str) -> T:
-    """Builds `cls` from plain values. Raises ConfigError with one line per fault, each with its dotted key."""
+    """Builds `cls` from plain values, and its sections that have a Config of their own.
+
+    Raises ConfigError with one line per fault, each with its dotted key.
+    """
+    values = dict(values)
+    faults: list[str] = []
+    for name, section in _sections_of(cls).items():  # type: ignore[arg-type]
+        if isinstance(values.get(name), dict):
+            try:
+                values[name] = parse(section, values[name], f"{path}.{name}".lstrip("."))
+            except ConfigError as error:
+                faults += error.faults
+                values[name] = object.__new__(section)  # a placeholder, so that the other settings are checked too
     try:
-        return cls(**values)
+        built = cls(**values)
     except pydantic.ValidationError as error:
-        faults: dict[str, str] = {}  # a union like `int | None` gives a fault for each member; the first is enough
+        lines: dict[str, str] = {}  # a union like `int | None` gives a fault for each member; the first is enough
         for fault in error.errors():
             where = _where(path, fault["loc"], values)
-            faults.setdefault(where, _explain(where, fault, cls))
-        raise ConfigError(*faults.values()) from None
+            lines.setdefault(where, _explain(where, fault, cls))
+        raise ConfigError(*faults, *lines.values()) from None
+    if faults:
+        raise ConfigError(*faults)
+    return built
+
+
+@cache
+def _sections_of(cls: type) -> dict[str, type]:
+    """Returns the fields of a Config whose type is a Config too."""
+    return {name: hint for name, hint in get_type_hints(cls).items() if is_dataclass(hint) and isinstance(hint, type)}
 
 
 def run_config(values: dict[str, Any]) -> RunConfig:

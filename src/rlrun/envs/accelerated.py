@@ -12,7 +12,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from rlrun.envs.actions import Actions
+from rlrun.core.random import Stream
+from rlrun.envs.actions import Actions, sampled
 from rlrun.envs.state import Tree
 from rlrun.envs.tasks import Tasks
 from rlrun.errors import ConfigError, RunError
@@ -119,6 +120,13 @@ class Accelerated(nn.Module):
 
     def draw_tasks(self) -> None:
         """Does nothing, because the environments of a simulator have no tasks of their own."""
+
+    def sample(self, random: Stream) -> Tensor:
+        """Returns random actions [num_envs, ...] in the units of `spec.action`; see `actions.sampled`."""
+        return sampled(self.spec, self.obs, random, self.device)
+
+    def render(self) -> np.ndarray:
+        raise ConfigError(f"env {self.name}: a simulator draws no images")
 
     def pending_episodes(self) -> list[tuple[Return, int]]:
         """Returns (return, length) of the episodes that ended since the last call. Waits for the device.

@@ -14,6 +14,7 @@ from rlrun.envs import replay, state
 from rlrun.envs.replay import Episode
 from rlrun.envs.rewards import OwnReward, reward_shape
 from rlrun.envs.state import NotSavableError, Tree
+from rlrun.envs.wrappers import CONTINUES
 from rlrun.errors import reason
 
 PARAMETERS = "env.schedule"  # option of a reset: attributes of the environment, by name, and their values
@@ -42,8 +43,9 @@ class Form(NamedTuple):
 class EnvSlot(gym.Wrapper):
     """Turns exceptions into EnvErrors, passes the instance seed to resets, and saves and restores the environment.
 
-    Infos are dropped, because they are slow to merge and to send. Only two values are kept for an episode that ended:
-    whether it was a success, and its original return if an OwnReward wrapper computes it.
+    Infos are dropped, because they are slow to merge and to send. Only three values are kept for an episode that ended:
+    whether it was a success, its original return if an OwnReward wrapper computes it, and whether it goes on after the
+    reset.
     """
 
     RETURN_OBS = ("advance", "start")  # methods that return (observation, further results)
@@ -67,6 +69,7 @@ class EnvSlot(gym.Wrapper):
         self.episode: Episode | None = None
         self.begun = False  # whether the environment has been reset since `make`
         self.success: bool | None = None  # set by a step that ends an episode; None if not reported
+        self.continues = False  # whether the last reset went on with the episode, for example after a lost life
         self.own_return: np.ndarray | None = None  # [components], set by a step that ends an episode; None if not known
 
     @property
@@ -111,17 +114,19 @@ class EnvSlot(gym.Wrapper):
     def advance(self, action: Any) -> tuple[Any, tuple[Any, ...]]:
         """Takes a step, and resets the environment if the step ends the episode.
 
-        Returns (obs to act on next, (reward, terminated, truncated, final, success, own_return, logged)). `final` is
-        the last observation of an episode that ended, else None; `success` and `own_return` belong to that episode.
+        Returns (obs to act on next, (reward, terminated, truncated, final, success, own_return, continues, logged)).
+        `final` is the last observation of an episode that ended, else None; `success`, `own_return` and `continues`
+        (whether only the agent's episode ended, as with a lost life) belong to that episode.
         """
         obs, reward, terminated, truncated, _ = self.step(action)
         logged = self.logged
         if not (terminated or truncated):
-            return obs, (reward, terminated, truncated, None, None, None, logged)
+            return obs, (reward, terminated, truncated, None, None, None, False, logged)
         final = copy.deepcopy(obs)  # the reset may write to the memory of obs
         success, own_return = self.success, self.own_return
         obs = self.reset()[0]
-        return obs, (reward, terminated, truncated, final, success, own_return, [*logged, *take_logged()])
+        logged = [*logged, *take_logged()]
+        return obs, (reward, terminated, truncated, final, success, own_return, self.continues, logged)
 
     def start(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, None]:
         """Resets the environment. Returns a pair, as `advance` does: (observation, None)."""
@@ -222,10 +227,11 @@ class EnvSlot(gym.Wrapper):
             options = dict(options)
             self._apply(options.pop(PARAMETERS))
         try:
-            obs, _ = self.env.reset(seed=seed, options=options)
+            obs, info = self.env.reset(seed=seed, options=options)
             check_observation(self.observation_space, obs)
         except Exception as error:
             raise fault(self.index, error) from error
+        self.continues = info.get(CONTINUES, False)
         if recorder := self._recorder():
             recorder.restart()
         return obs

@@ -12,8 +12,9 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 from torch import Tensor, nn
 
 from rlrun.config.schema import EnvConfig
+from rlrun.core.random import Stream
 from rlrun.envs.accelerated import Accelerated
-from rlrun.envs.actions import Actions
+from rlrun.envs.actions import Actions, sampled
 from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put
 from rlrun.envs.examination import examined
 from rlrun.envs.explained import explained
@@ -22,6 +23,7 @@ from rlrun.envs.native import own_verdict, simulator
 from rlrun.envs.obs_adapter import as_tensors
 from rlrun.envs.origin import origin
 from rlrun.envs.pool import SyncPool, VectorPool
+from rlrun.envs.recording import tiled
 from rlrun.envs.rewards import reward_shape
 from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY
 from rlrun.envs.slot import LOST, EnvError
@@ -45,7 +47,8 @@ class Clock:
 
     def __init__(self, num_envs: int, reward_shape: tuple[int, ...] = (), steps: int = 0):
         self.steps = steps  # vector steps since the start of the run
-        self.returns = np.zeros((num_envs, *reward_shape))  # sums of rewards of the current episodes
+        # sums of rewards of the current episodes, which do not end where only the agent's episode ends (a lost life)
+        self.returns = np.zeros((num_envs, *reward_shape))
         self.begun = np.full(num_envs, steps)  # `steps` when the current episodes began
         self.obs: Any = None  # tensors to act on next; None before the first reset
         # index -> reason, for environments whose state could not be restored; the next step starts new episodes there
@@ -259,6 +262,25 @@ class VectorEnv(nn.Module):
             info=info,
         )
 
+    def sample(self, random: Stream) -> Tensor:
+        """Returns random actions [num_envs, ...] in the units of `spec.action`; see `actions.sampled`."""
+        return sampled(self.spec, self.obs, random, self.device)
+
+    def render(self) -> np.ndarray:
+        """Returns one image [height, width, 3] of all environments, in rows from left to right.
+
+        Raises ConfigError if they do not draw images, and RunError if one fails.
+        """
+        if self.pool is None:
+            images = self.venv.render()
+        else:
+            images = self.pool.each("render")
+            self._check_lost()
+        images = [image for image in images or () if isinstance(image, np.ndarray)]
+        if not images:
+            raise ConfigError(f"env {self.name}: draws no images; set env.kwargs.render_mode=rgb_array")
+        return tiled(images)
+
     def pending_episodes(self) -> list[tuple[Return, int]]:
         """Returns ended episodes that no step has reported: always none, because every step reports its own."""
         return []
@@ -419,12 +441,17 @@ class VectorEnv(nn.Module):
         ended = raw.terminated | raw.truncated
         if not np.count_nonzero(ended):  # ten times faster than any()
             return self._none, self._none, info
-        real = ended
+        over = ended
+        if raw.continues is not None:
+            over = ended & ~raw.continues
+            if raw.weight is not None:  # a simulator's reset within an episode is no step of it
+                clock.begun[raw.continues & (raw.weight == 0)] += 1
+        real = over
         if raw.weight is not None:
-            real = ended & (raw.weight > 0)
+            real = over & (raw.weight > 0)
         lengths = clock.steps - clock.begun[real]
         info["episodes"] = list(zip(clock.returns[real].tolist(), lengths.tolist(), strict=True))
-        clock.returns[ended], clock.begun[ended] = 0.0, clock.steps
+        clock.returns[over], clock.begun[over] = 0.0, clock.steps
         if raw.success is not None:
             reported = np.flatnonzero(real & ~np.isnan(raw.success))
             if len(reported):

@@ -14,7 +14,7 @@ from rlrun.config.schema import NonNegativeInt, PositiveFloat, PositiveInt, Size
 from rlrun.core.data import Data
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
-from rlrun.networks.choices import choices, distribution
+from rlrun.networks.choices import uniform
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics
 
@@ -81,7 +81,7 @@ class OffPolicy(Loop):
         if policy == "agent" or self.collected >= self.cfg.warmup_steps:
             return self.collector.act()
         if policy == "random":
-            action = self.uniform_action()
+            action = self.env.sample(self.random)
         else:
             action = self.zero_action()
         _, extras = self.addons.see(self.obs, self.carry, True)
@@ -126,26 +126,9 @@ class OffPolicy(Loop):
         """The number of transitions collected so far."""
         return max(0, self.steps - self.before)
 
-    def uniform_action(self) -> Tensor:
-        """Returns random actions: uniform over the legal actions, or standard normal if a bound is infinite."""
-        space, num_envs = self.env.spec.action, self.env.spec.num_envs
-        if not isinstance(space, spaces.Box):
-            uniform = self.uniform()
-            return uniform.sample(uniform.noise(self.random).to(self.env.device))
-        if not space.is_bounded():
-            return self.random.normal(num_envs, *space.shape)
-        low, high = torch.as_tensor(space.low), torch.as_tensor(space.high)
-        return low + (high - low) * self.random.uniform(num_envs, *space.shape)
-
     def zero_action(self) -> Tensor:
         """Returns zero actions, or the first legal choices of a discrete space."""
         space, device = self.env.spec.action, self.env.device
         if isinstance(space, spaces.Box):
             return torch.zeros(self.env.spec.num_envs, *space.shape, device=device)
-        return self.uniform().mode()
-
-    def uniform(self) -> Any:
-        """Returns the uniform distribution over the legal actions of a discrete space."""
-        space = self.env.spec.action
-        logits = torch.zeros(self.env.spec.num_envs, sum(choices(space)), device=self.env.device)
-        return distribution(space, logits, self.obs)
+        return uniform(space, self.env.spec.num_envs, self.obs, device).mode()
