@@ -80,7 +80,8 @@ def test_ppo_has_no_gradient_beyond_the_clip_range(ratio: float, moves: bool, bu
 
 
 def test_ppo_clip_range_follows_its_schedule(build: Build) -> None:
-    loop: Any = build(toy("ppo", **{"algo.clip_range": 0.2, "algo.clip_range_end": 0.0, "trainer.total_steps": 64}))
+    schedule = {"clip_range": {"linear": {"end": 0.0}}}
+    loop: Any = build(toy("ppo", **{"algo.clip_range": 0.2, "algo.schedule": schedule, "trainer.total_steps": 64}))
     ranges = []
     for updates in range(1, 5):
         ranges.append(train(loop, updates).agent.clip_range.item())

@@ -32,7 +32,7 @@ def test_completion_completes_commands_groups_keys_and_values() -> None:
         *candidates("rlrun train ")
     }
     assert candidates("rlrun train algo=sac_l") == ["algo=sac_lagrangian"]
-    assert candidates("rlrun train algo=ppo algo.clip_r") == ["algo.clip_range=", "algo.clip_range_end="]
+    assert candidates("rlrun train algo=ppo algo.clip_r") == ["algo.clip_range="]
     assert candidates("rlrun train algo=sac algo.clip") == []
     assert candidates("rlrun show algo=sac algo.bu") == ["algo.buffer=", "algo.buffer."]
     assert candidates("rlrun train algo=sac algo.buffer=prioritized algo.buffer.al") == ["algo.buffer.alpha="]

@@ -47,6 +47,7 @@ class Run(nn.Module):
         self.means = Means()
         self.env = SimpleNamespace(device=torch.device("cpu"))
         self.agent = SimpleNamespace(report=lambda: {"epsilon": torch.tensor(0.5)})
+        self.schedules = SimpleNamespace(report=dict)
         self.optim = Optim([nn.Parameter(torch.zeros(2))], 0.1)
         self.rows: list[dict[str, float]] = []
         self.messages: list[str] = []

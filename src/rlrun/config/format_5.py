@@ -4,6 +4,7 @@ noise and the advantages of an algorithm became parts of it, and normalisation a
 The posterior of neural linear became one of all pulls, which the network follows, and not the other way round.
 """
 
+import re
 from typing import Any
 
 from rlrun.config.format_3 import ON_POLICY, SAC
@@ -37,6 +38,7 @@ VTRACE_KEYS = (*GAE_KEYS, "rho_clip", "c_clip")
 WITHOUT_NOISE = (*SAC, "crossq")
 NOISE_KEYS = ("noise", "noise_std", "noise_theta")
 NORMALIZE = {"clip_obs": 10.0, "clip_reward": 10.0, "epsilon": 1e-8, "gamma": None}  # constants that had no keys
+CLIP_RANGE = re.compile(r"agent\.(learner\.|particles\.\d+\.)?clip_range")
 TRAINER = "trainer._extra_state"
 LOOP = "_extra_state"
 
@@ -53,6 +55,7 @@ def regroup(values: dict[str, Any]) -> None:
         if isinstance(section, dict):
             regroup_noise(section)
             regroup_advantage(section)
+    regroup_clip_range(algo)
     if algo.get("name") == "neural_linear" and algo.pop("refit_every", None):
         algo["nn_update_ratio"] = 1  # the network took a gradient step in every update
 
@@ -88,6 +91,18 @@ def regroup_advantage(section: dict[str, Any]) -> None:
         regroup_vtrace(section)
 
 
+def regroup_clip_range(algo: dict[str, Any]) -> None:
+    """Replaces `clip_range_end` of PPO by a schedule, in place."""
+    end = algo.pop("clip_range_end", None)
+    if end is not None:
+        algo["schedule"] = {"clip_range": {"linear": {"end": end}}}
+    particle = algo.get("particle")
+    if isinstance(particle, dict):
+        end = particle.pop("clip_range_end", None)
+        if end is not None:
+            algo["schedule"] = {"particle": {"clip_range": {"linear": {"end": end}}}}
+
+
 def regroup_gae(section: dict[str, Any]) -> None:
     """Creates the section `advantage` of A2C and PPO, in place."""
     old = {key: section.pop(key) for key in GAE_KEYS}
@@ -121,6 +136,9 @@ def restate(state: dict[str, Any]) -> None:
     count = state.get("agent.regression.count")
     if count is not None and "agent.q.output.weight" in state:
         state.setdefault("agent.num_added", count.new_zeros(()).long())
+    for path in list(state):
+        if CLIP_RANGE.fullmatch(path):  # it follows from the schedule
+            del state[path]
     own = state.get(TRAINER)
     if isinstance(own, dict) and "metrics" in own:
         state[TRAINER] = {name: value for name, value in own.items() if name != "metrics"}

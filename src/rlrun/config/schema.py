@@ -115,18 +115,55 @@ def _part(value: Any) -> Any:
     return part
 
 
+@dataclass(frozen=True)
+class ScheduledValue:
+    """A number with a schedule: `start` is validated as the number, and a part of the agent gets `value`.
+
+    value: a 0-d tensor, which changes during the run.
+    """
+
+    start: float
+    value: Any
+
+
+@dataclass(frozen=True)
+class MayChange:
+    """Marks a field of a Config as a number that `algo.schedule` may change during a run."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return core_schema.no_info_wrap_validator_function(_scheduled, handler(source))
+
+
+def _scheduled(value: Any, validate: Any) -> Any:
+    if isinstance(value, ScheduledValue):
+        validate(value.start)
+        return value.value
+    return validate(value)
+
+
+N = TypeVar("N")
+Scheduled = Annotated[N, MayChange()]  # `gae_lambda: Scheduled[Fraction]`
+
+
+@cache
+def scheduled_of(cls: type) -> list[str]:
+    """Returns the fields of a Config that may be scheduled."""
+    hints = get_type_hints(cls, include_extras=True)
+    return [name for name, hint in hints.items() if any(_marks(hint, MayChange))]
+
+
 @cache
 def parts_of(cls: type) -> dict[str, str]:
     """Returns the fields of a Config that are parts, each with its group in the registry."""
     hints = get_type_hints(cls, include_extras=True)
-    return {name: mark.group for name, hint in hints.items() for mark in _marks(hint)}
+    return {name: mark.group for name, hint in hints.items() for mark in _marks(hint, Part)}
 
 
-def _marks(hint: Any) -> Iterator[Part]:
-    """Yields the `Part` marks in an annotation, at any depth, as in `Annotated[...] | None`."""
-    yield from (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Part))
+def _marks(hint: Any, kind: type[T]) -> Iterator[T]:
+    """Yields the marks of one kind in an annotation, at any depth, as in `Annotated[...] | None`."""
+    yield from (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, kind))
     for inner in get_args(hint):
-        yield from _marks(inner)
+        yield from _marks(inner, kind)
 
 
 Int = Annotated[int, BeforeValidator(_whole)]

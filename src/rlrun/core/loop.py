@@ -14,6 +14,7 @@ from rlrun.core.means import Means
 from rlrun.core.measures import Measures
 from rlrun.core.random import Stream, sequence
 from rlrun.core.schedule import Rewindable
+from rlrun.core.scheduled import Schedules
 from rlrun.module import Module
 from rlrun.nested import on
 from rlrun.types import Batch, Context, Metrics, Return, Step
@@ -43,6 +44,7 @@ class Loop(Module):
         self.means = Means(env.device)  # metrics of the updates since the last log row
         self.logged: LoggedMeans = {}  # numbers that the user's code has logged
         self.curriculum: Curriculum | None = None  # schedules of environment parameters, if there are any
+        self.schedules = Schedules({})  # of hyperparameters
         # measures that the environments report in addition to rewards, with moving averages over a 20th of the run
         self.measures = Measures(window=max(1, horizon // env.spec.num_envs // 20))
         self.batch: Batch | None = None  # batch of the last update, for a post-mortem
@@ -51,6 +53,11 @@ class Loop(Module):
         """Runs one timestep and the updates due, or one rollout and its update. Returns the last update's metrics, or
         {} if there was no update."""
         raise NotImplementedError
+
+    def start_tick(self) -> None:
+        """Starts the clock of a tick, and sets the hyperparameters that have a schedule."""
+        self.clock.start()
+        self.schedules.update(self.context())
 
     def context(self, data: Any = None) -> Context:
         return Context(self.updates, self.steps, min(1.0, self.steps / self.horizon), data)

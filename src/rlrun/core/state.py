@@ -49,7 +49,8 @@ class Optim(StartsFresh, nn.Module):
         self.register_buffer("exp_avg", torch.zeros_like(self.flat))
         self.register_buffer("exp_avg_sq", torch.zeros_like(self.flat))
         self.register_buffer("steps", self.flat.new_zeros(()))
-        self.register_buffer("learning_rate", self.flat.new_tensor(learning_rate))
+        rate = torch.as_tensor(learning_rate, dtype=self.flat.dtype, device=self.flat.device)
+        self.register_buffer("learning_rate", rate)  # a tensor stays the same object, so that it can be scheduled
         self.register_buffer("fault", self.flat.new_zeros(()))
         self.schedule = Schedule(learning_rate, schedule) if schedule else None
 

@@ -36,7 +36,7 @@ class Evolution(Loop):
         self.discounts = torch.ones_like(self.returns)  # gamma^t, with the timestep t of each running episode
 
     def tick(self) -> Metrics:
-        self.clock.start()
+        self.start_tick()
         if self.params is None:
             self.start_generation()
         members = [max(job, 0) % len(self.params) for job in self.jobs]  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ class Meta(Loop):
             raise ConfigError("algo.loop=meta: needs an algorithm that adapts to tasks, such as maml")
 
     def tick(self) -> Metrics:
-        self.clock.start()
+        self.start_tick()
         ctx = self.context()
         if self.cfg.new_tasks and self.updates:
             self.env.draw_tasks()

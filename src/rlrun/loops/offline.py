@@ -53,7 +53,7 @@ class Offline(OffPolicy):
         self.fill(self.recorded)
 
     def tick(self) -> Metrics:
-        self.clock.start()
+        self.start_tick()
         self.steps += 1
         return self.update()
 

@@ -43,7 +43,7 @@ class OffPolicy(Loop):
         self.refill: Warmup | None = None  # replaces warmup_policy after a reset, if set
 
     def tick(self) -> Metrics:
-        self.clock.start()
+        self.start_tick()
         metrics: Metrics = {}
         action, extras = self.act()
         self.clock.lap("act")

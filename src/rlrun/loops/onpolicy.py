@@ -37,7 +37,7 @@ class OnPolicy(Loop):
         return f"algo.loop.rollout_steps={self.cfg.rollout_steps}", self.cfg.rollout_steps
 
     def tick(self) -> Metrics:
-        self.clock.start()
+        self.start_tick()
         ctx = self.context()  # progress before the rollout, so a schedule that ends at 0 is above 0 in the last update
         self.waiting.append(self.collect())
         if len(self.waiting) <= self.cfg.lag:

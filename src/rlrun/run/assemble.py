@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -21,6 +22,7 @@ from rlrun.core.curriculum import Curriculum
 from rlrun.core.loop import Loop
 from rlrun.core.parts import ROLES, Parts, agent_named, for_role, section_of
 from rlrun.core.random import seed_for, sequence
+from rlrun.core.scheduled import Schedules
 from rlrun.envs.vector import VectorEnv
 from rlrun.envs.wrappers import in_evaluation
 from rlrun.errors import ConfigError, RunError
@@ -30,7 +32,8 @@ from rlrun.run.data import evaluation_digests
 from rlrun.types import Spec
 
 BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order of application
-AROUND = ("loop", "buffer", "reward_weights", *BEFORE)  # sections of `algo` that are no settings of the agent
+# sections of `algo` that are no settings of the agent
+AROUND = ("loop", "buffer", "schedule", "reward_weights", *BEFORE)
 EVAL_ENVS = 16  # maximum number of environments in an evaluation
 
 
@@ -49,7 +52,9 @@ def build_loop(config: RunConfig) -> Loop:
     env = VectorEnv.make(config.env, sequence(config.seed, "env"), device)
     env.digests = env.digests | tables
     try:
-        agent, addons = build_agent(config, env.spec, device)
+        with device:
+            schedules = Schedules(config.algo)
+        agent, addons = build_agent(config, env.spec, device, schedules)
         buffer_values, loop_values = config.algo.get("buffer"), config.algo["loop"]
         targets = targets_of(agent, addons)
         stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.reward_modules))
@@ -58,7 +63,7 @@ def build_loop(config: RunConfig) -> Loop:
         )
         parts = (agent, addons, env, buffer, config.seed, config.trainer.total_steps)
         loop: Loop = registry.build("loop", loop_values, *parts, path="algo.loop")
-        loop.curriculum = curriculum
+        loop.curriculum, loop.schedules = curriculum, schedules
         set_first_parameters(loop)
     except BaseException:
         env.close()
@@ -66,8 +71,13 @@ def build_loop(config: RunConfig) -> Loop:
     return loop
 
 
-def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Agent, Addons]:
-    """Returns the agent and its add-ons, with weights drawn from the seed and kernels replaced by the engine."""
+def build_agent(
+    config: RunConfig, spec: Spec, device: torch.device, schedules: Schedules | None = None
+) -> tuple[Agent, Addons]:
+    """Returns the agent and its add-ons, with weights drawn from the seed and kernels replaced by the engine.
+
+    schedules: of the agent's hyperparameters; None: they are constant, as in an evaluation.
+    """
     values = agent_values(config)
     check_memory(config)
     with torch.random.fork_rng(devices=[]), device:
@@ -76,6 +86,8 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
         addons = build_addons(config, spec, cfg, device)
         spec = addons.spec(spec)
         parts = Parts(config.seed, device, config.network, spec)
+        if schedules is not None:
+            values = schedules.applied(values)
         agent = agent_named(values, spec, parts)
     check_roles(config, parts)
     check_norm(agent, parts)
@@ -259,10 +271,11 @@ def check_ranges(config: RunConfig) -> None:
     for index, values in enumerate(config.callbacks):
         sections.append(("callback", values, f"callbacks.{index}"))
     faults: list[str] = []
-    try:
-        check_network(config.network)
-    except ConfigError as error:
-        faults += error.faults
+    for check in (partial(check_network, config.network), partial(Schedules, config.algo)):
+        try:
+            check()
+        except ConfigError as error:
+            faults += error.faults
     for group, values, path in sections:
         try:
             registry.configured(group, values["name"], settings(values), path)

@@ -9,7 +9,7 @@ from torch import Tensor
 from rlrun.agents.critics.ensemble import Minimum
 from rlrun.agents.entropy.coefficient import EntropyCoefficient
 from rlrun.agents.noise.action_noise import ActionNoise
-from rlrun.config.schema import NStepReturns, OpenFraction, Part, PositiveFloat, PositiveInt, config
+from rlrun.config.schema import NStepReturns, OpenFraction, Part, PositiveFloat, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
@@ -33,7 +33,7 @@ class CrossQ(Agent):
     @config
     class Config(NStepReturns):
         policy_delay: PositiveInt
-        learning_rate: PositiveFloat
+        learning_rate: Scheduled[PositiveFloat]
         beta1: OpenFraction
         critic: Annotated[dict[str, Any], Part("critic")]
         entropy: Annotated[dict[str, Any], Part("entropy")]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rlrun.agents.critics.ensemble import Critic, Ensemble, Reduce
 from rlrun.agents.entropy.coefficient import EntropyCoefficient
 from rlrun.agents.noise.action_noise import ActionNoise
-from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
@@ -34,8 +34,8 @@ class SAC(Agent):
         tau: PositiveFraction
         target_every: PositiveInt
         policy_delay: PositiveInt
-        actor_learning_rate: PositiveFloat
-        critic_learning_rate: PositiveFloat
+        actor_learning_rate: Scheduled[PositiveFloat]
+        critic_learning_rate: Scheduled[PositiveFloat]
         lr_schedule: dict[str, Any]
         max_grad_norm: PositiveFloat | None
         critic: Annotated[dict[str, Any], Part("critic")]

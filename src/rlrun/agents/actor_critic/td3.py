@@ -19,6 +19,7 @@ from rlrun.config.schema import (
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
+    Scheduled,
     config,
 )
 from rlrun.core.agent import Agent, kernel, policy
@@ -45,12 +46,12 @@ class TD3(Agent):
     class Config(NStepReturns):
         tau: PositiveFraction
         policy_delay: PositiveInt
-        actor_learning_rate: PositiveFloat
-        critic_learning_rate: PositiveFloat
+        actor_learning_rate: Scheduled[PositiveFloat]
+        critic_learning_rate: Scheduled[PositiveFloat]
         lr_schedule: dict[str, Any]
         critic: Annotated[dict[str, Any], Part("critic")]
-        target_noise: NonNegativeFloat
-        target_noise_clip: NonNegativeFloat
+        target_noise: Scheduled[NonNegativeFloat]
+        target_noise_clip: Scheduled[NonNegativeFloat]
         noise: Annotated[dict[str, Any], Part("noise")]
 
     cfg: Config

@@ -18,7 +18,7 @@ from rlrun.agents.policy.advantages import AdvantageEstimator
 from rlrun.agents.policy.columns import columns, mixed
 from rlrun.agents.policy.critic_updates import CriticUpdate
 from rlrun.buffers.rollout import minibatches
-from rlrun.config.schema import Discounted, NonNegativeFloat, Part, PositiveFloat, PositiveInt, Size, config
+from rlrun.config.schema import Discounted, NonNegativeFloat, Part, PositiveFloat, PositiveInt, Scheduled, Size, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.means import Means, over_epochs
 from rlrun.core.parts import Parts
@@ -42,13 +42,13 @@ class A2C(Agent):
     class Config(Discounted):
         optimizer: Literal["adam", "rmsprop"]
         optimizer_eps: PositiveFloat
-        learning_rate: PositiveFloat
+        learning_rate: Scheduled[PositiveFloat]
         lr_schedule: dict[str, Any]
         epochs: PositiveInt
         minibatch_size: Size | None
         shuffle: bool
         init_std: PositiveFloat
-        value_coef: NonNegativeFloat
+        value_coef: Scheduled[NonNegativeFloat]
         clip_value: PositiveFloat | None
         max_grad_norm: PositiveFloat | None
         target_kl: PositiveFloat | None

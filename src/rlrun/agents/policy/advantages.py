@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from rlrun.agents.policy.columns import Column
 from rlrun.buffers.rollout import per_step
-from rlrun.config.schema import Fraction, PositiveFloat, config
+from rlrun.config.schema import Fraction, PositiveFloat, Scheduled, config
 from rlrun.core.state import RunningMoments
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import standardise
@@ -20,7 +20,7 @@ class AdvantageEstimator(nn.Module):
 
     @config
     class Config:
-        gae_lambda: Fraction
+        gae_lambda: Scheduled[Fraction]
         normalize: Literal["none", "minibatch", "rollout", "running"]
 
     def __init__(self, cfg: Any):
@@ -70,7 +70,7 @@ class GAE(AdvantageEstimator):
 
     @config
     class Config(AdvantageEstimator.Config):
-        value_lambda: Fraction | None
+        value_lambda: Scheduled[Fraction] | None
 
     def estimate(self, column: Column, log_ratio: Tensor) -> tuple[Tensor, Tensor]:
         advantage = gae(*column, self.cfg.gae_lambda)
@@ -92,8 +92,8 @@ class VTrace(AdvantageEstimator):
 
     @config
     class Config(AdvantageEstimator.Config):
-        rho_clip: PositiveFloat
-        c_clip: PositiveFloat
+        rho_clip: Scheduled[PositiveFloat]
+        c_clip: Scheduled[PositiveFloat]
 
     def __init__(self, cfg: Any):
         super().__init__(cfg)
