@@ -19,6 +19,7 @@ REMEASURED = (
     "train/return_max",
     "train/return_median",
     "train/std",
+    "train/epsilon",
     "train/*learning_rate",
     "eval/return_median",
     "train/regret_smooth",
