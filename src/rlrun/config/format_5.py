@@ -30,6 +30,7 @@ WITHOUT_NOISE = (*SAC, "crossq")
 NOISE_KEYS = ("noise", "noise_std", "noise_theta")
 TRAINER = "trainer._extra_state"
 LOOP = "_extra_state"
+CURRICULUM = "curriculum._extra_state"
 
 
 def regroup(values: dict[str, Any]) -> None:
@@ -73,6 +74,9 @@ def restate(state: dict[str, Any]) -> None:
     count = state.get("agent.regression.count")
     if count is not None and "agent.q.output.weight" in state:
         state.setdefault("agent.num_added", count.new_zeros(()).long())
+    curriculum = state.get(CURRICULUM)
+    if isinstance(curriculum, dict):
+        state[CURRICULUM] = {name: stage_and_results(saved) for name, saved in curriculum.items()}
     own = state.get(TRAINER)
     if isinstance(own, dict) and "metrics" in own:
         state[TRAINER] = {name: value for name, value in own.items() if name != "metrics"}
@@ -83,6 +87,13 @@ def restate(state: dict[str, Any]) -> None:
         state["measures._extra_state"] = measures(loop["measures"])
         if "fitness" in loop:  # returns of the evolution loop were not discounted
             state[LOOP]["discounts"] = loop["returns"].new_ones(loop["returns"].shape)
+
+
+def stage_and_results(saved: Any) -> Any:
+    """Returns the state of a scheduled parameter, stored as a list of its stage and the results of episodes."""
+    if not isinstance(saved, list) or not saved:
+        return saved
+    return {"stage": saved[0], "results": saved[1:]}
 
 
 def measures(stored: dict[str, tuple[float, int, float]]) -> dict[str, Any]:
