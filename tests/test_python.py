@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,17 @@ def test_environment_object_that_cannot_be_copied_is_refused(tmp_path: Path) -> 
     env.lock = threading.Lock()  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match=r"Reach cannot be copied .*; pass its class, or a function"):
         rlrun.train("algo=sac", *REPLAY, *SMALL, env=env, run_dir=str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_outside_of_the_main_thread_is_refused(tmp_path: Path) -> None:
+    calls = [
+        lambda: rlrun.train("algo=sac", *CASES["sac"], *SMALL, run_dir=str(tmp_path / "run")),
+        lambda: python.Run(tmp_path).resume(total_steps=10),
+    ]
+    for call in calls:
+        with ThreadPoolExecutor(1) as pool, pytest.raises(ConfigError, match="training needs the main thread"):
+            pool.submit(call).result()
     assert not (tmp_path / "run").exists()
 
 

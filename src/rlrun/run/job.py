@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlrun.errors import RlrunError, RunError, reason
 from rlrun.imports import module_of
+from rlrun.run.signals import check_thread
 from rlrun.rundir import RunDir, runs_of, starting
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Done:
 
 def train_job(job: "Job") -> Done:
     """Trains a job in a new run directory, or with `resume=auto` continues an existing run of the same config."""
+    check_thread()
     with ExitStack() as alone:
         if job.values["resume"] == "auto":
             alone.enter_context(starting(job.values))
@@ -57,6 +59,7 @@ def resume_run(
 
     typed: the user typed the same config on this command line, so the stored config is trusted.
     """
+    check_thread()
     if into is None:
         folder = RunDir.open(path)
     else:

@@ -45,16 +45,19 @@ class WandB(RemoteLogger):
         import wandb
 
         self._wandb = wandb
+        self._is_alone = wandb.run is None  # otherwise the program has a run of its own, which goes on
 
     def connect(self, start: Start, id: str | None) -> str:
         wandb, cfg = self._wandb, self.cfg
         mode = cfg.mode or os.environ.get("WANDB_MODE", "online")
-        wandb.setup(settings=wandb.Settings(silent=True))
+        if self._is_alone:
+            wandb.setup(settings=wandb.Settings(silent=True))
         if mode == "online" and not wandb.login(prompt=False):  # wandb.init would ask for a key on the terminal
             raise ConfigError("no API key; run `wandb login`, or write logger.wandb.mode=offline")
         self._run = wandb.init(
             project=cfg.project, entity=cfg.entity, group=cfg.group or start.title, tags=cfg.tags, mode=mode,
             id=id or secrets.token_hex(4), name=start.run.resolve().name, resume="allow", config=dict(start.config),
+            reinit="create_new",
             settings=wandb.Settings(**QUIET, init_timeout=INIT_S, finish_timeout=FINISH_S, finish_timeout_raises=True),
         )  # fmt: skip
         if cfg.git_diff and (difference := start.git_diff()):
@@ -83,8 +86,9 @@ class WandB(RemoteLogger):
             self._run.log(self._media)
         self._run.summary.update({key: value for key, value in summary.items() if value is not None})
         self._run.finish(exit_code=int(status(summary) == "failed"))
-        self._wandb.teardown()
+        self.abandon()
 
     def abandon(self) -> None:
         """Ends the process of wandb, which would otherwise be waited for when Python exits."""
-        self._wandb.teardown()
+        if self._is_alone:
+            self._wandb.teardown()
