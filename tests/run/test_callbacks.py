@@ -212,7 +212,7 @@ def test_callback_that_raises_ends_the_run_with_one_line(tmp_path: Path, capsys:
     said = capsys.readouterr().err
     assert "error: callback faulty: on_row: ZeroDivisionError: a row is no good" in said
     assert "Traceback" not in said
-    with pytest.raises(RunError, match="failed, exit code 1"):
+    with pytest.raises(RunError, match="failed, exit code 1: callback faulty: on_row: ZeroDivisionError"):
         train(tmp_path / "other", "callbacks=[faulty]")
 
 

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Done:
-    """Folder and exit code of a run that has ended."""
+    """Folder and exit code of a run that has ended, and why it failed."""
 
     path: Path
     exit_code: int
+    fault: str = ""
 
 
 def train_job(job: "Job") -> Done:
@@ -44,8 +45,8 @@ def train_job(job: "Job") -> Done:
             from rlrun.config.schema import run_config
             from rlrun.run.lifecycle import train
 
-            code = train(run_config(job.values), folder).exit_code
-    return Done(folder.path, code)
+            result = train(run_config(job.values), folder)
+    return Done(folder.path, result.exit_code, result.fault)
 
 
 def resume_run(
@@ -73,7 +74,7 @@ def resume_run(
             result = lifecycle.resume(folder, changes, typed)
         else:
             result = lifecycle.branch(path, folder, changes)
-    return Done(folder.path, result.exit_code)
+    return Done(folder.path, result.exit_code, result.fault)
 
 
 def _go_on(job: "Job", path: Path) -> Done:

@@ -48,6 +48,7 @@ class Result:
     status: str  # done | stopped | failed
     exit_code: int
     summary: dict[str, Any]
+    fault: str = ""  # why it failed, as one line
 
 
 def train(config: RunConfig, run: RunDir) -> Result:
@@ -218,7 +219,7 @@ def supervise(
     if line:
         trace = printable(run.path / "error.log")
         print(f"error: {line}\n  trace: {trace}", file=sys.stderr)
-    return Result(status, code, summary)
+    return Result(status, code, summary, line)
 
 
 def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snapshot: Snapshot | None) -> None:
