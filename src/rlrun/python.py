@@ -96,9 +96,9 @@ def train(*words: str, env: Any = None, **values: Any) -> Run:
     """Trains one run, as `rlrun train` does with the same words: `train("algo=sac", "env=Pendulum", seed=1)`.
 
     env: the name of an environment; or a subclass of gymnasium.Env, a function that returns an environment, or an
-    environment, which is copied for each one that the run needs. values: further settings; text is taken literally.
-    A run with such an environment can only be continued
+    environment, which is copied for each one that the run needs. A run with such an environment can only be continued
     with `run.resume(env=...)`, and evaluated or loaded with the argument `env`.
+    values: further settings; text is taken literally.
     Raises ConfigError, with one line per fault, RunError if the run failed, and KeyboardInterrupt if Ctrl-C stopped it.
     """
     with passed(env) as id:

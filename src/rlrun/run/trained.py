@@ -26,7 +26,7 @@ from rlrun.run.evaluation import EpisodeResult, play, summary
 from rlrun.run.weights import load_part, locate
 from rlrun.rundir import RunDir
 from rlrun.snapshot.loaded import Snapshot
-from rlrun.snapshot.store import BEST, Store
+from rlrun.snapshot.store import Store
 from rlrun.types import Objective
 
 ENV_KWARGS = "env.kwargs."
@@ -65,9 +65,7 @@ def restored(
     for code in imports.changed(RunDir.meta_of(run_path).get("code", {})):
         print(printable(f"{run_path}: {code} has changed since this run began"), file=sys.stderr)
     store = Store(run_path)
-    if name is None and BEST in store.names():
-        name = BEST
-    snapshot = store.load(name)
+    snapshot = store.load(name or store.preferred())
     check_unchanged(run_path, snapshot)
     if TABLE not in words:  # a table that the user typed needs no check
         check_stored_data(config, snapshot.header.get("data"), "evaluate")

@@ -12,7 +12,7 @@ from rlrun.snapshot.atomic import replace_text
 from rlrun.telemetry.logger import Start
 from rlrun.telemetry.media import Histogram, Medium, Video
 from rlrun.telemetry.metrics import Row
-from rlrun.telemetry.remote import RemoteLogger, status
+from rlrun.telemetry.remote import RemoteLogger
 
 INIT_S = 20.0  # seconds to reach the server
 FINISH_S = 20.0  # seconds to send the remaining rows at the end; they stay on disk for `wandb sync`
@@ -85,7 +85,7 @@ class WandB(RemoteLogger):
         if self._media:
             self._run.log(self._media)
         self._run.summary.update({key: value for key, value in summary.items() if value is not None})
-        self._run.finish(exit_code=int(status(summary) == "failed"))
+        self._run.finish(exit_code=int(summary.get("status", "failed") == "failed"))
         self.abandon()
 
     def abandon(self) -> None:
