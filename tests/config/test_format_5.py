@@ -35,6 +35,14 @@ def test_metrics_of_the_last_update_are_no_state_any_more() -> None:
     }
 
 
+def test_state_of_a_schedule_names_its_parts() -> None:
+    state = {"curriculum._extra_state": {"gravity": [1, 0.0, 1.0], "length": [0]}}
+    assert renamed_state(state, 4, "ppo")["curriculum._extra_state"] == {
+        "gravity": {"stage": 1, "results": [0.0, 1.0]},
+        "length": {"stage": 0, "results": []},
+    }
+
+
 def test_epsilon_is_a_metric_of_training() -> None:
     assert renamed_metrics({"loss/epsilon": 0.1}, 4, "dqn") == {"train/epsilon": 0.1}
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rlrun.config import check
@@ -9,6 +10,7 @@ from rlrun.config.resumable import setting
 from rlrun.errors import ConfigError
 
 Rule = tuple[str, Callable[[Any], bool]]  # what the value must be, as text, and the function that checks it
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def _are_names(value: Any) -> bool:
@@ -23,20 +25,29 @@ LOGGERS: Rule = ("a list: logger=[console,csv]", lambda value: isinstance(value,
 NAMES: Rule = ("a list: plugins=[my_package,./my_file.py]", _are_names)
 
 
-def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -> tuple[list[str], dict[str, Any]]:
+def read(
+    words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "", values: Mapping[str, Any] = NOTHING
+) -> tuple[list[str], dict[str, Any]]:
     """Returns the positional words, and the settings by key. Raises one ConfigError with all faults.
 
     Keys that begin with `open_keys` and a dot are not checked here; with `open_keys="*"`, no key with a dot is checked.
+    values: further settings, by key.
     """
     places: list[str] = []
+    given: list[tuple[str, Any, str]] = []  # key, value, and the value as text
     settings: dict[str, Any] = {}
     faults: list[str] = []
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or "/" in key:
             places.append(word)
-            continue
-        _, value = setting(word)
+        else:
+            given.append((*setting(word), text))
+    for key, value in values.items():
+        if isinstance(value, float) and value.is_integer():  # as in a word
+            value = int(value)
+        given.append((key, value, check.show(value)))
+    for key, value, text in given:
         if key.startswith(f"{open_keys}.") or (open_keys == "*" and "." in key):
             settings[key] = value
         elif key not in rules:

@@ -43,6 +43,8 @@ LAUNCHERS = {  # prefix of a choice, and the Hydra package that provides it
     "hydra/launcher=rq": "hydra-rq-launcher",
 }
 NOT_OVERRIDABLE = re.compile(r"In '(?P<file>[^']+)': Could not override '(?P<part>[^']+)'")  # in a message of Hydra
+PLAIN = re.compile(r"[A-Za-z_/][\w./:-]*", re.ASCII)  # text that needs no quotes, unless it is one of KEYWORDS
+KEYWORDS = ("true", "false", "null", "inf", "nan")
 NO_PRESET = "none"
 NO_ALGO, NO_ENV = "_none", "_base"  # the defaults in train.yaml, which every run must replace
 
@@ -192,6 +194,20 @@ class Word:
 def choice(group: str, name: str) -> str:
     """Returns a group choice in Hydra's form: the group of a part is a folder, so dots become slashes."""
     return f"{group.replace('.', '/')}={name}"
+
+
+def literal(value: Any) -> str:
+    """Returns a plain value as text that Hydra's grammar reads as the same value. Text is quoted unless it is a plain
+    word, so that no letter in it has a meaning."""
+    if isinstance(value, list):
+        return "[" + ",".join(map(literal, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{literal(item)}" for key, item in value.items()) + "}"
+    if not isinstance(value, str) or (PLAIN.fullmatch(value) and value.lower() not in KEYWORDS):
+        return check.show(value)
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)  # backslashes are letters, unless a quote follows them
+    escaped = re.sub(r"(\\+)\Z", r"\1\1", escaped)
+    return f"'{escaped}'"
 
 
 def as_typed(word: str) -> str:

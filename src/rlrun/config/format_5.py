@@ -42,6 +42,7 @@ NORMALIZE = {"clip_obs": 10.0, "clip_reward": 10.0, "epsilon": 1e-8, "gamma": No
 CLIP_RANGE = re.compile(r"agent\.(learner\.|particles\.\d+\.)?clip_range")
 TRAINER = "trainer._extra_state"
 LOOP = "_extra_state"
+CURRICULUM = "curriculum._extra_state"
 
 
 def regroup(values: dict[str, Any]) -> None:
@@ -140,6 +141,9 @@ def restate(state: dict[str, Any]) -> None:
     for path in list(state):
         if CLIP_RANGE.fullmatch(path):  # it follows from the schedule
             del state[path]
+    curriculum = state.get(CURRICULUM)
+    if isinstance(curriculum, dict):
+        state[CURRICULUM] = {name: stage_and_results(saved) for name, saved in curriculum.items()}
     own = state.get(TRAINER)
     if isinstance(own, dict) and "metrics" in own:
         state[TRAINER] = {name: value for name, value in own.items() if name != "metrics"}
@@ -150,6 +154,13 @@ def restate(state: dict[str, Any]) -> None:
         state["measures._extra_state"] = measures(loop["measures"])
         if "fitness" in loop:  # returns of the evolution loop were not discounted
             state[LOOP]["discounts"] = loop["returns"].new_ones(loop["returns"].shape)
+
+
+def stage_and_results(saved: Any) -> Any:
+    """Returns the state of a scheduled parameter, stored as a list of its stage and the results of episodes."""
+    if not isinstance(saved, list) or not saved:
+        return saved
+    return {"stage": saved[0], "results": saved[1:]}
 
 
 def measures(stored: dict[str, tuple[float, int, float]]) -> dict[str, Any]:

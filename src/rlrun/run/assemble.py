@@ -243,8 +243,15 @@ def build_curriculum(schedules: dict[str, dict[str, Any]]) -> Curriculum | None:
 
 
 def set_first_parameters(loop: Loop) -> None:
-    """Passes the first values of scheduled parameters to the environments. Raises ConfigError if one does not exist."""
+    """Passes the first values of scheduled parameters to the environments.
+
+    Raises ConfigError if one does not exist or cannot have all its values.
+    """
+    if loop.curriculum is None:
+        return
     try:
+        for values in loop.curriculum.samples():
+            loop.env.set_parameters(values)
         loop.set_parameters()
     except RunError as error:
         raise ConfigError(getattr(error.__cause__, "reason", str(error))) from error

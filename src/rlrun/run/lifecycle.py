@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlrun import engine, files, registry
 from rlrun.buffers.ring import Ring
@@ -48,6 +48,7 @@ class Result:
     status: str  # done | stopped | failed
     exit_code: int
     summary: dict[str, Any]
+    fault: str = ""  # why it failed, as one line
 
 
 def train(config: RunConfig, run: RunDir) -> Result:
@@ -64,14 +65,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     typed: the user typed the same config on this command line, so the stored config is trusted.
     """
     take_logged()
-    values = run.config()
-    words = folded(changes or {}, values)
-    typed_loggers = named(changes or {})
-    changes = resumable.news(values, words)
-    config = stored_config(run.path, changes, typed)
-    loggers = stored_loggers(config.logger, typed_loggers)
-    if not typed:
-        check_environment(config.env, words)
+    config, loggers, _, changes = stored(run.path, changes or {}, typed)
     store = open_store(config, run)
     if not store.names():
         check_stored_data(config, run.meta().get("data"), "begin", typed)
@@ -99,20 +93,14 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
 def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
     """Continues from any snapshot of a run in a new directory. Does not change the source run."""
     source_path, name = locate(source)
-    values = read_config(source_path / CONFIG)
-    typed_loggers = named(changes or {})
-    words = folded(changes or {}, values)
-    changes = resumable.news(values, words)
-    config = stored_config(source_path, changes)
-    loggers = stored_loggers(config.logger, typed_loggers)
-    check_environment(config.env, words)
+    config, loggers, words, changes = stored(source_path, changes or {})
     snapshot = Store(source_path).load(name)
     check_unchanged(source_path, snapshot)
     check_resumable(snapshot)
     check_goal(config, snapshot, words)
     check_stored_data(config, snapshot.header.get("data"), "resume")
-    stored = read_stored(source_path / CONFIG)
-    run.write_start(changed(stored.values, changes), [f"branched from {source}"], stored.metrics_format)
+    before = read_stored(source_path / CONFIG)
+    run.write_start(changed(before.values, changes), [f"branched from {source}"], before.metrics_format)
     if (source_path / METRICS).exists():
         replace_file(run.path / METRICS, files.read_lines(source_path / METRICS))  # `Telemetry` cuts later rows
     run.write_json(META, RunDir.meta_of(source_path))
@@ -120,6 +108,27 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     with built_from(source_path):
         loop = build_loop(config)
     return supervise(config, run, loop, open_store(config, run), loggers, snapshot)
+
+
+class Continued(NamedTuple):
+    """The parts of a stored run that may be untrusted, checked."""
+
+    config: RunConfig
+    loggers: Loggers
+    words: dict[str, Any]  # the settings that the user typed, by dotted key
+    changes: dict[str, Any]  # those whose value differs from the stored one
+
+
+def stored(path: Path, typed_words: Mapping[str, Any], typed: bool = False) -> Continued:
+    """Returns the config and the loggers of a stored run, with the user's changes applied. typed: as in `resume`."""
+    values = read_config(path / CONFIG)
+    words = folded(typed_words, values)
+    changes = resumable.news(values, words)
+    config = stored_config(path, changes, typed)
+    loggers = stored_loggers(config.logger, named(typed_words))
+    if not typed:
+        check_environment(config.env, words)
+    return Continued(config, loggers, words, changes)
 
 
 def check_resumable(snapshot: Snapshot) -> None:
@@ -218,7 +227,7 @@ def supervise(
     if line:
         trace = printable(run.path / "error.log")
         print(f"error: {line}\n  trace: {trace}", file=sys.stderr)
-    return Result(status, code, summary)
+    return Result(status, code, summary, line)
 
 
 def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snapshot: Snapshot | None) -> None:

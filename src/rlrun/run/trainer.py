@@ -193,7 +193,7 @@ class Trainer:
                 raise RunError(f"{name} is {value} at step {loop.steps}")
         values |= self.episode_metrics() | self.agent_metrics() | losses
         row = {"step": loop.steps, "wall_s": self.elapsed()} | values
-        self.callbacks.call("on_row", dict(row))
+        self.callbacks.call("on_row", row)
         add_logged(loop.logged, take_logged())
         self.log.row(row | drain_logged(loop.logged))
         progress.logged_until = loop.steps
