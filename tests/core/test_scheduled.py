@@ -23,6 +23,7 @@ PPO = {"name": "ppo", "clip_range": 0.2, "learning_rate": 1e-3, "lr_schedule": {
         ({"linear": {"end": 0.0, "fraction": 0.25}}, 0.0),
         ({"exponential": {"end": 0.1, "steps": 50}}, 0.1 + 0.1 * 0.36787944),
         ({"geometric": {"factor": 0.5, "updates": 4}}, 0.05),
+        ({"piecewise": {"values": [0.3, 0.4, 0.5], "at": [10, 50, 51]}}, 0.4),
     ],
 )
 def test_schedules_have_their_value_at_a_point_of_the_run(shape: dict[str, Any], expected: float) -> None:
@@ -68,9 +69,9 @@ def test_scheduled_run_resumes_bit_for_bit(build: Build) -> None:
     ("word", "line"),
     [
         ("gamma={linear: {end: 1}}", "gamma: cannot change during a run (these can: advantage.gae_lambda,"),
-        ("clip_range={cosine: {}}", "clip_range.cosine={}: must be one of linear, exponential, geometric"),
+        ("clip_range={cosine: {}}", "clip_range.cosine={}: must be one of linear, exponential, geometric, piecewise"),
         ("clip_range={linear: {}}", "clip_range.linear.end: missing"),
-        ("clip_range=0.1", "clip_range=0.1: must be one of linear, exponential, geometric"),
+        ("clip_range=0.1", "clip_range=0.1: must be one of linear, exponential, geometric, piecewise"),
     ],
 )
 def test_impossible_schedules_are_refused_in_one_line(word: str, line: str, capsys: Any, tmp_path: Any) -> None:

@@ -1,6 +1,7 @@
 """Hyperparameters on a schedule: `algo.schedule.<key>`, for every number that its Config declares as `Scheduled`."""
 
 import copy
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -30,7 +31,7 @@ class Linear:
     end: float
     fraction: PositiveFraction = 1.0
 
-    def at(self, start: float, ctx: Context) -> float:
+    def value_at(self, start: float, ctx: Context) -> float:
         """Returns the value at a point of the run; start: the value in the config."""
         return linear(start, self.end, ctx.progress, self.fraction)
 
@@ -42,7 +43,7 @@ class Exponential:
     end: float
     steps: PositiveInt
 
-    def at(self, start: float, ctx: Context) -> float:
+    def value_at(self, start: float, ctx: Context) -> float:
         """Returns the value at a point of the run; start: the value in the config."""
         return exponential(start, self.end, ctx.env_steps, self.steps)
 
@@ -54,12 +55,30 @@ class Geometric:
     factor: PositiveFloat
     updates: PositiveInt = 1
 
-    def at(self, start: float, ctx: Context) -> float:
+    def value_at(self, start: float, ctx: Context) -> float:
         """Returns the value at a point of the run; start: the value in the config."""
         return geometric(start, self.factor, ctx.updates // self.updates)
 
 
-SHAPES: dict[str, Any] = {"linear": Linear, "exponential": Exponential, "geometric": Geometric}
+@config
+class Piecewise:
+    """Has the value values[i] from the environment step at[i] on, and the value in the config before."""
+
+    values: list[float]
+    at: list[int]
+
+    def value_at(self, start: float, ctx: Context) -> float:
+        """Returns the value at a point of the run; start: the value in the config."""
+        reached = bisect_right(self.at, ctx.env_steps)
+        return [start, *self.values][reached]
+
+
+SHAPES: dict[str, Any] = {
+    "linear": Linear,
+    "exponential": Exponential,
+    "geometric": Geometric,
+    "piecewise": Piecewise,
+}
 
 
 class ScheduledNumber(nn.Module):
@@ -74,7 +93,7 @@ class ScheduledNumber(nn.Module):
 
     def update(self, ctx: Context) -> None:
         """Sets the value for a point of the run."""
-        self.value.fill_(self.shape.at(self.start, ctx))
+        self.value.fill_(self.shape.value_at(self.start, ctx))
 
 
 class Schedules(nn.Module):
@@ -129,6 +148,23 @@ def scheduled(key: str, values: Any, algo: Mapping[str, Any]) -> ScheduledNumber
     if home is None:
         raise ConfigError(f"{path}: algo.{key} is null; give it a number to start from")
     return ScheduledNumber(home, parse(SHAPES[name], settings, f"{path}.{name}"))
+
+
+def changed_at(algo: Mapping[str, Any], changes: Mapping[str, float], step: int) -> dict[str, Any]:
+    """Returns the section `algo.schedule` after numbers were changed at a step, as when a run is resumed.
+
+    changes: new numbers by dotted key below `algo`. Raises ConfigError if one of them has a schedule of another shape.
+    """
+    schedule: dict[str, Any] = copy.deepcopy(dict(by_key(algo.get("schedule") or {})))
+    for key, value in changes.items():
+        shape = schedule.get(key, {"piecewise": {"values": [], "at": []}})
+        if "piecewise" not in shape:
+            raise ConfigError(f"algo.{key}={value}: follows algo.schedule.{key}={shape}; change the schedule instead")
+        points = [*zip(shape["piecewise"]["at"], shape["piecewise"]["values"], strict=True)]
+        points = [point for point in points if point[0] < step] + [(step, value)]
+        at, values = zip(*points, strict=True)
+        schedule[key] = {"piecewise": {"values": [*values], "at": [*at]}}
+    return schedule
 
 
 def by_key(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:

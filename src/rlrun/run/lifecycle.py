@@ -25,6 +25,7 @@ from rlrun.run.assemble import build_callbacks, build_loop, check_start, eval_en
 from rlrun.run.data import check_stored_data, data_changes, data_digests
 from rlrun.run.evaluation import evaluate as run_episodes
 from rlrun.run.provenance import git_diff
+from rlrun.run.reschedule import rescheduled
 from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
@@ -123,7 +124,7 @@ def stored(path: Path, typed_words: Mapping[str, Any], typed: bool = False) -> C
     """Returns the config and the loggers of a stored run, with the user's changes applied. typed: as in `resume`."""
     values = read_config(path / CONFIG)
     words = folded(typed_words, values)
-    changes = resumable.news(values, words)
+    changes = rescheduled(path, values, resumable.news(values, words))
     config = stored_config(path, changes, typed)
     loggers = stored_loggers(config.logger, named(typed_words))
     if not typed:
