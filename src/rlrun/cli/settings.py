@@ -23,8 +23,11 @@ LOGGERS: Rule = ("a list: logger=[console,csv]", lambda value: isinstance(value,
 NAMES: Rule = ("a list: plugins=[my_package,./my_file.py]", _are_names)
 
 
-def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -> tuple[list[str], dict[str, Any]]:
-    """Returns the positional words, and the settings by key. Raises one ConfigError with all faults.
+def read(
+    words: Sequence[str], rules: Mapping[str, Rule], options: Sequence[str] = (), open_keys: str = ""
+) -> tuple[list[str], dict[str, Any]]:
+    """Returns the positional words, and the settings by key; a given option is True. Raises one ConfigError with all
+    faults.
 
     Keys that begin with `open_keys` and a dot are not checked here; with `open_keys="*"`, no key with a dot is checked.
     """
@@ -33,6 +36,9 @@ def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -
     faults: list[str] = []
     for word in words:
         key, equals, text = word.partition("=")
+        if word in options:
+            settings[word] = True
+            continue
         if not equals or "/" in key:
             places.append(word)
             continue
@@ -47,7 +53,9 @@ def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -
             settings[key] = value
     for word in places:
         if word.startswith("-"):
-            faults.append(_option_fault(word, rules))
+            faults.append(_option_fault(word, rules, options))
+        elif not word:
+            faults.append("'': an empty word; a folder must have a name")
     if faults:
         raise ConfigError(*faults)
     return places, settings
@@ -63,10 +71,14 @@ def _known(rules: Mapping[str, Rule], open_keys: str) -> str:
     return f"there are: {', '.join(known)}"
 
 
-def _option_fault(word: str, rules: Mapping[str, Rule]) -> str:
-    """Returns the fault of an unknown flag, with the setting of a similar name if there is one."""
+def _option_fault(word: str, rules: Mapping[str, Rule], options: Sequence[str]) -> str:
+    """Returns the fault of an unknown flag, with the option or setting of a similar name if there is one."""
     near = check.closest(word.lstrip("-").replace("-", "_"), rules)
-    return f"unknown option {word}{check.did_you_mean(near and f'{near}=...')}"
+    meant = near and f"{near}=..."
+    for option in options:
+        if option.startswith(f"--{word.lstrip('-')[:1]}"):
+            meant = option
+    return f"unknown option {word}{check.did_you_mean(meant)}"
 
 
 def one_run(places: Sequence[str], usage: str) -> str:
