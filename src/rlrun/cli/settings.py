@@ -1,5 +1,6 @@
 """Parses the `key=value` words of commands that compose no config, such as resume, eval and report."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,15 @@ FLAG: Rule = ("true or false", lambda value: isinstance(value, bool))
 TEXT: Rule = ("a path", lambda value: isinstance(value, str) and bool(value))
 LOGGERS: Rule = ("a list: logger=[console,csv]", lambda value: isinstance(value, str | list))
 NAMES: Rule = ("a list: plugins=[my_package,./my_file.py]", _are_names)
+
+
+def choices(rule: Rule) -> list[str]:
+    """Returns the words that the text of a rule lists as values. There are none if any text is valid."""
+    text, is_valid = rule
+    if is_valid("any text"):
+        return []
+    flags = {"true": True, "false": False}
+    return [word for word in re.findall("[a-z]+", text) if is_valid(flags.get(word, word))]
 
 
 def read(
