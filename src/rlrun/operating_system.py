@@ -128,8 +128,10 @@ def _is_alive(path: Path) -> bool:
     pid belongs to no process."""
     try:
         descriptor = os.open(path, os.O_RDONLY | OPEN_FLAGS)
-        with open(descriptor, "rb") as file:
-            text = file.read(PID_BYTES).decode(errors="replace")
+        try:
+            text = os.read(descriptor, PID_BYTES).decode(errors="replace")
+        finally:
+            os.close(descriptor)
     except OSError:  # no file, or no regular file
         return False
     pid, _, host = text.partition(" ")

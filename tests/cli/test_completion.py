@@ -59,6 +59,7 @@ def test_completion_of_options_names_options_that_exist(capsys: Any) -> None:
         assert main(["help", command]) == 0
         text = capsys.readouterr().out
         assert not [option for option in found[:-1] if option not in text]
+    assert main(["help", "tial"]) == 2 and "did you mean tail?" in capsys.readouterr().err
 
 
 def test_completion_completes_runs_latest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
