@@ -83,6 +83,8 @@ def _report(error: Exception) -> int:
 
 def _dispatch(words: list[str]) -> int:
     command = words[0] if words else "--help"
+    if command == "help" and words[1:]:
+        command, *words = words[1], words[1], "--help"
     if command in ("--help", "-h", "help"):
         commands = [f"  {name:8} {what}" for name, what in COMMANDS.items()]
         print(HELP.format(commands="\n".join(commands)))

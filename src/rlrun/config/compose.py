@@ -425,6 +425,8 @@ def _settle(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]
     except OmegaConfBaseException as error:
         raise ConfigError(_one_line(error)) from None
     chosen = choices.get("preset")
+    if choices["algo"] == NO_ALGO:  # as in `rlrun show env=CartPole`
+        del values["algo"]
     values["preset"] = None
     values["logger"] = loggers.switched(values["logger"])
     if chosen != NO_PRESET:

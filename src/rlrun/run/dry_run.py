@@ -74,7 +74,12 @@ def num_evaluations(cfg: TrainerConfig) -> int:
 
 
 def _times(loop: Loop, total_steps: int) -> Times:
-    """Measures the steps of the warm-up, cuts the warm-up short, and measures steps with updates."""
+    """Measures the steps of the warm-up, cuts the warm-up short, and measures steps with updates.
+
+    The loop can no longer be trained afterwards, because its warm-up is over too early.
+    """
+    loop.tick()
+    total_steps = -(-total_steps // loop.steps) * loop.steps  # a run ends after a whole rollout
     warmup = min(total_steps, getattr(loop.cfg, "warmup_steps", 0))
     warmup_step = 0.0
     if warmup:

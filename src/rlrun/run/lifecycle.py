@@ -30,7 +30,7 @@ from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
 from rlrun.run.weights import WEIGHTS_ONLY, locate, warm_start
-from rlrun.rundir import META, METRICS, RunDir
+from rlrun.rundir import META, METRICS, SUMMARY, RunDir
 from rlrun.snapshot import manifest
 from rlrun.snapshot.atomic import replace_file
 from rlrun.snapshot.loaded import Snapshot
@@ -74,7 +74,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
         return begin(config, run, store, loggers)
     snapshot = store.load()
     check_unchanged(run.path, snapshot)
-    summary = run.read_json("summary.json")
+    summary = run.read_json(SUMMARY)
     # if the run was killed after its last snapshot, its last log rows and summary are missing and are written now
     ended = (summary.get("status"), summary.get("step")) == ("done", snapshot.step)
     if ended and snapshot.step >= config.trainer.total_steps:
@@ -201,6 +201,7 @@ def supervise(
         trainer = make_trainer(config, loop, store, log, signals, recorded, callbacks)
         try:
             start(config, run, trainer, log, snapshot)
+            (run.path / SUMMARY).unlink(missing_ok=True)  # if this process is killed, the run has no summary
             if snapshot and not store.names():  # a new branch: without a snapshot, a resume would begin at step 0
                 trainer.snapshot([step_name(loop.steps)])
             callbacks.begin(RunView(run.path, loop, trainer.stop, log.media))
@@ -220,7 +221,7 @@ def supervise(
             loop.env.close()
             close_store(store, log)
             summary = summarise(trainer, status)
-            run.write_json("summary.json", summary)
+            run.write_json(SUMMARY, summary)
             end(callbacks, summary, log)
             if advice := hint(summary, log.times, config):
                 log.message(advice)
