@@ -26,8 +26,8 @@ LOOP = "_extra_state"
 
 
 def restate(state: dict[str, Any]) -> None:
-    """Removes the metrics of the last update, because a resumed run takes means from there on, and moves the measures
-    of the environments into a module of their own."""
+    """Removes the metrics of the last update, because a resumed run takes means from there on, moves the measures of
+    the environments into a module of their own, and adds that replay was never emptied."""
     own = state.get(TRAINER)
     if isinstance(own, dict) and "metrics" in own:
         state[TRAINER] = {name: value for name, value in own.items() if name != "metrics"}
@@ -36,6 +36,10 @@ def restate(state: dict[str, Any]) -> None:
     if isinstance(loop, dict) and "measures" in loop:
         state[LOOP] = {name: value for name, value in loop.items() if name != "measures"}
         state["measures._extra_state"] = measures(loop["measures"])
+    loop = state.get(LOOP)
+    if isinstance(loop, dict) and "refill" in loop:
+        kept = {name: value for name, value in loop.items() if name != "refill"}
+        state[LOOP] = kept | {"emptied_at": 0, "paused_steps": 0}
 
 
 def measures(stored: dict[str, tuple[float, int, float]]) -> dict[str, Any]:

@@ -68,6 +68,10 @@ CHANGES: tuple[Change, ...] = (
         metrics=format_5.METRICS,
         restate=format_5.restate,
         remeasured=format_5.REMEASURED,
+        added=(
+            Added("algo.loop.start_update", None, beside="warmup_policy"),
+            Added("algo.loop.refill_policy", "agent", beside="warmup_policy"),
+        ),
     ),
 )
 FORMAT = len(CHANGES) + 1

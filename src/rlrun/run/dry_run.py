@@ -75,11 +75,11 @@ def num_evaluations(cfg: TrainerConfig) -> int:
 
 def _times(loop: Loop, total_steps: int) -> Times:
     """Measures the steps of the warm-up, cuts the warm-up short, and measures steps with updates."""
-    warmup = min(total_steps, getattr(loop.cfg, "warmup_steps", 0))
+    warmup = min(total_steps, getattr(loop, "start_update", 0))  # only loops with replay have it
     warmup_step = 0.0
     if warmup:
         warmup_step = _seconds_per_step(loop, MEASURED_S / 2, warmup)
-        loop.cfg = dataclasses.replace(loop.cfg, warmup_steps=min(warmup, loop.steps))
+        loop.cfg = dataclasses.replace(loop.cfg, warmup_steps=min(warmup, loop.steps), start_update=None)
     until = time.perf_counter() + MEASURED_S
     while loop.updates < FIRST_UPDATES and time.perf_counter() < until:
         loop.tick()
