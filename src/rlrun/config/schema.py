@@ -159,6 +159,7 @@ class TrainerConfig:
     snapshot_every: NonNegativeInt | None
     snapshot_keep: PositiveInt
     snapshot_archive_every: NonNegativeInt
+    snapshot_replay: bool
     snapshot_on_failure: Literal["continue", "stop"]
     engine: Literal["auto", "eager", "compile", "cudagraph"]
     precision: Literal["fp32", "tf32", "bf16"]

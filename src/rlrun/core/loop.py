@@ -26,6 +26,7 @@ class Loop(Module):
     """
 
     replays: ClassVar[bool] = False  # whether it learns from a replay buffer
+    refills: ClassVar[bool] = False  # whether it can fill an empty buffer again in mid-run, by `refill`
 
     def __init__(self, cfg: Any, agent: Agent, addons: Addons, env: Any, buffer: Any, seed: int, horizon: int):
         super().__init__()
@@ -84,6 +85,10 @@ class Loop(Module):
             self.seed = seed
             self.env.reset(sequence(seed, "env"))
         self.begin()
+
+    def refill(self) -> None:
+        """Empties the replay buffer and begins new episodes, which fill it again. Only for loops with `refills`."""
+        raise NotImplementedError
 
     def receive(self, timestep: Timestep) -> Step:
         """Counts a timestep and passes it to the add-ons. Called exactly once for each timestep, in order.

@@ -37,6 +37,7 @@ class OffPolicy(Loop):
     """Adds one vector step to the replay buffer and does the updates that are due, with lag=1 in the opposite order."""
 
     replays = True
+    refills = True
 
     @config
     class Config(ReplayConfig):

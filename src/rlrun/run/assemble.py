@@ -41,6 +41,7 @@ def build_loop(config: RunConfig) -> Loop:
     """
     check_ranges(config)
     check_loop(config.algo)
+    check_snapshots(config)
     curriculum = build_curriculum(config.env.schedule)
     device = prepare_device(config)
     engine.check(config.trainer, device)
@@ -147,6 +148,16 @@ def check_loop(algo: dict[str, Any]) -> None:
         return
     why = "which learns from replay" if keeps else "which has no replay"
     raise ConfigError(f"algo.loop={loop} is not supported by algo={algo['name']}, {why}")
+
+
+def check_snapshots(config: RunConfig) -> None:
+    """Raises ConfigError if snapshots without replay are requested and the loop cannot fill replay again."""
+    loop = registry.lookup("loop", config.algo["loop"]["name"])
+    if loop.replays and not loop.refills and not config.trainer.snapshot_replay:
+        raise ConfigError(
+            f"trainer.snapshot_replay=false is not supported by algo.loop={loop.registered}: replay holds data sets, "
+            "which a resumed run does not read again"
+        )
 
 
 def check_start(config: RunConfig, device: torch.device) -> None:

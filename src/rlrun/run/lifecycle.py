@@ -28,7 +28,7 @@ from rlrun.run.provenance import git_diff
 from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
-from rlrun.run.weights import WEIGHTS_ONLY, locate, warm_start
+from rlrun.run.weights import WEIGHTS_ONLY, locate, warm_start, without
 from rlrun.rundir import META, METRICS, RunDir
 from rlrun.snapshot import manifest
 from rlrun.snapshot.atomic import replace_file
@@ -39,6 +39,9 @@ from rlrun.telemetry.choice import Loggers, make_loggers, stored_loggers
 from rlrun.telemetry.hints import hint
 from rlrun.telemetry.metrics import MetricKeys, Written
 from rlrun.types import MASK
+
+WITHOUT_REPLAY = "without_replay"  # in the header of a snapshot that holds no replay
+REPLAY = "buffer."  # prefix of the state of the replay buffer
 
 
 @dataclass(frozen=True)
@@ -228,22 +231,32 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
         run.write_json(META, facts)
         if config.trainer.snapshot_every is not None and loop.env.exactness != "exact":
             log.message(f"a resume of this run will be {loop.env.exactness}")
+        if not saves_replay(config, loop):
+            log.message("a resume of this run will be not exact, because its snapshots hold no replay")
         for line in trainer.callbacks.announcements():
             log.message(line)
         return
     for fault in snapshot.faults:
         log.message(f"skipped {fault}")
+    state = dict(snapshot.state)
+    refills = loop.refills and bool(snapshot.header.get(WITHOUT_REPLAY))
+    if refills:
+        state |= {key: value for key, value in loop.state_dict().items() if key.startswith(REPLAY)}
     try:
-        trainer.load(dict(snapshot.state), snapshot.clocks)
+        trainer.load(state, snapshot.clocks)
         if loop.steps != snapshot.step:
             raise ValueError(f"its header is of step {snapshot.step}, its state of step {loop.steps}")
     except RlrunError:
         raise
     except Exception as error:  # an untrusted snapshot may hold anything
         raise SnapshotError(f"{snapshot.name}: does not fit this run ({manifest.line(error)})") from error
-    for name, ring in rings(loop).items():
-        snapshot.restore_ring(name, ring)
     others = [loop.env.exactness, log.fault, *data_changes(loop), *trainer.callbacks.warnings()]
+    if refills:
+        loop.refill()
+        others.append(f"{snapshot.name} holds no replay")
+    else:
+        for name, ring in rings(loop).items():
+            snapshot.restore_ring(name, ring)
     verdict = exactness.verdict(before, facts, others, snapshot.format)
     line = f"resumed from step {loop.steps:,}, {verdict}"
     log.message(line)
@@ -274,7 +287,7 @@ class StoreCheckpointer:
 
     def __init__(self, config: RunConfig, loop: Loop, store: Store, log: Telemetry, recorded: Recorded):
         self.config, self.loop, self.store, self.log, self.recorded = config, loop, store, log, recorded
-        self.rings = rings(loop)
+        self.rings = saved_rings(config, loop)
 
     def save(self, names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
         """Takes a snapshot. The log rows so far are written to disk first."""
@@ -286,6 +299,9 @@ class StoreCheckpointer:
             "metrics": self.log.written._asdict(),
             "data": data_digests(self.loop),
         }
+        if not saves_replay(self.config, self.loop):
+            header[WITHOUT_REPLAY] = True
+            state = without(state, (REPLAY,))
         self.store.save(names, state, self.rings, header, clocks, first=self.log.sync)
 
     def flush(self) -> None:
@@ -334,6 +350,19 @@ def close_store(store: Store, log: Telemetry) -> None:
 def rings(loop: Loop) -> dict[str, Ring]:
     """Returns the ring buffers of a run by module path. Snapshots store them in segments."""
     return {name: module for name, module in loop.named_modules() if isinstance(module, Ring)}
+
+
+def saves_replay(config: RunConfig, loop: Loop) -> bool:
+    """Returns whether snapshots hold the replay buffer of a loop, if it has one."""
+    return config.trainer.snapshot_replay or not loop.refills
+
+
+def saved_rings(config: RunConfig, loop: Loop) -> dict[str, Ring]:
+    """Returns the ring buffers that snapshots hold."""
+    found = rings(loop)
+    if not saves_replay(config, loop):
+        found = without(found, (REPLAY,))
+    return found
 
 
 def summarise(trainer: Trainer, status: str) -> dict[str, Any]:
