@@ -13,7 +13,7 @@ from rlrun.config.jobs import jobs
 from rlrun.envs.passed import passed
 from rlrun.errors import RunError
 from rlrun.run import trained
-from rlrun.run.job import resume_run, train_job
+from rlrun.run.job import reset_run, resume_run, train_job
 from rlrun.run.policy import Policy, load
 from rlrun.rundir import METRICS, RunDir
 from rlrun.telemetry.metrics import read_rows
@@ -52,12 +52,23 @@ class Run:
         env: the environment object or class, if the run was trained with one.
         Raises ConfigError, SnapshotError, and RunError if the run failed.
         """
-        _, changed = settings.read([*words, *_words(changes)], RESUME_RULES, open_keys="*")
+        changed = _changes([*words, *_words(changes)], RESUME_RULES)
         plugins = changed.pop("plugins", ())
         into = changed.pop("into", None)
-        changed = {check.SHORT.get(key, key): value for key, value in changed.items()}
         with passed(env):
             done = resume_run(self.path, changed, plugins, into)
+        return _checked(Run(done.path), done.exit_code)
+
+    def reset(self, *words: str, into: str | Path, env: Any = None, **changes: Any) -> "Run":
+        """Starts a new run in the folder `into` with the config and the latest weights of this one, as `rlrun reset`
+        does: `run.reset(into="second", seed=1)`. An algorithm around runs calls it once for each of its iterations.
+
+        env, errors: as in `resume`.
+        """
+        changed = _changes([*words, *_words(changes)], RESUME_RULES | {"seed": settings.WHOLE})
+        plugins = changed.pop("plugins", ())
+        with passed(env):
+            done = reset_run(self.path, changed, str(into), plugins)
         return _checked(Run(done.path), done.exit_code)
 
     def load(self, env: Any = None) -> Policy:
@@ -122,6 +133,12 @@ RESUME_RULES = {
     "into": settings.TEXT,
     "plugins": settings.NAMES,
 }
+
+
+def _changes(words: list[str], rules: Mapping[str, settings.Rule]) -> dict[str, Any]:
+    """Returns the settings that the words of a command change, by dotted key."""
+    _, changed = settings.read(words, rules, open_keys="*")
+    return {check.SHORT.get(key, key): value for key, value in changed.items()}
 
 
 def _words(values: Mapping[str, Any]) -> list[str]:

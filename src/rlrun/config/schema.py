@@ -179,6 +179,7 @@ class RunConfig:
     plugins: list[str]
     init_from: str | None
     init_modules: list[str]
+    init_exploration: Literal["keep", "fresh"]
     resume: Literal["never", "auto"]
     algo: dict[str, Any]
     network: dict[str, Any]

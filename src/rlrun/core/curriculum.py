@@ -8,7 +8,6 @@ import numpy as np
 from pydantic import Field
 
 from rlrun.config.schema import PositiveInt, config, parse
-from rlrun.core.schedule import Rewindable
 from rlrun.errors import ConfigError
 from rlrun.module import Module
 from rlrun.types import Return
@@ -71,7 +70,7 @@ class Parameter:
         return cfg.values[index] + share * (cfg.values[index + 1] - cfg.values[index])
 
 
-class Curriculum(Rewindable, Module):
+class Curriculum(Module):
     """All scheduled parameters of the training environments.
 
     An environment takes a new value when its next episode begins, so a value is constant during an episode.
@@ -96,11 +95,6 @@ class Curriculum(Rewindable, Module):
     def values(self, steps: int, progress: float) -> dict[str, float]:
         """Returns the value of every parameter for episodes that begin now."""
         return {parameter.name: parameter.value(steps, progress) for parameter in self.scheduled}
-
-    def rewind(self) -> None:
-        for parameter in self.scheduled:
-            parameter.stage = 0
-            parameter.results.clear()
 
     def get_extra_state(self) -> dict[str, Any]:
         return {parameter.name: [parameter.stage, *parameter.results] for parameter in self.scheduled}

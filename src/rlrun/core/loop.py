@@ -12,8 +12,6 @@ from rlrun.core.curriculum import Curriculum
 from rlrun.core.logged import LoggedMeans, add_logged
 from rlrun.core.means import Means
 from rlrun.core.measures import Measures
-from rlrun.core.random import Stream, sequence
-from rlrun.core.schedule import Rewindable
 from rlrun.module import Module
 from rlrun.nested import on
 from rlrun.types import Batch, Context, Metrics, Return, Step
@@ -67,24 +65,6 @@ class Loop(Module):
         """Resets all environments."""
         self.set_parameters()
         self.collector.begin()
-
-    def reset(self, seed: int | None = None) -> None:
-        """Resets counters, schedules and episodes but keeps the weights.
-
-        With a seed, environments and random streams start as in a run with that seed; otherwise they continue.
-        """
-        self.steps = self.updates = 0
-        self.episodes = []
-        self.successes = []
-        for module in self.modules():
-            if isinstance(module, Rewindable):
-                module.rewind()
-            if seed is not None and isinstance(module, Stream):
-                module.reseed(seed)
-        if seed is not None:
-            self.seed = seed
-            self.env.reset(sequence(seed, "env"))
-        self.begin()
 
     def refill(self) -> None:
         """Empties the replay buffer and begins new episodes, which fill it again. Only for loops with `refills`."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.core.schedule import Rewindable, Schedule, StartsFresh
+from rlrun.core.schedule import Schedule, StartsFresh
 from rlrun.functional import fused
 
 
@@ -103,7 +103,7 @@ class RMSprop(Optim):
 OPTIMIZERS: dict[str, type[Optim]] = {"adam": Optim, "rmsprop": RMSprop}
 
 
-class Target(Rewindable, nn.Module):
+class Target(nn.Module):
     """Target network: each `track` sets its weights to (1 - tau) target + tau source, in place."""
 
     def __init__(self, source: nn.Module, tau: float):
@@ -130,10 +130,6 @@ class Target(Rewindable, nn.Module):
         if count // period != self.periods:
             self.periods = count // period
             self.track()
-
-    def rewind(self) -> None:
-        """Restarts at count 0. The weights stay."""
-        self.periods = 0
 
     def get_extra_state(self) -> int:
         return self.periods

@@ -21,7 +21,7 @@ from rlrun.core.loop import Loop
 from rlrun.envs.untrusted import check_environment
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
 from rlrun.run import exactness, postmortem
-from rlrun.run.assemble import build_callbacks, build_loop, check_start, eval_env, prepare_device
+from rlrun.run.assemble import build_callbacks, build_loop, check_ranges, check_start, eval_env, prepare_device
 from rlrun.run.data import check_stored_data, data_changes, data_digests
 from rlrun.run.evaluation import evaluate as run_episodes
 from rlrun.run.provenance import git_diff
@@ -125,6 +125,35 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     return supervise(config, run, loop, open_store(config, run), loggers, snapshot)
 
 
+def reset(source: Path, run: RunDir, changes: Mapping[str, Any]) -> Result:
+    """Starts a new run in a new directory with the config and the weights of a run or one of its snapshots.
+
+    Steps, schedules, exploration, optimisers, replay, random numbers and the best return start as in any new run.
+    Replay is filled by `refill_policy`. Does not change the source run.
+    changes: new values by dotted key, of `seed` and of settings that a resumed run may change.
+    """
+    take_logged()
+    source_path, _ = locate(source)
+    values = read_config(source_path / CONFIG)
+    typed_loggers = named(changes)
+    words = folded(changes, values)
+    seed = words.pop("seed", None)
+    words = resumable.news(values, words)
+    check_ranges(stored_config(source_path, words))
+    values = changed(values, words)
+    values |= {"run_dir": str(run.path), "init_from": str(source), "init_modules": [], "init_exploration": "fresh"}
+    if seed is not None:
+        values["seed"] = seed
+    loop = values["algo"]["loop"]
+    if "refill_policy" in loop:
+        loop["warmup_policy"] = loop["refill_policy"]
+    run.write_start(values, [f"reset of {source}"])
+    config = stored_config(run.path)
+    check_environment(config.env, words)
+    check_stored_data(config, RunDir.meta_of(source_path).get("data"), "begin")
+    return begin(config, run, open_store(config, run), stored_loggers(config.logger, typed_loggers))
+
+
 def check_resumable(snapshot: Snapshot) -> None:
     """Raises SnapshotError if the snapshot was shared without replay, environments and random numbers."""
     if snapshot.header.get(WEIGHTS_ONLY):
@@ -167,7 +196,8 @@ def made(config: RunConfig) -> tuple[RunConfig, Loop]:
     loop = build_loop(config)
     try:
         if config.init_from is not None:
-            warm_start(Path(config.init_from), loop, config.init_modules)
+            fresh_exploration = config.init_exploration == "fresh"
+            warm_start(Path(config.init_from), loop, config.init_modules, fresh_exploration)
         loop.begin()
     except BaseException:
         loop.env.close()

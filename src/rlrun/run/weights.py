@@ -1,12 +1,13 @@
 """Loads weights from a snapshot or file into a new run (`init_from`), or into an agent for evaluation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from rlrun import files, memory
+from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
 from rlrun.core.schedule import StartsFresh
 from rlrun.errors import ConfigError
@@ -23,17 +24,20 @@ def locate(path: Path) -> tuple[Path, str | None]:
     return path, None
 
 
-def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
+def warm_start(path: Path, loop: Loop, modules: Sequence[str] = (), fresh_exploration: bool = False) -> None:
     """Loads the weights of a run, a snapshot or a safetensors file into a new loop. Optimisers and random streams are
     not loaded.
 
     modules: parts of the agent to load; empty: the whole agent, and the add-ons with the statistics of normalisation.
     An entry is a name such as `actor`, or `<name here>:<name there>` if the source has another name for the part, as in
     `particles.0.policy:policy`. An empty name means the whole agent.
+    fresh_exploration: keep the loop's own state of exploration, such as noise, and do not load that of the source.
     """
     weights = {key: value for key, value in stored(path).items() if "_extra_state" not in key}
     source = f"init_from={path}"
     fresh = tuple(f"{place}." for place, module in loop.named_modules() if isinstance(module, StartsFresh))
+    if fresh_exploration:
+        fresh += tuple(exploration(loop))
     for entry in modules:
         name, colon, name_there = entry.partition(":")
         if not colon:
@@ -47,6 +51,14 @@ def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
     if not modules:
         load_part(loop.agent, without(weights, fresh), "agent", fresh, source)
         load_part(loop.addons, without(weights, fresh), "addons", fresh, source)
+
+
+def exploration(loop: Loop) -> Iterator[str]:
+    """Yields the names of modules and tensors that hold the state of exploration of all agents in a loop."""
+    for place, module in loop.named_modules():
+        if isinstance(module, Agent):
+            for name in module.explores_with:
+                yield f"{place}.{name}"
 
 
 def stored(path: Path) -> Mapping[str, Any]:

@@ -26,6 +26,7 @@ class CrossQ(Agent):
 
     actions = Box
     acts_with = ("actor",)
+    explores_with = ("entropy",)
     needs_bounds = True
     moves_statistics = True
 

@@ -24,6 +24,7 @@ class SAC(Agent):
 
     actions = Box
     acts_with = ("actor",)
+    explores_with = ("entropy",)
     needs_bounds = True
     remembers = True
     cfg: "Config"

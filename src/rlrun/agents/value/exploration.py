@@ -6,13 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.config.schema import Fraction, PositiveFraction, PositiveInt, config
-from rlrun.core.schedule import Rewindable, StartsFresh
+from rlrun.core.schedule import StartsFresh
 from rlrun.functional.schedules import exponential, geometric, linear
 from rlrun.registry import register
 from rlrun.types import Context
 
 
-class Epsilon(Rewindable, StartsFresh, nn.Module):
+class Epsilon(StartsFresh, nn.Module):
     """Base of the schedules. The agent acts with `value`, which changes at every update."""
 
     value: Tensor
@@ -21,9 +21,6 @@ class Epsilon(Rewindable, StartsFresh, nn.Module):
         super().__init__()
         self.cfg = cfg
         self.register_buffer("value", torch.zeros(()))
-        self.rewind()
-
-    def rewind(self) -> None:
         self.update(Context(0, 0, 0.0))
 
     def update(self, ctx: Context) -> None:
