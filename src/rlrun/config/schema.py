@@ -177,7 +177,7 @@ class RunConfig:
     run_dir: Annotated[str, AfterValidator(_path)] | None
     preset: str | None
     plugins: list[str]
-    init_from: str | None
+    init_from: str | dict[str, str] | None  # a source for the whole agent, or one for each of its parts
     init_modules: list[str]
     init_exploration: Literal["keep", "fresh"]
     resume: Literal["never", "auto"]

@@ -28,7 +28,7 @@ from rlrun.run.provenance import git_diff
 from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
-from rlrun.run.weights import WEIGHTS_ONLY, locate, warm_start, without
+from rlrun.run.weights import WEIGHTS_ONLY, locate, sources, warm_start, without
 from rlrun.rundir import META, METRICS, RunDir
 from rlrun.snapshot import manifest
 from rlrun.snapshot.atomic import replace_file
@@ -188,16 +188,13 @@ def begin(config: RunConfig, run: RunDir, store: Store, loggers: Loggers) -> Res
 
 def made(config: RunConfig) -> tuple[RunConfig, Loop]:
     """Returns the loop of a new run whose first episodes have begun, and the config with the engine that it uses."""
-    if config.init_modules and config.init_from is None:
-        raise ConfigError(f"init_modules=[{','.join(config.init_modules)}]: needs init_from=RUN, the source of weights")
     device = prepare_device(config)
     check_start(config, device)
     config = engine.follow(config, device)
     loop = build_loop(config)
     try:
-        if config.init_from is not None:
-            fresh_exploration = config.init_exploration == "fresh"
-            warm_start(Path(config.init_from), loop, config.init_modules, fresh_exploration)
+        for source, modules in sources(config):
+            warm_start(source, loop, modules, config.init_exploration == "fresh")
         loop.begin()
     except BaseException:
         loop.env.close()

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from rlrun import files, memory
+from rlrun.config.schema import RunConfig
 from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
 from rlrun.core.schedule import StartsFresh
@@ -22,6 +23,21 @@ def locate(path: Path) -> tuple[Path, str | None]:
     if path.parent.name == "snapshots":
         return path.parent.parent, path.name
     return path, None
+
+
+def sources(config: RunConfig) -> list[tuple[Path, list[str]]]:
+    """Returns the sources of initial weights, each with the parts of the agent to load, as `warm_start` takes them.
+
+    Raises ConfigError if `init_modules` is set without one source of all of them.
+    """
+    if isinstance(config.init_from, str):
+        return [(Path(config.init_from), config.init_modules)]
+    if config.init_modules:
+        modules = f"init_modules=[{','.join(config.init_modules)}]"
+        if config.init_from is None:
+            raise ConfigError(f"{modules}: needs init_from=RUN, the source of weights")
+        raise ConfigError(f"{modules}: init_from names the parts already")
+    return [(Path(path), [module]) for module, path in (config.init_from or {}).items()]
 
 
 def warm_start(path: Path, loop: Loop, modules: Sequence[str] = (), fresh_exploration: bool = False) -> None:
@@ -47,7 +63,7 @@ def warm_start(path: Path, loop: Loop, modules: Sequence[str] = (), fresh_explor
         for key, value in weights.items():
             if key.startswith(f"{origin}."):
                 renamed[place + key.removeprefix(origin)] = value
-        load_part(part_of(loop.agent, name), without(renamed, fresh), place, fresh, source)
+        load_part(part_of(loop.agent, name, source), without(renamed, fresh), place, fresh, source)
     if not modules:
         load_part(loop.agent, without(weights, fresh), "agent", fresh, source)
         load_part(loop.addons, without(weights, fresh), "addons", fresh, source)
@@ -87,12 +103,15 @@ def place_of(name: str) -> str:
     return f"agent.{name}"
 
 
-def part_of(agent: nn.Module, name: str) -> nn.Module:
-    """Returns the part of the agent with this name. Raises ConfigError if there is none or it has no weights."""
+def part_of(agent: nn.Module, name: str, source: str) -> nn.Module:
+    """Returns the part of the agent with this name.
+
+    Raises ConfigError, which names `source`, if there is none or it has no weights.
+    """
     parts = {name: part for name, part in agent.named_modules() if has_weights(part)}
     if name not in parts:
         children = ", ".join(child for child, part in agent.named_children() if has_weights(part))
-        raise ConfigError(f"init_modules: the agent has no {name} (it has: {children})")
+        raise ConfigError(f"{source}: the agent has no {name} (it has: {children})")
     return parts[name]
 
 
