@@ -72,6 +72,7 @@ CHANGES: tuple[Change, ...] = (
             Added("algo.loop.start_update", None, beside="warmup_policy"),
             Added("algo.loop.refill_policy", "agent", beside="warmup_policy"),
             Added("trainer.snapshot_replay", True, beside="snapshot_keep"),
+            Added("algo.start_plan", 0, beside="planning_steps"),
             Added("init_exploration", "keep", beside="init_from"),
         ),
     ),

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from rlrun.agents.tabular.model import TabularModel
 from rlrun.agents.tabular.q_learning import QLearning
-from rlrun.config.schema import PositiveInt, config
+from rlrun.config.schema import NonNegativeInt, PositiveInt, config
 from rlrun.core.parts import Parts
 from rlrun.functional.returns import td_target
 from rlrun.registry import register
-from rlrun.types import Batch, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "dyna_q")
@@ -24,6 +24,7 @@ class DynaQ(QLearning):
     class Config(QLearning.Config):
         planning_steps: PositiveInt
         prioritized: bool
+        start_plan: NonNegativeInt
 
     cfg: Config
 
@@ -32,22 +33,33 @@ class DynaQ(QLearning):
         self.model = TabularModel(self.q[0].numel())
         self.plans = parts.stream("plans")
 
+        self.is_planning = False  # set by every update
+
+    def update(self, rollout: Batch, ctx: Context) -> Metrics:
+        self.is_planning = ctx.env_steps >= self.cfg.start_plan
+        return super().update(rollout, ctx)
+
     def learn(self, step: Batch) -> Metrics:
         metrics = super().learn(step)
-        envs = len(step["reward"])
         self.model.add(self.transition(step))
-        if self.cfg.prioritized:
-            for _ in range(self.cfg.planning_steps * envs):
-                self.plan(self.largest_error())
-        else:
-            for _ in range(self.cfg.planning_steps):
-                self.plan(self.model.sample(self.plans.uniform(envs)))
+        if self.is_planning:
+            self.plan_steps(len(step["reward"]))
         return metrics
 
-    def plan(self, pair: Tensor) -> None:
+    def plan_steps(self, envs: int) -> Metrics:
+        """Takes the planning steps of one step of `envs` environments. Returns the metrics of the last one."""
+        if self.cfg.prioritized:
+            for _ in range(self.cfg.planning_steps * envs):
+                metrics = self.plan(self.largest_error())
+        else:
+            for _ in range(self.cfg.planning_steps):
+                metrics = self.plan(self.model.sample(self.plans.uniform(envs)))
+        return metrics
+
+    def plan(self, pair: Tensor) -> Metrics:
         """Updates the tables with the steps that the model predicts for pairs [batch]."""
         coin = self.coins.integers(len(self.q), len(pair))
-        self.update_q(self.model.steps(pair), coin)
+        return self.update_q(self.model.steps(pair), coin)
 
     def largest_error(self) -> Tensor:
         """Returns the visited pair with the largest absolute TD error under the model, [1]."""
