@@ -18,7 +18,7 @@ from rlrun.config.jobs import jobs
 from rlrun.envs.passed import passed
 from rlrun.errors import ConfigError, RunError
 from rlrun.run import trained
-from rlrun.run.job import Done, resume_run, train_job
+from rlrun.run.job import Done, reset_run, resume_run, train_job
 from rlrun.run.policy import Policy, load
 from rlrun.run.signals import CODES
 from rlrun.rundir import METRICS, RunDir
@@ -63,12 +63,23 @@ class Run:
         env: the environment object or class, if the run was trained with one.
         Raises ConfigError, SnapshotError, RunError if the run failed, and KeyboardInterrupt if Ctrl-C stopped it.
         """
-        _, changed = settings.read(_checked(words), RESUME_RULES, open_keys="*", values=_plain(changes))
+        changed = _changes(words, changes, RESUME_RULES)
         plugins = changed.pop("plugins", ())
         into = changed.pop("into", None)
-        changed = {check.full_key(key, value): value for key, value in changed.items()}
         with trained.passed_again(self.path, env):
             done = resume_run(self.path, changed, plugins, into)
+        return _ended(done)
+
+    def reset(self, *words: str, into: str | Path, env: Any = None, **changes: Any) -> "Run":
+        """Starts a new run in the folder `into` with the config and the latest weights of this one, as `rlrun reset`
+        does: `run.reset(into="second", seed=1)`. An algorithm around runs calls it once for each of its iterations.
+
+        env, errors: as in `resume`.
+        """
+        changed = _changes(words, changes, RESUME_RULES | {"seed": settings.WHOLE})
+        plugins = changed.pop("plugins", ())
+        with trained.passed_again(self.path, env):
+            done = reset_run(self.path, changed, str(into), plugins)
         return _ended(done)
 
     def load(self, env: Any = None) -> Policy:
@@ -155,6 +166,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     return value
+
+
+def _changes(words: Sequence[str], values: Mapping[str, Any], rules: Mapping[str, settings.Rule]) -> dict[str, Any]:
+    """Returns the settings that the arguments of a call change, by dotted key."""
+    _, changed = settings.read(_checked(words), rules, open_keys="*", values=_plain(values))
+    return {check.full_key(key, value): value for key, value in changed.items()}
 
 
 def _checked(words: Sequence[str]) -> Sequence[str]:

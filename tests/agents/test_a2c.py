@@ -205,16 +205,6 @@ def test_a2c_action_noise_is_in_the_action_and_its_log_probability(build: Build)
     torch.testing.assert_close(agent.policy(obs).log_std.exp(), torch.full((4000, 1), 0.3))
 
 
-def test_a2c_rewind_restores_only_the_standard_deviation(build: Build) -> None:
-    loop: Any = train(build(put_on_pendulum("algo.init_std", 0.3)), 3)
-    before = {name: param.clone() for name, param in loop.agent.named_parameters()}
-    loop.reset()
-    after = dict(loop.agent.named_parameters())
-    assert after.pop("policy.log_std").exp().tolist() == pytest.approx([0.3])
-    assert before.pop("policy.log_std").exp().tolist() != pytest.approx([0.3])
-    assert equal(before, after)
-
-
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_a2c_minibatches_are_shuffled_by_option(shuffle: bool, build: Build) -> None:
     loop: Any = build(toy("a2c", **{"algo.shuffle": shuffle, "algo.minibatch_size": 4}))

@@ -59,8 +59,6 @@ def test_parameter_moves_to_the_next_stage_at_the_mean_of_enough_episodes(by: st
     assert observe([0, 1, 1]) == 2.0, "episodes of the stage before do not count"
     assert observe([1]) == 3.0
     assert observe([1, 1, 1, 1]) == 3.0, "it is the last stage"
-    curriculum.rewind()
-    assert values_at(curriculum, [0]) == [1.0]
 
 
 def test_state_of_a_curriculum_is_restored() -> None:

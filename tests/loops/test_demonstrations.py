@@ -182,17 +182,6 @@ def test_recurrent_agents_resume_with_demonstrations_bit_for_bit(build: Build, t
     check_resuming(loop, other)
 
 
-def test_a_loop_that_is_reset_begins_with_the_given_demonstrations_alone(build: Build, tmp_path: Path) -> None:
-    loop = deep_sea(build)
-    write(tmp_path / "given-v0", [dive(loop)], loop.env)
-    loop = deep_sea(build, size=4, **{"algo.buffer.given": str(tmp_path / "given-v0"), "algo.loop.rollout_steps": 6})
-    train(loop, 1)
-    assert any(loop.open) and len(loop.buffer) > 1
-    loop.reset()
-    assert not any(loop.open) and [demo["kind"] for demo in loop.buffer.reward_demos] == ["given"]
-    assert not loop.buffer.value_demos
-
-
 def test_demonstrations_recorded_with_other_arguments_are_refused(build: Build, tmp_path: Path) -> None:
     loop = deep_sea(build, size=4)
     write(tmp_path / "given-v0", [dive(loop)], loop.env)

@@ -120,16 +120,6 @@ def test_a_generation_starts_with_fresh_episodes(build: Build) -> None:
     assert torch.equal(loop.returns, torch.ones(7, dtype=torch.float64))
 
 
-def test_a_loop_that_is_reset_forgets_the_generation_under_way(build: Build) -> None:
-    loop: Any = build(toy("cem"))
-    for _ in range(3):
-        loop.tick()
-    loop.reset()
-    assert (loop.steps, loop.params) == (0, None)
-    train(loop, 2)
-    assert loop.finished == loop.trials == 8
-
-
 def test_observations_are_normalised_alike_within_a_generation_and_by_all_that_was_seen(build: Build) -> None:
     loop: Any = build(toy("cem", **{"env.normalize.kind": "obs"}))
     normaliser = loop.addons[0]

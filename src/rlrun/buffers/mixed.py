@@ -27,6 +27,11 @@ class Mixed(nn.Module):
     def __len__(self) -> int:
         return len(self.collected)
 
+    @property
+    def capacity(self) -> int:
+        """The number of collected transitions that fit into memory."""
+        return self.collected.capacity
+
     def add(
         self,
         obs: Any,

@@ -106,6 +106,11 @@ class Replay(Module):
         return last - first
 
     @property
+    def capacity(self) -> int:
+        """The number of transitions that fit into memory."""
+        return self.ring.capacity * self.spec.num_envs
+
+    @property
     def span(self) -> tuple[int, int]:
         """The range of flat indices that can be sampled: first, and last (exclusive)."""
         first = self.first

@@ -16,6 +16,7 @@ from rlrun.run.signals import CODES, Leave
 COMMANDS = {
     "train": "train an algorithm on an environment, or sweep over many with -m",
     "resume": "continue a run from its latest snapshot",
+    "reset": "start a new run with the config and the weights of a run",
     "eval": "evaluate a run's best agent, optionally with videos or as a data set",
     "export": "write a run's policy as an ONNX or torch program, which acts without rlrun",
     "push": "share a run on a model hub: weights, config, model card",

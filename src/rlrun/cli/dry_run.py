@@ -57,8 +57,8 @@ def _rows(job: "Job") -> Iterator[tuple[str, str]]:
         yield "memory", f"about {size(sizes.memory)} of this process at the end"
     if cfg.snapshot_every is not None:
         snapshot = f"about {size(sizes.snapshot)}"
-        if sizes.replay:
-            snapshot += f" and {size(sizes.replay)} of replay, which snapshots share"
+        if sizes.saved:
+            snapshot += f" and {size(sizes.saved)} of replay, which snapshots share"
         yield "snapshot", snapshot
     yield "disk", f"at most about {size(sizes.disk)} at the end"
     count = times.warmup_steps + times.steps

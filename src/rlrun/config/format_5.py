@@ -154,6 +154,10 @@ def restate(state: dict[str, Any]) -> None:
         state["measures._extra_state"] = measures(loop["measures"])
         if "fitness" in loop:  # returns of the evolution loop were not discounted
             state[LOOP]["discounts"] = loop["returns"].new_ones(loop["returns"].shape)
+    loop = state.get(LOOP)
+    if isinstance(loop, dict) and "refill" in loop:
+        kept = {name: value for name, value in loop.items() if name != "refill"}
+        state[LOOP] = kept | {"emptied_at": 0, "paused_steps": 0}
 
 
 def stage_and_results(saved: Any) -> Any:

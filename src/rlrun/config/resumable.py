@@ -18,8 +18,8 @@ PUT_IT_BACK = "put it back, or start a new run from its weights with init_from=R
 FREE = (
     "trainer.total_steps", "trainer.eval_every", "trainer.eval_episodes", "trainer.eval_max_steps",
     "trainer.log_every", "trainer.snapshot_every", "trainer.snapshot_keep",
-    "trainer.snapshot_archive_every", "trainer.snapshot_on_failure", "trainer.engine", "trainer.threads",
-    "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",
+    "trainer.snapshot_archive_every", "trainer.snapshot_replay", "trainer.snapshot_on_failure",
+    "trainer.engine", "trainer.threads", "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",
 )  # fmt: skip
 SCHEDULE = "algo.schedule"  # may change too, because it says from which step on
 PLACES = ("run_dir", "resume", "plugins")

@@ -228,6 +228,7 @@ class TrainerConfig:
     snapshot_every: NonNegativeInt | None
     snapshot_keep: PositiveInt
     snapshot_archive_every: NonNegativeInt
+    snapshot_replay: bool
     snapshot_on_failure: Literal["continue", "stop"]
     engine: Literal["auto", "eager", "compile", "cudagraph"]
     precision: Literal["fp32", "tf32", "bf16"]
@@ -245,8 +246,9 @@ class RunConfig:
     run_dir: Annotated[str, AfterValidator(_path)] | None
     preset: str | None
     plugins: list[str]
-    init_from: str | None
+    init_from: str | dict[str, str] | None  # a source for the whole agent, or one for each of its parts
     init_modules: list[str]
+    init_exploration: Literal["keep", "fresh"]
     resume: Literal["never", "auto"]
     algo: dict[str, Any]
     network: dict[str, Any]

@@ -9,7 +9,6 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 
 from rlrun.config.schema import PositiveInt, config, parse
-from rlrun.core.schedule import Rewindable
 from rlrun.errors import ConfigError
 from rlrun.module import Module
 from rlrun.types import Return
@@ -96,7 +95,7 @@ class Parameter:
         return cfg.values[index] + share * (cfg.values[index + 1] - cfg.values[index])
 
 
-class Curriculum(Rewindable, Module):
+class Curriculum(Module):
     """All scheduled parameters of the training environments.
 
     An environment takes a new value when its next episode begins, so a value is constant during an episode.
@@ -128,11 +127,6 @@ class Curriculum(Rewindable, Module):
         for values in zip(*(parameter.samples() for parameter in self.scheduled), strict=True):
             sets.append({parameter.name: value for parameter, value in zip(self.scheduled, values, strict=True)})
         return sets
-
-    def rewind(self) -> None:
-        for parameter in self.scheduled:
-            parameter.stage = 0
-            parameter.results.clear()
 
     def get_extra_state(self) -> dict[str, Any]:
         return {

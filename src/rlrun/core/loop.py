@@ -12,8 +12,6 @@ from rlrun.core.curriculum import Curriculum
 from rlrun.core.logged import LoggedMeans, add_logged
 from rlrun.core.means import Means
 from rlrun.core.measures import Measures
-from rlrun.core.random import Stream, sequence
-from rlrun.core.schedule import Rewindable
 from rlrun.core.scheduled import Schedules
 from rlrun.module import Module
 from rlrun.nested import on
@@ -27,6 +25,7 @@ class Loop(Module):
     """
 
     replays: ClassVar[bool] = False  # whether it learns from a replay buffer
+    refills: ClassVar[bool] = False  # whether it can fill an empty buffer again in mid-run, by `refill`
 
     def __init__(self, cfg: Any, agent: Agent, addons: Addons, env: Any, buffer: Any, seed: int, horizon: int):
         super().__init__()
@@ -74,23 +73,9 @@ class Loop(Module):
         self.set_parameters()
         self.collector.begin()
 
-    def reset(self, seed: int | None = None) -> None:
-        """Resets counters, schedules and episodes but keeps the weights.
-
-        With a seed, environments and random streams start as in a run with that seed; otherwise they continue.
-        """
-        self.steps = self.updates = 0
-        self.episodes = []
-        self.successes = []
-        for module in self.modules():
-            if isinstance(module, Rewindable):
-                module.rewind()
-            if seed is not None and isinstance(module, Stream):
-                module.reseed(seed)
-        if seed is not None:
-            self.seed = seed
-            self.env.reset(sequence(seed, "env"))
-        self.begin()
+    def refill(self) -> None:
+        """Empties the replay buffer and begins new episodes, which fill it again. Only for loops with `refills`."""
+        raise NotImplementedError
 
     def receive(self, timestep: Timestep) -> Step:
         """Counts a timestep and passes it to the add-ons. Called exactly once for each timestep, in order.

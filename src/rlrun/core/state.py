@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.core.schedule import Rewindable, Schedule, StartsFresh
+from rlrun.core.schedule import Schedule, StartsFresh
 from rlrun.functional import fused
 
 
@@ -104,7 +104,22 @@ class RMSprop(Optim):
 OPTIMIZERS: dict[str, type[Optim]] = {"adam": Optim, "rmsprop": RMSprop}
 
 
-class Target(Rewindable, nn.Module):
+@torch.no_grad()
+def set_parameters(module: nn.Module, vector: Tensor) -> None:
+    """Sets all parameters of a module from one vector [P], in the order of torch's `parameters_to_vector`.
+
+    Copies in place, so parameters stay views of their optimiser's buffer; `vector_to_parameters` would cut them off.
+    Raises ValueError if the vector has another length.
+    """
+    params = list(module.parameters())
+    sizes = [param.numel() for param in params]
+    if vector.shape != (sum(sizes),):
+        raise ValueError(f"a vector of {sum(sizes)} numbers is needed, not one of shape {list(vector.shape)}")
+    for param, part in zip(params, vector.split(sizes), strict=True):
+        param.copy_(part.view_as(param))
+
+
+class Target(nn.Module):
     """Target network: each `track` sets its weights to (1 - tau) target + tau source, in place."""
 
     def __init__(self, source: nn.Module, tau: float):
@@ -131,10 +146,6 @@ class Target(Rewindable, nn.Module):
         if count // period != self.periods:
             self.periods = count // period
             self.track()
-
-    def rewind(self) -> None:
-        """Restarts at count 0. The weights stay."""
-        self.periods = 0
 
     def get_extra_state(self) -> int:
         return self.periods

@@ -95,10 +95,6 @@ class Evolution(Loop):
         self.params = None
         return self.count_update(metrics)
 
-    def reset(self, seed: int | None = None) -> None:
-        super().reset(seed)
-        self.params, self.jobs = None, []
-
     def get_extra_state(self) -> dict[str, Any]:
         own = ("params", "fitness", "jobs", "started", "finished", "returns", "discounts")
         return super().get_extra_state() | {name: getattr(self, name) for name in own}

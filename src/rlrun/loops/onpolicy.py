@@ -66,9 +66,5 @@ class OnPolicy(Loop):
             rollout.add(timestep.obs, timestep.action, step, timestep.extras, timestep.first)
         return rollout.batch()
 
-    def reset(self, seed: int | None = None) -> None:
-        super().reset(seed)
-        self.waiting = []
-
     def get_extra_state(self) -> dict[str, Any]:
         return super().get_extra_state() | {"waiting": self.waiting}

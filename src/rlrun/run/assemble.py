@@ -45,6 +45,7 @@ def build_loop(config: RunConfig) -> Loop:
     check_ranges(config)
     check_loop(config.algo)
     check_tasks(config)
+    check_snapshots(config)
     curriculum = build_curriculum(config.env.schedule)
     device = prepare_device(config)
     engine.check(config.trainer, device)
@@ -172,6 +173,16 @@ def check_tasks(config: RunConfig) -> None:
     if test_tasks is not None and 0 < episodes < test_tasks:
         why = f"must be at most trainer.eval_episodes={episodes}, because every task has an episode"
         raise ConfigError(f"algo.loop.test_tasks={test_tasks}: {why}")
+
+
+def check_snapshots(config: RunConfig) -> None:
+    """Raises ConfigError if snapshots without replay are requested and the loop cannot fill replay again."""
+    loop = registry.lookup("loop", config.algo["loop"]["name"])
+    if loop.replays and not loop.refills and not config.trainer.snapshot_replay:
+        raise ConfigError(
+            f"trainer.snapshot_replay=false is not supported by algo.loop={loop.registered}: replay holds data sets, "
+            "which a resumed run does not read again"
+        )
 
 
 def check_start(config: RunConfig, device: torch.device) -> None:

@@ -77,6 +77,18 @@ def resume_run(
     return Done(folder.path, result.exit_code, result.fault)
 
 
+def reset_run(path: Path, changes: Mapping[str, Any], into: str, plugins: Sequence[str] = ()) -> Done:
+    """Starts a new run in the directory `into` with the config and the weights of the run or snapshot at `path`."""
+    folder = RunDir.create({"run_dir": into})
+    with held(folder, is_new=True):
+        from rlrun import registry
+        from rlrun.run import lifecycle
+
+        registry.load(plugins)
+        result = lifecycle.reset(path, folder, changes)
+    return Done(folder.path, result.exit_code)
+
+
 def _go_on(job: "Job", path: Path) -> Done:
     from rlrun.config.resumable import free
 

@@ -27,6 +27,7 @@ class CrossQ(Agent):
 
     actions = Box
     acts_with = ("actor", "noise")
+    explores_with = ("entropy",)
     needs_bounds = True
     moves_statistics = True
 

@@ -25,6 +25,7 @@ class SAC(Agent):
 
     actions = Box
     acts_with = ("actor", "noise")
+    explores_with = ("entropy",)
     needs_bounds = True
     remembers = True
     cfg: "Config"

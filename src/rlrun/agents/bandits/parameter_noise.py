@@ -29,6 +29,8 @@ class ParameterNoise(NeuralGreedy):
         epsilon: PositiveFraction
         epsilon_decay: PositiveFraction
 
+    explores_with = ("noise_std", "epsilon")
+
     noise_std: Tensor
     epsilon: Tensor
 

@@ -4,7 +4,6 @@ Base of the other on-policy agents: an update computes the advantages of a rollo
 minibatches.
 """
 
-import math
 from typing import Annotated, Any, Literal
 
 import torch
@@ -35,6 +34,7 @@ class A2C(Agent):
 
     actions = (Box, Discrete, MultiDiscrete, MultiBinary)
     acts_with = ("policy", "noise")
+    explores_with = ("policy.log_std", "entropy")
     remembers = True
     reward_vectors = True
 
@@ -73,13 +73,6 @@ class A2C(Agent):
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.act_noise = parts.stream("act")
         self.shuffle = parts.stream("shuffle") if cfg.shuffle else None
-
-    @torch.no_grad()
-    def rewind(self) -> None:
-        """Resets the standard deviation of a Gaussian policy to init_std."""
-        if isinstance(self.spec.action, Box):
-            log_std: Any = self.policy.log_std
-            log_std.fill_(math.log(self.cfg.init_std))
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
