@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from toys import NOT_NORMALIZED
 
 from rlrun.config.schema import EnvConfig, run_config
 from rlrun.core.loop import Loop
@@ -59,7 +60,7 @@ def make_env() -> Iterator[Callable[..., VectorEnv]]:
             "task_kwargs": {},
             "eval_kwargs": {},
             "wrappers": {},
-            "normalize": "none",
+            "normalize": NOT_NORMALIZED,
             "timeout_s": 10.0,
         }
         base |= {"max_episode_steps": None, "instance_seed": None, "on_failure": "raise"}

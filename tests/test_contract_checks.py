@@ -45,6 +45,11 @@ ALGO = {
         "        return self.learn(flat(rollout | targets)) | {'calls': torch.tensor(float(self.calls))}\n",
         "a resumed run has other metrics than one that never stopped",
     ),
+    "observations changed in place": (
+        "        dist = self.policy(obs)\n        if",
+        "        obs.mul_(0.5)\n        dist = self.policy(obs)\n        if",
+        "act changes its observations or its carry in place",
+    ),
     "an error": (RETURN, "        raise KeyError('reward')\n", "KeyError: 'reward' in file_own, line"),
 }
 
@@ -63,6 +68,18 @@ ENV = {
     "random numbers of its own": ("self.np_random.uniform", "np.random.uniform", "environment: "),
     "observations outside of the space": ("[self.position, self.goal]", "[self.position + 5, self.goal]", "space"),
     "observations that drift": ("[self.position, self.goal]", "[self.position * self.steps, self.goal]", "is not in"),
+    "the last observation of an episode": (
+        "[self.position, self.goal]",
+        "[self.position + 5 * (self.steps >= 100), self.goal]",
+        "an observation is not in",
+    ),
+    "observations that share memory": (
+        "return np.concatenate([self.position, self.goal]).astype(np.float32)",
+        "self.shared = getattr(self, 'shared', np.zeros(4, np.float32))\n"
+        "        self.shared[:] = [*self.position, *self.goal]\n"
+        "        return self.shared",
+        "share memory; return a copy",
+    ),
     "a file without the class": ("class FileOwn", "class Other", "has no gymnasium.Env 'FileOwn'"),
 }
 
@@ -84,6 +101,22 @@ NETWORK = {
         "        return x\n",
         "        return x - x.mean(-2, keepdim=True)\n",
         "mixes the rows of a batch",
+    ),
+    "other numbers": ("return x\n", "return x.double()\n", "returns torch.float64; expected torch.float32"),
+    "ignored observations": (
+        "x = self.flat(*inputs)",
+        "x = self.flat(*inputs[:1], *[0 * action for action in inputs[1:]])",
+        "ignores an input [5, 2]",
+    ),
+    "one member for all": (
+        "        return x\n",
+        "        return x if x.dim() == 2 else x[:1].expand_as(x) + 0 * x\n",
+        "members 0 and 1 of an ensemble return the same features",
+    ),
+    "a part of one member for all": (
+        "torch.sigmoid(gate(x))",
+        "torch.sigmoid(gate(x) if x.dim() == 2 or gate is self.gates[0] else gate(x)[:1])",
+        "in 1 of 3 members only",
     ),
     "no ensemble": ("cfg.units, members)", "cfg.units, None)", "members=3; expected [3, 5, 64]"),
 }
@@ -130,10 +163,20 @@ CALLBACK = {
         "        next(self.run.loop.agent.parameters()).data.mul_(0.9)\n        if self.best is None or",
         "it changes the agent; declare that in `changes`",
     ),
-    "state that is not saved": (
+    "state that differs": (
         'return {"best": self.best}',
         'return {"best": None if self.run.loop.steps == 64 else self.best}',
-        "a resumed run differs; save the state of the callback in get_extra_state",
+        "a resumed callback differs; save the state of the callback in get_extra_state",
+    ),
+    "state that is not saved": (
+        'return {"best": self.best}',
+        'return {"best": None}',
+        "a resumed run logs another custom/best_return at step 96; save the state of the callback in get_extra_state",
+    ),
+    "an error": (
+        'self.log("best_return", self.best)',
+        "raise KeyError()",
+        "RunError: callback file_own: on_row: KeyError",
     ),
 }
 

@@ -98,6 +98,17 @@ def test_lock_without_fcntl_outlives_no_killed_process(tmp_path: Path, monkeypat
         lock.take(tmp_path)
     mark.write_text(f"{killed.pid} another-host")
     assert lock.holder(tmp_path), "the process of another host counts as alive"
+    with pytest.raises(ConfigError, match=f"if that process has ended, delete {mark}$"):
+        lock.take(tmp_path)
+    for text in ("", "no pid", f"0 {platform.node()}"):
+        mark.write_text(text)
+        assert lock.holder(tmp_path) is None
+        lock.release(lock.take(tmp_path))
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+    mark.mkdir()
+    assert lock.holder(tmp_path) is None
+    with pytest.raises(ConfigError, match=f"{mark}: cannot be locked"):
+        lock.take(tmp_path)
 
 
 class Windows:

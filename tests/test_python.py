@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ import torch
 import rlrun
 from rlrun import python
 from rlrun.cli import main
+from rlrun.config import sources
+from rlrun.config.compose import Composer, literal
 from rlrun.envs.passed import passed
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, RunError
+from rlrun.run.job import Done
 from rlrun.run.trained import restored
 from rlrun.types import carried
 
@@ -156,17 +160,98 @@ def without_clocks(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_passed_environment_survives_a_call_within_a_call() -> None:
     with passed(Reach) as outer:
-        with passed(Reach, takes_names=True) as inner:
+        with passed(Reach) as inner:
             assert inner == outer
-        assert gym.spec(outer[0].removeprefix("env=")).entry_point is Reach
+        assert gym.spec(outer).entry_point is Reach
     assert not [id for id in gym.registry if id.startswith("object/")]
 
 
-def test_name_of_an_environment_is_refused_for_a_run_that_has_one(tmp_path: Path) -> None:
-    run = rlrun.train("algo=dqn", *CASES["dqn"], *SMALL, run_dir=str(tmp_path / "run"))
-    for call in (run.evaluate, run.load, run.resume):
-        with pytest.raises(ConfigError, match="env=Pendulum: the run has an environment"):
-            call(env="Pendulum")
+def stored_run(folder: Path, env: str) -> rlrun.Run:
+    """A folder with a config alone."""
+    (folder / "config.yaml").write_text(f"env: {{id: {env}}}\n")
+    return rlrun.Run(folder)
+
+
+@pytest.mark.parametrize("method", ["evaluate", "load", "resume"])
+def test_environment_that_the_run_was_not_trained_with_is_refused(method: str, tmp_path: Path) -> None:
+    call = getattr(stored_run(tmp_path, "CartPole-v1"), method)
+    for env in ("Pendulum", Reach, Reach()):
+        with pytest.raises(ConfigError, match=r"^env=(Pendulum|Reach): the run has an environment; pass one only if"):
+            call(env=env)
+    stored_run(tmp_path, "object/Other-v0")
+    with pytest.raises(ConfigError, match=r"^env=Reach: the run was trained with object/Other-v0; pass the object"):
+        call(env=Reach)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "/tmp/josé",
+        "/tmp/x (1)/a",
+        "a,b",
+        "123",
+        "1e5",
+        "true",
+        "x=y {z}",
+        "",
+        "it's",
+        "a\\",
+        "a\\'b",
+        '"',
+        "[a]",
+        "a: b",
+    ],
+)
+def test_text_of_an_argument_is_literal(value: str) -> None:
+    composer = Composer(sources.folders([]))
+    assert composer.read(f"name={literal(value)}").values == (value,)
+    assert composer.read(f"name={literal([value, 'x'])}").values == ([value, "x"],)
+    assert composer.read(f"name={literal({'a': value})}").values == ({"a": value},)
+
+
+def test_arguments_may_be_paths_tuples_and_numbers_of_numpy(tmp_path: Path) -> None:
+    folder = tmp_path / "josé (1), a"
+    values = {"trainer.total_steps": np.int64(20), "env.num_envs": 2.0, "logger": ("csv",)}
+    words = [word for word in SMALL if word.partition("=")[0] not in values]
+    run = rlrun.train("algo=dqn", *CASES["dqn"], *words, "trainer.eval_every=0", run_dir=folder, name="123", **values)
+    assert run.path == folder and run.summary["step"] == 20 and (folder / "metrics.csv").exists()
+    branch = rlrun.Run(str(folder)).resume(total_steps=np.float64(24), into=tmp_path / "x, y", plugins=())
+    assert branch.path == tmp_path / "x, y" and branch.summary["step"] == 24
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ({"episodes": 0}, r"^episodes=0: must be a whole number, 1 to 1,000,000$"),
+        ({"seed": -1}, r"^seed=-1: must be a whole number, at least 0$"),
+        ({"explore": 1}, r"^explore=1: must be true or false$"),
+        ({"plugins": "foo"}, r"^plugins=foo: must be a list"),
+    ],
+)
+def test_arguments_of_an_evaluation_are_checked(arguments: dict[str, Any], line: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=line):
+        rlrun.evaluate(tmp_path, **arguments)
+
+
+def test_words_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    for call in (rlrun.train, rlrun.Run(tmp_path).resume):
+        with pytest.raises(ConfigError, match=r"^1: is no text such as 'algo=sac'"):
+            call(1)  # type: ignore[arg-type, operator]
+    with pytest.raises(ConfigError, match=r"^plugins=foo: must be a list of modules$"):
+        rlrun.load(tmp_path, plugins="foo")
+
+
+def test_error_of_a_run_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python, "resume_run", lambda *_: Done(tmp_path, 1, "a loss is nan"))
+    with pytest.raises(RunError, match=r"exit code 1: a loss is nan$"):
+        rlrun.Run(tmp_path).resume()
+    monkeypatch.setattr(python, "resume_run", lambda *_: Done(tmp_path, 130))
+    with pytest.raises(KeyboardInterrupt):
+        rlrun.Run(tmp_path).resume()
+
+
+def test_run_without_rows_has_no_metrics(tmp_path: Path) -> None:
+    assert rlrun.Run(tmp_path).rows == [] and len(rlrun.Run(tmp_path).metrics) == 0
 
 
 @pytest.mark.parametrize("env", [3, object()])
@@ -181,6 +266,17 @@ def test_environment_object_that_cannot_be_copied_is_refused(tmp_path: Path) -> 
     env.lock = threading.Lock()  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match=r"Reach cannot be copied .*; pass its class, or a function"):
         rlrun.train("algo=sac", *REPLAY, *SMALL, env=env, run_dir=str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_outside_of_the_main_thread_is_refused(tmp_path: Path) -> None:
+    calls = [
+        lambda: rlrun.train("algo=sac", *CASES["sac"], *SMALL, run_dir=str(tmp_path / "run")),
+        lambda: python.Run(tmp_path).resume(total_steps=10),
+    ]
+    for call in calls:
+        with ThreadPoolExecutor(1) as pool, pytest.raises(ConfigError, match="training needs the main thread"):
+            pool.submit(call).result()
     assert not (tmp_path / "run").exists()
 
 

@@ -18,7 +18,7 @@ from rlrun.buffers.demo_lines import episode
 from rlrun.buffers.rollout import Rollout
 from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
-from rlrun.config.schema import run_config
+from rlrun.config.schema import NormalizeConfig, run_config
 from rlrun.config.sources import CONF
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
@@ -29,6 +29,7 @@ from rlrun.nested import index
 from rlrun.run.assemble import build_loop
 
 Values = dict[str, Any]
+NOT_NORMALIZED = NormalizeConfig(kind="none", clip_obs=None, clip_reward=None, epsilon=1e-8, gamma=None)
 equal = testing.equal
 
 ALGOS = sorted(path.stem for path in (CONF / "algo").glob("*.yaml") if not path.stem.startswith("_"))
@@ -86,7 +87,6 @@ SMALL: Values = {
     "elite_fraction": 0.5,
     "initial_value": 0.5,
     "init_pulls": 1,
-    "refit_every": 2,
     "members": 2,
     "unroll_steps": 2,
     "td_steps": 2,
@@ -148,7 +148,7 @@ def recorded(text: str, steps: int = 24) -> str | None:
     rollout = Rollout(loop.env.spec)
     for _ in range(steps):
         obs, first = loop.obs, loop.carry["first"]
-        step = loop.receive(loop.collector.step(loop.uniform_action(), {}))
+        step = loop.receive(loop.collector.step(loop.env.sample(loop.random), {}))
         rollout.add(obs, step.action, step, {}, first)
     rows = index(rollout.batch(), (slice(None), 0))
     ends = {*((rows["terminated"] | rows["truncated"]).nonzero().flatten() + 1).tolist(), steps}

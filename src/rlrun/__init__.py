@@ -3,6 +3,7 @@
 import rlrun
 
 run = rlrun.train("algo=sac", "env=Pendulum", seed=1)  # same arguments as `rlrun train`
+run = rlrun.Run("runs/sac-Pendulum/...")  # a run that exists
 policy = rlrun.load(run.path)
 action = policy.act(obs)
 """
@@ -10,11 +11,11 @@ action = policy.act(obs)
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["evaluate", "load", "log", "train"]
+__all__ = ["Run", "evaluate", "load", "log", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports `train` and `load` when they are first used. They import torch, which would slow the command line."""
+    """Imports a name when it is first used, because most of them import torch, which would slow the command line."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "log":

@@ -99,9 +99,14 @@ def read_lines(path: Path) -> Iterator[bytes]:
             if not line:
                 return
             if len(line) == ROW_BYTES:
-                raise ConfigError(f"{path}: has a line of more than {ROW_BYTES:,} bytes")
+                raise too_long(path)
             yield line
     raise ConfigError(f"{path}: has more than {ROWS:,} lines")
+
+
+def too_long(path: Path) -> ConfigError:
+    """Returns the error of a metrics file with a line that reaches `ROW_BYTES` bytes."""
+    return ConfigError(f"{path}: has a line of more than {ROW_BYTES:,} bytes")
 
 
 def open_to_append(path: Path, from_start: bool = False) -> int:

@@ -37,8 +37,11 @@ def take(path: Path) -> int:
         holder = _text(descriptor)
         os.close(descriptor)
         if isinstance(error, BlockingIOError):
-            raise ConfigError(f"{path} is in use by {holder or 'another process'}") from None
-        raise ConfigError(f"{path}: cannot be locked ({error.strerror})") from None
+            line = f"{path} is in use by {holder or 'another process'}"
+            if error.filename:  # a file with a pid, which the system does not remove
+                line += f"; if that process has ended, delete {error.filename}"
+            raise ConfigError(line) from None
+        raise ConfigError(f"{error.filename or path}: cannot be locked ({error.strerror})") from None
     _locks[descriptor] = file
     now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     with contextlib.suppress(OSError):  # if the disk is full: the lock works without its text

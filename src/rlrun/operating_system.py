@@ -100,30 +100,44 @@ def _pid_file(path: Path) -> Path:
 
 
 def _create_pid_file(path: Path) -> None:
-    """Creates a file with the pid of this process. Raises BlockingIOError if the process of an existing file lives."""
-    while True:
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o644)
-        except FileExistsError:
-            if _is_alive(path):
-                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
-            path.unlink(missing_ok=True)
-            continue
-        os.write(descriptor, f"{os.getpid()} {_host()}".encode())
+    """Creates a file with the pid of this process. Raises BlockingIOError if the process of an existing file lives.
+
+    The file is written under another name first, so that no process finds it without its text.
+    """
+    host = _host()
+    own = path.with_name(f"{path.name}-{host}-{os.getpid()}")
+    own.unlink(missing_ok=True)  # of a killed process that had the same pid
+    descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, 0o644)
+    try:
+        os.write(descriptor, f"{os.getpid()} {host}".encode())
         os.close(descriptor)
-        return
+        while True:
+            try:
+                os.link(own, path)
+                return
+            except FileExistsError:
+                if _is_alive(path):
+                    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path)) from None
+            path.unlink(missing_ok=True)
+    finally:
+        own.unlink()
 
 
 def _is_alive(path: Path) -> bool:
-    """Returns whether the process of a pid file lives. Processes of other hosts count as alive."""
+    """Returns whether the process of a pid file lives. Processes of other hosts count as alive. A file that holds no
+    pid belongs to no process."""
     try:
         descriptor = os.open(path, os.O_RDONLY | OPEN_FLAGS)
-    except FileNotFoundError:
+        try:
+            text = os.read(descriptor, PID_BYTES).decode(errors="replace")
+        finally:
+            os.close(descriptor)
+    except OSError:  # no file, or no regular file
         return False
-    text = os.read(descriptor, PID_BYTES).decode(errors="replace")
-    os.close(descriptor)
     pid, _, host = text.partition(" ")
-    if host != _host() or not pid.isdecimal():  # also if the other process has not written the pid yet
+    if not pid.isdecimal() or int(pid) < 1:
+        return False
+    if host != _host():
         return True
     try:
         os.kill(int(pid), 0)

@@ -1,20 +1,26 @@
 """The Python API of rlrun: train, resume and evaluate a run, and load its policy. `import rlrun` provides it."""
 
-from collections.abc import Mapping
+import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlrun import registry
 from rlrun.cli import settings
+from rlrun.cli.evaluate import RULES as EVALUATE_RULES
 from rlrun.config import check
+from rlrun.config.compose import literal
 from rlrun.config.jobs import jobs
 from rlrun.envs.passed import passed
-from rlrun.errors import RunError
+from rlrun.errors import ConfigError, RunError
 from rlrun.run import trained
-from rlrun.run.job import resume_run, train_job
+from rlrun.run.job import Done, reset_run, resume_run, train_job
 from rlrun.run.policy import Policy, load
+from rlrun.run.signals import CODES
 from rlrun.rundir import METRICS, RunDir
 from rlrun.telemetry.metrics import read_rows
 
@@ -23,9 +29,12 @@ __all__ = ["Evaluation", "Policy", "Run", "evaluate", "load", "train"]
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of a run."""
+    """The folder of a run: `rlrun.Run("runs/sac-Pendulum/...")`."""
 
     path: Path
+
+    def __init__(self, path: str | Path):
+        object.__setattr__(self, "path", Path(path))
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -34,7 +43,9 @@ class Run:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of metrics.jsonl in order, as dicts."""
+        """The rows of metrics.jsonl in order, as dicts; none if the file does not exist."""
+        if not (self.path / METRICS).exists():
+            return []
         return read_rows(self.path / METRICS)
 
     @property
@@ -50,15 +61,26 @@ class Run:
         """Continues the run, as `rlrun resume` does with the same words: `run.resume(total_steps=200_000)`.
 
         env: the environment object or class, if the run was trained with one.
-        Raises ConfigError, SnapshotError, and RunError if the run failed.
+        Raises ConfigError, SnapshotError, RunError if the run failed, and KeyboardInterrupt if Ctrl-C stopped it.
         """
-        _, changed = settings.read([*words, *_words(changes)], RESUME_RULES, open_keys="*")
+        changed = _changes(words, changes, RESUME_RULES)
         plugins = changed.pop("plugins", ())
         into = changed.pop("into", None)
-        changed = {check.SHORT.get(key, key): value for key, value in changed.items()}
-        with passed(env):
+        with trained.passed_again(self.path, env):
             done = resume_run(self.path, changed, plugins, into)
-        return _checked(Run(done.path), done.exit_code)
+        return _ended(done)
+
+    def reset(self, *words: str, into: str | Path, env: Any = None, **changes: Any) -> "Run":
+        """Starts a new run in the folder `into` with the config and the latest weights of this one, as `rlrun reset`
+        does: `run.reset(into="second", seed=1)`. An algorithm around runs calls it once for each of its iterations.
+
+        env, errors: as in `resume`.
+        """
+        changed = _changes(words, changes, RESUME_RULES | {"seed": settings.WHOLE})
+        plugins = changed.pop("plugins", ())
+        with trained.passed_again(self.path, env):
+            done = reset_run(self.path, changed, str(into), plugins)
+        return _ended(done)
 
     def load(self, env: Any = None) -> Policy:
         """Returns the policy of the run, as `rlrun.load` does."""
@@ -81,18 +103,22 @@ class Evaluation:
     values: Mapping[str, Any] = field(repr=False)
 
 
-def train(*words: str, env: Any = None, **settings: Any) -> Run:
+def train(*words: str, env: Any = None, **values: Any) -> Run:
     """Trains one run, as `rlrun train` does with the same words: `train("algo=sac", "env=Pendulum", seed=1)`.
 
     env: the name of an environment; or a subclass of gymnasium.Env, a function that returns an environment, or an
     environment, which is copied for each one that the run needs. A run with such an environment can only be continued
     with `run.resume(env=...)`, and evaluated or loaded with the argument `env`.
-    Raises ConfigError, with one line per fault, and RunError if the run failed.
+    values: further settings; text is taken literally.
+    Raises ConfigError, with one line per fault, RunError if the run failed, and KeyboardInterrupt if Ctrl-C stopped it.
     """
-    with passed(env, takes_names=True) as word:
-        (job,) = jobs([*words, *word, *_words(settings)])
+    with passed(env) as id:
+        if id is not None:
+            values["env"] = id
+        typed = [f"{key}={literal(value)}" for key, value in _plain(values).items()]
+        (job,) = jobs([*_checked(words), *typed])
         done = train_job(job)
-    return _checked(Run(done.path), done.exit_code)
+    return _ended(done)
 
 
 def evaluate(
@@ -107,10 +133,15 @@ def evaluate(
 
     run: a run, its folder, or the folder of a snapshot. seed: of the environments; by default that of the run.
     explore: act as in training. env: as in `train`. plugins: modules that the run was started with.
+    Raises ConfigError and SnapshotError.
     """
     path = run.path if isinstance(run, Run) else Path(run)
+    given = {"episodes": episodes, "explore": explore, "plugins": plugins}
+    if seed is not None:
+        given["seed"] = seed
+    settings.read((), EVALUATE_RULES, values=_plain(given))
     registry.load(plugins)
-    with passed(env):
+    with trained.passed_again(path, env):
         values = trained.evaluate(path, episodes, seed, explore)
     chosen = ("return_mean", "return_std", "length_mean", "returns", "lengths")
     return Evaluation(**{name: values[name] for name in chosen}, values=values)
@@ -124,13 +155,39 @@ RESUME_RULES = {
 }
 
 
-def _words(values: Mapping[str, Any]) -> list[str]:
-    """Returns keyword arguments as words of the command line."""
-    return [f"{key}={check.show(value)}" for key, value in values.items()]
+def _plain(value: Any) -> Any:
+    """Returns a value without paths, tuples and numbers of numpy, which a config cannot hold."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return value
 
 
-def _checked(run: Run, exit_code: int) -> Run:
-    """Returns the run. Raises RunError if its exit code is not 0."""
-    if exit_code:
-        raise RunError(f"{run.path}: {run.summary.get('status')}, exit code {exit_code}")
+def _changes(words: Sequence[str], values: Mapping[str, Any], rules: Mapping[str, settings.Rule]) -> dict[str, Any]:
+    """Returns the settings that the arguments of a call change, by dotted key."""
+    _, changed = settings.read(_checked(words), rules, open_keys="*", values=_plain(values))
+    return {check.full_key(key, value): value for key, value in changed.items()}
+
+
+def _checked(words: Sequence[str]) -> Sequence[str]:
+    """Returns the words of a call. Raises ConfigError if one is not text."""
+    for word in words:
+        if not isinstance(word, str):
+            raise ConfigError(f"{word!r}: is no text such as 'algo=sac'; pass an environment with env=...")
+    return words
+
+
+def _ended(done: Done) -> Run:
+    """Returns the run of a training that has ended. Raises RunError if it failed, KeyboardInterrupt after Ctrl-C."""
+    if done.exit_code == CODES[signal.SIGINT]:
+        raise KeyboardInterrupt
+    run = Run(done.path)
+    if done.exit_code:
+        reason = f": {done.fault}" if done.fault else ""
+        raise RunError(f"{run.path}: {run.summary.get('status')}, exit code {done.exit_code}{reason}")
     return run

@@ -61,6 +61,8 @@ def modules() -> dict[str, dict[str, str]]:
 def load(plugins: Iterable[str] = ()) -> None:
     """Imports the user's parts: installed plug-ins and the modules in `plugins`. Raises ConfigError."""
     load_installed()
+    if isinstance(plugins, str):
+        raise ConfigError(f"plugins={plugins}: must be a list of modules")
     for plugin in plugins:
         importing(plugin, "plugins")
 

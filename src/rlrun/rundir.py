@@ -17,7 +17,7 @@ from rlrun.snapshot.atomic import TEMPORARY, replace_text, sweep
 
 RUNS = Path("runs")
 STARTING = ".starting"  # lock file of `starting`
-METRICS, META = "metrics.jsonl", "meta.json"
+METRICS, META, SUMMARY = "metrics.jsonl", "meta.json", "summary.json"
 
 
 class RunDir:
@@ -119,7 +119,7 @@ class RunDir:
     @staticmethod
     def summary_of(path: Path) -> dict[str, Any]:
         """Returns summary.json of a run without locking the run, or {} if the file does not exist."""
-        return read_json(path / "summary.json")
+        return read_json(path / SUMMARY)
 
     def meta(self) -> dict[str, Any]:
         """Returns meta.json. Raises ConfigError if `versions`, `code` or `resumed` has the wrong type."""

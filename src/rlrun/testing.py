@@ -26,7 +26,7 @@ import torch
 from gymnasium.utils.env_checker import check_env
 from torch import Tensor
 
-from rlrun import registry
+from rlrun import files, registry
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import RunConfig, run_config
 from rlrun.core.loop import Loop
@@ -38,20 +38,25 @@ from rlrun.envs.obs_adapter import sample
 from rlrun.envs.selftest import EPISODE_END, self_test
 from rlrun.errors import reason
 from rlrun.run.assemble import build_loop
-from rlrun.run.job import resume_run, train_job
+from rlrun.run.job import Done, resume_run, train_job
 from rlrun.run.lifecycle import rings
+from rlrun.rundir import METRICS
 from rlrun.snapshot.loaded import Snapshot
 from rlrun.snapshot.store import Store, step_name
+from rlrun.telemetry.metrics import Row, read_rows
 
 UPDATES = 3  # updates of an algorithm before its state is checked, and again after a restart
 MOST_TICKS = 5000  # maximum number of ticks for these updates
-EPISODE_STEPS = 50
+EPISODE_STEPS = 50  # minimum number of steps of an environment, which is then played to the end of the episode
+MOST_STEPS = 1000  # maximum number of these steps
 RUN_STEPS = 64  # steps of a run with a callback before it is resumed
 SMALL_RUN = ("algo=ppo", "env=CartPole", "preset=none", "env.num_envs=2", "algo.loop.rollout_steps=16",
              "network.hidden=[8]", "trainer.log_every=32", "trainer.eval_every=64", "trainer.eval_episodes=1",
              "trainer.eval_max_steps=20", "trainer.engine=eager", "logger=[]")  # fmt: skip
 ROWS = 5  # batch size for networks
 MEMBERS = 3  # size of ensembles
+MEASURED = ("wall_s", "time/", "sys/")  # metrics that differ between two equal runs
+LOG_BYTES = 1 << 20
 
 
 def check_algorithm(*words: str) -> None:
@@ -83,6 +88,7 @@ def check_environment(*words: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # advice such as symmetric bounds of actions
             env = gym.make(made.spec, disable_env_checker=True, **made.kwargs)
+            check_observations(env.unwrapped)
             check_env(env.unwrapped, skip_render_check=True)
             env.close()
         check_episode(made)
@@ -125,18 +131,22 @@ def check_callback(*words: str) -> None:
     with failures("callback"), TemporaryDirectory() as folder:
         config = _config(*SMALL_RUN, *words)
         assert config.callbacks, "no callback is chosen; add callbacks=[<name>]"
-        whole = _trained(Path(folder, "whole"), 2 * RUN_STEPS, *words)
-        _trained(Path(folder, "resumed"), RUN_STEPS, *words)
-        resume_run(Path(folder, "resumed"), {"trainer.total_steps": 2 * RUN_STEPS}, config.plugins)
-        resumed = Store(Path(folder, "resumed")).load()
         classes = [registry.lookup("callback", values["name"]) for values in config.callbacks]
-        changes = [cls.changes for cls in classes if cls.changes is not None and not cls.resumes_exactly]
-        is_equal = equal(_part(whole, "agent"), _part(resumed, "agent"))
-        is_equal = is_equal and equal(_part(whole, "callbacks"), _part(resumed, "callbacks"))
-        assert changes or is_equal, "a resumed run differs; save the state of the callback in get_extra_state"
+        whole, path = Path(folder, "whole"), Path(folder, "resumed")
+        _train(whole, 2 * RUN_STEPS, *words)
+        _train(path, RUN_STEPS, *words)
+        _check_ended(resume_run(path, {"trainer.total_steps": 2 * RUN_STEPS}, config.plugins))
+        if any(cls.changes is not None and not cls.resumes_exactly for cls in classes):
+            return  # a resumed run differs, and says so
+        save_it = "save the state of the callback in get_extra_state"
+        assert equal(_part(whole, "callbacks"), _part(path, "callbacks")), f"a resumed callback differs; {save_it}"
+        assert equal(_part(whole, "agent"), _part(path, "agent")), f"a resumed run has other weights; {save_it}"
+        for row, other in zip(_rows(whole), _rows(path), strict=True):
+            keys = sorted(key for key in row | other if row.get(key) != other.get(key))
+            assert not keys, f"a resumed run logs another {keys[0]} at step {row['step']}; {save_it}"
         if all(cls.changes is None for cls in classes):
-            others = [word for word in words if not word.startswith("callbacks=")]
-            without = _trained(Path(folder, "without"), 2 * RUN_STEPS, *others)
+            without = Path(folder, "without")
+            _train(without, 2 * RUN_STEPS, *[word for word in words if not word.startswith("callbacks=")])
             assert equal(_part(whole, "agent"), _part(without, "agent")), (
                 "it changes the agent; declare that in `changes`"
             )
@@ -161,9 +171,11 @@ def check_learning(loop: Loop) -> None:
 def check_acting(loop: Loop) -> None:
     """Checks that acting changes nothing but random streams, and draws nothing if it does not explore."""
     agent, obs, carry = loop.agent, loop.obs, loop.carry
+    given = copy.deepcopy((obs, carry))
     before, torch_state = copy.deepcopy(agent.state_dict()), torch.get_rng_state()
     streams = _streams(loop)
     first, second = (loop.addons.act(agent, obs, carry, explore=False) for _ in range(2))
+    assert equal((obs, carry), given), "act changes its observations or its carry in place"
     assert equal(first, second), "act returns different actions for the same observation with explore=False"
     assert equal(streams, _streams(loop)), "act draws random numbers with explore=False"
     num_envs = loop.env.spec.num_envs
@@ -195,23 +207,17 @@ def check_resuming(loop: Loop, other: Loop) -> None:
 
 def check_episode(made: Recipe) -> None:
     """Checks that observations lie in their space, rewards are finite, and equal seeds give equal episodes."""
-    played = []
-    for _ in range(2):
-        env = made.make()
-        env.action_space.seed(0)
-        obs, _ = env.reset(seed=0)
-        seen = [obs]
-        for _ in range(EPISODE_STEPS):
-            assert obs in env.observation_space, f"an observation is not in {env.observation_space}: {obs}"
-            obs, reward, terminated, truncated, _ = env.step(sample(env.action_space, obs))
-            assert np.isfinite(np.asarray(reward)).all(), f"the reward is {reward}"
-            seen += [copy.deepcopy(obs), reward]
-            if terminated or truncated:
-                obs, _ = env.reset()
-        env.close()
-        played.append(seen)
+    played = [_episode(made) for _ in range(2)]
     same = all(np.array_equal(one, other) for one, other in zip(*map(_arrays, played), strict=True))
     assert same, "two episodes with the same seed and actions differ; draw all random numbers from self.np_random"
+
+
+def check_observations(env: gym.Env[Any, Any]) -> None:
+    """Checks that an environment writes every observation into new memory."""
+    first, _ = env.reset(seed=0)
+    second = env.step(env.action_space.sample())[0]
+    shared = any(np.shares_memory(one, other) for one, other in zip(_arrays([first]), _arrays([second]), strict=True))
+    assert not shared, "an observation changes in the next step, because both share memory; return a copy"
 
 
 def check_saving(made: Recipe) -> None:
@@ -223,20 +229,32 @@ def check_saving(made: Recipe) -> None:
 def check_torso(net: Any, spaces: list[gym.Space], members: int | None) -> None:
     """Checks a network that was built for these spaces. members: the size of an ensemble; None: a single network."""
     inputs = [_batch(space) for space in spaces]
+    numbers = [part.requires_grad_() for part, space in zip(inputs, spaces, strict=True) if _is_continuous(space)]
     weights = dict(net.named_parameters())
     out = net(*inputs)
     shape = [ROWS, net.features]
     if members is not None and weights:
         shape = [members, *shape]
     assert list(out.shape) == shape, f"returns {list(out.shape)} for {ROWS} rows, members={members}; expected {shape}"
+    assert out.dtype == torch.float32, f"returns {out.dtype}; expected torch.float32"
     assert torch.isfinite(out).all(), "returns numbers that are not finite"
     assert torch.equal(out, net(*inputs)), "returns other features for the same input"
     alone = net(*(part[:1] for part in inputs))
     assert torch.allclose(alone, out[..., :1, :], atol=1e-5), "mixes the rows of a batch"
-    if weights:
+    if out.requires_grad:
         out.square().sum().backward()
+    for part in numbers:
+        assert part.grad is not None and part.grad.any(), f"ignores an input {list(part.shape)}"
     for name, weight in weights.items():
         assert weight.grad is not None and weight.grad.any(), f"no gradient reaches {name}"
+    if members is None or not weights:
+        return
+    for i in range(1, members):
+        assert not torch.equal(out[0], out[i]), f"members 0 and {i} of an ensemble return the same features"
+    for name, weight in weights.items():
+        if weight.shape[:1] == (members,):
+            reached = weight.grad.flatten(1).any(1)
+            assert reached.all(), f"a gradient reaches {name} in {int(reached.sum())} of {members} members only"
 
 
 def rows_until(updates: int, loop: Loop) -> Iterator[dict[str, Any]]:
@@ -295,16 +313,48 @@ def _config(*words: str) -> RunConfig:
     return run_config(job.values)
 
 
-def _trained(folder: Path, total_steps: int, *words: str) -> Snapshot:
-    """Trains a small run in a new folder, and returns its last snapshot."""
+def _train(folder: Path, total_steps: int, *words: str) -> None:
+    """Trains a small run in a new folder. Raises AssertionError if it fails."""
     (job,) = jobs([*SMALL_RUN, *words, f"trainer.total_steps={total_steps}", f"run_dir={folder}"])
-    train_job(job)
-    return Store(folder).load()
+    _check_ended(train_job(job))
 
 
-def _part(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """Returns the state of the agent or of the callbacks in a snapshot."""
-    return {path: value for path, value in snapshot.state.items() if path.startswith(f"{name}.")}
+def _check_ended(done: Done) -> None:
+    """Raises AssertionError with the last line of error.log if a run failed."""
+    if done.exit_code:
+        lines = files.read(done.path / "error.log", LOG_BYTES).decode(errors="replace").split("\n")
+        raise AssertionError(lines[-2].removeprefix("rlrun.errors."))
+
+
+def _part(folder: Path, name: str) -> dict[str, Any]:
+    """Returns the state of the agent or of the callbacks in the last snapshot of a run."""
+    return {path: value for path, value in Store(folder).load().state.items() if path.startswith(f"{name}.")}
+
+
+def _rows(folder: Path) -> list[Row]:
+    """Returns the log rows of a run without the metrics that differ between two equal runs."""
+    rows = read_rows(folder / METRICS)
+    return [{key: value for key, value in row.items() if not key.startswith(MEASURED)} for row in rows]
+
+
+def _episode(made: Recipe) -> list[Any]:
+    """Plays at least EPISODE_STEPS steps, to the end of an episode. Returns all observations and rewards."""
+    env = made.make()
+    env.action_space.seed(0)
+    obs, _ = env.reset(seed=0)
+    assert obs in env.observation_space, f"an observation is not in {env.observation_space}: {obs}"
+    seen = [copy.deepcopy(obs)]
+    for step in range(1, MOST_STEPS + 1):
+        obs, reward, terminated, truncated, _ = env.step(sample(env.action_space, obs))
+        assert obs in env.observation_space, f"an observation is not in {env.observation_space}: {obs}"
+        assert np.isfinite(np.asarray(reward)).all(), f"the reward is {reward}"
+        seen += [copy.deepcopy(obs), reward]
+        if terminated or truncated:
+            if step >= EPISODE_STEPS:
+                break
+            obs, _ = env.reset()
+    env.close()
+    return seen
 
 
 def _recipe(*words: str) -> Recipe:
@@ -332,6 +382,10 @@ def _arrays(seen: list[Any]) -> list[Any]:
     for item in seen:
         found += _arrays(list(item.values())) if isinstance(item, dict) else [item]
     return found
+
+
+def _is_continuous(space: gym.Space) -> bool:
+    return isinstance(space, gym.spaces.Box) and np.issubdtype(space.dtype, np.floating)
 
 
 def _batch(space: gym.Space) -> Any:

@@ -95,7 +95,7 @@ class Context:
     updates: int  # updates before this one
     env_steps: int  # transitions collected so far
     progress: float  # env_steps / horizon of the schedules, at most 1
-    data: Any = None  # read access to the run's buffer by all(), sample(n), read(ids); None if there is no buffer
+    data: Any = None  # read access to the run's replay buffer (core/data.py); None if there is none
 
 
 class Timesteps(TypedDict, total=False):

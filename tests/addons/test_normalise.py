@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from toys import toy, train
+from toys import equal, toy, train
 
-from rlrun.addons.normalise import NormaliseObservations, normalisers
-from rlrun.addons.rewards.normalise import NormaliseRewards
+from rlrun.addons.normalise import normalisers
+from rlrun.config.schema import NormalizeConfig
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.types import Context, Spec, Step
@@ -19,18 +19,90 @@ SPEC = Spec(spaces.Box(-np.inf, np.inf, (2,), np.float32), spaces.Discrete(2), 3
 CONTEXT = Context(0, 0, 0.0)
 
 
-def step_of(obs: torch.Tensor, reward: torch.Tensor, done: torch.Tensor | None = None) -> Step:
-    no = torch.zeros(len(obs), dtype=torch.bool)
-    return Step(obs, reward, no if done is None else done, no, obs, reward, torch.ones(len(obs)), {})
+def step_of(obs: Any, reward: torch.Tensor, done: torch.Tensor | None = None) -> Step:
+    no = torch.zeros(len(reward), dtype=torch.bool)
+    return Step(obs, reward, no if done is None else done, no, obs, reward, torch.ones(len(reward)), {})
+
+
+def settings(kind: str, **changes: Any) -> NormalizeConfig:
+    return NormalizeConfig(
+        **{"kind": kind, "clip_obs": 10.0, "clip_reward": 10.0, "epsilon": 1e-8, "gamma": None, **changes}
+    )
+
+
+def of_observations(spec: Spec = SPEC, **changes: Any) -> Any:
+    return normalisers(settings("obs", **changes), spec, None)[0]
+
+
+def of_rewards(gamma: float, **changes: Any) -> Any:
+    return normalisers(settings("reward", **changes), SPEC, gamma)[0]
 
 
 @pytest.mark.parametrize(("kind", "count"), [("none", 0), ("obs", 1), ("reward", 1), ("both", 2)])
 def test_normalisers_follow_the_setting(kind: str, count: int) -> None:
-    assert len(normalisers(kind, SPEC, 0.9)) == count
+    assert len(normalisers(settings(kind), SPEC, 0.9)) == count
+
+
+def test_observation_normalisation_clips_and_adds_epsilon_as_set() -> None:
+    obs = torch.tensor([[0.0, 10.0], [2.0, 10.0], [4.0, 10.0]])
+    for clip, largest, epsilon in ((1.0, 1.0, 1e-8), (None, np.inf, 0.25)):
+        addon = of_observations(clip_obs=clip, epsilon=epsilon)
+        addon.collect(None, step_of(obs, torch.zeros(3)), {})
+        addon.update({}, CONTEXT)
+        out = addon.see(torch.tensor([[102.0, 12.0]]), {}, True)[0]
+        expected = np.array([100.0, 2.0]) / np.sqrt(np.array([8 / 3, 0.0]) + epsilon)
+        torch.testing.assert_close(out[0].double(), torch.as_tensor(expected).clamp(max=largest), rtol=1e-6, atol=0)
+
+
+def test_reward_normalisation_clips_and_adds_epsilon_as_set() -> None:
+    reward = torch.tensor([1.0, 3.0, 5.0])
+    for clip, largest, epsilon in ((1.5, 1.5, 1e-8), (None, np.inf, 2.0)):
+        addon = of_rewards(0.9, clip_reward=clip, epsilon=epsilon)
+        addon.collect(None, step_of(torch.zeros(3, 2), reward), {})
+        scaled = addon.relabel({"reward": reward})["reward"]
+        expected = (reward / np.sqrt(8 / 3 + epsilon)).clamp(max=largest)
+        torch.testing.assert_close(scaled, expected)
+
+
+def test_reward_normalisation_uses_its_own_discount_if_set() -> None:
+    for gamma in (0.9, None):
+        addon: Any = normalisers(settings("reward", gamma=0.5), SPEC, gamma)[0]
+        assert addon.gamma == 0.5
+    with pytest.raises(ConfigError, match=r"env\.normalize=reward: .* no gamma; set env\.normalize\.gamma$"):
+        normalisers(settings("reward"), SPEC, None)
+
+
+def test_observation_normalisation_standardises_vectors_of_a_dict() -> None:
+    space = spaces.Dict(
+        arm=spaces.Dict({"joint.angles": spaces.Box(-9, 9, (2,), np.float32), "grip": spaces.Discrete(3)}),
+        camera=spaces.Box(0, 255, (4, 4, 3), np.uint8),
+        depth=spaces.Box(0, 1, (4, 4, 1), np.float32),
+        goal=spaces.Box(-9, 9, (1,), np.float32),
+    )
+    addon = of_observations(Spec(space, spaces.Discrete(2), 5))
+    obs = {
+        "arm": {"joint.angles": torch.randn(5, 2) * 3 + 1, "grip": torch.arange(5)},
+        "camera": torch.ones(5, 4, 4, 3, dtype=torch.uint8),
+        "depth": torch.rand(5, 4, 4, 1),
+        "goal": torch.randn(5, 1) - 2,
+    }
+    addon.collect(None, step_of(obs, torch.zeros(5)), {})
+    addon.update({}, CONTEXT)
+    out = addon.see(obs, {}, True)[0]
+    for vector in (out["arm"]["joint.angles"], out["goal"]):
+        torch.testing.assert_close(vector.mean(0), torch.zeros(vector.shape[1]), atol=1e-6, rtol=0)
+        torch.testing.assert_close(vector.std(0, correction=0), torch.ones(vector.shape[1]))
+    for key in ("camera", "depth"):
+        assert out[key] is obs[key]
+    assert out["arm"]["grip"] is obs["arm"]["grip"] and list(out) == list(obs)
+    copied = of_observations(Spec(space, spaces.Discrete(2), 5))
+    copied.load_state_dict(addon.state_dict())
+    relabelled = copied.relabel({"obs": obs})["obs"]
+    assert equal(relabelled, out)
 
 
 def test_normalised_observations_have_mean_0_and_std_1_after_an_update() -> None:
-    addon, obs = NormaliseObservations(SPEC), torch.randn(50, 3, 2) * 7 + 3
+    addon, obs = of_observations(), torch.randn(50, 3, 2) * 7 + 3
     for rows in obs:
         addon.collect(None, step_of(rows, torch.zeros(3)), {})
     assert torch.equal(addon.see(obs[0], {}, True)[0], obs[0].clamp(-10, 10)), "nothing counts before an update"
@@ -43,7 +115,7 @@ def test_normalised_observations_have_mean_0_and_std_1_after_an_update() -> None
 
 
 def test_normalised_observations_are_equal_in_acting_and_learning() -> None:
-    addon, obs = NormaliseObservations(SPEC), torch.randn(4, 3, 2) * 5
+    addon, obs = of_observations(), torch.randn(4, 3, 2) * 5
     for rows in obs:
         addon.collect(None, step_of(rows, torch.zeros(3)), {})
     addon.update({}, CONTEXT)
@@ -55,14 +127,16 @@ def test_normalised_observations_are_equal_in_acting_and_learning() -> None:
     assert torch.equal(batch["obs"], obs), "what is stored stays raw"
 
 
-@pytest.mark.parametrize("space", [spaces.Discrete(3), spaces.Box(0, 255, (4,), np.uint8)], ids=str)
+@pytest.mark.parametrize(
+    "space", [spaces.Discrete(3), spaces.Box(0, 255, (4,), np.uint8), spaces.Dict(a=spaces.Discrete(2))], ids=str
+)
 def test_observation_normalisation_refuses_other_spaces(space: Any) -> None:
     with pytest.raises(ConfigError, match=r"env\.normalize: observations must be a Box of floats"):
-        NormaliseObservations(Spec(space, spaces.Discrete(2), 1))
+        of_observations(Spec(space, spaces.Discrete(2), 1))
 
 
 def test_reward_normalisation_divides_by_std_of_discounted_returns() -> None:
-    gamma, addon = 0.9, NormaliseRewards(SPEC, 0.9)
+    gamma, addon = 0.9, of_rewards(0.9)
     reward, done = torch.randn(60, 3) * 4, torch.rand(60, 3) < 0.1
     seen: list[float] = []
     running = [0.0] * 3
@@ -81,7 +155,7 @@ def test_reward_normalisation_divides_by_std_of_discounted_returns() -> None:
 
 
 def test_reward_normalisation_ignores_masked_steps() -> None:
-    plain, other = (NormaliseRewards(SPEC, 0.9) for _ in range(2))
+    plain, other = (of_rewards(0.9) for _ in range(2))
     obs, reward = torch.zeros(3, 2), torch.tensor([1.0, 2.0, 3.0])
     for addon in (plain, other):
         addon.collect(None, step_of(obs, reward, torch.ones(3, dtype=torch.bool)), {})
@@ -92,7 +166,7 @@ def test_reward_normalisation_ignores_masked_steps() -> None:
 
 
 def test_reward_normalisation_scales_the_first_batch_by_itself() -> None:
-    addon = NormaliseRewards(SPEC, 0.0)
+    addon = of_rewards(0.0)
     reward = torch.tensor([100.0, 200.0, 300.0])
     addon.collect(None, step_of(torch.zeros(3, 2), reward), {})
     scaled = addon.relabel({"reward": reward})["reward"]
@@ -101,7 +175,7 @@ def test_reward_normalisation_scales_the_first_batch_by_itself() -> None:
 
 @pytest.mark.parametrize("algo", ["sac", "ppo"])
 def test_normalisation_statistics_change_by_training_steps_alone(algo: str, build: Callable[..., Loop]) -> None:
-    loop = train(build(toy(algo, **{"env.normalize": "both"})), 3)
+    loop = train(build(toy(algo, **{"env.normalize.kind": "both"})), 3)
     observations, rewards = loop.addons
     for addon in (observations, rewards):
         assert addon.statistics.live.count + addon.statistics.pending.count == loop.steps
@@ -113,7 +187,7 @@ def test_normalisation_statistics_change_by_training_steps_alone(algo: str, buil
 
 
 def test_normalisation_state_restores_statistics_and_running_returns() -> None:
-    first, second = (normalisers("both", SPEC, 0.9) for _ in range(2))
+    first, second = (normalisers(settings("both"), SPEC, 0.9) for _ in range(2))
     for addon in first:
         for _ in range(5):
             addon.collect(None, step_of(torch.randn(3, 2), torch.randn(3)), {})

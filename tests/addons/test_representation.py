@@ -183,7 +183,7 @@ def test_representation_is_equal_in_acting_and_learning(algo: str, build: Build)
 
 @pytest.mark.parametrize("algo", ["ppo", "sac"])
 def test_representation_learns_from_normalised_observations(algo: str, build: Build) -> None:
-    loop: Any = build(put(toy(algo, **{"env.normalize": "obs"}), {"algo.representation": VALUES}))
+    loop: Any = build(put(toy(algo, **{"env.normalize.kind": "obs"}), {"algo.representation": VALUES}))
     train(loop, 3)
     model, raw = loop.addons[1], loop.buffer.sample(8) if loop.buffer else loop.collect()
     batch, before = loop.addons.relabel(raw), model.optim.flat.clone()

@@ -93,7 +93,7 @@ def test_shared_bonus_follows_its_coefficient(algo: str, build: Build) -> None:
 
 
 def test_reward_normalisation_leaves_bonuses_unscaled(build: Build) -> None:
-    values = put(toy("sac", **{"env.normalize": "reward"}), {"algo.intrinsic": BONUS})
+    values = put(toy("sac", **{"env.normalize.kind": "reward"}), {"algo.intrinsic": BONUS})
     loop: Any = train(build(values), 2)
     stored = loop.buffer.all()
     own = loop.addons[0].relabel({"reward": stored["reward"][:, 0]})["reward"]

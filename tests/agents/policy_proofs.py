@@ -19,7 +19,7 @@ Proof = Callable[[Build, str], bool]
 
 
 def agent_of(build: Build, algo: str, **changes: Any) -> Any:
-    return build(toy(algo, **{"algo.normalize_advantage": "none"} | changes)).agent
+    return build(toy(algo, **{"algo.advantage.normalize": "none"} | changes)).agent
 
 
 def rollout(action: torch.Tensor, reward: torch.Tensor, probability: float = 0.5) -> Batch:
@@ -35,6 +35,11 @@ def rollout(action: torch.Tensor, reward: torch.Tensor, probability: float = 0.5
 def learn(agent: Agent, batch: Batch, updates: int = 1) -> None:
     for i in range(updates):
         agent.update(batch, Context(i, i, 0.0))
+
+
+def no_advantage(advantage: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Replaces the normalisation of advantages by 0."""
+    return torch.zeros_like(advantage)
 
 
 def prefers(agent: Any, action: int = 1, obs: torch.Tensor | None = None) -> float:
@@ -56,10 +61,10 @@ def clips_policy_and_critic_apart(build: Build, algo: str) -> bool:
     """The gradient clipping of the policy does not depend on the error of the critic."""
     norms = []
     for reward in (0.0, 1e4):
-        agent, taken = agent_of(build, algo, **{"algo.gae_lambda": 1.0, "algo.epochs": 1}), []
+        agent, taken = agent_of(build, algo, **{"algo.advantage.gae_lambda": 1.0, "algo.epochs": 1}), []
         agent.optim.apply = taken.append
         batch = rollout(torch.arange(8) % 2, torch.full((8,), reward))
-        agent.normalised = lambda data: torch.zeros_like(data["advantage"])
+        agent.advantage.normalise_rollout = no_advantage
         learn(agent, batch)
         norms.append(taken[0].norm())
     return bool(norms[0] == norms[1])
@@ -71,7 +76,7 @@ def stops_where_there_is_no_gradient(build: Build, algo: str) -> bool:
     action = torch.arange(8) % 2
     learn(agent, rollout(action, 2 * action - 1))
     before = prefers(agent)
-    agent.normalised = lambda data: torch.zeros_like(data["advantage"])
+    agent.advantage.normalise_rollout = no_advantage
     learn(agent, rollout(action, torch.zeros(8)))
     return before > 0.5 and prefers(agent) == before
 
@@ -89,7 +94,7 @@ def keeps_its_choices_open(build: Build, algo: str) -> bool:
     with torch.no_grad():
         agent.policy.output.bias.copy_(torch.tensor([0.0, 2.0]))
     before = prefers(agent)
-    agent.normalised = lambda data: torch.zeros_like(data["advantage"])
+    agent.advantage.normalise_rollout = no_advantage
     learn(agent, rollout(torch.arange(8) % 2, torch.zeros(8)), 20)
     return prefers(agent) < before - 0.01
 

@@ -1,6 +1,8 @@
 """Contextual bandit agents: closed forms, exact frequencies, and acting that changes no weight."""
 
+import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from toys import equal, put, toy, train, weights
 
 from rlrun.agents.bandits.first_pulls import FirstPulls
 from rlrun.agents.bandits.regression import BayesianRegression
+from rlrun.cli import main
+from rlrun.core.data import Data
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.functional.membership import belongs
@@ -156,24 +160,92 @@ def test_parameter_noise_grows_while_the_kl_is_small(build):
     changes = {"algo.noise_std": 1e-4, "algo.noise_change": 2.0, "algo.epsilon": 0.5, "algo.epsilon_decay": 1.0}
     agent = build(toy("parameter_noise_bandit", **changes)).agent
     for _ in range(12):
-        agent.update(batch(agent), CTX)
+        agent.adapt(batch(agent)["obs"])
     assert agent.noise_std > 0.01
 
 
+def test_parameter_noise_adapts_on_a_batch_of_its_own(build):
+    loop = train(build(toy("parameter_noise_bandit", **{"algo.noise_batch_size": 50})), 2)
+    seen = []
+    loop.agent.adapt = seen.append
+    loop.agent.update(batch(loop.agent), loop.context(Data(loop.buffer, loop.addons)))
+    assert seen[0].shape == (50, 5)
+
+
+def statistics(agent, data, arm):
+    """Returns the sum of x x' over the pulls of an arm, x: the present features and a constant."""
+    features = agent.q.torso(data["obs"]).detach().double()
+    x = torch.cat([features, torch.ones(len(features), 1)], 1)[data["action"] == arm]
+    return x.mT @ x
+
+
+def test_neural_linear_adds_every_pull_to_the_posterior_once(build):
+    changes = {"algo.nn_update_ratio": 1000, "algo.buffer.capacity": 64}
+    changes |= {"algo.loop.warmup_steps": 0, "algo.loop.updates_per_step": 2.0}
+    loop = build(toy("neural_linear", **changes))
+    loop.begin()
+    for pulls in (2, 4, 6):
+        loop.tick()
+        assert loop.agent.regression.count.sum() == pulls == len(loop.buffer)
+    assert torch.allclose(loop.agent.regression.xx[1], statistics(loop.agent, loop.buffer.all(), 1))
+
+
 def test_neural_linear_refits_the_posterior_to_new_features(build):
-    loop = train(build(toy("neural_linear", **{"algo.buffer.capacity": 64})), 6)
-    agent, stored = loop.agent, loop.buffer.all()
-    agent.refit(stored)
-    assert agent.regression.count.sum() == len(loop.buffer) == len(stored["reward"])
-    features = agent.q.torso(stored["obs"]).double()
-    one = torch.cat([features, torch.ones(len(features), 1)], 1)[stored["action"] == 1]
-    assert torch.allclose(agent.regression.xx[1], one.mT @ one)
+    changes = {"algo.nn_update_ratio": 3, "algo.buffer.capacity": 64, "env.normalize": "obs"}
+    loop = train(build(toy("neural_linear", **changes)), 2)
+    agent, ctx, before = loop.agent, loop.context(Data(loop.buffer, loop.addons)), weights(loop)
+    data = loop.addons.relabel(loop.buffer.all())
+    assert not torch.equal(data["obs"], loop.buffer.all()["obs"])  # normalised, as the agent saw them
+    for updates, trains in enumerate((False, False, True)):
+        agent.update(data, replace(ctx, updates=updates))
+        assert equal(before, weights(loop)) is not trains
+    assert agent.regression.count.sum() == len(loop.buffer)
+    assert torch.allclose(agent.regression.xx[1], statistics(agent, data, 1))
 
 
-def test_neural_greedy_dropout_keeps_the_mean(build):
+def test_neural_linear_learns_xor_and_the_linear_posterior_cannot(tmp_path):
+    rows = [f"{a},{b},{a * b}\n" for a in (-1, 1) for b in (-1, 1)]
+    (tmp_path / "xor.csv").write_text("".join(rows))
+    words = ["env=dataset_bandit", f"env.kwargs.path={tmp_path / 'xor.csv'}", "env.kwargs.header=false", "logger=[]"]
+    words += ["trainer.total_steps=300", "trainer.log_every=100", "trainer.eval_episodes=4"]
+    best_arm = {}
+    for algo in ("neural_linear", "linear_posterior"):
+        assert main(["train", f"algo={algo}", *words, f"run_dir={tmp_path / algo}"]) == 0
+        last = json.loads((tmp_path / algo / "metrics.jsonl").read_text().splitlines()[-1])
+        best_arm[algo] = last["train/best_arm"]
+    assert best_arm["neural_linear"] > 0.95
+    assert best_arm["linear_posterior"] < 0.8  # no linear function is right about more than 3 of the 4 contexts
+
+
+NEURAL = ("neural_greedy", "neural_linear", "bootstrap_bandit", "variational_bandit", "parameter_noise_bandit")
+
+
+@pytest.mark.parametrize("algo", NEURAL)
+def test_neural_bandits_learn_and_explore_with_dropout_of_the_last_hidden_layer(algo, build):
+    loop = train(build(toy(algo, **{"algo.dropout": 1.0, "algo.act_with_dropout": True})), 3)
+    agent, data = loop.agent, loop.buffer.all()
+    data |= {"stored": torch.tensor(9.0)}
+    draws = agent.draws(data)
+    other = data | {"obs": data["obs"] + 1}
+    assert agent.loss(data, draws) == agent.loss(other, draws)  # without features, predictions ignore the context
+    draws["mask"] = torch.ones_like(draws["mask"])
+    assert agent.loss(data, draws) != agent.loss(other, draws)
+    masks = []
+    agent.score = lambda obs, mask: masks.append(mask) or torch.zeros(len(obs), 4)
+    agent.act(data["obs"], {"first": torch.zeros(len(data["obs"]))}, explore=True)
+    assert masks[0].shape == (len(data["obs"]), 8) and not masks[0].any()
+
+
+def test_dropout_mask_keeps_the_mean(build):
     agent = build(toy("neural_greedy", **{"algo.dropout": 0.25})).agent
-    kept = agent.kept(torch.zeros(100, 400), Stream(0, "test"))
-    assert kept.unique().tolist() == pytest.approx([0, 4 / 3]) and kept.mean().item() == pytest.approx(1, abs=0.02)
+    mask = agent.dropout_mask(Stream(0, "test"), 5000)
+    assert mask.unique().tolist() == pytest.approx([0, 4 / 3]) and mask.mean().item() == pytest.approx(1, abs=0.02)
+
+
+def test_dropout_masks_of_bootstrap_members_differ(build):
+    agent = build(toy("bootstrap_bandit", **{"algo.dropout": 0.5})).agent
+    mask = agent.draws(batch(agent))["mask"]
+    assert mask.shape == (2, 8, 8) and not torch.equal(mask[0], mask[1])
 
 
 def test_fixed_policy_pulls_arms_by_their_probabilities(build):

@@ -1,19 +1,22 @@
 """MAML: the gradient flows through the inner step, tasks are independent, and a policy is adapted once."""
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from toys import Values, equal, put, streams, toy
+from toys import Values, equal, put, streams, toy, train
 
 from rlrun.config.schema import run_config
 from rlrun.core.addon import Addons
 from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import episodes
 from rlrun.run.assemble import eval_env
 from rlrun.run.evaluation import evaluate, play
+from rlrun.testing import check_resuming
 from rlrun.types import Batch
 
 Build = Callable[..., Loop]
@@ -109,7 +112,7 @@ def test_maml_evaluation_adapts_without_changing_the_state(build: Build) -> None
     one, two = (play(agent, loop.addons, judge, 3) for judge in judges)
     assert one == two and len(adapted) == 2
     assert equal(drawn, streams(loop)) and equal(state, loop.agent.state_dict())
-    played = [success for *_, success in one]
+    played = [result.success for result in one]
     assert len(one) == 3 and None not in played
 
 
@@ -146,3 +149,51 @@ def test_maml_evaluation_reports_the_same_tasks_before_adapting(build: Build) ->
     found = evaluate(agent, Addons(), tasks(), 4)
     assert found["eval/return_before"] == pytest.approx(sum(before) / 4)
     assert found["eval/return_before"] != found["eval/return_mean"]
+
+
+def goals(env: Any) -> list[list[float]]:
+    return [slot.unwrapped.goal.tolist() for slot in env.pool.slots]
+
+
+def test_meta_loop_draws_new_tasks_for_every_update(build: Build) -> None:
+    for new_tasks, expected in ((True, 9), (False, 3)):
+        loop: Any = build(family(**{"algo.loop.new_tasks": new_tasks}))
+        seen = set()
+        for _ in range(3):
+            loop.tick()
+            seen |= {tuple(goal) for goal in goals(loop.env)}
+        assert len(seen) == expected
+
+
+@pytest.mark.parametrize("method", ["native", "replay"])
+def test_a_resumed_meta_run_draws_the_same_tasks(method: Any, build: Build) -> None:
+    loop, other = build(family(), begin=False), build(family(), begin=False)
+    for env in (loop.env, other.env):
+        env.verdict = dataclasses.replace(env.verdict, method=method)
+        assert env.method == method
+    loop.begin()
+    train(loop, 2)
+    check_resuming(loop, other)
+    assert goals(other.env) == goals(loop.env)
+
+
+def test_an_evaluation_has_test_tasks_and_reports_each_of_them(build: Build) -> None:
+    values = family(**{"algo.inner_learning_rate": 3.0, "algo.loop.test_tasks": 3, "trainer.eval_episodes": 6})
+    loop: Any = build(values)
+    env = eval_env(run_config(values), 0, "eval.1", 6, torch.device("cpu"))
+    found = evaluate(loop.agent, Addons(), env, 6, per_task=True)
+    drawn = [[found[f"eval/task_{index}/{name}"] for name in ("x", "y")] for index in range(3)]
+    assert drawn == goals(env) and f"eval/task_{3}/x" not in found
+    for phase, mean in (("before", "eval/return_before"), ("after", "eval/return_mean")):
+        returns = [found[f"eval/task_{index}/return_{phase}"] for index in range(3)]
+        assert len(set(returns)) == 3 and sum(returns) / 3 == pytest.approx(found[mean])
+    assert found["eval/task_0/success_after"] == 0
+    env.close()
+
+
+def test_meta_run_refuses_too_many_test_tasks_and_equal_tasks_in_evaluation(build: Build) -> None:
+    with pytest.raises(ConfigError, match=r"algo.loop.test_tasks=9: must be at most trainer.eval_episodes=8"):
+        build(family(**{"algo.loop.test_tasks": 9, "trainer.eval_episodes": 8}))
+    with pytest.raises(ConfigError, match=r"env.instance_seed=1: gives training and evaluation the same tasks"):
+        build(family(**{"env.instance_seed": 1}))
+    build(family(**{"env.instance_seed": 1, "algo.loop.new_tasks": False}))

@@ -26,9 +26,9 @@ def old_bandit(rows: int = 64) -> Batch:
     }  # fmt: skip
 
 
-def value_of_what_was_learned(build: Build, algo: str) -> tuple[float, float]:
+def value_of_what_was_learned(build: Build, algo: str, **changes: Any) -> tuple[float, float]:
     """Returns the critic's value and the probability of the better arm after many updates on one old rollout."""
-    loop: Any = build(toy(algo, **{"algo.learning_rate": 0.02}))
+    loop: Any = build(toy(algo, **{"algo.learning_rate": 0.02, "algo.minibatch_size": None}, **changes))
     rollout = old_bandit()
     for _ in range(300):
         loop.agent.update(rollout, loop.context())
@@ -37,11 +37,13 @@ def value_of_what_was_learned(build: Build, algo: str) -> tuple[float, float]:
         return loop.agent.critic.network(torch.ones(1, 4)).item(), best
 
 
-def test_vtrace_corrects_stale_rollouts(build: Build) -> None:
-    value, best = value_of_what_was_learned(build, "vtrace")
+@pytest.mark.parametrize("algo", ["a2c", "ppo"])
+def test_vtrace_corrects_stale_rollouts(algo: str, build: Build) -> None:
+    vtrace = {"algo.advantage": toy("vtrace")["algo"]["advantage"]}
+    value, best = value_of_what_was_learned(build, algo, **vtrace)
     assert best > 0.95
     assert value == pytest.approx(1.0, abs=0.1)
-    value, _ = value_of_what_was_learned(build, "a2c")
+    value, _ = value_of_what_was_learned(build, algo)
     assert value < 0.3, "without correction it stays near 1/8, the value of the old policy"
 
 
@@ -63,13 +65,13 @@ def grads(agent: Any, batch: Batch) -> torch.Tensor:
 
 
 def test_vtrace_refuses_rho_clip_below_c_clip(build: Build) -> None:
-    with pytest.raises(ConfigError, match=r"algo\.rho_clip=0\.5: must be at least algo\.c_clip"):
-        build(toy("vtrace", **{"algo.rho_clip": 0.5}))
+    with pytest.raises(ConfigError, match=r"algo\.advantage\.rho_clip=0\.5: must be at least algo\.advantage\.c_clip"):
+        build(toy("vtrace", **{"algo.advantage.rho_clip": 0.5}))
 
 
 @pytest.mark.parametrize(("ratio", "moves"), [(1.0, True), (1.5, False)])
 def test_ppo_has_no_gradient_beyond_the_clip_range(ratio: float, moves: bool, build: Build) -> None:
-    agent: Any = build(toy("ppo", **{"algo.normalize_advantage": "none", "algo.value_coef": 0.0})).agent
+    agent: Any = build(toy("ppo", **{"algo.advantage.normalize": "none", "algo.value_coef": 0.0})).agent
     with torch.no_grad():
         now = agent.policy(torch.zeros(4, 4)).log_prob(torch.tensor([0, 1, 0, 1]))
     batch = minibatch(advantage=torch.ones(4), log_prob=now - torch.tensor(ratio).log())
@@ -78,7 +80,8 @@ def test_ppo_has_no_gradient_beyond_the_clip_range(ratio: float, moves: bool, bu
 
 
 def test_ppo_clip_range_follows_its_schedule(build: Build) -> None:
-    loop: Any = build(toy("ppo", **{"algo.clip_range": 0.2, "algo.clip_range_end": 0.0, "trainer.total_steps": 64}))
+    schedule = {"clip_range": {"linear": {"end": 0.0}}}
+    loop: Any = build(toy("ppo", **{"algo.clip_range": 0.2, "algo.schedule": schedule, "trainer.total_steps": 64}))
     ranges = []
     for updates in range(1, 5):
         ranges.append(train(loop, updates).agent.clip_range.item())
@@ -128,9 +131,9 @@ def test_ppo_critic_first_fits_its_critic_before_the_policy(build: Build) -> Non
 def test_ppo2_without_clipping_equals_a2c(build: Build) -> None:
     """If the minibatch is the whole rollout, every ratio is 1, so only value clipping differs."""
     same = {
-        "algo.epochs": 1, "algo.minibatch_size": None, "algo.clip_value": None, "algo.value_lambda": 1.0,
-        "algo.normalize_advantage": "rollout", "algo.entropy.ent_coef": 0.01,
-        "algo.critic_update": {"name": "split", "learning_rate": None}, "algo.gae_lambda": 0.9,
+        "algo.epochs": 1, "algo.minibatch_size": None, "algo.clip_value": None, "algo.advantage.value_lambda": 1.0,
+        "algo.advantage.normalize": "rollout", "algo.entropy.ent_coef": 0.01,
+        "algo.critic_update": {"name": "split", "learning_rate": None}, "algo.advantage.gae_lambda": 0.9,
     }  # fmt: skip
     stepped, rollout = [], old_bandit()
     for algo, own in (("a2c", {}), ("ppo2", {"algo.clip_range": 1e6})):

@@ -118,7 +118,7 @@ def peaks_held(build: Build, repel: bool) -> set[int]:
     settings = {
         "env.num_envs": 128, "env.max_episode_steps": None, "algo.num_particles": 8, "network": {"name": "linear"},
         "algo.temperature": 0.3 if repel else 1e-3, "algo.particle.learning_rate": 0.05, "algo.loop.rollout_steps": 8,
-        "algo.particle.minibatch_size": None, "algo.particle.normalize_advantage": "none",
+        "algo.particle.minibatch_size": None, "algo.particle.advantage.normalize": "none",
         "algo.particle.critic_update": {"name": "none"},
     }  # fmt: skip
     words = ["algo=svpg", "env=BernoulliBandit", "preset=none", "env.kwargs.bandits=1", "env.kwargs.arms=4"]

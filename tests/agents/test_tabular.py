@@ -163,10 +163,32 @@ def test_tabular_model_stores_state_0_and_samples_visited_pairs():
 
 
 def test_prioritized_sweeping_propagates_a_reward_along_the_chain():
-    learner = agent(DynaQ, planning_steps=3, prioritized=True, learning_rate=1.0)
+    learner = agent(DynaQ, real_updates=True, planning_steps=3, prioritized=True, start_plan=0, learning_rate=1.0)
     for row in [(0, 0, 0.0, 1, False, False), (1, 0, 0.0, 2, False, False), (2, 0, 8.0, 0, True, False)]:
         learner.update(rollout(row), CTX)
     assert learner.q[0, :, 0].tolist() == [2.0, 4.0, 8.0]
+
+
+def test_dyna_q_plans_from_start_plan_on():
+    learner = agent(DynaQ, real_updates=True, planning_steps=1, prioritized=True, start_plan=10, learning_rate=1.0)
+    for row in [(1, 0, 8.0, 0, True, False), (0, 0, 0.0, 1, False, False), (0, 1, 0.0, 1, False, False)]:
+        learner.update(rollout(row), Context(0, 9, 0.0))
+    learner.q.zero_()
+    learner.update(rollout((2, 0, 0.0, 2, False, False)), Context(0, 9, 0.0))
+    assert not learner.q.any(), "9 steps are too few"
+    learner.update(rollout((2, 0, 0.0, 2, False, False)), Context(0, 10, 0.0))
+    assert learner.q[0, 1, 0] == 8.0
+
+
+def test_tabular_planning_learns_from_the_model_alone():
+    """A chain of three states; real steps change no value, and planning reaches the solution 8, 4, 2."""
+    chain = [(0, 0, 0.0, 1, False, False), (1, 0, 0.0, 2, False, False), (2, 0, 8.0, 0, True, False)]
+    learner = agent(DynaQ, real_updates=False, planning_steps=3, prioritized=True, start_plan=5, learning_rate=1.0)
+    for row in chain:
+        assert learner.update(rollout(row), Context(0, 4, 0.0)) == {}
+    assert not learner.q.any()
+    metrics = learner.update(rollout(chain[0]), Context(0, 5, 0.0))
+    assert learner.q[0, :, 0].tolist() == [2.0, 4.0, 8.0] and metrics["td_error"] == 2.0
 
 
 def test_value_iteration_equals_the_solution_of_the_linear_equations():

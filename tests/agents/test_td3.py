@@ -1,4 +1,4 @@
-"""TD3 and DDPG: delayed updates, target smoothing and exploration noise."""
+"""TD3 and DDPG: delayed updates and target smoothing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +39,7 @@ def test_td3_delays_the_actor_and_target_updates(delay: int, build: Build) -> No
 def test_td3_target_is_the_minimum_critic_at_the_smoothed_action(build: Build) -> None:
     agent: Any = build(toy("td3", **{"algo.gamma": 0.9, "algo.target_noise": 0.2, "algo.target_noise_clip": 0.5})).agent
     batch, noise = batch_of(6), torch.tensor([[0.0], [1.0], [-1.0], [2.5], [100.0], [-100.0]])
-    smoothing = torch.tensor([[0.0], [0.2], [-0.2], [0.5], [0.5], [-0.5]])  # noise_std 0.2, clipped to 0.5
+    smoothing = torch.tensor([[0.0], [0.2], [-0.2], [0.5], [0.5], [-0.5]])  # target_noise 0.2, clipped to 0.5
     with torch.no_grad():
         action = (agent.target_actor(batch["next_obs"]) + smoothing).clamp(-1, 1)
         least = torch.stack([*agent.target_critic(batch["next_obs"], action)]).min(0).values
@@ -53,19 +53,3 @@ def test_td3_actor_update_changes_no_critic(build: Build) -> None:
     before = agent.critic_optim.flat.clone()
     agent.update_actor(batch_of(6))
     assert torch.equal(before, agent.critic_optim.flat)
-
-
-def test_ou_noise_reverts_to_0_and_restarts_with_every_episode(build: Build) -> None:
-    agent: Any = build(toy("ddpg", **{"algo.noise_std": 0.01, "algo.noise_theta": 0.2})).agent
-    obs, walks = torch.zeros(4000, 3), []
-    carry: Batch = {"first": torch.ones(4000, dtype=torch.bool)}
-    for _ in range(40):
-        _, extras = agent.act(obs, carry, explore=True)
-        walks.append(extras["carry.noise"].flatten())
-        carry = extras | {"first": torch.zeros(4000, dtype=torch.bool)}
-    assert walks[0].std().item() == pytest.approx(0.01, rel=0.05), "a first step"
-    # x' = 0.8 x + 0.01 n: variance 0.01^2 / (1 - 0.8^2), correlation 0.8
-    assert walks[-1].std().item() == pytest.approx(0.01 / 0.6, rel=0.05)
-    assert torch.corrcoef(torch.stack(walks[-2:]))[0, 1].item() == pytest.approx(0.8, abs=0.03)
-    _, extras = agent.act(obs, carry | {"first": torch.ones(4000, dtype=torch.bool)}, explore=True)
-    assert extras["carry.noise"].std().item() == pytest.approx(0.01, rel=0.05)

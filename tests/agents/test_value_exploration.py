@@ -16,6 +16,10 @@ from rlrun.types import Context
             {"name": "exponential", "start": 1.0, "end": 0.2, "steps": 1000},
             [1.0, 0.2 + 0.8 / math.e, 0.2 + 0.8 * math.exp(-2), 0.2 + 0.8 * math.exp(-4)],
         ),
+        (
+            {"name": "random_start", "start": 0.4, "end": 0.0, "fraction": 1.0, "start_steps": 1001},
+            [1.0, 1.0, 0.2, 0.0],
+        ),
         ({"name": "geometric", "start": 0.8, "factor": 0.5, "updates": 150}, [0.8, 0.4, 0.2, 0.05]),
         ({"name": "geometric", "start": 0.8, "factor": 1.0, "updates": 150}, [0.8, 0.8, 0.8, 0.8]),
     ],

@@ -4,21 +4,25 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
 
-from rlrun.buffers.demo_lines import beside, episode
+from rlrun.buffers.demo_lines import beside, episode, transitions
 from rlrun.buffers.demos import Demos, cut, priorities
 from rlrun.buffers.replay import Targets
 from rlrun.errors import ConfigError
+from rlrun.nested import joined
+from rlrun.types import Spec
 
 CONFIG: dict[str, Any] = {
     "capacity": 6, "rho": 0.1, "phi": 0.3, "alpha": 10.0, "reward_threshold": None, "given": None, "own": None,
-    "data_env": "same",
+    "data_env": "same", "dtypes": {"obs": "float32", "action": "float32", "reward": "float32"},
     "supplementary": None, "save_to": None, "save_every": 10, "num_saved": 2,
 }  # fmt: skip
 
 
-def buffer(**changes: Any) -> Demos:
-    return Demos(Demos.Config(**(CONFIG | changes)), None, Targets(), 0, torch.device("cpu"))  # type: ignore[arg-type]
+def buffer(frame_stack: int = 1, **changes: Any) -> Demos:
+    spec = Spec(Box(-1, 1, (1,)), Discrete(2), 1, frame_stack=frame_stack)
+    return Demos(Demos.Config(**(CONFIG | changes)), spec, Targets(), 0, torch.device("cpu"))
 
 
 def demo(*rewards: float, terminated: bool = True, obs: float = 0.0) -> dict[str, Any]:
@@ -138,7 +142,8 @@ def rollout(time: int, envs: int) -> dict[str, Any]:
 
 
 def test_demo_lines_beside_appends_demonstrations_to_a_rollout() -> None:
-    mixed = beside(rollout(4, 2), [demo(0.0, 1.0, 2.0, obs=10.0), demo(5.0, 6.0, terminated=False, obs=20.0)])
+    demos = [demo(0.0, 1.0, 2.0, obs=10.0), demo(5.0, 6.0, terminated=False, obs=20.0)]
+    mixed = beside(rollout(4, 2), joined([transitions(one) for one in demos]))
     assert mixed["reward"].shape == (4, 4)
     lines = {key: value[:, 2:].transpose(0, 1).flatten(0, 1).squeeze(-1).tolist() for key, value in mixed.items()}
     assert lines["obs"][:5] == [10, 11, 12, 20, 21] and lines["next_obs"][:5] == [11, 12, 13, 21, 22]
@@ -148,11 +153,63 @@ def test_demo_lines_beside_appends_demonstrations_to_a_rollout() -> None:
     assert lines["truncated"][:5] == [False, False, False, False, True]
     assert lines["first"][:5] == [True, False, False, True, False]
     assert lines["log_prob"] == [0.0] * 8 and mixed["shown"].sum(0).tolist() == [0, 0, 4, 4]
-    assert beside(rollout(4, 2), [])["shown"].shape == (4, 2)
+    assert beside(rollout(4, 2), None)["shown"].shape == (4, 2)
 
 
 def test_demo_lines_episode_recovers_a_demonstration() -> None:
-    mixed = beside(rollout(3, 1), [demo(0.0, 1.0, 2.0, obs=10.0)])
+    mixed = beside(rollout(3, 1), transitions(demo(0.0, 1.0, 2.0, obs=10.0)))
     back = episode({key: value[:, 1] for key, value in mixed.items()})
     assert back["obs"].flatten().tolist() == [10, 11, 12, 13]
     assert back["reward"].tolist() == [0, 1, 2] and back["terminated"] is True
+
+
+def stacked(frames: int, steps: int = 5) -> torch.Tensor:
+    """Returns observations [steps + 1, frames, 2] of an episode, as the wrapper frame_stack makes them."""
+    single = torch.randn(steps + 1, 2)
+    padded = torch.cat([single[:1].expand(frames - 1, 2), single])
+    return torch.stack([padded[start : start + frames] for start in range(steps + 1)])
+
+
+def test_demos_store_every_frame_of_a_stack_once() -> None:
+    demos = buffer(frame_stack=4)
+    whole = demo(0.0, 1.0, 0.0, 0.0, 0.0) | {"obs": {"obs": stacked(4), "action_mask": torch.ones(6, 4)}}
+    demos.begin([whole], [])
+    (kept,) = demos.reward_demos
+    assert kept["obs"]["obs"].shape == (6, 1, 2) and kept["obs"]["obs"].untyped_storage().size() == 6 * 2 * 4
+    assert torch.equal(demos.restored(kept)["obs"]["obs"], whole["obs"]["obs"])
+    assert torch.equal(demos.restored(kept)["obs"]["action_mask"], whole["obs"]["action_mask"])
+    demos.add(demos.restored(kept), 0.0)  # is cut after its reward
+    success = demos.restored(demos.reward_demos[1])
+    assert torch.equal(success["obs"]["obs"], whole["obs"]["obs"][:3])
+
+
+def test_demos_keep_stacks_that_cannot_be_rebuilt_from_frames() -> None:
+    other = torch.randn(3, 4, 2)  # recorded with other stacks, such as those that begin with zeros
+    demos = buffer(frame_stack=4)
+    demos.begin([demo(0.0, 1.0) | {"obs": other}], [])
+    assert torch.equal(demos.restored(demos.reward_demos[0])["obs"], other)
+
+
+def test_demos_store_floats_in_the_chosen_type_and_integers_in_their_own() -> None:
+    dtypes = {"obs": "float16", "action": "float32", "reward": "bfloat16"}
+    demos = buffer(dtypes=dtypes)
+    demos.begin([demo(0.0, 1 / 3)], [])
+    demos.add(demo(0.0, 1.0, obs=1 / 3), 0.0)
+    demos.add(demo(0.0), 0.0)
+    for kept in (*demos.reward_demos, *demos.value_demos):
+        assert [kept[name].dtype for name in dtypes] == [torch.float16, torch.int64, torch.bfloat16]
+        restored = demos.restored(kept)
+        assert [restored[name].dtype for name in dtypes] == [torch.float32, torch.int64, torch.float32]
+    assert demos.restored(demos.reward_demos[0])["reward"][1] == pytest.approx(1 / 3, rel=4e-3)
+    assert demos.reward_demos[0]["worth"] == 1 / 3, "returns are those before the conversion"
+    with pytest.raises(ConfigError, match=r"algo.buffer.dtypes.obs=float16: is too small for the numbers"):
+        demos.begin([demo(1.0, obs=1e6)], [])
+
+
+def test_demos_begin_anew() -> None:
+    demos = buffer()
+    demos.begin([demo(1.0)], [])
+    demos.add(demo(1.0), 0.0)
+    demos.add(demo(0.0), 0.0)
+    demos.begin([demo(1.0)], [])
+    assert len(demos) == 1 and (demos.rho, demos.phi) == (0.1, 0.3)

@@ -170,6 +170,31 @@ def test_replay_sample_is_uniform(make_env: Make) -> None:
     assert chi_squared < 43.9  # chi-square quantile, 19 degrees of freedom: exceeded once in a thousand
 
 
+def test_replay_returns_the_transitions_of_one_action(make_env: Make) -> None:
+    env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 3})
+    buffer = replay(env.spec, capacity=20)
+    fill(buffer, env, 17)  # the ring has overwritten its oldest rows
+    stored = buffer.all()
+    for action in (0, 1):
+        chosen = stored["index"][stored["action"] == action]
+        of_action = buffer.of_action(action)
+        assert torch.equal(of_action["index"], chosen) and of_action["action"].unique().tolist() == [action]
+        drawn = buffer.of_action(action, 5000)["index"]
+        share = (drawn.unsqueeze(-1) == chosen).float().mean(0)
+        assert len(drawn) == 5000 and ((share - 1 / len(chosen)).abs() < 0.03).all()
+    never = buffer.of_action(7, 5)
+    assert never["obs"].shape == (0, *env.spec.obs.shape) and never["reward"].shape == (0,)
+
+
+def test_replay_returns_the_transitions_since_an_index(make_env: Make) -> None:
+    env = make_env("rlrun/Counter-v0", 2, kwargs={"length": 3})
+    buffer = replay(env.spec, capacity=20)
+    fill(buffer, env, 17)
+    assert buffer.since(31)["index"].tolist() == [31, 32, 33]
+    assert torch.equal(buffer.since(3)["index"], buffer.all()["index"])
+    assert len(buffer.since(34)["index"]) == len(buffer.since(99)["index"]) == 0
+
+
 def test_replay_samples_depend_on_the_seed_alone(make_env: Make) -> None:
     env = make_env("rlrun/Counter-v0", 2)
     draws = []

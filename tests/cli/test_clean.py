@@ -1,5 +1,6 @@
 """`rlrun clean`, as a user types it: what is listed, what is removed, and what must stay."""
 
+import errno
 import io
 import json
 import os
@@ -14,8 +15,9 @@ from stores import MemoryRing, save, state
 from rlrun.cli import main
 from rlrun.run.cleaning import freed_bytes, removable
 from rlrun.rundir import RunDir
-from rlrun.snapshot import segments
+from rlrun.snapshot import atomic, segments
 from rlrun.snapshot.store import Store, step_name
+from rlrun.telemetry.view import size
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +92,7 @@ def test_clean_leaves_a_run_in_use_alone(tmp_path: Path, capsys: Any) -> None:
     run = RunDir.open(path)
     code, out, err = say(capsys, "clean", str(path), "--yes")
     run.release()
-    assert (code, err) == (0, []) and out[1].endswith("in use: left alone") and out[-1] == "nothing to remove"
+    assert (code, err) == (0, []) and out[1].endswith("in use: left alone") and out[-1] == "nothing else to remove"
     assert len(Store(path).names()) == 4
 
 
@@ -112,8 +114,8 @@ def test_clean_follows_no_link(tmp_path: Path, capsys: Any) -> None:
     path = make(tmp_path / "runs" / "a")
     (path / "snapshots" / step_name(5)).symlink_to(elsewhere)
     code, out, err = say(capsys, "clean", str(tmp_path / "runs"), "--yes")
-    assert (code, err) == (0, [])
-    assert out[0].startswith("skipped ") and "is a symbolic link" in out[0] and out[1] == "nothing to remove"
+    assert (code, out) == (0, ["nothing to remove"])
+    assert err[0].startswith("skipped ") and "is a symbolic link" in err[0]
     assert len(Store(path).names()) == 5 and len(Store(elsewhere).names()) == 4
     (path / "snapshots" / step_name(5)).unlink()
     (tmp_path / "runs" / "linked").symlink_to(elsewhere)
@@ -133,3 +135,41 @@ def test_clean_removes_the_post_mortem_of_a_fault_that_the_run_has_passed(tmp_pa
 def test_clean_refuses_unknown_words(tmp_path: Path, capsys: Any) -> None:
     assert say(capsys, "clean", str(tmp_path / "no"))[::2] == (2, [f"error: {tmp_path / 'no'}: no such folder"])
     assert say(capsys, "clean", "--force")[::2] == (2, ["error: unknown option --force"])
+    assert say(capsys, "clean", "-y")[::2] == (2, ["error: unknown option -y; did you mean --yes?"])
+    for command in ("clean", "tail"):
+        assert say(capsys, command, "")[::2] == (2, ["error: '': an empty word; a folder must have a name"])
+
+
+def test_clean_names_what_cannot_be_removed_and_goes_on_with_the_next_run(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck, free = make(tmp_path / "a", steps=(10, 20)), make(tmp_path / "b", steps=(10, 20))
+    real = atomic.rename
+
+    def rename(source: Path, target: Path) -> None:
+        if source.is_relative_to(stuck / "snapshots"):
+            raise PermissionError(errno.EPERM, "Operation not permitted", str(source))
+        real(source, target)
+
+    monkeypatch.setattr(atomic, "rename", rename)
+    expected = freed_bytes(removable(free))
+    code, out, err = say(capsys, "clean", str(tmp_path), "--yes")
+    path = stuck / "snapshots" / step_name(10)
+    assert (code, err) == (1, [f"error: {path}: cannot be removed (Operation not permitted)"])
+    assert out[-1] == f"freed {size(expected)}"
+    assert len(Store(stuck).names()) == 3 and len(Store(free).names()) == 2
+
+
+def test_clean_counts_what_it_has_freed_and_removes_what_was_left_behind(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make(tmp_path / "a", steps=(10, 20))
+    with monkeypatch.context() as patch:  # killed in the middle of a removal
+        patch.setattr(atomic.shutil, "rmtree", lambda *given, **named: None)
+        assert say(capsys, "clean", str(path), "--yes")[1][-1] == "freed 0 B"
+    (path / "snapshots" / ".tmp-step_000000099").mkdir()
+    (path / "snapshots" / ".old-best").mkdir()
+    expected = freed_bytes(removable(path))
+    code, out, err = say(capsys, "clean", str(path), "--yes")
+    assert (code, err, out[-1]) == (0, [], f"freed {size(expected)}") and expected > 0
+    assert {file.name for file in (path / "snapshots").iterdir()} == {step_name(20), "best", "LATEST"}

@@ -15,7 +15,7 @@ from made_runs import make_run
 import rlrun
 from rlrun import registry
 from rlrun.cli import COMMANDS, main
-from rlrun.cli.completion import OPTIONS, WITHOUT_RUNS, candidates
+from rlrun.cli.completion import candidates
 from rlrun.config import check, environments, schema, sources
 from rlrun.config.compose import Composer
 from rlrun.config.jobs import composed
@@ -32,7 +32,7 @@ def test_completion_completes_commands_groups_keys_and_values() -> None:
         *candidates("rlrun train ")
     }
     assert candidates("rlrun train algo=sac_l") == ["algo=sac_lagrangian"]
-    assert candidates("rlrun train algo=ppo algo.clip_r") == ["algo.clip_range=", "algo.clip_range_end="]
+    assert candidates("rlrun train algo=ppo algo.clip_r") == ["algo.clip_range="]
     assert candidates("rlrun train algo=sac algo.clip") == []
     assert candidates("rlrun show algo=sac algo.bu") == ["algo.buffer=", "algo.buffer."]
     assert candidates("rlrun train algo=sac algo.buffer=prioritized algo.buffer.al") == ["algo.buffer.alpha="]
@@ -45,14 +45,21 @@ def test_completion_completes_commands_groups_keys_and_values() -> None:
     assert candidates("rlrun train -m env=CartPole,Acr") == ["env=CartPole,Acrobot", "env=CartPole,Acrobot-v1"]
     assert candidates("rlrun list wr") == ["wrapper"]
     assert candidates("rlrun completion z") == ["zsh"]
+    assert candidates("rlrun new ") == ["algo", "callback", "env", "network", "wrapper"]
+    assert candidates("rlrun new algo ") == []
+    assert candidates("rlrun export r format=") == ["format=onnx", "format=torch"]
+    assert candidates("rlrun eval r video=") == ["video=true", "video=false"]
+    assert candidates("rlrun eval r seed=") == candidates("rlrun export r output=") == []
 
 
 def test_completion_of_options_names_options_that_exist(capsys: Any) -> None:
-    for command, options in OPTIONS.items():
-        assert candidates(f"rlrun {command} --") == [*options, "--help"]
-        assert main([command, "--help"]) == 0
+    for command in COMMANDS:
+        found = candidates(f"rlrun {command} --")
+        assert found[-1] == "--help" and len(found) == {"train": 8, "clean": 2, "doctor": 2}.get(command, 1)
+        assert main(["help", command]) == 0
         text = capsys.readouterr().out
-        assert not [option for option in options if option not in text]
+        assert not [option for option in found[:-1] if option not in text]
+    assert main(["help", "tial"]) == 2 and "did you mean tail?" in capsys.readouterr().err
 
 
 def test_completion_completes_runs_latest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,12 +69,19 @@ def test_completion_completes_runs_latest_first(tmp_path: Path, monkeypatch: pyt
     runs = [f"runs/{name}" for name in ("ppo/20260102-s1", "sac/20260101-s0", "mine")]
     for run in runs:
         make_run(tmp_path / run, {100: 1.0})
-    for command in COMMANDS.keys() - {*WITHOUT_RUNS}:
-        assert {*candidates(f"rlrun {command} ")} == {*runs}
+    without = {"train", "pull", "show", "list", "bench", "new", "doctor", "completion"}
+    for command in COMMANDS:
+        assert ({*runs} <= {*candidates(f"rlrun {command} ")}) == (command not in without)
+    assert candidates("rlrun train init_from=runs/m") == ["init_from=runs/mine"]
     assert candidates("rlrun resume runs/") == ["runs/mine", runs[0], runs[1]]
     assert candidates("rlrun eval runs/mine ep") == ["episodes="]
     (tmp_path / "runs/mine/snapshots/best").mkdir()
     assert candidates("rlrun eval runs/mine/snapshots/b") == ["runs/mine/snapshots/best/"]
+    (tmp_path / "my file.py").touch()
+    assert candidates("rlrun train algo=./m") == ["algo=./my file.py"]
+    assert candidates("rlrun train plugins=[x,./o") == ["plugins=[x,./old_runs/"]
+    (tmp_path / "a b/c").mkdir(parents=True)
+    assert candidates("rlrun eval a\\ b/") == ["a b/c/"], "a space that the user has escaped"
 
 
 def test_completion_reads_the_ids_of_gymnasium_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,12 +163,18 @@ ask() {
     COMP_LINE="$1"; COMP_POINT=${#1}; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
     _rlrun; echo "${COMPREPLY[*]}"
 }
+compopt() { echo "no space"; }
 ask "rlrun tra" rlrun tra
 ask "rlrun train algo=sac_l" rlrun train algo = sac_l
 ask "rlrun train env=" rlrun train env = | grep -c CartPole
 ask "rlrun train device=cuda:" rlrun train device = cuda :
 ask "rlrun train seed=1 algo=sac algo.gam" rlrun train seed = 1 algo = sac algo.gam
+ask "rlrun tail x/" rlrun tail x/
+ask "rlrun train env=./" rlrun train env = ./
 """
+
+
+SAFE = r"x/\$\(touch\ pwned\)/ x/a\ b/ x/st\*r/ x/star/"  # what bash reads as the names of these folders
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -163,5 +183,9 @@ def test_bash_completes_words_that_it_splits_at_equals_signs_and_colons(tmp_path
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rlrun "$@"\n')
     program.chmod(0o755)
     env = os.environ | {"PYTHONPATH": HOME, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "--norc", "-c", ASK], env=env, capture_output=True, text=True, timeout=60)
-    assert (done.stdout.splitlines(), done.stderr) == (["train", "sac_lagrangian", "1", "1", "algo.gamma="], "")
+    for name in ("$(touch pwned)", "a b", "st*r", "star"):
+        (tmp_path / "x" / name).mkdir(parents=True)
+    command = ["bash", "--norc", "-c", ASK]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    expected = ["train", "sac_lagrangian", "1", "1", "no space", "algo.gamma=", SAFE, "no space", "./x/"]
+    assert (done.stdout.splitlines(), done.stderr) == (expected, "")

@@ -65,19 +65,28 @@ def test_the_three_commands_of_a_new_plugin_work_in_processes_of_their_own(kind:
     [
         ([], "usage: rlrun new KIND NAME (kinds: algo, callback, env, network, wrapper)"),
         (["algos", "mine"], "no kind 'algos'; did you mean algo? (there are: algo, callback, env, network, wrapper)"),
-        (["algo", "my-algo"], "'my-algo': must be a name that Python takes for a module, such as my_algo"),
-        (["algo", "class"], "'class': must be a name that Python takes for a module"),
+        (["algo", "my-algo"], "'my-algo': must be a name of small letters, digits and _, such as my_algo"),
+        (["algo", "class"], "'class': must be a name of small letters, digits and _"),
+        (["algo", "_"], "'_': must be a name of small letters, digits and _"),
+        (["algo", "MyAlgo_x"], "'MyAlgo_x': must be a name of small letters, digits and _"),
+        (["network", "tensor"], "tensor: the file uses the name Tensor for something else; choose another name"),
         (["algo", "sac"], "sac: there is a registered algo of this name; choose another one"),
         (["env", "random"], "random: there is a module of this name, "),
         (["env", "there"], "there/test_there.py: exists already"),
         (["env", "file"], "file: exists already"),
+        (["env", "folder"], "folder/folder.py: exists already"),
+        (["env", "dangling"], "dangling: exists already"),
+        (["env", "a" * 300], f"{'a' * 300}: cannot be written (File name too long)"),
+        (["env", "b" * 250], f"{'b' * 250}/test_{'b' * 250}.py: cannot be written (File name too long)"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ids=lambda value: " ".join(value)[:20] if isinstance(value, list) else "",
 )
 def test_new_refuses_in_one_line_and_writes_nothing(words: list[str], line: str, workplace: Path, capsys: Any) -> None:
     Path("there").mkdir()
     Path("there/test_there.py").write_text("# mine\n")
     Path("file").touch()
+    Path("folder/folder.py").mkdir(parents=True)
+    Path("dangling").symlink_to("nowhere")
     before = sorted(Path.cwd().rglob("*"))
     assert main(["new", *words]) == 2
     error = capsys.readouterr().err

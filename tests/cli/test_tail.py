@@ -15,6 +15,7 @@ from made_runs import make_run
 
 import rlrun
 from rlrun.cli import main, tail
+from rlrun.run.trainer import Trainer
 from rlrun.rundir import RunDir
 
 HOME = str(Path(rlrun.__file__).parents[1])
@@ -75,12 +76,12 @@ def test_tail_follows_the_newest_run_until_its_lock_is_released(
 def test_tail_prints_no_row_twice_when_a_resume_replaces_the_file(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     rows = tail.NewRows(file)
-    assert list(rows.read()) == []
+    assert rows.read() == []
     file.write_bytes(row(1) + row(2) + row(3))
     assert [found["step"] for found in rows.read()] == [1, 2, 3]
     (tmp_path / "new").write_bytes(row(1) + row(2))
     (tmp_path / "new").replace(file)
-    assert list(rows.read()) == []
+    assert rows.read() == []
     with file.open("ab") as end:
         end.write(row(3) + row(4))
     assert [found["step"] for found in rows.read()] == [4]
@@ -95,6 +96,68 @@ def test_tail_says_how_to_go_on_with_a_killed_run(tmp_path: Path, capsys: Any) -
     assert code == 0 and len(out) == 4 and "\x1b" not in "".join(out)
     assert out[-1] == f"killed at step 30 or later; to continue: rlrun resume {path}"
     assert say(capsys, "tail", str(tmp_path))[::2] == (2, [f"error: {tmp_path}: not a run (it has no config.yaml)"])
+
+
+@pytest.mark.parametrize(("status", "advice"), [("failed", "for the reason see {}/error.log; "), ("stopped", "")])
+def test_tail_says_how_to_go_on_with_a_run_that_did_not_finish(
+    status: str, advice: str, tmp_path: Path, capsys: Any
+) -> None:
+    path = make_run(tmp_path / "a", {20: 1.0}, status=status)
+    assert say(capsys, "tail", str(path))[1][-1] == f"{advice.format(path)}to continue: rlrun resume {path}"
+
+
+def test_tail_reads_the_config_again_when_the_run_is_resumed(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_run(tmp_path / "a", {100: 1.0}, status=None)
+    run = RunDir.open(path)
+
+    def resume(seconds: float) -> None:
+        """Resumes the run with more steps while `tail` waits. The clock of its last row has gone back."""
+        old = (path / "config.yaml").read_text()
+        (path / "config.yaml").write_text(old.replace("total_steps: 100", "total_steps: 200"))
+        (path / "new").write_bytes(row(99) + row(100) + row(150, wall_s=1.0))
+        (path / "new").replace(path / "metrics.jsonl")
+        run.release()
+
+    monkeypatch.setattr(tail.time, "sleep", resume)
+    code, out, _ = say(capsys, "tail", str(path))
+    assert code == 0 and [line.split()[:2] for line in out[:3]] == [
+        ["99/100", "99%"],
+        ["100/100", "100%"],
+        ["150/200", "75%"],
+    ]
+
+
+def test_tail_of_a_hostile_run_ends_in_one_line(tmp_path: Path, capsys: Any) -> None:
+    path = make_run(tmp_path / "a", {20: 1.0}, total=0)
+    (path / "summary.json").write_text('{"status": "done", "step": 20, "wall_s": -5}')
+    rows = path / "metrics.jsonl"
+    with rows.open("ab") as file:
+        file.write(row(10**119) + row(-(10**119)))
+    code, out, _ = say(capsys, "tail", str(path))
+    assert code == 0 and out[2:] == ["done: 20 of 0 steps in -:--", str(path)]
+    with rows.open("ab") as file:
+        file.write(b"[" * 2**20 + b"]\n" + row(30))
+    assert say(capsys, "tail", str(path)) == (2, [], [f"error: {rows}: has a line of more than 1,048,576 bytes"])
+    rows.unlink()
+    rows.symlink_to("/dev/zero")
+    assert say(capsys, "tail", str(path))[0] == 2
+
+
+def test_a_finished_run_that_continues_has_no_summary_until_it_ends(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = "algo=ppo env=CartPole trainer.total_steps=16 algo.loop.rollout_steps=16 env.num_envs=1 logger=[]"
+    path = tmp_path / "a"
+    assert main(["train", *words.split(), "trainer.eval_episodes=0", "env.selftest=off", f"run_dir={path}"]) == 0
+    found = []
+    real = Trainer.run
+    monkeypatch.setattr(Trainer, "run", lambda *given: found.append(RunDir.summary_of(path)) or real(*given))
+    assert main(["resume", str(path)]) == 0
+    assert not found and RunDir.summary_of(path)["step"] == 16
+    assert main(["resume", str(path), "total_steps=32"]) == 0
+    assert found == [{}] and RunDir.summary_of(path)["step"] == 32
 
 
 def test_tail_ends_with_130_after_ctrl_c_and_imports_no_torch(tmp_path: Path) -> None:

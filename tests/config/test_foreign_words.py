@@ -16,6 +16,8 @@ OPTIONS = {
         "n_steps": "algo.loop.rollout_steps",
         "batch_size": "algo.minibatch_size",
         "n_epochs": "algo.epochs",
+        "gae_lambda": "algo.advantage.gae_lambda",
+        "normalize_advantage": "algo.advantage.normalize",
         "clip_range_vf": "algo.clip_value",
         "vf_coef": "algo.value_coef",
         "policy_kwargs": "network.hidden",
@@ -89,7 +91,7 @@ OPTIONS = {
         "anneal_lr": "algo.lr_schedule",
         "num_minibatches": "algo.num_minibatches",
         "update_epochs": "algo.epochs",
-        "norm_adv": "algo.normalize_advantage",
+        "norm_adv": "algo.advantage.normalize",
         "clip_coef": "algo.clip_range",
         "clip_vloss": "algo.clip_value",
     },
@@ -119,7 +121,7 @@ OPTIONS = {
     },
     ("CleanRL td3", "td3"): {
         "policy_noise": "algo.target_noise",
-        "exploration_noise": "algo.noise_std",
+        "exploration_noise": "algo.noise.std",
         "noise_clip": "algo.target_noise_clip",
     },
     ("RLlib PPO", "ppo"): {
@@ -129,7 +131,8 @@ OPTIONS = {
         "sgd_minibatch_size": "algo.minibatch_size",
         "num_epochs": "algo.epochs",
         "num_sgd_iter": "algo.epochs",
-        "lambda_": "algo.gae_lambda",
+        "vtrace": "algo.advantage",
+        "lambda_": "algo.advantage.gae_lambda",
         "clip_param": "algo.clip_range",
         "vf_clip_param": "algo.clip_value",
         "vf_loss_coeff": "algo.value_coef",
@@ -162,13 +165,14 @@ OPTIONS = {
         "twin_q": "algo.critic.members",
     },
     ("RLlib IMPALA", "vtrace"): {
-        "vtrace_clip_rho_threshold": "algo.rho_clip",
+        "vtrace_clip_rho_threshold": "algo.advantage.rho_clip",
         "opt_type": "algo.optimizer",
         "env_config": "env.kwargs",
     },
 }
 # together they have every key of the table; other algorithms are tried only if a key is missing
-MOST_KEYS = ("ppo_composite", "sac", "td3", "rainbow", "qr_dqn", "ppo_lstm", "vtrace", "vpg", "sarsa", "cma_es")
+MOST_KEYS = ("ppo_composite", "ppo_critic_first", "redq", "ddpg", "rainbow", "qr_dqn", "ppo_lstm", "vtrace", "vpg",
+             "svpg", "sarsa", "cma_es")  # fmt: skip
 
 
 @cache
@@ -214,6 +218,10 @@ def test_every_suggested_key_exists_for_some_algorithm():
         ("ppo", "use_sde", "; rlrun has no state-dependent exploration"),
         ("ppo", "policies", "; rlrun has no multi-agent training"),
         ("thompson", "alpha", "; did you mean algo.alpha?"),
+        ("td3", "algo.noise_std", "; did you mean algo.noise.std or algo.noise (gaussian and ou have it)?"),
+        ("ddpg", "algo.noise_theta", "; did you mean algo.noise.theta or algo.noise (ou has it)?"),
+        ("ppo", "algo.noise_std", "; did you mean algo.noise (gaussian and ou have it)?"),
+        ("svpg", "algo.particle.noise_std", "; did you mean algo.particle.noise (gaussian and ou have it)?"),
         ("dqn", "train-freq", check.nearest_key("train_freq", tree("dqn"))),
     ],
 )
@@ -222,4 +230,4 @@ def test_options_without_a_key_are_explained(algo, word, line):
 
 
 def test_foreign_words_suggest_no_key_by_chance():
-    assert check.nearest_key("algo.zepsilon", tree("sac")) == ""
+    assert check.nearest_key("algo.zwidth", tree("sac")) == ""

@@ -29,6 +29,7 @@ def test_sac_settings_become_critic_and_entropy_parts() -> None:
         "gamma": 0.9,
         "critic": {"name": "min", "members": 2},
         "entropy": {"name": "auto", "initial_alpha": 0.5, "learning_rate": 1e-3, "target_entropy": -2.0},
+        "noise": {"name": "none"},  # a part since format 4
     }
 
 

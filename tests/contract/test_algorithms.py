@@ -35,8 +35,8 @@ Build = Callable[..., Loop]
 # Another value for a key, where what follows from its type changes too little, or is no value; of two, the one that is
 # new.
 OTHER: Values = {
-    "algo.value_lambda": 0.5,
-    "algo.particle.value_lambda": 0.5,
+    "algo.advantage.value_lambda": 0.5,
+    "algo.particle.advantage.value_lambda": 0.5,
     "algo.epsilon.start": 0.5,
     "algo.epsilon.end": 0.5,
     "algo.epsilon.fraction": 1.0,
@@ -49,10 +49,9 @@ OTHER: Values = {
     "algo.optimizer_eps": 0.1,
     "algo.loop.lag": (1, 2),
     "algo.loop.min_rollouts": 5,
-    "algo.rho_clip": 2.0,
-    "algo.c_clip": 0.5,
+    "algo.advantage.rho_clip": 2.0,
+    "algo.advantage.c_clip": 0.5,
     "algo.clip_range": 0.001,
-    "algo.clip_range_end": 0.001,
     "algo.clip_value": 0.001,
     "algo.max_grad_norm": 0.001,
     "algo.target_kl": 1e-9,
@@ -76,7 +75,7 @@ OTHER: Values = {
     "algo.buffer.epsilon": 10.0,
     "algo.critic.target_members": (1, 2),
     "algo.n_step": (3, 2),
-    "algo.noise_theta": 0.9,
+    "algo.noise.theta": 0.9,
     "algo.loop.warmup_policy": "zero",
     "algo.loop.update_every": 16,
     "algo.loop.data_steps": 4,
@@ -174,15 +173,13 @@ GIVEN: dict[str, Values] = {
     "algo.num_minibatches": {"algo.minibatch_size": None},
     "algo.particle.num_minibatches": {"algo.particle.minibatch_size": None},
     "algo.value_coef": {"algo.critic_update": {"name": "joint"}},
-    "algo.value_lambda": {"algo.critic_update": {"name": "joint"}},
+    "algo.advantage.value_lambda": {"algo.critic_update": {"name": "joint"}},
     "algo.clip_value": {"algo.critic_update": {"name": "joint"}, "algo.epochs": 2},
     "algo.target_kl": {"algo.epochs": 2},
     "algo.clip_range": {"algo.epochs": 2},
-    "algo.clip_range_end": {"algo.epochs": 2, "algo.clip_range": 0.02},
     "algo.double": {"algo.learning_rate": 0.1, "algo.target_every": 1000},
     "algo.epsilon.start": {"algo.epsilon.fraction": 1.0},
     "algo.epsilon.fraction": {"algo.epsilon.start": 1.0},
-    "algo.noise_theta": {"algo.noise": "ou"},
     "algo.target_noise_clip": {"algo.target_noise": 0.5},
     "algo.act_with_dropout": {"algo.dropout": 0.5},
     "algo.loop.lag": {"algo.temperature": 0.001},
@@ -199,14 +196,16 @@ GIVEN: dict[str, Values] = {
 
 NEVER_LEARN = {"nop"}
 
-# Keys that name files, weights of reward vectors, and what evaluations do, which have tests of their own.
+# Keys that have tests of their own: those that name files, weights of reward vectors, what evaluations do, tasks
+# (CartPole has none), discounts (they do not change the ranking by length), and the types of stored demonstrations.
 ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buffer.supplementary",
              "algo.buffer.save_to", "algo.buffer.save_every", "algo.buffer.num_saved", "algo.loop.data_env",
-             "algo.buffer.data_env", "algo.reward_weights.weights", "algo.reward_weights.evaluation_rate")  # fmt: skip
+             "algo.buffer.data_env", "algo.reward_weights.weights", "algo.reward_weights.evaluation_rate",
+             "algo.loop.new_tasks", "algo.loop.test_tasks", "algo.loop.gamma",
+             "algo.buffer.dtypes.obs", "algo.buffer.dtypes.action", "algo.buffer.dtypes.reward")  # fmt: skip
 
 # "<algo>: <key>" of keys that change neither weights nor the next observations, with the reason.
 NOT_LIVE: dict[str, str] = {
-    "vtrace: algo.value_lambda": "the critic learns the corrected returns, whose traces gae_lambda scales",
     "svpg: algo.particle.target_kl": "no particle moves while its gradients are collected",
     "cma_es: algo.report": "says which parameters are evaluated",
     **{
@@ -248,11 +247,7 @@ ON_POLICY = ("a2c", "a2c_split", "a2c_minibatch", "vpg", "vtrace", "ppo", "ppo1"
              "ppo_lstm", "ppo_demos", "ppo_rnd", "ppo_icm", "ppo_composite")  # fmt: skip
 NOT_LIVE |= {
     f"{algo}: algo.{key}": "of Box actions, where ppo_lagrangian's toy has them"
-    for algo, keys in (
-        *((algo, ("init_std", "noise_std")) for algo in ON_POLICY),
-        ("svpg", ("particle.init_std", "particle.noise_std")),
-    )
-    for key in keys
+    for algo, key in (*((algo, "init_std") for algo in ON_POLICY), ("svpg", "particle.init_std"))
 }
 
 

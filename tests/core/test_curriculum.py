@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 
 import rlrun
 from rlrun.core.curriculum import Curriculum
-from rlrun.envs.slot import PARAMETERS, EnvSlot
+from rlrun.envs.slot import PARAMETERS, EnvError, EnvSlot
 from rlrun.errors import ConfigError
 
 
@@ -44,7 +44,7 @@ def test_attribute_of_an_attribute_is_a_nested_section() -> None:
 
 @pytest.mark.parametrize("by", ["success", "return"])
 def test_parameter_moves_to_the_next_stage_at_the_mean_of_enough_episodes(by: str) -> None:
-    curriculum = Curriculum({"x": {"by": by, "values": [1.0, 2.0, 3.0], "at": 0.75, "episodes": 4}})
+    curriculum = Curriculum({"x": {"by": by, "values": [1.0, 2.0, 3.0], "at": 0.75, "episodes": 4e0}})
 
     def observe(results: list[float]) -> float:
         for result in results:
@@ -59,8 +59,6 @@ def test_parameter_moves_to_the_next_stage_at_the_mean_of_enough_episodes(by: st
     assert observe([0, 1, 1]) == 2.0, "episodes of the stage before do not count"
     assert observe([1]) == 3.0
     assert observe([1, 1, 1, 1]) == 3.0, "it is the last stage"
-    curriculum.rewind()
-    assert values_at(curriculum, [0]) == [1.0]
 
 
 def test_state_of_a_curriculum_is_restored() -> None:
@@ -82,14 +80,18 @@ def test_state_of_a_curriculum_is_restored() -> None:
         ),
         ({"by": "steps", "values": [1.0, 2.0], "at": [5, 0]}, r"at=\[5.*\]: must be 2 increasing numbers"),
         ({"by": "success", "values": [1.0, 2.0], "at": [0, 1]}, "by=success needs one number at"),
+        ({"by": "progress", "values": [1.0, 2.0], "at": [-5, 7]}, r"at=\[-5.0, 7.0\]: progress is from 0 to 1"),
+        ({"by": "return", "values": [1.0, 2.0], "at": 1, "episodes": 1e20}, r"\.episodes=1.*: must be less than or"),
+        ({"by": "steps", "values": [1.0, 2.0], "at": "soon"}, r"\.at='soon': must be a valid list"),
         ({"by": "time", "values": [1.0, 2.0], "at": 1}, r"env\.schedule\.x\.by='time': must be 'steps'"),
         ({"by": "steps", "values": [1.0], "at": [0]}, r"env\.schedule\.x\.values"),
         ({"by": "steps", "values": [1.0, 2.0]}, r"env\.schedule\.x\.at: missing"),
     ],
 )
 def test_schedule_with_wrong_settings_is_refused(schedule: dict[str, Any], line: str) -> None:
-    with pytest.raises(ConfigError, match=line):
+    with pytest.raises(ConfigError, match=line) as refused:
         Curriculum({"x": schedule})
+    assert len(refused.value.faults) == 1
 
 
 class Gain(gym.Env[np.ndarray, np.ndarray]):
@@ -185,6 +187,54 @@ def test_a_snapshot_sets_only_scheduled_attributes() -> None:
     assert other.load(tree, 1.0) == ""
     assert other.applied == {"gain": 2.0} and callable(other.env.unwrapped.step)
     assert EnvSlot(Gain, 0).load(tree, 1.0) == "Gain was made with another gain"
+
+
+class Frozen(NamedTuple):
+    friction: float = 0.5
+
+
+class Crowded(Gain):
+    """Has attributes of all kinds."""
+
+    limit, weight = 10, 1.5
+    active, label, part, kind = True, "x", Frozen(), Frozen
+
+    @property
+    def mass(self) -> float:
+        return 2.0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["step", "reset", "action_space", "action_space.seed", "np_random", "np_random_seed", "spec", "unwrapped", "active",
+     "label", "part", "part.friction", "kind.friction", "mass", "step.calls", "__class__.render", "__class__.weight",
+     "__class__.__base__.spec", "__dict__.gain", "reset.__func__.__code__.co_argcount"],
+)  # fmt: skip
+def test_schedule_changes_only_numbers_of_an_environment(name: str) -> None:
+    slot, before = EnvSlot(Crowded, 0), {cls: dict(vars(cls)) for cls in Crowded.__mro__}
+    with pytest.raises(EnvError) as refused:
+        slot.set_parameters({name: 1.0})
+    assert str(refused.value).startswith(f"environment 0: env.schedule.{name}: ") and "\n" not in str(refused.value)
+    slot.reset(seed=0)
+    assert {cls: dict(vars(cls)) for cls in Crowded.__mro__} == before and callable(slot.env.step)
+
+
+def test_whole_numbers_stay_whole() -> None:
+    slot = EnvSlot(Crowded, 0)
+    slot.set_parameters({"limit": 7.000000000000001, "weight": 2.0})
+    slot.reset(seed=0)
+    env: Any = slot.env.unwrapped
+    assert (repr(env.limit), repr(env.weight)) == ("7", "2.0")
+    with pytest.raises(EnvError, match=r"env\.schedule\.limit: is the whole number 7 in the environment, .* 7\.5"):
+        slot.set_parameters({"limit": 7.5})
+
+
+def test_all_values_of_a_schedule_are_tried_before_the_run(tmp_path: Path) -> None:
+    linear = {"by": "progress", "values": [1.0, 3.0], "at": [0, 1], "linear": True}
+    assert Curriculum({"x": linear}).samples()[2] == {"x": 1.02}
+    with pytest.raises(ConfigError, match=r"^env\.schedule\.limit: is the whole number 10 .* cannot be 2\.5$"):
+        train(Crowded, tmp_path / "run", 20, "env.schedule.limit={by: steps, values: [10, 2.5], at: [0, 10]}")
+    assert not (tmp_path / "run").exists()
 
 
 def test_unknown_attribute_is_named(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from toys import equal, toy, train, weights
+from toys import toy, train
 
 from rlrun.core.loop import Loop
 from rlrun.core.schedule import NAMES, Schedule
@@ -93,13 +93,3 @@ def test_rates_move_once_an_epoch_on_policy_and_once_an_update_otherwise(
     loop = build(toy(algo, **{"algo.lr_schedule": {"ExponentialLR": {"gamma": 0.9}}}))
     train(loop, 3)
     assert loop.agent.optim.learning_rate.item() == pytest.approx(0.01 * 0.9 ** (3 * per_update - 1))
-
-
-def test_a_loop_that_is_reset_starts_its_schedules_over_and_keeps_the_weights(build: Build) -> None:
-    loop = build(toy("ppo", **{"algo.lr_schedule": {"ExponentialLR": {"gamma": 0.9}}, "algo.loop.lag": 1}))
-    train(loop, 3)
-    kept = weights(loop)
-    loop.reset()
-    assert equal(kept, weights(loop)) and loop.waiting == [] and loop.updates == 0
-    train(loop, 1)
-    assert loop.agent.optim.learning_rate.item() == pytest.approx(0.01 * 0.9)  # the second epoch's

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from rlrun.core.state import OPTIMIZERS, Optim, RMSprop, RunningMoments, Target
+from rlrun.core.state import OPTIMIZERS, Optim, RMSprop, RunningMoments, Target, set_parameters
 
 
 @pytest.mark.parametrize(
@@ -186,3 +186,14 @@ def test_running_moments_take_merges_and_empties_another() -> None:
         assert pending.count == 0 and not pending.mean.any() and (pending.var == 1).all()
     torch.testing.assert_close(live.mean, rows.double().mean(0))
     torch.testing.assert_close(live.var, rows.double().var(0, correction=0))
+
+
+def test_set_parameters_leaves_parameters_with_their_optimiser() -> None:
+    net = nn.Linear(3, 2)
+    optim = Optim(net.parameters(), 0.1)
+    vector = torch.arange(8.0)
+    set_parameters(net, vector)
+    assert torch.equal(nn.utils.parameters_to_vector(net.parameters()), vector)
+    assert torch.equal(optim.flat, vector), "the optimiser moves the same numbers"
+    with pytest.raises(ValueError, match=r"^a vector of 8 numbers is needed, not one of shape \[7\]"):
+        set_parameters(net, vector[1:])

@@ -3,6 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from toys import NOT_NORMALIZED
 
 from rlrun.config.schema import EnvConfig
 from rlrun.envs.vector import VectorEnv
@@ -15,7 +16,7 @@ def env_config(id: str, num_envs: int = 1, **values: Any) -> EnvConfig:
         "task_kwargs": {},
         "eval_kwargs": {},
         "wrappers": {},
-        "normalize": "none",
+        "normalize": NOT_NORMALIZED,
         "max_episode_steps": None,
         "instance_seed": None,
         "timeout_s": 10.0,

@@ -7,6 +7,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from rlrun.envs import make as making
 from rlrun.envs.actions import Actions
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
@@ -107,3 +108,29 @@ def test_the_action_of_a_step_is_a_copy():
 def test_unknown_action_spaces_are_refused():
     with pytest.raises(ConfigError, match="Tuple action spaces are not supported"):
         Actions(spaces.Tuple([spaces.Discrete(2)]))
+
+
+def test_rescaled_actions_have_the_given_bounds_and_reach_those_of_the_environment(make, config):
+    env = making.make(config("Pendulum-v1", wrappers={"rescale_action": {"low": 0.0, "high": 10.0}}))
+    assert (env.action_space.low, env.action_space.high) == (0.0, 10.0)
+    torques = []
+    for action in (0.0, 5.0, 10.0):
+        env.reset(seed=0)
+        env.step(np.array([action], np.float32))
+        torques.append(float(env.unwrapped.last_u))
+    assert torques == [-2.0, 0.0, 2.0]
+    agents = make("Pendulum-v1", wrappers={"rescale_action": {"low": 0.0, "high": 10.0}}, selftest="off")
+    assert agents.actions.to_native(np.array([[-1.0], [0.5]], np.float32)).tolist() == [[0.0], [7.5]]
+
+
+@pytest.mark.parametrize(
+    ("id", "bounds", "line"),
+    [
+        ("CartPole-v1", (0.0, 1.0), "rescale_action needs Box actions with finite bounds, got Discrete(2)"),
+        ("Pendulum-v1", (1.0, 1.0), "rescale_action: low=1.0 must be below high=1.0"),
+    ],
+)
+def test_action_rescaling_refuses_what_has_no_range(make, id, bounds, line):
+    with pytest.raises(ConfigError) as refused:
+        make(id, wrappers={"rescale_action": dict(zip(("low", "high"), bounds, strict=True))})
+    assert line in str(refused.value)

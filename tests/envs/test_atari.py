@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from toys import equal
 
 from rlrun.envs import make as making
 from rlrun.envs import state
@@ -15,7 +16,8 @@ pytest.importorskip("ale_py")
 pytest.importorskip("cv2")
 
 PREPROCESSING = {
-    "noop_max": 3, "frame_skip": 4, "screen_size": 84, "terminal_on_life_loss": False,
+    "noop_max": 3, "fire_reset": True, "frame_skip": 4, "grayscale": True, "screen_size": 84,
+    "terminal_on_life_loss": False,
 }  # fmt: skip
 PONG = {
     "id": "ALE/Pong-v5",
@@ -88,7 +90,7 @@ def test_own_returns_sum_the_frames_that_are_skipped(make):
 
 def test_atari_ram_observations_skip_frames(make):
     kwargs = PONG["kwargs"] | {"obs_type": "ram", "repeat_action_probability": 0.0}
-    wrapped = {"atari": PREPROCESSING | {"noop_max": 0}, "frame_stack": {"stack": 2}}
+    wrapped = {"atari": PREPROCESSING | {"noop_max": 0, "fire_reset": False}, "frame_stack": {"stack": 2}}
     env, frames = make(PONG["id"], kwargs=kwargs, wrappers=wrapped), make(PONG["id"], kwargs=kwargs)
     obs = env.reset()
     assert obs.shape == (1, 2, 128) and torch.equal(obs[:, 1], frames.reset())
@@ -96,3 +98,56 @@ def test_atari_ram_observations_skip_frames(make):
         seen = [frames.step(torch.tensor([2])).obs for _ in range(4)]
         obs = env.step(torch.tensor([2])).obs
         assert torch.equal(obs[:, 1], seen[-1])
+
+
+def play(env, steps):
+    """Returns observations, rewards, flags and ended episodes of some steps."""
+    seen = []
+    for t in range(steps):
+        step = env.step(torch.full((env.num_envs,), [1, 3, 3, 3][t % 4]))
+        seen.append((step.obs, step.reward, step.terminated, step.truncated, step.final_obs, step.info["episodes"]))
+    return seen
+
+
+BREAKOUT = {
+    "id": "ALE/Breakout-v5",
+    "kwargs": {"frameskip": 1, "repeat_action_probability": 0.25},
+    "wrappers": {
+        "atari": PREPROCESSING | {"frame_skip": [2, 6], "terminal_on_life_loss": True, "grayscale": False},
+        "frame_stack": {"stack": 2},
+    },
+}
+
+
+def test_atari_lives_are_restored_exactly_in_another_process(make):
+    env, other = make(**BREAKOUT), make(**BREAKOUT, backend="async", seed=1)
+    env.reset()
+    lost = 0
+    for _ in range(4):
+        other.set_extra_state(env.get_extra_state())
+        one, two = play(env, 20), play(other, 20)
+        assert equal(one, two)
+        lost += sum(int(step[2].sum()) for step in one)
+    assert lost >= 2 and env.exactness == "exact"
+
+
+def test_atari_returns_are_of_whole_games(make):
+    env = make(**BREAKOUT, selftest="off")
+    env.reset()
+    total, length, lives = 0.0, 0, 0
+    while True:
+        step = env.step(torch.tensor([3]))
+        total, length, lives = total + float(step.reward), length + 1, lives + int(step.terminated)
+        if step.info["episodes"]:
+            break
+    assert step.info["episodes"] == [(total, length)] and lives == 5
+
+
+@pytest.mark.parametrize(("fire_reset", "is_served"), [(False, False), (True, True)])
+def test_breakout_serves_no_ball_without_fire(make, fire_reset, is_served):
+    wrappers = {"atari": PREPROCESSING | {"fire_reset": fire_reset}}
+    env = make("ALE/Breakout-v5", kwargs=PONG["kwargs"], wrappers=wrappers, selftest="off")
+    first = env.reset()
+    moves = [env.step(torch.tensor([2 + t // 10 % 2])) for t in range(100)]  # right and left
+    is_score_changed = not torch.equal(first[:, :10], moves[-1].obs[:, :10])  # these rows show points and lives
+    assert is_score_changed == is_served

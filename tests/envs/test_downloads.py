@@ -1,5 +1,6 @@
 """Files are downloaded only on request, once, over HTTPS, and only with the published content."""
 
+import gzip
 import hashlib
 import http.client
 import http.server
@@ -7,9 +8,11 @@ import os
 import re
 import threading
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
+from lzw import compressed
 
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
@@ -82,11 +85,33 @@ def test_another_file_than_the_published_one_is_refused_and_not_kept(site, tmp_p
     assert not list((tmp_path / "cache" / "rlrun").iterdir())
 
 
-def test_a_kept_file_that_was_changed_is_refused(site):
+def test_a_kept_file_that_was_changed_is_refused_until_it_is_downloaded_again(site):
     kept = fetched(site.url("/table.csv"), DIGEST)
     kept.write_bytes(b"")
     with pytest.raises(ValueError, match=f"{kept}: is not what was published"):
         fetched(site.url("/table.csv"), DIGEST)
+    downloads._downloaded.clear()  # as in another process
+    for _ in range(3):
+        assert fetched(site.url("/table.csv"), DIGEST, force=True).read_bytes() == TEXT
+    assert site.requests == ["/table.csv"] * 2
+
+
+def test_a_forced_download_that_fails_keeps_the_file(site):
+    kept = fetched(site.url("/table.csv"), DIGEST)
+    downloads._downloaded.clear()
+    site.pages["/table.csv"] = TEXT + b"7,7,x\n"
+    with pytest.raises(ValueError, match="not what was published"):
+        fetched(site.url("/table.csv"), DIGEST, force=True)
+    assert kept.read_bytes() == TEXT and list(kept.parent.iterdir()) == [kept]
+    assert fetched(site.url("/table.csv"), DIGEST) == kept
+
+
+def test_a_compress_file_is_kept_unpacked_with_the_digest_of_its_content(site):
+    site.pages["/table.Z"] = compressed(TEXT)
+    assert fetched(site.url("/table.Z"), DIGEST).read_bytes() == TEXT
+    site.pages["/other.Z"] = TEXT
+    with pytest.raises(ValueError, match=r"other\.Z: cannot be downloaded .*header is not that of compress"):
+        fetched(site.url("/other.Z"), hashlib.sha256(b"other").hexdigest())
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
@@ -162,6 +187,34 @@ def test_a_table_is_fetched_where_that_is_asked_for(site, tmp_path):
     assert make(url, sha256, "env.kwargs.download=true").venv.table.classes == ["x", "y"]
 
 
+ROWS = {
+    "CensusBandit": ("USCensus1990.data.txt", b"caseid,dAge,dOccup,iYearsch\n10000,5,1,3\n10001,6,7,2\n"),
+    "CovertypeBandit": ("covtype.data.gz", b"2596,51,3,0,5\n2590,56,2,1,2\n"),
+    "StatlogBandit": ("shuttle.trn.Z", b"50 21 77 0 28 2\n55 0 92 0 0 4\n"),
+}
+
+
+@pytest.mark.parametrize("env", ROWS)
+def test_tables_in_their_published_format_are_downloaded_kept_and_verified(env, site):
+    name, content = ROWS[env]
+    pack = {".gz": gzip.compress, ".Z": compressed}.get(Path(name).suffix, bytes)
+    published = pack(content)
+    verified = content if name.endswith(".Z") else published
+    site.pages[f"/{name}"] = published
+    source = f"{{url:'{site.url('/' + name)}',sha256:'{hashlib.sha256(verified).hexdigest()}'}}"
+    words = ["algo=fixed_policy", f"env={env}", "env.kwargs.download=true", f"env.kwargs.source={source}"]
+    for _ in range(2):
+        made = VectorEnv.make(run_config(jobs(words)[0].values).env, np.random.SeedSequence(0))
+        assert made.venv.table.features.shape[0] == len(made.venv.table.classes) == 2
+    assert site.requests == [f"/{name}"]
+    site.pages[f"/{name}"] = pack(content + content)
+    downloads._downloaded.clear()
+    with pytest.raises(ConfigError, match=r"^env\.kwargs\.source: .*: is not what was published"):
+        VectorEnv.make(
+            run_config(jobs([*words, "env.kwargs.force_download=true"])[0].values).env, np.random.SeedSequence(0)
+        )
+
+
 def test_without_a_network_one_line_says_so(site):
     with pytest.raises(ConfigError, match=r"^env\.kwargs\.source: .*cannot be downloaded .*give the path") as caught:
         make(site.url("/nowhere.csv"), DIGEST, "env.kwargs.download=true")
@@ -177,7 +230,7 @@ def test_a_source_of_another_form_is_one_line(site):
 
 def test_what_is_fetched_is_named_with_its_checksum():
     files = [path for path in sorted((CONF / "env").glob("*Bandit.yaml")) if "source:" in path.read_text()]
-    assert len(files) == 6
+    assert len(files) == 7
     for path in files:
         text = path.read_text()
         assert re.search(r"url: https://archive\.ics\.uci\.edu/\S+ #", text), path

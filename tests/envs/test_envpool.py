@@ -8,10 +8,15 @@ import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from toys import equal
 
+from rlrun.envs.envpool import preparing
 from rlrun.envs.selftest import EPISODE_END
 from rlrun.errors import ConfigError
 
 LIMIT = 25
+ATARI = {
+    "noop_max": 3, "fire_reset": True, "frame_skip": 4, "grayscale": True, "screen_size": 84,
+    "terminal_on_life_loss": False,
+}  # fmt: skip
 
 
 def test_envpool_missing_names_the_extra_to_install(make, monkeypatch):
@@ -94,11 +99,11 @@ def test_envpool_atari_preprocessing_follows_the_wrappers(pool, make):
     pytest.importorskip("ale_py")
     given = {
         "wrappers": {
-            "atari": {"noop_max": 3, "frame_skip": 4, "screen_size": 60, "terminal_on_life_loss": False},
+            "atari": ATARI | {"fire_reset": False, "screen_size": 60},
             "frame_stack": {"stack": 3},
         },
         "kwargs": {"frameskip": 1, "repeat_action_probability": 0.0, "full_action_space": True},
-        "max_episode_steps": 10,
+        "max_episode_steps": 40,
     }
     env, single = pool("ALE/Pong-v5", 2, **given), make("ALE/Pong-v5", 2, **given)
     assert env.spec == single.spec and env.spec.frame_stack == 3 and env.spec.obs.shape == (3, 60, 60)
@@ -112,6 +117,40 @@ def test_envpool_atari_preprocessing_follows_the_wrappers(pool, make):
         same = obs[:, 1:] if t % 11 < 10 else step.obs[:, :1].expand_as(obs[:, 1:])
         assert torch.equal(step.obs[:, :-1], same)
         obs = step.obs
+
+
+def test_envpool_returns_are_of_whole_atari_games(pool):
+    pytest.importorskip("ale_py")
+    wrappers = {"atari": ATARI | {"terminal_on_life_loss": True}, "frame_stack": {"stack": 2}}
+    env = pool("ALE/Breakout-v5", 1, wrappers=wrappers, kwargs={"frameskip": 1})
+    env.reset()
+    games, lives, total, length = [], 0, 0.0, 0
+    while len(games) < 2:
+        step = env.step(torch.tensor([3]))  # a paddle in the corner, which loses all balls in the end
+        total, length = total + float(step.reward), length + int(step.weight)
+        lives += int(step.terminated)
+        for game in step.info["episodes"]:
+            games.append(game)
+            assert (lives, game) == (5, (total, length))
+            lives, total, length = 0, 0.0, 0
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"frame_skip": [2, 4]}, "env.wrappers.atari.frame_skip=[2, 4]: must be one number with env.backend=envpool"),
+        ({"noop_max": 0}, "env.wrappers.atari.noop_max=0: must be at least 1 with env.backend=envpool"),
+        ({"grayscale": False}, "env.wrappers.atari.grayscale=false: must be true with env.backend=envpool"),
+    ],
+)
+def test_envpool_refuses_preprocessing_that_it_lacks(given, line):
+    with pytest.raises(ConfigError) as refused:
+        preparing({"atari": ATARI | given, "frame_stack": {"stack": 4}}, None)
+    assert str(refused.value) == line
+
+
+def test_envpool_counts_the_time_limit_of_atari_in_steps():
+    assert preparing({"atari": ATARI, "frame_stack": {"stack": 4}}, 10)["max_episode_steps"] == 3
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,16 @@
-"""Families of tasks: every environment has its own arguments, equal for equal seeds."""
+"""Families of tasks: every environment has its own arguments, equal for equal seeds, and draws new ones on request."""
 
+import copy
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+import torch
 
+from rlrun.core.random import sequence
+from rlrun.envs.tasks import Tasks
 from rlrun.envs.vector import VectorEnv
+from rlrun.errors import RunError
 
 RANGES = {"x": [-0.5, 0.5], "y": [1, 2]}
 
@@ -33,11 +39,76 @@ def test_tasks_are_equal_without_task_kwargs(make_env: Callable[..., VectorEnv])
 
 
 def test_a_point_that_reaches_its_goal_succeeds(make_env: Callable[..., VectorEnv]) -> None:
-    import torch
-
     env = make_env("rlrun/PointGoal-v0", 1, kwargs={"x": 0.3, "y": 0.0})
     env.reset()
     steps = [env.step(torch.tensor([[1.0 if t < 3 else 0.0, 0.0]])) for t in range(20)]
     assert [step.reward.item() for step in steps[:4]] == pytest.approx([-0.2, -0.1, 0.0, 0.0], abs=1e-6)
     assert steps[-1].truncated.item() and not steps[-1].terminated.item()
     assert steps[-1].info["success"] == {0: True}
+
+
+def steps(env: VectorEnv, count: int) -> list[list[float]]:
+    return [env.step(torch.full((env.num_envs, 2), 0.05)).reward.tolist() for _ in range(count)]
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_draw_tasks_gives_every_environment_a_new_goal(backend: str, make_env: Callable[..., VectorEnv]) -> None:
+    def rewards(draws: int) -> list[list[float]]:
+        env = make_env("rlrun/PointGoal-v0", 2, task_kwargs=RANGES, backend=backend)
+        env.reset()
+        for _ in range(draws):
+            steps(env, 3)
+            env.draw_tasks()
+            env.reset()
+        (first,) = steps(env, 1)
+        goals = [np.array([task["x"], task["y"]]) for task in env.tasks.current()]
+        assert first == pytest.approx([-np.linalg.norm(goal - 0.005) for goal in goals])
+        return [first]
+
+    assert rewards(2) == rewards(2)
+    assert len({value for draws in range(3) for value in rewards(draws)[0]}) == 6
+
+
+def test_draw_tasks_without_ranges_changes_nothing(make_env: Callable[..., VectorEnv]) -> None:
+    env = make_env("rlrun/PointGoal-v0", 2)
+    env.reset()
+    before = copy.deepcopy(env.get_extra_state())
+    env.draw_tasks()
+    assert str(env.get_extra_state()) == str(before)
+
+
+def test_restored_environments_have_the_tasks_of_the_snapshot(make_env: Callable[..., VectorEnv]) -> None:
+    one, other = (make_env("rlrun/PointGoal-v0", 2, task_kwargs=RANGES) for _ in range(2))
+    one.reset()
+    for _ in range(2):
+        one.draw_tasks()
+        one.reset()
+    steps(one, 3)
+    tree = copy.deepcopy(one.get_extra_state())
+    expected = steps(one, 30)
+    other.set_extra_state(tree)
+    assert goals(other) == goals(one)
+    assert steps(other, 30) == expected
+    fresh = make_env("rlrun/PointGoal-v0", 2, task_kwargs=RANGES)
+    fresh.reset()
+    first = copy.deepcopy(fresh.get_extra_state())
+    other.set_extra_state(first)
+    assert goals(other) == goals(fresh) != goals(one), "a snapshot from before the first draw"
+
+
+def test_tasks_of_training_and_evaluations_differ() -> None:
+    drawn = set()
+    for name in ("env", "eval.1000", "eval.2000"):
+        tasks = Tasks(RANGES, sequence(0, name), 100)
+        for tasks.number in range(50):
+            drawn |= {task["x"] for task in tasks.current()}
+    assert len(drawn) == 3 * 50 * 100
+
+
+def test_a_task_that_changes_the_spaces_is_refused(make_env: Callable[..., VectorEnv]) -> None:
+    env = make_env("rlrun/DeepSea-v0", 1, kwargs={"size": 4})
+    env.reset()
+    assert env.pool is not None
+    env.pool.set_tasks([{"size": 5}])
+    with pytest.raises(RunError, match="its spaces or its reward shape differ in the task"):
+        env.reset()

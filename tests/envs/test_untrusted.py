@@ -63,6 +63,16 @@ def test_arguments_of_evaluations_and_tasks_are_tried(section: str) -> None:
         check_environment(config(kwargs=harmless, **{section: breaks}), {})
 
 
+def test_smallest_and_largest_value_of_a_schedule_are_tried() -> None:
+    at = {"by": "steps", "values": [5000.0, 1000.0], "at": [0, 10]}
+    kwargs = {"kind": "hang", "at": 1000}
+    check_environment(config(kwargs=kwargs, schedule={"at": at}), {})
+    with pytest.raises(ConfigError, match="no answer within"):
+        check_environment(config(kwargs=kwargs, schedule={"at": at | {"values": [1000.0, 1.0]}}), {})
+    with pytest.raises(ConfigError, match=r"env\.schedule\.__class__\.steps: cannot be scheduled"):
+        check_environment(config(kwargs=kwargs, schedule={"__class__": {"steps": at}}), {})
+
+
 def test_a_time_limit_that_was_typed_holds() -> None:
     with pytest.raises(ConfigError, match=r"within env.timeout_s=1.5;"):
         check_environment(config(kwargs={"kind": "hang", "at": 1}, timeout_s=1.5), {"env.timeout_s": 1.5})

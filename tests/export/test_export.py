@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -25,7 +26,7 @@ from rlrun.envs.builtin.probe_spaces import ACTIONS
 from rlrun.errors import ConfigError
 from rlrun.export.formats import FORMATS, Arrays, Run
 from rlrun.export.program import Native, build, input_names
-from rlrun.export.write import export
+from rlrun.export.write import check_output, export
 from rlrun.imports import EXTRAS
 from rlrun.nested import leaves, mapped
 from rlrun.run.assemble import build_agent, eval_env
@@ -224,6 +225,30 @@ def test_export_names_the_extra_that_is_missing(
 def test_export_refuses_bad_words(word: str, line: str, run_of: Any, capsys: pytest.CaptureFixture[str]) -> None:
     words = [word] if word.startswith("format") else ["format=torch", word]
     assert refused(words, run_of("sac"), capsys) == line
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "summary.json", "snapshots/LATEST", "metrics.jsonl", "new.pt2"])
+def test_export_replaces_no_file_of_the_run(name: str, tmp_path: Path) -> None:
+    (tmp_path / "run/snapshots").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="lies in the folder of the run; there it must be named policy"):
+        check_output(tmp_path / "run/../run" / name, tmp_path / "run")
+    check_output(tmp_path / "run/policy.pt2", tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["pipe", "pipe.json", "link"])
+def test_export_replaces_no_pipe_and_no_link(name: str, tmp_path: Path) -> None:
+    if name == "link":
+        (tmp_path / name).symlink_to(tmp_path / "nowhere")
+    else:
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(ConfigError, match=rf"{name} is a link, a pipe or a device"):
+        check_output(tmp_path / name.removesuffix(".json"), tmp_path / "run")
+
+
+def test_export_refuses_a_name_that_is_too_long(tmp_path: Path) -> None:
+    check_output(tmp_path / ("x" * 240), tmp_path / "run")
+    with pytest.raises(ConfigError, match="a name may have 240 bytes"):
+        check_output(tmp_path / ("x" * 255), tmp_path / "run")
 
 
 PAGE = (Path(__file__).parents[2] / "docs/export.md").read_text()

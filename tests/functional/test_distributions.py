@@ -31,9 +31,9 @@ def test_normal_sample_is_a_function_of_the_noise() -> None:
     assert dist.sample(torch.tensor([[0.5, 0.5]])).tolist() == [[1.5, 0.0]]
 
 
-def test_normal_widened_adds_the_variance_of_the_noise() -> None:
-    wide = Normal(torch.tensor([1.0, -2.0]), torch.tensor([0.3, 1.2]).log()).widened(0.4)
-    assert wide.mean.tolist() == [1.0, -2.0]
+def test_normal_plus_adds_mean_and_variance_of_the_noise() -> None:
+    wide = Normal(torch.tensor([1.0, -2.0]), torch.tensor([0.3, 1.2]).log()).plus(torch.tensor(0.5), torch.tensor(0.16))
+    assert wide.mean.tolist() == [1.5, -1.5]
     assert wide.log_std.exp().tolist() == pytest.approx([0.5, 1.6**0.5])
 
 

@@ -165,7 +165,9 @@ def slow_vtrace(
                 product *= trace * min(c_clip, float(ratio[t, env]))
                 if done[t, env]:
                     break
-            after = v_next[s, env] if done[s, env] or s == time - 1 else target[s + 1, env]
+            after = v_next[s, env]
+            if not done[s, env] and s < time - 1:
+                after = trace * target[s + 1, env] + (1 - trace) * v_next[s, env]
             bootstrap = 0.0 if terminated[s, env] else gamma * after
             advantage[s, env] = min(rho_clip, float(ratio[s, env])) * (r[s, env] + bootstrap - v[s, env])
     return target, advantage
@@ -190,6 +192,16 @@ def test_vtrace_on_policy_is_the_return(time: int, envs: int) -> None:
     whole = monte_carlo(r, v_t, terminated, done, 0.9)
     torch.testing.assert_close(target, whole, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(advantage, whole - v_tm1, rtol=1e-12, atol=1e-12)
+
+
+@SHAPES
+@pytest.mark.parametrize("trace_lambda", [0.0, 0.95, 1.0])
+def test_vtrace_on_policy_is_gae(time: int, envs: int, trace_lambda: float) -> None:
+    given = episodes(time, envs)
+    target, advantage = vtrace(torch.zeros_like(given[0]), *given, 0.9, trace_lambda=trace_lambda)
+    expected = gae(*given, 0.9, trace_lambda)
+    torch.testing.assert_close(advantage, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(target, expected + given[1], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [-20.0, 20.0])

@@ -19,7 +19,9 @@ import yaml
 import rlrun
 from rlrun import imports
 from rlrun.cli import main
+from rlrun.errors import ConfigError
 from rlrun.hub import card, listing
+from rlrun.hub.folder import one_run
 from rlrun.hub.listing import LISTING
 from rlrun.report.runs import read
 
@@ -251,6 +253,7 @@ def test_pull_follows_no_symbolic_link(shared: Hub, tmp_path: Path, capsys: pyte
     [
         (lambda values: values.update(format=2), "format 2 is newer than this version of rlrun, which reads 1"),
         (lambda values: values.update(files=[]), "not a list of files"),
+        (lambda values: values.update(format=True), "not a list of files"),
         (lambda values: values["files"].pop("config.yaml"), "lacks config.yaml"),
         (lambda values: values["files"]["README.md"].update(size=-1), "README.md: has no size and SHA-256"),
         (lambda values: values["files"]["README.md"].update(sha256="../x"), "README.md: has no size and SHA-256"),
@@ -278,6 +281,33 @@ def test_repository_without_a_run_is_refused(shared: Hub, tmp_path: Path, capsys
     (shared.folder / LISTING).unlink()
     line = refused(["pull", REPO, f"into={tmp_path}/place/run"], tmp_path / "place", capsys)
     assert line == f"error: {REPO}: is not a run of rlrun (it has no {LISTING})"
+
+
+def test_hub_without_file_sizes_is_refused(
+    shared: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = SimpleNamespace(sha="c0ffee", siblings=[SimpleNamespace(rfilename=LISTING, size=None)])
+    monkeypatch.setattr(shared, "repo_info", lambda *_, **__: info)
+    line = refused(["pull", REPO, f"into={tmp_path}/place/run"], tmp_path / "place", capsys, code=1)
+    assert line == f"error: {REPO}: the hub failed (it states no size of a file)"
+
+
+def test_fault_of_a_pulled_config_names_the_repository(
+    shared: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shared.folder / "config.yaml").write_text("format: 999\n")
+    (shared.folder / LISTING).unlink()
+    listing.write(shared.folder)
+    line = refused(["pull", REPO, f"into={tmp_path}/place/run"], tmp_path / "place", capsys)
+    assert line.startswith(f"error: {REPO}/config.yaml: ")
+
+
+def test_folder_of_runs_is_not_pushed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/config.yaml").write_text("format: 1\n")
+    with pytest.raises(ConfigError, match="holds several runs; name one of them"):
+        one_run(tmp_path)
 
 
 @pytest.mark.parametrize(("fault", "code"), [(ValueError("no\nnetwork"), 1), (KeyboardInterrupt(), 130)])

@@ -4,7 +4,7 @@ FLAVOURS = "agents/test_policy_flavours.py"
 
 # Algorithms without a tested preset, and the test of what they learn.
 ELSEWHERE = {
-    "ppo_demos": "learning/test_deep_exploration.py::test_one_demonstration_is_enough",
+    "ppo_demos": "learning/test_deep_exploration.py::test_one_demonstration_opens_the_door_that_ppo_does_not",
     "ppo_lagrangian": "learning/test_limits.py::test_an_agent_spends_what_it_may_and_runs_as_far_as_that_takes_it",
     "sac_lagrangian": "learning/test_limits.py::test_an_agent_spends_what_it_may_and_runs_as_far_as_that_takes_it",
     "ppo_composite": "learning/test_probe_spaces.py::test_parts_that_go_together_do_not_stand_in_the_way",

@@ -1,9 +1,10 @@
-"""DeepSea: agents with novelty rewards or with one demonstration find the treasure; PPO does not."""
+"""Sparse rewards: agents with novelty rewards or with one demonstration find them; PPO does not."""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import key_door
 import pytest
 import torch
 from toys import put
@@ -26,10 +27,10 @@ def deep_sea(build: Build, algo: str, **changes: Any) -> Any:
     return build(put(jobs(words)[0].values, SETTINGS | changes))
 
 
-def finds(loop: Any) -> float:
+def finds(loop: Any, steps: int = STEPS) -> float:
     """Returns the fraction of episodes in the last tenth of the steps that found the treasure."""
-    while loop.steps < STEPS:
-        if loop.steps < 0.9 * STEPS:
+    while loop.steps < steps:
+        if loop.steps < 0.9 * steps:
             loop.successes = []
         loop.tick()
     share = sum(loop.successes) / len(loop.successes)
@@ -58,3 +59,14 @@ def test_one_demonstration_is_enough(seed: int, build: Build, tmp_path: Path) ->
     write(tmp_path / "shown-v0", [demo], loop.env)
     shown = {"algo.buffer.given": str(tmp_path / "shown-v0"), "algo.buffer.rho": 0.3, "algo.buffer.phi": 0.0}
     assert finds(deep_sea(build, "ppo_demos", seed=seed, **shown)) > 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_one_demonstration_opens_the_door_that_ppo_does_not(seed: int, build: Build, tmp_path: Path) -> None:
+    values = jobs(["algo=ppo_demos", "env=KeyDoor"])[0].values
+    key_door.main(str(tmp_path / "key-door-v0"))
+    shown = build(put(values, {"seed": seed, "algo.buffer.given": str(tmp_path / "key-door-v0")}))
+    assert finds(shown, 100_000) >= 0.9
+    ppo = build(put(values, {"seed": seed, "algo.buffer.rho": 0.0, "algo.buffer.phi": 0.0}))
+    assert finds(ppo, 100_000) < 0.1

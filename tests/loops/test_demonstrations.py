@@ -12,6 +12,7 @@ from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.datasets.demonstrations import read, write
 from rlrun.errors import ConfigError
+from rlrun.testing import check_resuming
 
 Build = Callable[..., Loop]
 
@@ -78,7 +79,7 @@ def test_given_demonstrations_are_replayed_and_counted_apart(build: Build, tmp_p
 
 def test_a_demonstrated_step_pulls_where_it_is_good_and_is_clipped_where_it_is_not(build: Build) -> None:
     """The stored log_prob is 0 (certainty), so the ratio is the probability of the action, here a half."""
-    loop: Any = deep_sea(build, **{"algo.normalize_advantage": "none"})
+    loop: Any = deep_sea(build, **{"algo.advantage.normalize": "none"})
     agent, grads = loop.agent.learner, []
     agent.optim.apply = grads.append
     batch = {
@@ -145,3 +146,47 @@ def test_the_best_are_saved_and_what_others_put_there_joins_once(build: Build, t
     given = [demo for demo in loop.buffer.reward_demos if equal(demo["action"], dive(first)["action"])]
     assert len(given) >= 1 and loop.read == ["broken-v0", "more-v0"]
     assert read("data", tmp_path / "best-v0", loop.env)[0]["worth"] == pytest.approx(0.99)
+
+
+def recurrent(build: Build, given: str | None = None) -> Any:
+    network = {"network.hidden": [8], "network.features": 4, "network.sequence_length": 4}
+    demos = {"algo.buffer.given": given, "algo.buffer.rho": 0.9, "algo.buffer.phi": 0.0}
+    sizes = {"env.kwargs.size": 6, "algo.loop.rollout_steps": 8, "algo.minibatch_size": 16, "trainer.engine": "eager"}
+    values = jobs(["algo=ppo_demos", "env=DeepSea", "network=lstm", "preset=none", "env.num_envs=2"])[0].values
+    return build(put(values, network | demos | sizes))
+
+
+def test_recurrent_agents_see_demonstrations_with_the_states_of_their_networks(build: Build, tmp_path: Path) -> None:
+    loop = recurrent(build)
+    write(tmp_path / "given-v0", [dive(loop, 6)], loop.env)
+    loop = recurrent(build, str(tmp_path / "given-v0"))
+    train(loop, 3)
+    demo = loop.buffer.restored(loop.buffer.reward_demos[0])
+    carry, rows = {"first": torch.tensor([True])}, []
+    for obs in demo["obs"][:-1]:
+        _, extras = loop.addons.see(obs[None], carry, False)
+        rows.append(extras)
+        carry = {"first": torch.tensor([False]), "carry.memory": extras["carry.memory"]}
+    replayed = loop.replayed([demo, demo])
+    for name in ("memory", "carry.memory"):
+        expected = torch.cat([row[name] for row in rows])
+        torch.testing.assert_close(replayed[name], torch.cat([expected, expected]), rtol=1e-5, atol=1e-6)
+    assert not replayed["memory"][6].any() and replayed["memory"][7].any()
+
+
+def test_recurrent_agents_resume_with_demonstrations_bit_for_bit(build: Build, tmp_path: Path) -> None:
+    loop = recurrent(build)
+    write(tmp_path / "given-v0", [dive(loop, 6)], loop.env)
+    loop, other = (recurrent(build, str(tmp_path / "given-v0")) for _ in range(2))
+    train(loop, 2)
+    check_resuming(loop, other)
+
+
+def test_demonstrations_recorded_with_other_arguments_are_refused(build: Build, tmp_path: Path) -> None:
+    loop = deep_sea(build, size=4)
+    write(tmp_path / "given-v0", [dive(loop)], loop.env)
+    changes = {"algo.buffer.given": str(tmp_path / "given-v0")}
+    refused = r"was recorded with env.kwargs.size=4, here 5; algo.buffer.data_env=any accepts it nevertheless"
+    with pytest.raises(ConfigError, match=refused):
+        deep_sea(build, size=5, **changes)
+    assert len(deep_sea(build, size=4, **changes).buffer) == 1

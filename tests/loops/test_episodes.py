@@ -45,6 +45,15 @@ def test_the_number_of_environments_changes_nothing_in_what_is_collected(
             torch.testing.assert_close(first["log_prob"], second["log_prob"])
 
 
+def test_noise_that_is_correlated_in_time_does_not_depend_on_the_number_of_environments(build: Build) -> None:
+    noise = {"name": "ou", "mean": 0.0, "std": 0.2, "theta": 0.15, "dt": 1.0, "initial": 0.5}
+    given = {"algo.noise": noise, "algo.loop.min_steps": 40, "env.max_episode_steps": 9}
+    one, many = (collected(build, 2, "Pendulum", **given, **{"env.num_envs": n}) for n in (1, 3))
+    for first, second in zip(one, many, strict=True):
+        for key in ("carry.noise", "action", "log_prob"):
+            torch.testing.assert_close(first[key], second[key])
+
+
 @pytest.mark.parametrize("backend", ["sync", "async"])
 def test_workers_change_no_bit(backend: str, build: Build) -> None:
     given = {"algo.loop.min_steps": 40, "env.num_envs": 3, "env.max_episode_steps": 15}

@@ -69,6 +69,30 @@ def test_the_fitness_of_a_member_is_the_mean_return_of_its_episodes(num_envs: in
     assert loop.updates == 2
 
 
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_members_are_ranked_by_their_discounted_return(num_envs: int, build: Build) -> None:
+    """In CartPole, every step has reward 1."""
+    changes = {"algo.loop.gamma": 0.5, "env.num_envs": num_envs}
+    one, other = (build(toy("cem", **{"algo.loop.episodes": 1, **more})) for more in (changes, changes))
+    plain = build(toy("cem", **{"algo.loop.episodes": 1, "env.num_envs": num_envs}))
+    undiscounted, _ = watched(plain)
+    expected, _ = watched(one)
+    for loop, seen in ((plain, undiscounted), (one, expected)):
+        while not seen:
+            loop.tick()
+    lengths = undiscounted[0]["fitness"]
+    assert torch.equal(undiscounted[0]["params"], expected[0]["params"]) and len(set(lengths.tolist())) > 1
+    torch.testing.assert_close(expected[0]["fitness"], 2 * (1 - 0.5**lengths))
+    train_to = build(toy("cem", **{"algo.loop.episodes": 1, **changes}))
+    for _ in range(3):
+        other.tick()
+    train_to.load_state_dict(copy.deepcopy(other.state_dict()))
+    resumed, _ = watched(train_to)
+    while not resumed:
+        train_to.tick()
+    assert torch.equal(resumed[0]["fitness"], expected[0]["fitness"])
+
+
 @pytest.mark.parametrize("num_envs", [1, 3, 7])
 def test_every_trial_is_played_exactly_once(num_envs: int, build: Build) -> None:
     loop: Any = build(toy("cem", **{"env.num_envs": num_envs, "algo.loop.episodes": 2}))
@@ -96,18 +120,8 @@ def test_a_generation_starts_with_fresh_episodes(build: Build) -> None:
     assert torch.equal(loop.returns, torch.ones(7, dtype=torch.float64))
 
 
-def test_a_loop_that_is_reset_forgets_the_generation_under_way(build: Build) -> None:
-    loop: Any = build(toy("cem"))
-    for _ in range(3):
-        loop.tick()
-    loop.reset()
-    assert (loop.steps, loop.params) == (0, None)
-    train(loop, 2)
-    assert loop.finished == loop.trials == 8
-
-
 def test_observations_are_normalised_alike_within_a_generation_and_by_all_that_was_seen(build: Build) -> None:
-    loop: Any = build(toy("cem", **{"env.normalize": "obs"}))
+    loop: Any = build(toy("cem", **{"env.normalize.kind": "obs"}))
     normaliser = loop.addons[0]
     seen, shown = [], []
     step_env, act = loop.env.step, loop.agent.act
@@ -135,10 +149,10 @@ def test_observations_are_normalised_alike_within_a_generation_and_by_all_that_w
 
 
 def test_a_normalised_population_goes_on_where_it_was(build: Build) -> None:
-    one: Any = train(build(toy("cma_es", **{"env.normalize": "obs"})), 1)
+    one: Any = train(build(toy("cma_es", **{"env.normalize.kind": "obs"})), 1)
     for _ in range(5):
         one.tick()
-    other: Any = build(toy("cma_es", **{"env.normalize": "obs"}), begin=False)
+    other: Any = build(toy("cma_es", **{"env.normalize.kind": "obs"}), begin=False)
     other.load_state_dict(copy.deepcopy(one.state_dict()))
     train(one, 3), train(other, 3)
     assert torch.equal(one.agent.mean, other.agent.mean)

@@ -9,9 +9,9 @@ import torch
 from gymnasium import spaces
 from toys import equal, toy, train, weights
 
-from rlrun.core.addon import Addons
 from rlrun.core.loop import Loop
-from rlrun.loops.offpolicy import OffPolicy
+from rlrun.core.random import Stream
+from rlrun.envs.actions import sampled
 from rlrun.types import Spec
 
 Build = Callable[..., Loop]
@@ -109,48 +109,58 @@ def test_warmup_policy_is_zero_or_the_agent(policy: str, algo: str, build: Build
     assert loop.updates == 2, "learning starts when the warm-up is over"
 
 
-@pytest.mark.parametrize("algo", ["dqn", "prioritized_dqn"])
-@pytest.mark.parametrize("refill", [None, "agent"])
-def test_a_reset_keeps_the_weights_and_fills_the_buffer_again(refill: Any, algo: str, build: Build) -> None:
-    loop: Any = build(toy(algo, **{"algo.buffer.capacity": 100}))
-    train(loop, 6)
-    before, stored = weights(loop), loop.buffer.ring.total
-    loop.reset(refill=refill)
-    assert equal(before, weights(loop))
-    assert (loop.steps, loop.updates, len(loop.buffer), loop.episodes) == (0, 0, 0, [])
-    calls: list[int] = []
-    act = loop.agent.act
-    loop.agent.act = lambda *args, **given: calls.append(loop.steps) or act(*args, **given)
-    for _ in range(5):
+@pytest.mark.parametrize(("start_update", "first"), [(0, 2), (4, 6), (16, 18)])
+def test_start_update_is_apart_from_the_warm_up(start_update: int, first: int, build: Build) -> None:
+    loop: Any = build(toy("dqn", **{"algo.loop.start_update": start_update, "algo.loop.updates_per_step": 1.0}))
+    calls = acting(loop)
+    train(loop, 1)
+    assert loop.steps == first
+    while loop.steps < 20:
         loop.tick()
-        assert len(loop.buffer) == loop.steps
-    assert calls == ([0, 2, 4, 6, 8] if refill else [8]), "8 steps of warm-up"
-    assert loop.updates == 1
+    assert calls[0] == 8, "the warm-up is as long as before"
+    assert loop.updates == 20 - start_update
+
+
+def test_warmup_steps_null_fills_the_buffer(build: Build) -> None:
+    loop: Any = build(toy("dqn", **{"algo.loop.warmup_steps": None, "algo.buffer.capacity": 25}))
+    calls = acting(loop)
+    train(loop, 1)
+    assert (calls[0], len(loop.buffer)) == (24, 24), "of two environments"
+
+
+@pytest.mark.parametrize("algo", ["dqn", "prioritized_dqn"])
+@pytest.mark.parametrize("policy", ["random", "agent"])
+def test_refill_acts_by_its_policy_and_pauses_updates(policy: str, algo: str, build: Build) -> None:
+    loop: Any = build(toy(algo, **{"algo.buffer.capacity": 100, "algo.loop.refill_policy": policy}))
+    train(loop, 6)
+    before, began, stored = weights(loop), loop.steps, loop.buffer.ring.total
+    loop.refill()
+    assert equal(before, weights(loop))
+    assert (loop.steps, loop.updates, len(loop.buffer)) == (began, 6, 0)
+    calls = acting(loop)
+    for _ in range(5):
+        assert len(loop.buffer) == loop.steps - began
+        assert loop.updates == 6
+        loop.tick()
+    assert calls == [began + step for step in ([0, 2, 4, 6, 8] if policy == "agent" else [8])], "8 steps of warm-up"
+    assert loop.updates == 7
     assert (loop.batch["index"] >= 2 * stored).all(), "nothing from before"
 
 
-def test_a_reset_explores_as_at_the_start(build: Build) -> None:
-    loop: Any = build(toy("dqn", **{"algo.epsilon.start": 0.9, "algo.epsilon.end": 0.1}))
-    train(loop, 6)
-    assert loop.agent.epsilon.value < 0.9
-    loop.reset(refill="agent")
-    assert loop.agent.epsilon.value == pytest.approx(0.9)
+def test_refill_during_the_warm_up_starts_the_warm_up_again(build: Build) -> None:
+    loop: Any = build(toy("dqn", **{"algo.loop.updates_per_step": 1.0}))
+    loop.tick()
+    loop.refill()
+    train(loop, 1)
+    assert loop.steps == 2 + 8 + 2
 
 
-def test_a_reset_with_a_seed_goes_on_as_a_run_with_that_seed_and_these_weights(build: Build) -> None:
-    """After the reset, observations, draws and updates (with the target's count at 0) do not depend on the past."""
-    given = {"algo.target_every": 3, "algo.buffer.capacity": 100}
-    first, second = (build(toy("dqn", seed=seed, **given)) for seed in (1, 2))
-    train(first, 5)
-    train(second, 2)
-    second.agent.load_state_dict(first.agent.state_dict())
-    for loop in (first, second):
-        loop.reset(seed=7)
-    assert equal(first.obs, second.obs)
-    train(first, 4)
-    train(second, 4)
-    assert equal(weights(first), weights(second)) and equal(first.obs, second.obs)
-    assert first.agent.target_q.periods == second.agent.target_q.periods > 0
+def acting(loop: Any) -> list[int]:
+    """Returns a list that records the steps of the loop at every following call of `act`."""
+    calls: list[int] = []
+    act = loop.agent.act
+    loop.agent.act = lambda *args, **given: calls.append(loop.steps) or act(*args, **given)
+    return calls
 
 
 def test_what_is_stored_is_what_was_seen_done_and_got(build: Build) -> None:
@@ -178,11 +188,6 @@ def test_what_is_stored_is_what_was_seen_done_and_got(build: Build) -> None:
     assert batch["truncated"].sum() == 2 and not batch["terminated"].any()
 
 
-class Fixed:
-    def __init__(self, space: Any):
-        self.spec, self.device = Spec(space, space, 4), torch.device("cpu")
-
-
 SPACES = [
     spaces.Discrete(3),
     spaces.MultiDiscrete([2, 3]),
@@ -191,10 +196,15 @@ SPACES = [
 ]
 
 
+def warm_up(space: Any, steps: int) -> torch.Tensor:
+    """Returns random actions of four environments in this number of steps."""
+    spec, random = Spec(space, space, 4), Stream(0, "warmup")
+    return torch.cat([sampled(spec, None, random, torch.device("cpu")) for _ in range(steps)])
+
+
 @pytest.mark.parametrize("space", SPACES, ids=str)
 def test_actions_of_the_warm_up_fill_their_space(space: spaces.Space) -> None:
-    loop = OffPolicy(None, torch.nn.Identity(), Addons(), Fixed(space), None, 0, 1)
-    actions = torch.cat([loop.uniform_action() for _ in range(200)])
+    actions = warm_up(space, 200)
     assert actions.shape == (800, *space.shape)
     assert all(space.contains(action.numpy().astype(space.dtype)) for action in actions[:100])
     if isinstance(space, spaces.Box):
@@ -207,6 +217,5 @@ def test_actions_of_the_warm_up_fill_their_space(space: spaces.Space) -> None:
 
 def test_unbounded_actions_of_the_warm_up_are_normal() -> None:
     space = spaces.Box(-float("inf"), float("inf"), (2,))
-    loop = OffPolicy(None, torch.nn.Identity(), Addons(), Fixed(space), None, 0, 1)
-    actions = torch.cat([loop.uniform_action() for _ in range(500)])
+    actions = warm_up(space, 500)
     assert actions.mean().abs() < 0.1 and (actions.std() - 1).abs() < 0.1

@@ -218,3 +218,16 @@ def test_head_selected_members_equal_those_of_the_ensemble(name: str, obs: Space
         head(*inputs)
     share = len(theirs) / 3 if name == "mlp" else 1
     assert counted.get_total_flops() == share * all_of_them.get_total_flops()
+
+
+def test_cnn_takes_the_frames_of_stacked_colour_images_as_channels() -> None:
+    stacked = spaces.Box(0, 255, (2, 36, 40, 3), np.uint8)
+    net = torso("auto", [stacked])
+    x = torch.randint(256, (4, 2, 36, 40, 3), dtype=torch.uint8)
+    encoder = net.convolutions[0][0]
+    expected = torch.cat([x[:, 0], x[:, 1]], -1).permute(0, 3, 1, 2) / 255  # [batch, frames * channels, height, width]
+    for layer in encoder.layers:
+        expected = F.relu(layer(expected))
+    torch.testing.assert_close(encoder(x), expected.flatten(1))
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(x), expected.flatten(1))

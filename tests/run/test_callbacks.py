@@ -14,7 +14,7 @@ import rlrun
 from rlrun import registry
 from rlrun.cli import main
 from rlrun.config.schema import config
-from rlrun.core.callback import Callback
+from rlrun.core.callback import Callback, Callbacks
 from rlrun.errors import ConfigError, RunError
 from rlrun.python import Run
 from rlrun.registry import register
@@ -92,6 +92,16 @@ class Painter(Callback):
         weights = [param.detach().numpy().ravel() for param in self.run.loop.agent.actor.parameters()]
         self.show("weights", Histogram(np.concatenate(weights)))
         self.show("square", Image(np.full((4, 4, 3), 200, np.uint8)))
+
+
+class Careless(Callback):
+    """Changes what it is given."""
+
+    def on_episode(self, episode_return: Any, length: int) -> None:
+        episode_return[0] = 1e9
+
+    def on_end(self, summary: Any) -> None:
+        summary["status"] = "spoiled"
 
 
 class Faulty(Callback):
@@ -202,8 +212,16 @@ def test_callback_that_raises_ends_the_run_with_one_line(tmp_path: Path, capsys:
     said = capsys.readouterr().err
     assert "error: callback faulty: on_row: ZeroDivisionError: a row is no good" in said
     assert "Traceback" not in said
-    with pytest.raises(RunError, match="failed, exit code 1"):
+    with pytest.raises(RunError, match="failed, exit code 1: callback faulty: on_row: ZeroDivisionError"):
         train(tmp_path / "other", "callbacks=[faulty]")
+
+
+def test_callback_cannot_change_returns_and_summary() -> None:
+    callbacks = Callbacks([Careless(), Careless()])
+    returns, summary = [1.0, 2.0], {"status": "done"}
+    callbacks.call("on_episode", returns, 10)
+    callbacks.call("on_end", summary)
+    assert (returns, summary) == ([1.0, 2.0], {"status": "done"})
 
 
 class Talkative(gym.Env[np.ndarray, np.ndarray]):

@@ -276,6 +276,9 @@ def test_sources_of_rlrun_and_of_the_cache_may_be_stored(no_network: list[Any]) 
     cached(DIGEST).parent.mkdir(parents=True)
     cached(DIGEST).touch()
     check_stored_sources(stored)
+    stored["env"]["kwargs"]["force_download"] = True
+    with pytest.raises(ConfigError, match="must not start this download"):
+        check_stored_sources(stored)
     check_stored_sources({"env": {"id": "Other-v0", "kwargs": {"source": {"url": "http://their.own/business"}}}})
     for strange in ({}, {"env": 5}, {"env": {"id": "rlrun/DatasetBandit-v0", "kwargs": 5}}, {"env": {"id": 5}}):
         check_stored_sources(strange)

@@ -47,6 +47,11 @@ def test_dry_run_writes_nothing_and_prints_each_quantity_once(tmp_path: Path, ca
     assert "2 evaluations of 2 episodes" in table["not"]
 
 
+def test_dry_run_of_one_step_says_so(capsys: Any) -> None:
+    words = [word for word in DQN if "total_steps" not in word]
+    assert " for 1 step at " in "".join(say(capsys, "train", *words, "env.num_envs=1", "total_steps=1", "--dry-run")[1])
+
+
 def test_dry_run_of_a_sweep_estimates_every_job(capsys: Any) -> None:
     code, out, _ = say(capsys, "train", "-m", *DQN, "seed=0,1", "trainer.snapshot_every=null", "--dry-run")
     assert code == 0 and [line for line in out if line.startswith("job ")][1].startswith("job 2 of 2: algo=dqn")
@@ -79,11 +84,12 @@ def test_a_run_takes_the_space_that_the_dry_run_estimated(tmp_path: Path) -> Non
 
 
 def test_dry_run_of_a_rollout_measures_its_batch(tmp_path: Path) -> None:
-    words = "algo=ppo env=CartPole env.num_envs=2 algo.loop.rollout_steps=32 algo.minibatch_size=32"
+    words = "algo=ppo env=CartPole env.num_envs=2 algo.loop.rollout_steps=32 algo.minibatch_size=32 total_steps=65"
     (job,) = jobs([*words.split(), "trainer.eval_episodes=0"])
     config = run_config(job.values)
     sizes, times = estimate(config)
     assert sizes.replay == 0 and 2 * 32 * 36 <= sizes.rollout < 2 * 32 * 100, "36 bytes are observations and reward"
+    assert times.steps == 128, "a run ends after a whole rollout"
     assert times.warmup_steps == 0 and math.isfinite(times.total) and num_evaluations(config.trainer) == 0
 
 

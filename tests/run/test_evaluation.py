@@ -164,7 +164,7 @@ def test_interrupted_evaluation_raises() -> None:
 @pytest.mark.parametrize("algo", ["sac", "ppo", "cem"])
 def test_evaluation_changes_nothing_of_the_run(algo: str, build: Callable[..., Loop], tmp_path: Path) -> None:
     normalize = "obs" if algo == "cem" else "both"
-    values = toy(algo, **{"env.normalize": normalize, "trainer.eval_episodes": 2, "trainer.eval_max_steps": 30})
+    values = toy(algo, **{"env.normalize.kind": normalize, "trainer.eval_episodes": 2, "trainer.eval_max_steps": 30})
     loop = train(build(values), 1)
     trainer = make_trainer(run_config(values), loop, None, None, Signals(), Recorded("", ""))  # type: ignore[arg-type]
     before, generator, numpy_state = copy.deepcopy(loop.state_dict()), torch.get_rng_state(), np.random.get_state()[1]

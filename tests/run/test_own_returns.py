@@ -120,7 +120,7 @@ def test_training_counts_rewards_as_the_agent_gets_them(make_env: Any) -> None:
 
 
 def test_evaluation_returns_ignore_reward_normalisation(build: Any) -> None:
-    values = toy("sac", **{"env.normalize": "reward"})
+    values = toy("sac", **{"env.normalize.kind": "reward"})
     loop = train(build(values), 4)
     batch = {"reward": torch.ones(8), "weight": torch.ones(8)}
     assert not torch.equal(loop.addons.relabel(dict(batch))["reward"], batch["reward"]), "the agent learns from others"

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from toys import equal, put, toy, train, weights
+from toys import Values, equal, put, toy, train, weights
 
 from rlrun.config.schema import run_config
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import build_loop
-from rlrun.run.lifecycle import rings
+from rlrun.run.lifecycle import made, rings
 from rlrun.run.weights import load_part, warm_start
 from rlrun.snapshot.store import Store, step_name
 
@@ -38,7 +38,7 @@ def test_first_weights_follow_the_seed_and_nothing_else(build: Build) -> None:
 
 
 def test_a_run_starts_from_the_weights_and_statistics_of_another(build: Build, tmp_path: Path) -> None:
-    values = toy("ppo", **{"env.normalize": "both"})
+    values = toy("ppo", **{"env.normalize.kind": "both"})
     trained = train(build(values), 3)
     path = saved(trained, tmp_path / "run")
     for source in (path, path / "snapshots" / step_name(trained.steps)):
@@ -79,6 +79,38 @@ def test_weights_may_come_from_a_file_by_their_names(build: Build, tmp_path: Pat
     assert equal(dict(fresh.agent.critic.named_parameters()), dict(trained.agent.critic.named_parameters()))
 
 
+def test_parts_may_start_from_different_sources(build: Build, tmp_path: Path) -> None:
+    """The actor from a run, the critic and its target from a file."""
+    trained, other = train(build(toy("sac")), 2), train(build(toy("sac", seed=5)), 2)
+    run = saved(trained, tmp_path / "run")
+    file = saved(other, tmp_path / "other") / "snapshots" / step_name(other.steps) / "agent.safetensors"
+    init_from = {"actor": str(run), "critic": str(file), "target_critic.module:critic": str(file)}
+    values = toy("sac", seed=9) | {"init_from": init_from}
+    _, fresh = made(run_config(values))
+    fresh.env.close()
+    assert equal([*fresh.agent.actor.parameters()], [*trained.agent.actor.parameters()])
+    assert equal([*fresh.agent.critic.parameters()], [*other.agent.critic.parameters()])
+    assert equal([*fresh.agent.target_critic.parameters()], [*other.agent.critic.parameters()])
+
+
+@pytest.mark.parametrize(
+    ("init", "line"),
+    [
+        ({"init_from": {"acter": "run"}}, r"^init_from=run: the agent has no acter \(it has: actor, "),
+        ({"init_from": {"actor": "nowhere"}}, "^init_from=nowhere: not a run with a snapshot"),
+        ({"init_from": {"actor": "run"}, "init_modules": ["critic"]}, r"^init_modules=\[critic\]: init_from names"),
+        ({"init_from": {"actor": 3}}, r"^init_from"),
+    ],
+)
+def test_sources_of_parts_are_checked(
+    init: Values, line: str, build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved(train(build(toy("sac")), 1), tmp_path / "run")
+    with pytest.raises(ConfigError, match=line):
+        made(run_config(toy("sac") | init))
+
+
 def test_a_part_may_start_as_one_of_another_name(build: Build, tmp_path: Path) -> None:
     """Particles start from an agent of their kind, an agent from a particle, and a policy alone."""
     like = {f"algo.{key}": value for key, value in toy("svpg")["algo"]["particle"].items()}
@@ -101,7 +133,7 @@ def test_a_part_may_start_as_one_of_another_name(build: Build, tmp_path: Path) -
 def test_trained_weights_may_fill_the_buffer_of_the_run_that_starts_from_them(build: Build, tmp_path: Path) -> None:
     trained = train(build(toy("td3")), 4)
     path = saved(trained, tmp_path / "run")
-    changes = {"algo.loop.warmup_policy": "agent", "algo.noise_std": 0.0, "algo.buffer.capacity": 100}
+    changes = {"algo.loop.warmup_policy": "agent", "algo.noise.std": 0.0, "algo.buffer.capacity": 100}
     fresh = build(toy("td3", seed=9, **changes))
     warm_start(path, fresh)
     while fresh.steps < fresh.cfg.warmup_steps:

@@ -47,6 +47,7 @@ class Run(nn.Module):
         self.means = Means()
         self.env = SimpleNamespace(device=torch.device("cpu"))
         self.agent = SimpleNamespace(report=lambda: {"epsilon": torch.tensor(0.5)})
+        self.schedules = SimpleNamespace(report=dict)
         self.optim = Optim([nn.Parameter(torch.zeros(2))], 0.1)
         self.rows: list[dict[str, float]] = []
         self.messages: list[str] = []
@@ -55,7 +56,8 @@ class Run(nn.Module):
         self.scores = iter([1.0, 3.0, 2.0, 5.0, 0.0, 0.0, 0.0])
         base = {
             "total_steps": 40, "eval_every": 0, "eval_episodes": 1, "eval_max_steps": 1, "log_every": 1000,
-            "snapshot_every": 0, "snapshot_keep": 1, "snapshot_archive_every": 0, "snapshot_on_failure": "continue",
+            "snapshot_every": 0, "snapshot_keep": 1, "snapshot_archive_every": 0, "snapshot_replay": True,
+            "snapshot_on_failure": "continue",
             "engine": "auto", "precision": "fp32", "threads": None,
         }  # fmt: skip
         self.trainer = Trainer(TrainerConfig(**(base | config)), self, self, self.evaluate, self)  # type: ignore[arg-type]

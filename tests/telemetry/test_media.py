@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,7 +80,17 @@ def test_figure_becomes_an_image() -> None:
 
 def test_medium_that_cannot_be_stored_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = Telemetry(tmp_path, {}, "sac", 100, 0)
-    log.media(1, "view", Image(np.zeros((2, 2, 7))))  # type: ignore[arg-type]
+    frames = np.zeros((2, 4, 4, 3), np.uint8)
+    given: list[tuple[Any, Any, str]] = [
+        ("view", Image(np.zeros((2, 2, 7))), "not an array of colours, uint8 [height,"),  # type: ignore[arg-type]
+        ("film", Video(frames, fps=0), "fps=0: must be above 0"),
+        ("film", Video(frames, fps=-5), "fps=-5: must be above 0"),
+        ("film", Video(3, 5), ""),  # type: ignore[arg-type]
+        (7, Image(frames[0]), ""),
+    ]
+    for name, value, reason in given:
+        log.media(1, name, value)
+        line = capsys.readouterr().err
+        assert line.startswith(f"{name} at step 1 is not stored: {reason}") and line.count("\n") == 1
     log.close({})
-    assert capsys.readouterr().err.startswith("view at step 1 is not stored: not an array of colours, uint8 [height,")
     assert kept(tmp_path, 1) == []

@@ -52,6 +52,7 @@ class FakeWandB:
     """The part of the package wandb that the logger uses."""
 
     Settings = SimpleNamespace
+    run: Any = None  # a run of the program, outside of rlrun
     Image = Video = Histogram = Given
 
     def __init__(self, server: Server, folder: Path):
@@ -68,6 +69,7 @@ class FakeWandB:
 
     def init(self, id: str, config: Any, resume: str, mode: str, **other: Any) -> Any:
         assert (resume, other["project"], other["tags"]) == ("allow", "p", ["t"])
+        assert other["reinit"] == "create_new"
         rows = self.server.rows.setdefault(id, [])
         self.server.configs[id] = config
         run = SimpleNamespace(id=id, dir=str(self.folder), url=f"https://wandb.example/{id}", summary={})
@@ -250,6 +252,18 @@ def test_end_of_the_run_is_reported(tracker: Any, tmp_path: Path) -> None:
     else:
         codes = {"done": 0, "stopped": 0, "failed": 1}
         assert server.ended == [step for end, code in codes.items() for step in ((code, {"status": end}), "teardown")]
+
+
+def test_run_of_the_program_in_wandb_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    wandb = FakeWandB(server, tmp_path)
+    monkeypatch.setattr(wandb, "run", object())
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    train(tmp_path / "run", {"wandb": WANDB}, made(1, 2))
+    assert len(server.ended) == 1 and "teardown" not in server.ended
+    server.down = True
+    train(tmp_path / "other", {"wandb": WANDB}, made(1, 2))
+    assert "teardown" not in server.ended
 
 
 def test_media_are_sent_once(tracker: Any, tmp_path: Path) -> None:

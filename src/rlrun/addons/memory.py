@@ -22,6 +22,8 @@ class RecurrentState(Addon):
     extras: `memory`, the state before its observation, and `carry.memory`, the state after its observation.
     """
 
+    can_replay = True
+
     def __init__(self, memory: Memory):
         super().__init__()
         self.memory = memory
@@ -39,6 +41,15 @@ class RecurrentState(Addon):
         next_state = self.advance(obs)
         extras = {"memory": hidden_state, "carry.memory": next_state}
         return obs | {"next_hidden_state": next_state}, extras
+
+    @torch.no_grad()
+    def replay(self, episodes: Batch) -> Batch:
+        first = episodes["first"]
+        zeros = torch.zeros(*first.shape, self.size, device=first.device)
+        obs = with_entries(episodes["obs"], hidden_state=zeros, first=first)
+        after = self.memory.next_state(obs)
+        before = torch.cat([zeros[:1], after[:-1]]) * ~first.unsqueeze(-1)
+        return {"memory": before, "carry.memory": after}
 
     def acting(self) -> list[Recurrent]:
         return self.memory.torsos

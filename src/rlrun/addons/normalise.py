@@ -1,53 +1,72 @@
-"""Normalisation by running statistics, as `env.normalize` names it. Evaluation does not change the statistics."""
+"""Normalisation by running statistics, as `env.normalize` sets it. Evaluation does not change the statistics."""
+
+from typing import Any
 
 import torch
-from gymnasium import spaces
-from torch import Tensor
+from gymnasium import Space, spaces
+from torch import Tensor, nn
 
 from rlrun.addons.rewards.normalise import NormaliseRewards
+from rlrun.config.schema import NormalizeConfig
 from rlrun.core.addon import Addon
 from rlrun.core.state import RunningMoments, Statistics
 from rlrun.errors import ConfigError
+from rlrun.networks.inputs import leaves, part
 from rlrun.types import Batch, Context, Metrics, Spec, Step
 
-CLIP = 10.0  # standard deviations
 
+def normalisers(cfg: NormalizeConfig, spec: Spec, gamma: float | None) -> list[Addon]:
+    """Returns the add-ons that `env.normalize` asks for. gamma: the discount of the algorithm, None if it has none.
 
-def normalisers(kind: str, spec: Spec, gamma: float | None) -> list[Addon]:
-    """Returns the add-ons that `env.normalize` names: none, obs, reward or both."""
+    Raises ConfigError if there is nothing to normalise, or no discount.
+    """
     addons: list[Addon] = []
-    if kind in ("obs", "both"):
-        addons.append(NormaliseObservations(spec))
-    if kind in ("reward", "both"):
+    if cfg.kind in ("obs", "both"):
+        addons.append(NormaliseObservations(spec, cfg.clip_obs, cfg.epsilon))
+    if cfg.kind in ("reward", "both"):
+        if cfg.gamma is not None:
+            gamma = cfg.gamma
         if gamma is None:
-            raise ConfigError(f"env.normalize={kind}: rewards are scaled by discounted returns, but algo has no gamma")
-        addons.append(NormaliseRewards(spec, gamma))
+            raise ConfigError(
+                f"env.normalize={cfg.kind}: rewards are scaled by discounted returns, but algo has no gamma; "
+                "set env.normalize.gamma"
+            )
+        addons.append(NormaliseRewards(spec, gamma, cfg.clip_reward, cfg.epsilon))
     return addons
 
 
 class NormaliseObservations(Addon):
     """The agent acts on and learns from normalised observations; buffers store raw ones.
 
-    Collected observations enter the statistics only after the next update. Acting in a rollout and learning from it
-    therefore use the same statistics, and the probability ratio of PPO's first minibatch is exactly 1.
+    Of a Dict, the entries are normalised that are vectors of floats. Collected observations enter the statistics only
+    after the next update. Acting in a rollout and learning from it therefore use the same statistics, and the
+    probability ratio of PPO's first minibatch is exactly 1.
     """
 
-    def __init__(self, spec: Spec):
+    def __init__(self, spec: Spec, clip: float | None, epsilon: float):
+        """clip: limit in standard deviations, None for none. epsilon: added to variances."""
         super().__init__()
-        if not isinstance(spec.obs, spaces.Box) or spec.obs.dtype.kind != "f":
+        self.clip, self.epsilon = clip, epsilon
+        self.paths = [path for path, space in leaves(spec.obs) if _is_normalised(path, space)]
+        if not self.paths:
             raise ConfigError(
-                f"env.normalize: observations must be a Box of floats, but this environment has {spec.obs}"
+                "env.normalize: observations must be a Box of floats, or a Dict with vectors of floats, "
+                f"but this environment has {spec.obs}"
             )
-        self.statistics = Statistics(spec.obs.shape)
+        self.parts = tuple(Statistics(part(spec.obs, path).shape) for path in self.paths)
+        self.statistics: nn.Module = nn.ModuleList(self.parts)
+        if isinstance(spec.obs, spaces.Box):
+            self.statistics = self.parts[0]
 
-    def see(self, obs: Tensor, carry: Batch, explore: bool) -> tuple[Tensor, Batch]:
+    def see(self, obs: Any, carry: Batch, explore: bool) -> tuple[Any, Batch]:
         return self.normalise(obs), {}
 
-    def acting(self) -> tuple[RunningMoments]:
-        return (self.statistics.live,)
+    def acting(self) -> list[RunningMoments]:
+        return [statistics.live for statistics in self.parts]
 
-    def collect(self, obs: Tensor, step: Step, extras: Batch) -> None:
-        self.statistics.add(step.obs)
+    def collect(self, obs: Any, step: Step, extras: Batch) -> None:
+        for path, statistics in zip(self.paths, self.parts, strict=True):
+            statistics.add(part(step.obs, path))
 
     def relabel(self, batch: Batch) -> Batch:
         relabelled = dict(batch)
@@ -57,12 +76,35 @@ class NormaliseObservations(Addon):
         return relabelled
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        self.statistics.publish()
+        for statistics in self.parts:
+            statistics.publish()
         return {}
 
-    def normalise(self, obs: Tensor) -> Tensor:
-        """Returns observations as float32, standardised and clipped."""
-        moments = self.statistics.live
-        scale = (moments.var + 1e-8).rsqrt()
-        standardised = (obs - moments.mean) * scale
-        return standardised.clamp(-CLIP, CLIP).to(torch.float32)
+    def normalise(self, obs: Any) -> Any:
+        """Returns observations whose vectors of floats are standardised and clipped, as float32."""
+        for path, statistics in zip(self.paths, self.parts, strict=True):
+            standardised = self._standardised(part(obs, path), statistics.live)
+            obs = _replaced(obs, path, standardised)
+        return obs
+
+    def _standardised(self, x: Tensor, moments: RunningMoments) -> Tensor:
+        scale = (moments.var + self.epsilon).rsqrt()
+        standardised = (x - moments.mean) * scale
+        if self.clip is not None:
+            standardised = standardised.clamp(-self.clip, self.clip)
+        return standardised.to(torch.float32)
+
+
+def _is_normalised(path: tuple[str, ...], space: Space) -> bool:
+    """Returns whether a part of the observation is normalised: a Box of floats, and in a Dict only a vector."""
+    if not isinstance(space, spaces.Box) or space.dtype.kind != "f":
+        return False
+    return not path or len(space.shape) <= 1
+
+
+def _replaced(tree: Any, path: tuple[str, ...], value: Any) -> Any:
+    """Returns nested dicts with another value at the keys in `path`."""
+    if not path:
+        return value
+    key, *rest = path
+    return tree | {key: _replaced(tree[key], tuple(rest), value)}

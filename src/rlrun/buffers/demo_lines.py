@@ -20,19 +20,20 @@ def episode(rows: Batch) -> Demo:
     }
 
 
-def beside(rollout: Batch, shown: list[Demo]) -> Batch:
-    """Returns the rollout [time, env + n, ...] with n additional time lines that hold the demonstrations.
+def beside(rollout: Batch, rows: Batch | None) -> Batch:
+    """Returns the rollout [time, env + n, ...] with n additional time lines that hold rows of demonstrations.
 
+    rows [steps, ...]: demonstrations one after the other, as `transitions` returns them; None for no demonstrations.
     The entry `shown` of the result is True in the rows of demonstrations. Their log_prob is 0, because the demonstrator
-    counts as deterministic.
+    counts as deterministic. Entries that the demonstrations lack are left out, such as the walk of exploration noise.
     """
     collected = rollout | {"shown": torch.zeros_like(rollout["terminated"])}
-    if not shown:
+    if rows is None:
         return collected
+    collected = {key: value for key, value in collected.items() if key in rows}
     time = len(rollout["weight"])
-    steps = sum(len(demo["reward"]) for demo in shown)
-    count = -(-steps // time)  # rounded up
-    return mapped(_appended, collected, lines(shown, count, time))
+    count = -(-len(rows["reward"]) // time)  # rounded up
+    return mapped(_appended, collected, folded(rows, count, time))
 
 
 def _appended(part: Tensor, more: Tensor) -> Tensor:
@@ -40,21 +41,24 @@ def _appended(part: Tensor, more: Tensor) -> Tensor:
 
 
 def lines(demos: list[Demo], count: int, time: int) -> Batch:
-    """Returns the concatenated transitions of the demonstrations, cut into `count` time lines, [time, count, ...].
+    """Returns the concatenated transitions of the demonstrations, cut into `count` time lines, [time, count, ...]."""
+    return folded(joined([transitions(demo) for demo in demos]), count, time)
+
+
+def folded(rows: Batch, count: int, time: int) -> Batch:
+    """Returns rows [steps, ...], cut into `count` time lines, [time, count, ...].
 
     Masked steps (weight 0) pad the end of the last time lines.
     """
-    transitions_of_demos = [transitions(demo) for demo in demos]
-    rows = joined(transitions_of_demos)
     num_missing = count * time - len(rows["reward"])
     padding = index(rows, torch.zeros(num_missing, dtype=torch.long))
     padding["weight"] = torch.zeros_like(padding["weight"])
     rows = joined([rows, padding])
 
-    def folded(part: Tensor) -> Tensor:
+    def fold(part: Tensor) -> Tensor:
         return part.unflatten(0, (-1, time)).transpose(0, 1)
 
-    return mapped(folded, rows)
+    return mapped(fold, rows)
 
 
 def shortened(demos: list[Demo], steps: int | None) -> list[Demo]:

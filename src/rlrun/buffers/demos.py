@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from rlrun.buffers.demo_storage import DemoStorage
 from rlrun.buffers.replay import Targets
 from rlrun.config.schema import Fraction, NonNegativeFloat, PositiveInt, config
 from rlrun.core.random import Stream
@@ -21,7 +22,8 @@ from rlrun.types import Spec
 Demo = dict[str, Any]
 """Keys: obs [steps + 1, ...], action [steps, ...], reward [steps], `terminated`, `kind` (given | own | value), `worth`.
 
-`worth` is the return of a reward demonstration, and the highest predicted value of a value demonstration.
+The pools hold packed demonstrations; `Demos.restored` returns one as it was. `worth` is the return of a reward
+demonstration, and the highest predicted value of a value demonstration.
 """
 
 
@@ -39,6 +41,7 @@ class Demos(nn.Module):
         rho: Fraction
         phi: Fraction
         alpha: NonNegativeFloat
+        dtypes: dict[Literal["obs", "action", "reward"], Literal["float32", "float16", "bfloat16"]]
         reward_threshold: float | None
         given: str | None
         own: str | None
@@ -63,6 +66,7 @@ class Demos(nn.Module):
             raise ConfigError(f"algo.buffer.rho + algo.buffer.phi = {cfg.rho + cfg.phi:g}: must be less than 1")
         self.cfg = cfg
         self.device = device
+        self.storage = DemoStorage(cfg.dtypes, spec.frame_stack)
         self.stream = Stream(seed, "demos")
         self.reward_demos: list[Demo] = []
         self.value_demos: list[Demo] = []
@@ -72,11 +76,15 @@ class Demos(nn.Module):
         self.first_values = cfg.capacity  # value_capacity at the start of training
 
     def begin(self, given: list[Demo], own: list[Demo]) -> None:
-        """Adds the demonstrations to start with. `evict` and `add_success` never drop a given one."""
+        """Starts anew with these demonstrations. `evict` and `add_success` never drop a given one."""
+        self.reward_demos = []
+        self.value_demos = []
+        self.rho = self.cfg.rho
+        self.phi = self.cfg.phi
         for demo in given:
-            self.reward_demos.append(demo | {"kind": "given"})
+            self.reward_demos.append(self.storage.packed(demo | {"kind": "given"}))
         for demo in own:
-            self.reward_demos.append(demo | {"kind": "own"})
+            self.reward_demos.append(self.storage.packed(demo | {"kind": "own"}))
         num_demos = len(self.reward_demos)
         if num_demos > self.cfg.capacity:
             raise ConfigError(f"algo.buffer.capacity={self.cfg.capacity}: is too small for {num_demos} demonstrations")
@@ -96,7 +104,7 @@ class Demos(nn.Module):
         return self.cfg.reward_threshold
 
     def draw(self) -> Demo | None:
-        """Returns a random demonstration to replay, or None to replay nothing.
+        """Returns a random demonstration to replay, packed, or None to replay nothing.
 
         The result is a reward demonstration with probability rho and a value demonstration with probability phi; None
         if the chosen pool is empty.
@@ -122,7 +130,7 @@ class Demos(nn.Module):
             success = cut(episode, int(positive[-1]) + 1)
             self.add_success(success | {"kind": "own", "worth": episode_return})
         else:
-            self.value_demos.append(episode | {"kind": "value", "worth": highest_value})
+            self.value_demos.append(self.storage.packed(episode | {"kind": "value", "worth": highest_value}))
         self.evict()
 
     def add_success(self, demo: Demo) -> None:
@@ -131,7 +139,7 @@ class Demos(nn.Module):
         best = max(worths, default=-float("inf"))
         if demo["worth"] > best:
             self.reward_demos = [other for other in self.reward_demos if other["kind"] == "given"]
-        self.reward_demos.append(demo)
+        self.reward_demos.append(self.storage.packed(demo))
         rho_and_phi = self.cfg.rho + self.cfg.phi
         step = self.cfg.phi / max(self.first_values, 1)
         self.rho = min(self.rho + step, rho_and_phi)
@@ -162,7 +170,11 @@ class Demos(nn.Module):
     def best(self) -> list[Demo]:
         """Returns the `num_saved` demonstrations of kind "own" with the highest returns, best first."""
         ranked = sorted(self._own(), key=lambda demo: -demo["worth"])
-        return ranked[: self.cfg.num_saved]
+        return [self.restored(demo) for demo in ranked[: self.cfg.num_saved]]
+
+    def restored(self, demo: Demo) -> Demo:
+        """Returns a packed demonstration with whole frame stacks and floats of type float32."""
+        return self.storage.restored(demo)
 
     def _own(self) -> list[Demo]:
         return [demo for demo in self.reward_demos if demo["kind"] == "own"]

@@ -27,6 +27,11 @@ class Mixed(nn.Module):
     def __len__(self) -> int:
         return len(self.collected)
 
+    @property
+    def capacity(self) -> int:
+        """The number of collected transitions that fit into memory."""
+        return self.collected.capacity
+
     def add(
         self,
         obs: Any,
@@ -52,6 +57,15 @@ class Mixed(nn.Module):
     def all(self) -> Batch:
         """Returns all stored transitions, the collected ones first."""
         batch: Batch = joined([self.collected.all(), self.recorded.all()])
+        return batch
+
+    def since(self, flat_index: int) -> Batch:
+        """Returns the collected transitions from this flat index on, oldest first."""
+        return self.collected.since(flat_index)
+
+    def of_action(self, action: int, size: int | None = None) -> Batch:
+        """Returns transitions with this discrete action: `size` drawn ones of each buffer, or all of both."""
+        batch: Batch = joined([self.collected.of_action(action, size), self.recorded.of_action(action, size)])
         return batch
 
     def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:

@@ -106,6 +106,11 @@ class Replay(Module):
         return last - first
 
     @property
+    def capacity(self) -> int:
+        """The number of transitions that fit into memory."""
+        return self.ring.capacity * self.spec.num_envs
+
+    @property
     def span(self) -> tuple[int, int]:
         """The range of flat indices that can be sampled: first, and last (exclusive)."""
         first = self.first
@@ -161,8 +166,27 @@ class Replay(Module):
 
     def all(self) -> Batch:
         """Returns every stored transition, oldest first."""
+        return self.since(0)
+
+    def since(self, flat_index: int) -> Batch:
+        """Returns every stored transition from this flat index on, oldest first."""
         first, last = self.span
+        first = min(max(first, flat_index), last)
         return self.read(torch.arange(first, last, device=self.device))
+
+    def of_action(self, action: int, size: int | None = None) -> Batch:
+        """Returns stored transitions with this action of a discrete space.
+
+        size: number of transitions, drawn uniformly with replacement; None: all of them, oldest first. If no stored
+        transition has this action, the batch is empty.
+        """
+        first, last = self.span
+        flat_index = torch.arange(first, last, device=self.device)
+        stored = self._unpacked(flat_index)
+        matching = flat_index[stored["action"] == action]
+        if size is not None and len(matching):
+            matching = matching[self.stream.integers(len(matching), size)]
+        return self.read(matching)
 
     def read(self, flat_index: Tensor) -> Batch:
         """Returns the batch for flat indices [batch], with the keys of `types.Transition`."""

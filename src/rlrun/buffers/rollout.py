@@ -1,7 +1,7 @@
 """Collection of one on-policy rollout [time, env, ...], and its division into minibatches."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -288,6 +288,28 @@ def check_division(size: int | None, num: int | None, sequence_length: int, num_
         raise ConfigError(f"{given}: contradicts algo.minibatch_size={size}; set algo.minibatch_size=null")
     if sequence_length > 1 and num_envs % num:
         raise ConfigError(f"{given}: must divide env.num_envs={num_envs}, as sequences are divided by environments")
+
+
+def per_step(
+    function: Callable[[Batch], Tensor],
+    rollout: Batch,
+    keys: Sequence[str],
+    length: int | None = 1,
+) -> Tensor:
+    """Returns a value of every step, [time, env], from a function of batches of steps.
+
+    The function is called with these keys of the rollout: of single steps [time * env, ...], or of sequences
+    [length, sequences, ...] as in `minibatches`, which are in stored order. It returns a value for every step.
+    """
+    needed = {key: rollout[key] for key in (*keys, "weight")}
+    time, num_envs = rollout["weight"].shape
+    if length == 1:
+        return function(flat(needed)).view(time, num_envs)
+    rows = []
+    for block in sequences(needed, length):
+        pieces = function(block).unflatten(1, (-1, num_envs))  # [length, pieces, env]
+        rows.append(pieces.transpose(0, 1).flatten(0, 1))
+    return torch.cat(rows)
 
 
 def rows_and_padding(weight: Tensor, size: int | None, dim: int) -> tuple[Tensor, Tensor]:

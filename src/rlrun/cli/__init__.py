@@ -16,6 +16,7 @@ from rlrun.run.signals import CODES, Leave
 COMMANDS = {
     "train": "train an algorithm on an environment, or sweep over many with -m",
     "resume": "continue a run from its latest snapshot",
+    "reset": "start a new run with the config and the weights of a run",
     "eval": "evaluate a run's best agent, optionally with videos or as a data set",
     "export": "write a run's policy as an ONNX or torch program, which acts without rlrun",
     "push": "share a run on a model hub: weights, config, model card",
@@ -83,6 +84,8 @@ def _report(error: Exception) -> int:
 
 def _dispatch(words: list[str]) -> int:
     command = words[0] if words else "--help"
+    if command == "help" and words[1:]:
+        command, *words = words[1], words[1], "--help"
     if command in ("--help", "-h", "help"):
         commands = [f"  {name:8} {what}" for name, what in COMMANDS.items()]
         print(HELP.format(commands="\n".join(commands)))

@@ -13,6 +13,7 @@ RULES = {
     "seconds": ("a number above 0", lambda value: isinstance(value, int | float) and 0 < value < float("inf")),
     "results": settings.TEXT,
 }
+TAKES_RUNS = False
 
 
 def bench(words: Sequence[str]) -> int:

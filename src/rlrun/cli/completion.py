@@ -4,6 +4,7 @@ Imports neither torch nor Hydra, because the shell waits for the words.
 """
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
@@ -27,17 +28,19 @@ Prints a script that completes commands, groups, keys, values, environments and 
 # incomplete, so no space follows it.
 BASH = """\
 _rlrun() {
-    local word part IFS=$'\\n'
+    local word part last
     local line="${COMP_LINE:0:COMP_POINT}"
     local before="${line##*[[:space:]]}" current="${COMP_WORDS[COMP_CWORD]}"
     [[ $current == [=:@] ]] && current=""
     before="${before%"$current"}"  # bash splits words at = and :, and replaces only the last part
     COMPREPLY=()
-    for word in $(rlrun completion words "$line" 2>/dev/null); do
-        COMPREPLY+=("${word#"$before"}")
-    done
-    part="${COMPREPLY[0]}"
-    [[ ${#COMPREPLY[@]} == 1 && $part == *[=./] ]] && compopt -o nospace 2>/dev/null
+    while IFS= read -r word; do
+        last="$word"
+        part="${word#"$before"}"
+        [[ $part == *[!A-Za-z0-9_@%+=:,./-]* ]] && printf -v part %q "$part"  # the name of a folder may be anything
+        COMPREPLY+=("$part")
+    done < <(rlrun completion words "$line" 2>/dev/null)
+    [[ ${#COMPREPLY[@]} == 1 && $last == *[=./] ]] && compopt -o nospace 2>/dev/null
     return 0
 }
 complete -F _rlrun rlrun
@@ -56,15 +59,8 @@ FISH = """\
 complete -c rlrun -f -a '(rlrun completion words (commandline -cp | string collect) 2>/dev/null)'
 """
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
-
-# Options of the commands, in addition to --help.
-OPTIONS = {
-    "train": ("--multirun", "--dry-run", "--cfg", "--package", "--info", "--config-dir", "--hydra-help"),
-    "clean": ("--yes",),
-    "doctor": ("--probe",),
-}
-# Commands that take no folders of runs.
-WITHOUT_RUNS = ("train", "pull", "show", "list", "bench", "new", "doctor", "completion")
+FILE = re.compile(r"(.*[\[,]|)(\.{1,2}/.*)")  # a value that ends in a path
+SPACE, ESCAPED = re.compile(r"(?<!\\) "), re.compile(r"\\(.)")
 NAMES_BYTES = 1 << 20
 
 
@@ -86,8 +82,9 @@ def completion(words: Sequence[str]) -> int:
 def candidates(line: str) -> list[str]:
     """Returns the words that may replace the last word of a command line, which may be empty."""
     from rlrun.cli import COMMANDS, MODULES
+    from rlrun.cli.settings import choices
 
-    *before, current = line.split(" ")
+    *before, current = [ESCAPED.sub(r"\1", word) for word in SPACE.split(line)]
     typed = [word for word in before if word]
     while typed and Path(typed[0]).name != "rlrun":  # words before the program, as in `time rlrun list`
         typed.pop(0)
@@ -96,20 +93,26 @@ def candidates(line: str) -> list[str]:
     command, *typed = typed[1:]
     if command not in COMMANDS:
         return []
+    module = import_module(f"rlrun.cli.{MODULES.get(command, command)}")
     if current.startswith("-"):
-        return _starting(current, [*OPTIONS.get(command, ()), "--help"])
+        return _starting(current, [*getattr(module, "OPTIONS", ()), "--help"])
     if command in ("train", "show"):
         return list(_settings(current, typed))
     if command == "list":
         return _starting(current, _groups())
     if command == "completion":
         return _starting(current, SCRIPTS)
+    if command == "new":
+        return _starting(current, [] if typed else module.kinds())
+    rules = getattr(module, "RULES", {})
+    key, has_value, value = current.partition("=")
+    if has_value:
+        return list(_values(key, value, choices(rules[key]) if key in rules else ()))
     found = []
-    if command not in WITHOUT_RUNS and "=" not in current:
+    if getattr(module, "TAKES_RUNS", True):
         found = _runs(current)
     if typed or current or not found:  # settings follow the run
-        module = import_module(f"rlrun.cli.{MODULES.get(command, command)}")
-        found += _starting(current, [f"{key}=" for key in getattr(module, "RULES", ())])
+        found += _starting(current, [f"{key}=" for key in rules])
     return found
 
 
@@ -134,6 +137,13 @@ def _settings(current: str, typed: Sequence[str]) -> Iterator[str]:
     pairs = [word.partition("=") for word in typed]
     chosen = {key: value for key, _, value in pairs if value in groups.get(key, ())}
     key, has_value, value = current.partition("=")
+    if match := FILE.fullmatch(value):
+        first, path = match.groups()
+        yield from (f"{key}={first}{name}" for name in _paths(path, ".py"))
+        return
+    if has_value and key == "init_from":
+        yield from _values(key, value, _runs(value))
+        return
     if has_value and key in groups:
         names = [*groups[key], *["none"] * (key == "preset")]
         if key == "env" and value:
@@ -207,11 +217,19 @@ def _runs(current: str) -> list[str]:
     found = _starting(current, sorted((str(place.parent) for place in places), key=_time, reverse=True))
     if found:
         return found
-    folder = current.rpartition("/")[0]
-    home = Path(folder or ("/" if current.startswith("/") else "."))
-    inside = sorted(path for path in home.glob("*") if path.is_dir() and not path.name.startswith("."))
+    return _paths(current)
+
+
+def _paths(current: str, ending: str | None = None) -> list[str]:
+    """Returns the folders, and the files with this ending, whose path starts with the word."""
     prefix = current[: current.rfind("/") + 1]
-    return _starting(current, [f"{prefix}{path.name}/" for path in inside])
+    found = []
+    for path in sorted(Path(prefix or ".").glob("[!.]*")):
+        if path.is_dir():
+            found.append(f"{prefix}{path.name}/")
+        elif ending and path.name.endswith(ending):
+            found.append(f"{prefix}{path.name}")
+    return _starting(current, found)
 
 
 def _time(run: str) -> str:

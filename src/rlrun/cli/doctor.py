@@ -23,6 +23,8 @@ installed extras; then lists problems. The exit code is 1 if there are problems.
            XDG_CONFIG_HOME is unset), and new runs on this machine with trainer.engine=auto use it. Their results may
            then differ in the last bits from those of other runs. Delete the file to restore the defaults."""
 
+OPTIONS = ("--probe",)
+TAKES_RUNS = False
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "hydra-core", "omegaconf", "pydantic", "safetensors")
 
 

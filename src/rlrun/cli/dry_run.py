@@ -10,7 +10,7 @@ from rlrun.rundir import planned
 if TYPE_CHECKING:
     from rlrun.config.jobs import Job
 
-FILES = "config.yaml, overrides.yaml, meta.json, metrics.jsonl, summary.json"
+FILES = ("config.yaml", "overrides.yaml", "meta.json", "metrics.jsonl", "summary.json")
 
 
 def dry_run(found: Sequence["Job"]) -> int:
@@ -24,7 +24,7 @@ def dry_run(found: Sequence["Job"]) -> int:
 
 
 def _rows(job: "Job") -> Iterator[tuple[str, str]]:
-    folder = planned(job.values)
+    folder = planned(job.values)  # before torch is imported, because it may refuse the job
     from rlrun.config.schema import run_config
     from rlrun.run.dry_run import MEASURED_S, estimate, num_evaluations
     from rlrun.run.job import earlier
@@ -40,12 +40,12 @@ def _rows(job: "Job") -> Iterator[tuple[str, str]]:
         yield "folder", folder
     else:
         yield "folder", f"{path}, which resume=auto continues; the rest of this table is about a new run"
-    files = FILES
+    files = [*FILES]
     if cfg.snapshot_every is not None:
-        files += ", snapshots/"
+        files.append("snapshots/")
     if "tensorboard" in config.logger:
-        files += ", tb/"
-    yield "files", files
+        files.append("tb/")
+    yield "files", ", ".join(files)
     if sizes.parameters:
         networks = ", ".join(f"{name} {count:,}" for name, count in sizes.parameters.items())
         yield "parameters", f"{networks}; {sizes.learned:,} are learned"
@@ -57,11 +57,12 @@ def _rows(job: "Job") -> Iterator[tuple[str, str]]:
         yield "memory", f"about {size(sizes.memory)} of this process at the end"
     if cfg.snapshot_every is not None:
         snapshot = f"about {size(sizes.snapshot)}"
-        if sizes.replay:
-            snapshot += f" and {size(sizes.replay)} of replay, which snapshots share"
+        if sizes.saved:
+            snapshot += f" and {size(sizes.saved)} of replay, which snapshots share"
         yield "snapshot", snapshot
     yield "disk", f"at most about {size(sizes.disk)} at the end"
-    steps = f"about {clock(times.total)} for {cfg.total_steps:,} steps at {number(1 / times.step)} steps/s"
+    count = times.warmup_steps + times.steps
+    steps = f"about {clock(times.total)} for {count:,} step{'s' * (count != 1)} at {number(1 / times.step)} steps/s"
     if times.warmup_steps:
         steps += f", the first {times.warmup_steps:,} at {number(1 / times.warmup_step)} steps/s"
     yield "time", f"{steps}; measured for {MEASURED_S:g} s"

@@ -1,7 +1,10 @@
 """Implements `rlrun new`, which writes a plug-in to start from, with a test that passes."""
 
 import ast
+import contextlib
 import keyword
+import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,25 +26,46 @@ Writes a folder NAME with a plug-in of this kind and its test. Kinds: {{kinds}}.
 
 def new(words: Sequence[str]) -> int:
     """Runs the command. Returns the exit code."""
-    kinds = sorted(folder.name for folder in TEMPLATES.iterdir() if folder.is_dir())
+    known = kinds()
     if "--help" in words or "-h" in words:
-        print(HELP.format(kinds=", ".join(kinds)))
+        print(HELP.format(kinds=", ".join(known)))
         return 0
     if len(words) != 2:
-        raise ConfigError(f"usage: {USAGE} (kinds: {', '.join(kinds)})")
+        raise ConfigError(f"usage: {USAGE} (kinds: {', '.join(known)})")
     kind, name = words
-    if kind not in kinds:
-        raise ConfigError(f"no kind {kind!r}{nearest(kind, kinds)} (there are: {', '.join(kinds)})")
+    if kind not in known:
+        raise ConfigError(f"no kind {kind!r}{nearest(kind, known)} (there are: {', '.join(known)})")
     texts = filled(kind, name)
     check_name(kind, name, texts)
-    Path(name).mkdir(exist_ok=True)
-    for path, text in texts.items():
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-        print(path)
+    write(Path(name), texts)
+    print("\n".join(map(str, texts)))
     print()
     print("\n".join(commands(texts[Path(name, f"{name}.py")])))
     return 0
+
+
+def kinds() -> list[str]:
+    """Returns the kinds of plug-ins that have a template."""
+    return sorted(folder.name for folder in TEMPLATES.iterdir() if folder.is_dir())
+
+
+def write(folder: Path, texts: dict[Path, str]) -> None:
+    """Writes new files in a folder. Raises ConfigError if one cannot be written, and leaves none behind."""
+    written = []
+    is_new = not os.path.lexists(folder)
+    try:
+        folder.mkdir(exist_ok=True)
+        for path, text in texts.items():
+            with path.open("x", encoding="utf-8") as file:
+                written.append(path)
+                file.write(text)
+    except OSError as error:
+        for path in written:
+            path.unlink()
+        if is_new:
+            with contextlib.suppress(OSError):  # it was not created
+                folder.rmdir()
+        raise ConfigError(f"{error.filename or folder}: cannot be written ({error.strerror})") from None
 
 
 def filled(kind: str, name: str) -> dict[Path, str]:
@@ -64,17 +88,22 @@ def check_name(kind: str, name: str, texts: dict[Path, str]) -> None:
     """Raises ConfigError if nothing can be written under this name."""
     from rlrun import registry
 
-    if not name.isidentifier() or not name.isascii() or keyword.iskeyword(name):
-        raise ConfigError(f"{name!r}: must be a name that Python takes for a module, such as my_{kind}")
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise ConfigError(f"{name!r}: must be a name of small letters, digits and _, such as my_{kind}")
+    own, template = f"my_{kind}", "".join(filled(kind, f"my_{kind}").values())
+    if name != own and re.search(rf"\b{class_name(name)}\b", template):
+        raise ConfigError(f"{name}: the file uses the name {class_name(name)} for something else; choose another name")
     if name in registry.modules().get(kind, {}):
         raise ConfigError(f"{name}: there is a registered {kind} of this name; choose another one")
     (module,) = [path for path in texts if path.stem == name and path.suffix == ".py"]
     other = other_of(name, module)
     if other is not None:
         raise ConfigError(f"{name}: there is a module of this name, {other}; choose another one")
-    for path in (Path(name), *texts):
-        if path.exists() and not path.is_dir():
-            raise ConfigError(f"{path}: exists already")
+    taken = [path for path in texts if os.path.lexists(path)]
+    if os.path.lexists(name) and not Path(name).is_dir():
+        taken = [Path(name)]
+    if taken:
+        raise ConfigError(f"{taken[0]}: exists already")
 
 
 def commands(text: str) -> list[str]:

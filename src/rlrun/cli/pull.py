@@ -24,6 +24,7 @@ Needs pip install 'rlrun[hub]'.
   rlrun eval runs/someone/sac-cheetah"""
 
 RULES = {"into": settings.TEXT}
+TAKES_RUNS = False
 
 
 def pull(words: Sequence[str]) -> int:

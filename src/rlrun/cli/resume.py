@@ -17,6 +17,7 @@ Continues a run from its latest snapshot to the recorded number of steps, or to 
 
   total_steps=N        train to N steps in total; learning rate schedules still end at the original number of steps
   device=cuda          change the device; other settings that may change: trainer.eval_every, logger, ...
+  algo.learning_rate=1e-4  a new value of a number that may be scheduled, from the latest snapshot on
   logger=[console,csv] change where metrics go; loggers that send data elsewhere must be typed again
   into=NEW_DIR         continue in a new run; RUN may then be any snapshot, RUN/snapshots/<name>
   plugins=[package]    packages and files (./my_env.py) that the run was started with
@@ -38,7 +39,7 @@ def resume(words: Sequence[str]) -> int:
     path = Path(settings.one_run(places, USAGE))
     into = changes.pop("into", None)
     plugins = changes.pop("plugins", ())
-    changes = {check.SHORT.get(key, key): value for key, value in changes.items()}
+    changes = {check.full_key(key, value): value for key, value in changes.items()}
     if path.parent.name == "snapshots" and into is None:
         raise ConfigError(f"{path}: a run resumes from its latest snapshot; to start from this one, add into=NEW_DIR")
     from rlrun.run.job import resume_run

@@ -1,7 +1,9 @@
 """Parses the `key=value` words of commands that compose no config, such as resume, eval and report."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from rlrun.config import check
@@ -9,6 +11,7 @@ from rlrun.config.resumable import setting
 from rlrun.errors import ConfigError
 
 Rule = tuple[str, Callable[[Any], bool]]  # what the value must be, as text, and the function that checks it
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def _are_names(value: Any) -> bool:
@@ -23,20 +26,33 @@ LOGGERS: Rule = ("a list: logger=[console,csv]", lambda value: isinstance(value,
 NAMES: Rule = ("a list: plugins=[my_package,./my_file.py]", _are_names)
 
 
-def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -> tuple[list[str], dict[str, Any]]:
-    """Returns the positional words, and the settings by key. Raises one ConfigError with all faults.
+def choices(rule: Rule) -> list[str]:
+    """Returns the words that the text of a rule lists as values. There are none if any text is valid."""
+    text, is_valid = rule
+    if is_valid("any text"):
+        return []
+    flags = {"true": True, "false": False}
+    return [word for word in re.findall("[a-z]+", text) if is_valid(flags.get(word, word))]
+
+
+def read(
+    words: Sequence[str],
+    rules: Mapping[str, Rule],
+    options: Sequence[str] = (),
+    open_keys: str = "",
+    values: Mapping[str, Any] = NOTHING,
+) -> tuple[list[str], dict[str, Any]]:
+    """Returns the positional words, and the settings by key; a given option is True.
+
+    Raises one ConfigError with all faults.
 
     Keys that begin with `open_keys` and a dot are not checked here; with `open_keys="*"`, no key with a dot is checked.
+    values: further settings, by key.
     """
-    places: list[str] = []
-    settings: dict[str, Any] = {}
+    settings: dict[str, Any] = {word: True for word in words if word in options}
+    places = [word for word in words if word not in options and not _is_setting(word)]
     faults: list[str] = []
-    for word in words:
-        key, equals, text = word.partition("=")
-        if not equals or "/" in key:
-            places.append(word)
-            continue
-        _, value = setting(word)
+    for key, value, text in _given(words, values):
         if key.startswith(f"{open_keys}.") or (open_keys == "*" and "." in key):
             settings[key] = value
         elif key not in rules:
@@ -47,10 +63,28 @@ def read(words: Sequence[str], rules: Mapping[str, Rule], open_keys: str = "") -
             settings[key] = value
     for word in places:
         if word.startswith("-"):
-            faults.append(_option_fault(word, rules))
+            faults.append(_option_fault(word, rules, options))
+        elif not word:
+            faults.append("'': an empty word; a folder must have a name")
     if faults:
         raise ConfigError(*faults)
     return places, settings
+
+
+def _is_setting(word: str) -> bool:
+    """Returns whether a word is of the form `key=value`; a path may hold an equals sign too."""
+    key, equals, _ = word.partition("=")
+    return bool(equals) and "/" not in key
+
+
+def _given(words: Sequence[str], values: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    """Yields key, value and the value as text of every setting, whole numbers as int."""
+    for word in filter(_is_setting, words):
+        yield *setting(word), word.partition("=")[2]
+    for key, value in values.items():
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        yield key, value, check.show(value)
 
 
 def _known(rules: Mapping[str, Rule], open_keys: str) -> str:
@@ -63,10 +97,14 @@ def _known(rules: Mapping[str, Rule], open_keys: str) -> str:
     return f"there are: {', '.join(known)}"
 
 
-def _option_fault(word: str, rules: Mapping[str, Rule]) -> str:
-    """Returns the fault of an unknown flag, with the setting of a similar name if there is one."""
+def _option_fault(word: str, rules: Mapping[str, Rule], options: Sequence[str]) -> str:
+    """Returns the fault of an unknown flag, with the option or setting of a similar name if there is one."""
     near = check.closest(word.lstrip("-").replace("-", "_"), rules)
-    return f"unknown option {word}{check.did_you_mean(near and f'{near}=...')}"
+    meant = near and f"{near}=..."
+    for option in options:
+        if option.startswith(f"--{word.lstrip('-')[:1]}"):
+            meant = option
+    return f"unknown option {word}{check.did_you_mean(meant)}"
 
 
 def one_run(places: Sequence[str], usage: str) -> str:

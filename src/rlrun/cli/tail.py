@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -11,7 +11,7 @@ from rlrun.cli import settings
 from rlrun.config.stored import read_stored
 from rlrun.errors import ConfigError, printable
 from rlrun.lock import holder
-from rlrun.report.runs import check_config, newest, sound
+from rlrun.report.runs import DONE, HUGE, check_config, newest, sound
 from rlrun.rundir import CONFIG, METRICS, RUNS, RunDir
 from rlrun.telemetry.console import Lines
 from rlrun.telemetry.metrics import MetricKeys, Row, parsed
@@ -43,6 +43,7 @@ def tail(words: Sequence[str]) -> int:
         print(printable(path), flush=True)
     if not (path / CONFIG).is_file():
         raise ConfigError(f"{path}: not a run (it has no {CONFIG})")
+    files.check_folder(path)
     _follow(path)
     return 0
 
@@ -56,30 +57,46 @@ class RecordedView(View):
 
 def _follow(path: Path) -> None:
     """Prints the rows of a run until its process ends, and then how the run ended."""
-    stored = read_stored(path / CONFIG)
-    config = stored.values
-    check_config(config)
-    keys = MetricKeys(stored.metrics_format, config["algo"]["name"])
-    view = RecordedView(str(config.get("name")), path, config["trainer"]["total_steps"], [])
-    lines, rows = Lines(view), NewRows(path / METRICS)
+    keys, view = _opened(path)
+    rows = NewRows(path / METRICS)
     is_running = True
     while is_running:
         is_running = holder(path) is not None  # before the rows are read, so that none of a run that ends is missed
-        for row in rows.read():
-            print(printable(lines.line(sound(keys.current(row)))), flush=True)
+        num_files = rows.num_files
+        found = rows.read()
+        if rows.num_files > num_files:  # the run was resumed, maybe with more steps, and its clock may have gone back
+            keys, view = _opened(path)
+        for row in found:
+            print(printable(Lines(view).line(sound(keys.current(row)))), flush=True)
         if is_running:
             time.sleep(LOOK_EVERY_S)
     for line in _ending(path, view, rows.step):
         print(printable(line))
 
 
+def _opened(path: Path) -> tuple[MetricKeys, View]:
+    """Reads the config of a run. Returns the names of its metrics, and a view without rows."""
+    stored = read_stored(path / CONFIG)
+    config = stored.values
+    check_config(config)
+    keys = MetricKeys(stored.metrics_format, config["algo"]["name"])
+    return keys, RecordedView(str(config.get("name")), path, config["trainer"]["total_steps"], [])
+
+
 def _ending(path: Path, view: View, step: int) -> list[str]:
     """Returns lines about the end of a run. step: step of its last row; a summary of an earlier step is outdated."""
     summary = RunDir.summary_of(path)
+    status = summary.get("status")
     figures: dict[str, Any] = sound(summary)
-    if isinstance(summary.get("status"), str) and figures.get("step", -1) >= step:
-        return closing(view, {"status": summary["status"], **figures})
-    return [f"killed at step {max(0, step):,} or later; to continue: rlrun resume {path}"]
+    again = f"to continue: rlrun resume {path}"
+    if not isinstance(status, str) or figures.get("step", -1) < step:
+        return [f"killed at step {max(0, step):,} or later; {again}"]
+    lines = closing(view, {"status": status, **figures})
+    if status == "failed":
+        lines.append(f"for the reason see {path / 'error.log'}; {again}")
+    elif status != DONE:
+        lines.append(again)
+    return lines
 
 
 class NewRows:
@@ -92,25 +109,34 @@ class NewRows:
         self.path = path
         self.step = -1
         self.inode, self.position = 0, 0
+        self.num_files = 0  # how many files of this name were read
 
-    def read(self) -> Iterator[Row]:
-        """Yields the new rows. Yields nothing if there is no file yet."""
+    def read(self) -> list[Row]:
+        """Returns the new rows. Returns [] if there is no file yet. Raises ConfigError if a line is too long."""
         try:
             descriptor = files.open_file(self.path, limit=files.METRICS_BYTES)
         except FileNotFoundError:
-            return
+            return []
         with open(descriptor, "rb") as file:
             found = os.fstat(descriptor)
             if found.st_ino != self.inode or found.st_size < self.position:
                 self.inode, self.position = found.st_ino, 0
+                self.num_files += 1
             file.seek(self.position)
-            for _, row in parsed(self._lines(file)):
-                if type(row["step"]) is int and row["step"] > self.step:
-                    self.step = row["step"]
-                    yield row
+            lines = self._complete(file)
+        self.position += sum(map(len, lines))
+        rows = []
+        for _, row in parsed(lines):
+            if type(row["step"]) is int and self.step < row["step"] < HUGE:
+                self.step = row["step"]
+                rows.append(row)
+        return rows
 
-    def _lines(self, file: IO[bytes]) -> Iterator[bytes]:
-        """Yields complete lines, so that a line that is being written is read by a later call."""
+    def _complete(self, file: IO[bytes]) -> list[bytes]:
+        """Returns the complete lines. A line that is being written is read by a later call."""
+        lines = []
         while (line := file.readline(files.ROW_BYTES)).endswith(b"\n"):
-            self.position += len(line)
-            yield line
+            lines.append(line)
+        if len(line) == files.ROW_BYTES:
+            raise files.too_long(self.path)
+        return lines

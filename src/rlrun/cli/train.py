@@ -41,6 +41,8 @@ usage: rlrun train algo=<name> env=<name> [key=value ...]
 
 exit codes: 0 success, 1 a run failed, 2 bad input, 3 unusable snapshot, 130 stopped by Ctrl-C, 143 by another signal"""
 
+OPTIONS = ("--multirun", "--dry-run", "--cfg", "--package", "--info", "--config-dir", "--hydra-help")
+
 
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises ConfigError instead of printing its usage and exiting."""

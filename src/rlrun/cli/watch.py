@@ -11,7 +11,8 @@ HELP = f"""\
 usage: {USAGE}
 
 Opens a window and plays episodes with the best snapshot (or the latest, if there is no best). Ctrl-C ends it earlier.
-Without a display, `rlrun eval RUN video=true` films the episodes instead.
+Without a display, `rlrun eval RUN video=true` films the episodes instead. If DISPLAY names a display that does not
+answer, most environments play without a window and without an error.
 RUN is a run's folder, or one of its snapshots: RUN/snapshots/<name>.
 
   episodes=10          number of episodes

@@ -10,7 +10,8 @@ from rlrun.config import foreign_words
 Tree = dict[str, Any]
 
 OPEN = ("env.kwargs", "env.wrappers", "network.actor", "network.critic")  # sections that accept keys not in the YAML
-SHORT = {"total_steps": "trainer.total_steps"}  # keys that may be typed without their section
+# keys that may be typed in a short form, unless the value is a section
+SHORT = {"total_steps": "trainer.total_steps", "env.normalize": "env.normalize.kind"}
 MISSING = "???"
 MOST_EPISODES = 1_000_000  # maximum of one evaluation
 ELSEWHERE = 0.8  # minimum likeness at which a key of another section is suggested
@@ -36,6 +37,13 @@ def did_you_mean(suggestion: str | None) -> str:
     if suggestion:
         return f"; did you mean {suggestion}?"
     return ""
+
+
+def full_key(key: str, value: Any) -> str:
+    """Returns the full form of a key that the user typed with this value (a value, or the text of one)."""
+    if isinstance(value, dict) or str(value).lstrip().startswith("{"):
+        return key
+    return SHORT.get(key, key)
 
 
 def is_open(key: str, tree: Tree) -> bool:
@@ -222,6 +230,8 @@ def _kind(value: Any) -> type:
 
 def _kind_fault(value: Any, known: Any) -> str | None:
     kind, wanted = _kind(value), _kind(known)
+    if wanted is float and kind is list and not _broken_list_rule(value, [known]):
+        return None  # a setting may have one number for each dimension of the action; its Config says whether it does
     whole = kind is int or (kind is float and float(value).is_integer())
     if kind is wanted or (wanted is float and kind is int) or (wanted is int and whole):
         return None

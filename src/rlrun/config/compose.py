@@ -43,6 +43,8 @@ LAUNCHERS = {  # prefix of a choice, and the Hydra package that provides it
     "hydra/launcher=rq": "hydra-rq-launcher",
 }
 NOT_OVERRIDABLE = re.compile(r"In '(?P<file>[^']+)': Could not override '(?P<part>[^']+)'")  # in a message of Hydra
+PLAIN = re.compile(r"[A-Za-z_/][\w./:-]*", re.ASCII)  # text that needs no quotes, unless it is one of KEYWORDS
+KEYWORDS = ("true", "false", "null", "inf", "nan")
 NO_PRESET = "none"
 NO_ALGO, NO_ENV = "_none", "_base"  # the defaults in train.yaml, which every run must replace
 
@@ -194,6 +196,20 @@ def choice(group: str, name: str) -> str:
     return f"{group.replace('.', '/')}={name}"
 
 
+def literal(value: Any) -> str:
+    """Returns a plain value as text that Hydra's grammar reads as the same value. Text is quoted unless it is a plain
+    word, so that no letter in it has a meaning."""
+    if isinstance(value, list):
+        return "[" + ",".join(map(literal, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{key}:{literal(item)}" for key, item in value.items()) + "}"
+    if not isinstance(value, str) or (PLAIN.fullmatch(value) and value.lower() not in KEYWORDS):
+        return check.show(value)
+    escaped = re.sub(r"(\\*)'", r"\1\1\\'", value)  # backslashes are letters, unless a quote follows them
+    escaped = re.sub(r"(\\+)\Z", r"\1\1", escaped)
+    return f"'{escaped}'"
+
+
 def as_typed(word: str) -> str:
     """Returns a word as the user typed it, from Hydra's form."""
     key, _, value = word.removeprefix("++").partition("=")
@@ -251,7 +267,7 @@ class Composer:
     def read(self, text: str) -> Word:
         """Parses one override. Raises ConfigError if it is malformed."""
         key, equals, value = text.partition("=")
-        text = check.SHORT.get(key, key) + equals + value
+        text = check.full_key(key, value) + equals + value
         try:
             override = self._parser.parse_overrides([text])[0]
             elements = _elements(override)
@@ -409,6 +425,8 @@ def _settle(config: DictConfig, choices: dict[str, str], folders: Sequence[Path]
     except OmegaConfBaseException as error:
         raise ConfigError(_one_line(error)) from None
     chosen = choices.get("preset")
+    if choices["algo"] == NO_ALGO:  # as in `rlrun show env=CartPole`
+        del values["algo"]
     values["preset"] = None
     values["logger"] = loggers.switched(values["logger"])
     if chosen != NO_PRESET:

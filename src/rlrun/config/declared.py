@@ -45,7 +45,10 @@ class Declared(NamedTuple):
             )
         found = {}
         for setting in settings:
-            found[_key(setting)] = MISSING if setting.value is None else self._literal(setting.value, _key(setting))
+            key = _key(setting)
+            found[key] = MISSING
+            if setting.value is not None:
+                found[key] = self._literal(setting.value, key)
         return found
 
     def around(self) -> dict[str, dict[str, Any]]:

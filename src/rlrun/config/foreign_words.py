@@ -27,7 +27,11 @@ EVAL_EVERY = ("trainer.eval_every",)
 EVAL_EPISODES = ("trainer.eval_episodes",)
 SNAPSHOT_EVERY = ("trainer.snapshot_every",)
 SCHEDULE = ("algo.lr_schedule ({linear: {}} falls to 0)",)
-NOISE_STD = ("algo.noise_std",)
+NOISE = ("algo.noise (none, gaussian or ou)",)
+NOISE_STD = ("algo.noise.std", "algo.noise (gaussian and ou have it)", "algo.particle.noise (gaussian and ou have it)")
+TRACE_LAMBDA = ("algo.advantage.gae_lambda", "algo.trace_lambda")
+NORMALIZE_ADVANTAGE = ("algo.advantage.normalize (none, minibatch, rollout or running)",)
+RHO_CLIP = ("algo.advantage.rho_clip", "algo.advantage (vtrace has it)")
 
 CRITIC = ("algo.critic_update (shared: one torso)",)
 NORMALIZE = ("env.normalize (none, obs, reward or both)",)
@@ -129,9 +133,10 @@ KEYS: dict[str, tuple[str, ...]] = {
     "num_epochs": ("algo.epochs",),
     "update_epochs": ("algo.epochs",),
     "num_sgd_iter": ("algo.epochs",),
-    "lambda": ("algo.gae_lambda", "algo.trace_lambda"),
-    "lambda_": ("algo.gae_lambda", "algo.trace_lambda"),
-    "lam": ("algo.gae_lambda", "algo.trace_lambda"),
+    "lambda": TRACE_LAMBDA,
+    "lambda_": TRACE_LAMBDA,
+    "lam": TRACE_LAMBDA,
+    "gae_lambda": TRACE_LAMBDA,
     "clip_coef": ("algo.clip_range",),
     "clip_param": ("algo.clip_range",),
     "clip_vloss": ("algo.clip_value (how far a value may move)",),
@@ -141,14 +146,16 @@ KEYS: dict[str, tuple[str, ...]] = {
     "vf_loss_coeff": VALUE_COEF,
     "ent_coef": ENTROPY,
     "entropy_coeff": ENTROPY,
-    "norm_adv": ("algo.normalize_advantage (none, minibatch, rollout or running)",),
+    "norm_adv": NORMALIZE_ADVANTAGE,
+    "normalize_advantage": NORMALIZE_ADVANTAGE,
     "log_std_init": ("algo.init_std (the standard deviation, not its logarithm)",),
     "shuffle_batch_per_epoch": ("algo.shuffle",),
     "int_coef": ("algo.intrinsic.coef",),
     "ext_coef": ("algo.intrinsic.reward_coef",),
     "int_gamma": ("algo.intrinsic.gamma",),
-    "vtrace_clip_rho_threshold": ("algo.rho_clip",),
-    "vtrace_clip_pg_rho_threshold": ("algo.rho_clip",),
+    "vtrace": ("algo.advantage (gae or vtrace)",),
+    "vtrace_clip_rho_threshold": RHO_CLIP,
+    "vtrace_clip_pg_rho_threshold": RHO_CLIP,
     # replay
     "buffer_size": ("algo.buffer.capacity",),
     "memory_size": ("algo.buffer.capacity",),
@@ -178,8 +185,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "n_critics": MEMBERS,
     "twin_q": ("algo.critic.members (how many critics)",),
     "clip_rewards": ("algo.buffer.reward_clip",),
-    "action_noise": ("algo.noise (gaussian or ou)",),
-    "noise_type": ("algo.noise (gaussian or ou)",),
+    "action_noise": NOISE,
+    "noise_type": NOISE,
     "exploration_noise": NOISE_STD,
     "policy_noise": ("algo.target_noise",),
     "target_policy_noise": ("algo.target_noise",),
@@ -210,9 +217,14 @@ KEYS: dict[str, tuple[str, ...]] = {
     "returns": ("algo.critic (categorical, mean, quantile or rescaled)",),
     "target_tau": TARGET_TAU,
     "initial_std": ("algo.init_std",),
+    "noise_std": NOISE_STD,
+    "noise_theta": ("algo.noise.theta", "algo.noise (ou has it)"),
     "value_learning_rate": ("algo.critic_update.learning_rate", "algo.critic_update (first and split have it)"),
     "value_epochs": ("algo.critic_update.epochs", "algo.critic_update (first has it)"),
     "value_minibatch_size": ("algo.critic_update.minibatch_size", "algo.critic_update (first has it)"),
+    "value_lambda": ("algo.advantage.value_lambda", "algo.advantage (gae has it)"),
+    "rho_clip": RHO_CLIP,
+    "c_clip": ("algo.advantage.c_clip", "algo.advantage (vtrace has it)"),
     "advantage_after_fit": ("algo.critic_update.advantage_after_fit", "algo.critic_update (first has it)"),
 }
 
@@ -223,7 +235,7 @@ NOTHING = {
     "use_kl_loss": NO_PENALTY,
     "kl_coeff": NO_PENALTY,
     "kl_target": NO_PENALTY,
-    "use_gae": "no such switch; algo.gae_lambda=1 gives whole returns",
+    "use_gae": "no such switch; algo.advantage.gae_lambda=1 gives whole returns",
     "optimize_memory_usage": "no such switch; image frames are always stored once",
     "goal_selection_strategy": "no hindsight replay",
     "n_sampled_goal": "no hindsight replay",

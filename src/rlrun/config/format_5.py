@@ -1,7 +1,13 @@
-"""What changed from format 4 to 5: log rows hold the means of an agent's metrics, and more about episodes."""
+"""What changed from format 4 to 5: log rows hold the means of an agent's metrics, and more about episodes; the
+noise and the advantages of an algorithm became parts of it, and normalisation a section with its constants.
 
+The posterior of neural linear became one of all pulls, which the network follows, and not the other way round.
+"""
+
+import re
 from typing import Any
 
+from rlrun.config.format_3 import ON_POLICY, SAC
 from rlrun.config.renamed import Renamed
 
 METRICS = (Renamed("loss/epsilon", "train/epsilon"),)
@@ -13,6 +19,7 @@ REMEASURED = (
     "train/return_max",
     "train/return_median",
     "train/std",
+    "train/epsilon",
     "train/*learning_rate",
     "eval/return_median",
     "train/regret_smooth",
@@ -21,13 +28,122 @@ REMEASURED = (
     "train/reward",
     "train/reward_total",
 )
+ESTIMATED = ("a2c", "ppo", "ppo_demos")
+STATE = (
+    Renamed("agent.moments", "agent.advantage.moments", (*ESTIMATED, "vtrace")),
+    Renamed("agent.learner.moments", "agent.learner.advantage.moments", ("ppo_demos",)),
+    Renamed("agent.particles.*.moments", "agent.particles.*.advantage.moments", ("svpg",)),
+)
+GAE_KEYS = ("gae_lambda", "value_lambda", "normalize_advantage")
+VTRACE_KEYS = (*GAE_KEYS, "rho_clip", "c_clip")
+WITHOUT_NOISE = (*SAC, "crossq")
+NOISE_KEYS = ("noise", "noise_std", "noise_theta")
+NORMALIZE = {"clip_obs": 10.0, "clip_reward": 10.0, "epsilon": 1e-8, "gamma": None}  # constants that had no keys
+CLIP_RANGE = re.compile(r"agent\.(learner\.|particles\.\d+\.)?clip_range")
 TRAINER = "trainer._extra_state"
 LOOP = "_extra_state"
+CURRICULUM = "curriculum._extra_state"
+
+
+def regroup(values: dict[str, Any]) -> None:
+    """Changes the sections `algo`, `algo.particle` and `env.normalize` of a config, in place."""
+    env = values.get("env")
+    if isinstance(env, dict) and isinstance(env.get("normalize"), str):
+        env["normalize"] = {"kind": env["normalize"]} | NORMALIZE
+    algo = values.get("algo")
+    if not isinstance(algo, dict):
+        return
+    for section in (algo, algo.get("particle")):
+        if isinstance(section, dict):
+            regroup_noise(section)
+            regroup_advantage(section)
+    regroup_clip_range(algo)
+    if algo.get("name") == "neural_linear" and algo.pop("refit_every", None):
+        algo["nn_update_ratio"] = 1  # the network took a gradient step in every update
+
+
+def regroup_noise(section: dict[str, Any]) -> None:
+    """Creates `noise` from the keys `noise`, `noise_std` and `noise_theta` of an algorithm, in place.
+
+    A section that lacks one of these keys is left unchanged; the check of the config reports the missing key later.
+    """
+    name = section.get("name")
+    if name == "td3" and section.keys() >= {*NOISE_KEYS}:
+        old = {key: section.pop(key) for key in NOISE_KEYS}
+        section["noise"] = {"name": old["noise"], "mean": 0.0, "std": old["noise_std"]}
+        if old["noise"] == "ou":
+            section["noise"] |= {"theta": old["noise_theta"], "dt": 1.0, "initial": 0.0}
+    elif name in ON_POLICY and "noise_std" in section:
+        std = section.pop("noise_std")
+        section["noise"] = {"name": "none"}
+        if std:
+            section["noise"] = {"name": "gaussian", "mean": 0.0, "std": std}
+    elif name in WITHOUT_NOISE and "entropy" in section:
+        section["noise"] = {"name": "none"}
+
+
+def regroup_advantage(section: dict[str, Any]) -> None:
+    """Creates `advantage` from keys of an on-policy algorithm, in place. V-trace becomes A2C with this estimator.
+
+    A section that lacks one of these keys is left unchanged; the check of the config reports the missing key later.
+    """
+    if section.get("name") in ESTIMATED and section.keys() >= {*GAE_KEYS}:
+        regroup_gae(section)
+    elif section.get("name") == "vtrace" and section.keys() >= {*VTRACE_KEYS}:
+        regroup_vtrace(section)
+
+
+def regroup_clip_range(algo: dict[str, Any]) -> None:
+    """Replaces `clip_range_end` of PPO by a schedule, in place."""
+    end = algo.pop("clip_range_end", None)
+    if end is not None:
+        algo["schedule"] = {"clip_range": {"linear": {"end": end}}}
+    particle = algo.get("particle")
+    if isinstance(particle, dict):
+        end = particle.pop("clip_range_end", None)
+        if end is not None:
+            algo["schedule"] = {"particle": {"clip_range": {"linear": {"end": end}}}}
+
+
+def regroup_gae(section: dict[str, Any]) -> None:
+    """Creates the section `advantage` of A2C and PPO, in place."""
+    old = {key: section.pop(key) for key in GAE_KEYS}
+    section["advantage"] = {
+        "name": "gae",
+        "gae_lambda": old["gae_lambda"],
+        "value_lambda": old["value_lambda"],
+        "normalize": old["normalize_advantage"],
+    }
+
+
+def regroup_vtrace(section: dict[str, Any]) -> None:
+    """Turns the algorithm V-trace into A2C with the estimator of this name, in place. V-trace ignored value_lambda."""
+    old = {key: section.pop(key) for key in VTRACE_KEYS}
+    section["name"] = "a2c"
+    section["advantage"] = {
+        "name": "vtrace",
+        "gae_lambda": old["gae_lambda"],
+        "rho_clip": old["rho_clip"],
+        "c_clip": old["c_clip"],
+        "normalize": old["normalize_advantage"],
+    }
 
 
 def restate(state: dict[str, Any]) -> None:
-    """Removes the metrics of the last update, because a resumed run takes means from there on, and moves the measures
-    of the environments into a module of their own."""
+    """Changes the whole state, in place.
+
+    Metrics of the last update are removed, because a resumed run takes means from there on. Measures of environments
+    move into a module of their own. The posterior of neural linear is computed anew in the first update.
+    """
+    count = state.get("agent.regression.count")
+    if count is not None and "agent.q.output.weight" in state:
+        state.setdefault("agent.num_added", count.new_zeros(()).long())
+    for path in list(state):
+        if CLIP_RANGE.fullmatch(path):  # it follows from the schedule
+            del state[path]
+    curriculum = state.get(CURRICULUM)
+    if isinstance(curriculum, dict):
+        state[CURRICULUM] = {name: stage_and_results(saved) for name, saved in curriculum.items()}
     own = state.get(TRAINER)
     if isinstance(own, dict) and "metrics" in own:
         state[TRAINER] = {name: value for name, value in own.items() if name != "metrics"}
@@ -36,6 +152,19 @@ def restate(state: dict[str, Any]) -> None:
     if isinstance(loop, dict) and "measures" in loop:
         state[LOOP] = {name: value for name, value in loop.items() if name != "measures"}
         state["measures._extra_state"] = measures(loop["measures"])
+        if "fitness" in loop:  # returns of the evolution loop were not discounted
+            state[LOOP]["discounts"] = loop["returns"].new_ones(loop["returns"].shape)
+    loop = state.get(LOOP)
+    if isinstance(loop, dict) and "refill" in loop:
+        kept = {name: value for name, value in loop.items() if name != "refill"}
+        state[LOOP] = kept | {"emptied_at": 0, "paused_steps": 0}
+
+
+def stage_and_results(saved: Any) -> Any:
+    """Returns the state of a scheduled parameter, stored as a list of its stage and the results of episodes."""
+    if not isinstance(saved, list) or not saved:
+        return saved
+    return {"stage": saved[0], "results": saved[1:]}
 
 
 def measures(stored: dict[str, tuple[float, int, float]]) -> dict[str, Any]:

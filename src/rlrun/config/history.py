@@ -21,6 +21,7 @@ class Added(NamedTuple):
     key: str  # dotted path
     value: Any  # value with which a run behaves as it did before the key existed
     beside: str  # a key of the same section; the new key is only added to sections that have this key
+    part: str | None = None  # the new key is only added to the section of the part with this name
 
 
 @dataclass(frozen=True)
@@ -66,12 +67,29 @@ CHANGES: tuple[Change, ...] = (
     ),
     Change(  # from format 4 to 5
         metrics=format_5.METRICS,
+        state=format_5.STATE,
+        regroup=format_5.regroup,
         restate=format_5.restate,
-        remeasured=format_5.REMEASURED,
         added=(
+            Added("env.wrappers.atari.fire_reset", False, beside="noop_max"),
+            Added("env.wrappers.atari.grayscale", True, beside="noop_max"),
+            Added("algo.dropout", 0.0, beside="learning_rate_decay"),
+            Added("algo.act_with_dropout", False, beside="learning_rate_decay"),
+            Added("algo.noise_batch_size", 64, beside="noise_change"),
+            Added("algo.loop.new_tasks", False, beside="episodes", part="meta"),
+            Added("algo.loop.test_tasks", None, beside="episodes", part="meta"),
+            Added("algo.loop.gamma", 1.0, beside="episodes", part="evolution"),
+            Added("algo.buffer.dtypes", dict.fromkeys(("obs", "action", "reward"), "float32"), beside="given"),
+            Added("algo.loop.start_update", None, beside="warmup_policy"),
+            Added("algo.loop.refill_policy", "agent", beside="warmup_policy"),
+            Added("trainer.snapshot_replay", True, beside="snapshot_keep"),
+            Added("algo.start_plan", 0, beside="planning_steps"),
+            Added("algo.real_updates", True, beside="planning_steps"),
+            Added("init_exploration", "keep", beside="init_from"),
             Added("algo.num_minibatches", None, beside="minibatch_size"),
             Added("algo.particle.num_minibatches", None, beside="minibatch_size"),
         ),
+        remeasured=format_5.REMEASURED,
     ),
 )
 FORMAT = len(CHANGES) + 1
@@ -99,9 +117,10 @@ def upgraded(values: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
                 home[renamed] = section.pop(name)
         if change.regroup is not None:
             change.regroup(values)
-        for key, value, beside in change.added:
+        for key, value, beside, part in change.added:
             section, name = _place(values, key)
-            if beside in section and name not in section:
+            is_other = part is not None and section.get("name") != part
+            if beside in section and name not in section and not is_other:
                 section[name] = copy.deepcopy(value)
                 filled.append(f"{key}={value}")
     return values, filled

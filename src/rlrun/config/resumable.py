@@ -18,9 +18,10 @@ PUT_IT_BACK = "put it back, or start a new run from its weights with init_from=R
 FREE = (
     "trainer.total_steps", "trainer.eval_every", "trainer.eval_episodes", "trainer.eval_max_steps",
     "trainer.log_every", "trainer.snapshot_every", "trainer.snapshot_keep",
-    "trainer.snapshot_archive_every", "trainer.snapshot_on_failure", "trainer.engine", "trainer.threads",
-    "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",
+    "trainer.snapshot_archive_every", "trainer.snapshot_replay", "trainer.snapshot_on_failure",
+    "trainer.engine", "trainer.threads", "device", "logger", "env.timeout_s", "env.on_failure", "env.selftest",
 )  # fmt: skip
+SCHEDULE = "algo.schedule"  # may change too, because it says from which step on
 PLACES = ("run_dir", "resume", "plugins")
 
 
@@ -30,11 +31,14 @@ def news(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed(values: dict[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a stored config with `words` (dotted key to value) applied. Raises ConfigError for keys not in `FREE`."""
+    """Returns a stored config with `words` (dotted key to value) applied.
+
+    Raises ConfigError for keys that are neither in `FREE` nor `SCHEDULE`.
+    """
     values = copy.deepcopy(values)
     faults = []
     for key, value in words.items():
-        if key not in FREE:
+        if key not in (*FREE, SCHEDULE):
             why = "cannot be changed in a resumed run; to start a new run from its weights, use init_from=RUN"
             if check.lookup(key, values) is check.ABSENT:
                 why = f"unknown key{check.nearest(key, FREE)}"

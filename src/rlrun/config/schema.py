@@ -3,7 +3,7 @@
 import copy
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
 
@@ -60,6 +60,24 @@ def _range(value: list[float]) -> list[float]:
     return value
 
 
+def _non_negative(value: float | list[float]) -> float | list[float]:
+    numbers = value if isinstance(value, list) else [value]
+    if any(number < 0 for number in numbers):
+        raise PydanticCustomError("non_negative", "Input should be at least 0")
+    return value
+
+
+def _whole_range(value: Any) -> list[int]:
+    """Returns [low, high] of whole numbers from 1 on. A single number is the range that holds only this number."""
+    pair = value if isinstance(value, list) else [value, value]
+    bounds = [_whole(bound) for bound in pair]
+    is_valid = len(bounds) == 2 and all(type(bound) is int and bound >= 1 for bound in bounds)
+    if not is_valid or bounds[0] > bounds[1]:
+        text = "Input should be a whole number of at least 1, or [low, high] of such numbers with low at most high"
+        raise PydanticCustomError("range", text)
+    return bounds
+
+
 def _name(value: str) -> str:
     if len(value.encode()) > LONGEST_NAME:
         raise PydanticCustomError("name", f"Input should be at most {LONGEST_NAME} bytes long, as it names a folder")
@@ -97,18 +115,55 @@ def _part(value: Any) -> Any:
     return part
 
 
+@dataclass(frozen=True)
+class ScheduledValue:
+    """A number with a schedule: `start` is validated as the number, and a part of the agent gets `value`.
+
+    value: a 0-d tensor, which changes during the run.
+    """
+
+    start: float
+    value: Any
+
+
+@dataclass(frozen=True)
+class MayChange:
+    """Marks a field of a Config as a number that `algo.schedule` may change during a run."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return core_schema.no_info_wrap_validator_function(_scheduled, handler(source))
+
+
+def _scheduled(value: Any, validate: Any) -> Any:
+    if isinstance(value, ScheduledValue):
+        validate(value.start)
+        return value.value
+    return validate(value)
+
+
+N = TypeVar("N")
+Scheduled = Annotated[N, MayChange()]  # `gae_lambda: Scheduled[Fraction]`
+
+
+@cache
+def scheduled_of(cls: type) -> list[str]:
+    """Returns the fields of a Config that may be scheduled."""
+    hints = get_type_hints(cls, include_extras=True)
+    return [name for name, hint in hints.items() if any(_marks(hint, MayChange))]
+
+
 @cache
 def parts_of(cls: type) -> dict[str, str]:
     """Returns the fields of a Config that are parts, each with its group in the registry."""
     hints = get_type_hints(cls, include_extras=True)
-    return {name: mark.group for name, hint in hints.items() for mark in _marks(hint)}
+    return {name: mark.group for name, hint in hints.items() for mark in _marks(hint, Part)}
 
 
-def _marks(hint: Any) -> Iterator[Part]:
-    """Yields the `Part` marks in an annotation, at any depth, as in `Annotated[...] | None`."""
-    yield from (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Part))
+def _marks(hint: Any, kind: type[T]) -> Iterator[T]:
+    """Yields the marks of one kind in an annotation, at any depth, as in `Annotated[...] | None`."""
+    yield from (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, kind))
     for inner in get_args(hint):
-        yield from _marks(inner)
+        yield from _marks(inner, kind)
 
 
 Int = Annotated[int, BeforeValidator(_whole)]
@@ -120,9 +175,23 @@ Episodes = Annotated[NonNegativeInt, Field(le=MOST_EPISODES)]  # number of episo
 PositiveFloat = Annotated[float, Field(gt=0)]
 NonNegativeFloat = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+PerDimension = float | list[float]  # one number, or one for each dimension of the action
+NonNegativePerDimension = Annotated[PerDimension, AfterValidator(_non_negative)]
 Range = Annotated[list[float], AfterValidator(_range)]
+IntRange = Annotated[list[int], BeforeValidator(_whole_range)]  # [low, high]; may be given as one number
 OpenFraction = Annotated[float, Field(gt=0, lt=1)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
+
+
+@config
+class NormalizeConfig:
+    """The section `env.normalize`."""
+
+    kind: Literal["none", "obs", "reward", "both"]
+    clip_obs: PositiveFloat | None
+    clip_reward: PositiveFloat | None
+    epsilon: PositiveFloat
+    gamma: Fraction | None
 
 
 @config
@@ -136,7 +205,7 @@ class EnvConfig:
     task_kwargs: dict[str, Range]  # kwargs that each environment draws from [low, high]
     eval_kwargs: dict[str, Any]  # override `kwargs` in evaluations
     wrappers: dict[str, dict[str, Any]]  # registered name -> settings, innermost first
-    normalize: Literal["none", "obs", "reward", "both"]
+    normalize: NormalizeConfig
     max_episode_steps: PositiveInt | None
     instance_seed: NonNegativeInt | None
     timeout_s: PositiveFloat
@@ -159,6 +228,7 @@ class TrainerConfig:
     snapshot_every: NonNegativeInt | None
     snapshot_keep: PositiveInt
     snapshot_archive_every: NonNegativeInt
+    snapshot_replay: bool
     snapshot_on_failure: Literal["continue", "stop"]
     engine: Literal["auto", "eager", "compile", "cudagraph"]
     precision: Literal["fp32", "tf32", "bf16"]
@@ -176,8 +246,9 @@ class RunConfig:
     run_dir: Annotated[str, AfterValidator(_path)] | None
     preset: str | None
     plugins: list[str]
-    init_from: str | None
+    init_from: str | dict[str, str] | None  # a source for the whole agent, or one for each of its parts
     init_modules: list[str]
+    init_exploration: Literal["keep", "fresh"]
     resume: Literal["never", "auto"]
     algo: dict[str, Any]
     network: dict[str, Any]
@@ -188,15 +259,36 @@ class RunConfig:
 
 
 def parse(cls: type[T], values: dict[str, Any], path: str) -> T:
-    """Builds `cls` from plain values. Raises ConfigError with one line per fault, each with its dotted key."""
+    """Builds `cls` from plain values, and its sections that have a Config of their own.
+
+    Raises ConfigError with one line per fault, each with its dotted key.
+    """
+    values = dict(values)
+    faults: list[str] = []
+    for name, section in _sections_of(cls).items():  # type: ignore[arg-type]
+        if isinstance(values.get(name), dict):
+            try:
+                values[name] = parse(section, values[name], f"{path}.{name}".lstrip("."))
+            except ConfigError as error:
+                faults += error.faults
+                values[name] = object.__new__(section)  # a placeholder, so that the other settings are checked too
     try:
-        return cls(**values)
+        built = cls(**values)
     except pydantic.ValidationError as error:
-        faults: dict[str, str] = {}  # a union like `int | None` gives a fault for each member; the first is enough
+        lines: dict[str, str] = {}  # a union like `int | None` gives a fault for each member; the first is enough
         for fault in error.errors():
             where = _where(path, fault["loc"], values)
-            faults.setdefault(where, _explain(where, fault, cls))
-        raise ConfigError(*faults.values()) from None
+            lines.setdefault(where, _explain(where, fault, cls))
+        raise ConfigError(*faults, *lines.values()) from None
+    if faults:
+        raise ConfigError(*faults)
+    return built
+
+
+@cache
+def _sections_of(cls: type) -> dict[str, type]:
+    """Returns the fields of a Config whose type is a Config too."""
+    return {name: hint for name, hint in get_type_hints(cls).items() if is_dataclass(hint) and isinstance(hint, type)}
 
 
 def run_config(values: dict[str, Any]) -> RunConfig:

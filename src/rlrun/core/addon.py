@@ -21,6 +21,7 @@ class Addon(nn.Module):
     """
 
     stores: Mapping[str, Space] = MappingProxyType({})  # spaces of the extras that replay stores
+    can_replay: ClassVar[bool] = False  # whether `replay` can compute what it stores
     has_reward: ClassVar[bool] = False  # whether this is a reward module, which adds a column to every reward
     unexportable: ClassVar[str] = ""  # why a policy behind it cannot be exported as a program; empty if it can
     num_next_steps: int = 0  # length of the sequences that it learns from, from each sampled step on; 0: none
@@ -36,6 +37,14 @@ class Addon(nn.Module):
         With explore=False, no random numbers are drawn. Must change no state, because evaluations call it too.
         """
         return obs, {}
+
+    def replay(self, episodes: Batch) -> Batch:
+        """Returns the extras that `see` would return along recorded episodes, all [time, lines, ...].
+
+        episodes: consecutive episodes in every line, which begin where `first` is True, relabelled by the add-ons
+        before this one.
+        """
+        return {}
 
     def acting(self) -> Iterable[nn.Module]:
         """Returns the modules whose parameters and buffers `see` reads."""
@@ -119,6 +128,15 @@ class Addons(nn.ModuleList):
             obs, addon_extras = addon.see(obs, carry, explore)
             extras |= addon_extras
         return obs, extras
+
+    def replay(self, episodes: Batch) -> Batch:
+        """Returns the extras of all add-ons along recorded episodes, [time, lines, ...]; see `Addon.replay`."""
+        extras: Batch = {}
+        for addon in self:
+            addon_extras = addon.replay(episodes)
+            episodes = addon.relabel(episodes | addon_extras)
+            extras |= addon_extras
+        return extras
 
     def collect(self, obs: Any, step: Step, extras: Batch) -> Step:
         """Returns the step to be stored: its reward has one more column for each reward module."""

@@ -8,7 +8,6 @@ from gymnasium import Space
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
-from rlrun.core.schedule import Rewindable
 from rlrun.errors import ConfigError
 from rlrun.types import Batch, Context, Metrics, Spec
 
@@ -36,7 +35,7 @@ def policy(method: F) -> F:
     return method
 
 
-class Agent(Rewindable, nn.Module):
+class Agent(nn.Module):
     """An update rule with its networks. Snapshots hold its state dict, so all its state must be in the module tree."""
 
     Config: ClassVar[type]
@@ -44,6 +43,7 @@ class Agent(Rewindable, nn.Module):
     actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Space  # supported action spaces
     observations: ClassVar[type[Space]] = Space  # supported observation space
     acts_with: ClassVar[tuple[str, ...]] = ()  # names of the modules that `act` reads; empty: the whole agent
+    explores_with: ClassVar[tuple[str, ...]] = ()  # names of modules and tensors that `init_exploration=fresh` resets
     remembers: ClassVar[bool] = False  # whether it supports recurrent networks
     needs_bounds: ClassVar[bool] = False  # whether continuous actions must have finite bounds
     moves_statistics: ClassVar[bool] = False  # whether `update` uses `batch_statistics`, as batch normalisation needs
@@ -89,9 +89,6 @@ class Agent(Rewindable, nn.Module):
         if not self.acts_with:
             return (self,)
         return [self.get_submodule(name) for name in self.acts_with]
-
-    def rewind(self) -> None:
-        """Resets state other than weights that changes during a run, such as an exploration schedule."""
 
     def report(self) -> Metrics:
         """Returns metrics of the agent's present state, such as epsilon. Called for every log row."""

@@ -1,5 +1,6 @@
 """Callbacks: the user's code that a run calls at its events."""
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,10 +89,10 @@ class Callbacks(nn.ModuleList):
         self.call("on_start")
 
     def call(self, event: str, *values: Any) -> None:
-        """Calls a method of every callback. Raises RunError if one of them raises."""
+        """Calls a method of every callback with copies of the values. Raises RunError if one of them raises."""
         for callback in self:
             try:
-                getattr(callback, event)(*values)
+                getattr(callback, event)(*map(copy.copy, values))
             except Exception as error:
                 raise RunError(f"callback {name_of(callback)}: {event}: {reason(error)}") from error
 

@@ -2,18 +2,26 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rlrun.config.schema import PositiveInt, config, parse
-from rlrun.core.schedule import Rewindable
 from rlrun.errors import ConfigError
 from rlrun.module import Module
 from rlrun.types import Return
 
 RESOLUTION = 100  # values between two points of a linear schedule, so that environments rarely get a new one
+MOST_RESULTS = 1_000_000  # episodes in a mean
+
+
+def listed(value: Any) -> Any:
+    """Returns one number as a list. Other values are returned unchanged."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return [value]
+    return value
 
 
 @config
@@ -22,9 +30,11 @@ class ParameterSchedule:
 
     by: Literal["steps", "progress", "success", "return"]
     values: Annotated[list[float], Field(min_length=2)]
-    at: list[float] | float  # steps or progress at which each value begins, or the mean that leads to the next value
+    # steps or progress at which each value begins, or one number: the mean that leads to the next value
+    at: Annotated[list[float], BeforeValidator(listed)]
     linear: bool = False  # interpolate between the values
-    episodes: PositiveInt = 100  # by success and return: number of latest episodes in the mean
+    # by success and return: number of latest episodes in the mean
+    episodes: Annotated[PositiveInt, Field(le=MOST_RESULTS)] = 100
 
 
 class Parameter:
@@ -39,28 +49,42 @@ class Parameter:
     def check(self, key: str) -> None:
         """Raises ConfigError if the settings do not fit together."""
         cfg = self.cfg
-        if cfg.by in ("success", "return"):
-            if isinstance(cfg.at, list) or cfg.linear:
+        points = cfg.at
+        if self.by_results:
+            if len(points) != 1 or cfg.linear:
                 raise ConfigError(
                     f"{key}: by={cfg.by} needs one number at=..., the mean of the next stage, and no linear"
                 )
-            return
-        points = cfg.at
-        if not isinstance(points, list) or len(points) != len(cfg.values) or sorted({*points}) != points:
+        elif len(points) != len(cfg.values) or sorted({*points}) != points:
             raise ConfigError(f"{key}.at={points}: must be {len(cfg.values)} increasing numbers, one for each value")
+        elif cfg.by == "progress" and not 0 <= points[0] <= points[-1] <= 1:
+            raise ConfigError(f"{key}.at={points}: progress is from 0 to 1")
+
+    @property
+    def by_results(self) -> bool:
+        """Whether the results of episodes lead to the next value."""
+        return self.cfg.by in ("success", "return")
+
+    def samples(self) -> tuple[float, float, float]:
+        """Returns the smallest and the largest value, and one that is not whole if there is one."""
+        values = [*self.cfg.values]
+        if self.cfg.linear:
+            values += [one + (other - one) / RESOLUTION for one, other in pairwise(self.cfg.values)]
+        fractional = [value for value in values if not value.is_integer()]
+        return min(values), max(values), [*fractional, *values][0]
 
     def observe(self, result: float) -> None:
         """Counts the result of an ended episode. The next stage begins if the mean of enough episodes is reached."""
         self.results.append(result)
         is_full = len(self.results) == self.results.maxlen
-        if is_full and np.mean(self.results) >= self.cfg.at and self.stage + 1 < len(self.cfg.values):
+        if is_full and np.mean(self.results) >= self.cfg.at[0] and self.stage + 1 < len(self.cfg.values):
             self.stage += 1
             self.results.clear()
 
     def value(self, steps: int, progress: float) -> float:
         """Returns the value at a point of the run."""
         cfg = self.cfg
-        if not isinstance(cfg.at, list):
+        if self.by_results:
             return cfg.values[self.stage]
         now = {"steps": steps, "progress": progress}[cfg.by]
         index = max(0, int(np.searchsorted(cfg.at, now, "right")) - 1)
@@ -71,7 +95,7 @@ class Parameter:
         return cfg.values[index] + share * (cfg.values[index + 1] - cfg.values[index])
 
 
-class Curriculum(Rewindable, Module):
+class Curriculum(Module):
     """All scheduled parameters of the training environments.
 
     An environment takes a new value when its next episode begins, so a value is constant during an episode.
@@ -97,20 +121,24 @@ class Curriculum(Rewindable, Module):
         """Returns the value of every parameter for episodes that begin now."""
         return {parameter.name: parameter.value(steps, progress) for parameter in self.scheduled}
 
-    def rewind(self) -> None:
-        for parameter in self.scheduled:
-            parameter.stage = 0
-            parameter.results.clear()
+    def samples(self) -> list[dict[str, float]]:
+        """Returns sets of values with which an environment is tried before a run, as `Parameter.samples`."""
+        sets: list[dict[str, float]] = []
+        for values in zip(*(parameter.samples() for parameter in self.scheduled), strict=True):
+            sets.append({parameter.name: value for parameter, value in zip(self.scheduled, values, strict=True)})
+        return sets
 
     def get_extra_state(self) -> dict[str, Any]:
-        return {parameter.name: [parameter.stage, *parameter.results] for parameter in self.scheduled}
+        return {
+            parameter.name: {"stage": parameter.stage, "results": [*parameter.results]} for parameter in self.scheduled
+        }
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
         for parameter in self.scheduled:
-            stage, *results = state[parameter.name]
-            parameter.stage = int(stage)
+            saved = state[parameter.name]
+            parameter.stage = int(saved["stage"])
             parameter.results.clear()
-            parameter.results.extend(float(result) for result in results)
+            parameter.results.extend(float(result) for result in saved["results"])
 
 
 def by_attribute(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:

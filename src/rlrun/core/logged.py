@@ -1,5 +1,6 @@
 """Collects metrics of the user: numbers that agents, environments and callbacks log."""
 
+from collections import deque
 from collections.abc import Iterable
 
 Logged = list[tuple[str, float]]
@@ -9,25 +10,29 @@ LoggedMeans = dict[str, tuple[float, int]]
 """By name: sum and number of the values since the last row."""
 
 PREFIX = "custom/"  # prefix of the metrics
+MOST = 100_000  # numbers that are kept until a run takes them; without a run, nobody does
 
-_logged: Logged = []
+_logged: deque[tuple[str, float]] = deque(maxlen=MOST)
 
 
 def log(name: str, value: float) -> None:
     """Logs a number as the metric `custom/<name>`, which is the mean of all such numbers since the last row.
 
     Agents, environments (also in workers) and callbacks may call it. A kernel must not: its Python code runs only when
-    it is recorded. Raises TypeError or ValueError if the value is not a number.
+    it is recorded. Of the numbers of one step or update, the latest 100,000 count. Raises TypeError or ValueError if
+    the value is not a number or the name is empty.
     """
+    if not str(name):
+        raise ValueError("the name of a metric is empty")
     _logged.append((str(name), float(value)))
 
 
 def take_logged() -> Logged:
     """Returns the numbers that were logged in this process since the last call."""
-    global _logged
     if not _logged:
         return []
-    found, _logged = _logged, []
+    found = [*_logged]
+    _logged.clear()
     return found
 
 

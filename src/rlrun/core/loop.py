@@ -12,8 +12,7 @@ from rlrun.core.curriculum import Curriculum
 from rlrun.core.logged import LoggedMeans, add_logged
 from rlrun.core.means import Means
 from rlrun.core.measures import Measures
-from rlrun.core.random import Stream, sequence
-from rlrun.core.schedule import Rewindable
+from rlrun.core.scheduled import Schedules
 from rlrun.module import Module
 from rlrun.nested import on
 from rlrun.types import Batch, Context, Metrics, Return, Step
@@ -26,6 +25,7 @@ class Loop(Module):
     """
 
     replays: ClassVar[bool] = False  # whether it learns from a replay buffer
+    refills: ClassVar[bool] = False  # whether it can fill an empty buffer again in mid-run, by `refill`
 
     def __init__(self, cfg: Any, agent: Agent, addons: Addons, env: Any, buffer: Any, seed: int, horizon: int):
         super().__init__()
@@ -43,6 +43,7 @@ class Loop(Module):
         self.means = Means(env.device)  # metrics of the updates since the last log row
         self.logged: LoggedMeans = {}  # numbers that the user's code has logged
         self.curriculum: Curriculum | None = None  # schedules of environment parameters, if there are any
+        self.schedules = Schedules({})  # of hyperparameters
         # measures that the environments report in addition to rewards, with moving averages over a 20th of the run
         self.measures = Measures(window=max(1, horizon // env.spec.num_envs // 20))
         self.batch: Batch | None = None  # batch of the last update, for a post-mortem
@@ -51,6 +52,11 @@ class Loop(Module):
         """Runs one timestep and the updates due, or one rollout and its update. Returns the last update's metrics, or
         {} if there was no update."""
         raise NotImplementedError
+
+    def start_tick(self) -> None:
+        """Starts the clock of a tick, and sets the hyperparameters that have a schedule."""
+        self.clock.start()
+        self.schedules.update(self.context())
 
     def context(self, data: Any = None) -> Context:
         return Context(self.updates, self.steps, min(1.0, self.steps / self.horizon), data)
@@ -67,23 +73,9 @@ class Loop(Module):
         self.set_parameters()
         self.collector.begin()
 
-    def reset(self, seed: int | None = None) -> None:
-        """Resets counters, schedules and episodes but keeps the weights.
-
-        With a seed, environments and random streams start as in a run with that seed; otherwise they continue.
-        """
-        self.steps = self.updates = 0
-        self.episodes = []
-        self.successes = []
-        for module in self.modules():
-            if isinstance(module, Rewindable):
-                module.rewind()
-            if seed is not None and isinstance(module, Stream):
-                module.reseed(seed)
-        if seed is not None:
-            self.seed = seed
-            self.env.reset(sequence(seed, "env"))
-        self.begin()
+    def refill(self) -> None:
+        """Empties the replay buffer and begins new episodes, which fill it again. Only for loops with `refills`."""
+        raise NotImplementedError
 
     def receive(self, timestep: Timestep) -> Step:
         """Counts a timestep as `count` does, and passes scheduled parameters to the environments."""

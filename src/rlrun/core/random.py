@@ -28,13 +28,9 @@ class Stream(nn.Module):
         super().__init__()
         self.name, self.generator = name, torch.Generator(device)
         self.device = self.generator.device
-        self.reseed(seed)
-        self.rows: dict[int, torch.Generator] = {}
-
-    def reseed(self, seed: int) -> None:
-        """Restarts as the stream of this name in a run with this seed."""
         self.seed = seed
-        self.generator.manual_seed(seed_for(seed, self.name))
+        self.generator.manual_seed(seed_for(seed, name))
+        self.rows: dict[int, torch.Generator] = {}
 
     def normal(self, *shape: int) -> Tensor:
         return self._draw(torch.randn, shape)

@@ -16,19 +16,11 @@ UNFIT = {"LRScheduler", "LambdaLR", "MultiplicativeLR", "ChainedScheduler", "Seq
 NAMES = sorted({"linear", *lr_scheduler.__all__} - UNFIT)
 
 
-class Rewindable:
-    """A module with state that `Loop.reset` resets."""
-
-    def rewind(self) -> None:
-        """Resets the state to that at the start of a run."""
-        raise NotImplementedError
-
-
 class StartsFresh:
     """Marks a module whose state a run does not take over when it loads the weights of another run."""
 
 
-class Schedule(Rewindable, nn.Module):
+class Schedule(nn.Module):
     """`{linear: {}}` falls to 0 over the run. `{ExponentialLR: {gamma: 0.9}}` is torch's scheduler, and each call is
     one step of it.
 
@@ -50,12 +42,12 @@ class Schedule(Rewindable, nn.Module):
             raise ConfigError(f"algo.lr_schedule.{name}: {what} (known: {', '.join(NAMES)})")
         self.start, self.name, self.settings = learning_rate, name, settings
         try:
-            self.rewind()
+            self.begin()
         except (TypeError, ValueError) as error:
             raise ConfigError(f"algo.lr_schedule: {name}: {error}") from None
 
-    def rewind(self) -> None:
-        """Resets the schedule to its start."""
+    def begin(self) -> None:
+        """Builds torch's scheduler at its start."""
         self.scheduler: Any = None
         if self.name != "linear":
             # torch's schedulers change the learning rate of an optimiser; this one has nothing else to do

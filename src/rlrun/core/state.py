@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.core.schedule import Rewindable, Schedule, StartsFresh
+from rlrun.core.schedule import Schedule, StartsFresh
 from rlrun.functional import fused
 
 
@@ -49,7 +49,8 @@ class Optim(StartsFresh, nn.Module):
         self.register_buffer("exp_avg", torch.zeros_like(self.flat))
         self.register_buffer("exp_avg_sq", torch.zeros_like(self.flat))
         self.register_buffer("steps", self.flat.new_zeros(()))
-        self.register_buffer("learning_rate", self.flat.new_tensor(learning_rate))
+        rate = torch.as_tensor(learning_rate, dtype=self.flat.dtype, device=self.flat.device)
+        self.register_buffer("learning_rate", rate)  # a tensor stays the same object, so that it can be scheduled
         self.register_buffer("fault", self.flat.new_zeros(()))
         self.schedule = Schedule(learning_rate, schedule) if schedule else None
 
@@ -103,7 +104,22 @@ class RMSprop(Optim):
 OPTIMIZERS: dict[str, type[Optim]] = {"adam": Optim, "rmsprop": RMSprop}
 
 
-class Target(Rewindable, nn.Module):
+@torch.no_grad()
+def set_parameters(module: nn.Module, vector: Tensor) -> None:
+    """Sets all parameters of a module from one vector [P], in the order of torch's `parameters_to_vector`.
+
+    Copies in place, so parameters stay views of their optimiser's buffer; `vector_to_parameters` would cut them off.
+    Raises ValueError if the vector has another length.
+    """
+    params = list(module.parameters())
+    sizes = [param.numel() for param in params]
+    if vector.shape != (sum(sizes),):
+        raise ValueError(f"a vector of {sum(sizes)} numbers is needed, not one of shape {list(vector.shape)}")
+    for param, part in zip(params, vector.split(sizes), strict=True):
+        param.copy_(part.view_as(param))
+
+
+class Target(nn.Module):
     """Target network: each `track` sets its weights to (1 - tau) target + tau source, in place."""
 
     def __init__(self, source: nn.Module, tau: float):
@@ -130,10 +146,6 @@ class Target(Rewindable, nn.Module):
         if count // period != self.periods:
             self.periods = count // period
             self.track()
-
-    def rewind(self) -> None:
-        """Restarts at count 0. The weights stay."""
-        self.periods = 0
 
     def get_extra_state(self) -> int:
         return self.periods

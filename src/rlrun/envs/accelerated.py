@@ -12,8 +12,10 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from rlrun.envs.actions import Actions
+from rlrun.core.random import Stream
+from rlrun.envs.actions import Actions, sampled
 from rlrun.envs.state import Tree
+from rlrun.envs.tasks import Tasks
 from rlrun.errors import ConfigError, RunError
 from rlrun.nested import leaves, mapped, on
 from rlrun.types import Return, Spec, Step
@@ -61,6 +63,7 @@ class Accelerated(nn.Module):
         self.simulator, self.name, self.device = simulator, name, torch.device(device)
         self.seed: np.random.SeedSequence | None = seed  # for the next reset; None after the first one
         self.origin: dict[str, Any] = {"id": name, "wrappers": {}}
+        self.tasks = Tasks({}, seed, simulator.num_envs)  # without ranges: all environments have the same task
         self.digests: dict[str, str] = {}  # empty, because simulators read no data files
         self.reward_shape: tuple[int, ...] = ()
         self.actions = Actions(simulator.single_action_space)
@@ -114,6 +117,16 @@ class Accelerated(nn.Module):
         self._count(reward, terminated | truncated, final_obs)
         self.obs = obs
         return Step(obs, reward, terminated, truncated, final_obs, action, self._weight, {"episodes": []})
+
+    def draw_tasks(self) -> None:
+        """Does nothing, because the environments of a simulator have no tasks of their own."""
+
+    def sample(self, random: Stream) -> Tensor:
+        """Returns random actions [num_envs, ...] in the units of `spec.action`; see `actions.sampled`."""
+        return sampled(self.spec, self.obs, random, self.device)
+
+    def render(self) -> np.ndarray:
+        raise ConfigError(f"env {self.name}: a simulator draws no images")
 
     def pending_episodes(self) -> list[tuple[Return, int]]:
         """Returns (return, length) of the episodes that ended since the last call. Waits for the device.

@@ -4,9 +4,14 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium import spaces
+from torch import Tensor
 
+from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
+from rlrun.networks.choices import uniform
+from rlrun.types import Spec
 
 LOW, HIGH = np.float32(-1), np.float32(1)
 
@@ -90,3 +95,19 @@ class Actions:
         if self.scale is not None:
             actions = actions / self.scale
         return actions.astype(self.space.dtype)
+
+
+def sampled(spec: Spec, obs: Any, random: Stream, device: torch.device) -> Tensor:
+    """Returns random actions [num_envs, ...] in the agent's units, drawn from a stream.
+
+    They are uniform over the legal actions, or standard normal if a bound is infinite. obs: the current observations,
+    which may hold action masks.
+    """
+    space, num_envs = spec.action, spec.num_envs
+    if not isinstance(space, spaces.Box):
+        legal = uniform(space, num_envs, obs, device)
+        return legal.sample(legal.noise(random).to(device))
+    if not space.is_bounded():
+        return random.normal(num_envs, *space.shape)
+    low, high = torch.as_tensor(space.low), torch.as_tensor(space.high)
+    return low + (high - low) * random.uniform(num_envs, *space.shape)

@@ -10,6 +10,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
 from rlrun.envs.state import Tree
+from rlrun.envs.wrappers import CONTINUES
 from rlrun.nested import mapped
 
 Obs = Any  # array [num_envs, ...], or a dict of such arrays
@@ -30,6 +31,7 @@ class Raw(NamedTuple):
     measures: dict[str, np.ndarray] | None = None  # name -> [num_envs], further results of the step
     success: np.ndarray | None = None  # [num_envs]: 0 or 1 for ended episodes, NaN if not reported
     logged: list[tuple[str, float]] | None = None  # names and values that environments logged
+    continues: np.ndarray | None = None  # [num_envs] bool: ended for the agent only, as with a lost life; None: no row
     own_returns: dict[int, np.ndarray] | None = None  # index -> original return of an ended episode, from OwnReward
 
 
@@ -65,6 +67,7 @@ class SameStep:
             weight=None,
             measures=infos.get("measures"),
             success=success(infos),
+            continues=infos.get(CONTINUES),
             own_returns=infos.get("own_returns"),
             logged=infos.get("logged"),
         )
@@ -106,10 +109,12 @@ class NextStep(SameStep):
     def step(self, actions: Any) -> Raw:
         obs, reward, terminated, truncated, infos = self.venv.step(actions)
         was, self.resetting = self.resetting, terminated | truncated
-        if not was.any():
-            return Raw(obs, reward, terminated, truncated, None, None, success=success(infos))
-        weight = (~was).astype(np.float32)
-        return Raw(obs, reward, terminated, truncated | was, None, weight, success=success(infos))
+        weight = None
+        if was.any():
+            weight = (~was).astype(np.float32)
+            truncated = truncated | was
+        continues = infos.get(CONTINUES)
+        return Raw(obs, reward, terminated, truncated, None, weight, success=success(infos), continues=continues)
 
 
 ADAPTERS = {

@@ -1,7 +1,11 @@
-"""Downloads published files. They are verified by their SHA-256 and kept in a cache."""
+"""Downloads published files. They are verified by their SHA-256 and kept in a cache.
+
+Files whose URL ends in .Z are unpacked while they are downloaded, and the SHA-256 is that of their content.
+"""
 
 import hashlib
 import http.client
+import io
 import os
 import re
 import urllib.error
@@ -11,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import data_files
+from rlrun.envs.unix_compress import CompressFile
 
 SECONDS = 60  # a connection that delivers nothing for this time is closed
 LIMIT = 1 << 30  # bytes of a download; the largest file that our configs name has 361 MB
@@ -18,21 +23,26 @@ CHUNK = 1 << 20
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def fetched(url: str, sha256: str) -> Path:
+_downloaded: set[str] = set()  # SHA-256 of all files that this process has downloaded
+
+
+def fetched(url: str, sha256: str, force: bool = False) -> Path:
     """Returns the path of the file at `url` in the cache, after downloading it if it is not there yet.
 
-    Raises ValueError if the file cannot be downloaded or does not have this SHA-256; nothing is then added to the
-    cache.
+    force: download it even if it is there, but only once in a process. Raises ValueError if the file cannot be
+    downloaded or does not have this SHA-256; the cache then stays as it is.
     """
     check_source(url, sha256)
     path = cached(sha256)
-    if not os.path.lexists(path):
+    is_wanted = force and sha256 not in _downloaded
+    if is_wanted or not os.path.lexists(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f"{sha256}.{os.getpid()}.part")
         try:
             part.unlink(missing_ok=True)
             _check_digest(_download(url, part), sha256, url)
             part.replace(path)
+            _downloaded.add(sha256)
         except (OSError, http.client.HTTPException) as error:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()  # closes the connection
@@ -66,10 +76,13 @@ def check_source(url: Any, sha256: Any) -> None:
 
 
 def _download(url: str, target: Path) -> str:
-    """Writes the file at `url` to `target`, which must not exist yet. Returns its SHA-256."""
+    """Writes the content of the file at `url` to `target`, which must not exist yet. Returns the content's SHA-256."""
     hasher, size = hashlib.sha256(), 0
     with _opener().open(url, timeout=SECONDS) as answer, target.open("xb") as file:
-        while chunk := answer.read(CHUNK):
+        content = io.BufferedReader(answer)
+        if url.endswith(".Z"):
+            content = io.BufferedReader(CompressFile(content))
+        while chunk := content.read(CHUNK):
             size += len(chunk)
             if size > LIMIT:
                 raise urllib.error.URLError(f"it has more than {LIMIT:,} bytes")

@@ -7,9 +7,11 @@ environments in these points:
 - A reset takes the step after the end of an episode (`autoreset.NextStep`).
 - Its state cannot be saved, so a resumed run begins new episodes.
 - An episode that terminates in the last step before the time limit is reported as truncated.
-- It preprocesses Atari frames itself. If a lost life ends an episode, the game continues in the next episode.
+- It preprocesses Atari frames itself, in grey and with a fixed number of frames per step. Its no-ops follow a lost life
+  too, and it presses FIRE for one frame.
 """
 
+import math
 import warnings
 from functools import partial
 from typing import Any
@@ -18,6 +20,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymVectorEnv
 
+from rlrun.envs.wrappers import CONTINUES
 from rlrun.errors import ConfigError
 
 PREPARED = {"atari", "frame_stack"}  # wrappers that EnvPool applies itself
@@ -40,6 +43,7 @@ class EnvPool(GymVectorEnv):
             raise ConfigError(f"env.backend=envpool: EnvPool has no {name}")
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
         self.num_envs = num_envs
+        self.has_lives = arguments.get("episodic_life", False)  # whether a lost life ends an episode
         self.make = partial(envpool.make_gymnasium, name, num_envs=num_envs, **arguments)
         self._begin([0] * num_envs)
 
@@ -48,27 +52,47 @@ class EnvPool(GymVectorEnv):
         with warnings.catch_warnings(action="ignore"):  # each new pool warns that bounds are rounded
             self.single_observation_space = self.pool.observation_space
             self.single_action_space = self.pool.action_space
+        self.continues = np.zeros(self.num_envs, bool)  # whether the last step ended an episode but not the game
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Resets all environments. seed: a list with one seed per environment, or None."""
         if seed is not None:
             self._begin(list(seed))
+        self.continues = np.zeros(self.num_envs, bool)
         return self.pool.reset()[0], {}
 
     def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        return self.pool.step(actions)
+        obs, reward, terminated, truncated, infos = self.pool.step(actions)
+        if self.has_lives:
+            resetting = self.continues
+            self.continues = terminated & ~truncated & (infos["terminated"] == 0)  # infos report the end of the game
+            infos[CONTINUES] = self.continues | resetting
+        return obs, reward, terminated, truncated, infos
 
     def close_extras(self, **_: Any) -> None:
         self.pool.close()
 
 
-def preparing(wrappers: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Returns the wrappers `atari` and `frame_stack` as arguments of EnvPool; {} unless both are given."""
+def preparing(wrappers: dict[str, dict[str, Any]], limit: int | None) -> dict[str, Any]:
+    """Returns the wrappers `atari` and `frame_stack` as arguments of EnvPool; {} unless both are given.
+
+    limit: time limit in frames, which EnvPool counts in steps. Raises ConfigError for settings that EnvPool lacks.
+    """
     if not wrappers.keys() >= PREPARED:
         return {}
     atari, frames = wrappers["atari"], wrappers["frame_stack"]
-    return {
-        "frame_skip": atari["frame_skip"], "noop_max": atari["noop_max"], "stack_num": frames["stack"],
-        "img_height": atari["screen_size"], "img_width": atari["screen_size"],
-        "episodic_life": atari["terminal_on_life_loss"], "use_fire_reset": False,
+    skip = atari["frame_skip"]
+    if isinstance(skip, list):
+        raise ConfigError(f"env.wrappers.atari.frame_skip={skip}: must be one number with env.backend=envpool")
+    if atari["noop_max"] == 0:  # EnvPool would never return from a reset
+        raise ConfigError("env.wrappers.atari.noop_max=0: must be at least 1 with env.backend=envpool")
+    if not atari["grayscale"]:
+        raise ConfigError("env.wrappers.atari.grayscale=false: must be true with env.backend=envpool")
+    arguments = {
+        "frame_skip": skip, "noop_max": atari["noop_max"], "use_fire_reset": atari["fire_reset"],
+        "img_height": atari["screen_size"], "img_width": atari["screen_size"], "stack_num": frames["stack"],
+        "episodic_life": atari["terminal_on_life_loss"],
     }  # fmt: skip
+    if limit is not None:
+        arguments["max_episode_steps"] = math.ceil(limit / skip)
+    return arguments

@@ -59,10 +59,13 @@ class Recipe:
         except Exception as error:
             raise fault(self.index, error) from error
 
-    def make(self) -> gym.Env:
-        """Returns the environment in its wrappers and the observation adapter, without an EnvSlot around them."""
+    def make(self, **task: float) -> gym.Env:
+        """Returns the environment in its wrappers and the observation adapter, without an EnvSlot around them.
+
+        task: overrides constructor arguments.
+        """
         _quieten(str(self.spec.entry_point))
-        env = _bare(self.spec, self.max_episode_steps, self.kwargs)
+        env = _bare(self.spec, self.max_episode_steps, self.kwargs | task)
         for wrapper, config in self.wrappers:
             env = _wrapped(wrapper, config, env)
         masked = self.masked

@@ -99,9 +99,9 @@ def examine_simulator(pipe: Any, index: int, given: tuple[Recipe, Callable[[], A
 
 
 def _envpool(recipe: Recipe, cfg: EnvConfig) -> GymVectorEnv:
-    prepared = preparing(cfg.wrappers)
     arguments: dict[str, Any] = {}
     limit = recipe.max_episode_steps or recipe.spec.max_episode_steps
+    prepared = preparing(cfg.wrappers, limit)
     if limit is not None:
         arguments["max_episode_steps"] = limit
     arguments |= recipe.kwargs

@@ -17,31 +17,41 @@ from rlrun.errors import ConfigError
 
 
 @contextmanager
-def passed(env: Any, takes_names: bool = False) -> Iterator[list[str]]:
-    """As a context manager, registers an environment and yields the word that names it, as a list: `env=<id>`.
+def passed(env: Any) -> Iterator[str | None]:
+    """As a context manager, registers an environment and yields its id.
 
-    env: a name, if names are allowed, which is not registered; a class or a function that makes an environment; an
-    environment, of which every environment of the run is a copy; or None, for an empty list. Raises ConfigError for
-    anything else.
+    env: a class or a function that makes an environment; an environment, of which every environment of the run is a
+    copy; or a name or None, which are not registered. Raises ConfigError for anything else.
     """
-    if env is None:
-        yield []
+    if env is None or isinstance(env, str):
+        yield env
         return
-    if isinstance(env, str) and takes_names:
-        yield [f"env={env}"]
-        return
-    if isinstance(env, str):
-        raise ConfigError(f"env={env}: the run has an environment; pass one only if the run was trained with an object")
     name, make = _maker(env)
     id = f"{OBJECT}{name}-v0"
     outer = gym.registry.pop(id, None)  # an environment of the same name that an outer call registered
     gym.register(id, make)
     try:
-        yield [f"env={id}"]
+        yield id
     finally:
         gym.registry.pop(id, None)
         if outer is not None:
             gym.registry[id] = outer
+
+
+def check_same(env: Any, trained_with: str) -> None:
+    """Raises ConfigError if an environment is passed for a run that was trained with a name or with another object.
+
+    trained_with: the id of the run's environment.
+    """
+    name = env
+    if not isinstance(env, str):
+        name, _ = _maker(env)
+    if isinstance(env, str) or not trained_with.startswith(OBJECT):
+        raise ConfigError(
+            f"env={name}: the run has an environment; pass one only if the run was trained with an object"
+        )
+    if f"{OBJECT}{name}-v0" != trained_with:
+        raise ConfigError(f"env={name}: the run was trained with {trained_with}; pass the object of that name")
 
 
 def _maker(env: Any) -> tuple[str, Callable[..., gym.Env]]:

@@ -12,6 +12,7 @@ from gymnasium.vector.utils import batch_space, create_empty_array
 from rlrun.envs.autoreset import put
 from rlrun.envs.make import Recipe
 from rlrun.envs.slot import EnvError, EnvSlot, Form, fault
+from rlrun.envs.wrappers import CONTINUES
 
 
 class VectorPool(VectorEnv):
@@ -75,7 +76,7 @@ class VectorPool(VectorEnv):
             if result is None:
                 truncated[index] = True
                 continue
-            reward, terminated[index], truncated[index], final, success, own_return, logged = result
+            reward, terminated[index], truncated[index], final, success, own_return, continues, logged = result
             if self.reward_shape or type(reward) is np.ndarray:
                 self._check_reward(index, np.shape(reward))
             rewards[index] = reward
@@ -85,6 +86,8 @@ class VectorPool(VectorEnv):
                 infos.setdefault("success", np.full(self.num_envs, np.nan))[index] = success
             if own_return is not None:
                 infos.setdefault("own_returns", {})[index] = own_return
+            if continues:
+                infos.setdefault(CONTINUES, np.zeros(self.num_envs, bool))[index] = True
             if logged:
                 infos.setdefault("logged", []).extend(logged)
         return self.observations, rewards, terminated, truncated, infos
@@ -148,6 +151,13 @@ class VectorPool(VectorEnv):
             self.result(index)
         except EnvError as error:
             self.lost[index] = error
+
+    def set_tasks(self, tasks: Sequence[dict[str, float]]) -> None:
+        """Makes every environment again with the constructor arguments of its task. A reset must follow."""
+        self.recipes = [
+            recipe.at(index, **task) for index, (recipe, task) in enumerate(zip(self.recipes, tasks, strict=True))
+        ]
+        self.each("set_task", tasks)
 
     def set_parameters(self, parameters: dict[str, float]) -> None:
         """Sets attributes of every environment, by name, when its next episode begins."""

@@ -6,8 +6,9 @@ observation of every episode. The format of data sets: https://minari.farama.org
 
 import ctypes.util
 import importlib.util
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,17 @@ def choose_renderer() -> None:
     for renderer, library in (("egl", "EGL"), ("osmesa", "OSMesa")):
         if ctypes.util.find_library(library):
             os.environ.setdefault("MUJOCO_GL", renderer)
+
+
+def tiled(images: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns images of one shape [height, width, channels] as one: a grid as square as possible, its rest black."""
+    height, width, channels = images[0].shape
+    columns = math.ceil(math.sqrt(len(images)))
+    rows = math.ceil(len(images) / columns)
+    grid = np.zeros((rows, height, columns, width, channels), images[0].dtype)
+    for i, image in enumerate(images):
+        grid[i // columns, :, i % columns] = image
+    return grid.reshape(rows * height, columns * width, channels)
 
 
 class DataSet:

@@ -3,6 +3,8 @@
 import copy
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -14,9 +16,13 @@ from rlrun.envs import replay, state
 from rlrun.envs.replay import Episode
 from rlrun.envs.rewards import OwnReward, reward_shape
 from rlrun.envs.state import NotSavableError, Tree
+from rlrun.envs.wrappers import CONTINUES
 from rlrun.errors import reason
 
-PARAMETERS = "env.schedule"  # option of a reset: attributes of the environment, by name, and their values
+PARAMETERS = "env.schedule"  # key of reset options and of saved states for scheduled attributes: {name: value}
+# objects whose attributes no schedule may change, because other environments or the agent use them too
+CLOSED = (type, ModuleType, FunctionType, MethodType, BuiltinFunctionType, gym.Space)
+NEAR = 1e-6  # a value at most this far from a whole number is whole; interpolation rounds
 LOST = "lost"  # a tree {LOST: reason} stands for a state that could not be saved
 
 
@@ -42,17 +48,20 @@ class Form(NamedTuple):
 class EnvSlot(gym.Wrapper):
     """Turns exceptions into EnvErrors, passes the instance seed to resets, and saves and restores the environment.
 
-    Infos are dropped, because they are slow to merge and to send. Only two values are kept for an episode that ended:
-    whether it was a success, and its original return if an OwnReward wrapper computes it.
+    Infos are dropped, because they are slow to merge and to send. Only three values are kept for an episode that ended:
+    whether it was a success, its original return if an OwnReward wrapper computes it, and whether it goes on after the
+    reset.
     """
 
     RETURN_OBS = ("advance", "start")  # methods that return (observation, further results)
 
     def __init__(
-        self, make: Callable[[], gym.Env], index: int, instance_seed: int | None = None, log_info: tuple[str, ...] = ()
+        self, make: Callable[..., gym.Env], index: int, instance_seed: int | None = None, log_info: tuple[str, ...] = ()
     ):
+        """make: returns a new environment; keyword arguments override arguments of its constructor."""
         super().__init__(make())
         self.make, self.index, self.log_info = make, index, log_info
+        self.task: dict[str, float] = {}  # constructor arguments of the current task, if `set_task` was called
         self.parameters: dict[str, float] = {}  # attributes to set when the next episode begins
         self.applied: dict[str, float] = {}  # attributes as the current episode has them
         self.logged: Logged = []  # numbers that the last step logged
@@ -65,6 +74,7 @@ class EnvSlot(gym.Wrapper):
         self.episode: Episode | None = None
         self.begun = False  # whether the environment has been reset since `make`
         self.success: bool | None = None  # set by a step that ends an episode; None if not reported
+        self.continues = False  # whether the last reset went on with the episode, for example after a lost life
         self.own_return: np.ndarray | None = None  # [components], set by a step that ends an episode; None if not known
 
     @property
@@ -109,26 +119,50 @@ class EnvSlot(gym.Wrapper):
     def advance(self, action: Any) -> tuple[Any, tuple[Any, ...]]:
         """Takes a step, and resets the environment if the step ends the episode.
 
-        Returns (obs to act on next, (reward, terminated, truncated, final, success, own_return, logged)). `final` is
-        the last observation of an episode that ended, else None; `success` and `own_return` belong to that episode.
+        Returns (obs to act on next, (reward, terminated, truncated, final, success, own_return, continues, logged)).
+        `final` is the last observation of an episode that ended, else None; `success`, `own_return` and `continues`
+        (whether only the agent's episode ended, as with a lost life) belong to that episode.
         """
         obs, reward, terminated, truncated, _ = self.step(action)
         logged = self.logged
         if not (terminated or truncated):
-            return obs, (reward, terminated, truncated, None, None, None, logged)
+            return obs, (reward, terminated, truncated, None, None, None, False, logged)
         final = copy.deepcopy(obs)  # the reset may write to the memory of obs
         success, own_return = self.success, self.own_return
         obs = self.reset()[0]
-        return obs, (reward, terminated, truncated, final, success, own_return, [*logged, *take_logged()])
+        logged = [*logged, *take_logged()]
+        return obs, (reward, terminated, truncated, final, success, own_return, self.continues, logged)
 
     def start(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, None]:
         """Resets the environment. Returns a pair, as `advance` does: (observation, None)."""
         return self.reset(seed=seed, options=options)[0], None
 
+    def set_task(self, task: dict[str, float]) -> None:
+        """Makes the environment again, with other constructor arguments. It must be reset before the next step.
+
+        Raises EnvError if its spaces or its reward shape change.
+        """
+        form = self.form
+        self.env.close()
+        self.task = task
+        self.env = self.make(**task)
+        self.reward_shape = reward_shape(self.env)
+        if self.form != form:
+            raise EnvError(self.index, f"its spaces or its reward shape differ in the task {task}")
+        self.episode = None
+        self.begun = False
+
     def set_parameters(self, parameters: dict[str, float]) -> None:
-        """Sets attributes of the environment, by name, when the next episode begins. Raises EnvError."""
-        for name in parameters:
-            holder_of(self.index, self.env, name)
+        """Sets attributes of the environment, by name, when the next episode begins.
+
+        Raises EnvError if an attribute does not exist or cannot have the value. Whether it can be set is only tried
+        before the first episode, because setting it may have effects.
+        """
+        for name, value in parameters.items():
+            attribute = Attribute.find(self.index, self.env, name)
+            attribute.fitted(value)
+            if not self.begun:
+                attribute.set(attribute.now)
         self.parameters = parameters
 
     def record(self) -> None:
@@ -181,11 +215,12 @@ class EnvSlot(gym.Wrapper):
     def _apply(self, values: dict[str, float]) -> None:
         """Sets scheduled attributes. A snapshot may be untrusted, so other names and values are ignored or refused."""
         self.applied = {name: float(values[name]) for name in self.parameters if name in values}
-        set_attributes(self.index, self.env, self.applied)
+        for name, value in self.applied.items():
+            Attribute.find(self.index, self.env, name).set(value)
 
     def _replay(self, tree: Tree, replay_limit_s: float) -> None:
         self.env.close()
-        self.env = self.make()
+        self.env = self.make(**self.task)
         self.recording = True  # the episode may be saved once more
         if tree["before"] is not None:
             self._restore(tree["before"])
@@ -205,10 +240,11 @@ class EnvSlot(gym.Wrapper):
             options = dict(options)
             self._apply(options.pop(PARAMETERS))
         try:
-            obs, _ = self.env.reset(seed=seed, options=options)
+            obs, info = self.env.reset(seed=seed, options=options)
             check_observation(self.observation_space, obs)
         except Exception as error:
             raise fault(self.index, error) from error
+        self.continues = info.get(CONTINUES, False)
         if recorder := self._recorder():
             recorder.restart()
         return obs
@@ -227,33 +263,77 @@ class EnvSlot(gym.Wrapper):
         return recorder.total
 
 
-def set_attributes(index: int, env: gym.Env, values: dict[str, float]) -> None:
-    """Sets attributes of an environment or of its wrappers, by name, such as `gravity` or `model.opt.timestep`.
+@dataclass(frozen=True)
+class Attribute:
+    """A number in an environment or in one of its wrappers that `env.schedule` may change."""
 
-    Raises EnvError for an attribute that does not exist.
-    """
-    for name, value in values.items():
-        setattr(holder_of(index, env, name), name.rpartition(".")[2], value)
+    index: int  # of the environment
+    path: str  # such as `gravity` or `model.opt.timestep`
+    holder: Any  # the object that has it
 
+    @classmethod
+    def find(cls, index: int, env: gym.Env, path: str) -> "Attribute":
+        """Returns the attribute of the outermost layer that has the first name of the path.
 
-def holder_of(index: int, env: gym.Env, name: str) -> Any:
-    """Returns the object whose attribute a name means: the outermost layer that has it, or the object before its dot.
-
-    Raises EnvError for an attribute that does not exist.
-    """
-    first, *rest = name.split(".")
-    for layer in state.layers(env):
-        if first not in {**vars(layer), **vars(type(layer))} and layer is not env.unwrapped:
-            continue
-        holder: Any = layer
+        The path may come from an untrusted config. Raises EnvError if it does not lead to a number, or if it leads
+        through special attributes, classes, modules, functions or spaces.
+        """
+        holder: Any = owner(env, path.partition(".")[0])
+        *names, last = path.split(".")
         try:
-            for part in [first, *rest][:-1]:
-                holder = getattr(holder, part)
-            getattr(holder, [first, *rest][-1])
-        except AttributeError:
-            break
-        return holder
-    raise EnvError(index, f"env.schedule.{name}: the environment has no such attribute")
+            for name in names:
+                holder = getattr(holder, name)
+                if isinstance(holder, CLOSED):
+                    break
+            now = getattr(holder, last)
+        except Exception:  # a property may raise anything
+            raise EnvError(index, f"{PARAMETERS}.{path}: the environment has no such attribute") from None
+        found = cls(index, path, holder)
+        if isinstance(holder, CLOSED) or any(name.startswith("__") for name in (*names, last)):
+            raise found.fault("cannot be scheduled; name a number of the environment or of an object in it")
+        if isinstance(now, bool) or not isinstance(now, int | float | np.number):
+            raise found.fault(f"is of type {type(now).__name__}, not a number")
+        return found
+
+    @property
+    def name(self) -> str:
+        """The last name of the path."""
+        return self.path.rpartition(".")[2]
+
+    @property
+    def now(self) -> Any:
+        """The current value."""
+        return getattr(self.holder, self.name)
+
+    def fitted(self, value: float) -> float:
+        """Returns a value as an int if the attribute is one. Raises EnvError if the value is then not whole."""
+        if not isinstance(self.now, int | np.integer):
+            return value
+        if abs(value - round(value)) > NEAR:
+            raise self.fault(f"is the whole number {self.now} in the environment, and cannot be {value:g}")
+        return round(value)
+
+    def set(self, value: float) -> None:
+        """Sets the attribute. Raises EnvError if the environment refuses it."""
+        try:
+            setattr(self.holder, self.name, self.fitted(value))
+        except EnvError:
+            raise
+        except Exception as error:
+            raise self.fault(f"cannot be set to {value:g} ({line(error)})") from error
+
+    def fault(self, reason: str) -> EnvError:
+        """Returns an error of this attribute."""
+        return EnvError(self.index, f"{PARAMETERS}.{self.path}: {reason}")
+
+
+def owner(env: gym.Env, name: str) -> gym.Env:
+    """Returns the outermost layer of an environment that has an attribute of its own with this name, or the innermost
+    one."""
+    for layer in state.layers(env):
+        if name in vars(layer) or name in vars(type(layer)):
+            return layer
+    return env.unwrapped
 
 
 def number(index: int, key: str, value: Any) -> float:

@@ -1,9 +1,30 @@
 """Draws constructor arguments from ranges, so that each environment of a run is another task."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
+Ranges = Mapping[str, Sequence[float]]  # [low, high] of constructor arguments, by name
+Task = dict[str, float]  # values of these arguments
 
-def draw(ranges: dict[str, list[float]], seed: np.random.SeedSequence, index: int) -> dict[str, float]:
-    """Returns the constructor arguments for the environment with this index, each uniform in its range [low, high]."""
-    rng = np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, index, 0)))
+
+class Tasks:
+    """The current tasks of all environments, and their source. Each draw is a function of the seed and its number.
+
+    Training and every evaluation draw from streams of their own. Each number has 53 random bits, so a task of an
+    evaluation is never one of the training, except with a probability of 2^-53 for each pair of tasks and argument.
+    """
+
+    def __init__(self, ranges: Ranges, seed: np.random.SeedSequence, num_envs: int):
+        self.ranges, self.seed, self.num_envs = ranges, seed, num_envs
+        self.number = 0  # number of the current draw, counted from the start of the run
+
+    def current(self) -> list[Task]:
+        """Returns the task of every environment; tasks without arguments if there are no ranges."""
+        return [draw(self.ranges, self.seed, index, self.number) for index in range(self.num_envs)]
+
+
+def draw(ranges: Ranges, seed: np.random.SeedSequence, index: int, number: int) -> Task:
+    """Returns one draw for the environment with this index. Every argument is uniform in its range."""
+    rng = np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, index, number)))
     return {name: float(rng.uniform(low, high)) for name, (low, high) in ranges.items()}

@@ -17,6 +17,7 @@ import numpy as np
 from rlrun import memory, operating_system
 from rlrun.config.check import leaves, show
 from rlrun.config.schema import EnvConfig
+from rlrun.core.curriculum import Curriculum
 from rlrun.envs import verdicts
 from rlrun.envs.examination import WorkerReports
 from rlrun.envs.make import Recipe, recipe
@@ -40,26 +41,28 @@ def check_environment(cfg: EnvConfig, typed: Mapping[str, Any], evaluation_only:
     typed: key paths and values that the user has typed; these are trusted. If the user typed `env.selftest=off`, no
     environment is tried in a worker. evaluation_only: the training environment will not be made.
     """
-    if not (cfg.kwargs or cfg.eval_kwargs or cfg.task_kwargs or cfg.wrappers):
+    if not (cfg.kwargs or cfg.eval_kwargs or cfg.task_kwargs or cfg.wrappers or cfg.schedule):
         return
     trained = recipe(cfg)
     is_known = verdicts.is_known(verdicts.subject(trained))  # tested with these arguments, and no file has changed
     check_typed_again({"eval_kwargs": cfg.eval_kwargs}, cfg.id, typed)
     if not is_known:
         check_typed_again({"kwargs": cfg.kwargs, "wrappers": cfg.wrappers}, cfg.id, typed)
-    recipes = []
+    makes: list[Make] = []
     if not is_known and not (evaluation_only and cfg.eval_kwargs):
-        recipes.append(trained)
+        makes.append(maker(trained))
     if cfg.eval_kwargs:
-        recipes.append(recipe(replace(cfg, kwargs=cfg.kwargs | cfg.eval_kwargs)))
+        makes.append(maker(recipe(replace(cfg, kwargs=cfg.kwargs | cfg.eval_kwargs))))
     for end_of_range in zip(*cfg.task_kwargs.values(), strict=True):
-        recipes.append(trained.at(0, **dict(zip(cfg.task_kwargs, end_of_range, strict=True))))
+        makes.append(maker(trained.at(0, **dict(zip(cfg.task_kwargs, end_of_range, strict=True)))))
+    if cfg.schedule and not (evaluation_only or trained.vectorised):
+        makes += [partial(scheduled, trained, values) for values in Curriculum(cfg.schedule).samples()]
     is_off = cfg.selftest == "off" and "env.selftest" in typed
-    if recipes and not (is_off or cfg.backend in ("jax", "envpool") or reads_table(cfg)):
+    if makes and not (is_off or cfg.backend in ("jax", "envpool") or reads_table(cfg)):
         timeout_s = cfg.timeout_s
         if "env.timeout_s" not in typed:
             timeout_s = min(timeout_s, TIMEOUT_S)
-        try_environments(recipes, replace(cfg, timeout_s=timeout_s))
+        try_environments(makes, trained, replace(cfg, timeout_s=timeout_s))
 
 
 def reads_table(cfg: EnvConfig) -> bool:
@@ -105,17 +108,28 @@ def names_file(text: str) -> bool:
     return False
 
 
-def try_environments(recipes: list[Recipe], cfg: EnvConfig) -> None:
-    """Makes all environments in one worker and takes a few steps in each. Raises ConfigError if that fails."""
-    makes: list[Make] = []
-    for one in recipes:
-        if one.vectorised:
-            makes.append(partial(one.all, 1))
-        else:
-            makes.append(one)
+def maker(one: Recipe) -> Make:
+    """Returns a function that makes one environment of a recipe, or a vector env of one."""
+    if one.vectorised:
+        return partial(one.all, 1)
+    return one
+
+
+def scheduled(one: Recipe, parameters: dict[str, float]) -> Any:
+    """Returns a new environment whose next episode begins with these scheduled attributes."""
+    env = one()
+    env.set_parameters(parameters)
+    return env
+
+
+def try_environments(makes: list[Make], trained: Recipe, cfg: EnvConfig) -> None:
+    """Makes all environments in one worker and takes a few steps in each. Raises ConfigError if that fails.
+
+    trained: the recipe of the training environment, whose modules the worker imports.
+    """
     limit = max(LEAST_MEMORY, memory.total() // (2 * cfg.num_envs))
     try:
-        pipe = started(take_steps, recipes[0], cfg.timeout_s, (makes, limit))
+        pipe = started(take_steps, trained, cfg.timeout_s, (makes, limit))
     except EnvError as error:
         raise ConfigError(f"env {cfg.id}: {error.reason}") from error
     reports = WorkerReports(pipe, cfg, "trying its arguments, which come from a stored config,")

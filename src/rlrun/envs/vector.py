@@ -12,8 +12,9 @@ from gymnasium.vector import VectorEnv as GymVectorEnv
 from torch import Tensor, nn
 
 from rlrun.config.schema import EnvConfig
+from rlrun.core.random import Stream
 from rlrun.envs.accelerated import Accelerated
-from rlrun.envs.actions import Actions
+from rlrun.envs.actions import Actions, sampled
 from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put
 from rlrun.envs.examination import examined
 from rlrun.envs.explained import explained
@@ -22,11 +23,12 @@ from rlrun.envs.native import own_verdict, simulator
 from rlrun.envs.obs_adapter import as_tensors
 from rlrun.envs.origin import origin
 from rlrun.envs.pool import SyncPool, VectorPool
+from rlrun.envs.recording import tiled
 from rlrun.envs.rewards import reward_shape
 from rlrun.envs.selftest import EPISODE_END, NATIVE, REPLAY
 from rlrun.envs.slot import LOST, EnvError
 from rlrun.envs.state import Tree
-from rlrun.envs.tasks import draw
+from rlrun.envs.tasks import Tasks
 from rlrun.envs.verdicts import Verdict
 from rlrun.envs.workers import AsyncPool
 from rlrun.errors import ConfigError, RunError, reason
@@ -45,7 +47,8 @@ class Clock:
 
     def __init__(self, num_envs: int, reward_shape: tuple[int, ...] = (), steps: int = 0):
         self.steps = steps  # vector steps since the start of the run
-        self.returns = np.zeros((num_envs, *reward_shape))  # sums of rewards of the current episodes
+        # sums of rewards of the current episodes, which do not end where only the agent's episode ends (a lost life)
+        self.returns = np.zeros((num_envs, *reward_shape))
         self.begun = np.full(num_envs, steps)  # `steps` when the current episodes began
         self.obs: Any = None  # tensors to act on next; None before the first reset
         # index -> reason, for environments whose state could not be restored; the next step starts new episodes there
@@ -88,6 +91,7 @@ class VectorEnv(nn.Module):
             self.reward_shape = reward_shape(venv)
         self.name, self.recipe, self.restart = name, recipe, restart
         self.origin: dict[str, Any] = {"id": name, "wrappers": {}}  # stored in data sets of its episodes
+        self.tasks = Tasks({}, seed, venv.num_envs)
         self.digests: dict[str, str] = getattr(venv, "digests", {})  # `key=value` -> SHA-256 of that data
         self.device = torch.device(device)
         self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
@@ -124,10 +128,11 @@ class VectorEnv(nn.Module):
         verdict = examined(one, cfg)
         if verdict.masked is not None:
             one = dataclasses.replace(one, masked=verdict.masked)
-        tasks = seed
+        source = seed
         if cfg.instance_seed is not None:
-            tasks = np.random.SeedSequence(cfg.instance_seed)
-        recipes = [one.at(index, **draw(cfg.task_kwargs, tasks, index)) for index in range(cfg.num_envs)]
+            source = np.random.SeedSequence(cfg.instance_seed)
+        tasks = Tasks(cfg.task_kwargs, source, cfg.num_envs)
+        recipes = [one.at(index, **task) for index, task in enumerate(tasks.current())]
         with explained(one.spec, one.kwargs, cfg.id):
             pool: VectorPool
             if cfg.backend == "async":
@@ -141,6 +146,7 @@ class VectorEnv(nn.Module):
             pool.close(terminate=True)
             raise
         made.origin = origin(cfg, one)
+        made.tasks = tasks
         return made
 
     @property
@@ -165,6 +171,23 @@ class VectorEnv(nn.Module):
         self.clock = Clock(self.num_envs, self.reward_shape, self.clock.steps)
         self.clock.obs = self._tensors(self._reset(seeds), "observation")
         return self.clock.obs
+
+    def draw_tasks(self) -> None:
+        """Gives every environment a new task from the ranges of env.task_kwargs. A reset must follow.
+
+        The new environments get new seeds. Does nothing if there are no ranges.
+        """
+        if not self.tasks.ranges:
+            return
+        self._set_tasks(self.tasks.number + 1)
+        self.seeds = self._next_seeds()
+        self.clock.obs = None  # so that the reset is seeded
+
+    def _set_tasks(self, number: int) -> None:
+        assert self.pool is not None
+        self.tasks.number = number
+        self.pool.set_tasks(self.tasks.current())
+        self._check_lost()
 
     def start(self, seeds: dict[int, int]) -> Any:
         """Starts new episodes in some environments and returns all observations. seeds: index -> seed.
@@ -239,6 +262,25 @@ class VectorEnv(nn.Module):
             info=info,
         )
 
+    def sample(self, random: Stream) -> Tensor:
+        """Returns random actions [num_envs, ...] in the units of `spec.action`; see `actions.sampled`."""
+        return sampled(self.spec, self.obs, random, self.device)
+
+    def render(self) -> np.ndarray:
+        """Returns one image [height, width, 3] of all environments, in rows from left to right.
+
+        Raises ConfigError if they do not draw images, and RunError if one fails.
+        """
+        if self.pool is None:
+            images = self.venv.render()
+        else:
+            images = self.pool.each("render")
+            self._check_lost()
+        images = [image for image in images or () if isinstance(image, np.ndarray)]
+        if not images:
+            raise ConfigError(f"env {self.name}: draws no images; set env.kwargs.render_mode=rgb_array")
+        return tiled(images)
+
     def pending_episodes(self) -> list[tuple[Return, int]]:
         """Returns ended episodes that no step has reported: always none, because every step reports its own."""
         return []
@@ -292,12 +334,18 @@ class VectorEnv(nn.Module):
         elif self.pool is None and self.method == NATIVE:
             envs = [self.adapter.save()]
         counts = {"steps": clock.steps, "returns": clock.returns.copy(), "begun": clock.begun.copy()}
-        return {**counts, "obs": obs, "envs": envs, "seeds": list(self.seeds)}
+        tree = {**counts, "obs": obs, "envs": envs, "seeds": list(self.seeds)}
+        if self.tasks.number:
+            tree["tasks"] = self.tasks.number
+        return tree
 
     def set_extra_state(self, tree: Tree) -> None:
         """Restores a state. Environments that were saved without their state start new episodes in the next step."""
         self.clock = clock = Clock(self.num_envs, self.reward_shape, tree["steps"])
         self.seeds, self._refused = list(tree["seeds"]), {}
+        number = int(tree.get("tasks", 0))
+        if number != self.tasks.number:
+            self._set_tasks(number)
         if tree["obs"] is None:
             return
         clock.obs = self._tensors(tree["obs"], "observation")
@@ -372,6 +420,10 @@ class VectorEnv(nn.Module):
             if error is None:
                 return
 
+    def _next_seeds(self) -> list[int]:
+        """Returns new seeds, derived from the last ones and the step, so that every resume gets the same ones."""
+        return [child_seed(np.random.SeedSequence([seed, self.clock.steps]), 0) for seed in self.seeds]
+
     def _executed(self, action: Tensor) -> np.ndarray:
         return self.actions.clip(action.cpu().numpy())
 
@@ -389,12 +441,17 @@ class VectorEnv(nn.Module):
         ended = raw.terminated | raw.truncated
         if not np.count_nonzero(ended):  # ten times faster than any()
             return self._none, self._none, info
-        real = ended
+        over = ended
+        if raw.continues is not None:
+            over = ended & ~raw.continues
+            if raw.weight is not None:  # a simulator's reset within an episode is no step of it
+                clock.begun[raw.continues & (raw.weight == 0)] += 1
+        real = over
         if raw.weight is not None:
-            real = ended & (raw.weight > 0)
+            real = over & (raw.weight > 0)
         lengths = clock.steps - clock.begun[real]
         info["episodes"] = list(zip(clock.returns[real].tolist(), lengths.tolist(), strict=True))
-        clock.returns[ended], clock.begun[ended] = 0.0, clock.steps
+        clock.returns[over], clock.begun[over] = 0.0, clock.steps
         if raw.success is not None:
             reported = np.flatnonzero(real & ~np.isnan(raw.success))
             if len(reported):
@@ -409,9 +466,7 @@ class VectorEnv(nn.Module):
         Returns a step in which all rows are masked and truncated.
         """
         before, clock = self.clock.obs, self.clock
-        # derived from the last seed and the step, so every resume from one snapshot gets the same new seeds
-        fresh = [child_seed(np.random.SeedSequence([seed, clock.steps]), 0) for seed in self.seeds]
-        clock.obs, clock.cut = self._tensors(self._reset(fresh), "observation"), {}
+        clock.obs, clock.cut = self._tensors(self._reset(self._next_seeds()), "observation"), {}
         clock.returns[:], clock.begun[:] = 0.0, clock.steps
         weight = torch.zeros_like(self._ones)
         reward = weight.new_zeros(self.num_envs, *self.reward_shape)

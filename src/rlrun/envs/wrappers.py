@@ -2,12 +2,14 @@
 
 To add a wrapper, write a subclass of `gym.Wrapper` with a `Config`, `@register("wrapper", "<name>")` and
 `__init__(self, cfg, env)`, and name its module in `plugins=[module]`. A subclass of `Wrapper` may also declare
-`training_only`.
+`training_only`, or settings that have other values in `evaluation`.
 
 Evaluation reports the original rewards of the environment: wrappers that change rewards affect learning and
 `train/return_mean`, but neither `eval/return_mean` nor the output of `rlrun eval`. See `in_evaluation`.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -17,14 +19,18 @@ from rlrun.config.schema import NonNegativeInt, PositiveInt, Units, config
 from rlrun.envs.rewards import LinearReward, OwnReward
 from rlrun.registry import lookup, register
 
-RAM = (128,)  # bytes of an Atari 2600
+# Some ends are ends for the agent only, such as a lost life: the game goes on. The infos of such a step hold
+# {CONTINUES: True}, and so do the infos of the next reset, unless it began a new episode after all.
+CONTINUES = "rlrun.continues"
+RESTART = "rlrun.restart"  # option of a reset: begin a new episode even if the current one could go on
 
 
 class Wrapper(gym.Wrapper):
-    """Base of wrappers that declare `training_only`. It stands first: `class Mine(Wrapper, gym.RewardWrapper)`."""
+    """Base of wrappers that differ in evaluation. It stands first: `class Mine(Wrapper, gym.RewardWrapper)`."""
 
     # left out of evaluation; such a wrapper must not change the spaces or the shape of rewards
     training_only: ClassVar[bool] = False
+    evaluation: ClassVar[Mapping[str, Any]] = MappingProxyType({})  # settings that have other values in evaluation
 
 
 @register("wrapper", "frame_stack")
@@ -62,7 +68,10 @@ class FrameStack(gym.Wrapper):
 
 @register("wrapper", "time_limit")
 class TimeLimit(gym.wrappers.TimeLimit):
-    """Truncates episodes after `max_steps`. The environment's own time limit, if it has one, stays in force."""
+    """Truncates episodes after `max_steps`. The environment's own time limit, if it has one, stays in force.
+
+    An episode of an Atari game is a whole game: a lost life does not restart the count.
+    """
 
     @config
     class Config:
@@ -70,51 +79,44 @@ class TimeLimit(gym.wrappers.TimeLimit):
 
     def __init__(self, cfg: Config, env: gym.Env):
         super().__init__(env, cfg.max_steps)
+        self.cuts = False  # whether the last step reached the limit of an episode that could go on
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if self.cuts:
+            options = {**(options or {}), RESTART: True}
+        elapsed = self._elapsed_steps
+        obs, info = super().reset(seed=seed, options=options)
+        self.cuts = False
+        if info.get(CONTINUES):
+            self._elapsed_steps = elapsed
+        return obs, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = super().step(action)
+        self.cuts = truncated and info.get(CONTINUES, False)
+        return obs, reward, terminated, truncated, info
 
 
-@register("wrapper", "atari")
-class Atari(gym.wrappers.AtariPreprocessing):
-    """Gymnasium's Atari preprocessing: no-op starts, frame skipping, max-pooling, resizing, greyscale.
+@register("wrapper", "rescale_action")
+class RescaleAction(gym.wrappers.RescaleAction):
+    """Gives a Box of actions the bounds `low` and `high`, which are mapped affinely to those of the environment.
 
-    RAM observations (obs_type=ram) are not changed; only no-op starts and frame skipping apply to them.
+    Agents act in [-1, 1] in any case; the new bounds are those of data sets, of `Policy` and of outer wrappers.
     """
 
     @config
     class Config:
-        noop_max: NonNegativeInt
-        frame_skip: PositiveInt
-        screen_size: Units
-        terminal_on_life_loss: bool
+        low: float
+        high: float
 
     def __init__(self, cfg: Config, env: gym.Env):
-        if not hasattr(env.unwrapped, "ale"):
-            raise ValueError("env.wrappers.atari is for Atari environments only")
-        super().__init__(
-            env,
-            noop_max=cfg.noop_max,
-            frame_skip=cfg.frame_skip,
-            screen_size=cfg.screen_size,
-            terminal_on_life_loss=cfg.terminal_on_life_loss,
-            grayscale_obs=True,
-        )
-        self.shows_ram = env.observation_space.shape == RAM
-        if self.shows_ram:
-            self.observation_space = env.observation_space
-            # Gymnasium max-pools frames even here, in buffers that it made in the shape of the RAM
-            self.obs_buffer = [np.empty(self.ale.getScreenDims(), np.uint8) for _ in range(2)]
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        frame, info = super().reset(seed=seed, options=options)
-        return self._shown(frame), info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        frame, reward, terminated, truncated, info = super().step(action)
-        return self._shown(frame), reward, terminated, truncated, info
-
-    def _shown(self, frame: Any) -> Any:
-        if self.shows_ram:
-            return self.ale.getRAM()
-        return frame
+        space = env.action_space
+        if not isinstance(space, gym.spaces.Box) or not space.is_bounded():
+            raise ValueError(f"rescale_action needs Box actions with finite bounds, got {space}")
+        if cfg.low >= cfg.high:
+            raise ValueError(f"rescale_action: low={cfg.low} must be below high={cfg.high}")
+        low, high = (np.full(space.shape, bound, space.dtype) for bound in (cfg.low, cfg.high))
+        super().__init__(env, low, high)
 
 
 @register("wrapper", "flatten")
@@ -214,12 +216,17 @@ class Discretize(gym.ObservationWrapper):
 
 
 def in_evaluation(wrappers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Returns the wrappers for evaluation: those that are not training_only, and `own_reward` as the innermost.
+    """Returns the wrappers for evaluation: those that are not training_only, with their settings for evaluation, and
+    `own_reward` as the innermost.
 
     If `linear_reward` is among them, `own_reward` goes directly around it, because evaluation then reports the
     weighted sum that it computes.
     """
-    kept = {name: settings for name, settings in wrappers.items() if not is_training_only(lookup("wrapper", name))}
+    kept = {}
+    for name, settings in wrappers.items():
+        wrapper = lookup("wrapper", name)
+        if not is_training_only(wrapper):
+            kept[name] = settings | _for_evaluation(wrapper)
     if kept.keys() <= {"time_limit"}:  # nothing that could change a reward
         return kept
     names = list(kept)
@@ -233,3 +240,10 @@ def in_evaluation(wrappers: dict[str, dict[str, Any]]) -> dict[str, dict[str, An
 def is_training_only(wrapper: Any) -> bool:
     """Returns whether a registered wrapper is left out of evaluation."""
     return isinstance(wrapper, type) and issubclass(wrapper, Wrapper) and wrapper.training_only
+
+
+def _for_evaluation(wrapper: Any) -> dict[str, Any]:
+    """Returns the settings of a registered wrapper that have other values in evaluation."""
+    if isinstance(wrapper, type) and issubclass(wrapper, Wrapper):
+        return dict(wrapper.evaluation)
+    return {}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from rlrun.run.weights import locate
 from rlrun.snapshot.atomic import replace_file, replace_text
 
 ROWS = 4  # number of environments in the comparison
+LONGEST_NAME = 240  # bytes, so that `.json` and the prefix of a temporary file fit into the 255 of file systems
 PLAIN = {"device": "cpu", "trainer.engine": "eager"}  # replaces the settings of the run
 
 
@@ -38,9 +40,11 @@ def export(run: Path, format: str, output: Path | None = None) -> Exported:
     chosen = FORMATS[format]
     if chosen.extra is not None:
         check_extra(chosen.extra, f"format={format}")
+    folder = locate(run)[0]
     if output is None:
-        output = locate(run)[0] / chosen.filename
-    check_output(output)
+        output = folder / chosen.filename
+    described_by = output.with_name(f"{output.name}.json")
+    check_output(output, folder)
     with restored(run, ROWS, None, {}, changes=PLAIN) as trained, torch.no_grad():
         obs = trained.env.reset()
         policy = build(trained.agent, trained.addons, trained.env, obs)
@@ -57,7 +61,6 @@ def export(run: Path, format: str, output: Path | None = None) -> Exported:
         **metadata,
     }
     text = json.dumps(metadata, indent=2, allow_nan=False) + "\n"
-    described_by = output.with_name(f"{output.name}.json")
     try:
         described_by.unlink(missing_ok=True)  # old metadata must never lie beside a new policy
         replace_file(output, [content])
@@ -67,9 +70,21 @@ def export(run: Path, format: str, output: Path | None = None) -> Exported:
     return Exported(output, metadata)
 
 
-def check_output(path: Path) -> None:
-    """Raises ConfigError if no file can be written to this path."""
+def check_output(path: Path, run: Path) -> None:
+    """Raises ConfigError if no file can be written to this path, or if it could replace a file of the run."""
+    if len(os.fsencode(path.name)) > LONGEST_NAME:
+        raise ConfigError(f"output={path}: a name may have {LONGEST_NAME} bytes")
     if not path.parent.is_dir():
         raise ConfigError(f"output={path}: there is no folder {path.parent}")
     if path.is_dir():
         raise ConfigError(f"output={path}: is a folder; name a file in it")
+    for file in (path, path.with_name(f"{path.name}.json")):
+        if os.path.lexists(file) and (file.is_symlink() or not file.is_file()):
+            raise ConfigError(
+                f"output={path}: {file.name} is a link, a pipe or a device, which an export does not replace"
+            )
+    folder, home = path.parent.resolve(), run.resolve()
+    if home in folder.parents or (folder == home and path.stem != "policy"):
+        raise ConfigError(
+            f"output={path}: lies in the folder of the run; there it must be named policy, like policy.pt2"
+        )

@@ -105,11 +105,12 @@ class Normal:
     mean: Tensor
     log_std: Tensor
 
-    def widened(self, std: float) -> "Normal":
-        """Returns the distribution of a sample plus independent Gaussian noise with standard deviation `std`."""
-        variance = torch.exp(2 * self.log_std)
-        log_std = 0.5 * torch.log(variance + std**2)
-        return Normal(self.mean, log_std)
+    def plus(self, mean: Tensor, variance: Tensor) -> "Normal":
+        """Returns the distribution of a sample plus independent Gaussian noise; mean and variance of the noise
+        broadcast to [..., actions]."""
+        own_variance = torch.exp(2 * self.log_std)
+        log_std = 0.5 * torch.log(own_variance + variance)
+        return Normal(self.mean + mean, log_std)
 
     def noise(self, source: Source) -> Tensor:
         """Draws the noise that `sample` takes."""

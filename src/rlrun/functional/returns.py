@@ -151,10 +151,11 @@ def vtrace(
 
         rho_t = min(rho_clip, ratio_t),  c_t = lambda min(c_clip, ratio_t)
         vs_t = v_tm1 + rho_t delta_t + gamma c_t (1 - done_t) (vs_{t+1} - v_t)
-        advantage_t = rho_t (r_t + gamma vs_{t+1} - v_tm1)
+        advantage_t = rho_t (r_t + gamma (lambda vs_{t+1} + (1 - lambda) v_t) - v_tm1)
 
     log_ratio: log-probability of the action under the learning policy, minus that under the policy that acted. The
-    other arguments are those of `gae`.
+    other arguments are those of `gae`. The advantage mixes vs_{t+1} and v_t by lambda, as rlax does, so advantages and
+    targets are those of GAE if both policies are equal and the clips are at least 1. In the paper, lambda is 1 there.
     """
     ratio = log_ratio.exp()
     rho = ratio.clamp(max=rho_clip)
@@ -162,7 +163,8 @@ def vtrace(
     delta = rho * td_error(r_t, v_tm1, v_t, terminated, gamma)
     vs = v_tm1 + reverse_recurrence(delta, gamma * c * ~done)
     # the last successor of an episode has no target, so its value takes the place of vs_{t+1}
-    next_vs = torch.where(done[:-1], v_t[:-1], vs[1:])
+    next_vs = trace_lambda * vs[1:] + (1 - trace_lambda) * v_t[:-1]
+    next_vs = torch.where(done[:-1], v_t[:-1], next_vs)
     next_vs = torch.cat([next_vs, v_t[-1:]])
     advantage = rho * td_error(r_t, v_tm1, next_vs, terminated, gamma)
     return vs, advantage

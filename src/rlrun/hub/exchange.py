@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import files
-from rlrun.errors import ConfigError, RlrunError, reason
+from rlrun.errors import ConfigError, RlrunError, printable, reason
 from rlrun.hub import listing
 from rlrun.hub.folder import build, copy
 from rlrun.hub.listing import LISTING
@@ -58,7 +58,8 @@ def pull(repo: str, target: Path) -> Path:
         names = store.names()
         if len(names) != 1:
             raise ConfigError(f"{repo}: has {len(names)} snapshots; a shared run has one")
-        check_unchanged(folder, store.load(names[0]))
+        with named(folder, repo):
+            check_unchanged(folder, store.load(names[0]))
     return target
 
 
@@ -70,6 +71,8 @@ def download(repo: str, folder: Path) -> dict[str, Written]:
         api = HfApi()
         info: Any = api.repo_info(repo, files_metadata=True)
         sizes = {file.rfilename: file.size for file in info.siblings}
+    if None in sizes.values():
+        raise RlrunError(f"{repo}: the hub failed (it states no size of a file)")
     if LISTING not in sizes:
         raise ConfigError(f"{repo}: is not a run of rlrun (it has no {LISTING})")
     if sizes[LISTING] > files.JSON_BYTES:
@@ -90,6 +93,15 @@ def download(repo: str, folder: Path) -> dict[str, Written]:
     for name in listed:
         fetch(name)
     return listed
+
+
+@contextlib.contextmanager
+def named(folder: Path, repo: str) -> Iterator[None]:
+    """As a context manager, names the repository in errors about a temporary folder."""
+    try:
+        yield
+    except RlrunError as error:
+        raise type(error)(*(fault.replace(printable(folder), repo) for fault in error.faults)) from None
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from rlrun.run.weights import WEIGHTS_ONLY, locate
 from rlrun.rundir import METRICS
 from rlrun.snapshot.atomic import Written, replace_text, write_new
 from rlrun.snapshot.loaded import Snapshot
-from rlrun.snapshot.store import BEST, Store
+from rlrun.snapshot.store import Store
 
 COPIED = {  # files that are copied, and the maximum size of each in bytes
     CONFIG: files.CONFIG_BYTES,
@@ -42,9 +42,7 @@ def build(path: Path, repo: str, folder: Path) -> dict[str, Written]:
     run_path, name = locate(path)
     run = one_run(run_path)
     store = Store(run_path)
-    if name is None and BEST in store.names():
-        name = BEST
-    snapshot = store.load(name)
+    snapshot = store.load(name or store.preferred())
     check_unchanged(run_path, snapshot)
     for file, limit in COPIED.items():
         with contextlib.suppress(FileNotFoundError):
@@ -70,8 +68,9 @@ def one_run(path: Path) -> Run:
     runs, skipped = read([path])
     if len(runs) != 1 or runs[0].path != path:
         reason = "holds several runs; name one of them"
-        if skipped:
-            reason = skipped[0].reason
+        for folder in skipped:
+            if folder.path == path:
+                reason = folder.reason
         raise ConfigError(f"{path}: {reason}")
     return runs[0]
 

@@ -43,7 +43,7 @@ def read(path: Path) -> dict[str, Written]:
     version, entries = values.get("format"), values.get("files")
     if type(version) is int and version > FORMAT:
         raise ConfigError(f"{LISTING}: format {version} is newer than this version of rlrun, which reads {FORMAT}")
-    if version != FORMAT or not isinstance(entries, dict):
+    if type(version) is not int or version != FORMAT or not isinstance(entries, dict):
         raise ConfigError(f"{LISTING}: not a list of files")
     listed = {name: _entry(name, entry) for name, entry in entries.items()}
     lacking = [name for name in NEEDED if name not in listed]

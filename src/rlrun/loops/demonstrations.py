@@ -10,14 +10,14 @@ from typing import Any
 
 from torch import Tensor
 
-from rlrun.buffers.demo_lines import beside, episode, joined
+from rlrun.buffers.demo_lines import beside, episode, transitions
 from rlrun.buffers.demos import Demo
 from rlrun.datasets.demonstrations import check_replaceable, holds_demonstrations, read, write
 from rlrun.datasets.folders import digests
 from rlrun.errors import ConfigError
 from rlrun.indexed import dense
 from rlrun.loops.onpolicy import OnPolicy
-from rlrun.nested import index
+from rlrun.nested import index, joined, mapped
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 
@@ -28,7 +28,8 @@ class Demonstrations(OnPolicy):
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
-        if self.addons.stores or self.addons.reward_modules:
+        stores_more = any(addon.stores and not addon.can_replay for addon in self.addons)
+        if stores_more or self.addons.reward_modules:
             raise ConfigError("algo.loop=demonstrations: demonstrations have no goals and no intrinsic rewards")
         self.open: list[list[Batch]] = [[] for _ in range(self.env.spec.num_envs)]  # collected rows of running episodes
         self.read: list[str] = []  # names of the supplementary data sets that were read
@@ -37,6 +38,8 @@ class Demonstrations(OnPolicy):
 
     def begin(self) -> None:
         super().begin()
+        self.open = [[] for _ in self.open]
+        self.read = []
         cfg = self.buffer.cfg
         self.buffer.begin(self.load("algo.buffer.given", cfg.given), self.load("algo.buffer.own", cfg.own))
 
@@ -49,7 +52,7 @@ class Demonstrations(OnPolicy):
 
     def learn(self, rollout: Batch, ctx: Context) -> Metrics:
         shown = self.draw(rollout)
-        self.batch = batch = self.addons.relabel(beside(rollout, shown))
+        self.batch = batch = self.addons.relabel(beside(rollout, self.replayed(shown)))
         self.clock.lap("sample")
         learned: Any = self.agent.update(batch, ctx)
         metrics, value = learned
@@ -74,6 +77,18 @@ class Demonstrations(OnPolicy):
             while demo := self.buffer.draw():
                 shown.append(demo)
         return shown
+
+    def replayed(self, shown: list[Demo]) -> Batch | None:
+        """Returns the rows of demonstrations, one after the other [steps, ...], or None if there are none.
+
+        Recurrent states are those of the current networks, from 0 at the start of every demonstration.
+        """
+        if not shown:
+            return None
+        rows = joined([transitions(self.buffer.restored(demo)) for demo in shown])
+        episodes = mapped(lambda part: part.unsqueeze(1), rows)  # one line of all episodes
+        extras = mapped(lambda part: part.squeeze(1), self.addons.replay(episodes))
+        return rows | extras
 
     def refresh(self, shown: list[Demo], value: Tensor) -> None:
         """Updates the highest predicted values of replayed demonstrations.

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlrun.config.schema import Size, config
+from rlrun.config.schema import Fraction, Size, config
 from rlrun.core.loop import Loop
 from rlrun.registry import register
 from rlrun.types import Metrics
@@ -15,6 +15,8 @@ from rlrun.types import Metrics
 class Evolution(Loop):
     """Runs `episodes` episodes per member of the population, then updates the agent.
 
+    The fitness of a member is its mean return, discounted by `gamma`.
+
     A trial is one episode of one member. An environment starts the next trial as soon as its episode ends; it does not
     wait for other environments.
     """
@@ -22,6 +24,7 @@ class Evolution(Loop):
     @config
     class Config:
         episodes: Size
+        gamma: Fraction
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
@@ -30,9 +33,10 @@ class Evolution(Loop):
         self.jobs: list[int] = []  # the trial that each environment runs, or -1 if none is left
         self.started = self.finished = 0  # numbers of trials in this generation
         self.returns = torch.zeros(self.env.spec.num_envs, dtype=torch.float64, device=self.env.device)
+        self.discounts = torch.ones_like(self.returns)  # gamma^t, with the timestep t of each running episode
 
     def tick(self) -> Metrics:
-        self.clock.start()
+        self.start_tick()
         if self.params is None:
             self.start_generation()
         members = [max(job, 0) % len(self.params) for job in self.jobs]  # type: ignore[arg-type]
@@ -41,7 +45,8 @@ class Evolution(Loop):
         self.clock.lap("act")
         step = self.receive(self.collector.step(action, extras))
         self.clock.lap("env")
-        self.returns += step.reward * step.weight
+        self.returns += self.discounts * (step.reward * step.weight)
+        self.discounts *= self.cfg.gamma
         for slot in (step.terminated | step.truncated).nonzero().flatten().tolist():
             self.finish(slot, counts=bool(step.weight[slot]))
         if self.finished < self.trials:
@@ -58,6 +63,7 @@ class Evolution(Loop):
         self.fitness = self.returns.new_zeros(len(self.params))
         self.started = self.finished = 0
         self.returns.zero_()
+        self.discounts.fill_(1.0)
         if self.jobs:  # environments without a trial are in the middle of an episode
             self.begin()
         self.jobs = [self.next_job() for _ in range(self.env.spec.num_envs)]
@@ -79,6 +85,7 @@ class Evolution(Loop):
         if counts:
             self.jobs[slot] = self.next_job()
         self.returns[slot] = 0
+        self.discounts[slot] = 1
 
     def learn(self) -> Metrics:
         batch = {"params": self.params, "fitness": self.fitness.to(self.params)}  # type: ignore[arg-type]
@@ -88,10 +95,6 @@ class Evolution(Loop):
         self.params = None
         return self.count_update(metrics)
 
-    def reset(self, seed: int | None = None) -> None:
-        super().reset(seed)
-        self.params, self.jobs = None, []
-
     def get_extra_state(self) -> dict[str, Any]:
-        own = ("params", "fitness", "jobs", "started", "finished", "returns")
+        own = ("params", "fitness", "jobs", "started", "finished", "returns", "discounts")
         return super().get_extra_state() | {name: getattr(self, name) for name in own}

@@ -19,6 +19,8 @@ class Meta(Loop):
     @config
     class Config:
         episodes: Size
+        new_tasks: bool
+        test_tasks: Size | None
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
@@ -26,8 +28,10 @@ class Meta(Loop):
             raise ConfigError("algo.loop=meta: needs an algorithm that adapts to tasks, such as maml")
 
     def tick(self) -> Metrics:
-        self.clock.start()
+        self.start_tick()
         ctx = self.context()
+        if self.cfg.new_tasks and self.updates:
+            self.env.draw_tasks()
         agent: Any = self.agent
         policy = agent.get_exploration_policy()
         explored = self.collect(policy, agent.exploration_episodes)

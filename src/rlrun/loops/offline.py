@@ -24,6 +24,8 @@ class Offline(OffPolicy):
     Every update counts as a step of the run, because log rows, evaluations and snapshots are scheduled by steps.
     """
 
+    refills = False  # the data sets are read only when the run begins
+
     @config
     class Config:
         data: str | list[str] | None
@@ -53,7 +55,7 @@ class Offline(OffPolicy):
         self.fill(self.recorded)
 
     def tick(self) -> Metrics:
-        self.clock.start()
+        self.start_tick()
         self.steps += 1
         return self.update()
 

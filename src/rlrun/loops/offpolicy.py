@@ -11,13 +11,26 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rlrun.config.schema import NonNegativeInt, PositiveFloat, PositiveInt, Size, config
+from rlrun.core.data import Data
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
-from rlrun.networks.choices import choices, distribution
+from rlrun.networks.choices import uniform
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics
 
 Warmup = Literal["random", "zero", "agent"]
+
+
+@config
+class ReplayConfig:
+    """Settings of all loops that collect transitions into replay."""
+
+    warmup_steps: NonNegativeInt | None
+    warmup_policy: Warmup
+    refill_policy: Warmup
+    start_update: NonNegativeInt | None
+    batch_size: Size
+    lag: Literal[0, 1]
 
 
 @register("loop", "offpolicy")
@@ -25,24 +38,22 @@ class OffPolicy(Loop):
     """Adds one vector step to the replay buffer and does the updates that are due, with lag=1 in the opposite order."""
 
     replays = True
+    refills = True
 
     @config
-    class Config:
-        warmup_steps: NonNegativeInt
-        warmup_policy: Warmup
+    class Config(ReplayConfig):
         updates_per_step: PositiveFloat
         update_every: PositiveInt
-        batch_size: Size
-        lag: Literal[0, 1]
 
     def __init__(self, *parts: Any):
         super().__init__(*parts)
         self.random = Stream(self.seed, "warmup")
         self.before = 0  # updates from data sets before the first transition (loops/hybrid.py); each is a step
-        self.refill: Warmup | None = None  # replaces warmup_policy after a reset, if set
+        self.emptied_at = 0  # `collected` when `refill` emptied the buffer; 0: never
+        self.paused_steps = 0  # transitions for which no updates become due, because they filled the buffer again
 
     def tick(self) -> Metrics:
-        self.clock.start()
+        self.start_tick()
         metrics: Metrics = {}
         action, extras = self.act()
         self.clock.lap("act")
@@ -75,28 +86,35 @@ class OffPolicy(Loop):
         return metrics
 
     def act(self) -> tuple[Tensor, Batch]:
-        """Returns the exploration action of the agent, or of the warm-up policy during warm-up."""
-        policy = self.refill or self.cfg.warmup_policy
-        if policy == "agent" or self.collected >= self.cfg.warmup_steps:
+        """Returns the exploration action of the agent, or of the warm-up policy while the buffer is being filled."""
+        policy = self.cfg.warmup_policy
+        if self.emptied_at:
+            policy = self.cfg.refill_policy
+        if policy == "agent" or not self.filling:
             return self.collector.act()
         if policy == "random":
-            action = self.uniform_action()
+            action = self.env.sample(self.random)
         else:
             action = self.zero_action()
         _, extras = self.addons.see(self.obs, self.carry, True)
         return action, extras
 
-    def reset(self, seed: int | None = None, refill: Warmup | None = None) -> None:
-        """Resets the loop and empties the buffer. `refill`, if set, replaces warmup_policy while the buffer refills."""
+    def refill(self) -> None:
+        """Empties the buffer and begins new episodes.
+
+        The next `warmup_steps` transitions fill the buffer again, with actions of `refill_policy` and without updates.
+        """
+        self.paused_steps += min(self.warmup_steps, self.collected - self.emptied_at)
+        self.emptied_at = self.collected
         self.buffer.clear()
-        super().reset(seed)
-        self.refill = refill
+        self.begin()
 
     def get_extra_state(self) -> dict[str, Any]:
-        return super().get_extra_state() | {"refill": self.refill}
+        own = ("emptied_at", "paused_steps")
+        return super().get_extra_state() | {name: getattr(self, name) for name in own}
 
     def update(self) -> Metrics:
-        ctx = self.context(self.buffer)
+        ctx = self.context(Data(self.buffer, self.addons))
         self.batch = batch = self.addons.relabel(self.buffer.sample(self.cfg.batch_size, ctx.progress))
         self.clock.lap("sample")
         out = self.agent.update(batch, ctx)
@@ -106,41 +124,51 @@ class OffPolicy(Loop):
         return self.count_update(metrics)
 
     def updates_due(self) -> int:
-        """Returns the number of updates that are due; 0 while the buffer is empty.
-
-        The number of steps since the end of the warm-up decides, rounded down to a multiple of `update_every`.
-        """
-        steps = max(0, self.collected - self.cfg.warmup_steps) // self.cfg.update_every * self.cfg.update_every
-        due = int(steps * self.cfg.updates_per_step) - (self.updates - self.before)
+        """Returns the number of updates that are due; 0 while the buffer is empty."""
+        due = self.updates_so_far() - (self.updates - self.before)
         if not len(self.buffer):
             return 0
         return max(0, due)
+
+    def updates_so_far(self) -> int:
+        """Returns how many updates the collected transitions call for, including those that were made.
+
+        The number of steps since `start_update` decides, rounded down to a multiple of `update_every`.
+        """
+        steps = max(0, self.collected - self.start_update - self.paused_steps)
+        return int(self.total_updates(steps // self.cfg.update_every * self.cfg.update_every))
+
+    def total_updates(self, steps: int) -> float:
+        """Returns the number of updates that are due within the first `steps` transitions since `start_update`."""
+        return steps * self.cfg.updates_per_step
+
+    @property
+    def warmup_steps(self) -> int:
+        """The number of transitions that fill the empty buffer."""
+        if self.cfg.warmup_steps is None:
+            return self.buffer.capacity
+        return self.cfg.warmup_steps
+
+    @property
+    def start_update(self) -> int:
+        """The number of transitions collected before updates become due."""
+        if self.cfg.start_update is None:
+            return self.warmup_steps
+        return self.cfg.start_update
+
+    @property
+    def filling(self) -> bool:
+        """Whether the buffer is being filled: at the start of the run, and after `refill`."""
+        return self.collected - self.emptied_at < self.warmup_steps
 
     @property
     def collected(self) -> int:
         """The number of transitions collected so far."""
         return max(0, self.steps - self.before)
 
-    def uniform_action(self) -> Tensor:
-        """Returns random actions: uniform over the legal actions, or standard normal if a bound is infinite."""
-        space, num_envs = self.env.spec.action, self.env.spec.num_envs
-        if not isinstance(space, spaces.Box):
-            uniform = self.uniform()
-            return uniform.sample(uniform.noise(self.random).to(self.env.device))
-        if not space.is_bounded():
-            return self.random.normal(num_envs, *space.shape)
-        low, high = torch.as_tensor(space.low), torch.as_tensor(space.high)
-        return low + (high - low) * self.random.uniform(num_envs, *space.shape)
-
     def zero_action(self) -> Tensor:
         """Returns zero actions, or the first legal choices of a discrete space."""
         space, device = self.env.spec.action, self.env.device
         if isinstance(space, spaces.Box):
             return torch.zeros(self.env.spec.num_envs, *space.shape, device=device)
-        return self.uniform().mode()
-
-    def uniform(self) -> Any:
-        """Returns the uniform distribution over the legal actions of a discrete space."""
-        space = self.env.spec.action
-        logits = torch.zeros(self.env.spec.num_envs, sum(choices(space)), device=self.env.device)
-        return distribution(space, logits, self.obs)
+        return uniform(space, self.env.spec.num_envs, self.obs, device).mode()

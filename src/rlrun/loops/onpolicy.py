@@ -36,7 +36,7 @@ class OnPolicy(Loop):
         return f"algo.loop.rollout_steps={self.cfg.rollout_steps}", self.cfg.rollout_steps
 
     def tick(self) -> Metrics:
-        self.clock.start()
+        self.start_tick()
         ctx = self.context()  # progress before the rollout, so a schedule that ends at 0 is above 0 in the last update
         self.waiting.append(self.collect())
         if len(self.waiting) <= self.cfg.lag:
@@ -70,10 +70,6 @@ class OnPolicy(Loop):
         its steps are taken with the same ones."""
         self.set_parameters()
         return rollout.batch()
-
-    def reset(self, seed: int | None = None) -> None:
-        super().reset(seed)
-        self.waiting = []
 
     def get_extra_state(self) -> dict[str, Any]:
         return super().get_extra_state() | {"waiting": [packed(rollout) for rollout in self.waiting]}

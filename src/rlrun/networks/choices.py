@@ -52,6 +52,12 @@ def distribution(space: Space, logits: Tensor, obs: Any) -> Categorical | Indepe
     return Independent(Categorical(torch.stack(padded, -2)))
 
 
+def uniform(space: Space, num_envs: int, obs: Any, device: torch.device) -> Categorical | Independent:
+    """Returns the uniform distribution over the legal actions [num_envs, ...] of a discrete space."""
+    logits = torch.zeros(num_envs, sum(choices(space)), device=device)
+    return distribution(space, logits, obs)
+
+
 def _action_mask(obs: Any) -> Tensor | None:
     if not isinstance(obs, dict):
         return None

@@ -14,18 +14,18 @@ from rlrun.types import MASK
 
 
 def is_image(space: Space) -> bool:
-    """Returns whether a space is a uint8 Box of three dimensions that holds images of at least 16 x 16 pixels.
+    """Returns whether a space is a uint8 Box that holds an image, or stacked images, of at least 16 x 16 pixels.
 
-    Accepts [channels or frames, height, width] and [height, width, channels].
+    Accepts [channels or frames, height, width], [height, width, channels] and [frames, height, width, channels].
     """
-    if not isinstance(space, spaces.Box) or space.dtype != "uint8" or len(space.shape) != 3:
+    if not isinstance(space, spaces.Box) or space.dtype != "uint8" or len(space.shape) not in (3, 4):
         return False
-    return min(space.shape[1:]) >= 16 or channels_last(space)
+    return channels_last(space) or (len(space.shape) == 3 and min(space.shape[1:]) >= 16)
 
 
 def channels_last(space: Space) -> bool:
-    """Returns whether an image is [height, width, channels] with at most 4 channels, as Gymnasium renders images."""
-    height, width, channels = space.shape  # type: ignore[misc]
+    """Returns whether images are [..., height, width, channels] with at most 4 channels, as Gymnasium renders them."""
+    height, width, channels = space.shape[-3:]  # type: ignore[index]
     return channels <= 4 and min(height, width) >= 16
 
 

@@ -37,21 +37,27 @@ class Stacked(nn.Module):
         weights = [param.detach().flatten() for param in self.template[0].parameters()]
         return torch.cat(weights)
 
-    def forward(self, obs: Any, params: Tensor) -> Tensor:
+    def forward(self, obs: Any, params: Tensor, *more: Any) -> Tensor:
         """Returns outputs [num_envs, outputs] for obs [num_envs, ...] and params [members, P].
 
-        Every member computes the outputs of num_envs / members consecutive environments.
+        Every member computes the outputs of num_envs / members consecutive environments. more: further inputs of the
+        network, [num_envs, ...] each or None.
         """
         members = len(params)
         parts = params.split(self.sizes, dim=1)
         weights = {}
         for (name, shape), part in zip(self.shapes.items(), parts, strict=True):
             weights[name] = part.reshape(members, *shape)
-        inputs = (split(obs, members),)
+        inputs = tuple(split(x, members) for x in (obs, *more))
         outputs = torch.func.functional_call(self.template[0], weights, inputs)
         return outputs.flatten(0, 1)
 
 
 def split(obs: Any, members: int) -> Any:
-    """Returns observations divided evenly among members: [num_envs, ...] -> [members, num_envs / members, ...]."""
+    """Returns observations divided evenly among members: [num_envs, ...] -> [members, num_envs / members, ...].
+
+    None stays None.
+    """
+    if obs is None:
+        return None
     return unflattened(obs, members, -1)

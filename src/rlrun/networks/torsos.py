@@ -105,7 +105,7 @@ def orthogonal(layers: Iterable[nn.Module]) -> None:
 class Pixels(nn.Module):
     """Convolutional layers on images: bytes [batch, C, H, W] or [batch, H, W, C] -> [batch, features].
 
-    Bytes are scaled to [0, 1].
+    Bytes are scaled to [0, 1]. The frames of a stack [batch, frames, H, W, C] become channels of one image.
     """
 
     def __init__(self, space: Space, cfg: Any):
@@ -114,7 +114,7 @@ class Pixels(nn.Module):
         self.permute = channels_last(space)
         channels = shape[0]
         if self.permute:
-            channels = shape[2]
+            channels = math.prod(shape[:-3]) * shape[-1]
         self.layers = self.build(channels, cfg)
         if cfg.init == "orthogonal":
             orthogonal(self.modules())
@@ -133,6 +133,8 @@ class Pixels(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         is_channels_last = self.permute
+        if x.dim() == 5:
+            x = x.movedim(1, 3).flatten(3)
         if not is_channels_last and torch.is_grad_enabled():
             # channels last makes the gradient of the first layer more than twice as fast on a CPU; unbind and stack
             # take half the time of contiguous(memory_format=torch.channels_last)
@@ -245,7 +247,7 @@ class Cnn(nn.Module):
         if not is_image(space):
             return False
         shape: Any = space.shape
-        _, smaller_side, _ = sorted(shape)  # the smallest is the number of channels
+        _, smaller_side, _ = sorted(shape[-3:])  # the smallest is the number of channels
         return smaller_side >= cls.encoder.smallest(cfg)
 
     def forward(self, *inputs: Any) -> Tensor:

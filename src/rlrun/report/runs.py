@@ -12,9 +12,9 @@ from rlrun.config import check
 from rlrun.config.stored import CONFIG, OVERRIDES, parse_json, read_stored, read_words
 from rlrun.errors import ConfigError
 from rlrun.lock import LOCK, holder
+from rlrun.rundir import METRICS
 from rlrun.telemetry.metrics import MetricKeys, Row, read_rows
 
-METRICS = "metrics.jsonl"
 MARKS = (CONFIG, OVERRIDES, METRICS, LOCK)  # a folder with one of these files is a run, or a run that never began
 SWEEPS = "sweeps"  # folder below runs/ in which Hydra writes its own files
 HUGE = 1e100  # numbers of this size or more are left out, because sums with them would be meaningless
@@ -185,6 +185,8 @@ def check_config(config: dict[str, Any]) -> None:
         part = config.get(section)
         if not isinstance(part, dict) or not isinstance(part.get(key), kind):
             raise ConfigError(f"not a run of rlrun ({CONFIG} has no {section}.{key})")
+    if not 0 <= config["trainer"]["total_steps"] < HUGE:
+        raise ConfigError(f"not a run of rlrun (trainer.total_steps in {CONFIG} is not a number of steps)")
     try:
         check.show(config)
     except ValueError:  # Python refuses to print integers of more than 4,300 digits

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -21,6 +22,7 @@ from rlrun.core.curriculum import Curriculum
 from rlrun.core.loop import Loop
 from rlrun.core.parts import ROLES, Parts, agent_named, for_role, section_of
 from rlrun.core.random import seed_for, sequence
+from rlrun.core.scheduled import Schedules
 from rlrun.envs.vector import VectorEnv
 from rlrun.envs.wrappers import in_evaluation
 from rlrun.errors import ConfigError, RunError
@@ -30,7 +32,8 @@ from rlrun.run.data import evaluation_digests
 from rlrun.types import Spec
 
 BEFORE = ("representation", "goals", "intrinsic")  # sections of `algo` that are add-ons, in the order of application
-AROUND = ("loop", "buffer", "reward_weights", *BEFORE)  # sections of `algo` that are no settings of the agent
+# sections of `algo` that are no settings of the agent
+AROUND = ("loop", "buffer", "schedule", "reward_weights", *BEFORE)
 EVAL_ENVS = 16  # maximum number of environments in an evaluation
 
 
@@ -41,6 +44,8 @@ def build_loop(config: RunConfig) -> Loop:
     """
     check_ranges(config)
     check_loop(config.algo)
+    check_tasks(config)
+    check_snapshots(config)
     curriculum = build_curriculum(config.env.schedule)
     device = prepare_device(config)
     engine.check(config.trainer, device)
@@ -48,7 +53,9 @@ def build_loop(config: RunConfig) -> Loop:
     env = VectorEnv.make(config.env, sequence(config.seed, "env"), device)
     env.digests = env.digests | tables
     try:
-        agent, addons = build_agent(config, env.spec, device)
+        with device:
+            schedules = Schedules(config.algo)
+        agent, addons = build_agent(config, env.spec, device, schedules)
         buffer_values, loop_values = config.algo.get("buffer"), config.algo["loop"]
         targets = targets_of(agent, addons)
         stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.reward_modules))
@@ -57,7 +64,7 @@ def build_loop(config: RunConfig) -> Loop:
         )
         parts = (agent, addons, env, buffer, config.seed, config.trainer.total_steps)
         loop: Loop = registry.build("loop", loop_values, *parts, path="algo.loop")
-        loop.curriculum = curriculum
+        loop.curriculum, loop.schedules = curriculum, schedules
         set_first_parameters(loop)
     except BaseException:
         env.close()
@@ -65,8 +72,13 @@ def build_loop(config: RunConfig) -> Loop:
     return loop
 
 
-def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Agent, Addons]:
-    """Returns the agent and its add-ons, with weights drawn from the seed and kernels replaced by the engine."""
+def build_agent(
+    config: RunConfig, spec: Spec, device: torch.device, schedules: Schedules | None = None
+) -> tuple[Agent, Addons]:
+    """Returns the agent and its add-ons, with weights drawn from the seed and kernels replaced by the engine.
+
+    schedules: of the agent's hyperparameters; None: they are constant, as in an evaluation.
+    """
     values = agent_values(config)
     check_memory(config)
     with torch.random.fork_rng(devices=[]), device:
@@ -75,6 +87,8 @@ def build_agent(config: RunConfig, spec: Spec, device: torch.device) -> tuple[Ag
         addons = build_addons(config, spec, cfg, device)
         spec = addons.spec(spec)
         parts = Parts(config.seed, device, config.network, spec)
+        if schedules is not None:
+            values = schedules.applied(values)
         agent = agent_named(values, spec, parts)
     check_roles(config, parts)
     check_norm(agent, parts)
@@ -149,6 +163,28 @@ def check_loop(algo: dict[str, Any]) -> None:
     raise ConfigError(f"algo.loop={loop} is not supported by algo={algo['name']}, {why}")
 
 
+def check_tasks(config: RunConfig) -> None:
+    """Raises ConfigError if a meta-learner would be tested in its training tasks, or in fewer tasks than it should."""
+    loop, instance_seed, episodes = config.algo["loop"], config.env.instance_seed, config.trainer.eval_episodes
+    if loop.get("new_tasks") and config.env.task_kwargs and instance_seed is not None:
+        why = "gives training and evaluation the same tasks; leave it out, or set algo.loop.new_tasks=false"
+        raise ConfigError(f"env.instance_seed={instance_seed}: {why}")
+    test_tasks = loop.get("test_tasks")
+    if test_tasks is not None and 0 < episodes < test_tasks:
+        why = f"must be at most trainer.eval_episodes={episodes}, because every task has an episode"
+        raise ConfigError(f"algo.loop.test_tasks={test_tasks}: {why}")
+
+
+def check_snapshots(config: RunConfig) -> None:
+    """Raises ConfigError if snapshots without replay are requested and the loop cannot fill replay again."""
+    loop = registry.lookup("loop", config.algo["loop"]["name"])
+    if loop.replays and not loop.refills and not config.trainer.snapshot_replay:
+        raise ConfigError(
+            f"trainer.snapshot_replay=false is not supported by algo.loop={loop.registered}: replay holds data sets, "
+            "which a resumed run does not read again"
+        )
+
+
 def check_start(config: RunConfig, device: torch.device) -> None:
     """Raises ConfigError for settings that would fail later: a precision that the device does not support, and
     `env.eval_kwargs` that the environment does not accept. Not called on resume, which may use another device."""
@@ -218,8 +254,15 @@ def build_curriculum(schedules: dict[str, dict[str, Any]]) -> Curriculum | None:
 
 
 def set_first_parameters(loop: Loop) -> None:
-    """Passes the first values of scheduled parameters to the environments. Raises ConfigError if one does not exist."""
+    """Passes the first values of scheduled parameters to the environments.
+
+    Raises ConfigError if one does not exist or cannot have all its values.
+    """
+    if loop.curriculum is None:
+        return
     try:
+        for values in loop.curriculum.samples():
+            loop.env.set_parameters(values)
         loop.set_parameters()
     except RunError as error:
         raise ConfigError(getattr(error.__cause__, "reason", str(error))) from error
@@ -246,10 +289,11 @@ def check_ranges(config: RunConfig) -> None:
     for index, values in enumerate(config.callbacks):
         sections.append(("callback", values, f"callbacks.{index}"))
     faults: list[str] = []
-    try:
-        check_network(config.network)
-    except ConfigError as error:
-        faults += error.faults
+    for check in (partial(check_network, config.network), partial(Schedules, config.algo)):
+        try:
+            check()
+        except ConfigError as error:
+            faults += error.faults
     for group, values, path in sections:
         try:
             registry.configured(group, values["name"], settings(values), path)
@@ -298,7 +342,7 @@ def eval_env(
     own = config.env.wrappers.get("time_limit", {}).get("max_steps", config.trainer.eval_max_steps)
     limit = {"time_limit": {"max_steps": min(own, config.trainer.eval_max_steps)}}
     wrappers = in_evaluation(config.env.wrappers) | limit
-    num_envs = min(episodes, EVAL_ENVS)
+    num_envs = min(episodes, config.algo["loop"].get("test_tasks") or EVAL_ENVS)
     kwargs = config.env.kwargs | config.env.eval_kwargs
     env = dataclasses.replace(
         config.env, num_envs=num_envs, wrappers=wrappers, kwargs=kwargs, selftest="off", log_info=[]

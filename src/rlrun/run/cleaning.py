@@ -1,11 +1,11 @@
-"""Removes folders that a run does not need to resume: old snapshots, and an outdated post-mortem."""
+"""Removes what a run does not need to resume: old snapshots, leftovers of killed processes, an outdated post-mortem."""
 
 import stat
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from rlrun.errors import SnapshotError
+from rlrun.errors import RlrunError, SnapshotError
 from rlrun.run.postmortem import FACTS, FOLDER
 from rlrun.rundir import RunDir, read_json
 from rlrun.snapshot import atomic
@@ -13,11 +13,17 @@ from rlrun.snapshot.store import BEST, Store, step_of
 
 
 def removable(run: Path) -> list[Path]:
-    """Returns the folders that a run does not need, or [] if the run has no latest snapshot.
+    """Returns the folders and files that a run does not need.
 
-    They are the snapshots other than the latest and the best, and an outdated post-mortem.
+    They are leftovers of killed processes in snapshots/ that hold bytes. If the run has its latest snapshot, they are
+    also the snapshots other than the latest and the best, and an outdated post-mortem.
     """
     store = Store(run)
+    leftovers = [path for path in atomic.leftovers(store.folder) if freed_bytes([path])]
+    return [*_outdated(run, store), *leftovers]
+
+
+def _outdated(run: Path, store: Store) -> list[Path]:
     names, latest = store.names(), store.latest()
     if latest not in names:
         return []
@@ -36,12 +42,13 @@ def _fault_step(postmortem: Path) -> float:
     return float("inf")
 
 
-def freed_bytes(folders: Iterable[Path]) -> int:
-    """Returns the number of bytes that the removal of these folders frees, without files that have other links."""
+def freed_bytes(places: Iterable[Path]) -> int:
+    """Returns the number of bytes that the removal of these folders and files frees, without files that have other
+    links."""
     links: Counter[int] = Counter()
     stats = {}
-    for folder in folders:
-        for path in folder.rglob("*"):
+    for place in places:
+        for path in (place, *place.rglob("*")):
             info = path.lstat()
             if stat.S_ISREG(info.st_mode):
                 links[info.st_ino] += 1
@@ -50,23 +57,34 @@ def freed_bytes(folders: Iterable[Path]) -> int:
 
 
 def clean(path: Path) -> int:
-    """Removes the folders that `removable` lists, and returns the number of bytes that were freed.
+    """Removes what `removable` lists, and returns the number of bytes that were freed.
 
     Raises ConfigError if a process uses the run or if it holds a link, and SnapshotError if the latest snapshot is
-    damaged, because the run would then resume from an older one. Nothing is removed in these cases.
+    damaged, because the run would then resume from an older one. No snapshot is removed in these cases. Raises
+    RlrunError with the name of a file that cannot be removed.
     """
-    run = RunDir.open(path)
-    store = Store(path)
     try:
-        folders = removable(path)
-        freed = freed_bytes(folders)
-        if folders:
-            try:
-                store.load(store.latest())
-            except SnapshotError as error:
-                raise SnapshotError(*[f"{path}: {fault}; nothing was removed" for fault in error.faults]) from None
-        for folder in folders:
-            atomic.remove(folder)
-        return freed
-    finally:
-        run.release()
+        run = RunDir.open(path)
+        try:
+            return _clean(path)
+        finally:
+            run.release()
+    except OSError as error:
+        raise RlrunError(f"{error.filename or path}: cannot be removed ({error.strerror})") from error
+
+
+def _clean(path: Path) -> int:
+    before = freed_bytes([path])
+    store = Store(path)
+    atomic.sweep(store.folder)
+    folders = _outdated(path, store)
+    if folders:
+        try:
+            store.load(store.latest())
+        except SnapshotError as error:
+            raise SnapshotError(*[f"{path}: {fault}; nothing was removed" for fault in error.faults]) from None
+    for folder in folders:
+        atomic.remove(folder)
+    for folder in (path, store.folder):
+        atomic.sweep(folder)  # raises OSError if a folder was not removed completely
+    return before - freed_bytes([path])

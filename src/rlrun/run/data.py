@@ -88,7 +88,9 @@ def check_stored_sources(values: Mapping[str, Any]) -> None:
         if not isinstance(kwargs, Mapping):
             continue
         source = kwargs.get("source")
-        if source is None or source in _published() or _is_cached(source):
+        if source is None or source in _published():
+            continue
+        if _is_cached(source) and not kwargs.get("force_download"):
             continue
         raise ConfigError(
             f"env.{section}.source={source}: a stored config must not start this download; start a new run"

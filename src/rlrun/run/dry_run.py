@@ -12,7 +12,7 @@ from rlrun.config.schema import RunConfig, TrainerConfig
 from rlrun.core.loop import Loop
 from rlrun.indexed import num_bytes
 from rlrun.operating_system import resident_mb
-from rlrun.run.lifecycle import made, rings
+from rlrun.run.lifecycle import made, rings, saved_rings
 from rlrun.snapshot import tree
 from rlrun.snapshot.segments import describe
 
@@ -45,6 +45,7 @@ class Sizes:
     parameters: dict[str, int]  # number of parameters by network; target networks are included
     learned: int  # number of parameters that are learned
     replay: int  # rows of replay; 0 without replay
+    saved: int  # rows of replay in one snapshot
     rollout: int  # the batch of the last update; 0 with replay, or if there was no update
     memory: float  # this process; NaN if the system does not report it
     snapshot: int  # one snapshot, without the rows of replay
@@ -59,7 +60,7 @@ def estimate(config: RunConfig) -> tuple[Sizes, Times]:
     try:
         held = {name: ring.total for name, ring in rings(loop).items()}  # rows of data sets
         times = _times(loop, config.trainer.total_steps)
-        return _sizes(loop, config.trainer, held), times
+        return _sizes(loop, config, held), times
     finally:
         loop.env.close()
 
@@ -74,12 +75,17 @@ def num_evaluations(cfg: TrainerConfig) -> int:
 
 
 def _times(loop: Loop, total_steps: int) -> Times:
-    """Measures the steps of the warm-up, cuts the warm-up short, and measures steps with updates."""
-    warmup = min(total_steps, getattr(loop.cfg, "warmup_steps", 0))
+    """Measures the steps of the warm-up, cuts the warm-up short, and measures steps with updates.
+
+    The loop can no longer be trained afterwards, because its warm-up is over too early.
+    """
+    loop.tick()
+    total_steps = -(-total_steps // loop.steps) * loop.steps  # a run ends after a whole rollout
+    warmup = min(total_steps, getattr(loop, "start_update", 0))  # only loops with replay have it
     warmup_step = 0.0
     if warmup:
         warmup_step = _seconds_per_step(loop, MEASURED_S / 2, warmup)
-        loop.cfg = dataclasses.replace(loop.cfg, warmup_steps=min(warmup, loop.steps))
+        loop.cfg = dataclasses.replace(loop.cfg, warmup_steps=min(warmup, loop.steps), start_update=None)
     until = time.perf_counter() + MEASURED_S
     while loop.updates < FIRST_UPDATES and time.perf_counter() < until:
         loop.tick()
@@ -97,18 +103,22 @@ def _seconds_per_step(loop: Loop, seconds: float, last_step: float = float("inf"
     return (time.perf_counter() - began) / (loop.steps - first)
 
 
-def _sizes(loop: Loop, cfg: TrainerConfig, held: dict[str, int]) -> Sizes:
+def _sizes(loop: Loop, config: RunConfig, held: dict[str, int]) -> Sizes:
     """Returns the sizes at the end of the run. held: number of rows in each ring before the first step."""
-    replay, appended, unshared, unused = 0, 0, 0, 0
+    cfg = config.trainer
+    in_snapshots = saved_rings(config, loop)
+    replay, saved, appended, unshared, unused = 0, 0, 0, 0, 0
     for name, ring in rings(loop).items():
         table = describe(ring)
         row = table.row_bytes
         rows = held[name] + (ring.total - held[name]) * cfg.total_steps // loop.steps  # until the end of the run
         alive = min(rows, ring.capacity)
         replay += alive * row
-        appended += rows * row
-        unshared += min(alive, 2 * table.segment_rows) * row  # each snapshot writes its first and last segment
         unused += max(0, alive - ring.total) * row
+        if name in in_snapshots:
+            saved += alive * row
+            appended += rows * row
+            unshared += min(alive, 2 * table.segment_rows) * row  # each snapshot writes its first and last segment
     memory = resident_mb() * 2**20
     if loop.env.device.type == "cpu":
         memory += unused  # the system allocates a page when it is first written
@@ -117,9 +127,8 @@ def _sizes(loop: Loop, cfg: TrainerConfig, held: dict[str, int]) -> Sizes:
         rollout = num_bytes(loop.batch)
     snapshot = _snapshot_bytes(loop)
     learned = sum(weight.numel() for weight in loop.parameters() if weight.requires_grad)
-    return Sizes(
-        _parameters(loop), learned, replay, rollout, memory, snapshot, _disk(cfg, snapshot, replay, appended, unshared)
-    )
+    disk = _disk(cfg, snapshot, saved, appended, unshared)
+    return Sizes(_parameters(loop), learned, replay, saved, rollout, memory, snapshot, disk)
 
 
 def _parameters(loop: Loop) -> dict[str, int]:
@@ -137,10 +146,10 @@ def _snapshot_bytes(loop: Loop) -> int:
     return MANIFEST_BYTES + len(json.dumps(skeleton)) + sum(tensor.nbytes for tensor in tensors.values())
 
 
-def _disk(cfg: TrainerConfig, snapshot: int, replay: int, appended: int, unshared: int) -> int:
+def _disk(cfg: TrainerConfig, snapshot: int, saved: int, appended: int, unshared: int) -> int:
     """Returns the maximum size of a run's folder in bytes.
 
-    replay: bytes of the rows in one snapshot. appended: bytes of all rows of the run, which snapshots share.
+    saved: bytes of the rows in one snapshot. appended: bytes of all rows of the run, which snapshots share.
     unshared: bytes of the rows in one snapshot that it does not share.
     """
     logs = SMALL_FILES_BYTES + cfg.total_steps // cfg.log_every * LOG_ROW_BYTES
@@ -149,4 +158,4 @@ def _disk(cfg: TrainerConfig, snapshot: int, replay: int, appended: int, unshare
     count = cfg.snapshot_keep + 1  # one more for the best snapshot
     if cfg.snapshot_archive_every:
         count += cfg.total_steps // cfg.snapshot_archive_every
-    return logs + count * snapshot + min(appended + count * unshared, count * replay)
+    return logs + count * snapshot + min(appended + count * unshared, count * saved)

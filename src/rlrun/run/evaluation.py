@@ -8,6 +8,7 @@ import torch
 
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
+from rlrun.envs.tasks import Task
 from rlrun.loops.adaptation import MetaAgent, Policy, adapted
 from rlrun.run.returns import components, score, shortfall, spread
 from rlrun.types import Objective, Return, carried
@@ -24,6 +25,7 @@ class EpisodeResult(NamedTuple):
     length: int
     success: bool | None  # None if the environment does not report it
     returned: Return  # for reward vectors the sum of each component, else the same as `episode_return`
+    env: int  # index of the environment, which is that of its task
 
 
 class EvaluationInterruptedError(Exception):
@@ -31,22 +33,46 @@ class EvaluationInterruptedError(Exception):
 
 
 def evaluate(
-    agent: Agent, addons: Addons, env: Any, episodes: int, interrupted: Callable[[], bool] = lambda: False
+    agent: Agent,
+    addons: Addons,
+    env: Any,
+    episodes: int,
+    per_task: bool = False,
+    interrupted: Callable[[], bool] = lambda: False,
 ) -> dict[str, float]:
     """Returns the metrics `eval/*` of `episodes` episodes; for meta-learners, also the return before adaptation.
 
-    Raises EvaluationInterruptedError when `interrupted` returns True.
+    per_task: also return the metrics of each task of a meta-learner. Raises EvaluationInterruptedError when
+    `interrupted` returns True.
     """
-    found = summary(play(agent, addons, env, episodes, interrupted=interrupted), addons.spec(env.spec).objective)
+    results = play(agent, addons, env, episodes, interrupted=interrupted)
+    found = summary(results, addons.spec(env.spec).objective)
     if isinstance(agent, MetaAgent):
         before = play(agent.get_exploration_policy(), addons, env, episodes, interrupted=interrupted)
         found["eval/return_before"] = float(np.mean([result.episode_return for result in before]))
+        if per_task:
+            found |= of_tasks(env.tasks.current(), before, results)
+    return found
+
+
+def of_tasks(tasks: list[Task], before: list[EpisodeResult], after: list[EpisodeResult]) -> dict[str, float]:
+    """Returns the arguments of each task, and the mean return and success rate before and after adaptation to it."""
+    found: dict[str, float] = {}
+    for index, task in enumerate(tasks):
+        for name, value in task.items():
+            found[f"eval/task_{index}/{name}"] = value
+        for phase, results in (("before", before), ("after", after)):
+            own = [result for result in results if result.env == index]
+            found[f"eval/task_{index}/return_{phase}"] = float(np.mean([result.episode_return for result in own]))
+            reported = [result.success for result in own if result.success is not None]
+            if reported:
+                found[f"eval/task_{index}/success_{phase}"] = float(np.mean(reported))
     return found
 
 
 def summary(results: list[EpisodeResult], objective: Objective | None) -> dict[str, float]:
     """Returns the metrics `eval/*` of these episodes."""
-    returns, lengths, successes, returned = zip(*results, strict=True)
+    returns, lengths, successes, returned, _ = zip(*results, strict=True)
     metrics = {
         "eval/return_mean": float(np.mean(returns)),
         **spread("eval", returns),
@@ -110,15 +136,17 @@ def play(
                 remaining[i] -= 1
                 total = step.info.get("own_returns", {}).get(i, running_return[i])
                 success = step.info.get("success", {}).get(i)
-                results.append(_result(total, int(running_length[i]), success, objective))
+                results.append(_result(total, int(running_length[i]), success, int(i), objective))
             running_return[i] = running_length[i] = 0
         obs, carry = step.obs, carried(extras, ended)
     return results
 
 
-def _result(total: np.ndarray, length: int, success: bool | None, objective: Objective | None) -> EpisodeResult:
+def _result(
+    total: np.ndarray, length: int, success: bool | None, env: int, objective: Objective | None
+) -> EpisodeResult:
     """Returns the result of an episode. total: the sum of each component of the reward, [reward_dim]."""
     returned: Return = float(total[0])
     if objective:
         returned = total.tolist()
-    return EpisodeResult(score(returned, objective), length, success, returned)
+    return EpisodeResult(score(returned, objective), length, success, returned, env)

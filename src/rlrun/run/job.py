@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlrun.errors import RlrunError, RunError, reason
 from rlrun.imports import module_of
+from rlrun.run.signals import check_thread
 from rlrun.rundir import RunDir, runs_of, starting
 
 if TYPE_CHECKING:
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Done:
-    """Folder and exit code of a run that has ended."""
+    """Folder and exit code of a run that has ended, and why it failed."""
 
     path: Path
     exit_code: int
+    fault: str = ""
 
 
 def train_job(job: "Job") -> Done:
     """Trains a job in a new run directory, or with `resume=auto` continues an existing run of the same config."""
+    check_thread()
     with ExitStack() as alone:
         if job.values["resume"] == "auto":
             alone.enter_context(starting(job.values))
@@ -42,8 +45,8 @@ def train_job(job: "Job") -> Done:
             from rlrun.config.schema import run_config
             from rlrun.run.lifecycle import train
 
-            code = train(run_config(job.values), folder).exit_code
-    return Done(folder.path, code)
+            result = train(run_config(job.values), folder)
+    return Done(folder.path, result.exit_code, result.fault)
 
 
 def resume_run(
@@ -57,6 +60,7 @@ def resume_run(
 
     typed: the user typed the same config on this command line, so the stored config is trusted.
     """
+    check_thread()
     if into is None:
         folder = RunDir.open(path)
     else:
@@ -70,6 +74,18 @@ def resume_run(
             result = lifecycle.resume(folder, changes, typed)
         else:
             result = lifecycle.branch(path, folder, changes)
+    return Done(folder.path, result.exit_code, result.fault)
+
+
+def reset_run(path: Path, changes: Mapping[str, Any], into: str, plugins: Sequence[str] = ()) -> Done:
+    """Starts a new run in the directory `into` with the config and the weights of the run or snapshot at `path`."""
+    folder = RunDir.create({"run_dir": into})
+    with held(folder, is_new=True):
+        from rlrun import registry
+        from rlrun.run import lifecycle
+
+        registry.load(plugins)
+        result = lifecycle.reset(path, folder, changes)
     return Done(folder.path, result.exit_code)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlrun import engine, files, registry
 from rlrun.buffers.ring import Ring
@@ -21,15 +21,16 @@ from rlrun.core.loop import Loop
 from rlrun.envs.untrusted import check_environment
 from rlrun.errors import ConfigError, RlrunError, RunError, SnapshotError, printable, reason
 from rlrun.run import exactness, postmortem
-from rlrun.run.assemble import build_callbacks, build_loop, check_start, eval_env, prepare_device
+from rlrun.run.assemble import build_callbacks, build_loop, check_ranges, check_start, eval_env, prepare_device
 from rlrun.run.data import check_stored_data, data_changes, data_digests
 from rlrun.run.evaluation import evaluate as run_episodes
 from rlrun.run.provenance import git_diff
+from rlrun.run.reschedule import rescheduled
 from rlrun.run.signals import Signals
 from rlrun.run.trained import built_from, check_unchanged, stored_config
 from rlrun.run.trainer import Trainer
-from rlrun.run.weights import WEIGHTS_ONLY, locate, warm_start
-from rlrun.rundir import META, METRICS, RunDir
+from rlrun.run.weights import WEIGHTS_ONLY, locate, sources, warm_start, without
+from rlrun.rundir import META, METRICS, SUMMARY, RunDir
 from rlrun.snapshot import manifest
 from rlrun.snapshot.atomic import replace_file
 from rlrun.snapshot.loaded import Snapshot
@@ -40,6 +41,9 @@ from rlrun.telemetry.hints import hint
 from rlrun.telemetry.metrics import MetricKeys, Written
 from rlrun.types import MASK
 
+WITHOUT_REPLAY = "without_replay"  # in the header of a snapshot that holds no replay
+REPLAY = "buffer."  # prefix of the state of the replay buffer
+
 
 @dataclass(frozen=True)
 class Result:
@@ -48,6 +52,7 @@ class Result:
     status: str  # done | stopped | failed
     exit_code: int
     summary: dict[str, Any]
+    fault: str = ""  # why it failed, as one line
 
 
 def train(config: RunConfig, run: RunDir) -> Result:
@@ -64,14 +69,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     typed: the user typed the same config on this command line, so the stored config is trusted.
     """
     take_logged()
-    values = run.config()
-    words = folded(changes or {}, values)
-    typed_loggers = named(changes or {})
-    changes = resumable.news(values, words)
-    config = stored_config(run.path, changes, typed)
-    loggers = stored_loggers(config.logger, typed_loggers)
-    if not typed:
-        check_environment(config.env, words)
+    config, loggers, _, changes = stored(run.path, changes or {}, typed)
     store = open_store(config, run)
     if not store.names():
         check_stored_data(config, run.meta().get("data"), "begin", typed)
@@ -79,7 +77,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
         return begin(config, run, store, loggers)
     snapshot = store.load()
     check_unchanged(run.path, snapshot)
-    summary = run.read_json("summary.json")
+    summary = run.read_json(SUMMARY)
     # if the run was killed after its last snapshot, its last log rows and summary are missing and are written now
     ended = (summary.get("status"), summary.get("step")) == ("done", snapshot.step)
     if ended and snapshot.step >= config.trainer.total_steps:
@@ -99,20 +97,14 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
 def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
     """Continues from any snapshot of a run in a new directory. Does not change the source run."""
     source_path, name = locate(source)
-    values = read_config(source_path / CONFIG)
-    typed_loggers = named(changes or {})
-    words = folded(changes or {}, values)
-    changes = resumable.news(values, words)
-    config = stored_config(source_path, changes)
-    loggers = stored_loggers(config.logger, typed_loggers)
-    check_environment(config.env, words)
+    config, loggers, words, changes = stored(source_path, changes or {})
     snapshot = Store(source_path).load(name)
     check_unchanged(source_path, snapshot)
     check_resumable(snapshot)
     check_goal(config, snapshot, words)
     check_stored_data(config, snapshot.header.get("data"), "resume")
-    stored = read_stored(source_path / CONFIG)
-    run.write_start(changed(stored.values, changes), [f"branched from {source}"], stored.metrics_format)
+    before = read_stored(source_path / CONFIG)
+    run.write_start(changed(before.values, changes), [f"branched from {source}"], before.metrics_format)
     if (source_path / METRICS).exists():
         replace_file(run.path / METRICS, files.read_lines(source_path / METRICS))  # `Telemetry` cuts later rows
     run.write_json(META, RunDir.meta_of(source_path))
@@ -120,6 +112,56 @@ def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) 
     with built_from(source_path):
         loop = build_loop(config)
     return supervise(config, run, loop, open_store(config, run), loggers, snapshot)
+
+
+def reset(source: Path, run: RunDir, changes: Mapping[str, Any]) -> Result:
+    """Starts a new run in a new directory with the config and the weights of a run or one of its snapshots.
+
+    Steps, schedules, exploration, optimisers, replay, random numbers and the best return start as in any new run.
+    Replay is filled by `refill_policy`. Does not change the source run.
+    changes: new values by dotted key, of `seed` and of settings that a resumed run may change.
+    """
+    take_logged()
+    source_path, _ = locate(source)
+    values = read_config(source_path / CONFIG)
+    typed_loggers = named(changes)
+    words = folded(changes, values)
+    seed = words.pop("seed", None)
+    words = resumable.news(values, words)
+    check_ranges(stored_config(source_path, words))
+    values = changed(values, words)
+    values |= {"run_dir": str(run.path), "init_from": str(source), "init_modules": [], "init_exploration": "fresh"}
+    if seed is not None:
+        values["seed"] = seed
+    loop = values["algo"]["loop"]
+    if "refill_policy" in loop:
+        loop["warmup_policy"] = loop["refill_policy"]
+    run.write_start(values, [f"reset of {source}"])
+    config = stored_config(run.path)
+    check_environment(config.env, words)
+    check_stored_data(config, RunDir.meta_of(source_path).get("data"), "begin")
+    return begin(config, run, open_store(config, run), stored_loggers(config.logger, typed_loggers))
+
+
+class Continued(NamedTuple):
+    """The parts of a stored run that may be untrusted, checked."""
+
+    config: RunConfig
+    loggers: Loggers
+    words: dict[str, Any]  # the settings that the user typed, by dotted key
+    changes: dict[str, Any]  # those whose value differs from the stored one
+
+
+def stored(path: Path, typed_words: Mapping[str, Any], typed: bool = False) -> Continued:
+    """Returns the config and the loggers of a stored run, with the user's changes applied. typed: as in `resume`."""
+    values = read_config(path / CONFIG)
+    words = folded(typed_words, values)
+    changes = rescheduled(path, values, resumable.news(values, words))
+    config = stored_config(path, changes, typed)
+    loggers = stored_loggers(config.logger, named(typed_words))
+    if not typed:
+        check_environment(config.env, words)
+    return Continued(config, loggers, words, changes)
 
 
 def check_resumable(snapshot: Snapshot) -> None:
@@ -156,15 +198,13 @@ def begin(config: RunConfig, run: RunDir, store: Store, loggers: Loggers) -> Res
 
 def made(config: RunConfig) -> tuple[RunConfig, Loop]:
     """Returns the loop of a new run whose first episodes have begun, and the config with the engine that it uses."""
-    if config.init_modules and config.init_from is None:
-        raise ConfigError(f"init_modules=[{','.join(config.init_modules)}]: needs init_from=RUN, the source of weights")
     device = prepare_device(config)
     check_start(config, device)
     config = engine.follow(config, device)
     loop = build_loop(config)
     try:
-        if config.init_from is not None:
-            warm_start(Path(config.init_from), loop, config.init_modules)
+        for source, modules in sources(config):
+            warm_start(source, loop, modules, config.init_exploration == "fresh")
         loop.begin()
     except BaseException:
         loop.env.close()
@@ -191,6 +231,7 @@ def supervise(
         trainer = make_trainer(config, loop, store, log, signals, recorded, callbacks)
         try:
             start(config, run, trainer, log, snapshot)
+            (run.path / SUMMARY).unlink(missing_ok=True)  # if this process is killed, the run has no summary
             if snapshot and not store.names():  # a new branch: without a snapshot, a resume would begin at step 0
                 trainer.snapshot([step_name(loop.steps)])
             callbacks.begin(RunView(run.path, loop, trainer.stop, log.media))
@@ -210,7 +251,7 @@ def supervise(
             loop.env.close()
             close_store(store, log)
             summary = summarise(trainer, status)
-            run.write_json("summary.json", summary)
+            run.write_json(SUMMARY, summary)
             end(callbacks, summary, log)
             if advice := hint(summary, log.times, config):
                 log.message(advice)
@@ -218,7 +259,7 @@ def supervise(
     if line:
         trace = printable(run.path / "error.log")
         print(f"error: {line}\n  trace: {trace}", file=sys.stderr)
-    return Result(status, code, summary)
+    return Result(status, code, summary, line)
 
 
 def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snapshot: Snapshot | None) -> None:
@@ -228,22 +269,32 @@ def start(config: RunConfig, run: RunDir, trainer: Trainer, log: Telemetry, snap
         run.write_json(META, facts)
         if config.trainer.snapshot_every is not None and loop.env.exactness != "exact":
             log.message(f"a resume of this run will be {loop.env.exactness}")
+        if not saves_replay(config, loop):
+            log.message("a resume of this run will be not exact, because its snapshots hold no replay")
         for line in trainer.callbacks.announcements():
             log.message(line)
         return
     for fault in snapshot.faults:
         log.message(f"skipped {fault}")
+    state = dict(snapshot.state)
+    refills = loop.refills and bool(snapshot.header.get(WITHOUT_REPLAY))
+    if refills:
+        state |= {key: value for key, value in loop.state_dict().items() if key.startswith(REPLAY)}
     try:
-        trainer.load(dict(snapshot.state), snapshot.clocks)
+        trainer.load(state, snapshot.clocks)
         if loop.steps != snapshot.step:
             raise ValueError(f"its header is of step {snapshot.step}, its state of step {loop.steps}")
     except RlrunError:
         raise
     except Exception as error:  # an untrusted snapshot may hold anything
         raise SnapshotError(f"{snapshot.name}: does not fit this run ({manifest.line(error)})") from error
-    for name, ring in rings(loop).items():
-        snapshot.restore_ring(name, ring)
     others = [loop.env.exactness, log.fault, *data_changes(loop), *trainer.callbacks.warnings()]
+    if refills:
+        loop.refill()
+        others.append(f"{snapshot.name} holds no replay")
+    else:
+        for name, ring in rings(loop).items():
+            snapshot.restore_ring(name, ring)
     verdict = exactness.verdict(before, facts, others, snapshot.format)
     line = f"resumed from step {loop.steps:,}, {verdict}"
     log.message(line)
@@ -274,7 +325,7 @@ class StoreCheckpointer:
 
     def __init__(self, config: RunConfig, loop: Loop, store: Store, log: Telemetry, recorded: Recorded):
         self.config, self.loop, self.store, self.log, self.recorded = config, loop, store, log, recorded
-        self.rings = rings(loop)
+        self.rings = saved_rings(config, loop)
 
     def save(self, names: list[str], state: dict[str, Any], clocks: dict[str, float]) -> None:
         """Takes a snapshot. The log rows so far are written to disk first."""
@@ -286,6 +337,9 @@ class StoreCheckpointer:
             "metrics": self.log.written._asdict(),
             "data": data_digests(self.loop),
         }
+        if not saves_replay(self.config, self.loop):
+            header[WITHOUT_REPLAY] = True
+            state = without(state, (REPLAY,))
         self.store.save(names, state, self.rings, header, clocks, first=self.log.sync)
 
     def flush(self) -> None:
@@ -308,12 +362,13 @@ def make_trainer(
 ) -> Trainer:
     """Returns the trainer of a loop, with its evaluation function and its checkpointer."""
     episodes = config.trainer.eval_episodes
+    per_task = config.algo["loop"].get("test_tasks") is not None
     masked = MASK in getattr(loop.env.spec.obs, "spaces", ())
 
     def evaluate_at(step: int) -> dict[str, float]:
         env = eval_env(config, config.seed, f"eval.{step}", episodes, loop.env.device, masked)
         try:
-            found = run_episodes(loop.agent, loop.addons, env, episodes, interrupted=lambda: bool(signals.received))
+            found = run_episodes(loop.agent, loop.addons, env, episodes, per_task, lambda: bool(signals.received))
         finally:
             env.close()
         loop.addons.evaluated(found)
@@ -334,6 +389,19 @@ def close_store(store: Store, log: Telemetry) -> None:
 def rings(loop: Loop) -> dict[str, Ring]:
     """Returns the ring buffers of a run by module path. Snapshots store them in segments."""
     return {name: module for name, module in loop.named_modules() if isinstance(module, Ring)}
+
+
+def saves_replay(config: RunConfig, loop: Loop) -> bool:
+    """Returns whether snapshots hold the replay buffer of a loop, if it has one."""
+    return config.trainer.snapshot_replay or not loop.refills
+
+
+def saved_rings(config: RunConfig, loop: Loop) -> dict[str, Ring]:
+    """Returns the ring buffers that snapshots hold."""
+    found = rings(loop)
+    if not saves_replay(config, loop):
+        found = without(found, (REPLAY,))
+    return found
 
 
 def summarise(trainer: Trainer, status: str) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
 from rlrun.envs.actions import Actions
 from rlrun.envs.obs_adapter import in_dicts
-from rlrun.envs.passed import passed
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent
 from rlrun.nested import leaves, mapped
-from rlrun.run.trained import restored
+from rlrun.run.trained import passed_again, restored
 from rlrun.types import Spec, carried
 
 
@@ -31,7 +30,7 @@ def load(run: str | Path, plugins: Sequence[str] = (), env: Any = None) -> "Poli
     Raises ConfigError or SnapshotError; the message is one line.
     """
     registry.load(plugins)
-    with passed(env), restored(Path(run), episodes=1, seed=None, words={}) as trained:
+    with passed_again(Path(run), env), restored(Path(run), episodes=1, seed=None, words={}) as trained:
         if isinstance(trained.agent, MetaAgent):
             raise ConfigError(f"{run}: a meta-learned agent must adapt to a task before it acts; use rlrun eval")
         return Policy(trained.agent, trained.addons, trained.env.spec, trained.env.device)

@@ -3,10 +3,12 @@
 import os
 import signal
 import sys
+import threading
 from types import FrameType, TracebackType
 from typing import Any
 
 from rlrun.core.breakable import compiling
+from rlrun.errors import ConfigError
 from rlrun.operating_system import signals_of
 
 REQUEUES = signals_of("SIGUSR1", "SIGUSR2")  # sent by schedulers, not by hand
@@ -58,6 +60,16 @@ class Signals:
             os._exit(CODES[signal.Signals(number)])
         self.all.append(signal.Signals(number))
         compiling.interrupt()
+
+
+def check_thread() -> None:
+    """Raises ConfigError outside of the main thread, in which alone Python receives signals."""
+    thread = threading.current_thread()
+    if thread is not threading.main_thread():
+        raise ConfigError(
+            f"{thread.name}: training needs the main thread of a process, which receives its stop signals; "
+            "start a process, for example with multiprocessing"
+        )
 
 
 class Leave:

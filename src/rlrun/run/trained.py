@@ -3,18 +3,19 @@
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlrun import files, imports
-from rlrun.config import resumable
+from rlrun.config import check, resumable
 from rlrun.config.resumable import Recorded, changed
 from rlrun.config.schema import EnvConfig, RunConfig, run_config
-from rlrun.config.stored import CONFIG, parse_config, read_text
+from rlrun.config.stored import CONFIG, parse_config, read_config, read_text
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
+from rlrun.envs.passed import check_same, passed
 from rlrun.envs.untrusted import check_environment
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError, RlrunError, SnapshotError, printable, reason
@@ -25,7 +26,7 @@ from rlrun.run.evaluation import EpisodeResult, play, summary
 from rlrun.run.weights import load_part, locate
 from rlrun.rundir import RunDir
 from rlrun.snapshot.loaded import Snapshot
-from rlrun.snapshot.store import BEST, Store
+from rlrun.snapshot.store import Store
 from rlrun.types import Objective
 
 ENV_KWARGS = "env.kwargs."
@@ -64,9 +65,7 @@ def restored(
     for code in imports.changed(RunDir.meta_of(run_path).get("code", {})):
         print(printable(f"{run_path}: {code} has changed since this run began"), file=sys.stderr)
     store = Store(run_path)
-    if name is None and BEST in store.names():
-        name = BEST
-    snapshot = store.load(name)
+    snapshot = store.load(name or store.preferred())
     check_unchanged(run_path, snapshot)
     if TABLE not in words:  # a table that the user typed needs no check
         check_stored_data(config, snapshot.header.get("data"), "evaluate")
@@ -130,7 +129,7 @@ def eval_config(env: EnvConfig, words: Mapping[str, Any]) -> EnvConfig:
 def figures(results: list[EpisodeResult], objective: Objective | None) -> dict[str, Any]:
     """Returns the results that `rlrun eval` prints: statistics of the episodes, and the return and length of each."""
     found: dict[str, Any] = {key.removeprefix("eval/"): value for key, value in summary(results, objective).items()}
-    returns, lengths, _, returned = zip(*results, strict=True)
+    returns, lengths, _, returned, _ = zip(*results, strict=True)
     found["returns"] = list(returns)
     if objective:
         for i, component in enumerate(zip(*returned, strict=True)):
@@ -170,6 +169,14 @@ def stored_config(path: Path, changes: Mapping[str, Any] | None = None, typed: b
         env = dataclasses.replace(config.env, id=f"{typed_again(module)}:{name}")
         config = dataclasses.replace(config, env=env)
     return config
+
+
+def passed_again(path: Path, env: Any) -> AbstractContextManager[str | None]:
+    """Returns the context manager `passed` for an environment of the run (or of the snapshot) at `path`."""
+    if env is not None:
+        folder, _ = locate(path)
+        check_same(env, str(check.lookup("env.id", read_config(folder / CONFIG))))
+    return passed(env)
 
 
 @contextmanager

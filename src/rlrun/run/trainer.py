@@ -193,7 +193,7 @@ class Trainer:
                 raise RunError(f"{name} is {value} at step {loop.steps}")
         values |= self.episode_metrics() | self.agent_metrics() | losses
         row = {"step": loop.steps, "wall_s": self.elapsed()} | values
-        self.callbacks.call("on_row", dict(row))
+        self.callbacks.call("on_row", row)
         add_logged(loop.logged, take_logged())
         self.log.row(row | drain_logged(loop.logged))
         progress.logged_until = loop.steps
@@ -239,12 +239,13 @@ class Trainer:
         return values
 
     def agent_metrics(self) -> dict[str, float]:
-        """Returns the learning rates of the agent's optimisers, and numbers such as epsilon."""
+        """Returns the learning rates of the agent's optimisers, scheduled hyperparameters, and numbers such as
+        epsilon."""
         values = {}
         for path, optim in self.optims:
             if path.startswith("agent."):
                 values[f"train/{learning_rate_name(path)}"] = float(optim.learning_rate)
-        for name, value in self.loop.agent.report().items():
+        for name, value in (self.loop.agent.report() | self.loop.schedules.report()).items():
             values[f"train/{name}"] = float(value)
         return values
 

@@ -1,12 +1,14 @@
 """Loads weights from a snapshot or file into a new run (`init_from`), or into an agent for evaluation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from rlrun import files, memory
+from rlrun.config.schema import RunConfig
+from rlrun.core.agent import Agent
 from rlrun.core.loop import Loop
 from rlrun.core.schedule import StartsFresh
 from rlrun.errors import ConfigError
@@ -23,17 +25,35 @@ def locate(path: Path) -> tuple[Path, str | None]:
     return path, None
 
 
-def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
+def sources(config: RunConfig) -> list[tuple[Path, list[str]]]:
+    """Returns the sources of initial weights, each with the parts of the agent to load, as `warm_start` takes them.
+
+    Raises ConfigError if `init_modules` is set without one source of all of them.
+    """
+    if isinstance(config.init_from, str):
+        return [(Path(config.init_from), config.init_modules)]
+    if config.init_modules:
+        modules = f"init_modules=[{','.join(config.init_modules)}]"
+        if config.init_from is None:
+            raise ConfigError(f"{modules}: needs init_from=RUN, the source of weights")
+        raise ConfigError(f"{modules}: init_from names the parts already")
+    return [(Path(path), [module]) for module, path in (config.init_from or {}).items()]
+
+
+def warm_start(path: Path, loop: Loop, modules: Sequence[str] = (), fresh_exploration: bool = False) -> None:
     """Loads the weights of a run, a snapshot or a safetensors file into a new loop. Optimisers and random streams are
     not loaded.
 
     modules: parts of the agent to load; empty: the whole agent, and the add-ons with the statistics of normalisation.
     An entry is a name such as `actor`, or `<name here>:<name there>` if the source has another name for the part, as in
     `particles.0.policy:policy`. An empty name means the whole agent.
+    fresh_exploration: keep the loop's own state of exploration, such as noise, and do not load that of the source.
     """
     weights = {key: value for key, value in stored(path).items() if "_extra_state" not in key}
     source = f"init_from={path}"
     fresh = tuple(f"{place}." for place, module in loop.named_modules() if isinstance(module, StartsFresh))
+    if fresh_exploration:
+        fresh += tuple(exploration(loop))
     for entry in modules:
         name, colon, name_there = entry.partition(":")
         if not colon:
@@ -43,10 +63,18 @@ def warm_start(path: Path, loop: Loop, modules: Sequence[str] = ()) -> None:
         for key, value in weights.items():
             if key.startswith(f"{origin}."):
                 renamed[place + key.removeprefix(origin)] = value
-        load_part(part_of(loop.agent, name), without(renamed, fresh), place, fresh, source)
+        load_part(part_of(loop.agent, name, source), without(renamed, fresh), place, fresh, source)
     if not modules:
         load_part(loop.agent, without(weights, fresh), "agent", fresh, source)
         load_part(loop.addons, without(weights, fresh), "addons", fresh, source)
+
+
+def exploration(loop: Loop) -> Iterator[str]:
+    """Yields the names of modules and tensors that hold the state of exploration of all agents in a loop."""
+    for place, module in loop.named_modules():
+        if isinstance(module, Agent):
+            for name in module.explores_with:
+                yield f"{place}.{name}"
 
 
 def stored(path: Path) -> Mapping[str, Any]:
@@ -75,12 +103,15 @@ def place_of(name: str) -> str:
     return f"agent.{name}"
 
 
-def part_of(agent: nn.Module, name: str) -> nn.Module:
-    """Returns the part of the agent with this name. Raises ConfigError if there is none or it has no weights."""
+def part_of(agent: nn.Module, name: str, source: str) -> nn.Module:
+    """Returns the part of the agent with this name.
+
+    Raises ConfigError, which names `source`, if there is none or it has no weights.
+    """
     parts = {name: part for name, part in agent.named_modules() if has_weights(part)}
     if name not in parts:
         children = ", ".join(child for child, part in agent.named_children() if has_weights(part))
-        raise ConfigError(f"init_modules: the agent has no {name} (it has: {children})")
+        raise ConfigError(f"{source}: the agent has no {name} (it has: {children})")
     return parts[name]
 
 

@@ -125,15 +125,23 @@ def sweep(folder: Path) -> None:
 
     An `.old-` folder whose replacement was not completed gets its name back.
     """
-    for path in list(folder.iterdir()):
-        if path.name.startswith(REPLACED):
-            name = folder / path.name.removeprefix(REPLACED)
-            if not name.exists():
-                rename(path, name)
-    for path in list(folder.iterdir()):
-        if path.name.startswith((TEMPORARY, REPLACED, TRASH)):
-            with contextlib.suppress(FileNotFoundError):
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
+    for path in list(folder.glob(f"{REPLACED}*")):
+        name = folder / path.name.removeprefix(REPLACED)
+        if not name.exists():
+            rename(path, name)
+    for path in leftovers(folder):
+        with contextlib.suppress(FileNotFoundError):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Returns what `sweep` removes from `folder`. A process that writes there may still need it."""
+    found = []
+    for path in sorted(folder.glob(".*")):
+        is_replaced = path.name.startswith(REPLACED) and (folder / path.name.removeprefix(REPLACED)).exists()
+        if is_replaced or path.name.startswith((TEMPORARY, TRASH)):
+            found.append(path)
+    return found

@@ -129,6 +129,12 @@ class Store:
         finally:
             self._writer.shutdown()
 
+    def preferred(self) -> str | None:
+        """Returns `best` if there is such a snapshot, else None, with which `load` returns the latest."""
+        if BEST in self.names():
+            return BEST
+        return None
+
     def load(self, name: str | None = None) -> Snapshot:
         """Returns the snapshot of that name. Without a name: the one in LATEST, else the newest valid one, else `best`.
 

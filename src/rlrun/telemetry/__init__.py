@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from rlrun.config import history
-from rlrun.errors import ConfigError, printable
+from rlrun.errors import one_line, printable
 from rlrun.telemetry.guarded import Guarded
-from rlrun.telemetry.logger import Logger, Start, no_difference
+from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.media import Histogram, Image, Video, kept, store
 from rlrun.telemetry.metrics import MetricKeys, MetricsFile, Written, ordered
 
@@ -31,7 +31,7 @@ class Telemetry:
         written: Written | None = None,
         keys: MetricKeys | None = None,
         config: Mapping[str, Any] | None = None,
-        git_diff: Callable[[], str] = no_difference,
+        git_diff: Callable[[], str] = str,  # returns ""
     ):
         self._run = run
         self._keys = keys or MetricKeys(history.FORMAT, "")
@@ -47,7 +47,7 @@ class Telemetry:
         self._loggers = [*self._displays, *others]
         past, self._metrics.past = self._metrics.past, []
         start = Start(
-            run, title, total_steps, from_step, self._keys,
+            run=run, title=title, total_steps=total_steps, step=from_step, keys=self._keys,
             rows=past, media=kept(run, from_step), config=config or {}, git_diff=git_diff, say=self._say,
         )  # fmt: skip
         for guarded in self._loggers:
@@ -72,8 +72,8 @@ class Telemetry:
         """Stores a value in RUN/media and hands it to the loggers. Shows a line if it cannot be stored."""
         try:
             medium = store(self._run, step, name, value)
-        except (OSError, ValueError, ConfigError) as error:
-            self._say(f"{name} at step {step:,} is not stored: {error}")
+        except Exception as error:  # the value comes from the user's code, and Pillow raises many exceptions
+            self._say(f"{name} at step {step:,} is not stored: {one_line(error)}")
             return
         for logger in self._loggers:
             logger.call("media", medium)

@@ -9,16 +9,7 @@ from rlrun.telemetry.media import Medium
 from rlrun.telemetry.metrics import MetricKeys, Row
 
 
-def no_difference() -> str:
-    """Returns the empty difference of a run outside of a git repository."""
-    return ""
-
-
-def say_nothing(line: str) -> None:
-    """Shows no line."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Start:
     """The information that a logger receives when the run starts or resumes."""
 
@@ -30,8 +21,8 @@ class Start:
     rows: Sequence[Row] = ()  # the rows of metrics.jsonl so far; later rows of an earlier process were cut
     media: Sequence[Medium] = ()  # the files of RUN/media so far, likewise
     config: Mapping[str, Any] = field(default_factory=dict)  # the content of config.yaml
-    git_diff: Callable[[], str] = no_difference  # returns uncommitted changes in the current folder, as a patch
-    say: Callable[[str], None] = say_nothing  # shows a line to the user
+    git_diff: Callable[[], str]  # returns uncommitted changes in the current folder, as a patch
+    say: Callable[[str], None]  # shows a line to the user
 
 
 class Logger:

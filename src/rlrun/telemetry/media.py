@@ -49,7 +49,9 @@ class Video:
     suffix: ClassVar[str] = ".gif"
 
     def content(self) -> bytes:
-        """Returns the bytes of the file."""
+        """Returns the bytes of the file. Raises ValueError for frames that are no images, or `fps` of 0 or less."""
+        if not self.fps > 0:
+            raise ValueError(f"fps={self.fps}: must be above 0")
         return _encoded([*self.frames], "GIF", save_all=True, duration=1000 / self.fps, loop=0)
 
 
@@ -104,7 +106,7 @@ class Medium:
 
 
 def store(run: Path, step: int, name: str, value: Image | Video | Histogram) -> Medium:
-    """Writes a value to RUN/media. Raises ValueError or OSError if it cannot be written."""
+    """Writes a value to RUN/media. A value of the user that is no medium may raise any exception."""
     if not isinstance(value, Image | Video | Histogram):
         raise ValueError(f"{type(value).__name__} is no Image, Video or Histogram")
     path = files.make_folder(run / FOLDER) / f"{step:012}-{quote(name, safe='')}{value.suffix}"

@@ -12,7 +12,7 @@ from rlrun.registry import register
 from rlrun.telemetry.logger import Start
 from rlrun.telemetry.media import Medium
 from rlrun.telemetry.metrics import Row
-from rlrun.telemetry.remote import RemoteLogger, status
+from rlrun.telemetry.remote import RemoteLogger
 
 MOST_PARAMS = 100  # parameters in one request
 LONGEST_PARAM = 500  # letters
@@ -67,7 +67,7 @@ class MLflow(RemoteLogger):
 
     def close(self, summary: dict[str, Any]) -> None:
         self._client.log_dict(self._id, summary, "summary.json")
-        self._client.set_terminated(self._id, STATUSES[status(summary)])
+        self._client.set_terminated(self._id, STATUSES[summary.get("status", "failed")])
 
     def _log_config(self, run: str, start: Start) -> None:
         params = []

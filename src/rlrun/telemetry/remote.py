@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rlrun import files
 from rlrun.config.stored import parse_json
@@ -72,8 +72,3 @@ def _read(path: Path) -> tuple[str | None, int]:
         case {"id": str(id), "step": int(step)} if ID.fullmatch(id):
             return id, step
     raise ConfigError(f"{path}: holds no id of a remote run; delete it to start a new one")
-
-
-def status(summary: dict[str, Any]) -> str:
-    """Returns how a run ended: done, stopped, paused or failed."""
-    return str(summary.get("status", "failed"))

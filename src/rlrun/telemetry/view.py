@@ -9,6 +9,7 @@ from rlrun.errors import printable
 from rlrun.telemetry.metrics import Row
 
 HISTORY = 40  # number of values kept for a sparkline
+LONGEST_S = 1e10  # about 300 years; a longer time is not shown
 WINDOW_S = 60.0  # seconds over which the current speed is measured
 
 
@@ -49,9 +50,11 @@ class View:
     def move(self, step: int) -> None:
         """Records that the run is at `step` now, and updates the speed."""
         now = self.now()
-        if step <= self.step or now <= self._marks[-1][0]:
+        if step <= self.step:
             return
         self.step = step
+        if now <= self._marks[-1][0]:
+            return
         self._marks.append((now, step))
         while len(self._marks) > 2 and self._marks[0][0] < now - WINDOW_S:
             self._marks.popleft()
@@ -73,7 +76,7 @@ class View:
     @property
     def done(self) -> float:
         """The fraction of steps done, 0 to 1."""
-        return min(1.0, self.step / self.total_steps)
+        return min(1.0, self.step / max(1, self.total_steps))
 
 
 def number(value: float, like: float | None = None) -> str:
@@ -91,8 +94,8 @@ def number(value: float, like: float | None = None) -> str:
 
 
 def clock(seconds: float | None) -> str:
-    """Formats seconds as `3:12`, `1:03:12` or `2d 03:12:00`; None as `-:--`."""
-    if seconds is None:
+    """Formats seconds as `3:12`, `1:03:12` or `2d 03:12:00`; None, and what is no sensible time, as `-:--`."""
+    if seconds is None or not 0 <= seconds < LONGEST_S:
         return "-:--"
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)

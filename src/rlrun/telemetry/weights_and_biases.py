@@ -12,7 +12,7 @@ from rlrun.snapshot.atomic import replace_text
 from rlrun.telemetry.logger import Start
 from rlrun.telemetry.media import Histogram, Medium, Video
 from rlrun.telemetry.metrics import Row
-from rlrun.telemetry.remote import RemoteLogger, status
+from rlrun.telemetry.remote import RemoteLogger
 
 INIT_S = 20.0  # seconds to reach the server
 FINISH_S = 20.0  # seconds to send the remaining rows at the end; they stay on disk for `wandb sync`
@@ -45,16 +45,19 @@ class WandB(RemoteLogger):
         import wandb
 
         self._wandb = wandb
+        self._is_alone = wandb.run is None  # otherwise the program has a run of its own, which goes on
 
     def connect(self, start: Start, id: str | None) -> str:
         wandb, cfg = self._wandb, self.cfg
         mode = cfg.mode or os.environ.get("WANDB_MODE", "online")
-        wandb.setup(settings=wandb.Settings(silent=True))
+        if self._is_alone:
+            wandb.setup(settings=wandb.Settings(silent=True))
         if mode == "online" and not wandb.login(prompt=False):  # wandb.init would ask for a key on the terminal
             raise ConfigError("no API key; run `wandb login`, or write logger.wandb.mode=offline")
         self._run = wandb.init(
             project=cfg.project, entity=cfg.entity, group=cfg.group or start.title, tags=cfg.tags, mode=mode,
             id=id or secrets.token_hex(4), name=start.run.resolve().name, resume="allow", config=dict(start.config),
+            reinit="create_new",
             settings=wandb.Settings(**QUIET, init_timeout=INIT_S, finish_timeout=FINISH_S, finish_timeout_raises=True),
         )  # fmt: skip
         if cfg.git_diff and (difference := start.git_diff()):
@@ -82,9 +85,10 @@ class WandB(RemoteLogger):
         if self._media:
             self._run.log(self._media)
         self._run.summary.update({key: value for key, value in summary.items() if value is not None})
-        self._run.finish(exit_code=int(status(summary) == "failed"))
-        self._wandb.teardown()
+        self._run.finish(exit_code=int(summary.get("status", "failed") == "failed"))
+        self.abandon()
 
     def abandon(self) -> None:
         """Ends the process of wandb, which would otherwise be waited for when Python exits."""
-        self._wandb.teardown()
+        if self._is_alone:
+            self._wandb.teardown()

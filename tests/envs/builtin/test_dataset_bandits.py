@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from lzw import compressed
 
 from rlrun.cli import main
 from rlrun.config.jobs import jobs
@@ -40,7 +41,7 @@ FILES = {
     "CovertypeBandit": ("covtype.data.gz", ["2596,51,3,0,5", "2590,56,2,1,2", "2804,139,9,0,2"], 4, ["2", "5"]),
     "MagicBandit": ("magic04.data", ["28.7967,16.0021,2.6449,g", "31.6036,11.7235,2.5185,h"], 3, ["g", "h"]),
     "MushroomBandit": ("agaricus-lepiota.data", ["p,x,s,?", "e,x,s,y", "e,b,s,w", "p,x,y,w"], 2 + 2 + 3, ["e", "p"]),
-    "StatlogBandit": ("shuttle.trn", ["50 21 77 0 28 2", "55 0 92 0 0 4", "37 0 103 0 26 4"], 5, ["2", "4"]),
+    "StatlogBandit": ("shuttle.trn.Z", ["50 21 77 0 28 2", "55 0 92 0 0 4", "37 0 103 0 26 4"], 5, ["2", "4"]),
     "WineBandit": ("wine.data", ["1,14.23,1.71,1065", "2,12.37,.94,520", "3,12.86,1.35,630"], 3, ["1", "2", "3"]),
 }
 
@@ -49,7 +50,8 @@ def write(folder, env):
     name, lines, *_ = FILES[env]
     path = folder / name
     text = "".join(f"{line}\n" for line in lines)
-    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    pack = {".gz": gzip.compress, ".Z": compressed}.get(path.suffix, bytes)
+    path.write_bytes(pack(text.encode()))
     return path
 
 
@@ -172,6 +174,7 @@ PACKED = gzip.compress(b"a,b\n" + b"".join(b"%d,%d\n" % (_draw(10**6), i % 2) fo
         (bytes(range(1, 256)) * 9, {}, r"row \d+: "),
         (PACKED[:9000], {}, r"row [1-8]\d\d\d: the gzip file is damaged"),
         (PACKED[:9000] + b"garbage!" + PACKED[9008:], {}, r"row \d+: the gzip file is damaged"),
+        (compressed(b"a,b\n1,2\n" * 99)[:60] + b"\xff" * 9, {}, r"row \d+: the compress file is damaged"),
         (gzip.compress(b"a,b\n" + b"1,2\n" * 2_000_000), {}, r"row \d+: .* unpack to more than"),
     ],
 )
@@ -211,6 +214,11 @@ def test_a_table_has_a_largest_size(tmp_path, monkeypatch):
         patch.setattr(tables, "LIMIT", 100)
         with pytest.raises(ConfigError, match="has 404 bytes; a table may have at most 100"):
             DatasetBandit(4, str(path))
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "SMALL", 1000)
+        (tmp_path / "t.Z").write_bytes(compressed(b"1" * 200_000))
+        with pytest.raises(ConfigError, match=r"row 1: .* unpack to more than"):
+            DatasetBandit(4, str(tmp_path / "t.Z"))
     with monkeypatch.context() as patch:
         patch.setattr(tables, "LINE", 3)
         with pytest.raises(ConfigError, match="row 1: has more than 3 bytes"):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from saving_methods import saving_methods
-from toys import equal
+from toys import NOT_NORMALIZED, equal
 
 from rlrun.config.schema import EnvConfig
 from rlrun.envs.vector import VectorEnv
@@ -79,7 +79,7 @@ def config(id: str) -> EnvConfig:
         "kwargs": {},
         "task_kwargs": {},
         "wrappers": {},
-        "normalize": "none",
+        "normalize": NOT_NORMALIZED,
         "timeout_s": 60.0,
     }
     given |= {"max_episode_steps": None, "instance_seed": None, "on_failure": "raise"}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from stores import quick_folder
+from toys import NOT_NORMALIZED
 
 from rlrun.config.schema import EnvConfig
 from rlrun.envs.vector import VectorEnv
@@ -48,8 +49,8 @@ def faults(options: Options) -> Tally:
 
 
 def vector(seed: int, on_failure: str, timeout_s: float = TIMEOUT) -> VectorEnv:
-    given: dict[str, Any] = {"backend": "async", "kwargs": {"length": LENGTH}, "wrappers": {}, "normalize": "none"}
-    given |= {"eval_kwargs": {}}
+    given: dict[str, Any] = {"backend": "async", "kwargs": {"length": LENGTH}, "wrappers": {}}
+    given |= {"eval_kwargs": {}, "normalize": NOT_NORMALIZED}
     given |= {"max_episode_steps": None, "instance_seed": None, "timeout_s": timeout_s, "on_failure": on_failure}
     given |= {"action_mask": True, "selftest": "auto", "log_info": [], "schedule": {}, "task_kwargs": {}}
     env = VectorEnv.make(EnvConfig(id=ID, num_envs=ENVS, **given), np.random.SeedSequence(seed))

@@ -12,15 +12,14 @@ from rlrun.core.addon import Addon
 from rlrun.core.state import Statistics
 from rlrun.types import Batch, Context, Metrics, Spec, Step
 
-CLIP = 10.0
-
 
 class NormaliseRewards(Addon):
     """The agent learns from scaled rewards; metrics report raw ones. The mean is not subtracted."""
 
-    def __init__(self, spec: Spec, gamma: float):
+    def __init__(self, spec: Spec, gamma: float, clip: float | None, epsilon: float):
+        """gamma: discount of the return. clip: limit of scaled rewards, None for none. epsilon: added to variances."""
         super().__init__()
-        self.gamma = gamma
+        self.gamma, self.clip, self.epsilon = gamma, clip, epsilon
         shape: tuple[int, ...] = ()
         if spec.reward_dim > 1:
             shape = (spec.reward_dim,)
@@ -37,9 +36,11 @@ class NormaliseRewards(Addon):
 
     def relabel(self, batch: Batch) -> Batch:
         moments = self.statistics.available()
-        inverse_std = (moments.var + 1e-8).rsqrt().to(torch.float32)
+        inverse_std = (moments.var + self.epsilon).rsqrt().to(torch.float32)
         scaled = batch["reward"] * inverse_std
-        return batch | {"reward": scaled.clamp(-CLIP, CLIP)}
+        if self.clip is not None:
+            scaled = scaled.clamp(-self.clip, self.clip)
+        return batch | {"reward": scaled}
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         self.statistics.publish()

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from rlrun.agents.critics.ensemble import Minimum
 from rlrun.agents.entropy.coefficient import EntropyCoefficient
-from rlrun.config.schema import NStepReturns, OpenFraction, Part, PositiveFloat, PositiveInt, config
+from rlrun.agents.noise.action_noise import ActionNoise
+from rlrun.config.schema import NStepReturns, OpenFraction, Part, PositiveFloat, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
@@ -25,17 +26,19 @@ class CrossQ(Agent):
     """SAC without target networks, with batch normalisation in the critics."""
 
     actions = Box
-    acts_with = ("actor",)
+    acts_with = ("actor", "noise")
+    explores_with = ("entropy",)
     needs_bounds = True
     moves_statistics = True
 
     @config
     class Config(NStepReturns):
         policy_delay: PositiveInt
-        learning_rate: PositiveFloat
+        learning_rate: Scheduled[PositiveFloat]
         beta1: OpenFraction
         critic: Annotated[dict[str, Any], Part("critic")]
         entropy: Annotated[dict[str, Any], Part("entropy")]
+        noise: Annotated[dict[str, Any], Part("noise")]
 
     cfg: Config
 
@@ -52,6 +55,7 @@ class CrossQ(Agent):
         betas = (cfg.beta1, 0.999)
         self.actor_optim = Optim(self.actor.parameters(), cfg.learning_rate, betas=betas)
         self.critic_optim = Optim(self.critic.parameters(), cfg.learning_rate, betas=betas)
+        self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
 
@@ -61,7 +65,7 @@ class CrossQ(Agent):
         if not explore:
             return dist.mode(), {}
         action, _ = dist.sample(dist.noise(self.act_noise))
-        return action, {}
+        return self.noise.add(action, carry, self.act_noise)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         next_noise, noise = self.update_noise.normal(2, *batch["action"].shape)

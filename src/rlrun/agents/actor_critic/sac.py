@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from rlrun.agents.critics.ensemble import Critic, Ensemble, Reduce
 from rlrun.agents.entropy.coefficient import EntropyCoefficient
-from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.agents.noise.action_noise import ActionNoise
+from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
@@ -23,7 +24,8 @@ class SAC(Agent):
     """Soft actor-critic with a squashed Gaussian policy and an ensemble of critics."""
 
     actions = Box
-    acts_with = ("actor",)
+    acts_with = ("actor", "noise")
+    explores_with = ("entropy",)
     needs_bounds = True
     remembers = True
     cfg: "Config"
@@ -33,12 +35,13 @@ class SAC(Agent):
         tau: PositiveFraction
         target_every: PositiveInt
         policy_delay: PositiveInt
-        actor_learning_rate: PositiveFloat
-        critic_learning_rate: PositiveFloat
+        actor_learning_rate: Scheduled[PositiveFloat]
+        critic_learning_rate: Scheduled[PositiveFloat]
         lr_schedule: dict[str, Any]
         max_grad_norm: PositiveFloat | None
         critic: Annotated[dict[str, Any], Part("critic")]
         entropy: Annotated[dict[str, Any], Part("entropy")]
+        noise: Annotated[dict[str, Any], Part("noise")]
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
@@ -49,6 +52,7 @@ class SAC(Agent):
         options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, **options)
+        self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
 
@@ -64,7 +68,8 @@ class SAC(Agent):
         dist = self.actor(obs)
         if not explore:
             return dist.mode(), {}
-        return dist.sample(dist.noise(self.act_noise))[0], {}
+        action, _ = dist.sample(dist.noise(self.act_noise))
+        return self.noise.add(action, carry, self.act_noise)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         self.actor_optim.tick(ctx.progress)

@@ -4,21 +4,22 @@ With a single critic, policy_delay=1 and target_noise=0 this is DDPG (Lillicrap 
 DDPG's Ornstein-Uhlenbeck exploration is available as noise=ou.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
 from rlrun.agents.critics.ensemble import Critic, Ensemble
+from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.config.schema import (
-    Fraction,
     NonNegativeFloat,
     NStepReturns,
     Part,
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
+    Scheduled,
     config,
 )
 from rlrun.core.agent import Agent, kernel, policy
@@ -36,7 +37,7 @@ class TD3(Agent):
     """Deterministic policy gradient with clipped double Q-learning, delayed policy updates and target smoothing."""
 
     actions = Box
-    acts_with = ("actor",)
+    acts_with = ("actor", "noise")
     needs_bounds = True
     remembers = True
     columns = 1  # number of reward columns of the critic
@@ -45,15 +46,13 @@ class TD3(Agent):
     class Config(NStepReturns):
         tau: PositiveFraction
         policy_delay: PositiveInt
-        actor_learning_rate: PositiveFloat
-        critic_learning_rate: PositiveFloat
+        actor_learning_rate: Scheduled[PositiveFloat]
+        critic_learning_rate: Scheduled[PositiveFloat]
         lr_schedule: dict[str, Any]
         critic: Annotated[dict[str, Any], Part("critic")]
-        target_noise: NonNegativeFloat
-        target_noise_clip: NonNegativeFloat
-        noise: Literal["gaussian", "ou"]
-        noise_std: NonNegativeFloat
-        noise_theta: Fraction
+        target_noise: Scheduled[NonNegativeFloat]
+        target_noise_clip: Scheduled[NonNegativeFloat]
+        noise: Annotated[dict[str, Any], Part("noise")]
 
     cfg: Config
 
@@ -68,6 +67,7 @@ class TD3(Agent):
         self.target_critic = Target(self.critic, cfg.tau)
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
+        self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
 
@@ -76,14 +76,7 @@ class TD3(Agent):
         action = self.actor(obs)
         if not explore:
             return action, {}
-        noise = self.cfg.noise_std * self.act_noise.normal(*action.shape)
-        if self.cfg.noise == "gaussian":
-            return (action + noise).clamp(-1, 1), {}
-        # Ornstein-Uhlenbeck process, reset to 0 at the start of each episode
-        previous = carry.get("carry.noise", torch.zeros_like(action))
-        walk = previous * ~carry["first"].unsqueeze(-1)
-        walk = walk - self.cfg.noise_theta * walk + noise
-        return (action + walk).clamp(-1, 1), {"carry.noise": walk}
+        return self.noise.add(action, carry, self.act_noise)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         self.actor_optim.tick(ctx.progress)

@@ -5,11 +5,10 @@ from typing import Any
 
 from torch import Tensor
 
-from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training, chosen
+from rlrun.agents.bandits.neural_greedy import NeuralGreedy, RewardHead, Training, chosen
 from rlrun.config.schema import Fraction, Units, config
 from rlrun.functional.losses import weighted_mean
 from rlrun.functional.membership import belongs
-from rlrun.networks.heads import Head
 from rlrun.registry import register
 from rlrun.types import Batch
 
@@ -28,20 +27,25 @@ class Bootstrap(NeuralGreedy):
         add_prob: Fraction
 
     def build(self, parts: Any) -> None:
-        self.q = Head(parts.torso(members=self.cfg.members), self.arms, self.cfg.members)
+        self.q = RewardHead(parts.torso(members=self.cfg.members), self.arms, self.cfg.members)
+        self.num_features = self.q.torso.features
 
     def value(self, obs: Any) -> Tensor:
         return self.q(obs).mean(0)
 
-    def score(self, obs: Any) -> Tensor:
-        values = self.q(obs)  # [members, batch, arms]
+    def score(self, obs: Any, mask: Tensor | None = None) -> Tensor:
+        values = self.q(obs, mask)  # [members, batch, arms]
         member = self.noise.integers(self.cfg.members, 1, values.shape[1], 1)
         return values.gather(0, member.expand(-1, -1, self.arms)).squeeze(0)
 
-    def draws(self, batch: Batch) -> Tensor:
-        return belongs(batch["index"], self.cfg.members, self.cfg.add_prob)
+    def draws(self, batch: Batch) -> Batch:
+        members = self.cfg.members
+        return {
+            "learns": belongs(batch["index"], members, self.cfg.add_prob),
+            "mask": self.dropout_mask(self.learn_noise, members, len(batch["reward"])),
+        }
 
-    def loss(self, batch: Batch, draws: Tensor) -> Tensor:
-        predicted = chosen(self.q(batch["obs"]), batch)
+    def loss(self, batch: Batch, draws: Batch) -> Tensor:
+        predicted = chosen(self.q(batch["obs"], draws["mask"]), batch)
         error = (predicted - batch["reward"]) ** 2  # [members, batch]
-        return weighted_mean(error * draws, batch["weight"]) * len(error)
+        return weighted_mean(error * draws["learns"], batch["weight"]) * len(error)

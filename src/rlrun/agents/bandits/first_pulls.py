@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor, nn
 
+from rlrun.core.schedule import StartsFresh
 from rlrun.types import Batch, Context
 
 PULLS = "carry.pulls"
 
 
-class FirstPulls(nn.Module):
+class FirstPulls(StartsFresh, nn.Module):
     """Chooses every arm `rounds` times in turn, then the arm with the highest score.
 
     An arm with the score -inf is forbidden: in its turn the best arm is chosen. The extra `carry.pulls` [num_envs] is

@@ -1,6 +1,8 @@
 """Neural greedy (arXiv 1802.09127): a network predicts the reward of every arm, and the best arm is pulled.
 
-Dropout applies only to the last hidden layer.
+The other bandit agents with neural networks override methods of this one. All of them support dropout (Srivastava et
+al. 2014) of the last hidden layer, in updates and, with `act_with_dropout`, in exploration too (Gal and Ghahramani
+2016, arXiv 1506.02142). Evaluations draw no random numbers, and so have no dropout.
 """
 
 from typing import Any
@@ -13,6 +15,7 @@ from rlrun.agents.bandits.first_pulls import FirstPulls
 from rlrun.config.schema import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, config
 from rlrun.core.agent import Agent, kernel
 from rlrun.core.parts import Parts
+from rlrun.core.random import Stream
 from rlrun.core.state import Optim
 from rlrun.functional.losses import weighted_mean
 from rlrun.networks.choices import legal
@@ -29,7 +32,24 @@ class Training:
     learning_rate_decay: NonNegativeFloat
     reset_learning_rate_every: PositiveInt | None
     max_grad_norm: PositiveFloat | None
+    dropout: Fraction
+    act_with_dropout: bool
     init_pulls: NonNegativeInt
+
+
+class RewardHead(Head):
+    """Predicts the rewards of all arms: [batch, arms], or [members, batch, arms] with members."""
+
+    def forward(self, obs: Any, mask: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        """`mask` scales the features of the last hidden layer; its shape can be broadcast to that of the features."""
+        return self.output(self.features(obs, mask))
+
+    def features(self, obs: Any, mask: Tensor | None = None) -> Tensor:
+        """Returns the activations of the last hidden layer, scaled by `mask` if there is one."""
+        features = self.torso(obs)
+        if mask is None:
+            return features
+        return features * mask
 
 
 @register("algo", "neural_greedy")
@@ -41,11 +61,10 @@ class NeuralGreedy(Agent):
     @config
     class Config(Training):
         epsilon: Fraction
-        dropout: Fraction
-        act_with_dropout: bool
 
     cfg: Any
     q: Any
+    num_features: int
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
@@ -58,34 +77,44 @@ class NeuralGreedy(Agent):
         self.optim = Optim(params, cfg.learning_rate, max_grad_norm=cfg.max_grad_norm)
 
     def build(self, parts: Any) -> None:
-        """Creates the network that predicts rewards."""
-        self.q = Head(parts.torso(), self.arms)
+        """Creates the network that predicts rewards, and sets `num_features`, the width of its last hidden layer."""
+        self.q = RewardHead(parts.torso(), self.arms)
+        self.num_features = self.q.torso.features
 
     @torch.no_grad()
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         if not explore:
             values = legal(self.value(obs), obs)
             return values.argmax(-1), {}
-        scores = legal(self.score(obs), obs)
+        mask = None
+        if self.cfg.act_with_dropout:
+            mask = self.dropout_mask(self.noise, len(carry["first"]))
+        scores = legal(self.score(obs, mask), obs)
         return self.first_pulls(scores, carry)
 
     def value(self, obs: Any) -> Tensor:
         """Returns the expected rewards of the arms, [batch, arms]."""
         return self.q(obs)
 
-    def score(self, obs: Any) -> Tensor:
-        """Returns the scores of the arms, [batch, arms]; exploration pulls the arm with the highest score."""
-        features = self.q.torso(obs)
-        if self.cfg.act_with_dropout:
-            features = features * self.kept(features, self.noise)
-        value = self.q.output(features)
+    def score(self, obs: Any, mask: Tensor | None = None) -> Tensor:
+        """Returns the scores of the arms, [batch, arms]; exploration pulls the arm with the highest score.
+
+        mask: dropout mask [batch, features]; None: no dropout.
+        """
+        value = self.q(obs, mask)
         random = self.noise.uniform(len(value), 1) < self.cfg.epsilon
         return torch.where(random, self.noise.uniform(*value.shape), value)
 
-    def kept(self, features: Tensor, noise: Any) -> Tensor:
-        """Returns the dropout mask of the features, scaled so that the expected value of the features is unchanged."""
+    def dropout_mask(self, noise: Stream, *rows: int) -> Tensor | None:
+        """Returns a mask [*rows, features] of the last hidden layer: 0 with probability `dropout`, and 1 on average.
+
+        None without dropout.
+        """
+        if not self.cfg.dropout:
+            return None
         keep_prob = max(1 - self.cfg.dropout, 1e-6)
-        return (noise.uniform(*features.shape) < keep_prob) / keep_prob
+        kept = noise.uniform(*rows, self.num_features) < keep_prob
+        return kept / keep_prob
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         self.first_pulls.update(ctx)
@@ -97,22 +126,19 @@ class NeuralGreedy(Agent):
         self.optim.learning_rate.fill_(learning_rate)
         return self.fit(batch, self.draws(batch))
 
-    def draws(self, batch: Batch) -> Tensor:
-        """Returns the random numbers for one gradient step."""
-        reward = batch["reward"]
-        features = reward.new_empty(len(reward), self.q.torso.features)
-        return self.kept(features, self.learn_noise)
+    def draws(self, batch: Batch) -> Batch:
+        """Returns the random numbers for one gradient step. `mask`: dropout mask, or None without dropout."""
+        return {"mask": self.dropout_mask(self.learn_noise, len(batch["reward"]))}
 
     @kernel
-    def fit(self, batch: Batch, draws: Tensor) -> Metrics:
+    def fit(self, batch: Batch, draws: Batch) -> Metrics:
         loss = self.loss(batch, draws)
         norm = self.optim.step(loss)
         return {"loss": loss.detach(), "grad_norm": norm}
 
-    def loss(self, batch: Batch, draws: Tensor) -> Tensor:
+    def loss(self, batch: Batch, draws: Batch) -> Tensor:
         """Returns the mean squared error of the predicted rewards of the pulled arms, 0-d."""
-        features = self.q.torso(batch["obs"]) * draws
-        predicted = chosen(self.q.output(features), batch)
+        predicted = chosen(self.q(batch["obs"], draws["mask"]), batch)
         error = (predicted - batch["reward"]) ** 2
         return weighted_mean(error, batch["weight"])
 

@@ -1,16 +1,19 @@
 """Neural linear (arXiv 1802.09127): Bayesian linear regression on the last hidden layer of a network.
 
-The network is trained to predict rewards. Because its features change, the posterior is refitted to the whole replay
-buffer every `refit_every` updates.
+The posterior is updated with every pull. In every `nn_update_ratio`-th update the network, which is trained to predict
+rewards, takes a gradient step. Because this changes the features of all pulls, the posterior is then computed anew from
+the whole replay buffer.
 """
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training
 from rlrun.agents.bandits.regression import BayesianRegression
-from rlrun.config.schema import Fraction, PositiveFloat, PositiveInt, config
+from rlrun.config.schema import PositiveFloat, PositiveInt, config
+from rlrun.functional.losses import batch_mean
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 
@@ -21,31 +24,41 @@ class NeuralLinear(NeuralGreedy):
 
     @config
     class Config(Training):
-        dropout: Fraction
-        refit_every: PositiveInt
+        nn_update_ratio: PositiveInt
         ridge: PositiveFloat
         a0: PositiveFloat
         b0: PositiveFloat
 
+    num_added: Tensor  # flat index in the replay buffer of the first pull that is not yet part of the posterior
+
     def build(self, parts: Any) -> None:
         super().build(parts)
         cfg = self.cfg
-        self.regression = BayesianRegression(self.arms, self.q.torso.features, cfg.ridge, cfg.a0, cfg.b0)
+        self.register_buffer("num_added", torch.zeros(()).long())
+        self.regression = BayesianRegression(self.arms, self.num_features, cfg.ridge, cfg.a0, cfg.b0)
 
     def value(self, obs: Any) -> Tensor:
         return self.regression.mean(self.q.torso(obs))
 
-    def score(self, obs: Any) -> Tensor:
-        return self.regression.draw(self.q.torso(obs), self.noise)
+    def score(self, obs: Any, mask: Tensor | None = None) -> Tensor:
+        return self.regression.draw(self.q.features(obs, mask), self.noise)
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
-        metrics = super().update(batch, ctx)
-        if (ctx.updates + 1) % self.cfg.refit_every == 0:
-            self.refit(ctx.data.all())
-        return metrics
+        if (ctx.updates + 1) % self.cfg.nn_update_ratio == 0:
+            metrics = super().update(batch, ctx)
+            self.regression.forget()
+            self.add(ctx.data.all())
+            return metrics
+        self.first_pulls.update(ctx)
+        new_pulls = ctx.data.since(int(self.num_added))
+        self.add(new_pulls)
+        return {"reward": batch_mean(batch["reward"])}
 
-    def refit(self, data: Batch) -> None:
-        """Replaces the posterior with one fitted to the given data."""
-        self.regression.forget()
-        features = self.q.torso(data["obs"]).detach()
-        self.regression.add(features, data["action"], data["reward"], data["weight"])
+    @torch.no_grad()
+    def add(self, pulls: Batch) -> None:
+        """Updates the posterior with these pulls, oldest first, which may be none."""
+        if not len(pulls["index"]):
+            return
+        features = self.q.features(pulls["obs"])
+        self.regression.add(features, pulls["action"], pulls["reward"], pulls["weight"])
+        self.num_added.copy_(pulls["index"][-1] + 1)

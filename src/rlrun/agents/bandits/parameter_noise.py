@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training
-from rlrun.config.schema import Fraction, PositiveFloat, PositiveFraction, config
+from rlrun.config.schema import PositiveFloat, PositiveFraction, Size, config
 from rlrun.core.random import Stream
 from rlrun.functional.losses import batch_mean
 from rlrun.registry import register
@@ -23,11 +23,13 @@ class ParameterNoise(NeuralGreedy):
 
     @config
     class Config(Training):
-        dropout: Fraction
         noise_std: PositiveFloat
         noise_change: PositiveFloat
+        noise_batch_size: Size
         epsilon: PositiveFraction
         epsilon_decay: PositiveFraction
+
+    explores_with = ("noise_std", "epsilon")
 
     noise_std: Tensor
     epsilon: Tensor
@@ -37,24 +39,25 @@ class ParameterNoise(NeuralGreedy):
         self.register_buffer("noise_std", torch.tensor(self.cfg.noise_std))
         self.register_buffer("epsilon", torch.tensor(self.cfg.epsilon))
 
-    def score(self, obs: Any) -> Tensor:
-        return self.perturbed(obs, self.noise)
+    def score(self, obs: Any, mask: Tensor | None = None) -> Tensor:
+        return self.perturbed(obs, self.noise, mask)
 
-    def perturbed(self, obs: Any, noise: Stream) -> Tensor:
+    def perturbed(self, obs: Any, noise: Stream, mask: Tensor | None = None) -> Tensor:
         """Returns predictions with noise on the weights, [batch, arms]; the stored weights do not change."""
         weights = {}
         for name, param in self.q.named_parameters():
             weights[name] = param + self.noise_std * noise.normal(*param.shape)
-        return functional_call(self.q, weights, (obs,))
+        return functional_call(self.q, weights, (obs, mask))
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         metrics = super().update(batch, ctx)
-        self.adapt(batch["obs"])
+        sample = ctx.data.sample(self.cfg.noise_batch_size)
+        self.adapt(sample["obs"])
         return metrics | {"noise_std": self.noise_std.clone()}
 
     @torch.no_grad()
     def adapt(self, obs: Any) -> None:
-        """Adapts noise_std, and decays epsilon.
+        """Adapts noise_std to the predictions for these observations, and decays epsilon.
 
         The noise increases if the KL divergence from the policy without noise to the perturbed policy is smaller than
         that to an epsilon-greedy policy; otherwise the noise decreases.

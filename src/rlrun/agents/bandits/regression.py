@@ -34,13 +34,16 @@ class BayesianRegression(nn.Module):
         x = extended(inputs)
         y = reward.double()
         weight = weight.double()
-        xx = weight[:, None, None] * x.unsqueeze(-1) * x.unsqueeze(-2)
-        xy = (weight * y).unsqueeze(-1) * x
-        yy = weight * y * y
-        self.xx.index_add_(0, arm, xx)
-        self.xy.index_add_(0, arm, xy)
-        self.yy.index_add_(0, arm, yy)
-        self.count.index_add_(0, arm, weight)
+        for k in arm.unique().tolist():
+            mine = arm == k
+            x_k = x[mine]
+            y_k = y[mine]
+            weight_k = weight[mine]
+            weighted_x = weight_k.unsqueeze(-1) * x_k
+            self.xx[k] += weighted_x.mT @ x_k
+            self.xy[k] += weighted_x.mT @ y_k
+            self.yy[k] += weight_k @ (y_k * y_k)
+            self.count[k] += weight_k.sum()
 
     def posterior(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns the posterior: mean [arms, d], precision [arms, d, d], a [arms], b [arms]."""

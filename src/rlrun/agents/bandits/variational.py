@@ -11,11 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlrun.agents.bandits.neural_greedy import NeuralGreedy, Training, chosen
+from rlrun.agents.bandits.neural_greedy import NeuralGreedy, RewardHead, Training, chosen
 from rlrun.config.schema import PositiveFloat, config
 from rlrun.functional.losses import weighted_mean
 from rlrun.functional.posteriors import normal_kl
-from rlrun.networks.heads import Head
 from rlrun.networks.stacked import Stacked
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
@@ -32,19 +31,20 @@ class Variational(NeuralGreedy):
         init_std: PositiveFloat
 
     def build(self, parts: Any) -> None:
-        template = Head(parts.torso(members=1), self.arms, members=1)
+        template = RewardHead(parts.torso(members=1), self.arms, members=1)
         flat = torch.cat([param.detach().reshape(-1) for param in template.parameters()])
         self.mean = nn.Parameter(flat)
         rho = math.log(math.expm1(self.cfg.init_std))
         self.rho = nn.Parameter(torch.full_like(self.mean, rho))  # the standard deviation is softplus(rho)
         self.q = Stacked(template)
+        self.num_features = template.torso.features  # type: ignore[assignment]
 
     def value(self, obs: Any) -> Tensor:
         return self.q(obs, self.mean.unsqueeze(0))
 
-    def score(self, obs: Any) -> Tensor:
+    def score(self, obs: Any, mask: Tensor | None = None) -> Tensor:
         draws = self.noise.normal(1, self.q.size)
-        return self.q(obs, self.weights(draws))
+        return self.q(obs, self.weights(draws), mask)
 
     def weights(self, draws: Tensor) -> Tensor:
         """Returns weights [members, P] of the posterior, computed from standard normal draws [members, P]."""
@@ -55,13 +55,13 @@ class Variational(NeuralGreedy):
         stored = batch["reward"].new_tensor(len(ctx.data))
         return super().update(batch | {"stored": stored}, ctx)
 
-    def draws(self, batch: Batch) -> Tensor:
-        return self.learn_noise.normal(1, self.q.size)
+    def draws(self, batch: Batch) -> Batch:
+        return super().draws(batch) | {"weights": self.learn_noise.normal(1, self.q.size)}
 
-    def loss(self, batch: Batch, draws: Tensor) -> Tensor:
+    def loss(self, batch: Batch, draws: Batch) -> Tensor:
         """Returns the mean negative log-likelihood of the rewards, plus KL(posterior || prior) / number of stored
         rewards; 0-d."""
-        predicted = chosen(self.q(batch["obs"], self.weights(draws)), batch)
+        predicted = chosen(self.q(batch["obs"], self.weights(draws["weights"]), draws["mask"]), batch)
         error = predicted - batch["reward"]
         nll = weighted_mean(0.5 * (error / self.cfg.noise_std) ** 2, batch["weight"])
         kl = normal_kl(self.mean, F.softplus(self.rho), self.cfg.prior_std)

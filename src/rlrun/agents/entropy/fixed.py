@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.agents.entropy.coefficient import EntropyCoefficient
-from rlrun.config.schema import NonNegativeFloat, config
+from rlrun.config.schema import NonNegativeFloat, Scheduled, config
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics
 
@@ -17,13 +17,13 @@ class Fixed(EntropyCoefficient):
 
     @config
     class Config:
-        ent_coef: NonNegativeFloat
+        ent_coef: Scheduled[NonNegativeFloat]
 
     ent_coef: Tensor
 
     def __init__(self, cfg: Any, default_target: float):
         super().__init__()
-        self.register_buffer("ent_coef", torch.tensor(cfg.ent_coef), persistent=False)
+        self.register_buffer("ent_coef", torch.as_tensor(cfg.ent_coef), persistent=False)
 
     @property
     def alpha(self) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
 
-from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
+from rlrun.config.schema import NonNegativeFloat, PositiveFloat, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
@@ -30,7 +30,7 @@ class BC(Agent):
     @config
     class Config:
         policy: Literal["stochastic", "deterministic"]
-        learning_rate: PositiveFloat
+        learning_rate: Scheduled[PositiveFloat]
         lr_schedule: dict[str, Any]
         weight_decay: NonNegativeFloat
         max_grad_norm: PositiveFloat | None

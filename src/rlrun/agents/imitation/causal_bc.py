@@ -12,7 +12,7 @@ from typing import Any
 from gymnasium.spaces import Box
 from torch import Tensor
 
-from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
+from rlrun.config.schema import NonNegativeFloat, PositiveFloat, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
@@ -31,8 +31,8 @@ class CausalBC(Agent):
 
     @config
     class Config:
-        learning_rate: PositiveFloat
-        adversary_learning_rate: PositiveFloat
+        learning_rate: Scheduled[PositiveFloat]
+        adversary_learning_rate: Scheduled[PositiveFloat]
         cloning_coef: NonNegativeFloat
         norm_coef: NonNegativeFloat
 

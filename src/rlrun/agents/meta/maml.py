@@ -17,7 +17,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
-from rlrun.config.schema import Discounted, PositiveFloat, PositiveInt, Size, config
+from rlrun.config.schema import Discounted, PositiveFloat, PositiveInt, Scheduled, Size, config
 from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
@@ -66,7 +66,7 @@ class MAML(Agent):
     class Config(Discounted):
         inner_learning_rate: PositiveFloat
         exploration_episodes: Size
-        learning_rate: PositiveFloat
+        learning_rate: Scheduled[PositiveFloat]
         epochs: PositiveInt
         clip_range: PositiveFloat
 

@@ -23,6 +23,7 @@ from rlrun.config.schema import (
     PositiveFloat,
     PositiveFraction,
     PositiveInt,
+    Scheduled,
     Units,
     config,
 )
@@ -59,7 +60,7 @@ class MuZero(Agent):
         value_coef: PositiveFloat
         reward_coef: PositiveFloat
         gradient_scale: PositiveFraction
-        learning_rate: PositiveFloat
+        learning_rate: Scheduled[PositiveFloat]
         lr_schedule: dict[str, Any]
         weight_decay: NonNegativeFloat
         max_grad_norm: PositiveFloat | None

@@ -11,14 +11,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
-from rlrun.config.schema import (
-    NStepReturns,
-    OpenFraction,
-    PositiveFloat,
-    PositiveFraction,
-    Units,
-    config,
-)
+from rlrun.config.schema import NStepReturns, OpenFraction, PositiveFloat, PositiveFraction, Scheduled, Units, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
@@ -49,9 +42,9 @@ class IQL(Agent):
         expectile: OpenFraction
         temperature: PositiveFloat
         max_weight: PositiveFloat
-        actor_learning_rate: PositiveFloat
-        critic_learning_rate: PositiveFloat
-        value_learning_rate: PositiveFloat
+        actor_learning_rate: Scheduled[PositiveFloat]
+        critic_learning_rate: Scheduled[PositiveFloat]
+        value_learning_rate: Scheduled[PositiveFloat]
         lr_schedule: dict[str, Any]
 
     cfg: Config

@@ -1,10 +1,9 @@
-"""Synchronous advantage actor-critic (A2C; Mnih et al. 2016, arXiv 1602.01783) with GAE (arXiv 1506.02438).
+"""Synchronous advantage actor-critic (A2C; Mnih et al. 2016, arXiv 1602.01783).
 
 Base of the other on-policy agents: an update computes the advantages of a rollout, then learns in epochs of
 minibatches.
 """
 
-import math
 from typing import Annotated, Any, Literal
 
 import torch
@@ -13,16 +12,17 @@ from torch import Tensor
 
 from rlrun import registry
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, default_target
-from rlrun.agents.policy.columns import Column, columns, mixed
+from rlrun.agents.noise.action_noise import ActionNoise
+from rlrun.agents.policy.advantages import AdvantageEstimator
+from rlrun.agents.policy.columns import columns, mixed
 from rlrun.agents.policy.critic_updates import CriticUpdate
 from rlrun.buffers.rollout import check_division, minibatches
-from rlrun.config.schema import Discounted, Fraction, NonNegativeFloat, Part, PositiveFloat, PositiveInt, Size, config
+from rlrun.config.schema import Discounted, NonNegativeFloat, Part, PositiveFloat, PositiveInt, Scheduled, Size, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.means import Means, over_epochs
 from rlrun.core.parts import Parts
-from rlrun.core.state import OPTIMIZERS, RunningMoments
-from rlrun.functional.losses import average, kl_k1, kl_k3, standardise
-from rlrun.functional.returns import gae, td_lambda
+from rlrun.core.state import OPTIMIZERS
+from rlrun.functional.losses import average, kl_k1, kl_k3
 from rlrun.networks.heads import GaussianPolicy, stochastic_policy
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
@@ -33,31 +33,30 @@ class A2C(Agent):
     """Advantage actor-critic; base class of the other on-policy agents."""
 
     actions = (Box, Discrete, MultiDiscrete, MultiBinary)
-    acts_with = ("policy",)
+    acts_with = ("policy", "noise")
+    explores_with = ("policy.log_std", "entropy")
     remembers = True
     reward_vectors = True
 
     @config
     class Config(Discounted):
-        gae_lambda: Fraction
-        value_lambda: Fraction | None
-        normalize_advantage: Literal["none", "minibatch", "rollout", "running"]
         optimizer: Literal["adam", "rmsprop"]
         optimizer_eps: PositiveFloat
-        learning_rate: PositiveFloat
+        learning_rate: Scheduled[PositiveFloat]
         lr_schedule: dict[str, Any]
         epochs: PositiveInt
         minibatch_size: Size | None
         num_minibatches: Size | None
         shuffle: bool
         init_std: PositiveFloat
-        noise_std: NonNegativeFloat
-        value_coef: NonNegativeFloat
+        value_coef: Scheduled[NonNegativeFloat]
         clip_value: PositiveFloat | None
         max_grad_norm: PositiveFloat | None
         target_kl: PositiveFloat | None
+        advantage: Annotated[dict[str, Any], Part("advantage")]
         critic_update: Annotated[dict[str, Any], Part("critic_update")]
         entropy: Annotated[dict[str, Any], Part("entropy")]
+        noise: Annotated[dict[str, Any], Part("noise")]
 
     cfg: Config
 
@@ -70,29 +69,20 @@ class A2C(Agent):
         trained = self if self.critic.in_policy_loss else self.policy
         options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm, "schedule": cfg.lr_schedule}
         self.optim = OPTIMIZERS[cfg.optimizer](trained.parameters(), cfg.learning_rate, **options)
+        self.advantage = parts.part("advantage", cfg.advantage, AdvantageEstimator)
         self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, default_target(spec.action))
-        if cfg.normalize_advantage == "running":
-            self.moments = RunningMoments(())
+        self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         check_division(cfg.minibatch_size, cfg.num_minibatches, self.memory.sequence_length, spec.num_envs)
         self.act_noise = parts.stream("act")
         self.shuffle = parts.stream("shuffle") if cfg.shuffle else None
-
-    @torch.no_grad()
-    def rewind(self) -> None:
-        """Resets the standard deviation of a Gaussian policy to init_std."""
-        if isinstance(self.spec.action, Box):
-            log_std: Any = self.policy.log_std
-            log_std.fill_(math.log(self.cfg.init_std))
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         dist = self.policy(obs)
         if not explore:
             return dist.mode(), {}
-        if self.cfg.noise_std and isinstance(self.spec.action, Box):
-            dist = dist.widened(self.cfg.noise_std)
-        action = dist.sample(dist.noise(self.act_noise))
-        return action, {"log_prob": dist.log_prob(action)}
+        action, log_prob, extras = self.noise.sample(dist, carry, self.act_noise)
+        return action, {"log_prob": log_prob} | extras
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
         metrics = self.entropy.follow(self.policy, rollout)
@@ -100,7 +90,7 @@ class A2C(Agent):
         metrics |= self.critic.explained_variance(data)
         data, fitted = self.critic.fit_first(data, lambda: self.advantages(rollout), self.minibatches, ctx.progress)
         metrics |= fitted
-        data["advantage"] = self.normalised(data)
+        data["advantage"] = self.advantage.normalise_rollout(data["advantage"], data["weight"])
         epochs: list[Metrics] = []
         for epoch in self.minibatches(data, self.cfg.epochs):
             self.start_epoch(ctx.progress)
@@ -133,50 +123,27 @@ class A2C(Agent):
         """Returns the data for the losses, [time, env, ...]: entries of the rollout, `value`, `return` and
         `advantage`."""
         values, next_values = self.critic.values(rollout)
+        log_prob = self.advantage.old_log_prob(self.policy, rollout, self.memory.sequence_length)
+        log_ratio = log_prob - rollout["log_prob"]
         advantages, returns = [], []
         for column in columns(rollout, values, next_values, self.cfg.gamma, self.spec.bonuses):
-            advantage, target = self.estimate(rollout, column)
+            advantage, target = self.advantage.estimate(column, log_ratio)
             advantages.append(advantage)
             returns.append(target)
         return {
             "obs": rollout["obs"],
             "action": rollout["action"],
-            "log_prob": rollout["log_prob"],
+            "log_prob": log_prob,
             "weight": rollout["weight"],
             "value": values,
             "return": torch.stack(returns, -1).view_as(values),
             "advantage": mixed(advantages, self.spec.bonuses, rollout.get("reward_weights")),
         }
 
-    def estimate(self, rollout: Batch, column: Column) -> tuple[Tensor, Tensor]:
-        """Returns the advantages and the value targets for one reward column, both [time, env]."""
-        advantage = gae(*column, self.cfg.gae_lambda)
-        if self.cfg.value_lambda is None:
-            return advantage, advantage + column.value
-        returns = td_lambda(
-            column.reward, column.next_value, column.terminated, column.done, column.gamma, self.cfg.value_lambda
-        )
-        return advantage, returns
-
-    def normalised(self, data: Batch) -> Tensor:
-        """Returns the advantages [time, env], normalised over the rollout or by running statistics if configured."""
-        advantage = data["advantage"]
-        weight = data["weight"]
-        if self.cfg.normalize_advantage == "rollout":
-            return standardise(advantage, weight)
-        if self.cfg.normalize_advantage == "running":
-            self.moments.add(advantage[weight > 0])
-            centred = (advantage - self.moments.mean).to(advantage)
-            std = self.moments.var.to(advantage).sqrt()
-            return centred / (std + 1e-8)
-        return advantage
-
     @kernel
     def update_minibatch(self, batch: Batch) -> Metrics:
-        advantage = batch["advantage"]
         weight = batch["weight"]
-        if self.cfg.normalize_advantage == "minibatch":
-            advantage = standardise(advantage, weight)
+        advantage = self.advantage.normalise_minibatch(batch["advantage"], weight)
         dist = self.policy(batch["obs"])
         log_prob = dist.log_prob(batch["action"])
         log_ratio = log_prob - batch["log_prob"]

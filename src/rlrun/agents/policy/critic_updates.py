@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from rlrun.buffers.rollout import continues
-from rlrun.config.schema import PositiveFloat, PositiveInt, Size, config
+from rlrun.config.schema import PositiveFloat, PositiveInt, Scheduled, Size, config
 from rlrun.core.agent import kernel
 from rlrun.core.means import Means, over_epochs
 from rlrun.core.parts import Parts
@@ -148,7 +148,7 @@ class Split(OwnOptimizer):
 
     @config
     class Config:
-        learning_rate: PositiveFloat | None
+        learning_rate: Scheduled[PositiveFloat] | None
 
     def start_epoch(self, progress: float) -> None:
         self.optim.tick(progress)
@@ -166,7 +166,7 @@ class First(OwnOptimizer):
 
     @config
     class Config:
-        learning_rate: PositiveFloat | None
+        learning_rate: Scheduled[PositiveFloat] | None
         epochs: PositiveInt
         minibatch_size: Size | None
         advantage_after_fit: bool

@@ -1,17 +1,16 @@
 """Proximal policy optimisation with a clipped objective (Schulman et al. 2017, arXiv 1707.06347).
 
-This is A2C with another policy loss. Options that are not in the paper: clipped values, a limit on the KL divergence, a
-critic that learns before the policy, and a clip range that changes linearly during the run.
+This is A2C with another policy loss. Options that are not in the paper: clipped values, a limit on the KL divergence,
+and a critic that learns before the policy.
 """
 
 import torch
 from torch import Tensor
 
 from rlrun.agents.policy.a2c import A2C
-from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
+from rlrun.config.schema import PositiveFloat, Scheduled, config
 from rlrun.core.parts import Parts
 from rlrun.functional.losses import average, clip_fraction, clipped_surrogate
-from rlrun.functional.schedules import linear
 from rlrun.registry import register
 from rlrun.types import Metrics, Spec
 
@@ -22,20 +21,14 @@ class PPO(A2C):
 
     @config
     class Config(A2C.Config):
-        clip_range: PositiveFloat
-        clip_range_end: NonNegativeFloat | None
+        clip_range: Scheduled[PositiveFloat]
 
     cfg: Config
     clip_range: Tensor
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.register_buffer("clip_range", torch.tensor(cfg.clip_range))
-
-    def start_epoch(self, progress: float) -> None:
-        super().start_epoch(progress)
-        if self.cfg.clip_range_end is not None:
-            self.clip_range.fill_(linear(self.cfg.clip_range, self.cfg.clip_range_end, progress))
+        self.register_buffer("clip_range", torch.as_tensor(cfg.clip_range), persistent=False)
 
     def policy_loss(
         self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, weight: Tensor

@@ -23,12 +23,10 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "ppo_demos")
 class PPODemos(Agent):
-    """A PPO agent with log-probabilities for demonstrated actions.
-
-    Recurrent networks are not supported, because demonstrations hold no hidden states.
-    """
+    """A PPO agent with log-probabilities for demonstrated actions."""
 
     actions = PPO.actions
+    remembers = True
     Config = PPO.Config
 
     def __init__(self, cfg: PPO.Config, spec: Spec, parts: Parts):

@@ -2,18 +2,18 @@
 
 Planning steps start at visited state-action pairs, drawn uniformly. With `prioritized`, each planning step starts at
 the pair with the largest TD error (prioritized sweeping, Moore and Atkeson 1993), found by a search of the whole table
-instead of a queue.
+instead of a queue. With real_updates=false, the agent learns from the model alone.
 """
 
 from torch import Tensor
 
 from rlrun.agents.tabular.model import TabularModel
 from rlrun.agents.tabular.q_learning import QLearning
-from rlrun.config.schema import PositiveInt, config
+from rlrun.config.schema import NonNegativeInt, PositiveInt, config
 from rlrun.core.parts import Parts
 from rlrun.functional.returns import td_target
 from rlrun.registry import register
-from rlrun.types import Batch, Metrics, Spec
+from rlrun.types import Batch, Context, Metrics, Spec
 
 
 @register("algo", "dyna_q")
@@ -24,6 +24,8 @@ class DynaQ(QLearning):
     class Config(QLearning.Config):
         planning_steps: PositiveInt
         prioritized: bool
+        start_plan: NonNegativeInt
+        real_updates: bool
 
     cfg: Config
 
@@ -31,23 +33,36 @@ class DynaQ(QLearning):
         super().__init__(cfg, spec, parts)
         self.model = TabularModel(self.q[0].numel())
         self.plans = parts.stream("plans")
+        self.is_planning = False  # set by every update
+
+    def update(self, rollout: Batch, ctx: Context) -> Metrics:
+        self.is_planning = ctx.env_steps >= self.cfg.start_plan
+        return super().update(rollout, ctx)
 
     def learn(self, step: Batch) -> Metrics:
-        metrics = super().learn(step)
-        envs = len(step["reward"])
+        metrics: Metrics = {}
+        if self.cfg.real_updates:
+            metrics = super().learn(step)
         self.model.add(self.transition(step))
-        if self.cfg.prioritized:
-            for _ in range(self.cfg.planning_steps * envs):
-                self.plan(self.largest_error())
-        else:
-            for _ in range(self.cfg.planning_steps):
-                self.plan(self.model.sample(self.plans.uniform(envs)))
+        if self.is_planning:
+            planned = self.plan_steps(len(step["reward"]))
+            metrics = metrics or planned
         return metrics
 
-    def plan(self, pair: Tensor) -> None:
+    def plan_steps(self, envs: int) -> Metrics:
+        """Takes the planning steps of one step of `envs` environments. Returns the metrics of the last one."""
+        if self.cfg.prioritized:
+            for _ in range(self.cfg.planning_steps * envs):
+                metrics = self.plan(self.largest_error())
+        else:
+            for _ in range(self.cfg.planning_steps):
+                metrics = self.plan(self.model.sample(self.plans.uniform(envs)))
+        return metrics
+
+    def plan(self, pair: Tensor) -> Metrics:
         """Updates the tables with the steps that the model predicts for pairs [batch]."""
         coin = self.coins.integers(len(self.q), len(pair))
-        self.update_q(self.model.steps(pair), coin)
+        return self.update_q(self.model.steps(pair), coin)
 
     def largest_error(self) -> Tensor:
         """Returns the visited pair with the largest absolute TD error under the model, [1]."""

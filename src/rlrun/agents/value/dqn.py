@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rlrun.agents.critics.prediction import Prediction
 from rlrun.agents.value.exploration import Epsilon
-from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, config
+from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.random import Stream
@@ -36,7 +36,7 @@ class DQN(Agent):
 
     @config
     class Config(NStepReturns):
-        learning_rate: PositiveFloat
+        learning_rate: Scheduled[PositiveFloat]
         optimizer_eps: PositiveFloat
         lr_schedule: dict[str, Any]
         double: bool

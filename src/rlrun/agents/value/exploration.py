@@ -5,14 +5,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.config.schema import Fraction, PositiveFraction, PositiveInt, config
-from rlrun.core.schedule import Rewindable, StartsFresh
+from rlrun.config.schema import Fraction, NonNegativeInt, PositiveFraction, PositiveInt, config
+from rlrun.core.schedule import StartsFresh
 from rlrun.functional.schedules import exponential, geometric, linear
 from rlrun.registry import register
 from rlrun.types import Context
 
 
-class Epsilon(Rewindable, StartsFresh, nn.Module):
+class Epsilon(StartsFresh, nn.Module):
     """Base of the schedules. The agent acts with `value`, which changes at every update."""
 
     value: Tensor
@@ -21,9 +21,6 @@ class Epsilon(Rewindable, StartsFresh, nn.Module):
         super().__init__()
         self.cfg = cfg
         self.register_buffer("value", torch.zeros(()))
-        self.rewind()
-
-    def rewind(self) -> None:
         self.update(Context(0, 0, 0.0))
 
     def update(self, ctx: Context) -> None:
@@ -47,6 +44,20 @@ class Linear(Epsilon):
 
     def at(self, ctx: Context) -> float:
         return linear(self.cfg.start, self.cfg.end, ctx.progress, self.cfg.fraction)
+
+
+@register("epsilon", "random_start")
+class RandomStart(Linear):
+    """Takes random actions for the first `start_steps` steps of the run; after that, follows the linear schedule."""
+
+    @config
+    class Config(Linear.Config):
+        start_steps: NonNegativeInt
+
+    def at(self, ctx: Context) -> float:
+        if ctx.env_steps < self.cfg.start_steps:
+            return 1.0
+        return super().at(ctx)
 
 
 @register("epsilon", "exponential")

@@ -7,9 +7,21 @@ from rlrun.envs.builtin import (
     dataset_bandits,
     deep_sea,
     functions,
+    key_door,
     maze,
     point,
     probes,
 )
 
-__all__ = ["bandits", "boards", "contextual", "dataset_bandits", "deep_sea", "functions", "maze", "point", "probes"]
+__all__ = [
+    "bandits",
+    "boards",
+    "contextual",
+    "dataset_bandits",
+    "deep_sea",
+    "functions",
+    "key_door",
+    "maze",
+    "point",
+    "probes",
+]

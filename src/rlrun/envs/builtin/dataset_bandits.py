@@ -22,6 +22,7 @@ class DatasetBandit(OneStep):
         num_envs: int,
         path: str | None = None,
         download: bool = False,
+        force_download: bool = False,
         source: Mapping[str, str] | None = None,
         label: str | int = -1,
         header: bool = True,
@@ -30,7 +31,7 @@ class DatasetBandit(OneStep):
         missing: str | None = None,
         normalize: bool = True,
     ):
-        named, file = _file(path, download, source)
+        named, file = _file(path, download, force_download, source)
         try:
             self.table = load(
                 file, label, header=header, separator=separator, drop=tuple(drop), missing=missing, normalize=normalize
@@ -101,7 +102,7 @@ class MushroomBandit(DatasetBandit):
         return np.where(actions == 1, eaten, 0.0), {"regret": regret, "best_arm": regret == 0}
 
 
-def _file(path: str | None, download: bool, source: Mapping[str, str] | None) -> tuple[str, str]:
+def _file(path: str | None, download: bool, force_download: bool, source: Mapping[str, str] | None) -> tuple[str, str]:
     """Returns the config entry (`key=value`) that names the table, and the path of its file, downloaded if needed.
 
     Raises ConfigError if no file is named or the download fails.
@@ -112,12 +113,12 @@ def _file(path: str | None, download: bool, source: Mapping[str, str] | None) ->
         return f"env.kwargs.path={path}", path
     if not source:
         raise ConfigError("env.kwargs.path: must be set to the path of a file")
-    if not download:
+    if not (download or force_download):
         raise ConfigError("env.kwargs.path: must be set to the path of a file, or set env.kwargs.download=true")
     if not isinstance(source, Mapping) or set(source) != {"url", "sha256"}:
         raise ConfigError(f"env.kwargs.source={source}: must be {{url: ..., sha256: ...}}")
     try:
-        return f"env.kwargs.source={source['url']}", str(fetched(**source))
+        return f"env.kwargs.source={source['url']}", str(fetched(**source, force=force_download))
     except ValueError as error:
         raise ConfigError(f"env.kwargs.source: {error}") from None
 

@@ -17,15 +17,17 @@ import numpy as np
 
 from rlrun import memory
 from rlrun.data_files import open_data
+from rlrun.envs.unix_compress import MAGIC, CompressFile, CompressFileError
 
 SKLEARN = "sklearn:"
 WORDS = 1000  # the most different words of a column; each of them becomes a column
 LIMIT = 1 << 30  # bytes of an unpacked table; the largest table that our configs name has 361 MB
 LINE = 16 << 20  # bytes of one line
-RATIO = 100  # a .gz file may unpack to at most SMALL bytes plus RATIO times its size (CSV reaches about 20 times)
+RATIO = 100  # a packed file may unpack to at most SMALL bytes plus RATIO times its size (CSV reaches about 20 times)
 CHUNK = 1 << 16  # bytes read at a time
 SMALL = 1 << 20
 GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile, CompressFileError)
 TOO_LARGE = "the table needs more memory than this machine has"
 
 
@@ -65,7 +67,7 @@ def load(
     missing: str | None = None,
     normalize: bool = True,
 ) -> Table:
-    """Reads a table from a file, which may be packed with gzip, or from scikit-learn (`sklearn:<name>`).
+    """Reads a table from a file, which gzip or compress may have packed, or from scikit-learn (`sklearn:<name>`).
 
     label, drop: columns, by name if the file has a header, or by number from 0 (-1 is the last). separator: None means
     any white space. missing: rows that contain this word are left out. normalize: scale every column of numbers to mean
@@ -130,7 +132,7 @@ def _read(file: BufferedReader, header: bool, separator: str | None, missing: st
 
 
 class _Lines:
-    """Iterates over the lines of an open file as text; a gzip file is unpacked.
+    """Iterates over the lines of an open file as text; a packed file is unpacked.
 
     Empty lines are left out, and lines that begin with |, as in the test file of the data set Adult. Raises ValueError
     if the file is not UTF-8 text or is too large for a table.
@@ -172,32 +174,41 @@ class _Lines:
 
 
 def _unpacked(file: BufferedReader) -> Any:
-    """Returns an open file at its first byte; a gzip file is unpacked.
+    """Returns an open file at its first byte; files that gzip or compress (.Z) have packed are unpacked.
 
-    Raises ValueError if the content has more bytes than LIMIT, or than a gzip file of this size may unpack to. A gzip
-    file is unpacked once for this check, without keeping the content in memory.
+    Raises ValueError if the content has more bytes than LIMIT, or than a packed file of this size may unpack to. A
+    packed file is unpacked once for this check, without keeping the content in memory.
     """
     size = os.fstat(file.fileno()).st_size
-    file.seek(0)
-    packed = file.read(len(GZIP)) == GZIP
-    file.seek(0)
-    if not packed:
+    kind, content = _reader(file)
+    if kind is None:
         if size > LIMIT:
             raise ValueError(f"has {size:,} bytes; a table may have at most {LIMIT:,}")
-        return file
+        return content
     most = min(LIMIT, SMALL + RATIO * size)
     row, unpacked = 1, 0
     try:
-        with gzip.GzipFile(fileobj=file) as content:
-            while chunk := content.read1(CHUNK):
-                unpacked += len(chunk)
-                if unpacked > most:
-                    raise ValueError(f"row {row}: {size:,} bytes unpack to more than {most:,}, the limit for a table")
-                row += chunk.count(b"\n")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"row {row}: the gzip file is damaged ({error})") from None
+        while chunk := content.read1(CHUNK):
+            unpacked += len(chunk)
+            if unpacked > most:
+                raise ValueError(f"row {row}: {size:,} bytes unpack to more than {most:,}, the limit for a table")
+            row += chunk.count(b"\n")
+    except DAMAGED as error:
+        raise ValueError(f"row {row}: the {kind} file is damaged ({error})") from None
+    return _reader(file)[1]
+
+
+def _reader(file: BufferedReader) -> tuple[str | None, Any]:
+    """Returns the program that packed an open file, None if it is not packed, and a reader at the first byte of its
+    content."""
     file.seek(0)
-    return gzip.GzipFile(fileobj=file)
+    start = file.read(len(GZIP))
+    file.seek(0)
+    if start == GZIP:
+        return "gzip", gzip.GzipFile(fileobj=file)
+    if start == MAGIC:
+        return "compress", BufferedReader(CompressFile(file))
+    return None, file
 
 
 def _split(lines: _Lines, separator: str | None) -> Iterator[tuple[int, list[str]]]:

@@ -1,0 +1,1 @@
+"""The part `algo.noise`: exploration noise that is added to continuous actions."""

@@ -1,0 +1,45 @@
+"""Gaussian exploration noise, independent at every step."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlrun.agents.noise.action_noise import ActionNoise, dimensions, per_dimension
+from rlrun.config.schema import NonNegativePerDimension, PerDimension, config
+from rlrun.functional.distributions import Source
+from rlrun.registry import register
+from rlrun.types import Batch, Spec
+
+
+@register("noise", "gaussian")
+class Gaussian(ActionNoise):
+    """Adds N(mean, std^2)."""
+
+    @config
+    class Config:
+        mean: PerDimension
+        std: NonNegativePerDimension
+
+    mean: Tensor
+    std: Tensor
+    variance: Tensor
+
+    def __init__(self, cfg: Config, spec: Spec):
+        super().__init__()
+        dims = dimensions("gaussian", spec)
+        mean = per_dimension("mean", cfg.mean, dims)
+        std = per_dimension("std", cfg.std, dims)
+        variance = [number**2 for number in std]
+        self.register_buffer("mean", torch.tensor(mean), persistent=False)
+        self.register_buffer("std", torch.tensor(std), persistent=False)
+        self.register_buffer("variance", torch.tensor(variance), persistent=False)
+
+    def add(self, action: Tensor, carry: Batch, source: Source) -> tuple[Tensor, Batch]:
+        noise = self.mean + self.std * source.normal(*action.shape)
+        return (action + noise).clamp(-1, 1), {}
+
+    def sample(self, dist: Any, carry: Batch, source: Source) -> tuple[Tensor, Tensor, Batch]:
+        noisy = dist.plus(self.mean, self.variance)
+        action = noisy.sample(noisy.noise(source))
+        return action, noisy.log_prob(action), {}

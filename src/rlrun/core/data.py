@@ -1,0 +1,39 @@
+"""The run's buffer as an agent reads it."""
+
+from typing import Any
+
+from torch import Tensor
+
+from rlrun.core.addon import Addons
+from rlrun.types import Batch
+
+
+class Data:
+    """Read access to a replay buffer. Every batch is relabelled by the add-ons, like the batch of an update, so that
+    its observations are those that the agent acts on."""
+
+    def __init__(self, buffer: Any, addons: Addons):
+        self.buffer, self.addons = buffer, addons
+
+    def __len__(self) -> int:
+        return len(self.buffer)
+
+    def all(self) -> Batch:
+        """Returns every stored transition, oldest first."""
+        return self.addons.relabel(self.buffer.all())
+
+    def since(self, flat_index: int) -> Batch:
+        """Returns every stored transition from this flat index on, oldest first."""
+        return self.addons.relabel(self.buffer.since(flat_index))
+
+    def sample(self, size: int) -> Batch:
+        """Returns a batch drawn as for updates."""
+        return self.addons.relabel(self.buffer.sample(size))
+
+    def of_action(self, action: int, size: int | None = None) -> Batch:
+        """Returns transitions with this discrete action: `size` drawn ones, or all, oldest first."""
+        return self.addons.relabel(self.buffer.of_action(action, size))
+
+    def read(self, flat_index: Tensor) -> Batch:
+        """Returns the transitions with these flat indices [batch]."""
+        return self.addons.relabel(self.buffer.read(flat_index))

@@ -1,0 +1,192 @@
+"""Hyperparameters on a schedule: `algo.schedule.<key>`, for every number that its Config declares as `Scheduled`."""
+
+import copy
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlrun import registry
+from rlrun.config.schema import (
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    ScheduledValue,
+    config,
+    parse,
+    parts_of,
+    scheduled_of,
+)
+from rlrun.errors import ConfigError
+from rlrun.functional.schedules import exponential, geometric, linear
+from rlrun.types import Context, Metrics
+
+
+@config
+class Linear:
+    """Changes linearly to `end` within the first `fraction` of the run."""
+
+    end: float
+    fraction: PositiveFraction = 1.0
+
+    def value_at(self, start: float, ctx: Context) -> float:
+        """Returns the value at a point of the run; start: the value in the config."""
+        return linear(start, self.end, ctx.progress, self.fraction)
+
+
+@config
+class Exponential:
+    """Decays exponentially to `end`, with a time constant of `steps` environment steps."""
+
+    end: float
+    steps: PositiveInt
+
+    def value_at(self, start: float, ctx: Context) -> float:
+        """Returns the value at a point of the run; start: the value in the config."""
+        return exponential(start, self.end, ctx.env_steps, self.steps)
+
+
+@config
+class Geometric:
+    """Is multiplied by `factor` every `updates` updates."""
+
+    factor: PositiveFloat
+    updates: PositiveInt = 1
+
+    def value_at(self, start: float, ctx: Context) -> float:
+        """Returns the value at a point of the run; start: the value in the config."""
+        return geometric(start, self.factor, ctx.updates // self.updates)
+
+
+@config
+class Piecewise:
+    """Has the value values[i] from the environment step at[i] on, and the value in the config before."""
+
+    values: list[float]
+    at: list[int]
+
+    def value_at(self, start: float, ctx: Context) -> float:
+        """Returns the value at a point of the run; start: the value in the config."""
+        reached = bisect_right(self.at, ctx.env_steps)
+        return [start, *self.values][reached]
+
+
+SHAPES: dict[str, Any] = {
+    "linear": Linear,
+    "exponential": Exponential,
+    "geometric": Geometric,
+    "piecewise": Piecewise,
+}
+
+
+class ScheduledNumber(nn.Module):
+    """One hyperparameter. The parts of the agent hold the tensor `value`, which `update` changes in place."""
+
+    value: Tensor
+
+    def __init__(self, start: float, shape: Any):
+        super().__init__()
+        self.start, self.shape = start, shape
+        self.register_buffer("value", torch.tensor(float(start)), persistent=False)  # it follows from the step
+
+    def update(self, ctx: Context) -> None:
+        """Sets the value for a point of the run."""
+        self.value.fill_(self.shape.value_at(self.start, ctx))
+
+
+class Schedules(nn.Module):
+    """All scheduled hyperparameters of an agent, by dotted key below `algo`. Without any, it does nothing."""
+
+    def __init__(self, algo: Mapping[str, Any]):
+        """algo: the section `algo` of a config. Raises ConfigError for keys that cannot change during a run."""
+        super().__init__()
+        self.numbers: dict[str, ScheduledNumber] = {}
+        faults: list[str] = []
+        for key, values in by_key(algo.get("schedule") or {}):
+            try:
+                self.numbers[key] = scheduled(key, values, algo)
+            except ConfigError as error:
+                faults += error.faults
+        if faults:
+            raise ConfigError(*faults)
+
+    def applied(self, algo: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns a copy of the section `algo` in which the numbers are scheduled."""
+        values = copy.deepcopy(dict(algo))
+        for key, number in self.numbers.items():
+            *sections, name = key.split(".")
+            home = values
+            for section in sections:
+                home = home[section]
+            home[name] = ScheduledValue(number.start, number.value)
+        return values
+
+    def update(self, ctx: Context) -> None:
+        """Sets all values for a point of the run."""
+        for number in self.numbers.values():
+            number.update(ctx)
+
+    def report(self) -> Metrics:
+        """Returns the present values by key."""
+        return {key: number.value for key, number in self.numbers.items()}
+
+
+def scheduled(key: str, values: Any, algo: Mapping[str, Any]) -> ScheduledNumber:
+    """Returns the number with its schedule. Raises ConfigError if it cannot be scheduled."""
+    path = f"algo.schedule.{key}"
+    known = sorted(schedulable(algo))
+    if key not in known:
+        raise ConfigError(f"{path}: cannot change during a run (these can: {', '.join(known)})")
+    if key.rpartition(".")[2].endswith("learning_rate") and algo.get("lr_schedule"):
+        raise ConfigError(f"{path}: algo.lr_schedule={algo['lr_schedule']} schedules it too; remove one of them")
+    ((name, settings),) = values.items()
+    home: Any = algo
+    for part in key.split("."):
+        home = home[part]
+    if home is None:
+        raise ConfigError(f"{path}: algo.{key} is null; give it a number to start from")
+    return ScheduledNumber(home, parse(SHAPES[name], settings, f"{path}.{name}"))
+
+
+def changed_at(algo: Mapping[str, Any], changes: Mapping[str, float], step: int) -> dict[str, Any]:
+    """Returns the section `algo.schedule` after numbers were changed at a step, as when a run is resumed.
+
+    changes: new numbers by dotted key below `algo`. Raises ConfigError if one of them has a schedule of another shape.
+    """
+    schedule: dict[str, Any] = copy.deepcopy(dict(by_key(algo.get("schedule") or {})))
+    for key, value in changes.items():
+        shape = schedule.get(key, {"piecewise": {"values": [], "at": []}})
+        if "piecewise" not in shape:
+            raise ConfigError(f"algo.{key}={value}: follows algo.schedule.{key}={shape}; change the schedule instead")
+        points = [*zip(shape["piecewise"]["at"], shape["piecewise"]["values"], strict=True)]
+        points = [point for point in points if point[0] < step] + [(step, value)]
+        at, values = zip(*points, strict=True)
+        schedule[key] = {"piecewise": {"values": [*values], "at": [*at]}}
+    return schedule
+
+
+def by_key(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields the dotted key of each hyperparameter with its schedule, such as ("advantage.gae_lambda", {"linear":
+    {"end": 1.0}})."""
+    for name, values in schedules.items():
+        key = f"{prefix}{name}"
+        if isinstance(values, Mapping) and len(values) == 1 and {*values} <= {*SHAPES}:
+            yield key, values
+        elif isinstance(values, Mapping) and values and not {*values} & {*SHAPES}:
+            yield from by_key(values, f"{key}.")
+        else:
+            shapes = ", ".join(SHAPES)
+            raise ConfigError(f"algo.schedule.{key}={values}: must be one of {shapes}, such as {{linear: {{end: 0}}}}")
+
+
+def schedulable(values: Mapping[str, Any], group: str = "algo", prefix: str = "") -> Iterator[str]:
+    """Yields the dotted keys of an algorithm and its parts that may be scheduled."""
+    cls = registry.lookup(group, values["name"]).Config
+    for key in scheduled_of(cls):
+        yield f"{prefix}{key}"
+    for key, part_group in parts_of(cls).items():
+        section = values.get(key)
+        if isinstance(section, Mapping) and "name" in section:
+            yield from schedulable(section, part_group, f"{prefix}{key}.")

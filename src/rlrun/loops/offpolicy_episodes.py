@@ -1,0 +1,66 @@
+"""Off-policy loop in iterations: whole episodes are collected into replay, then the agent makes a block of updates.
+
+The weights are constant within an iteration. With several environments, the others are in the middle of episodes when
+an iteration ends; these episodes go on with the new weights, and count in the iteration in which they end.
+"""
+
+from typing import Any
+
+from rlrun.config.schema import PositiveInt, config
+from rlrun.core.collector import Timestep
+from rlrun.loops.offpolicy import OffPolicy, ReplayConfig
+from rlrun.registry import register
+from rlrun.types import Step
+
+
+@register("loop", "offpolicy_episodes")
+class OffPolicyEpisodes(OffPolicy):
+    """Collects episodes until both minimums are reached, then does `updates_per_iteration` updates."""
+
+    @config
+    class Config(ReplayConfig):
+        min_steps: PositiveInt | None
+        min_rollouts: PositiveInt | None
+        updates_per_iteration: PositiveInt | None
+
+    def __init__(self, *parts: Any):
+        super().__init__(*parts)
+        self.iteration_steps = 0  # transitions in this iteration
+        self.iteration_rollouts = 0  # episodes that ended in this iteration
+        self.called_for = 0  # updates of all iterations so far
+
+    def receive(self, timestep: Timestep) -> Step:
+        """Counts a timestep, and ends the iteration if an episode has ended and both minimums are reached."""
+        counts = not self.filling and self.collected >= self.start_update
+        step = super().receive(timestep)
+        if counts:
+            self.iteration_steps += self.env.spec.num_envs
+            done = (step.terminated | step.truncated) & (step.weight > 0)
+            num_ended = int(done.sum())
+            self.iteration_rollouts += num_ended
+            if num_ended and self.enough():
+                self.end_iteration()
+        return step
+
+    def enough(self) -> bool:
+        """Returns whether this iteration has reached both minimums."""
+        cfg = self.cfg
+        return self.iteration_steps >= (cfg.min_steps or 0) and self.iteration_rollouts >= (cfg.min_rollouts or 0)
+
+    def end_iteration(self) -> None:
+        """Calls for the updates of this iteration, and starts the next one."""
+        self.called_for += self.cfg.updates_per_iteration or self.iteration_rollouts
+        self.iteration_steps = self.iteration_rollouts = 0
+
+    def updates_so_far(self) -> int:
+        """Returns the number of updates of all iterations so far."""
+        return self.called_for
+
+    @property
+    def warmup_steps(self) -> int:
+        """The number of transitions that fill the empty buffer: at least a batch, and at most the capacity."""
+        return min(max(super().warmup_steps, self.cfg.batch_size), self.buffer.capacity)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        own = ("iteration_steps", "iteration_rollouts", "called_for")
+        return super().get_extra_state() | {name: getattr(self, name) for name in own}

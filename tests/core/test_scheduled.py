@@ -1,0 +1,81 @@
+"""Hyperparameters on a schedule."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from toys import toy, train
+
+from rlrun.cli import main
+from rlrun.core.scheduled import Schedules
+from rlrun.types import Context
+
+Build = Callable[..., Any]
+GAE = {"name": "gae", "gae_lambda": 0.9}
+PPO = {"name": "ppo", "clip_range": 0.2, "learning_rate": 1e-3, "lr_schedule": {}, "advantage": GAE}
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ({"linear": {"end": 0.0}}, 0.1),
+        ({"linear": {"end": 0.0, "fraction": 0.25}}, 0.0),
+        ({"exponential": {"end": 0.1, "steps": 50}}, 0.1 + 0.1 * 0.36787944),
+        ({"geometric": {"factor": 0.5, "updates": 4}}, 0.05),
+        ({"piecewise": {"values": [0.3, 0.4, 0.5], "at": [10, 50, 51]}}, 0.4),
+    ],
+)
+def test_schedules_have_their_value_at_a_point_of_the_run(shape: dict[str, Any], expected: float) -> None:
+    schedules = Schedules(PPO | {"schedule": {"clip_range": shape}})
+    schedules.update(Context(updates=8, env_steps=50, progress=0.5))
+    assert schedules.report()["clip_range"].item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("algo", "key"),
+    [
+        ("ppo", "clip_range"),
+        ("a2c", "value_coef"),
+        ("a2c", "entropy.ent_coef"),
+        ("ppo", "advantage.gae_lambda"),
+        ("sac", "critic_learning_rate"),
+        ("td3", "target_noise"),
+        ("dqn", "learning_rate"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["eager", "auto"])
+def test_scheduled_numbers_change_what_is_learned(algo: str, key: str, engine: str, build: Build) -> None:
+    found = []
+    for schedule in ({}, {key: {"linear": {"end": 1e-6, "fraction": 1e-6}}}):
+        loop = train(build(toy(algo, **{"algo.schedule": schedule, "trainer.engine": engine})), 6)
+        found.append(torch.cat([param.detach().flatten() for param in loop.agent.parameters()]))
+    assert not torch.equal(*found)
+
+
+def test_scheduled_run_resumes_bit_for_bit(build: Build) -> None:
+    schedule = {"clip_range": {"linear": {"end": 0.0}}, "learning_rate": {"exponential": {"end": 0.0, "steps": 20}}}
+    values = toy("ppo", **{"algo.schedule": schedule, "trainer.total_steps": 200})
+    whole, first = train(build(values), 4), train(build(values), 2)
+    resumed = build(values)
+    resumed.load_state_dict(first.state_dict())
+    train(resumed, 4)
+    state, other = whole.agent.state_dict(), resumed.agent.state_dict()
+    assert all(torch.equal(state[name], other[name]) for name in state if isinstance(state[name], torch.Tensor))
+    assert resumed.schedules.report() == whole.schedules.report()
+
+
+@pytest.mark.parametrize(
+    ("word", "line"),
+    [
+        ("gamma={linear: {end: 1}}", "gamma: cannot change during a run (these can: advantage.gae_lambda,"),
+        ("clip_range={cosine: {}}", "clip_range.cosine={}: must be one of linear, exponential, geometric, piecewise"),
+        ("clip_range={linear: {}}", "clip_range.linear.end: missing"),
+        ("clip_range=0.1", "clip_range=0.1: must be one of linear, exponential, geometric, piecewise"),
+    ],
+)
+def test_impossible_schedules_are_refused_in_one_line(word: str, line: str, capsys: Any, tmp_path: Any) -> None:
+    run = tmp_path / "run"
+    assert main(["train", "algo=ppo", "env=CartPole", f"algo.schedule.{word}", f"run_dir={run}"]) == 2
+    error = capsys.readouterr().err
+    assert f"algo.schedule.{line}" in error and error.count("\n") == 1 and not run.exists()
