@@ -95,6 +95,14 @@ def test_gae_settings_become_the_advantage_part(name: str) -> None:
     assert algo(**A2C | {"name": name, "gamma": 0.9}) == {"name": name, "gamma": 0.9, "advantage": GAE}
 
 
+def test_critics_with_an_optimiser_share_the_settings_of_the_policy() -> None:
+    first = {"name": "first", "learning_rate": None, "max_grad_norm": 9.0}
+    full = first | {"optimizer": None, "lr_schedule": None}
+    assert algo(name="mine", critic_update=first)["critic_update"] == full
+    assert algo(name="svpg", particle={"critic_update": first})["particle"]["critic_update"] == full
+    assert algo(name="a2c", critic_update={"name": "joint"})["critic_update"] == {"name": "joint"}
+
+
 def test_vtrace_becomes_a2c_with_its_estimator() -> None:
     assert algo(**A2C | {"name": "vtrace", "rho_clip": 2.0, "c_clip": 1.0}) == {"name": "a2c", "advantage": VTRACE}
 
