@@ -52,7 +52,7 @@ def test_entropy_target_becomes_the_entropy_part() -> None:
 
 
 def test_on_policy_critic_becomes_the_critic_update_part() -> None:
-    expected = {"name": "a2c", "gamma": 0.9, "init_std": 0.5, "critic_update": FIRST}
+    expected = {"name": "a2c", "gamma": 0.9, "init_std": 0.5, "critic_update": FIRST, "head": {"name": "auto"}}
     assert algo(A2C) == expected | {"entropy": {"name": "fixed", "ent_coef": 0.01}}
     split = algo(A2C | {"critic": "split"})["critic_update"]
     assert split == {"name": "split", "learning_rate": 0.1, **OWN_OPTIMIZER}

@@ -103,6 +103,13 @@ def test_critics_with_an_optimiser_share_the_settings_of_the_policy() -> None:
     assert algo(name="a2c", critic_update={"name": "joint"})["critic_update"] == {"name": "joint"}
 
 
+def test_on_policy_agents_get_the_head_that_they_had() -> None:
+    section = {"critic_update": {"name": "joint"}}
+    assert algo(name="a2c", **section)["head"] == {"name": "auto"}
+    assert algo(name="svpg", particle=section)["particle"]["head"] == {"name": "auto"}
+    assert "head" not in algo(name="sac")
+
+
 def test_vtrace_becomes_a2c_with_its_estimator() -> None:
     assert algo(**A2C | {"name": "vtrace", "rho_clip": 2.0, "c_clip": 1.0}) == {"name": "a2c", "advantage": VTRACE}
 
