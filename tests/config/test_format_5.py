@@ -103,6 +103,11 @@ def test_critics_with_an_optimiser_share_the_settings_of_the_policy() -> None:
     assert algo(name="a2c", critic_update={"name": "joint"})["critic_update"] == {"name": "joint"}
 
 
+def test_recurrent_networks_had_one_layer() -> None:
+    values, _ = upgraded({"format": 4, "network": {"name": "lstm", "sequence_length": 4}})
+    assert values["network"] == {"name": "lstm", "sequence_length": 4, "layers": 1}
+
+
 def test_on_policy_agents_get_the_head_that_they_had() -> None:
     section = {"critic_update": {"name": "joint"}}
     assert algo(name="a2c", **section)["head"] == {"name": "auto"}

@@ -73,6 +73,7 @@ CHANGES: tuple[Change, ...] = (
         added=(
             Added("env.wrappers.atari.fire_reset", False, beside="noop_max"),
             Added("env.wrappers.atari.grayscale", True, beside="noop_max"),
+            Added("network.layers", 1, beside="sequence_length"),
             Added("algo.head", {"name": "auto"}, beside="critic_update"),
             Added("algo.particle.head", {"name": "auto"}, beside="critic_update"),
             Added("algo.dropout", 0.0, beside="learning_rate_decay"),
