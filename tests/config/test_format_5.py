@@ -108,6 +108,10 @@ def test_recurrent_networks_had_one_layer() -> None:
     assert values["network"] == {"name": "lstm", "sequence_length": 4, "layers": 1}
 
 
+def test_noisy_networks_had_noise_on_all_layers() -> None:
+    assert algo(name="dqn", noisy_std=0.5) == {"name": "dqn", "noisy_std": 0.5, "noisy_layers": None}
+
+
 def test_on_policy_agents_get_the_head_that_they_had() -> None:
     section = {"critic_update": {"name": "joint"}}
     assert algo(name="a2c", **section)["head"] == {"name": "auto"}

@@ -73,6 +73,7 @@ CHANGES: tuple[Change, ...] = (
         added=(
             Added("env.wrappers.atari.fire_reset", False, beside="noop_max"),
             Added("env.wrappers.atari.grayscale", True, beside="noop_max"),
+            Added("algo.noisy_layers", None, beside="noisy_std"),
             Added("network.layers", 1, beside="sequence_length"),
             Added("algo.head", {"name": "auto"}, beside="critic_update"),
             Added("algo.particle.head", {"name": "auto"}, beside="critic_update"),
