@@ -71,6 +71,14 @@ def test_head_of_a_plugin_brings_its_own_distribution(engine: str, example: Any,
     assert all((now != old).any() for now, old in zip(loop.agent.policy.parameters(), before, strict=True))
 
 
+def test_noise_on_actions_needs_a_gaussian_head(example: Any, build: Build) -> None:
+    noise = {"name": "gaussian", "mean": 0.0, "std": 0.1}
+    changes = {"algo.head": {"name": example.KumaraswamyPolicy.registered, "largest": 4.0}, "algo.noise": noise}
+    with pytest.raises(ConfigError, match=r"^algo\.noise=gaussian: needs a Gaussian policy; choose algo\.noise=none$"):
+        build(toy("ppo", **PENDULUM, **changes))
+    build(toy("ppo", **PENDULUM, **changes | {"algo.head": FIXED}))
+
+
 def test_head_of_a_plugin_is_chosen_on_the_command_line(example: Any) -> None:
     (job,) = jobs(["algo=ppo", "env=Pendulum", "algo.head=kumaraswamy", "plugins=[rlrun_example]"])
     assert job.values["algo"]["head"] == {"name": "kumaraswamy", "largest": 4.0}

@@ -71,6 +71,7 @@ class A2C(Agent):
         self.advantage = parts.part("advantage", cfg.advantage, AdvantageEstimator)
         self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, default_target(spec.action))
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
+        self.noise.check_policy(self.policy)
         self.act_noise = parts.stream("act")
         self.shuffle = parts.stream("shuffle") if cfg.shuffle else None
 
