@@ -52,6 +52,7 @@ OTHER: Values = {
     "algo.optimizer_eps": 0.1,
     "algo.loop.lag": (1, 2),
     "algo.loop.min_rollouts": 5,
+    "algo.loop.start_update": 20,
     "algo.advantage.rho_clip": 2.0,
     "algo.advantage.c_clip": 0.5,
     "algo.clip_range": 0.001,
@@ -202,13 +203,13 @@ NEVER_LEARN = {"nop"}
 
 # Keys that have tests of their own: those that name files, weights of reward vectors, what evaluations do, tasks
 # (CartPole has none), discounts (they do not change the ranking by length), the types of stored demonstrations,
-# and schedules.
+# schedules, and how replay is filled after it was emptied.
 ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buffer.supplementary",
              "algo.buffer.save_to", "algo.buffer.save_every", "algo.buffer.num_saved", "algo.loop.data_env",
              "algo.buffer.data_env", "algo.reward_weights.weights", "algo.reward_weights.evaluation_rate",
              "algo.loop.new_tasks", "algo.loop.test_tasks", "algo.loop.gamma",
              "algo.buffer.dtypes.obs", "algo.buffer.dtypes.action", "algo.buffer.dtypes.reward",
-             "algo.schedule")  # fmt: skip
+             "algo.schedule", "algo.loop.refill_policy")  # fmt: skip
 
 # "<algo>: <key>" of keys that change neither weights nor the next observations, with the reason.
 NOT_LIVE: dict[str, str] = {
