@@ -122,18 +122,19 @@ def dense(tree: Any) -> Any:
 
 
 def num_bytes(tree: Any) -> int:
-    """Returns the memory of the tensors in a tree of dicts; rows that several leaves share are counted once."""
-    tensors: dict[int, Tensor] = {}
+    """Returns the memory of the tensors in a tree of dicts; memory that several leaves share is counted once."""
+    sizes: dict[int, int] = {}
 
     def add(part: Any) -> None:
         if isinstance(part, dict):
             for value in part.values():
                 add(value)
         elif isinstance(part, Indexed):
-            tensors[id(part.rows)] = part.rows
-            tensors[id(part.index)] = part.index
+            add(part.rows)
+            add(part.index)
         elif isinstance(part, Tensor):
-            tensors[id(part)] = part
+            memory = part.untyped_storage()
+            sizes[memory.data_ptr()] = memory.nbytes()
 
     add(tree)
-    return sum(tensor.nbytes for tensor in tensors.values())
+    return sum(sizes.values())

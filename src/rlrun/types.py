@@ -172,8 +172,8 @@ class Transition(Timesteps, total=False):
 class RolloutBatch(Timesteps, total=False):
     """Keys of an on-policy rollout [T, N, ...]. N counts environments, and demonstrations appended as columns.
 
-    `obs` and `next_obs` are `Indexed` (indexed.py): they share rows in which every observation, or frame of a stacked
-    image, is stored once. An add-on may replace them by tensors. Where an episode goes on, `next_obs` is the `obs` of
+    `next_obs`, and `obs` of stacked images, are `Indexed` (indexed.py): `obs` and `next_obs` share rows in which every
+    observation, or frame of a stacked image, is stored once. An add-on may replace them by tensors. Where an episode goes on, `next_obs` is the `obs` of
     the next row; `buffers.rollout.continues` returns where that is.
     """
 

@@ -180,7 +180,10 @@ def test_reward_weights_are_refused_for_scalar_rewards() -> None:
 
 
 def test_reward_normalisation_scales_each_component() -> None:
-    both, alone = NormaliseRewards(SPEC, 0.9), [NormaliseRewards(Spec(BOX, BOX, 2), 0.9) for _ in range(2)]
+    both, alone = (
+        NormaliseRewards(SPEC, 0.9, 10.0, 1e-8),
+        [NormaliseRewards(Spec(BOX, BOX, 2), 0.9, 10.0, 1e-8) for _ in range(2)],
+    )
     rewards, done = torch.randn(40, 2, 2) * torch.tensor([5.0, 0.1]), torch.rand(40, 2) < 0.1
     no = torch.zeros(2, dtype=torch.bool)
     for reward, ended in zip(rewards, done, strict=True):

@@ -62,7 +62,12 @@ def clips_policy_and_critic_apart(build: Build, algo: str) -> bool:
     norms = []
     for reward in (0.0, 1e4):
         agent, taken = agent_of(build, algo, **{"algo.advantage.gae_lambda": 1.0, "algo.epochs": 1}), []
-        agent.optim.apply = taken.append
+
+        def record(grads: Any, taken: list[Any] = taken) -> Any:
+            taken.append(grads)
+            return grads.norm()
+
+        agent.optim.apply = record
         batch = rollout(torch.arange(8) % 2, torch.full((8,), reward))
         agent.advantage.normalise_rollout = no_advantage
         learn(agent, batch)

@@ -10,7 +10,9 @@ from toys import equal, optims, put, toy, train, weights
 from rlrun.agents.policy.critic_updates import BLOCK, NoCritic
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
+from rlrun.core.state import Optim, RMSprop
 from rlrun.errors import ConfigError
+from rlrun.indexed import dense
 from rlrun.nested import flat
 from rlrun.types import Batch
 
@@ -110,13 +112,32 @@ def test_a2c_joint_gradient_equals_the_paper(build: Build) -> None:
         torch.testing.assert_close(grad.view_as(param), expected[names[id(param)]])
 
 
-def test_critic_update_split_has_its_own_clipping_and_learning_rate(build: Build) -> None:
+def test_critic_update_split_has_parameters_of_its_own(build: Build) -> None:
     joint: Any = build(toy("a2c"))
-    split: Any = build(toy("a2c", **{"algo.critic_update": {"name": "split", "learning_rate": 0.5}}))
+    split: Any = build(toy("a2c_split"))
     assert not hasattr(joint.agent.critic, "optim")
-    assert split.agent.critic.optim.learning_rate == 0.5
     value_params = {id(param) for param in split.agent.critic.parameters()}
     assert not value_params & {id(param) for param in split.agent.optim.params}
+
+
+@pytest.mark.parametrize("algo", ["a2c_split", "ppo_critic_first"])
+def test_critic_has_optimiser_clipping_and_schedule_of_its_own(algo: str, build: Build) -> None:
+    shared = {"algo.max_grad_norm": 0.25, "algo.optimizer": "rmsprop", "algo.lr_schedule": {"linear": {}}}
+    agent: Any = build(toy(algo, **shared, **{"algo.critic_update.learning_rate": 0.5})).agent
+    optim = agent.critic.optim
+    assert (type(optim), optim.max_grad_norm, optim.schedule.name) == (RMSprop, 0.25, "linear")
+    own = {"optimizer": "adam", "learning_rate": 0.5, "max_grad_norm": 9.0, "lr_schedule": {"StepLR": {"step_size": 1}}}
+    loop = build(toy(algo, **shared, **{f"algo.critic_update.{key}": value for key, value in own.items()}))
+    agent = loop.agent
+    assert (type(agent.critic.optim), agent.critic.optim.max_grad_norm) == (Optim, 9.0)
+    assert (type(agent.optim), agent.optim.max_grad_norm) == (RMSprop, 0.25)
+    train(loop, 1)  # of two epochs
+    assert agent.critic.optim.learning_rate == pytest.approx(0.05)
+
+
+def test_schedule_of_the_critic_is_refused_under_its_own_key(build: Build) -> None:
+    with pytest.raises(ConfigError, match=r"^algo\.critic_update\.lr_schedule\.StepRL: .* 'StepLR'"):
+        build(toy("a2c_split", **{"algo.critic_update.lr_schedule": {"StepRL": {}}}))
 
 
 @pytest.mark.parametrize("after", [True, False])
@@ -256,8 +277,8 @@ def test_a2c_values_of_successors_equal_those_of_the_next_rows(build: Build) -> 
     value, next_value = agent.critic.values(rollout)
     ended = (rollout["terminated"] | rollout["truncated"])[:-1].sum().item()
     assert ended > 0 and len(seen) == 1 and 8 * 2 + 2 + ended <= seen[0] < 8 * 2 + 2 + ended + BLOCK
-    torch.testing.assert_close(value, forward(rollout["obs"].tensor()), rtol=0, atol=1e-6)
-    torch.testing.assert_close(next_value, forward(rollout["next_obs"].tensor()), rtol=0, atol=1e-6)
+    torch.testing.assert_close(value, forward(dense(rollout["obs"])), rtol=0, atol=1e-6)
+    torch.testing.assert_close(next_value, forward(dense(rollout["next_obs"])), rtol=0, atol=1e-6)
 
 
 def test_a2c_reports_the_explained_variance(build: Build) -> None:

@@ -191,7 +191,7 @@ def test_neural_linear_adds_every_pull_to_the_posterior_once(build):
 
 
 def test_neural_linear_refits_the_posterior_to_new_features(build):
-    changes = {"algo.nn_update_ratio": 3, "algo.buffer.capacity": 64, "env.normalize": "obs"}
+    changes = {"algo.nn_update_ratio": 3, "algo.buffer.capacity": 64, "env.normalize.kind": "obs"}
     loop = train(build(toy("neural_linear", **changes)), 2)
     agent, ctx, before = loop.agent, loop.context(Data(loop.buffer, loop.addons)), weights(loop)
     data = loop.addons.relabel(loop.buffer.all())

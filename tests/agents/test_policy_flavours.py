@@ -13,6 +13,7 @@ from rlrun.errors import ConfigError
 from rlrun.types import Batch
 
 Build = Callable[..., Loop]
+SPLIT = {"name": "split", "optimizer": None, "learning_rate": None, "lr_schedule": None, "max_grad_norm": None}
 
 
 def old_bandit(rows: int = 64) -> Batch:
@@ -133,7 +134,7 @@ def test_ppo2_without_clipping_equals_a2c(build: Build) -> None:
     same = {
         "algo.epochs": 1, "algo.minibatch_size": None, "algo.clip_value": None, "algo.advantage.value_lambda": 1.0,
         "algo.advantage.normalize": "rollout", "algo.entropy.ent_coef": 0.01,
-        "algo.critic_update": {"name": "split", "learning_rate": None}, "algo.advantage.gae_lambda": 0.9,
+        "algo.critic_update": SPLIT, "algo.advantage.gae_lambda": 0.9,
     }  # fmt: skip
     stepped, rollout = [], old_bandit()
     for algo, own in (("a2c", {}), ("ppo2", {"algo.clip_range": 1e6})):

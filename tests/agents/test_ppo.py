@@ -45,7 +45,7 @@ def test_ppo_advantages_depend_only_on_their_episode(end: str, build: Build) -> 
     no = torch.zeros(4, 1, dtype=torch.bool)
     rollout = {
         "obs": torch.randn(4, 1, 4), "next_obs": torch.randn(4, 1, 4), "reward": torch.ones(4, 1), "action": no,
-        "log_prob": no, "weight": torch.ones(4, 1), "terminated": no.clone(), "truncated": no.clone(),
+        "log_prob": torch.zeros(4, 1), "weight": torch.ones(4, 1), "terminated": no.clone(), "truncated": no.clone(),
     }  # fmt: skip
     rollout[end][1] = True
     before = agent.advantages(rollout)["advantage"]

@@ -169,13 +169,18 @@ def test_tail_ends_with_130_after_ctrl_c_and_imports_no_torch(tmp_path: Path) ->
     )
     env = os.environ | {"PYTHONPATH": HOME}
     command = [sys.executable, "-u", "-c", program]
-    watching = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
-    try:
-        assert watching.stdout is not None
-        assert "19/100" in watching.stdout.readline() and "20/100" in watching.stdout.readline()
-        watching.send_signal(signal.SIGINT)
-        assert watching.communicate(timeout=20)[0] == "False\n" and watching.returncode == 130
-    finally:
-        watching.kill()
-        watching.wait()
-        run.release()
+
+    def obey_ctrl_c() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a test run in the background may ignore it, and so its children
+
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True, preexec_fn=obey_ctrl_c
+    ) as watching:
+        try:
+            assert watching.stdout is not None
+            assert "19/100" in watching.stdout.readline() and "20/100" in watching.stdout.readline()
+            watching.send_signal(signal.SIGINT)
+            assert watching.communicate(timeout=20)[0] == "False\n" and watching.returncode == 130
+        finally:
+            watching.kill()
+            run.release()

@@ -15,7 +15,9 @@ A2C: dict[str, Any] = {
     "value_minibatch_size": 8, "advantage_after_fit": True, "ent_coef": 0.01, "entropy_target": None,
     "initial_std": 0.5,
 }  # fmt: skip
-FIRST = {"name": "first", "learning_rate": 0.1, "epochs": 3, "minibatch_size": 8, "advantage_after_fit": True}
+OWN_OPTIMIZER = {"optimizer": None, "lr_schedule": None, "max_grad_norm": None}  # keys of format 5
+FIRST = {"name": "first", "learning_rate": 0.1, "epochs": 3, "minibatch_size": 8, "advantage_after_fit": True,
+         **OWN_OPTIMIZER}  # fmt: skip
 
 
 def algo(section: dict[str, Any]) -> dict[str, Any]:
@@ -50,10 +52,10 @@ def test_entropy_target_becomes_the_entropy_part() -> None:
 
 
 def test_on_policy_critic_becomes_the_critic_update_part() -> None:
-    expected = {"name": "a2c", "gamma": 0.9, "init_std": 0.5, "critic_update": FIRST}
+    expected = {"name": "a2c", "gamma": 0.9, "init_std": 0.5, "critic_update": FIRST, "head": {"name": "auto"}}
     assert algo(A2C) == expected | {"entropy": {"name": "fixed", "ent_coef": 0.01}}
     split = algo(A2C | {"critic": "split"})["critic_update"]
-    assert split == {"name": "split", "learning_rate": 0.1}
+    assert split == {"name": "split", "learning_rate": 0.1, **OWN_OPTIMIZER}
     assert algo(A2C | {"critic": "joint"})["critic_update"] == {"name": "joint"}
 
 

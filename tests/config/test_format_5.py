@@ -103,6 +103,30 @@ def test_gae_settings_become_the_advantage_part(name: str) -> None:
     assert algo(**A2C | {"name": name, "gamma": 0.9}) == {"name": name, "gamma": 0.9, "advantage": GAE}
 
 
+def test_critics_with_an_optimiser_share_the_settings_of_the_policy() -> None:
+    first = {"name": "first", "learning_rate": None, "max_grad_norm": 9.0}
+    full = first | {"optimizer": None, "lr_schedule": None}
+    assert algo(name="mine", critic_update=first)["critic_update"] == full
+    assert algo(name="svpg", particle={"critic_update": first})["particle"]["critic_update"] == full
+    assert algo(name="a2c", critic_update={"name": "joint"})["critic_update"] == {"name": "joint"}
+
+
+def test_recurrent_networks_had_one_layer() -> None:
+    values, _ = upgraded({"format": 4, "network": {"name": "lstm", "sequence_length": 4}})
+    assert values["network"] == {"name": "lstm", "sequence_length": 4, "layers": 1}
+
+
+def test_noisy_networks_had_noise_on_all_layers() -> None:
+    assert algo(name="dqn", noisy_std=0.5) == {"name": "dqn", "noisy_std": 0.5, "noisy_layers": None}
+
+
+def test_on_policy_agents_get_the_head_that_they_had() -> None:
+    section = {"critic_update": {"name": "joint"}}
+    assert algo(name="a2c", **section)["head"] == {"name": "auto"}
+    assert algo(name="svpg", particle=section)["particle"]["head"] == {"name": "auto"}
+    assert "head" not in algo(name="sac")
+
+
 def test_vtrace_becomes_a2c_with_its_estimator() -> None:
     assert algo(**A2C | {"name": "vtrace", "rho_clip": 2.0, "c_clip": 1.0}) == {"name": "a2c", "advantage": VTRACE}
 

@@ -44,11 +44,15 @@ OTHER: Values = {
     "algo.covariance": ("separable", "full"),
     "algo.td_lambda": 0.5,
     "algo.tau": 0.5,
+    "algo.critic_update.optimizer": "rmsprop",
     "algo.critic_update.learning_rate": 0.1,
+    "algo.critic_update.lr_schedule": {"linear": {}},
+    "algo.critic_update.max_grad_norm": 0.001,
     "algo.lr_schedule": {"linear": {}},
     "algo.optimizer_eps": 0.1,
     "algo.loop.lag": (1, 2),
     "algo.loop.min_rollouts": 5,
+    "algo.loop.start_update": 20,
     "algo.advantage.rho_clip": 2.0,
     "algo.advantage.c_clip": 0.5,
     "algo.clip_range": 0.001,
@@ -57,6 +61,7 @@ OTHER: Values = {
     "algo.target_kl": 1e-9,
     "algo.buffer.reward_clip": 0.5,
     "algo.noisy_std": 0.1,
+    "algo.noisy_layers": 1,
     "algo.critic.huber_delta": 0.1,
     "algo.critic.v_max": 5.0,
     "algo.epsilon": 0.5,
@@ -150,7 +155,10 @@ OTHER: Values = {
     "algo.particle.clip_value": 0.001,
     "algo.particle.max_grad_norm": 0.001,
     "algo.particle.target_kl": 1e-9,
+    "algo.particle.critic_update.optimizer": "rmsprop",
     "algo.particle.critic_update.learning_rate": 0.1,
+    "algo.particle.critic_update.lr_schedule": {"linear": {}},
+    "algo.particle.critic_update.max_grad_norm": 0.001,
     "algo.particle.critic_update.minibatch_size": 4,
     "algo.intrinsic.clip": 0.01,
     "algo.intrinsic.obs_clip": 0.1,
@@ -177,6 +185,7 @@ GIVEN: dict[str, Values] = {
     "algo.clip_value": {"algo.critic_update": {"name": "joint"}, "algo.epochs": 2},
     "algo.target_kl": {"algo.epochs": 2},
     "algo.clip_range": {"algo.epochs": 2},
+    "algo.noisy_layers": {"algo.noisy_std": 0.5},
     "algo.double": {"algo.learning_rate": 0.1, "algo.target_every": 1000},
     "algo.epsilon.start": {"algo.epsilon.fraction": 1.0},
     "algo.epsilon.fraction": {"algo.epsilon.start": 1.0},
@@ -197,12 +206,14 @@ GIVEN: dict[str, Values] = {
 NEVER_LEARN = {"nop"}
 
 # Keys that have tests of their own: those that name files, weights of reward vectors, what evaluations do, tasks
-# (CartPole has none), discounts (they do not change the ranking by length), and the types of stored demonstrations.
+# (CartPole has none), discounts (they do not change the ranking by length), the types of stored demonstrations,
+# schedules, and how replay is filled after it was emptied.
 ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buffer.supplementary",
              "algo.buffer.save_to", "algo.buffer.save_every", "algo.buffer.num_saved", "algo.loop.data_env",
              "algo.buffer.data_env", "algo.reward_weights.weights", "algo.reward_weights.evaluation_rate",
              "algo.loop.new_tasks", "algo.loop.test_tasks", "algo.loop.gamma",
-             "algo.buffer.dtypes.obs", "algo.buffer.dtypes.action", "algo.buffer.dtypes.reward")  # fmt: skip
+             "algo.buffer.dtypes.obs", "algo.buffer.dtypes.action", "algo.buffer.dtypes.reward",
+             "algo.schedule", "algo.loop.refill_policy")  # fmt: skip
 
 # "<algo>: <key>" of keys that change neither weights nor the next observations, with the reason.
 NOT_LIVE: dict[str, str] = {

@@ -9,8 +9,10 @@ from toys import toy, train
 
 from rlrun.cli import main
 from rlrun.core.scheduled import Schedules
+from rlrun.errors import ConfigError
 from rlrun.types import Context
 
+TO_0 = {"linear": {"end": 0.0}}
 Build = Callable[..., Any]
 GAE = {"name": "gae", "gae_lambda": 0.9}
 PPO = {"name": "ppo", "clip_range": 0.2, "learning_rate": 1e-3, "lr_schedule": {}, "advantage": GAE}
@@ -63,6 +65,15 @@ def test_scheduled_run_resumes_bit_for_bit(build: Build) -> None:
     state, other = whole.agent.state_dict(), resumed.agent.state_dict()
     assert all(torch.equal(state[name], other[name]) for name in state if isinstance(state[name], torch.Tensor))
     assert resumed.schedules.report() == whole.schedules.report()
+
+
+def test_learning_rate_of_the_critic_has_one_schedule(build: Build) -> None:
+    rate = {"algo.critic_update.learning_rate": 0.1, "algo.schedule": {"critic_update.learning_rate": TO_0}}
+    with pytest.raises(ConfigError, match=r"learning_rate: algo\.lr_schedule={'linear': {}} schedules it too"):
+        build(toy("a2c_split", **rate, **{"algo.lr_schedule": {"linear": {}}}))
+    with pytest.raises(ConfigError, match=r"learning_rate: algo\.critic_update\.lr_schedule=.* schedules it too"):
+        build(toy("a2c_split", **rate, **{"algo.critic_update.lr_schedule": {"linear": {}}}))
+    build(toy("a2c_split", **rate, **{"algo.lr_schedule": {"linear": {}}, "algo.critic_update.lr_schedule": {}}))
 
 
 @pytest.mark.parametrize(

@@ -138,12 +138,12 @@ def test_workers_ignore_signals_of_the_run(make):
 @pytest.mark.parametrize("end", ["", "raise SystemExit(5)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
 def test_workers_end_with_a_run_that_does_not_close_them(config, end):
     script = f"""
-        from rlrun.config.schema import EnvConfig
+        from rlrun.config.schema import EnvConfig, parse
         from rlrun.envs.make import recipe
         from rlrun.envs.workers import AsyncPool
 
         if __name__ == "__main__":
-            one = recipe(EnvConfig(**{asdict(config("CartPole-v1"))}))
+            one = recipe(parse(EnvConfig, {asdict(config("CartPole-v1"))}, "env"))
             venv = AsyncPool([one, one.at(1)], 10.0)
             venv.reset()
             print(*(worker.pid for worker in venv.processes), flush=True)

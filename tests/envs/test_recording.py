@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlrun.config.jobs import jobs
-from rlrun.config.schema import EnvConfig
+from rlrun.config.schema import EnvConfig, parse
 from rlrun.envs.make import recipe
 from rlrun.envs.recording import DataSet, EpisodeRecorder, VideoRecorder, check_camera
 from rlrun.errors import ConfigError
@@ -18,7 +18,7 @@ from rlrun.errors import ConfigError
 
 def cartpole(**kwargs: Any) -> Any:
     env = jobs(["algo=ppo", "env=CartPole"])[0].values["env"]
-    return recipe(EnvConfig(**(env | {"kwargs": kwargs})))
+    return recipe(parse(EnvConfig, env | {"kwargs": kwargs}, "env"))
 
 
 class Counts(gym.Env):

@@ -251,12 +251,12 @@ def test_no_worker_outlives_a_run_that_was_killed(config):
     """One worker is in an endless loop, and one is stopped."""
     script = f"""
         import os, signal
-        from rlrun.config.schema import EnvConfig
+        from rlrun.config.schema import EnvConfig, parse
         from rlrun.envs.make import recipe
         from rlrun.envs.workers import AsyncPool
 
         if __name__ == "__main__":
-            one = recipe(EnvConfig(**{asdict(config("rlrun/Faulty-v0", kwargs={"kind": "hang", "at": 1}))}))
+            one = recipe(parse(EnvConfig, {asdict(config("rlrun/Faulty-v0", kwargs={"kind": "hang", "at": 1}))}, "env"))
             venv = AsyncPool([one, one.at(1)], 10.0)
             venv.reset()
             print(*(worker.pid for worker in venv.processes), flush=True)

@@ -1,11 +1,17 @@
 """Noise on weights: its place, its size, and its absence in greedy calls."""
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 import torch
 from gymnasium.spaces import Box
 from torch import nn
+from toys import toy, train
 
 from rlrun.core.random import Stream
 from rlrun.core.state import Target
+from rlrun.errors import ConfigError
 from rlrun.networks.heads import Dueling
 from rlrun.networks.linear import Linear
 from rlrun.networks.noisy import Noisy
@@ -14,9 +20,13 @@ from rlrun.networks.torsos import Mlp
 SPACE = Box(-1, 1, (3,))
 
 
+def dueling(hidden: list[int]) -> Dueling:
+    torso = Mlp(Mlp.Config(hidden=hidden, activation="relu", init="uniform", norm={"name": "none"}), [SPACE], None)
+    return Dueling(torso, actions=2)
+
+
 def network() -> Noisy:
-    torso = Mlp(Mlp.Config(hidden=[4], activation="relu", init="uniform", norm={"name": "none"}), [SPACE], None)
-    return Noisy(Dueling(torso, actions=2), std=0.5)
+    return Noisy(dueling([4]), std=0.5)
 
 
 def test_noisy_layer_adds_factorised_noise_times_its_std() -> None:
@@ -58,3 +68,32 @@ def test_noisy_target_network_copies_std_and_has_noise_of_its_own() -> None:
     some, other = (noisy.noise(Stream(seed, "x")) for seed in (1, 2))
     assert torch.equal(target(obs, some), noisy(obs, some))
     assert not torch.equal(target(obs, some), target(obs, other))
+
+
+@pytest.mark.parametrize(
+    ("layers", "noisy"),
+    [
+        (1, ["output", "value"]),
+        (2, ["torso.stack.layers.1", "output", "value"]),
+        (3, ["torso.stack.layers.0", "torso.stack.layers.1", "output", "value"]),
+        (None, ["torso.stack.layers.0", "torso.stack.layers.1", "output", "value"]),
+    ],
+)
+def test_noisy_layers_are_the_last_ones_and_the_others_are_plain(layers: int | None, noisy: list[str]) -> None:
+    plain, obs = dueling([4, 5]), torch.randn(6, 3)
+    mixed = Noisy(plain, 0.5, layers)
+    assert mixed.names == noisy
+    noise = mixed.noise(Stream(0, "x"))
+    assert not torch.allclose(mixed(obs, noise), plain(obs))
+    with torch.no_grad():
+        for std in (*mixed.weight_std, *mixed.bias_std):
+            std.zero_()
+    torch.testing.assert_close(mixed(obs, noise), plain(obs))
+
+
+def test_dqn_has_as_many_noisy_layers_as_chosen(build: Callable[..., Any]) -> None:
+    changes = {"network.hidden": [8, 8], "algo.noisy_layers": 1}
+    agent = train(build(toy("noisy_dqn", **changes)), 2).agent
+    assert agent.q.names == ["output"]
+    with pytest.raises(ConfigError, match=r"^algo\.noisy_layers=4: must be at most 3, the number of linear layers$"):
+        build(toy("noisy_dqn", **changes | {"algo.noisy_layers": 4}))

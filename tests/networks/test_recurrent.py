@@ -15,6 +15,7 @@ from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.nested import flat
 from rlrun.networks.recurrent import Memory
+from rlrun.testing import check_resuming
 
 Build = Callable[..., Loop]
 
@@ -23,16 +24,16 @@ VECTOR = spaces.Box(-1, 1, (2,))
 NESTED = spaces.Dict({"x": VECTOR, "n": spaces.Discrete(2)})
 
 
-def torso(name: str, space: Space = VECTOR) -> Any:
+def torso(name: str, space: Space = VECTOR, layers: int = 1) -> Any:
     values = {"name": name, "hidden": [4], "activation": "tanh", "init": "uniform", "norm": "none", "features": 5,
-              "sequence_length": 3, "burn_in": 0, "start": "stored"}  # fmt: skip
+              "layers": layers, "sequence_length": 3, "burn_in": 0, "start": "stored"}  # fmt: skip
     return registry.build("network", values, [space], None, path="network")
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru"])
-@pytest.mark.parametrize("space", [VECTOR, NESTED], ids=["vector", "dict"])
-def test_recurrent_unroll_equals_single_steps_with_resets(name: str, space: Space) -> None:
-    net = torso(name, space)
+@pytest.mark.parametrize(("space", "layers"), [(VECTOR, 1), (NESTED, 1), (VECTOR, 3)], ids=["vector", "dict", "layers"])
+def test_recurrent_unroll_equals_single_steps_with_resets(name: str, space: Space, layers: int) -> None:
+    net = torso(name, space, layers)
     x, memory = torch.randn(TIME, ENVS, 2), torch.randn(ENVS, net.size)
     obs = {"x": x, "n": torch.randint(2, (TIME, ENVS))} if space is NESTED else {"obs": x}
     first = torch.rand(TIME, ENVS) < 0.3
@@ -45,14 +46,43 @@ def test_recurrent_unroll_equals_single_steps_with_resets(name: str, space: Spac
         state = net.next_state(now)
 
 
-def test_lstm_equals_torch() -> None:
-    net, x = torso("lstm"), torch.randn(TIME, ENVS, 2)
-    reference = torch.nn.LSTM(net.encoder.features, 5)
-    reference.load_state_dict({f"{name}_l0": value for name, value in net.cell.state_dict().items()})
+@pytest.mark.parametrize(("name", "kind"), [("lstm", torch.nn.LSTM), ("gru", torch.nn.GRU)])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_recurrent_layers_equal_torch(name: str, kind: Any, layers: int) -> None:
+    net, x = torso(name, layers=layers), torch.randn(TIME, ENVS, 2)
+    reference = kind(net.encoder.features, 5, layers)
+    state = {}
+    for i, cell in enumerate(net.cells()):
+        state |= {f"{key}_l{i}": value for key, value in cell.state_dict().items()}
+    reference.load_state_dict(state)
     expected, _ = reference(net.encoder(x.flatten(0, 1)).unflatten(0, (TIME, ENVS)))
     none = torch.zeros(TIME, ENVS, dtype=torch.bool)
     seen = net({"obs": x, "hidden_state": torch.zeros(TIME, ENVS, net.size), "first": none})
     torch.testing.assert_close(seen, expected)
+    start = torch.zeros(ENVS, net.size)
+    encoded = net.encode(x, ENVS)
+    torch.testing.assert_close(net.unroll(encoded, start), expected)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+def test_recurrent_layers_unroll_from_any_state_as_in_single_steps(name: str) -> None:
+    net = torso(name, layers=2)
+    x, state = torch.randn(TIME, ENVS, net.encoder.features), torch.randn(ENVS, net.size)
+    together = net.unroll(x, state)
+    for t in range(TIME):
+        state = net.step(x[t], state)
+        torch.testing.assert_close(together[t], state[:, -net.layer_size :][:, :5], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("algo", ["ppo_lstm", "recurrent_sac", "r2d2"])
+def test_recurrent_layers_learn_and_resume_bit_for_bit(algo: str, build: Build) -> None:
+    values = toy(algo, **{"network.layers": 2})
+    loop = build(values)
+    upper = [param for name, param in loop.agent.named_parameters() if "upper_cells.0" in name and param.requires_grad]
+    before = [param.clone() for param in upper]
+    train(loop, 3)
+    assert before and not any(torch.equal(now, old) for now, old in zip(upper, before, strict=True))
+    check_resuming(loop, build(values, begin=False))
 
 
 def test_recurrent_gradients_stop_at_the_start_of_an_episode() -> None:
@@ -121,7 +151,7 @@ def test_recurrent_on_policy_algorithms_learn_also_with_masked_actions(algo: str
     assert all(name.endswith("weight_hh") for name in still), "there is nothing to remember in episodes of one step"
 
 
-@pytest.mark.parametrize("algo", ["cem", "muzero", "maml", "svpg", "neural_greedy", "ppo_demos"])
+@pytest.mark.parametrize("algo", ["cem", "muzero", "maml", "svpg", "neural_greedy"])
 def test_recurrent_networks_are_refused_by_algorithms_that_learn_from_single_steps(algo: str, build: Build) -> None:
     network = toy("ppo_lstm")["network"]
     with pytest.raises(ConfigError, match="network=lstm is not supported"):

@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rlrun import memory, nested
+from rlrun import memory
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.indexed import Indexed, dense
@@ -111,9 +111,10 @@ class Rollout:
         self.final.append(final)
 
     def batch(self) -> Batch:
-        """Returns all steps as one batch [time, env, ...]. `obs` and `next_obs` are `Indexed` and share their rows.
+        """Returns all steps as one batch [time, env, ...].
 
-        `next_obs` is the true successor, also where an episode ended.
+        `next_obs` is the true successor, also where an episode ended. It is `Indexed` and shares its rows with `obs`.
+        `obs` of stacked images is `Indexed` too.
         """
         batch: Batch = stack(self.steps)
         ended = batch["terminated"] | batch["truncated"]
@@ -123,10 +124,12 @@ class Rollout:
         finals = [index(self.final[t], ended[t]) for t in ended.any(1).nonzero().flatten().tolist()]
         rows = joined([self.earlier, *self.obs, mapped(_newest, self.num_frames, self.last), *finals])
 
-        def leaf(num_frames: int, stored: Tensor) -> tuple[Indexed, Indexed]:
-            places = _places(batch["first"], ended, num_frames)
-            obs, next_obs = (Indexed(stored, place, stacked=num_frames > 1) for place in places)
-            return obs, next_obs
+        def leaf(num_frames: int, stored: Tensor) -> tuple[Any, Indexed]:
+            if num_frames == 1:
+                obs = stored[: ended.numel()].unflatten(0, ended.shape)
+                return obs, Indexed(stored, _successors(ended, num_older=0).int())
+            obs_index, next_index = _stacks(batch["first"], ended, num_frames)
+            return Indexed(stored, obs_index.int(), stacked=True), Indexed(stored, next_index.int(), stacked=True)
 
         pairs = mapped(leaf, self.num_frames, rows)
         obs = mapped(lambda pair: pair[0], pairs)
@@ -157,59 +160,68 @@ def _older(num_frames: int, obs: Tensor) -> Tensor:
     return obs[:, :-1].transpose(0, 1).flatten(0, 1)
 
 
-def _places(first: Tensor, ended: Tensor, num_frames: int) -> tuple[Tensor, Tensor]:
-    """Returns the row indices of observations and of their successors; [time, env], or [time, env, num_frames].
+def _successors(ended: Tensor, num_older: int) -> Tensor:
+    """Returns the index of the row that holds the newest frame of every successor, [time, env].
 
-    The rows are, in this order: num_frames - 1 older frames of every environment, the observations of every timestep,
-    the successors of the last step, and one final observation for each entry of `ended`. All arguments are [time, env].
+    The rows are, in this order: num_older frames of every environment before the rollout, the observations of every
+    timestep, the successors of the last step, and one final observation for each entry of `ended` [time, env].
+    """
+    time, num_envs = ended.shape
+    steps = torch.arange(ended.numel(), device=ended.device).view_as(ended)
+    finals = (time + num_older + 1) * num_envs + ended.flatten().cumsum(0).view_as(ended) - 1
+    return torch.where(ended, finals, steps + (num_older + 1) * num_envs)
+
+
+def _stacks(first: Tensor, ended: Tensor, num_frames: int) -> tuple[Tensor, Tensor]:
+    """Returns the row indices of the frames of every observation and of its successor, [time, env, num_frames].
+
+    The rows are those of `_successors`. Near the start of an episode its first frame is repeated. All arguments are
+    [time, env].
     """
     time, num_envs = first.shape
-    device = first.device
-    env = torch.arange(num_envs, device=device)
-    timestep = torch.arange(time, device=device).unsqueeze(-1)
+    env = torch.arange(num_envs, device=first.device)
+    timestep = torch.arange(time, device=first.device).unsqueeze(-1)
     num_older = num_frames - 1
-    successor = (timestep + num_older + 1) * num_envs + env
-    final = (time + num_older + 1) * num_envs + ended.flatten().cumsum(0).view_as(ended) - 1
-    successor = torch.where(ended, final, successor)
-    if num_frames == 1:
-        return (timestep * num_envs + env).int(), successor.int()
     begin = torch.where(first, timestep, -num_older)  # timestep of the oldest frame that the episode has
     begin[0] = -num_older
     begin = begin.cummax(0).values.unsqueeze(-1)
-    frames_back = torch.arange(num_older, -1, -1, device=device)
+    frames_back = torch.arange(num_older, -1, -1, device=first.device)
     frame_timestep = torch.maximum(timestep.unsqueeze(-1) - frames_back, begin)
     obs = (frame_timestep + num_older) * num_envs + env.unsqueeze(-1)
-    next_obs = torch.cat([obs[..., 1:], successor.unsqueeze(-1)], -1)
-    return obs.int(), next_obs.int()
+    return obs, torch.cat([obs[..., 1:], _successors(ended, num_older).unsqueeze(-1)], -1)
 
 
 def packed(rollout: Batch) -> Batch:
-    """Returns a rollout as plain tensors: every stored observation once in `obs_rows`, with indices in `obs` and
-    `next_obs`.
+    """Returns a collected rollout as plain tensors: every `Indexed` as its indices, and their rows in `obs_rows`."""
+    indices = {key: mapped(_index_of, rollout[key]) for key in ("obs", "next_obs")}
+    return rollout | indices | {"obs_rows": mapped(lambda leaf: leaf.rows, rollout["next_obs"])}
 
-    A rollout whose observations are plain tensors already is returned as it is.
-    """
-    if not all(isinstance(leaf, Indexed) for leaf in nested.leaves(rollout["obs"])):
-        return rollout
-    indices = {key: mapped(lambda leaf: leaf.index, rollout[key]) for key in ("obs", "next_obs")}
-    return rollout | indices | {"obs_rows": mapped(lambda leaf: leaf.rows, rollout["obs"])}
+
+def _index_of(leaf: Any) -> Tensor:
+    if isinstance(leaf, Indexed):
+        return leaf.index
+    return leaf
 
 
 def unpacked(rollout: Batch) -> Batch:
     """Returns a rollout from the plain tensors that `packed` returned."""
-    if "obs_rows" not in rollout:
-        return rollout
     num_leading = rollout["weight"].dim()
 
-    def indexed(rows: Tensor, place: Tensor) -> Indexed:
-        return Indexed(rows, place, stacked=place.dim() > num_leading)
+    def opened(rows: Tensor, obs: Any, next_index: Tensor) -> tuple[Any, Indexed]:
+        stacked = next_index.dim() > num_leading
+        if stacked:
+            obs = Indexed(rows, obs, stacked)
+        return obs, Indexed(rows, next_index, stacked)
 
-    opened = {key: mapped(indexed, rollout["obs_rows"], rollout[key]) for key in ("obs", "next_obs")}
-    return {key: value for key, value in rollout.items() if key != "obs_rows"} | opened
+    rollout = dict(rollout)
+    pairs = mapped(opened, rollout.pop("obs_rows"), rollout["obs"], rollout["next_obs"])
+    obs = mapped(lambda pair: pair[0], pairs)
+    next_obs = mapped(lambda pair: pair[1], pairs)
+    return rollout | {"obs": obs, "next_obs": next_obs}
 
 
 def moved(rollout: Batch, device: torch.device) -> Batch:
-    """Returns a rollout on a device, in which observations are stored once too. `rollout` stays where it is."""
+    """Returns a copy of a collected rollout on a device."""
     return unpacked(on(device, packed(rollout)))
 
 

@@ -95,6 +95,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "fcnet_activation": ("network.activation",),
     "ortho_init": ("network.init (uniform or orthogonal)",),
     "lstm_hidden_size": ("network.features",),
+    "n_lstm_layers": ("network.layers",),
+    "num_recurrent_layers": ("network.layers",),
     "lstm_cell_size": ("network.features",),
     "max_seq_len": ("network.sequence_length",),
     "burn_in_len": ("network.burn_in",),

@@ -39,6 +39,7 @@ VTRACE_KEYS = (*GAE_KEYS, "rho_clip", "c_clip")
 WITHOUT_NOISE = (*SAC, "crossq")
 NOISE_KEYS = ("noise", "noise_std", "noise_theta")
 NORMALIZE = {"clip_obs": 10.0, "clip_reward": 10.0, "epsilon": 1e-8, "gamma": None}  # constants that had no keys
+OWN_OPTIMIZER = ("optimizer", "lr_schedule", "max_grad_norm")  # of the critic; null: those of the agent
 CLIP_RANGE = re.compile(r"agent\.(learner\.|particles\.\d+\.)?clip_range")
 TRAINER = "trainer._extra_state"
 LOOP = "_extra_state"
@@ -57,6 +58,7 @@ def regroup(values: dict[str, Any]) -> None:
         if isinstance(section, dict):
             regroup_noise(section)
             regroup_advantage(section)
+            add_own_optimizer(section.get("critic_update"))
     regroup_clip_range(algo)
     if algo.get("name") == "neural_linear" and algo.pop("refit_every", None):
         algo["nn_update_ratio"] = 1  # the network took a gradient step in every update
@@ -80,6 +82,13 @@ def regroup_noise(section: dict[str, Any]) -> None:
             section["noise"] = {"name": "gaussian", "mean": 0.0, "std": std}
     elif name in WITHOUT_NOISE and "entropy" in section:
         section["noise"] = {"name": "none"}
+
+
+def add_own_optimizer(critic_update: Any) -> None:
+    """Adds the settings of the critic's optimiser to a part `critic_update` that has an optimiser, in place."""
+    if isinstance(critic_update, dict) and "learning_rate" in critic_update:
+        for key in OWN_OPTIMIZER:
+            critic_update.setdefault(key, None)
 
 
 def regroup_advantage(section: dict[str, Any]) -> None:

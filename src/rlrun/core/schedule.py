@@ -25,12 +25,13 @@ class Schedule(nn.Module):
     one step of it.
 
     Raises ConfigError if torch has no scheduler of this name or it does not accept the settings.
+    key: the key of the config that holds `values`, for messages.
     """
 
-    def __init__(self, learning_rate: float, values: dict[str, Any]):
+    def __init__(self, learning_rate: float, values: dict[str, Any], key: str = "algo.lr_schedule"):
         super().__init__()
         if len(values) != 1:
-            raise ConfigError(f"algo.lr_schedule: one schedule at a time, not {', '.join(values)}")
+            raise ConfigError(f"{key}: one schedule at a time, not {', '.join(values)}")
         ((name, settings),) = values.items()
         if name not in NAMES:
             what = "no such schedule"
@@ -39,12 +40,12 @@ class Schedule(nn.Module):
                 what = "not supported, because it needs arguments other than numbers"
             elif near:
                 what += f"; did you mean {near[0]!r}?"
-            raise ConfigError(f"algo.lr_schedule.{name}: {what} (known: {', '.join(NAMES)})")
+            raise ConfigError(f"{key}.{name}: {what} (known: {', '.join(NAMES)})")
         self.start, self.name, self.settings = learning_rate, name, settings
         try:
             self.begin()
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"algo.lr_schedule: {name}: {error}") from None
+            raise ConfigError(f"{key}: {name}: {error}") from None
 
     def begin(self) -> None:
         """Builds torch's scheduler at its start."""

@@ -139,8 +139,10 @@ def scheduled(key: str, values: Any, algo: Mapping[str, Any]) -> ScheduledNumber
     known = sorted(schedulable(algo))
     if key not in known:
         raise ConfigError(f"{path}: cannot change during a run (these can: {', '.join(known)})")
-    if key.rpartition(".")[2].endswith("learning_rate") and algo.get("lr_schedule"):
-        raise ConfigError(f"{path}: algo.lr_schedule={algo['lr_schedule']} schedules it too; remove one of them")
+    if key.rpartition(".")[2].endswith("learning_rate"):
+        rate_key, rate_schedule = schedule_of_rate(key, algo)
+        if rate_schedule:
+            raise ConfigError(f"{path}: {rate_key}={rate_schedule} schedules it too; remove one of them")
     ((name, settings),) = values.items()
     home: Any = algo
     for part in key.split("."):
@@ -165,6 +167,19 @@ def changed_at(algo: Mapping[str, Any], changes: Mapping[str, float], step: int)
         at, values = zip(*points, strict=True)
         schedule[key] = {"piecewise": {"values": [*values], "at": [*at]}}
     return schedule
+
+
+def schedule_of_rate(key: str, algo: Mapping[str, Any]) -> tuple[str, Any]:
+    """Returns key and value of the `lr_schedule` of a learning rate: that of the innermost section that has one."""
+    found: tuple[str, Any] = ("algo.lr_schedule", None)
+    home: Any = algo
+    path = "algo"
+    for part in key.split("."):
+        if home.get("lr_schedule") is not None:
+            found = (f"{path}.lr_schedule", home["lr_schedule"])
+        home = home[part]
+        path = f"{path}.{part}"
+    return found
 
 
 def by_key(schedules: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:

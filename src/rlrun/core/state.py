@@ -20,6 +20,7 @@ class Optim(StartsFresh, nn.Module):
     stops the run.
 
     schedule: the learning rate schedule, as in core/schedule.py; None or empty: the learning rate is constant.
+    schedule_key: the key of the config that holds the schedule, for messages.
     """
 
     exp_avg: Tensor
@@ -38,6 +39,7 @@ class Optim(StartsFresh, nn.Module):
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
         schedule: dict[str, Any] | None = None,
+        schedule_key: str = "algo.lr_schedule",
     ):
         super().__init__()
         self.params = list(params)
@@ -52,7 +54,7 @@ class Optim(StartsFresh, nn.Module):
         rate = torch.as_tensor(learning_rate, dtype=self.flat.dtype, device=self.flat.device)
         self.register_buffer("learning_rate", rate)  # a tensor stays the same object, so that it can be scheduled
         self.register_buffer("fault", self.flat.new_zeros(()))
-        self.schedule = Schedule(learning_rate, schedule) if schedule else None
+        self.schedule = Schedule(learning_rate, schedule, schedule_key) if schedule else None
 
     def tick(self, progress: float) -> None:
         """Sets the scheduled learning rate. Called before each update or epoch; progress: of the run, from 0 to 1."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rlrun.functional.distributions import Categorical, Independent, Normal, SquashedNormal
 from rlrun.networks.choices import choices, distribution
 from rlrun.networks.linear import Linear
+from rlrun.types import Metrics
 
 LOG_STD_MIN = -20.0  # bounds of log_std where it depends on the observation, as in the SAC authors' code
 LOG_STD_MAX = 2.0
@@ -132,6 +133,14 @@ class DeterministicPolicy(Head):
         return torch.tanh(outputs)
 
 
+class Policy(Head):
+    """A head that returns an action distribution, like those in functional/distributions.py."""
+
+    def report(self) -> Metrics:
+        """Returns metrics of the policy for the log rows."""
+        return {}
+
+
 class SquashedGaussianPolicy(Head):
     """A normal distribution squashed by tanh; its mean and standard deviation depend on the observation."""
 
@@ -145,8 +154,14 @@ class SquashedGaussianPolicy(Head):
         return SquashedNormal(mean, log_std)
 
 
-class GaussianPolicy(Head):
-    """A normal distribution whose mean depends on the observation; one learned standard deviation per dimension."""
+class GaussianPolicy(Policy):
+    """A normal distribution whose mean depends on the observation, with one standard deviation per dimension.
+
+    std: standard deviation at the start. learn_std: whether it is a parameter or stays constant. tanh_mean: whether
+    tanh limits the mean to (-1, 1).
+    """
+
+    log_std: Tensor
 
     def __init__(
         self,
@@ -154,21 +169,29 @@ class GaussianPolicy(Head):
         actions: int,
         gain: float | None = None,
         std: float = 1.0,
+        learn_std: bool = True,
+        tanh_mean: bool = False,
     ):
         super().__init__(torso, actions, gain=gain)
+        self.tanh_mean = tanh_mean
         log_std = torch.full((actions,), math.log(std))
-        self.log_std = nn.Parameter(log_std)
+        if learn_std:
+            self.log_std = nn.Parameter(log_std)
+        else:
+            self.register_buffer("log_std", log_std)
 
     def forward(self, *inputs: Any) -> Normal:  # type: ignore[override]
         mean = super().forward(*inputs)
+        if self.tanh_mean:
+            mean = torch.tanh(mean)
         return Normal(mean, self.log_std.expand_as(mean))
 
-    def mean_std(self) -> Tensor:
-        """Returns the standard deviation, averaged over the dimensions of the action; 0-d."""
-        return self.log_std.detach().exp().mean()
+    def report(self) -> Metrics:
+        """Returns the standard deviation, averaged over the dimensions of the action."""
+        return {"std": self.log_std.detach().exp().mean()}
 
 
-class DiscretePolicy(Head):
+class DiscretePolicy(Policy):
     """A distribution over the actions of a discrete space; actions that the action mask forbids have probability 0."""
 
     def __init__(self, torso: nn.Module, space: Space, gain: float | None = None):
@@ -186,7 +209,7 @@ def stochastic_policy(
     space: Space,
     gain: float | None = None,
     std: float = 1.0,
-) -> Head:
+) -> Policy:
     """Returns the policy head for an action space. std: initial standard deviation of Box actions."""
     if isinstance(space, spaces.Box):
         return GaussianPolicy(torso, space.shape[0], gain, std)

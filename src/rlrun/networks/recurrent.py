@@ -40,25 +40,26 @@ from rlrun.networks.torsos import Layers, Mlp, auto
 from rlrun.registry import register
 from rlrun.types import Batch
 
-ONE_LAYER = (True, 1, 0.0, True, False, False)  # with biases, no dropout, with gradients, forward in time, time first
-
 
 class Recurrent(nn.Module):
-    """An encoder (`auto`) and a recurrent cell: obs [batch, ...] or [time, batch, ...] -> features of every row.
+    """An encoder (`auto`) and recurrent layers: obs [batch, ...] or [time, batch, ...] -> features of each row.
 
-    If the torso has other inputs, or members, an MLP follows that takes the output of the cell and the other inputs.
+    The cell of a layer takes the output of the layer below. The state concatenates the states of all layers, the lowest
+    first. If the torso has other inputs, or members, an MLP follows that takes the output of the last cell and the
+    other inputs.
     """
 
     @config
     class Config(Layers):
         features: Units
+        layers: Units
         sequence_length: Size
         burn_in: NonNegativeInt
         start: Literal["stored", "zero"]
 
     of_agent = ("sequence_length", "burn_in", "start")  # settings that all recurrent torsos of an agent share
     cell_type: type[nn.Module]
-    parts: int  # number of vectors in the state, each as wide as the cell; the first is the output of the cell
+    parts: int  # number of vectors in the state of a cell, each as wide as the cell; the first is its output
 
     def __init__(self, cfg: Any, inputs: list[Space], members: int | None):
         super().__init__()
@@ -71,7 +72,10 @@ class Recurrent(nn.Module):
         self.encoder = auto(cfg, [obs], None)
         self.nested = isinstance(obs, spaces.Dict)
         self.cell = self.cell_type(self.encoder.features, cfg.features)
-        self.size = self.parts * cfg.features
+        upper = [self.cell_type(cfg.features, cfg.features) for _ in range(cfg.layers - 1)]
+        self.upper_cells = nn.ModuleList(upper)
+        self.layer_size = self.parts * cfg.features
+        self.size = cfg.layers * self.layer_size
         self.offset = 0  # where the part of this torso begins in the hidden state of the agent
         self.features = cfg.features
         self.join = None
@@ -85,7 +89,8 @@ class Recurrent(nn.Module):
             output = self.replayed_output(obs)
         else:
             state = self.next_state(obs)
-            output = state[..., : self.cfg.features]
+            last = state[..., -self.layer_size :]
+            output = last[..., : self.cfg.features]
         if self.join is None:
             return output
         return self.join(output, *others)
@@ -138,12 +143,35 @@ class Recurrent(nn.Module):
         encoded = self.encoder(flat(obs))
         return encoded.unflatten(0, (-1, batch))
 
+    def cells(self) -> list[nn.Module]:
+        """Returns the cells of all layers, the lowest first."""
+        return [self.cell, *self.upper_cells]
+
     def step(self, x: Tensor, state: Tensor) -> Tensor:
-        """Returns the next state of the cell; x [batch, inputs], state [batch, size]."""
-        raise NotImplementedError
+        """Returns the next state of all layers; x [batch, inputs], state [batch, size]."""
+        states = []
+        for cell, cell_state in zip(self.cells(), state.split(self.layer_size, -1), strict=True):
+            next_state = self.cell_step(cell, x, cell_state)
+            states.append(next_state)
+            x = next_state[..., : self.cfg.features]
+        return torch.cat(states, -1)
 
     def unroll(self, x: Tensor, state: Tensor) -> Tensor:
-        """Returns the outputs of the cell over time in one call; x [time, batch, inputs] -> [time, batch, features]."""
+        """Returns the outputs of the last layer over time in one call; x [time, batch, inputs] -> [time, batch,
+        features]."""
+        cfg = self.cfg
+        by_part = state.unflatten(-1, (cfg.layers, self.parts, cfg.features)).permute(2, 1, 0, 3)
+        start = [part.contiguous() for part in by_part]  # each [layers, batch, features]
+        weights: list[Tensor] = [param for cell in self.cells() for param in cell.parameters()]
+        # with biases, no dropout, with gradients, forward in time, time first
+        return self.outputs(x, start, weights, (True, cfg.layers, 0.0, True, False, False))
+
+    def cell_step(self, cell: nn.Module, x: Tensor, state: Tensor) -> Tensor:
+        """Returns the next state of one cell; x [batch, inputs], state [batch, layer_size]."""
+        raise NotImplementedError
+
+    def outputs(self, x: Tensor, start: list[Tensor], weights: list[Tensor], options: Any) -> Tensor:
+        """Returns the outputs of torch's function for this kind of cell. options: its other arguments."""
         raise NotImplementedError
 
 
@@ -154,16 +182,13 @@ class Lstm(Recurrent):
     cell_type = nn.LSTMCell
     parts = 2
 
-    def step(self, x: Tensor, state: Tensor) -> Tensor:
+    def cell_step(self, cell: nn.Module, x: Tensor, state: Tensor) -> Tensor:
         output, cell_state = state.chunk(2, -1)
-        next_parts = self.cell(x, (output, cell_state))
+        next_parts = cell(x, (output, cell_state))
         return torch.cat(next_parts, -1)
 
-    def unroll(self, x: Tensor, state: Tensor) -> Tensor:
-        output, cell_state = state.unsqueeze(0).chunk(2, -1)
-        start = [output.contiguous(), cell_state.contiguous()]
-        weights: list[Tensor] = list(self.cell.parameters())
-        outputs, _, _ = torch.lstm(x, start, weights, *ONE_LAYER)
+    def outputs(self, x: Tensor, start: list[Tensor], weights: list[Tensor], options: Any) -> Tensor:
+        outputs, _, _ = torch.lstm(x, start, weights, *options)
         return outputs
 
 
@@ -174,13 +199,12 @@ class Gru(Recurrent):
     cell_type = nn.GRUCell
     parts = 1
 
-    def step(self, x: Tensor, state: Tensor) -> Tensor:
-        return self.cell(x, state)
+    def cell_step(self, cell: nn.Module, x: Tensor, state: Tensor) -> Tensor:
+        return cell(x, state)
 
-    def unroll(self, x: Tensor, state: Tensor) -> Tensor:
-        start = state.unsqueeze(0)
-        weights: list[Tensor] = list(self.cell.parameters())
-        outputs, _ = torch.gru(x, start, weights, *ONE_LAYER)
+    def outputs(self, x: Tensor, start: list[Tensor], weights: list[Tensor], options: Any) -> Tensor:
+        (output,) = start
+        outputs, _ = torch.gru(x, output, weights, *options)
         return outputs
 
 

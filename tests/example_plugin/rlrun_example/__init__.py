@@ -1,4 +1,4 @@
-"""A plug-in that adds an algorithm and a network to rlrun, by this file and two YAML files."""
+"""A plug-in that adds an algorithm, a network and a policy to rlrun, by this file and three YAML files."""
 
 import torch
 from gymnasium.spaces import Discrete
@@ -6,10 +6,12 @@ from torch import nn
 
 from rlrun.config.schema import PositiveFloat, PositiveInt, config
 from rlrun.core.agent import Agent
-from rlrun.networks.heads import Head
+from rlrun.networks.heads import Head, Policy
 from rlrun.networks.inputs import Flatten
 from rlrun.networks.stacked import Stacked
 from rlrun.registry import register
+
+EULER = 0.5772156649015329
 
 
 @register("algo", "hill_climber")
@@ -64,3 +66,51 @@ class Fourier(nn.Module):
     def forward(self, *inputs):
         flat = torch.cat([part(x) for part, x in zip(self.inputs, inputs, strict=True)], -1)
         return torch.cos(flat @ self.frequency + self.phase)
+
+
+class Kumaraswamy:
+    """Independent Kumaraswamy distributions on (-1, 1), similar to Beta distributions (Kumaraswamy 1980,
+    doi 10.1016/0022-1694(80)90036-0). a and b [..., actions] are above 1, so there is one mode.
+    """
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def noise(self, source):
+        return source.uniform(*self.a.shape)
+
+    def sample(self, noise):
+        x = (1 - (1 - noise) ** (1 / self.b)) ** (1 / self.a)
+        return 2 * x - 1
+
+    def mode(self):
+        x = ((self.a - 1) / (self.a * self.b - 1)) ** (1 / self.a)
+        return 2 * x - 1
+
+    def log_prob(self, action):
+        x = ((action + 1) / 2).clamp(1e-6, 1 - 1e-6)
+        density = self.a * self.b / 2 * x ** (self.a - 1) * (1 - x**self.a) ** (self.b - 1)
+        return density.log().sum(-1)
+
+    def entropy(self):
+        harmonic = torch.digamma(self.b + 1) + EULER
+        entropy = 1 - 1 / self.b + (1 - 1 / self.a) * harmonic - (self.a * self.b / 2).log()
+        return entropy.sum(-1)
+
+
+@register("head", "kumaraswamy")
+class KumaraswamyPolicy(Policy):
+    """A policy for Box actions whose samples never leave the bounds."""
+
+    @config
+    class Config:
+        largest: PositiveFloat
+
+    def __init__(self, cfg, torso, space, init_std):
+        super().__init__(torso, 2 * space.shape[0], gain=0.01)
+        self.largest = cfg.largest
+
+    def forward(self, obs):
+        outputs = super().forward(obs)
+        a, b = (1 + self.largest * torch.sigmoid(outputs)).chunk(2, -1)
+        return Kumaraswamy(a, b)

@@ -1,6 +1,6 @@
 """Base class of the part `algo.noise`: exploration noise that is added to the actions of a policy."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from gymnasium.spaces import Box
 from torch import Tensor, nn
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from rlrun.config.schema import PerDimension
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Source
+from rlrun.networks.heads import GaussianPolicy
 from rlrun.types import Batch, Spec
 
 
@@ -16,6 +17,13 @@ class ActionNoise(nn.Module):
 
     `carry` is that of `Agent.act`. The extras hold the state of a noise that is correlated in time.
     """
+
+    registered: ClassVar[str] = "?"  # the name in configs, set by @register
+
+    def check_policy(self, policy: nn.Module) -> None:
+        """Raises ConfigError unless `sample` supports the distribution of this policy."""
+        if not isinstance(policy, GaussianPolicy):
+            raise ConfigError(f"algo.noise={self.registered}: needs a Gaussian policy; choose algo.noise=none")
 
     def add(self, action: Tensor, carry: Batch, source: Source) -> tuple[Tensor, Batch]:
         """Returns actions [num_envs, actions] in [-1, 1] plus noise, clipped to [-1, 1], and extras."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.config.schema import config
@@ -21,6 +21,9 @@ class NoNoise(ActionNoise):
 
     def __init__(self, cfg: Config, spec: Spec):
         super().__init__()
+
+    def check_policy(self, policy: nn.Module) -> None:
+        pass
 
     def add(self, action: Tensor, carry: Batch, source: Source) -> tuple[Tensor, Batch]:
         return action, {}

@@ -23,7 +23,7 @@ from rlrun.core.means import Means, over_epochs
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
 from rlrun.functional.losses import average, kl_k1, kl_k3
-from rlrun.networks.heads import GaussianPolicy, stochastic_policy
+from rlrun.networks.heads import Policy
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
 
@@ -53,6 +53,7 @@ class A2C(Agent):
         clip_value: PositiveFloat | None
         max_grad_norm: PositiveFloat | None
         target_kl: PositiveFloat | None
+        head: Annotated[dict[str, Any], Part("head")]
         advantage: Annotated[dict[str, Any], Part("advantage")]
         critic_update: Annotated[dict[str, Any], Part("critic_update")]
         entropy: Annotated[dict[str, Any], Part("entropy")]
@@ -64,7 +65,7 @@ class A2C(Agent):
         super().__init__(cfg, spec, parts)
         critic_update = registry.lookup("critic_update", cfg.critic_update["name"])
         torso = parts.torso(critic_update.policy_role)
-        self.policy = stochastic_policy(torso, spec.action, gain=0.01, std=cfg.init_std)
+        self.policy: Policy = registry.build("head", cfg.head, torso, spec.action, cfg.init_std, path="algo.head")
         self.critic = parts.part("critic_update", cfg.critic_update, CriticUpdate, cfg, parts, torso, spec.reward_dim)
         trained = self if self.critic.in_policy_loss else self.policy
         options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm, "schedule": cfg.lr_schedule}
@@ -72,6 +73,7 @@ class A2C(Agent):
         self.advantage = parts.part("advantage", cfg.advantage, AdvantageEstimator)
         self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, default_target(spec.action))
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
+        self.noise.check_policy(self.policy)
         check_division(cfg.minibatch_size, cfg.num_minibatches, self.memory.sequence_length, spec.num_envs)
         self.act_noise = parts.stream("act")
         self.shuffle = parts.stream("shuffle") if cfg.shuffle else None
@@ -104,9 +106,7 @@ class A2C(Agent):
         return metrics | over_epochs(epochs)
 
     def report(self) -> Metrics:
-        if isinstance(self.policy, GaussianPolicy):
-            return {"std": self.policy.mean_std()}
-        return {}
+        return self.policy.report()
 
     def minibatches(self, data: Batch, epochs: int, size: int | None = None) -> Any:
         """Returns an iterator over epochs, each a list of minibatches. size: None takes that of the config."""

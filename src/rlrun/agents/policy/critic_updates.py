@@ -1,7 +1,7 @@
 """The part `algo.critic_update`: when the critic of an on-policy agent is updated, and with which optimiser."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -126,14 +126,34 @@ class Shared(CriticUpdate):
 
 
 class OwnOptimizer(CriticUpdate):
-    """A separate critic network with a separate optimiser."""
+    """A separate critic network with a separate optimiser. Its settings that are null are those of the agent."""
+
+    @config
+    class Config:
+        optimizer: Literal["adam", "rmsprop"] | None
+        learning_rate: Scheduled[PositiveFloat] | None
+        lr_schedule: dict[str, Any] | None
+        max_grad_norm: PositiveFloat | None
 
     def __init__(self, cfg: Any, agent: Any, parts: Parts, policy_torso: nn.Module, columns: int):
         super().__init__(cfg, agent)
         self.network = Value(parts.torso("critic"), gain=1.0, columns=columns)
-        rate = agent.learning_rate if cfg.learning_rate is None else cfg.learning_rate
-        options: Any = {"eps": agent.optimizer_eps, "max_grad_norm": agent.max_grad_norm, "schedule": agent.lr_schedule}
-        self.optim = OPTIMIZERS[agent.optimizer](self.network.parameters(), rate, **options)
+        schedule_key = "algo.lr_schedule" if cfg.lr_schedule is None else "algo.critic_update.lr_schedule"
+        self.optim = OPTIMIZERS[self.chosen("optimizer")](
+            self.network.parameters(),
+            self.chosen("learning_rate"),
+            eps=agent.optimizer_eps,
+            max_grad_norm=self.chosen("max_grad_norm"),
+            schedule=self.chosen("lr_schedule"),
+            schedule_key=schedule_key,
+        )
+
+    def chosen(self, key: str) -> Any:
+        """Returns the critic's own value of a setting, or the agent's if the own value is null."""
+        own = getattr(self.cfg, key)
+        if own is None:
+            return getattr(self.agent, key)
+        return own
 
     @kernel
     def fit(self, batch: Batch) -> Metrics:
@@ -145,10 +165,6 @@ class OwnOptimizer(CriticUpdate):
 @register("critic_update", "split")
 class Split(OwnOptimizer):
     """A critic that learns from every minibatch, after the policy."""
-
-    @config
-    class Config:
-        learning_rate: Scheduled[PositiveFloat] | None
 
     def start_epoch(self, progress: float) -> None:
         self.optim.tick(progress)
@@ -165,8 +181,7 @@ class First(OwnOptimizer):
     """
 
     @config
-    class Config:
-        learning_rate: Scheduled[PositiveFloat] | None
+    class Config(OwnOptimizer.Config):
         epochs: PositiveInt
         minibatch_size: Size | None
         advantage_after_fit: bool

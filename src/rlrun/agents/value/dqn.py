@@ -13,7 +13,16 @@ from torch import Tensor, nn
 
 from rlrun.agents.critics.prediction import Prediction
 from rlrun.agents.value.exploration import Epsilon
-from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config
+from rlrun.config.schema import (
+    NStepReturns,
+    Part,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Scheduled,
+    Units,
+    config,
+)
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.random import Stream
@@ -42,6 +51,7 @@ class DQN(Agent):
         double: bool
         dueling: bool
         noisy_std: PositiveFloat | None
+        noisy_layers: Units | None
         max_grad_norm: PositiveFloat | None
         tau: PositiveFraction
         target_every: PositiveInt
@@ -58,7 +68,7 @@ class DQN(Agent):
         head = Dueling if cfg.dueling else ActionValues
         self.q: nn.Module = head(parts.torso(), int(spec.action.n), self.prediction.size)
         if cfg.noisy_std is not None:
-            self.q = Noisy(self.q, cfg.noisy_std)
+            self.q = Noisy(self.q, cfg.noisy_std, cfg.noisy_layers)
         self.target_q = Target(self.q, cfg.tau)
         options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm, "schedule": cfg.lr_schedule}
         self.optim = Optim(self.q.parameters(), cfg.learning_rate, **options)
