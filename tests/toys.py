@@ -145,7 +145,7 @@ def recorded(text: str, steps: int = 24) -> str | None:
     except ConfigError:
         return None
     Loop.begin(loop)
-    rollout = Rollout()
+    rollout = Rollout(loop.env.spec)
     for _ in range(steps):
         obs, first = loop.obs, loop.carry["first"]
         step = loop.receive(loop.collector.step(loop.env.sample(loop.random), {}))

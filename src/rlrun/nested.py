@@ -1,4 +1,7 @@
-"""Operations on observations and batches: trees whose leaves are arrays or tensors and whose branches are dicts."""
+"""Operations on observations and batches: trees whose leaves are arrays or tensors and whose branches are dicts.
+
+Leaves of rollouts may also be `Indexed`, which selecting and reshaping along time and environments keep as such.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

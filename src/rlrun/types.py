@@ -170,7 +170,12 @@ class Transition(Timesteps, total=False):
 
 
 class RolloutBatch(Timesteps, total=False):
-    """Keys of an on-policy rollout [T, N, ...]. N counts environments, and demonstrations appended as columns."""
+    """Keys of an on-policy rollout [T, N, ...]. N counts environments, and demonstrations appended as columns.
+
+    `next_obs`, and `obs` of stacked images, are `Indexed` (indexed.py): `obs` and `next_obs` share rows in which every
+    observation, or frame of a stacked image, is stored once. An add-on may replace them by tensors. Where an episode
+    goes on, `next_obs` is the `obs` of the next row; `buffers.rollout.continues` returns where that is.
+    """
 
     # True for the first row of an episode.
     # Written by buffers/rollout.py; read by addons/memory.py and linear baselines.

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from toys import equal, put, toy, train, weights
+from toys import equal, optims, put, toy, train, weights
 
-from rlrun.agents.policy.critic_updates import NoCritic
+from rlrun.agents.policy.critic_updates import BLOCK, NoCritic
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim, RMSprop
 from rlrun.errors import ConfigError
+from rlrun.indexed import dense
 from rlrun.nested import flat
 from rlrun.types import Batch
 
@@ -242,6 +243,42 @@ def test_critic_update_first_has_its_own_minibatches(build: Build) -> None:
     loop: Any = build(toy("ppo_critic_first", **{"algo.critic_update.minibatch_size": 2, "algo.minibatch_size": 8}))
     loop.agent.update(made(8, 2), loop.context())
     assert loop.agent.critic.optim.steps == 2 * 8 and loop.agent.optim.steps == 2 * 2
+
+
+@pytest.mark.parametrize("algo", ["a2c", "ppo_critic_first"])
+def test_a2c_takes_the_number_of_minibatches(algo: str, build: Build) -> None:
+    changes: Any = {"algo.num_minibatches": 4, "algo.minibatch_size": None}
+    if algo == "ppo_critic_first":
+        changes["algo.critic_update.minibatch_size"] = None
+    loop: Any = build(toy(algo, **changes))
+    loop.agent.update(made(8, 2), loop.context())
+    assert {optim.steps.item() for _, optim in optims(loop)} == {2 * 4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "algo.num_minibatches=3: contradicts algo.minibatch_size=8; set algo.minibatch_size=null"),
+        ({"algo.minibatch_size": None}, "algo.num_minibatches=3: must divide env.num_envs=2"),
+    ],
+)
+def test_a2c_refuses_contradicting_minibatches(changes: Any, message: str, build: Build) -> None:
+    with pytest.raises(ConfigError, match=f"^{message}"):
+        build(toy("ppo_lstm", **{"algo.num_minibatches": 3} | changes))
+
+
+def test_a2c_values_of_successors_equal_those_of_the_next_rows(build: Build) -> None:
+    """Each observation passes through the critic once; results equal those of two passes over all rows."""
+    loop: Any = build(toy("a2c", **{"env.max_episode_steps": 3}))
+    agent, rollout = loop.agent, loop.collect()
+    seen: list[int] = []
+    forward = agent.critic.network.forward
+    agent.critic.network.forward = lambda obs: (seen.append(len(obs)), forward(obs))[1]
+    value, next_value = agent.critic.values(rollout)
+    ended = (rollout["terminated"] | rollout["truncated"])[:-1].sum().item()
+    assert ended > 0 and len(seen) == 1 and 8 * 2 + 2 + ended <= seen[0] < 8 * 2 + 2 + ended + BLOCK
+    torch.testing.assert_close(value, forward(dense(rollout["obs"])), rtol=0, atol=1e-6)
+    torch.testing.assert_close(next_value, forward(dense(rollout["next_obs"])), rtol=0, atol=1e-6)
 
 
 def test_a2c_reports_the_explained_variance(build: Build) -> None:

@@ -24,8 +24,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "functional": ("functional",),
     "networks": ("networks", "nested", "functional", "config.schema", "registry", "types", "errors"),
     "buffers": (
-        "buffers", "core.random", "nested", "functional", "networks.inputs", "config.schema", "registry", "module",
-        "types", "errors", "memory",
+        "buffers", "core.random", "nested", "indexed", "functional", "networks.inputs", "config.schema", "registry",
+        "module", "types", "errors", "memory",
     ),
     "agents": (
         "agents", "core.agent", "core.parts", "core.state", "core.means", "core.schedule", "core.random", "functional",
@@ -35,8 +35,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "core": ("core", "nested", "functional", "networks", "config.schema", "registry", "module", "types", "errors"),
     "datasets": ("datasets", "envs", "buffers", "nested", "data_files", "snapshot.atomic", "types", "errors"),
     "loops": (
-        "loops", "core", "buffers", "datasets", "nested", "networks.choices", "config.schema", "registry", "types",
-        "errors",
+        "loops", "core", "buffers", "datasets", "nested", "indexed", "networks.choices", "config.schema", "registry",
+        "types", "errors",
     ),
     "addons": (
         "addons", "core", "functional", "networks", "buffers", "nested", "config.schema", "registry", "types", "errors",

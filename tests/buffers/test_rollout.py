@@ -1,11 +1,17 @@
 """Rollouts, and the minibatches made of them."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from torch import Tensor
 
-from rlrun.buffers.rollout import Rollout, minibatches
+from rlrun.buffers.rollout import Rollout, minibatches, moved, packed, unpacked
 from rlrun.core.random import Stream
-from rlrun.types import Batch, Step
+from rlrun.indexed import dense, num_bytes
+from rlrun.types import Batch, Spec, Step
 
 TIME, ENVS = 6, 5
 
@@ -63,22 +69,101 @@ def test_minibatches_depend_on_their_stream(length: int | None) -> None:
     assert numbers(0) == numbers(0) != numbers(1)
 
 
-def test_rollout_stacks_its_steps_in_time() -> None:
-    rollout = Rollout()
-    no, weight = torch.tensor([False, False]), torch.ones(2)
-    for t in range(3):
-        obs, after, final = ({"x": torch.full((2, 4), float(t + part))} for part in (0.0, 0.1, 0.2))
-        cut, first = torch.tensor([False, t == 1]), torch.tensor([t == 0, t == 2])
-        step = Step(after, torch.tensor([t, -t]).float(), no, cut, final, torch.zeros(2), weight, {})
+def collected(
+    num_frames: int, steps: int, ends: set[tuple[int, int]], images: bool, colours: tuple[int, ...] = ()
+) -> tuple[Batch, Batch]:
+    """Returns a rollout of two environments, and the same observations stored whole.
+
+    Episodes end at the (timestep, environment) of `ends`. An observation joins the last frames of its episode.
+    """
+    frame: tuple[int, ...] = ()
+    space = spaces.Box(-np.inf, np.inf, (num_frames,))
+    if images:
+        frame = (16, 16, *colours)
+        space = spaces.Box(0, 255, (num_frames, *frame), np.uint8)
+    drawn = torch.Generator().manual_seed(0)
+
+    def draw() -> Tensor:
+        return torch.randint(256, (2, *frame), generator=drawn).to(torch.uint8 if images else torch.float32)
+
+    rollout = Rollout(Spec(space, spaces.Discrete(4), 2, frame_stack=num_frames))
+    obs = torch.stack([draw() for _ in range(num_frames)], 1)
+    whole: dict[str, list[Tensor]] = {"obs": [], "next_obs": []}
+    first = torch.tensor([False, True])
+    for t in range(steps):
+        done = torch.tensor([(t, env) in ends for env in range(2)])
+        final = torch.cat([obs[:, 1:], draw()[:, None]], 1)
+        fresh = draw()[:, None].expand_as(final)
+        after = final
+        if done.any():
+            after = torch.where(done.view(2, *[1] * (final.dim() - 1)), fresh, final)
+        step = Step(after, torch.tensor([t, -t]).float(), done, ~done & done, final, torch.zeros(2), torch.ones(2), {})
         rollout.add(obs, torch.tensor([t, t]), step, {"log_prob": torch.tensor([0.5, t])}, first)
-    batch = rollout.batch()
-    assert batch["obs"]["x"].shape == (3, 2, 4)
-    assert batch["obs"]["x"][:, 0, 0].tolist() == [0, 1, 2]
-    assert batch["next_obs"]["x"][:, 0, 0].tolist() == pytest.approx([0.2, 1.2, 2.2]), "the true successor"
-    assert batch["reward"][:, 1].tolist() == [0, -1, -2]
-    assert batch["truncated"][:, 1].tolist() == [False, True, False]
-    assert batch["first"][:, 1].tolist() == [False, False, True]
-    assert batch["log_prob"][:, 1].tolist() == [0, 1, 2]
+        whole["obs"].append(obs)
+        whole["next_obs"].append(final)
+        obs, first = after, done
+    return rollout.batch(), {key: torch.stack(parts) for key, parts in whole.items()}
+
+
+ENDS = [set(), {(2, 0)}, {(0, 0), (1, 0), (5, 1), (11, 1)}, {(t, env) for t in range(12) for env in range(2)}]
+
+
+@pytest.mark.parametrize("ends", ENDS, ids=["none", "one", "several", "all"])
+@pytest.mark.parametrize(
+    ("num_frames", "images", "colours"), [(4, True, ()), (3, True, (3,)), (1, True, ()), (3, False, ())]
+)
+def test_rollout_observations_equal_those_of_the_steps(
+    num_frames: int, images: bool, colours: tuple[int, ...], ends: Any
+) -> None:
+    batch, whole = collected(num_frames, 12, ends, images, colours)
+    for key in ("obs", "next_obs"):
+        assert batch[key].shape == whole[key].shape and batch[key].dtype == whole[key].dtype
+        assert torch.equal(dense(batch[key]), whole[key]), key
+    assert batch["reward"][:, 1].tolist() == [-t for t in range(12)]
+    assert batch["log_prob"][:, 1].tolist() == [*range(12)]
+    for env in range(2):
+        assert batch["first"][1:, env].tolist() == [(t, env) in ends for t in range(11)]
+
+
+def test_rollout_stores_every_observation_once() -> None:
+    """Observations acted on, successors of the last step, and final observations of episodes that ended before."""
+    batch, _ = collected(3, 12, ENDS[2], images=False)
+    rows = batch["next_obs"].rows
+    assert len(rows) == (12 + 1) * 2 + 3
+    assert batch["obs"].data_ptr() == rows.data_ptr(), "`obs` is a view of the same rows"
+
+
+def test_rollout_of_stacked_images_stores_every_frame_once() -> None:
+    batch, whole = collected(4, 128, {(30, 0), (70, 0), (100, 1)}, images=True)
+    frame = whole["obs"][0, 0, 0].nbytes
+    per_step = num_bytes({key: batch[key] for key in ("obs", "next_obs")}) / (128 * 2)
+    assert batch["obs"].rows.dtype == torch.uint8
+    assert per_step < 1.2 * frame + 2 * 4 * 4, "indices of int32 come in addition, which are large beside 16x16 pixels"
+    (epoch,) = minibatches(batch, 1, 32, Stream(0, "test"))
+    assert all(type(part["obs"]) is Tensor and part["obs"].shape == (32, 4, 16, 16) for part in epoch)
+    assert torch.equal(torch.cat([part["obs"] for part in epoch]).sum(), whole["obs"].sum())
+
+
+@pytest.mark.parametrize("length", [4, None])
+def test_minibatches_of_sequences_hold_the_stacks_of_their_steps(length: int | None) -> None:
+    batch, whole = collected(4, 12, ENDS[2], images=True)
+    numbers = {"n": torch.arange(24).view(12, 2)}
+    (epoch,) = minibatches(batch | numbers, 1, 12, Stream(0, "test"), length)
+    for part in epoch:
+        for key in ("obs", "next_obs"):
+            assert torch.equal(part[key], whole[key].flatten(0, 1)[part["n"]])
+
+
+@pytest.mark.parametrize("num_frames", [1, 4])
+def test_moved_rollout_is_equal_and_leaves_the_storage_as_it_was(num_frames: int) -> None:
+    batch, whole = collected(num_frames, 12, ENDS[2], images=True)
+    copy = moved(batch, torch.device("meta"))
+    assert copy["obs"].device.type == copy["next_obs"].device.type == copy["reward"].device.type == "meta"
+    assert copy["obs"].shape == copy["next_obs"].shape == whole["obs"].shape
+    assert batch["obs"].device.type == "cpu"
+    again = unpacked(packed(batch))
+    assert again.keys() == batch.keys()
+    assert all(torch.equal(dense(again[key]), whole[key]) for key in ("obs", "next_obs"))
 
 
 @pytest.mark.parametrize("size", [None, 7, 20])
@@ -92,6 +177,26 @@ def test_minibatches_pad_the_last_one_with_masked_steps(size: int | None) -> Non
         assert numbers[weights > 0].sort().values.tolist() == counted
         assert {len(batch["n"]) for batch in epoch} == {size or len(counted)}
         assert len(epoch) == (1 if size is None else -(-len(counted) // size))
+
+
+@pytest.mark.parametrize(("num", "sizes"), [(1, [30]), (3, [10, 10, 10]), (4, [8, 8, 8, 6])])
+def test_minibatches_by_number_use_every_step_once(num: int, sizes: list[int]) -> None:
+    for epoch in minibatches(numbered(), 2, None, Stream(0, "test"), num=num):
+        assert [len(batch["n"]) for batch in epoch] == sizes
+        assert torch.cat([batch["n"] for batch in epoch]).sort().values.tolist() == list(range(TIME * ENVS))
+
+
+@pytest.mark.parametrize(("length", "shapes"), [(None, [(6, 1)] * 5), (3, [(3, 2)] * 5), (4, [(4, 1), (2, 1)] * 5)])
+def test_minibatches_of_sequences_by_number_are_divided_by_environments(length: int | None, shapes: Any) -> None:
+    first, second = minibatches(numbered(), 2, None, Stream(0, "test"), length, num=5)
+    orders = []
+    for epoch in (first, second):
+        assert sorted(tuple(batch["n"].shape) for batch in epoch) == sorted(shapes)
+        envs = [set((batch["n"] % ENVS).flatten().tolist()) for batch in epoch]
+        assert all(len(one) == 1 for one in envs), "no sequence is shared between minibatches"
+        assert torch.cat([batch["n"].flatten() for batch in epoch]).sort().values.tolist() == list(range(TIME * ENVS))
+        orders.append([one.pop() for one in envs])
+    assert orders[0] != orders[1]
 
 
 def test_minibatches_of_a_rollout_without_transitions_are_none() -> None:

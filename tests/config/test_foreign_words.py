@@ -89,7 +89,7 @@ OPTIONS = {
         "exp_name": "name",
         "num_steps": "algo.loop.rollout_steps",
         "anneal_lr": "algo.lr_schedule",
-        "num_minibatches": "algo.minibatch_size",
+        "num_minibatches": "algo.num_minibatches",
         "update_epochs": "algo.epochs",
         "norm_adv": "algo.advantage.normalize",
         "clip_coef": "algo.clip_range",

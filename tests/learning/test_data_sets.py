@@ -27,7 +27,7 @@ def controlled(loop: Any, episodes: int) -> Iterator[dict[str, Any]]:
     gains = torch.tensor([0.1, 0.3, 1.0, 0.3])
     obs = loop.env.reset()
     for _ in range(episodes):
-        rollout, done = Rollout(), False
+        rollout, done = Rollout(loop.env.spec), False
         while not done:
             step = loop.env.step((obs @ gains > 0).long())
             done = bool(step.terminated | step.truncated)

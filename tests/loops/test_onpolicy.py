@@ -4,10 +4,13 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from toys import toy
 
+from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
+from rlrun.indexed import Indexed, dense, num_bytes
 from rlrun.types import Batch
 
 Build = Callable[..., Loop]
@@ -42,6 +45,34 @@ def test_rollouts_follow_each_other_without_a_gap(build: Build) -> None:
     assert not torch.equal(obs[1:][done[:-1]], after[:-1][done[:-1]]), "where one ended, another starts"
     assert done.any() and first[0].all()
     assert torch.equal(first[1:], done[:-1])
+
+
+def test_rollout_of_breakout_needs_the_memory_of_one_frame_per_step(build: Build) -> None:
+    pytest.importorskip("ale_py")
+    words = ["algo=ppo", "env=Breakout", "preset=none", "env.num_envs=1", "algo.loop.rollout_steps=128",
+             "env.wrappers.atari.terminal_on_life_loss=true", "env.selftest=off"]  # fmt: skip
+    batch: Batch = build(jobs(words)[0].values).collect()
+    stored = num_bytes({key: batch[key] for key in ("obs", "next_obs")})
+    assert batch["obs"].shape == batch["next_obs"].shape == (128, 1, 4, 84, 84)
+    assert (batch["terminated"] | batch["truncated"])[:-1].any(), "resets are included"
+    assert stored <= 1.2 * 128 * 84 * 84
+
+
+def test_waiting_rollouts_are_saved_and_restored(build: Build) -> None:
+    values = toy("vtrace", **{"algo.loop.lag": 2, "env.max_episode_steps": 5})
+    loop, other = build(values), build(values)
+    for _ in range(3):
+        loop.tick()
+    state = loop.get_extra_state()
+    for rollout in state["waiting"]:
+        assert all(isinstance(part, torch.Tensor) for part in rollout.values())
+        num_steps = rollout["weight"].numel()
+        num_finals = (rollout["terminated"] | rollout["truncated"])[:-1].sum().item()
+        assert len(rollout["obs_rows"]) == num_steps + 2 + num_finals
+    other.set_extra_state(state)
+    for rollout, restored in zip(loop.waiting, other.waiting, strict=True):  # type: ignore[attr-defined]
+        assert isinstance(restored["next_obs"], Indexed)
+        assert all(torch.equal(dense(restored[key]), dense(rollout[key])) for key in ("obs", "next_obs"))
 
 
 def test_log_probabilities_are_those_of_the_policy_that_acted(build: Build) -> None:

@@ -130,7 +130,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "batch_size": MINIBATCH,
     "minibatch_size": MINIBATCH,
     "sgd_minibatch_size": MINIBATCH,
-    "num_minibatches": ("algo.minibatch_size (the size of one, not how many)",),
+    "num_minibatches": ("algo.num_minibatches (with algo.minibatch_size=null)",),
     "n_epochs": ("algo.epochs",),
     "num_epochs": ("algo.epochs",),
     "update_epochs": ("algo.epochs",),

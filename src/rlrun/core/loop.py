@@ -78,6 +78,12 @@ class Loop(Module):
         raise NotImplementedError
 
     def receive(self, timestep: Timestep) -> Step:
+        """Counts a timestep as `count` does, and passes scheduled parameters to the environments."""
+        step = self.count(timestep)
+        self.set_parameters()
+        return step
+
+    def count(self, timestep: Timestep) -> Step:
         """Counts a timestep and passes it to the add-ons. Called exactly once for each timestep, in order.
 
         Returns the step to learn from, which has a further reward column for each intrinsic reward.
@@ -93,7 +99,6 @@ class Loop(Module):
             add_logged(self.logged, info.get("logged", ()))
         if self.curriculum is not None:
             self.curriculum.observe(info["episodes"], info.get("success", {}).values())
-            self.set_parameters()
         return step
 
     def set_parameters(self) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from rlrun.buffers.rollout import Rollout
 from rlrun.core.addon import Addons
 from rlrun.core.random import aside
-from rlrun.types import Batch, Step, carried
+from rlrun.types import Batch, Spec, Step, carried
 
 
 class Policy(Protocol):
@@ -35,14 +35,14 @@ class MetaAgent(Protocol):
 
 
 def episodes(
-    policy: Policy, addons: Addons, obs: Any, first: Tensor, step: Callable[[Tensor], Step], count: int
+    policy: Policy, addons: Addons, spec: Spec, obs: Any, first: Tensor, step: Callable[[Tensor], Step], count: int
 ) -> Batch:
     """Collects `count` whole episodes of every environment, [time, env, ...], relabelled by the add-ons.
 
-    `obs` are the first observations of the episodes; `first` [num_envs] is all true. An environment that has finished
-    its episodes keeps stepping, with weight 0, until all have finished.
+    `spec` describes the environments. `obs` are the first observations of the episodes; `first` [num_envs] is all
+    true. An environment that has finished its episodes keeps stepping, with weight 0, until all have finished.
     """
-    rollout, carry, remaining = Rollout(), {"first": first}, count * first.long()
+    rollout, carry, remaining = Rollout(spec), {"first": first}, count * first.long()
     while remaining.any():
         action, extras = addons.act(policy, obs, carry, True)
         result = step(action)
@@ -59,5 +59,5 @@ def adapted(agent: MetaAgent, addons: Addons, env: Any) -> Policy:
     with aside(agent, "exploration"):  # type: ignore[arg-type]
         policy = agent.get_exploration_policy()
         first = torch.ones(env.spec.num_envs, dtype=torch.bool, device=env.device)
-        rollout = episodes(policy, addons, env.reset(), first, env.step, agent.exploration_episodes)
+        rollout = episodes(policy, addons, env.spec, env.reset(), first, env.step, agent.exploration_episodes)
     return agent.adapt_policy(policy, rollout)

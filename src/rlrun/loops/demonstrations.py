@@ -15,6 +15,7 @@ from rlrun.buffers.demos import Demo
 from rlrun.datasets.demonstrations import check_replaceable, holds_demonstrations, read, write
 from rlrun.datasets.folders import digests
 from rlrun.errors import ConfigError
+from rlrun.indexed import dense
 from rlrun.loops.onpolicy import OnPolicy
 from rlrun.nested import index, joined, mapped
 from rlrun.registry import register
@@ -101,7 +102,7 @@ class Demonstrations(OnPolicy):
     def track(self, rollout: Batch, value: Tensor) -> None:
         """Adds the episodes that ended to the buffer, and keeps the rows of running episodes; value: [time, env]."""
         over = rollout["terminated"] | rollout["truncated"]
-        kept = {key: rollout[key] for key in ("obs", "action", "reward", "next_obs", "terminated", "weight")}
+        kept = {key: dense(rollout[key]) for key in ("obs", "action", "reward", "next_obs", "terminated", "weight")}
         kept["value"] = value
         for env, parts in enumerate(self.open):
             begin = 0

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from rlrun.buffers.rollout import Rollout
 from rlrun.config.schema import NonNegativeInt, PositiveInt, Size, config
-from rlrun.core.collector import Timestep
 from rlrun.core.random import Stream, seed_for
 from rlrun.errors import ConfigError
 from rlrun.loops.onpolicy import OnPolicy
@@ -53,25 +53,27 @@ class Episodes(OnPolicy):
 
     def collect(self) -> Batch:
         """Collects a rollout [time, episode, ...]; time is the length of its longest episode. Padding has weight 0."""
-        timesteps: list[Timestep] = []
+        rollout = Rollout(self.env.spec)
+        time = 0
         episodes: list[Episode] = []
         selected: list[Episode] = []
         self.start(range(self.env.spec.num_envs), episodes, 0)
         while not selected:
             running = [episode for episode in episodes if not episode.done]
-            timesteps.append(self.collector.advance())
+            self.advance(rollout)
+            time += 1
             ended = self.carry["first"].tolist()
             for episode in running:
-                episode.end = len(timesteps)
+                episode.end = time
                 episode.done = ended[episode.slot]
             free = [episode.slot for episode in running if episode.done]
             if free:
                 selected = self.complete(episodes)
                 if not self.enough(episodes):
-                    self.start(free, episodes, len(timesteps))
+                    self.start(free, episodes, time)
         for stream in self.streams():
             stream.join()
-        return lines(self.rollout(timesteps), selected)
+        return lines(self.collected(rollout), selected)
 
     def enough(self, episodes: list[Episode]) -> bool:
         """Returns whether these episodes reach both minimums."""

@@ -45,7 +45,7 @@ class Meta(Loop):
     def collect(self, policy: Policy, count: int) -> Batch:
         self.begin()
         first = self.carry["first"]
-        return episodes(policy, self.addons, self.obs, first, self.step, count)
+        return episodes(policy, self.addons, self.env.spec, self.obs, first, self.step, count)
 
     def step(self, action: Tensor) -> Step:
         """Steps every environment once; the steps count as training steps."""

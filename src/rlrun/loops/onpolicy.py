@@ -4,9 +4,8 @@ from typing import Any
 
 import torch
 
-from rlrun.buffers.rollout import Rollout, check_fits
+from rlrun.buffers.rollout import Rollout, check_fits, packed, unpacked
 from rlrun.config.schema import NonNegativeInt, PositiveInt, config
-from rlrun.core.collector import Timestep
 from rlrun.core.loop import Loop
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
@@ -55,16 +54,26 @@ class OnPolicy(Loop):
 
     def collect(self) -> Batch:
         """Returns one rollout [time, env, ...] of the current policy."""
-        timesteps = [self.collector.advance() for _ in range(self.cfg.rollout_steps)]
-        return self.rollout(timesteps)
+        rollout = Rollout(self.env.spec)
+        for _ in range(self.cfg.rollout_steps):
+            self.advance(rollout)
+        return self.collected(rollout)
 
-    def rollout(self, timesteps: list[Timestep]) -> Batch:
-        """Counts the timesteps, passes them to the add-ons, and returns them as one batch [time, env, ...]."""
-        rollout = Rollout()
-        for timestep in timesteps:
-            step = self.receive(timestep)
-            rollout.add(timestep.obs, timestep.action, step, timestep.extras, timestep.first)
+    def advance(self, rollout: Rollout) -> None:
+        """Acts and steps once, counts the timestep, passes it to the add-ons and adds it to the rollout."""
+        timestep = self.collector.advance()
+        step = self.count(timestep)
+        rollout.add(timestep.obs, timestep.action, step, timestep.extras, timestep.first)
+
+    def collected(self, rollout: Rollout) -> Batch:
+        """Returns a complete rollout as one batch [time, env, ...]. Parameters of environments change only now, so all
+        its steps are taken with the same ones."""
+        self.set_parameters()
         return rollout.batch()
 
     def get_extra_state(self) -> dict[str, Any]:
-        return super().get_extra_state() | {"waiting": self.waiting}
+        return super().get_extra_state() | {"waiting": [packed(rollout) for rollout in self.waiting]}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        super().set_extra_state(state)
+        self.waiting = [unpacked(rollout) for rollout in self.waiting]

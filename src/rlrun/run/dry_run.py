@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rlrun.config.schema import RunConfig, TrainerConfig
 from rlrun.core.loop import Loop
-from rlrun.nested import leaves
+from rlrun.indexed import num_bytes
 from rlrun.operating_system import resident_mb
 from rlrun.run.lifecycle import made, rings, saved_rings
 from rlrun.snapshot import tree
@@ -124,7 +124,7 @@ def _sizes(loop: Loop, config: RunConfig, held: dict[str, int]) -> Sizes:
         memory += unused  # the system allocates a page when it is first written
     rollout = 0
     if not replay and loop.batch:
-        rollout = sum(leaf.nbytes for leaf in leaves(loop.batch) if isinstance(leaf, Tensor))
+        rollout = num_bytes(loop.batch)
     snapshot = _snapshot_bytes(loop)
     learned = sum(weight.numel() for weight in loop.parameters() if weight.requires_grad)
     disk = _disk(cfg, snapshot, saved, appended, unshared)

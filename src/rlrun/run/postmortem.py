@@ -13,6 +13,7 @@ from torch import Tensor
 from rlrun import files
 from rlrun.core.loop import Loop
 from rlrun.core.state import Optim
+from rlrun.indexed import dense
 from rlrun.nested import dotted
 from rlrun.rundir import RunDir
 from rlrun.snapshot import atomic
@@ -28,7 +29,7 @@ def write(run: RunDir, loop: Loop, reason: str) -> Path:
     files.make_folder(folder)
     tensors = {}
     broken = []
-    for name, value in dotted("batch", loop.batch or {}).items():
+    for name, value in dotted("batch", dense(loop.batch or {})).items():
         if isinstance(value, Tensor):
             # cloned, because tensors may share memory, as a goal does with the observation that contains it
             tensors[name] = value.detach().cpu().clone(memory_format=torch.contiguous_format)

@@ -16,7 +16,7 @@ from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.agents.policy.advantages import AdvantageEstimator
 from rlrun.agents.policy.columns import columns, mixed
 from rlrun.agents.policy.critic_updates import CriticUpdate
-from rlrun.buffers.rollout import minibatches
+from rlrun.buffers.rollout import check_division, minibatches
 from rlrun.config.schema import Discounted, NonNegativeFloat, Part, PositiveFloat, PositiveInt, Scheduled, Size, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.means import Means, over_epochs
@@ -46,6 +46,7 @@ class A2C(Agent):
         lr_schedule: dict[str, Any]
         epochs: PositiveInt
         minibatch_size: Size | None
+        num_minibatches: Size | None
         shuffle: bool
         init_std: PositiveFloat
         value_coef: Scheduled[NonNegativeFloat]
@@ -73,6 +74,7 @@ class A2C(Agent):
         self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, default_target(spec.action))
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.noise.check_policy(self.policy)
+        check_division(cfg.minibatch_size, cfg.num_minibatches, self.memory.sequence_length, spec.num_envs)
         self.act_noise = parts.stream("act")
         self.shuffle = parts.stream("shuffle") if cfg.shuffle else None
 
@@ -92,7 +94,7 @@ class A2C(Agent):
         metrics |= fitted
         data["advantage"] = self.advantage.normalise_rollout(data["advantage"], data["weight"])
         epochs: list[Metrics] = []
-        for epoch in self.minibatches(data, self.cfg.epochs, self.cfg.minibatch_size):
+        for epoch in self.minibatches(data, self.cfg.epochs):
             self.start_epoch(ctx.progress)
             means = Means()
             for batch in epoch:
@@ -106,9 +108,10 @@ class A2C(Agent):
     def report(self) -> Metrics:
         return self.policy.report()
 
-    def minibatches(self, data: Batch, epochs: int, size: int | None) -> Any:
-        """Returns an iterator over epochs, each a list of minibatches."""
-        return minibatches(data, epochs, size, self.shuffle, self.memory.sequence_length)
+    def minibatches(self, data: Batch, epochs: int, size: int | None = None) -> Any:
+        """Returns an iterator over epochs, each a list of minibatches. size: None takes that of the config."""
+        size = size or self.cfg.minibatch_size
+        return minibatches(data, epochs, size, self.shuffle, self.memory.sequence_length, self.cfg.num_minibatches)
 
     def start_epoch(self, progress: float) -> None:
         """Updates scheduled hyperparameters. progress: fraction of the run that is done, 0 to 1."""

@@ -6,18 +6,21 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from rlrun.buffers.rollout import continues
 from rlrun.config.schema import PositiveFloat, PositiveInt, Scheduled, Size, config
 from rlrun.core.agent import kernel
 from rlrun.core.means import Means, over_epochs
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
 from rlrun.functional.losses import average, clipped_value_error, explained_variance
-from rlrun.nested import flat
+from rlrun.nested import flat, mapped, selected
 from rlrun.networks.heads import Value
 from rlrun.registry import register
 from rlrun.types import Batch, Metrics
 
-Epochs = Callable[[Batch, int, int | None], Iterable[list[Batch]]]  # data, number of epochs, minibatch size
+BLOCK = 16  # rows; matrix products round those of an incomplete block in another way
+# data, number of epochs, minibatch size (None: as the agent's) -> minibatches of every epoch
+Epochs = Callable[[Batch, int, int | None], Iterable[list[Batch]]]
 
 
 class CriticUpdate(nn.Module):
@@ -33,10 +36,25 @@ class CriticUpdate(nn.Module):
         self.agent = agent
 
     def values(self, rollout: Batch) -> tuple[Tensor, Tensor]:
-        """Returns the values of `obs` and of `next_obs`, both in the shape of the rewards: [time, env, ...]."""
-        value = self.network(flat(rollout["obs"])).view_as(rollout["reward"])
-        next_value = self.network(flat(rollout["next_obs"])).view_as(rollout["reward"])
-        return value, next_value
+        """Returns the values of `obs` and of `next_obs`, both in the shape of the rewards: [time, env, ...].
+
+        Where an episode goes on, the successor is the next row, so its value is not computed again. Values of
+        successors of masked steps are arbitrary. Padding makes the rows complete blocks, so that values do not depend
+        on how many episodes ended.
+        """
+        reward = rollout["reward"]
+        num_envs = reward.shape[1]
+        is_end = ~continues(rollout) & (rollout["weight"] > 0)
+        (ends,) = torch.where(is_end.flatten())
+        num_rows = is_end.numel()
+        padding = ends.new_zeros(-(num_rows + len(ends)) % BLOCK)
+        final_obs = selected(flat(rollout["next_obs"]), torch.cat([ends, padding]), 0)
+        obs = mapped(lambda final, rows: torch.cat([rows, final]), final_obs, flat(rollout["obs"]))
+        values = self.network(obs).view(-1, *reward.shape[2:])
+        value = values[:num_rows]
+        next_value = value.roll(-num_envs, 0)
+        next_value[ends] = values[num_rows : num_rows + len(ends)]
+        return value.view_as(reward), next_value.view_as(reward)
 
     def explained_variance(self, data: Batch) -> Metrics:
         """Returns the metric `explained_variance` of the values, for the first reward column."""
@@ -172,7 +190,7 @@ class First(OwnOptimizer):
         self, data: Batch, advantages: Callable[[], Batch], epochs: Epochs, progress: float
     ) -> tuple[Batch, Metrics]:
         fitted: list[Metrics] = []
-        for epoch in epochs(data, self.cfg.epochs, self.cfg.minibatch_size or self.agent.minibatch_size):
+        for epoch in epochs(data, self.cfg.epochs, self.cfg.minibatch_size):
             self.optim.tick(progress)
             means = Means()
             for batch in epoch:
