@@ -26,6 +26,7 @@ EXTRAS = {  # optional dependencies of rlrun: name of the extra, and the modules
     "box2d": ("Box2D",),
     "video": ("imageio_ffmpeg",),
     "data": ("minari", "h5py"),
+    "lz4": ("lz4",),
     "export": ("onnx", "onnxscript", "onnxruntime"),
     "hub": ("huggingface_hub",),
     "robotics": ("gymnasium_robotics",),

@@ -64,7 +64,9 @@ def observed(space: spaces.Space, x: Tensor) -> dict[str, Tensor]:
 def stored(rows: list[dict[str, Any]], space: spaces.Space, memory: Memory, n_step: int, capacity: int) -> Replay:
     spec = Spec(space, spaces.Discrete(4), ENVS)
     targets = Targets(GAMMA, n_step, LENGTH + n_step - 1, BURN_IN, memory.stores)
-    cfg = Replay.Config(capacity=capacity * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False)
+    cfg = Replay.Config(
+        capacity=capacity * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None
+    )
     buffer = Replay(cfg, spec, targets, 0, torch.device("cpu"))
     for row in rows:
         obs, final = (observed(space, row[key]) for key in ("x", "final"))

@@ -1,6 +1,7 @@
 """Replay returns exactly the rows that were added, until they are overwritten, and never across a reset."""
 
 import itertools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,7 @@ Make = Callable[..., VectorEnv]
 def replay(
     spec: Spec, capacity: int = 1000, gamma: float = 0.9, seed: int = 0, n_step: int = 1, **given: Any
 ) -> Replay:
-    rewards = {"reward_clip": None, "reward_scale": 1.0, "standardize_reward": False} | given
+    rewards = {"reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None} | given
     return Replay(Replay.Config(capacity=capacity, **rewards), spec, Targets(gamma, n_step), seed, CPU)
 
 
@@ -406,10 +407,31 @@ def test_replay_stores_each_frame_once() -> None:
     assert len(buffer.frames.finals) <= 20, "last frames of episodes long overwritten"
 
 
-def test_replay_frames_resume_from_a_snapshot() -> None:
+def test_replay_stores_compressed_frames_in_less_memory() -> None:
+    space = spaces.Box(0, 255, (STACK, 84, 84), np.uint8)
+    buffer = replay(Spec(space, spaces.Discrete(2), ENVS, frame_stack=STACK), 20 * ENVS, compression="lz4")
+    obs = torch.zeros(ENVS, STACK, 84, 84, dtype=torch.uint8)
+    obs[:, :, 20:30, 40:50] = 200
+    no = torch.zeros(ENVS, dtype=torch.bool)
+    for _ in range(25):
+        step = Step(obs, torch.ones(ENVS), no, no, obs, torch.zeros(ENVS), torch.ones(ENVS), {})
+        buffer.add(obs, torch.zeros(ENVS, dtype=torch.int64), step, {})
+    assert buffer.frames is not None
+    assert buffer.frames.ring.row_bytes < 84 * 84 * ENVS / 10
+    assert torch.equal(buffer.sample(3)["obs"], obs[:1].expand(3, -1, -1, -1))
+
+
+def test_replay_compression_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lz4.block", None)
+    with pytest.raises(ConfigError, match=r"^algo\.buffer\.compression=lz4: needs a package; pip install rlrun\[lz4\]"):
+        replay(frames_spec(), compression="lz4")
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+def test_replay_frames_resume_from_a_snapshot(compression: str | None) -> None:
     kinds = [["truncated", "terminated"], ["truncated", "truncated"]]
     film, spec = Film([[4, 3], [5, 2]], kinds), frames_spec()
-    buffer, copy = replay(spec, 20 * ENVS), replay(spec, 20 * ENVS)
+    buffer, copy = (replay(spec, 20 * ENVS, compression=compression) for _ in range(2))
     kept = play(buffer, film, 33)
     copy.load_state_dict(buffer.state_dict())
     for name in ("ring", "frames.ring"):

@@ -19,7 +19,9 @@ FRAMES = spaces.Box(0, 255, (4, SIDE, SIDE), np.uint8)
 def replay(rows: int, obs: spaces.Space = VECTOR, stack: int = 1, length: int = LENGTH) -> Replay:
     spec = Spec(obs, spaces.Discrete(4), ENVS, frame_stack=stack)
     targets = Targets(0.9, sequence_length=length, extras=EXTRAS)
-    cfg = Replay.Config(capacity=rows * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False)
+    cfg = Replay.Config(
+        capacity=rows * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None
+    )
     return Replay(cfg, spec, targets, 0, torch.device("cpu"))
 
 

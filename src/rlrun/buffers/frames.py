@@ -15,7 +15,8 @@ from rlrun.types import Batch, Spec, Step
 class Frames(Module):
     """Stores, for every row, the newest frame of every image and the timestep of the row within its episode.
 
-    `images`: shape of every image, by dotted key. The key is "" if the whole observation is one image.
+    `images`: shape of every image, by dotted key. The key is "" if the whole observation is one image. `compress`:
+    frames are stored as LZ4 blocks in the memory of the CPU.
 
     The observation at row t consists of the frames of rows t - stack + 1 to t; near the start of an episode its first
     frame is repeated. The newest frame of the successor is the frame of row t + 1. After a truncation, row t + 1
@@ -29,6 +30,7 @@ class Frames(Module):
         rows: int,
         device: torch.device,
         setting: str,
+        compress: bool = False,
     ):
         super().__init__()
         self.stack = spec.frame_stack
@@ -41,7 +43,8 @@ class Frames(Module):
                 frame_shape = shape[1:]
             fields[_dotted("frame", name)] = ((self.num_envs, *frame_shape), torch.uint8)
         fields["step"] = ((self.num_envs,), torch.int32)
-        self.ring = Ring(rows, fields, device, setting)
+        compressed = [name for name in fields if name != "step"] if compress else []
+        self.ring = Ring(rows, fields, device, setting, compressed)
         self.steps = torch.zeros(self.num_envs, dtype=torch.int32, device=device)  # timesteps of running episodes
         self.finals: dict[int, dict[str, Tensor]] = {}  # flat index of a truncated step -> last frame by image
 
@@ -50,7 +53,7 @@ class Frames(Module):
         place = self.ring.append()
         for name in self.images:
             obs = values[_dotted("obs", name)]
-            self._memory(name)[place] = self._newest(obs)
+            self.ring.memory[_dotted("frame", name)][place] = self._newest(obs)
         self.ring.memory["step"][place] = self.steps
         done = step.terminated | step.truncated
         self.steps = torch.where(done, 0, self.steps + 1)
@@ -122,9 +125,6 @@ class Frames(Module):
         place = row % self.ring.capacity
         return self.ring.memory["step"][place, env][:, None]
 
-    def _memory(self, name: str) -> Tensor:
-        return self.ring.memory[_dotted("frame", name)]
-
     def _newest(self, obs: Tensor) -> Tensor:
         """Returns a view of the newest frame of every stack."""
         if self.stack == 1:
@@ -135,8 +135,7 @@ class Frames(Module):
         """Returns the image stacks whose frames are stored at the absolute rows [batch, stack]."""
         place = frame_rows % self.ring.capacity
         frame_index = place * self.num_envs + env[:, None]
-        all_frames = self._memory(name).flatten(0, 1)
-        frames = all_frames.index_select(0, frame_index.flatten())
+        frames = self.ring.select(_dotted("frame", name), frame_index.flatten())
         return frames.view(-1, *self.images[name])
 
     def get_extra_state(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ With sequence_length=3, `read` returns the steps [0, 2, 2] for index 0 and [5, 7
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from gymnasium import Space
@@ -72,6 +72,7 @@ class Replay(Module):
         reward_clip: PositiveFloat | None
         reward_scale: PositiveFloat
         standardize_reward: bool
+        compression: Literal["lz4"] | None
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class Replay(Module):
         setting = f"algo.buffer.capacity={cfg.capacity}"
         self.frames: Frames | None = None
         if images:
-            self.frames = Frames(spec, images, rows, device, setting)
+            self.frames = Frames(spec, images, rows, device, setting, compress=cfg.compression is not None)
         self.packing = Packing(_row_fields(spec, targets, images))
         packed_row = ((spec.num_envs, self.packing.width), torch.float32)
         self.ring = Ring(rows, {"rows": packed_row}, device, setting)

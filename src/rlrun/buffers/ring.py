@@ -1,5 +1,6 @@
 """Preallocated memory [capacity, ...] in which new rows overwrite the oldest ones."""
 
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor
 
 from rlrun import memory
+from rlrun.buffers.compressed import Compressed
 from rlrun.buffers.packing import Layout
 from rlrun.module import Module
 
@@ -16,7 +18,7 @@ class Ring(Module):
 
     The state dict holds `total`, but not the rows. The snapshot store copies rows with `read`, in segments, so the cost
     of a snapshot depends only on the number of new rows. `setting` is the config key to name in the error if the rows
-    do not fit into memory.
+    do not fit into memory. Fields named in `compressed` are images, whose rows take less memory than that (LZ4).
     """
 
     def __init__(
@@ -25,28 +27,52 @@ class Ring(Module):
         fields: Layout,
         device: torch.device,
         setting: str = "algo.buffer.capacity",
+        compressed: Container[str] = (),
     ):
         super().__init__()
         self.capacity = capacity
         self.total = 0  # rows appended so far
         row_bytes = 0
-        for shape, dtype in fields.values():
-            row_bytes += torch.Size(shape).numel() * dtype.itemsize
-        memory.check_fits(setting, row_bytes * capacity, device)
-        self.memory: dict[str, Tensor] = {}
         for name, (shape, dtype) in fields.items():
-            self.memory[name] = _zeros((capacity, *shape), dtype, device)
+            if name not in compressed:
+                row_bytes += torch.Size(shape).numel() * dtype.itemsize
+        memory.check_fits(setting, row_bytes * capacity, device)
+        self.memory: dict[str, Any] = {}  # tensors, or Compressed
+        for name, (shape, dtype) in fields.items():
+            if name in compressed:
+                self.memory[name] = Compressed((capacity, *shape))
+            else:
+                self.memory[name] = _zeros((capacity, *shape), dtype, device)
 
     @property
     def first(self) -> int:
         """The absolute number of the oldest row in memory."""
         return max(0, self.total - self.capacity)
 
+    @property
+    def row_bytes(self) -> float:
+        """The memory of one row in bytes; of compressed fields the mean of the rows so far."""
+        size = 0.0
+        for field in self.memory.values():
+            if isinstance(field, Compressed):
+                size += field.row_bytes(min(self.total, self.capacity))
+            else:
+                size += field.nbytes / self.capacity
+        return size
+
     def append(self) -> int:
         """Appends one row and returns its place in memory; the caller writes its values there."""
         place = self.total % self.capacity
         self.total += 1
         return place
+
+    def select(self, name: str, index: Tensor) -> Tensor:
+        """Returns entries of a field [capacity, num_envs, ...] at the flat indices place * num_envs + env."""
+        field = self.memory[name]
+        if isinstance(field, Compressed):
+            return field.select(index).to(index.device)
+        entries: Tensor = field.flatten(0, 1).index_select(0, index)
+        return entries
 
     def read(self, lo: int, hi: int) -> dict[str, Tensor]:
         """Returns a copy of rows lo to hi (exclusive) on the CPU; every field [hi - lo, ...]."""

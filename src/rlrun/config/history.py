@@ -90,6 +90,7 @@ CHANGES: tuple[Change, ...] = (
             Added("algo.start_plan", 0, beside="planning_steps"),
             Added("algo.real_updates", True, beside="planning_steps"),
             Added("init_exploration", "keep", beside="init_from"),
+            Added("algo.buffer.compression", None, beside="standardize_reward"),
             Added("algo.num_minibatches", None, beside="minibatch_size"),
             Added("algo.particle.num_minibatches", None, beside="minibatch_size"),
         ),

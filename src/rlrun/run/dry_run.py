@@ -113,8 +113,8 @@ def _sizes(loop: Loop, config: RunConfig, held: dict[str, int]) -> Sizes:
         row = table.row_bytes
         rows = held[name] + (ring.total - held[name]) * cfg.total_steps // loop.steps  # until the end of the run
         alive = min(rows, ring.capacity)
-        replay += alive * row
-        unused += max(0, alive - ring.total) * row
+        replay += round(alive * ring.row_bytes)
+        unused += round(max(0, alive - ring.total) * ring.row_bytes)
         if name in in_snapshots:
             saved += alive * row
             appended += rows * row
