@@ -216,7 +216,7 @@ class MetaBatch(TypedDict, total=False):
 OwnBatch = TypedDict(
     "OwnBatch",
     {
-        # Prediction of the critic when the rollout was collected.
+        # Prediction of the critic at the start of the update.
         # Written by agents/policy/a2c.py; read by agents/policy/critic_updates.py.
         "value": "Tensor",  # [T, N], or [T, N, columns] for several rewards
         # Target of the critic.

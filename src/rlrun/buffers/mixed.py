@@ -14,7 +14,8 @@ class Mixed(nn.Module):
     """Combines two buffers: `collected` stores new transitions, `recorded` holds those of the data sets.
 
     Off-policy losses are weighted means over the rows of a batch. With all weights doubled, the loss of a mixed batch
-    is the sum of the losses of its two halves, so one gradient step learns from both. This works for any algorithm.
+    is the sum of the losses of its two halves, so one gradient step learns from both. This works for any algorithm that
+    learns from single transitions.
     `shown` is 1 for recorded transitions.
     """
 

@@ -24,6 +24,7 @@ from rlrun.config.schema import (
     PositiveFraction,
     PositiveInt,
     Scheduled,
+    Size,
     Units,
     config,
 )
@@ -34,6 +35,7 @@ from rlrun.functional.losses import batch_mean
 from rlrun.functional.returns import n_step, td_lambda
 from rlrun.functional.scalars import Plain, TwoHot
 from rlrun.functional.search import Model, Node
+from rlrun.nested import index
 from rlrun.networks.choices import legal
 from rlrun.networks.inputs import merged
 from rlrun.networks.latent_model import LatentModel, scale_gradient
@@ -51,8 +53,8 @@ class MuZero(Agent):
     @config
     class Config(Discounted):
         two_player: bool
-        unroll_steps: Units
-        td_steps: Units
+        unroll_steps: Size
+        td_steps: Size
         td_lambda: Fraction | None
         reanalyze_ratio: Fraction
         latent_size: Units
@@ -72,7 +74,7 @@ class MuZero(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.sequence_length = cfg.unroll_steps + cfg.td_steps
+        self.sequence_length = cfg.unroll_steps + cfg.td_steps  # the last unrolled target sums td_steps rewards
         scalar: Plain | TwoHot = Plain()
         if cfg.support is not None:
             scalar = TwoHot(cfg.support)
@@ -86,15 +88,15 @@ class MuZero(Agent):
         self.discount = -cfg.gamma if cfg.two_player else cfg.gamma
         self.search = registry.build("search", cfg.search, path="algo.search")
         self.noise = parts.stream("act")
-        self.beyond = parts.stream("beyond")
+        self.beyond = parts.stream("beyond")  # of random actions after the end of an episode
         num_actions = int(spec.action.n)
         self.stores = {"policy": Box(0.0, 1.0, (num_actions,), np.float32)}
 
-    @torch.no_grad()
+    @torch.no_grad()  # not a recorded @policy, because the search depends on values
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
         model, root = self.root(self.model, obs)
         next_move = carry.get("carry.moves", 0) + 1
-        moves = torch.where(carry["first"], 0, next_move)
+        moves = torch.where(carry["first"], 0, next_move)  # moves made in this episode before this one
         if explore:
             choice = self.search.explore(model, root, moves, self.noise)
         else:
@@ -106,7 +108,7 @@ class MuZero(Agent):
         latent = model.encode(obs)
         logits, value = model.predict(latent)
         value = model.scalar.mean(value)
-        zeros = torch.zeros_like(value)
+        zeros = torch.zeros_like(value)  # the search uses neither reward nor discount of the root
         node = Node(latent, reward=zeros, discount=zeros, logits=legal(logits, obs), value=value)
         return partial(self.follow, model), node
 
@@ -123,6 +125,7 @@ class MuZero(Agent):
         cfg = self.cfg
         self.search.anneal(ctx.progress)
         self.optim.tick(ctx.progress)
+        # so that the model learns its absorbing state for every action
         batch = batch | {"action": self.unrolled_actions(batch)}
         policy, value = self.reanalyzed(batch)
         metrics, error = self.update_model(batch, policy, value)
@@ -142,31 +145,37 @@ class MuZero(Agent):
         The first num_searched sequences of the batch are searched again; the rest keep their stored policies.
         """
         policy = batch["policy"][: self.cfg.unroll_steps + 1]
-        steps, batch_size, num_actions = policy.shape
+        num_targets, batch_size, num_actions = policy.shape
         num_searched = round(self.cfg.reanalyze_ratio * batch_size)
         if not num_searched:
-            return policy, policy.new_zeros(steps, 0)
-        obs = merged(batch["obs"], steps, num_searched)
+            return policy, policy.new_zeros(num_targets, 0)
+        obs = merged(batch["obs"], num_targets, num_searched)
         model, root = self.root(self.target.module, obs)
         choice = self.search.best(model, root)
         searched = choice.policy.view(-1, num_searched, num_actions)
-        in_episode = batch["mask"][:steps, :num_searched]
+        in_episode = batch["mask"][:num_targets, :num_searched]
         value = choice.value.view(-1, num_searched) * in_episode
         return torch.cat([searched, policy[:, num_searched:]], 1), value
 
     @kernel
     def update_model(self, batch: Batch, policy: Tensor, value: Tensor) -> tuple[Metrics, Tensor]:
+        """Takes one gradient step, and returns metrics and the errors of the root values [batch].
+
+        policy [unroll + 1, batch, actions]: target policies. value [unroll + 1, num_searched]: search values, which
+        replace the returns of the first sequences of the batch.
+        """
         returns, rewards, has_target = self.targets(batch)
-        steps, num_searched = value.shape
-        returns = torch.cat([value, returns[:steps, num_searched:]], 1)
+        num_targets, num_searched = value.shape
+        returns = torch.cat([value, returns[:num_targets, num_searched:]], 1)
         value_loss, reward_loss, policy_loss, error = self.unroll(batch, policy, returns, rewards, has_target)
         losses_by_step = self.cfg.value_coef * value_loss + policy_loss
         root_loss = losses_by_step[0]
         unrolled_loss = losses_by_step[1:].sum(0) + self.cfg.reward_coef * reward_loss.sum(0)
+        # losses of the unrolled steps are divided by their number (appendix G)
         loss = (root_loss + unrolled_loss / self.cfg.unroll_steps) * batch["weight"]
         norm = self.optim.step(batch_mean(loss))
         losses = {"value": value_loss, "reward": reward_loss, "policy": policy_loss}
-        metrics = {f"{name}_loss": batch_mean(loss.detach()) for name, loss in losses.items()}
+        metrics = {f"{name}_loss": batch_mean(part.detach()) for name, part in losses.items()}
         return metrics | {"grad_norm": norm}, error
 
     @torch.no_grad()
@@ -198,13 +207,13 @@ class MuZero(Agent):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Returns (value loss, reward loss, policy loss, error).
 
-        Value and policy losses are [unroll + 1, batch], reward losses [unroll, batch]. error [batch]: predicted value
-        of the root minus its target.
+        returns, rewards and has_target have at least unroll + 1 timesteps. Value and policy losses
+        are [unroll + 1, batch], reward losses [unroll, batch]. error [batch]: predicted value of the root minus its
+        target.
         """
         steps = self.cfg.unroll_steps
         scalar = self.model.scalar
-        obs = merged(batch["obs"], 1, len(batch["weight"]))
-        latent = self.model.encode(obs)
+        latent = self.model.encode(index(batch["obs"], 0))
         latents = [latent]
         outputs = []
         for action in batch["action"][:steps]:

@@ -4,11 +4,12 @@ Base of the other on-policy agents: an update computes the advantages of a rollo
 minibatches.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlrun import registry
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, default_target
@@ -63,20 +64,23 @@ class A2C(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
+        # the torso of the policy is built first, because the critic may share it
         critic_update = registry.lookup("critic_update", cfg.critic_update["name"])
         torso = parts.torso(critic_update.policy_role)
         self.policy: Policy = registry.build("head", cfg.head, torso, spec.action, cfg.init_std, path="algo.head")
         self.critic = parts.part("critic_update", cfg.critic_update, CriticUpdate, cfg, parts, torso, spec.reward_dim)
-        trained = self if self.critic.in_policy_loss else self.policy
+        trained = [self.policy]
+        if self.critic.in_policy_loss:
+            trained.append(self.critic)
         options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm, "schedule": cfg.lr_schedule}
-        self.optim = OPTIMIZERS[cfg.optimizer](trained.parameters(), cfg.learning_rate, **options)
+        self.optim = OPTIMIZERS[cfg.optimizer](nn.ModuleList(trained).parameters(), cfg.learning_rate, **options)
         self.advantage = parts.part("advantage", cfg.advantage, AdvantageEstimator)
         self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, default_target(spec.action))
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.noise.check_policy(self.policy)
         check_division(cfg.minibatch_size, cfg.num_minibatches, self.memory.sequence_length, spec.num_envs)
         self.act_noise = parts.stream("act")
-        self.shuffle = parts.stream("shuffle") if cfg.shuffle else None
+        self.shuffle = parts.stream("shuffle") if cfg.shuffle else None  # None: minibatches in stored order
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -87,9 +91,10 @@ class A2C(Agent):
         return action, {"log_prob": log_prob} | extras
 
     def update(self, rollout: Batch, ctx: Context) -> Metrics:
-        metrics = self.entropy.follow(self.policy, rollout)
+        metrics = self.entropy.follow(self.policy, rollout)  # adjusts alpha, unless it is fixed
         data = self.advantages(rollout)
         metrics |= self.critic.explained_variance(data)
+        # a critic that learns before the policy may compute the advantages again, with its new values
         data, fitted = self.critic.fit_first(data, lambda: self.advantages(rollout), self.minibatches, ctx.progress)
         metrics |= fitted
         data["advantage"] = self.advantage.normalise_rollout(data["advantage"], data["weight"])
@@ -108,8 +113,12 @@ class A2C(Agent):
     def report(self) -> Metrics:
         return self.policy.report()
 
-    def minibatches(self, data: Batch, epochs: int, size: int | None = None) -> Any:
-        """Returns an iterator over epochs, each a list of minibatches. size: None takes that of the config."""
+    def minibatches(self, data: Batch, epochs: int, size: int | None = None) -> Iterator[list[Batch]]:
+        """Yields the minibatches of every epoch. size: None takes that of the config.
+
+        The minibatches of a recurrent network are sequences as long as the steps of its backpropagation through time
+        (`memory.sequence_length`); those of others are single steps.
+        """
         size = size or self.cfg.minibatch_size
         return minibatches(data, epochs, size, self.shuffle, self.memory.sequence_length, self.cfg.num_minibatches)
 
@@ -121,10 +130,14 @@ class A2C(Agent):
     @torch.no_grad()
     def advantages(self, rollout: Batch) -> Batch:
         """Returns the data for the losses, [time, env, ...]: entries of the rollout, `value`, `return` and
-        `advantage`."""
+        `advantage`.
+
+        With several rewards, `value` and `return` are [time, env, rewards]; `advantage` [time, env] is their weighted
+        sum.
+        """
         values, next_values = self.critic.values(rollout)
         log_prob = self.advantage.old_log_prob(self.policy, rollout, self.memory.sequence_length)
-        log_ratio = log_prob - rollout["log_prob"]
+        log_ratio = log_prob - rollout["log_prob"]  # 0, unless the rollout was collected by an earlier policy
         advantages, returns = [], []
         for column in columns(rollout, values, next_values, self.cfg.gamma, self.spec.bonuses):
             advantage, target = self.advantage.estimate(column, log_ratio)
@@ -142,11 +155,12 @@ class A2C(Agent):
 
     @kernel
     def update_minibatch(self, batch: Batch) -> Metrics:
+        """Takes one gradient step on steps [size, ...], or on sequences [length, sequences, ...] if recurrent."""
         weight = batch["weight"]
         advantage = self.advantage.normalise_minibatch(batch["advantage"], weight)
         dist = self.policy(batch["obs"])
         log_prob = dist.log_prob(batch["action"])
-        log_ratio = log_prob - batch["log_prob"]
+        log_ratio = log_prob - batch["log_prob"]  # of the current policy to that before the update
         policy_loss, metrics = self.policy_loss(log_prob, log_ratio, advantage, weight)
         entropy = average(dist.entropy(), weight)
         loss = policy_loss - self.entropy.alpha * entropy
@@ -165,7 +179,7 @@ class A2C(Agent):
     def policy_loss(
         self, log_prob: Tensor, log_ratio: Tensor, advantage: Tensor, weight: Tensor
     ) -> tuple[Tensor, Metrics]:
-        """Returns the policy loss and its metrics; all arguments are [batch].
+        """Returns the policy loss and its metrics; all arguments have one entry for every step of the minibatch.
 
         log_prob: current log-probability of the stored action. log_ratio: log_prob minus the stored log-probability.
         """
