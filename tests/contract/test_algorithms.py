@@ -213,7 +213,7 @@ ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buf
              "algo.buffer.data_env", "algo.reward_weights.weights", "algo.reward_weights.evaluation_rate",
              "algo.loop.new_tasks", "algo.loop.test_tasks", "algo.loop.gamma",
              "algo.buffer.dtypes.obs", "algo.buffer.dtypes.action", "algo.buffer.dtypes.reward",
-             "algo.schedule", "algo.loop.refill_policy")  # fmt: skip
+             "algo.schedule", "algo.loop.refill_policy", "algo.buffer.compression")  # fmt: skip
 
 # "<algo>: <key>" of keys that change neither weights nor the next observations, with the reason.
 NOT_LIVE: dict[str, str] = {
