@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlrun.cli import settings
+from rlrun.cli import resume, settings
 from rlrun.cli.train import say_how_to_resume
 from rlrun.config import check, loggers
 from rlrun.errors import ConfigError, printable
@@ -25,10 +25,7 @@ kept. Replay is filled first by algo.loop.refill_policy, which is the agent unle
 
   rlrun reset runs/sac-HalfCheetah/<run> into=runs/second seed=1"""
 
-RULES = {
-    "into": settings.TEXT, "seed": settings.WHOLE, "total_steps": settings.COUNT, "device": settings.TEXT,
-    "plugins": settings.NAMES, loggers.SECTION: settings.LOGGERS,
-}  # fmt: skip
+RULES = resume.RULES | {"seed": settings.WHOLE}
 
 
 def reset(words: Sequence[str]) -> int:
