@@ -167,6 +167,12 @@ class Transition(Timesteps, total=False):
     # Hidden state of recurrent networks before the timestep, an extra of recurrent agents.
     # Written by networks/recurrent.py; read by addons/memory.py, which puts it into `obs`.
     memory: "Tensor"  # [T, B, size]
+    # Trajectory of actions before the decision of the timestep, an extra of TAAC; `carry.trajectory` is the one after.
+    # Written by agents/actor_critic/taac.py; read by the same file.
+    trajectory: "Tensor"  # [T, B, size]
+    # 1 where the trajectory was replaced by a new one, an extra of TAAC.
+    # Written by agents/actor_critic/taac.py; read by the same file.
+    switch: "Tensor"  # [T, B]
 
 
 class RolloutBatch(Timesteps, total=False):
@@ -235,3 +241,11 @@ OwnBatch = TypedDict(
 def carried(extras: Batch, first: "Tensor") -> Batch:
     """Returns the carry for the next `act`: `first`, and the extras named `carry.*`."""
     return {name: value for name, value in extras.items() if name.startswith("carry.")} | {"first": first}
+
+
+MEASURE = "measure."  # prefix of the extras of `act` that log rows report as means, as they do measures of environments
+
+
+def measured(extras: Batch) -> dict[str, Any]:
+    """Returns the extras named `measure.*`, [num_envs] each, by the rest of their names."""
+    return {name.removeprefix(MEASURE): value for name, value in extras.items() if name.startswith(MEASURE)}

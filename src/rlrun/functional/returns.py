@@ -105,6 +105,32 @@ def monte_carlo(
     return td_lambda(r_t, v_t, terminated, done, gamma, 1.0)
 
 
+def compare_through(
+    r_t: Tensor,
+    v_t: Tensor,
+    switch_tm1: Tensor,
+    switch_t: Tensor,
+    terminated: Tensor,
+    done: Tensor,
+    gamma: float,
+) -> Tensor:
+    """Returns compare-through targets (TAAC; arXiv 2104.06521); everything [time, ...].
+
+        G_t = r_t + gamma G_{t+1}                       while stored and current policy keep the trajectory
+        G_t = r_t + gamma v_t (1 - terminated_t)        if one of them replaces it, or an episode or the batch ends
+
+    switch_tm1: whether the trajectory was replaced before the action of a row, as stored. switch_t: whether the current
+    policy replaces the trajectory at the successor of a row. v_t and the flags as in `gae`; `done` is also true for a
+    row that the next one does not follow.
+    """
+    bootstraps = switch_t | done
+    bootstraps[:-1] |= switch_tm1[1:]
+    bootstraps[-1] = True
+    keeps = (~bootstraps).to(r_t.dtype)
+    bootstrap = gamma * v_t * ~terminated * (1 - keeps)
+    return reverse_recurrence(r_t + bootstrap, gamma * keeps)
+
+
 def n_step(
     r_t: Tensor,
     v_t: Tensor,
