@@ -170,6 +170,12 @@ class Transition(Timesteps, total=False):
     # Trajectory of actions before the decision of the timestep, an extra of TAAC; `carry.trajectory` is the one after.
     # Written by agents/actor_critic/taac.py; read by the same file.
     trajectory: "Tensor"  # [T, B, size]
+    # Action before the timestep, 0 at the first one of an episode, an extra of KL-regularised SAC.
+    # Written by agents/actor_critic/kl_sac.py; read by the same file.
+    previous_action: "Tensor"  # [B, *space]
+    # 1 at the first timestep of an episode, an extra of KL-regularised SAC.
+    # Written by agents/actor_critic/kl_sac.py; read by the same file.
+    is_first: "Tensor"  # [B]
     # 1 where the trajectory was replaced by a new one, an extra of TAAC.
     # Written by agents/actor_critic/taac.py; read by the same file.
     switch: "Tensor"  # [T, B]

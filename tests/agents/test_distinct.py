@@ -262,6 +262,13 @@ def acts_on_parabolas(build: Build, algo: str) -> bool:
     return bool((second > 1e-4).all() and torch.allclose(second[0], second[1], atol=1e-6))
 
 
+def acts_by_the_last_action(build: Build, algo: str) -> bool:
+    agent: Any = build(toy(algo)).agent
+    carry = {"first": torch.zeros(2, dtype=torch.bool), "carry.action": torch.tensor([[-0.9], [0.9]])}
+    action, _ = agent.act(torch.zeros(2, 3), carry, False)
+    return not torch.equal(action[0], action[1])
+
+
 def rollout(loop: Any) -> Batch:
     """Returns two time lines of random observations without rewards."""
     draw = torch.Generator().manual_seed(0)
@@ -294,6 +301,7 @@ PROOFS: list[tuple[str, str, Proof]] = [
     ("ddpg", "td3", explores_in_swings),
     ("discrete_sac", "sac", expects_over_every_action),
     ("redq", "sac", samples_two_critics_per_target),
+    ("kl_sac", "sac", acts_by_the_last_action),
     ("taac_l", "taac", acts_on_lines),
     ("taac_q", "taac", acts_on_parabolas),
 ]

@@ -122,6 +122,7 @@ OTHER: Values = {
     "algo.advantage_clip": [9.0, 9.0],
     "algo.max_repeats": 1,
     "algo.sequence_length": 2,
+    "algo.prior.same_action_prob": 0.1,
     "algo.entropy.max_entropy": 99.0,
     "algo.entropy.min_alpha": 1.0,
     "algo.goals": {"name": "categorical", "num_goals": 2},

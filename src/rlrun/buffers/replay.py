@@ -262,7 +262,9 @@ class Replay(Module):
         batch["reward"], batch["n_steps"] = self._n_step_rewards(flat_index)
         last_index = flat_index + self.spec.num_envs * (batch["n_steps"].long() - 1)
         end = self._unpacked(last_index)
-        batch["terminated"] = end["terminated"]
+        carried = [name for name in self.targets.extras if name.startswith("carry.")]
+        for name in ("terminated", *carried):  # `act` received these with `next_obs`
+            batch[name] = end[name]
         return batch, last_index, end
 
     def _n_step_rewards(self, flat_index: Tensor) -> tuple[Tensor, Tensor]:
