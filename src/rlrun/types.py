@@ -59,6 +59,7 @@ class Spec:
     frame_stack: int = 1  # how many frames an image observation stacks, oldest first
     reward_fn: Callable[..., Any] | None = None  # (obs, action, next_obs) -> reward, for planners and relabelling
     native_action: "gym.Space | None" = None  # action space of the environment itself; None: the same as `action`
+    holds: bool = False  # whether actions are held, so that steps have `Step.n_steps`
 
     @property
     def own_rewards(self) -> int:
@@ -85,7 +86,10 @@ class Step(NamedTuple):
     # "success": {environment index: whether its episode succeeded}, for episodes that ended; only if reported.
     # "own_returns": {environment index: returns [reward_dim] before wrappers}, only in evaluations with wrappers.
     # "restarted": list of lines, one for each environment that failed and was created again.
+    # "drawn_rewards": [num_envs, ...], reward of one of the `n_steps`, drawn uniformly; only if actions are held.
     info: dict[str, Any]
+    # [num_envs] float: for how many steps the action was held; `reward` is their discounted sum. None: for one step
+    n_steps: "Tensor | None" = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,8 @@ class Timesteps(TypedDict, total=False):
 class Transition(Timesteps, total=False):
     """Keys of a batch from replay: transitions [B, ...], or sequences [T, B, ...] for agents that learn from them."""
 
-    # Number of rewards summed in `reward`: less than `algo.n_step` if the episode or the data end earlier.
+    # Number of rewards summed in `reward`: less than `algo.n_step` if the episode or the data end earlier, and more if
+    # actions are held.
     # Written by buffers/replay.py; read by agents, which discount by gamma^n_steps.
     n_steps: "Tensor"  # [...]
     # Flat index of the transition, row * num_envs + env; for a sequence, of the first transition after the burn-in.
@@ -184,6 +189,9 @@ class Transition(Timesteps, total=False):
 class RolloutBatch(Timesteps, total=False):
     """Keys of an on-policy rollout [T, N, ...]. N counts environments, and demonstrations appended as columns."""
 
+    # For how many steps the action was held; `reward` is their discounted sum. Only if actions are held.
+    # Written by buffers/rollout.py; read by agents/policy/columns.py.
+    n_steps: "Tensor"  # [T, N]
     # True for the first row of an episode.
     # Written by buffers/rollout.py; read by addons/memory.py and linear baselines.
     first: "Tensor"  # [T, N]

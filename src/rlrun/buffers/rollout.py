@@ -85,6 +85,8 @@ class Rollout:
             "weight": step.weight,
             "first": first,
         }
+        if step.n_steps is not None:
+            row["n_steps"] = step.n_steps
         self.rows.append(row | extras)
 
     def batch(self) -> Batch:
