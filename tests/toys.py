@@ -29,7 +29,9 @@ from rlrun.nested import index
 from rlrun.run.assemble import build_loop
 
 Values = dict[str, Any]
-NOT_NORMALIZED = NormalizeConfig(kind="none", clip_obs=None, clip_reward=None, epsilon=1e-8, gamma=None)
+NOT_NORMALIZED = NormalizeConfig(
+    kind="none", clip_obs=None, clip_reward=None, reward_by="returns", epsilon=1e-8, gamma=None
+)
 equal = testing.equal
 
 ALGOS = sorted(path.stem for path in (CONF / "algo").glob("*.yaml") if not path.stem.startswith("_"))

@@ -59,6 +59,7 @@ class Spec:
     frame_stack: int = 1  # how many frames an image observation stacks, oldest first
     reward_fn: Callable[..., Any] | None = None  # (obs, action, next_obs) -> reward, for planners and relabelling
     native_action: "gym.Space | None" = None  # action space of the environment itself; None: the same as `action`
+    holds: bool = False  # whether actions are held, so that steps have `Step.n_steps`
 
     @property
     def own_rewards(self) -> int:
@@ -85,7 +86,10 @@ class Step(NamedTuple):
     # "success": {environment index: whether its episode succeeded}, for episodes that ended; only if reported.
     # "own_returns": {environment index: returns [reward_dim] before wrappers}, only in evaluations with wrappers.
     # "restarted": list of lines, one for each environment that failed and was created again.
+    # "drawn_rewards": [num_envs, ...], reward of one of the `n_steps`, drawn uniformly; only if actions are held.
     info: dict[str, Any]
+    # [num_envs] float: for how many steps the action was held; `reward` is their discounted sum. None: for one step
+    n_steps: "Tensor | None" = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,8 @@ class Timesteps(TypedDict, total=False):
 class Transition(Timesteps, total=False):
     """Keys of a batch from replay: transitions [B, ...], or sequences [T, B, ...] for agents that learn from them."""
 
-    # Number of rewards summed in `reward`: less than `algo.n_step` if the episode or the data end earlier.
+    # Number of rewards summed in `reward`: less than `algo.n_step` if the episode or the data end earlier, and more if
+    # actions are held.
     # Written by buffers/replay.py; read by agents, which discount by gamma^n_steps.
     n_steps: "Tensor"  # [...]
     # Flat index of the transition, row * num_envs + env; for a sequence, of the first transition after the burn-in.
@@ -167,6 +172,18 @@ class Transition(Timesteps, total=False):
     # Hidden state of recurrent networks before the timestep, an extra of recurrent agents.
     # Written by networks/recurrent.py; read by addons/memory.py, which puts it into `obs`.
     memory: "Tensor"  # [T, B, size]
+    # Trajectory of actions before the decision of the timestep, an extra of TAAC; `carry.trajectory` is the one after.
+    # Written by agents/actor_critic/taac.py; read by the same file.
+    trajectory: "Tensor"  # [T, B, size]
+    # Action before the timestep, 0 at the first one of an episode, an extra of KL-regularised SAC.
+    # Written by agents/actor_critic/kl_sac.py; read by the same file.
+    previous_action: "Tensor"  # [B, *space]
+    # 1 at the first timestep of an episode, an extra of KL-regularised SAC.
+    # Written by agents/actor_critic/kl_sac.py; read by the same file.
+    is_first: "Tensor"  # [B]
+    # 1 where the trajectory was replaced by a new one, an extra of TAAC.
+    # Written by agents/actor_critic/taac.py; read by the same file.
+    switch: "Tensor"  # [T, B]
 
 
 class RolloutBatch(Timesteps, total=False):
@@ -177,6 +194,9 @@ class RolloutBatch(Timesteps, total=False):
     goes on, `next_obs` is the `obs` of the next row; `buffers.rollout.continues` returns where that is.
     """
 
+    # For how many steps the action was held; `reward` is their discounted sum. Only if actions are held.
+    # Written by buffers/rollout.py; read by agents/policy/columns.py.
+    n_steps: "Tensor"  # [T, N]
     # True for the first row of an episode.
     # Written by buffers/rollout.py; read by addons/memory.py and linear baselines.
     first: "Tensor"  # [T, N]
@@ -240,3 +260,11 @@ OwnBatch = TypedDict(
 def carried(extras: Batch, first: "Tensor") -> Batch:
     """Returns the carry for the next `act`: `first`, and the extras named `carry.*`."""
     return {name: value for name, value in extras.items() if name.startswith("carry.")} | {"first": first}
+
+
+MEASURE = "measure."  # prefix of the extras of `act` that log rows report as means, as they do measures of environments
+
+
+def measured(extras: Batch) -> dict[str, Any]:
+    """Returns the extras named `measure.*`, [num_envs] each, by the rest of their names."""
+    return {name.removeprefix(MEASURE): value for name, value in extras.items() if name.startswith(MEASURE)}

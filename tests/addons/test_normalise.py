@@ -26,7 +26,8 @@ def step_of(obs: Any, reward: torch.Tensor, done: torch.Tensor | None = None) ->
 
 def settings(kind: str, **changes: Any) -> NormalizeConfig:
     return NormalizeConfig(
-        **{"kind": kind, "clip_obs": 10.0, "clip_reward": 10.0, "epsilon": 1e-8, "gamma": None, **changes}
+        **{"kind": kind, "clip_obs": 10.0, "clip_reward": 10.0, "reward_by": "returns", "epsilon": 1e-8}
+        | {"gamma": None, **changes}
     )
 
 

@@ -238,6 +238,37 @@ def is_a_swarm(build: Build, algo: str) -> bool:
     return bool((optims[0].flat - optims[1].flat).norm() > apart)
 
 
+def differences(build: Build, algo: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns first and second differences of the actions of a trajectory that goes on, from a random one on."""
+    agent: Any = build(toy(algo, **{"algo.advantage_clip": [-1e9, -1e9]})).agent
+    tau = 0.01 * torch.rand(2, agent.trajectory.size, generator=torch.Generator().manual_seed(0))
+    carry = {"first": torch.zeros(2, dtype=torch.bool), "carry.trajectory": tau}
+    actions = []
+    for _ in range(4):
+        action, extras = agent.act(torch.zeros(2, 3), carry, False)
+        carry = carry | {"carry.trajectory": extras["carry.trajectory"]}
+        actions.append(action)
+    first = torch.stack(actions).diff(dim=0)
+    return first, first.diff(dim=0)
+
+
+def acts_on_lines(build: Build, algo: str) -> bool:
+    first, second = differences(build, algo)
+    return bool((first > 1e-4).all() and (second.abs() < 1e-6).all())
+
+
+def acts_on_parabolas(build: Build, algo: str) -> bool:
+    _, second = differences(build, algo)
+    return bool((second > 1e-4).all() and torch.allclose(second[0], second[1], atol=1e-6))
+
+
+def acts_by_the_last_action(build: Build, algo: str) -> bool:
+    agent: Any = build(toy(algo)).agent
+    carry = {"first": torch.zeros(2, dtype=torch.bool), "carry.action": torch.tensor([[-0.9], [0.9]])}
+    action, _ = agent.act(torch.zeros(2, 3), carry, False)
+    return not torch.equal(action[0], action[1])
+
+
 def rollout(loop: Any) -> Batch:
     """Returns two time lines of random observations without rewards."""
     draw = torch.Generator().manual_seed(0)
@@ -270,6 +301,9 @@ PROOFS: list[tuple[str, str, Proof]] = [
     ("ddpg", "td3", explores_in_swings),
     ("discrete_sac", "sac", expects_over_every_action),
     ("redq", "sac", samples_two_critics_per_target),
+    ("kl_sac", "sac", acts_by_the_last_action),
+    ("taac_l", "taac", acts_on_lines),
+    ("taac_q", "taac", acts_on_parabolas),
 ]
 
 

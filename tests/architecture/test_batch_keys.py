@@ -22,8 +22,8 @@ ENTRY = re.compile(r'((?:^ +# .*\n)+)^ +"?(\w+)"?: .*  # (.*)$', re.MULTILINE)
 
 # files that write keys of batches: loop, buffer, add-ons and extras
 ALGOS = (
-    "cem", "diayn", "maml", "muzero", "ppo_composite", "ppo_demos", "ppo_lstm", "prioritized_dqn", "recurrent_sac",
-    "sac_composite", "sac_from_data", "sac_lagrangian",
+    "cem", "diayn", "kl_sac", "maml", "muzero", "ppo_composite", "ppo_demos", "ppo_lstm", "prioritized_dqn",
+    "recurrent_sac", "sac_composite", "sac_from_data", "sac_lagrangian", "taac",
 )  # fmt: skip
 
 

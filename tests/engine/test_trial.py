@@ -138,12 +138,15 @@ def test_trial_restores_parameters_inputs_and_random_streams() -> None:
     assert torch.equal(*weights) and replayed.tapes
 
 
-def test_same_bits_treats_nan_as_equal() -> None:
+def test_same_bits_compares_nan_and_strided_tensors() -> None:
     nan = torch.tensor([math.nan, 0.0])
     assert same_bits([nan], [nan.clone()])
     assert not same_bits([torch.tensor([0.0])], [torch.tensor([-0.0])])
     assert not same_bits([torch.zeros(2)], [torch.zeros(1, 2)])
     assert not same_bits([torch.zeros(2)], [torch.zeros(2, dtype=torch.int32)])
+    columns = torch.arange(6.0).view(2, 3)
+    assert same_bits([columns[:, 0]], [columns[:, 0].clone()])
+    assert not same_bits([columns[:, 0]], [columns[:, 1]])
     replayed = Taped(lambda x: x.log())
     for _ in range(CALLS):
         replayed(torch.tensor([-1.0]))

@@ -8,7 +8,15 @@ from torch import Tensor
 from torch import distributions as reference
 
 from rlrun.core.random import Stream
-from rlrun.functional.distributions import Categorical, Independent, Normal, SquashedNormal, masked, tanh_log_det
+from rlrun.functional.distributions import (
+    Categorical,
+    Independent,
+    Normal,
+    SquashedNormal,
+    TruncatedNormal,
+    masked,
+    tanh_log_det,
+)
 
 
 def slow_log_prob(mean: Tensor, log_std: Tensor, u: Tensor) -> Tensor:
@@ -35,6 +43,36 @@ def test_normal_plus_adds_mean_and_variance_of_the_noise() -> None:
     wide = Normal(torch.tensor([1.0, -2.0]), torch.tensor([0.3, 1.2]).log()).plus(torch.tensor(0.5), torch.tensor(0.16))
     assert wide.mean.tolist() == [1.5, -1.5]
     assert wide.log_std.exp().tolist() == pytest.approx([0.5, 1.6**0.5])
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.0, 2.0), (0.95, 0.2), (-1.0, 0.01), (10.0, 0.5), (-30.0, 1.0)])
+def test_truncated_normal_density_is_that_of_the_normal_over_its_mass(mean: float, std: float) -> None:
+    grid = torch.linspace(-1, 1, 20001, dtype=torch.float64)
+    log_normal = reference.Normal(mean, std).log_prob(grid)
+    log_mass = log_normal.max() + torch.trapezoid((log_normal - log_normal.max()).exp(), grid).log()
+    dist = TruncatedNormal(torch.tensor([mean]), torch.tensor([std]), -1.0, 1.0)
+    found = dist.log_prob(grid.float().unsqueeze(1)).double()
+    torch.testing.assert_close(found, log_normal - log_mass, rtol=1e-4, atol=2e-3)
+    assert torch.trapezoid(found.exp(), grid).item() == pytest.approx(1, abs=1e-3)
+
+
+def test_truncated_normal_log_prob_sums_dimensions_and_is_minus_infinity_outside() -> None:
+    dist = TruncatedNormal(torch.tensor([0.0, 0.5]), torch.tensor([1.0, 2.0]), -1.0, 1.0)
+    action = torch.tensor([[0.3, -0.2], [0.3, 1.01], [-1.5, 0.0]])
+    assert torch.equal(dist.log_prob(action), dist.log_density(action).sum(-1))
+    assert dist.log_prob(action).isfinite().tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.0, 2.0), (0.95, 0.2), (-1.0, 0.01)])
+def test_truncated_normal_samples_have_its_distribution(mean: float, std: float) -> None:
+    n = 4000
+    dist = TruncatedNormal(torch.full((n, 1), mean), torch.full((n, 1), std), -1.0, 1.0)
+    sample = dist.sample(dist.noise(Stream(0, "test"))).flatten()
+    assert sample.min() >= -1 and sample.max() <= 1
+    below, above = reference.Normal(mean, std).cdf(torch.tensor([-1.0, 1.0]))
+    cdf = (reference.Normal(mean, std).cdf(sample.sort().values) - below) / (above - below)
+    largest_gap = (cdf - torch.arange(n) / n).abs().max()
+    assert largest_gap < 1.63 / math.sqrt(n)  # Kolmogorov-Smirnov, 1 %
 
 
 def test_squashed_normal_equals_torch_distributions() -> None:

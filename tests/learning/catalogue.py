@@ -15,6 +15,7 @@ ELSEWHERE = {
     "bc": "learning/test_data_sets.py::test_a_clone_of_a_controller_balances_the_pole",
     "iql": "learning/test_data_sets.py::test_iql_makes_more_of_a_mixture_than_cloning",
     "sac_from_data": "learning/test_data_sets.py::test_a_data_set_gives_sac_a_head_start",
+    "kl_sac": "agents/test_kl_sac.py::test_same_action_prior_reduces_the_mean_change_of_actions",
     "causal_bc": "agents/test_causal_bc.py::test_causal_bc_recovers_a_gain_that_plain_cloning_misses",
     "q_learning": "learning/test_classic.py::test_q_learning_crosses_slippery_ice",
     "double_q_learning": "learning/test_classic.py::test_q_learning_crosses_slippery_ice",
@@ -41,6 +42,7 @@ APART = dict.fromkeys(
     (
         "double_dqn", "dueling_dqn", "noisy_dqn", "prioritized_dqn", "c51", "qr_dqn", "rainbow", "ddpg", "redq",
         "discrete_sac", "ppo_rnd", "ppo_icm", "ppo_demos",
+        "kl_sac", "taac_l", "taac_q",
     ),
     "agents/test_distinct.py::test_variant_differs_from_its_parent",
 ) | {

@@ -36,6 +36,9 @@ PROMISES = {
     "ddpg Pendulum": (10_000, -200.0),
     "crossq Pendulum": (20_000, -200.0),  # critics of 256 units a layer, by the preset
     "redq Pendulum": (3_000, -200.0),
+    "taac Pendulum": (20_000, -250.0),
+    "taac_l Pendulum": (20_000, -250.0),
+    "taac_q Pendulum": (20_000, -250.0),
     "sac HalfCheetah": (300_000, 7300.0),
     "td3 HalfCheetah": (300_000, 6500.0),
     "ppo Pendulum": (200_000, -250.0),

@@ -60,7 +60,7 @@ class RecurrentState(Addon):
         return self.memory.next_state(obs)
 
     def relabel(self, batch: Batch) -> Batch:
-        is_replay = "n_steps" in batch
+        is_replay = "index" in batch
         if is_replay:
             return self.flat_rows(batch)
         return batch | {

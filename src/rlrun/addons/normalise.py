@@ -6,13 +6,15 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlrun.addons.rewards.normalise import NormaliseRewards
+from rlrun.addons.rewards.normalise import NormaliseRewards, StandardiseRewards
 from rlrun.config.schema import NormalizeConfig
 from rlrun.core.addon import Addon
 from rlrun.core.state import RunningMoments, Statistics
 from rlrun.errors import ConfigError
 from rlrun.networks.inputs import leaves, part
 from rlrun.types import Batch, Context, Metrics, Spec, Step
+
+REWARDS = {"returns": NormaliseRewards, "rewards": StandardiseRewards}
 
 
 def normalisers(cfg: NormalizeConfig, spec: Spec, gamma: float | None) -> list[Addon]:
@@ -28,10 +30,11 @@ def normalisers(cfg: NormalizeConfig, spec: Spec, gamma: float | None) -> list[A
             gamma = cfg.gamma
         if gamma is None:
             raise ConfigError(
-                f"env.normalize={cfg.kind}: rewards are scaled by discounted returns, but algo has no gamma; "
+                f"env.normalize={cfg.kind}: rewards are scaled with their discount, but algo has no gamma; "
                 "set env.normalize.gamma"
             )
-        addons.append(NormaliseRewards(spec, gamma, cfg.clip_reward, cfg.epsilon))
+        kind = REWARDS[cfg.reward_by]
+        addons.append(kind(spec, gamma, cfg.clip_reward, cfg.epsilon))
     return addons
 
 

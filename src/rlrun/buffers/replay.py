@@ -156,6 +156,8 @@ class Replay(Module):
             else:
                 shape = space.shape or ()
                 values[name] = step.reward.new_zeros(len(action), *shape)
+        if step.n_steps is not None:
+            values["n_steps"] = step.n_steps
         if self.frames:
             self.frames.add(values, step, self.ring.total)
         self.packing.pack(values, self.ring.append())
@@ -258,28 +260,43 @@ class Replay(Module):
         """
         batch = self._unpacked(flat_index)
         if n_step == 1:
-            batch["n_steps"] = torch.ones_like(batch["weight"])
+            if not self.spec.holds:
+                batch["n_steps"] = torch.ones_like(batch["weight"])
             return batch, flat_index, batch
-        batch["reward"], batch["n_steps"] = self._n_step_rewards(flat_index)
-        last_index = flat_index + self.spec.num_envs * (batch["n_steps"].long() - 1)
+        batch["reward"], batch["n_steps"], num_rows = self._n_step_rewards(flat_index)
+        last_index = flat_index + self.spec.num_envs * (num_rows.long() - 1)
         end = self._unpacked(last_index)
-        batch["terminated"] = end["terminated"]
+        carried = [name for name in self.targets.extras if name.startswith("carry.")]
+        for name in ("terminated", *carried):  # `act` received these with `next_obs`
+            batch[name] = end[name]
         return batch, last_index, end
 
-    def _n_step_rewards(self, flat_index: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns sum_k gamma^k r_{t+k} over up to n_step steps of the same episode, and their number; [batch]."""
+    def _n_step_rewards(self, flat_index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns sum_k gamma^k r_{t+k} over up to n_step rows of the same episode, the number of rewards in it, and
+        the number of rows; [batch].
+
+        If actions are held, a row sums several rewards, and k counts those of the rows before.
+        """
         step = torch.arange(self.targets.n_step, device=self.device)
         step = step.view(-1, 1)
         following = flat_index + self.spec.num_envs * step  # [n_step, batch]
         same_episode = self._same_episode_mask(following)  # [n_step, batch, 1]
         stored_rewards = self.packing.rows[:, self.packing.slices["reward"]]
-        reward = stored_rewards[self._clamped_storage_index(following)]
+        storage_index = self._clamped_storage_index(following)
+        reward = stored_rewards[storage_index]
         reward = self._clipped(reward)
-        discount = self.targets.gamma ** step.unsqueeze(-1)
+        num_rows = same_episode.sum(0).squeeze(-1)
+        n_steps = num_rows
+        elapsed = step.unsqueeze(-1)
+        if self.spec.holds:
+            lasted = same_episode * self.packing.rows[:, self.packing.slices["n_steps"]][storage_index]
+            n_steps = lasted.sum(0).squeeze(-1)
+            elapsed = lasted.cumsum(0) - lasted
+        discount = self.targets.gamma**elapsed
         n_step_reward = (discount * same_episode * reward).sum(0)
         if self.spec.reward_dim == 1:
             n_step_reward = n_step_reward.squeeze(-1)
-        return n_step_reward, same_episode.sum(0).squeeze(-1)
+        return n_step_reward, n_steps, num_rows
 
     def _same_episode_mask(self, following: Tensor) -> Tensor:
         """Returns 1 where an index of `following` [time, batch] belongs to the same episode as following[0]; else 0.
@@ -427,6 +444,8 @@ def _row_fields(spec: Spec, targets: Targets, images: dict[str, Shape]) -> Layou
         reward = ((spec.reward_dim,), torch.float32)
     fields = layout("action", spec.action)
     fields |= {"reward": reward, "terminated": scalar, "truncated": scalar, "weight": scalar}
+    if spec.holds:
+        fields["n_steps"] = scalar
     observations = layout("obs", spec.obs) | layout("next_obs", spec.obs)
     for name, field in observations.items():
         _, _, key = name.partition(".")

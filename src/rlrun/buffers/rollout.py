@@ -102,6 +102,8 @@ class Rollout:
             "weight": step.weight,
             "first": first,
         }
+        if step.n_steps is not None:
+            row["n_steps"] = step.n_steps
         self.steps.append(row | extras)
         self.obs.append(mapped(_newest, self.num_frames, obs))
         self.last = step.final_obs

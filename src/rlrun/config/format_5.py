@@ -38,7 +38,8 @@ GAE_KEYS = ("gae_lambda", "value_lambda", "normalize_advantage")
 VTRACE_KEYS = (*GAE_KEYS, "rho_clip", "c_clip")
 WITHOUT_NOISE = (*SAC, "crossq")
 NOISE_KEYS = ("noise", "noise_std", "noise_theta")
-NORMALIZE = {"clip_obs": 10.0, "clip_reward": 10.0, "epsilon": 1e-8, "gamma": None}  # constants that had no keys
+# constants that had no keys
+NORMALIZE = {"clip_obs": 10.0, "clip_reward": 10.0, "reward_by": "returns", "epsilon": 1e-8, "gamma": None}
 OWN_OPTIMIZER = ("optimizer", "lr_schedule", "max_grad_norm")  # of the critic; null: those of the agent
 CLIP_RANGE = re.compile(r"agent\.(learner\.|particles\.\d+\.)?clip_range")
 TRAINER = "trainer._extra_state"

@@ -190,6 +190,7 @@ class NormalizeConfig:
     kind: Literal["none", "obs", "reward", "both"]
     clip_obs: PositiveFloat | None
     clip_reward: PositiveFloat | None
+    reward_by: Literal["returns", "rewards"]
     epsilon: PositiveFloat
     gamma: Fraction | None
 

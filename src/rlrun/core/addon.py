@@ -145,7 +145,8 @@ class Addons(nn.ModuleList):
         reward_modules = self.reward_modules
         if not reward_modules:
             return step
-        batch: Batch = extras | step._asdict() | {"obs": obs, "next_obs": step.final_obs}
+        fields = {name: value for name, value in step._asdict().items() if value is not None}
+        batch: Batch = extras | fields | {"obs": obs, "next_obs": step.final_obs}
         columns = [step.reward]
         for addon in self:
             if addon.has_reward:

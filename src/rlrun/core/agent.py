@@ -84,6 +84,13 @@ class Agent(nn.Module):
         """
         raise NotImplementedError
 
+    def warm_up(self, action: Tensor, carry: Batch) -> tuple[Tensor, Batch]:
+        """Returns the actions [num_envs, ...] of a step in which the loop fills replay, and the extras of `act`.
+
+        action: what the loop drew at random, or zeros. carry: as in `act`.
+        """
+        return action, {}
+
     def acting(self) -> Iterable[nn.Module]:
         """Returns the modules whose parameters and buffers `act` reads: a process that only acts needs no others."""
         if not self.acts_with:

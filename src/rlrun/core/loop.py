@@ -15,7 +15,7 @@ from rlrun.core.measures import Measures
 from rlrun.core.scheduled import Schedules
 from rlrun.module import Module
 from rlrun.nested import on
-from rlrun.types import Batch, Context, Metrics, Return, Step
+from rlrun.types import Batch, Context, Metrics, Return, Step, measured
 
 
 class Loop(Module):
@@ -44,7 +44,7 @@ class Loop(Module):
         self.logged: LoggedMeans = {}  # numbers that the user's code has logged
         self.curriculum: Curriculum | None = None  # schedules of environment parameters, if there are any
         self.schedules = Schedules({})  # of hyperparameters
-        # measures that the environments report in addition to rewards, with moving averages over a 20th of the run
+        # measures that environments and agents report, with moving averages over a 20th of the run
         self.measures = Measures(window=max(1, horizon // env.spec.num_envs // 20))
         self.batch: Batch | None = None  # batch of the last update, for a post-mortem
 
@@ -91,6 +91,7 @@ class Loop(Module):
         step = self.addons.collect(timestep.obs, timestep.step, timestep.extras)
         self.steps += self.env.spec.num_envs
         info = step.info
+        self.measures.add(measured(timestep.extras))
         self.episodes.extend(info["episodes"])
         if len(info) > 1:
             self.successes.extend(info.get("success", {}).values())

@@ -33,6 +33,8 @@ class Raw(NamedTuple):
     logged: list[tuple[str, float]] | None = None  # names and values that environments logged
     continues: np.ndarray | None = None  # [num_envs] bool: ended for the agent only, as with a lost life; None: no row
     own_returns: dict[int, np.ndarray] | None = None  # index -> original return of an ended episode, from OwnReward
+    n_steps: np.ndarray | None = None  # [num_envs]: steps of the wrapped environment that the step lasted; None: 1
+    drawn_rewards: np.ndarray | None = None  # [num_envs, ...]: reward of one of these steps, drawn uniformly
 
 
 class SameStep:
@@ -70,6 +72,8 @@ class SameStep:
             continues=infos.get(CONTINUES),
             own_returns=infos.get("own_returns"),
             logged=infos.get("logged"),
+            n_steps=infos.get("n_steps"),
+            drawn_rewards=infos.get("drawn_rewards"),
         )
 
 

@@ -29,7 +29,7 @@ class VectorPool(VectorEnv):
         """form: the spaces and reward shape of the first environment, which all others must have too."""
         self.recipes, self.num_envs, self.form = recipes, len(recipes), form
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
-        self.single_observation_space, self.single_action_space, self.reward_shape = form
+        self.single_observation_space, self.single_action_space, self.reward_shape, self.holds = form
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self.recording = False
@@ -76,10 +76,13 @@ class VectorPool(VectorEnv):
             if result is None:
                 truncated[index] = True
                 continue
-            reward, terminated[index], truncated[index], final, success, own_return, continues, logged = result
+            reward, terminated[index], truncated[index], held, logged, final, success, own_return, continues = result
             if self.reward_shape or type(reward) is np.ndarray:
                 self._check_reward(index, np.shape(reward))
             rewards[index] = reward
+            if held is not None:
+                infos.setdefault("n_steps", np.ones(self.num_envs, np.float32))[index] = held.n_steps
+                infos.setdefault("drawn_rewards", np.zeros_like(rewards))[index] = held.reward
             if final is not None:
                 infos.setdefault("final_obs", np.full(self.num_envs, None))[index] = final
             if success is not None:

@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from rlrun.core.logged import Logged, take_logged
 from rlrun.envs import replay, state
+from rlrun.envs.hold import HELD, Held, holds
 from rlrun.envs.replay import Episode
 from rlrun.envs.rewards import OwnReward, reward_shape
 from rlrun.envs.state import NotSavableError, Tree
@@ -38,11 +39,12 @@ class EnvError(Exception):
 
 
 class Form(NamedTuple):
-    """Spaces and reward shape, which must be equal in all environments of a batch."""
+    """Spaces and kind of rewards, which must be equal in all environments of a batch."""
 
     observation_space: gym.Space
     action_space: gym.Space
     reward_shape: tuple[int, ...]
+    holds: bool  # whether a step may last several steps of the wrapped environment
 
 
 class EnvSlot(gym.Wrapper):
@@ -50,7 +52,7 @@ class EnvSlot(gym.Wrapper):
 
     Infos are dropped, because they are slow to merge and to send. Only three values are kept for an episode that ended:
     whether it was a success, its original return if an OwnReward wrapper computes it, and whether it goes on after the
-    reset.
+    reset; and one for a step with a held action.
     """
 
     RETURN_OBS = ("advance", "start")  # methods that return (observation, further results)
@@ -73,6 +75,7 @@ class EnvSlot(gym.Wrapper):
         # the record of the current episode; for the first episode it is made even if `recording` is not set yet
         self.episode: Episode | None = None
         self.begun = False  # whether the environment has been reset since `make`
+        self.held: Held | None = None  # what the last step reports, if it held an action
         self.success: bool | None = None  # set by a step that ends an episode; None if not reported
         self.continues = False  # whether the last reset went on with the episode, for example after a lost life
         self.own_return: np.ndarray | None = None  # [components], set by a step that ends an episode; None if not known
@@ -80,7 +83,7 @@ class EnvSlot(gym.Wrapper):
     @property
     def form(self) -> Form:
         """The spaces of the environment and the shape of its rewards."""
-        return Form(self.observation_space, self.action_space, self.reward_shape)
+        return Form(self.observation_space, self.action_space, self.reward_shape, holds(self.env))
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         try:
@@ -88,6 +91,7 @@ class EnvSlot(gym.Wrapper):
         except Exception as error:
             raise fault(self.index, error) from error
         self.logged = take_logged()
+        self.held = info.get(HELD)
         for key in self.log_info:
             if key in info:
                 self.logged.append((key, number(self.index, key, info[key])))
@@ -119,19 +123,19 @@ class EnvSlot(gym.Wrapper):
     def advance(self, action: Any) -> tuple[Any, tuple[Any, ...]]:
         """Takes a step, and resets the environment if the step ends the episode.
 
-        Returns (obs to act on next, (reward, terminated, truncated, final, success, own_return, continues, logged)).
-        `final` is the last observation of an episode that ended, else None; `success`, `own_return` and `continues`
-        (whether only the agent's episode ended, as with a lost life) belong to that episode.
+        Returns (obs to act on next, (reward, terminated, truncated, held, logged, final, success, own_return,
+        continues)). `final` is the last observation of an episode that ended, else None; `success`, `own_return` and
+        `continues` (whether only the agent's episode ended, as with a lost life) belong to that episode.
         """
         obs, reward, terminated, truncated, _ = self.step(action)
-        logged = self.logged
+        held, logged = self.held, self.logged
         if not (terminated or truncated):
-            return obs, (reward, terminated, truncated, None, None, None, False, logged)
+            return obs, (reward, terminated, truncated, held, logged, None, None, None, False)
         final = copy.deepcopy(obs)  # the reset may write to the memory of obs
         success, own_return = self.success, self.own_return
         obs = self.reset()[0]
         logged = [*logged, *take_logged()]
-        return obs, (reward, terminated, truncated, final, success, own_return, self.continues, logged)
+        return obs, (reward, terminated, truncated, held, logged, final, success, own_return, self.continues)
 
     def start(self, seed: int | None, options: dict[str, Any] | None) -> tuple[Any, None]:
         """Resets the environment. Returns a pair, as `advance` does: (observation, None)."""

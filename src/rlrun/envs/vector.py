@@ -84,8 +84,10 @@ class VectorEnv(nn.Module):
         self.venv: Any = venv  # Any, because Gymnasium's annotation allows a single seed only
         self.pool: VectorPool | None = None
         self.lost: dict[int, EnvError] = {}
+        holds = False
         if isinstance(venv, VectorPool):
             self.pool, self.lost = venv, venv.lost
+            holds = venv.holds
             self.reward_shape = venv.reward_shape
         else:
             self.reward_shape = reward_shape(venv)
@@ -100,7 +102,13 @@ class VectorEnv(nn.Module):
         rewards = math.prod(self.reward_shape)
         native = venv.single_action_space
         self.spec = Spec(
-            obs_space, self.actions.space, venv.num_envs, rewards, frame_stack=frame_stack, native_action=native
+            obs_space,
+            self.actions.space,
+            venv.num_envs,
+            rewards,
+            frame_stack=frame_stack,
+            native_action=native,
+            holds=holds,
         )
         self.adapter, self.clock = adapter(venv), Clock(venv.num_envs, self.reward_shape)
         self._tensor: Callable[[np.ndarray], Tensor] = self._sent
@@ -260,7 +268,16 @@ class VectorEnv(nn.Module):
             action=self._tensor(actions),
             weight=weight,
             info=info,
+            n_steps=self._n_steps(raw),
         )
+
+    def _n_steps(self, raw: Raw) -> Tensor | None:
+        """Returns `Step.n_steps`."""
+        if not self.spec.holds:
+            return None
+        if raw.n_steps is None:  # no environment has finished its step
+            return self._ones
+        return self._tensor(raw.n_steps)
 
     def sample(self, random: Stream) -> Tensor:
         """Returns random actions [num_envs, ...] in the units of `spec.action`; see `actions.sampled`."""
@@ -434,6 +451,9 @@ class VectorEnv(nn.Module):
         clock.returns += raw.reward
         if raw.measures:
             info["measures"] = raw.measures
+        if raw.n_steps is not None and raw.drawn_rewards is not None:
+            info["measures"] = {"frames": raw.n_steps}
+            info["drawn_rewards"] = self._tensor(raw.drawn_rewards.astype(np.float32))
         if raw.logged:
             info["logged"] = raw.logged
         if clock.lines:
@@ -470,7 +490,9 @@ class VectorEnv(nn.Module):
         clock.returns[:], clock.begun[:] = 0.0, clock.steps
         weight = torch.zeros_like(self._ones)
         reward = weight.new_zeros(self.num_envs, *self.reward_shape)
-        return Step(clock.obs, reward, self._none, ~self._none, before, self._tensor(actions), weight, {"episodes": []})
+        n_steps = self._ones if self.spec.holds else None
+        executed = self._tensor(actions)
+        return Step(clock.obs, reward, self._none, ~self._none, before, executed, weight, {"episodes": []}, n_steps)
 
     def _reset(self, seeds: list[int] | None) -> Obs:
         try:

@@ -136,6 +136,55 @@ class Normal:
 
 
 @dataclass
+class TruncatedNormal:
+    """A diagonal Gaussian distribution restricted to [low, high] in every dimension; mean and std [..., actions]."""
+
+    mean: Tensor
+    std: Tensor
+    low: float
+    high: float
+
+    def noise(self, source: Source) -> Tensor:
+        """Draws the noise that `sample` takes."""
+        return source.uniform(*self.mean.shape)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """Returns an action [..., actions], by inversion of the distribution function."""
+        below, above = self._standardised_bounds()
+        p_below = torch.special.ndtr(below)
+        p = p_below + noise * (torch.special.ndtr(above) - p_below)
+        action = self.mean + self.std * torch.special.ndtri(p)
+        return action.clamp(self.low, self.high)
+
+    def log_density(self, action: Tensor) -> Tensor:
+        """Returns the log-density in each dimension, [..., actions]; -inf outside of [low, high].
+
+        log N(x; mean, std) - log(Phi(above) - Phi(below))    with the standardised bounds below and above
+        """
+        z = (action - self.mean) / self.std
+        log_normal = -0.5 * z * z - torch.log(self.std) - 0.5 * LOG_2PI
+        is_inside = (action >= self.low) & (action <= self.high)
+        return torch.where(is_inside, log_normal - self._log_mass(), float("-inf"))
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Returns the log-probability of an action, [...]."""
+        return self.log_density(action).sum(-1)
+
+    def _standardised_bounds(self) -> tuple[Tensor, Tensor]:
+        return (self.low - self.mean) / self.std, (self.high - self.mean) / self.std
+
+    def _log_mass(self) -> Tensor:
+        """Returns log(Phi(above) - Phi(below)), from the tail in which the probabilities are small and thus precise."""
+        below, above = self._standardised_bounds()
+        is_upper_tail = below > 0
+        lower = torch.where(is_upper_tail, -above, below)
+        upper = torch.where(is_upper_tail, -below, above)
+        log_upper = torch.special.log_ndtr(upper)
+        ratio = torch.exp(torch.special.log_ndtr(lower) - log_upper)
+        return log_upper + torch.log1p(-ratio)
+
+
+@dataclass
 class SquashedNormal:
     """A diagonal Gaussian distribution squashed by tanh into (-1, 1) (arXiv 1812.05905, appendix C).
 

@@ -21,7 +21,7 @@ def td_error(
     v_tm1: Tensor,
     v_t: Tensor,
     terminated: Tensor,
-    gamma: float,
+    gamma: float | Tensor,
 ) -> Tensor:
     """Returns delta_t = r_t + gamma v_t - v_tm1, without the bootstrap where the episode terminated."""
     return r_t + gamma * v_t * ~terminated - v_tm1
@@ -53,7 +53,7 @@ def gae(
     v_t: Tensor,
     terminated: Tensor,
     done: Tensor,
-    gamma: float,
+    gamma: float | Tensor,
     gae_lambda: float,
 ) -> Tensor:
     """Returns generalised advantage estimates A_t (arXiv 1506.02438, eq. 16); everything [time, ...].
@@ -62,7 +62,8 @@ def gae(
         A_t = delta_t + gamma lambda (1 - done_t) A_{t+1}
 
     v_tm1: value of the observation acted on. v_t: value of its true successor, the final observation where an episode
-    ended. done: terminated or truncated. A truncated step bootstraps, but no advantage flows across it.
+    ended. done: terminated or truncated. A truncated step bootstraps, but no advantage flows across it. gamma: one
+    number, or that of every row.
     """
     delta = td_error(r_t, v_tm1, v_t, terminated, gamma)
     not_done = (~done).to(r_t.dtype)
@@ -75,7 +76,7 @@ def td_lambda(
     v_t: Tensor,
     terminated: Tensor,
     done: Tensor,
-    gamma: float,
+    gamma: float | Tensor,
     trace_lambda: float,
 ) -> Tensor:
     """Returns lambda-returns G_t (Sutton and Barto 2018, eq. 12.20); everything [time, ...], v_t and the flags as in
@@ -98,11 +99,37 @@ def monte_carlo(
     v_t: Tensor,
     terminated: Tensor,
     done: Tensor,
-    gamma: float,
+    gamma: float | Tensor,
 ) -> Tensor:
     """Returns discounted sums of the rewards to the end of the episode; bootstraps with v_t where an episode is
     truncated or the batch ends."""
     return td_lambda(r_t, v_t, terminated, done, gamma, 1.0)
+
+
+def compare_through(
+    r_t: Tensor,
+    v_t: Tensor,
+    switch_tm1: Tensor,
+    switch_t: Tensor,
+    terminated: Tensor,
+    done: Tensor,
+    gamma: float,
+) -> Tensor:
+    """Returns compare-through targets (TAAC; arXiv 2104.06521); everything [time, ...].
+
+        G_t = r_t + gamma G_{t+1}                       while stored and current policy keep the trajectory
+        G_t = r_t + gamma v_t (1 - terminated_t)        if one of them replaces it, or an episode or the batch ends
+
+    switch_tm1: whether the trajectory was replaced before the action of a row, as stored. switch_t: whether the current
+    policy replaces the trajectory at the successor of a row. v_t and the flags as in `gae`; `done` is also true for a
+    row that the next one does not follow.
+    """
+    bootstraps = switch_t | done
+    bootstraps[:-1] |= switch_tm1[1:]
+    bootstraps[-1] = True
+    keeps = (~bootstraps).to(r_t.dtype)
+    bootstrap = gamma * v_t * ~terminated * (1 - keeps)
+    return reverse_recurrence(r_t + bootstrap, gamma * keeps)
 
 
 def n_step(
@@ -141,7 +168,7 @@ def vtrace(
     v_t: Tensor,
     terminated: Tensor,
     done: Tensor,
-    gamma: float,
+    gamma: float | Tensor,
     rho_clip: float = 1.0,
     c_clip: float = 1.0,
     trace_lambda: float = 1.0,
@@ -177,7 +204,7 @@ def retrace(
     v_t: Tensor,
     terminated: Tensor,
     done: Tensor,
-    gamma: float,
+    gamma: float | Tensor,
     trace_lambda: float = 1.0,
 ) -> Tensor:
     """Returns Retrace(lambda) targets for q_tm1 (arXiv 1606.02647, eq. 3 and 4); everything [time, ...].

@@ -97,7 +97,8 @@ class OffPolicy(Loop):
         else:
             action = self.zero_action()
         _, extras = self.addons.see(self.obs, self.carry, True)
-        return action, extras
+        action, agent_extras = self.agent.warm_up(action, self.carry)
+        return action, extras | agent_extras
 
     def refill(self) -> None:
         """Empties the buffer and begins new episodes.

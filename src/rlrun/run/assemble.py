@@ -23,6 +23,7 @@ from rlrun.core.loop import Loop
 from rlrun.core.parts import ROLES, Parts, agent_named, for_role, section_of
 from rlrun.core.random import seed_for, sequence
 from rlrun.core.scheduled import Schedules
+from rlrun.envs.hold import Hold
 from rlrun.envs.vector import VectorEnv
 from rlrun.envs.wrappers import in_evaluation
 from rlrun.errors import ConfigError, RunError
@@ -92,6 +93,7 @@ def build_agent(
         agent = agent_named(values, spec, parts)
     check_roles(config, parts)
     check_norm(agent, parts)
+    check_hold(config, agent)
     if parts.memory.size:
         addons.append(RecurrentState(parts.memory))
     for part in (agent, addons):
@@ -227,6 +229,27 @@ def check_norm(agent: Agent, parts: Parts) -> None:
         raise ConfigError(
             f"network.norm={BatchRenorm.registered} is not supported by algo={agent.registered}, which does not update "
             "running statistics; use network.norm=layer"
+        )
+
+
+def check_hold(config: RunConfig, agent: Agent) -> None:
+    """Raises ConfigError if actions are held, and the agent has another discount or learns from what has no `n_steps`:
+    data of earlier runs, and sequences of a recurrent network."""
+    hold = config.env.wrappers.get(Hold.registered)
+    if hold is None:
+        return
+    if isinstance(agent.cfg, Discounted) and agent.cfg.gamma != hold["gamma"]:
+        raise ConfigError(
+            f"env.wrappers.hold.gamma={hold['gamma']}: must be algo.gamma, which is {agent.cfg.gamma}, because the "
+            "agent discounts the value after a held action"
+        )
+    buffer = config.algo.get("buffer") or {}
+    if "data" in config.algo["loop"] or buffer.get("name") == "demos":
+        raise ConfigError("env.wrappers.hold: is not supported with data sets and demonstrations")
+    if agent.memory.size and buffer:
+        raise ConfigError(
+            f"env.wrappers.hold: is not supported by algo={agent.registered} with network={config.network['name']}, "
+            "which counts the steps of replayed sequences"
         )
 
 

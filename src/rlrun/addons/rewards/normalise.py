@@ -1,6 +1,6 @@
-"""Normalisation of rewards: division by the running standard deviation of the discounted return.
+"""Normalisation of rewards by running statistics of discounted returns, or of single rewards.
 
-Value targets then have a standard deviation near 1. Each component of a reward vector is normalised separately.
+Each component of a reward vector is normalised separately.
 """
 
 from typing import Any
@@ -14,7 +14,10 @@ from rlrun.types import Batch, Context, Metrics, Spec, Step
 
 
 class NormaliseRewards(Addon):
-    """The agent learns from scaled rewards; metrics report raw ones. The mean is not subtracted."""
+    """Divides rewards by the standard deviation of the discounted return: value targets then have one near 1.
+
+    The agent learns from scaled rewards; metrics report raw ones. The mean is not subtracted.
+    """
 
     def __init__(self, spec: Spec, gamma: float, clip: float | None, epsilon: float):
         """gamma: discount of the return. clip: limit of scaled rewards, None for none. epsilon: added to variances."""
@@ -27,7 +30,10 @@ class NormaliseRewards(Addon):
         self.returns = torch.zeros(spec.num_envs, *shape)  # discounted returns of the running episodes
 
     def collect(self, obs: Any, step: Step, extras: Batch) -> None:
-        self.returns.mul_(self.gamma)
+        discount: float | Tensor = self.gamma
+        if step.n_steps is not None:
+            discount = beside(self.gamma**step.n_steps, step.reward)
+        self.returns.mul_(discount)
         self.returns.add_(step.reward)
         is_valid = step.weight > 0
         self.statistics.add(self.returns[is_valid])
@@ -51,3 +57,51 @@ class NormaliseRewards(Addon):
 
     def set_extra_state(self, state: Tensor) -> None:
         self.returns = state.to(self.returns.device, copy=True)  # a copy, because it is changed in place
+
+
+class StandardiseRewards(Addon):
+    """Subtracts the mean of the single rewards, and divides by their standard deviation.
+
+    A reward that sums n discounted ones loses the sum of n discounted means, and may be up to n times the limit. Of a
+    held action, one reward is added to the statistics, which was drawn uniformly. In tasks that terminate, rewards
+    without the mean may have other optimal policies.
+    """
+
+    def __init__(self, spec: Spec, gamma: float, clip: float | None, epsilon: float):
+        """The arguments are those of `NormaliseRewards`. gamma: discount of the rewards that are summed."""
+        super().__init__()
+        self.gamma, self.clip, self.epsilon = gamma, clip, epsilon
+        shape: tuple[int, ...] = ()
+        if spec.reward_dim > 1:
+            shape = (spec.reward_dim,)
+        self.statistics = Statistics(shape)
+
+    def collect(self, obs: Any, step: Step, extras: Batch) -> None:
+        reward = step.info.get("drawn_rewards", step.reward)
+        self.statistics.add(reward[step.weight > 0])
+
+    def relabel(self, batch: Batch) -> Batch:
+        moments = self.statistics.available()
+        mean = moments.mean.to(torch.float32)
+        inverse_std = (moments.var + self.epsilon).rsqrt().to(torch.float32)
+        reward = batch["reward"]
+        n_steps = beside(batch.get("n_steps", torch.ones_like(batch["weight"])), reward)
+        sum_of_discounts = n_steps
+        if self.gamma < 1:
+            sum_of_discounts = (1 - self.gamma**n_steps) / (1 - self.gamma)
+        standardised = (reward - sum_of_discounts * mean) * inverse_std
+        if self.clip is not None:
+            limit = self.clip * n_steps
+            standardised = torch.minimum(torch.maximum(standardised, -limit), limit)
+        return batch | {"reward": standardised}
+
+    def update(self, batch: Batch, ctx: Context) -> Metrics:
+        self.statistics.publish()
+        return {}
+
+
+def beside(per_row: Tensor, reward: Tensor) -> Tensor:
+    """Returns one number for each row in a shape that broadcasts with rewards [..., components] of the same rows."""
+    if per_row.dim() < reward.dim():
+        return per_row.unsqueeze(-1)
+    return per_row

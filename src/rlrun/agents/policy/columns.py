@@ -17,14 +17,15 @@ class Column(NamedTuple):
     next_value: Tensor
     terminated: Tensor
     done: Tensor
-    gamma: float
+    gamma: float | Tensor  # discount of each row
 
 
 def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bonuses: Sequence[Bonus]) -> list[Column]:
     """Returns the columns of a rollout whose rewards and values are [time, env], or [time, env, rewards + bonuses].
 
     `done` is also true before each masked step (weight 0). The returns of a non-episodic bonus end only before a masked
-    step; otherwise they continue across episodes (arXiv 1810.12894, sec. 2.3).
+    step; otherwise they continue across episodes (arXiv 1810.12894, sec. 2.3). A held action is discounted by
+    gamma^n_steps.
     """
     terminated = rollout["terminated"]
     weight = rollout["weight"]
@@ -35,20 +36,21 @@ def columns(rollout: Batch, value: Tensor, next_value: Tensor, gamma: float, bon
     values = value.view(*weight.shape, -1).unbind(-1)
     next_values = next_value.view(*weight.shape, -1).unbind(-1)
 
+    n_steps = rollout.get("n_steps", 1)
     found = []
     num_own = len(rewards) - len(bonuses)
     for i in range(num_own):
-        found.append(Column(rewards[i], values[i], next_values[i], terminated, done, gamma))
+        found.append(Column(rewards[i], values[i], next_values[i], terminated, done, gamma**n_steps))
     for i, bonus in enumerate(bonuses, num_own):
         if bonus.episodic:
-            found.append(Column(rewards[i], values[i], next_values[i], terminated, done, bonus.gamma))
+            found.append(Column(rewards[i], values[i], next_values[i], terminated, done, bonus.gamma**n_steps))
         else:
             v_tm1 = values[i]
             v_t = next_values[i]
             following = torch.where(gap[:-1], v_t[:-1], v_tm1[1:])
             across_episodes = torch.cat([following, v_t[-1:]])
             never = torch.zeros_like(gap)
-            found.append(Column(rewards[i], v_tm1, across_episodes, never, gap, bonus.gamma))
+            found.append(Column(rewards[i], v_tm1, across_episodes, never, gap, bonus.gamma**n_steps))
     return found
 
 

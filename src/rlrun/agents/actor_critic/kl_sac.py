@@ -1,0 +1,102 @@
+"""SAC with a KL penalty towards a prior policy pi0, in place of the entropy bonus.
+
+Everywhere in SAC, log pi - log pi0 takes the place of log pi, so the temperature keeps KL(pi || pi0) near its target.
+With a uniform prior this is SAC. A prior may depend on the previous action; the actor then needs this action too, and
+receives it beside the observation.
+"""
+
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box
+from torch import Tensor, nn
+
+from rlrun.agents.actor_critic.priors import Prior
+from rlrun.agents.actor_critic.sac import SAC
+from rlrun.agents.critics.ensemble import Critic, Reduce
+from rlrun.config.schema import Part, PositiveFloat, config
+from rlrun.core.agent import policy
+from rlrun.core.parts import Parts
+from rlrun.networks.heads import SquashedGaussianPolicy, Value
+from rlrun.registry import register
+from rlrun.types import Batch, Spec
+
+
+class Seen(NamedTuple):
+    """An observation with the action before it."""
+
+    obs: Any
+    previous: Tensor  # [batch, dims]; 0 at the first timestep of an episode
+    first: Tensor  # [batch]; 1 at the first timestep of an episode
+
+
+@register("algo", "kl_sac")
+class KLSAC(SAC):
+    """KL-regularised SAC."""
+
+    remembers = False  # replayed sequences of a recurrent network hold no previous actions
+    cfg: "Config"
+
+    @config
+    class Config(SAC.Config):
+        target_kld_per_dim: PositiveFloat
+        prior: Annotated[dict[str, Any], Part("prior")]
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
+        super().__init__(cfg, spec, parts)
+        self.prior = parts.part("prior", cfg.prior, Prior)
+        flag = Box(0.0, 1.0, (), np.float32)
+        self.stores = {"previous_action": spec.action, "carry.action": spec.action, "is_first": flag}
+
+    def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, float]:
+        """Returns the actor, the critics, and the default target of -KL(pi || pi0)."""
+        dims = self.spec.action.shape[0]
+        actor = SquashedGaussianPolicy(parts.torso("actor", inputs=("obs", "action")), dims)
+        torso = parts.torso("critic", inputs=("obs", "action"), members=self.ensemble.members)
+        return actor, Value(torso, self.ensemble.members, columns=columns), -self.cfg.target_kld_per_dim * dims
+
+    @policy
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        previous = self.previous(carry)
+        dist = self.actor(obs, previous)
+        if not explore:
+            action = dist.mode()
+            return action, {"carry.action": action}
+        action, _ = dist.sample(dist.noise(self.act_noise))
+        action, extras = self.noise.add(action, carry, self.act_noise)
+        return action, extras | self.remembered(action, carry)
+
+    def warm_up(self, action: Tensor, carry: Batch) -> tuple[Tensor, Batch]:
+        return action, self.remembered(action, carry)
+
+    def previous(self, carry: Batch) -> Tensor:
+        """Returns the previous actions, [num_envs, dims]."""
+        first = carry["first"].unsqueeze(-1)
+        zeros = first.new_zeros(len(first), self.spec.action.shape[0]).float()
+        return torch.where(first, zeros, carry.get("carry.action", zeros))
+
+    def remembered(self, action: Tensor, carry: Batch) -> Batch:
+        """Returns the extras from which the prior is computed again in updates."""
+        return {
+            "previous_action": self.previous(carry),
+            "carry.action": action,
+            "is_first": carry["first"].float(),
+        }
+
+    def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
+        seen = Seen(batch["next_obs"], batch["carry.action"], torch.zeros_like(batch["is_first"]))
+        return super().target_q(batch | {"next_obs": seen}, noise, target_critic)
+
+    def actor_q(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
+        seen = Seen(batch["obs"], batch["previous_action"], batch["is_first"])
+        return super().actor_q(batch | {"obs": seen}, noise)
+
+    def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the Q-value of a sampled action, reduced over the members, and log pi - log pi0; both [batch].
+
+        obs: an observation as `Seen`.
+        """
+        action, log_prob = self.actor(obs.obs, obs.previous).sample(noise)
+        log_prior = self.prior.log_prob(action, obs.previous, obs.first)
+        return reduce(critic(obs.obs, action)), log_prob - log_prior

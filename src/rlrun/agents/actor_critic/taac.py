@@ -1,0 +1,227 @@
+"""Temporally abstract actor-critic (TAAC; Yu et al. 2021, arXiv 2104.06521).
+
+At every timestep a switch decides whether the current trajectory of actions goes on or a new one replaces it. The actor
+proposes the new one, and the switch compares the Q-values of both. What a trajectory is, is the part `algo.trajectory`:
+a repeated action (TAAC), or actions on a line (TAAC-L) or on a parabola (TAAC-Q).
+
+Symbols: tau is a trajectory after the decision of a timestep, tau^- the one before it; b is 1 for a new trajectory.
+"""
+
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor
+
+from rlrun import registry
+from rlrun.agents.actor_critic.trajectories import Trajectory
+from rlrun.agents.critics.ensemble import Critic, Minimum
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, default_target
+from rlrun.config.schema import (
+    Discounted,
+    Part,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Range,
+    Scheduled,
+    Units,
+    config,
+)
+from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.parts import Parts
+from rlrun.core.state import Optim, Target
+from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
+from rlrun.functional.returns import compare_through
+from rlrun.nested import flat
+from rlrun.networks.heads import SquashedGaussianPolicy, Value
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics, Spec
+
+
+@register("algo", "taac")
+class TAAC(Agent):
+    """Soft actor-critic over trajectories of actions, with a switch that keeps or replaces the current trajectory."""
+
+    actions = Box
+    acts_with = ("actor", "critic", "switch_entropy")
+    explores_with = ("entropy", "switch_entropy")
+    needs_bounds = True
+
+    @config
+    class Config(Discounted):
+        sequence_length: Units
+        tau: PositiveFraction
+        target_every: PositiveInt
+        actor_learning_rate: Scheduled[PositiveFloat]
+        critic_learning_rate: Scheduled[PositiveFloat]
+        lr_schedule: dict[str, Any]
+        max_grad_norm: PositiveFloat | None
+        advantage_clip: Range | None
+        max_repeats: PositiveInt | None
+        random_start: bool
+        trajectory: Annotated[dict[str, Any], Part("trajectory")]
+        critic: Annotated[dict[str, Any], Part("critic")]
+        entropy: Annotated[dict[str, Any], Part("entropy")]
+        switch_entropy: Annotated[dict[str, Any], Part("entropy")]
+
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
+        super().__init__(cfg, spec, parts)
+        self.sequence_length = cfg.sequence_length
+        self.trajectory = parts.part("trajectory", cfg.trajectory, Trajectory)
+        self.ensemble = parts.part("critic", cfg.critic, Minimum)
+        self.dims = spec.action.shape[0]
+        space = Box(-1.0, 1.0, (self.trajectory.size * self.dims,), np.float32)
+        # the trajectory before and after the decision of a timestep, and whether it was replaced
+        self.stores = {"trajectory": space, "carry.trajectory": space, "switch": Box(0.0, 1.0, (), np.float32)}
+        self.actor = SquashedGaussianPolicy(parts.torso("actor", inputs=("obs", space)), self.dims)
+        members = self.ensemble.members
+        self.critic = Value(parts.torso("critic", inputs=("obs", space), members=members), members)
+        self.target_critic = Target(self.critic, cfg.tau)
+        self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, default_target(spec.action))
+        self.switch_entropy: EntropyCoefficient = registry.build(
+            "entropy", cfg.switch_entropy, default_target(Discrete(2)), path="algo.switch_entropy"
+        )
+        options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
+        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)
+        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, **options)
+        self.advantage_range = cfg.advantage_clip or (-float("inf"), float("inf"))
+        self.max_repeats = cfg.max_repeats or float("inf")
+        self.act_noise = parts.stream("act")
+        self.update_noise = parts.stream("update")
+
+    @policy
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        previous = self.previous(carry, explore)
+        dist = self.actor(obs, previous)
+        if explore:
+            output, _ = dist.sample(dist.noise(self.act_noise))
+            threshold: Any = self.act_noise.uniform(len(previous))
+        else:
+            output = dist.mode()
+            threshold = 0.5
+        taus = self.candidates(previous, output)
+        switch = self.switch_logit(self.values(self.critic, obs, taus)).sigmoid() > threshold
+        return self.follow(carry, previous, taus, switch)
+
+    @torch.no_grad()
+    def warm_up(self, action: Tensor, carry: Batch) -> tuple[Tensor, Batch]:
+        previous = self.previous(carry, explore=True)
+        switch = self.act_noise.uniform(len(action)) < 0.5
+        return self.follow(carry, previous, self.candidates(previous, action), switch)
+
+    def previous(self, carry: Batch, explore: bool) -> Tensor:
+        """Returns tau^- [num_envs, ...]: 0, or random if configured, at the first timestep of an episode."""
+        first = carry["first"].unsqueeze(-1)
+        initial = first.new_zeros(len(first), self.trajectory.size * self.dims).float()
+        if self.cfg.random_start and explore:
+            initial = 2 * self.act_noise.uniform(*initial.shape) - 1
+        return torch.where(first, initial, carry.get("carry.trajectory", initial))
+
+    def candidates(self, previous: Tensor, output: Tensor) -> Tensor:
+        """Returns both trajectories between which the switch decides, [2, batch, ...]: tau^- goes on, or a new one.
+
+        output [batch, dims]: what the actor chose for the new one.
+        """
+        return torch.stack([self.trajectory.go_on(previous), self.trajectory.start(output, previous)])
+
+    def values(self, critic: Critic, obs: Any, taus: Tensor) -> Tensor:
+        """Returns the Q-values of both trajectories, [2, batch]: the minimum over the members."""
+        return torch.stack([self.ensemble.target(critic(obs, tau)) for tau in taus])
+
+    def switch_logit(self, q: Tensor) -> Tensor:
+        """Returns log P(b=1) / P(b=0) for the Q-values of both trajectories [2, batch]: the policy of the switch is
+        softmax(Q / alpha_b)."""
+        advantage = (q[1] - q[0]).clamp(*self.advantage_range)
+        return advantage / self.switch_entropy.alpha.clamp(min=1e-10)
+
+    def follow(self, carry: Batch, previous: Tensor, taus: Tensor, switch: Tensor) -> tuple[Tensor, Batch]:
+        """Returns the actions [num_envs, dims] and the extras. A trajectory that has gone on `max_repeats` times is
+        replaced."""
+        zeros = torch.zeros_like(previous[:, 0])
+        repeats = torch.where(carry["first"], zeros, carry.get("carry.repeats", zeros))
+        switch = switch | (repeats >= self.max_repeats)
+        repeats = torch.where(switch, zeros, repeats + 1)
+        tau = torch.where(switch.unsqueeze(-1), taus[1], taus[0])
+        extras = {
+            "trajectory": previous,
+            "carry.trajectory": tau,
+            "switch": switch.float(),
+            "carry.repeats": repeats,
+            "measure.repeats": repeats,
+        }
+        return tau[:, : self.dims], extras
+
+    def update(self, batch: Batch, ctx: Context) -> Metrics:
+        self.actor_optim.tick(ctx.progress)
+        self.critic_optim.tick(ctx.progress)
+        next_noise, noise = self.update_noise.normal(2, batch["mask"].numel(), self.dims)
+        switch_noise = self.update_noise.uniform(*batch["mask"].shape)
+        batch = batch | {"weight": batch["mask"] * batch["weight"]}
+        metrics = self.update_critic(batch, next_noise, switch_noise)
+        metrics |= self.update_actor(batch, noise)
+        self.target_critic.track_every(self.cfg.target_every, ctx.updates + 1)
+        return metrics
+
+    @kernel
+    def update_critic(self, batch: Batch, noise: Tensor, switch_noise: Tensor) -> Metrics:
+        with torch.no_grad():
+            target_q = self.target_q(batch, noise, switch_noise)
+        q = self.critic(flat(batch["obs"]), flat(batch["carry.trajectory"]))  # [members, time * batch]
+        critic_loss = ensemble_mse(q, target_q.flatten(), batch["weight"].flatten())
+        self.critic_optim.step(critic_loss)
+        return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}
+
+    def target_q(self, batch: Batch, noise: Tensor, switch_noise: Tensor) -> Tensor:
+        """Returns compare-through targets [time, batch] for Q(s, tau), with V(s) = sum_b P(b) min_i Q_i(s, tau_b)."""
+        next_obs = flat(batch["next_obs"])
+        previous = flat(batch["carry.trajectory"])
+        output, _ = self.actor(next_obs, previous).sample(noise)
+        taus = self.candidates(previous, output)
+        p = self.switch_logit(self.values(self.critic, next_obs, taus)).sigmoid()
+        q = self.values(self.target_critic, next_obs, taus)
+        next_value = (1 - p) * q[0] + p * q[1]
+        shape = switch_noise.shape
+        return self.targets(batch, next_value.view(shape), switch_noise < p.view(shape))
+
+    def targets(self, batch: Batch, next_value: Tensor, next_switch: Tensor) -> Tensor:
+        """Returns compare-through targets [time, batch] for sequences from replay.
+
+        next_value and next_switch [time, batch]: value of the successor, and a switch sampled there now.
+        """
+        follows = torch.zeros_like(next_switch)
+        follows[:-1] = batch["mask"][1:] > 0  # the next row is the next timestep of the episode
+        return compare_through(
+            batch["reward"], next_value, batch["switch"] > 0, next_switch, batch["terminated"] > 0, ~follows,
+            self.cfg.gamma,
+        )  # fmt: skip
+
+    @kernel
+    def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
+        obs = flat(batch["obs"])
+        previous = flat(batch["trajectory"])
+        weight = batch["weight"].flatten()
+        output, log_prob = self.actor(obs, previous).sample(noise)
+        q = self.values(self.critic, obs, self.candidates(previous, output))
+        logit = self.switch_logit(q.detach())
+        p = logit.sigmoid()
+        actor_loss = weighted_mean(self.entropy.alpha * log_prob - p * q[1], weight)
+        self.actor_optim.step(actor_loss)
+        entropy = -log_prob.detach()
+        switch_entropy = binary_entropy(logit)
+        metrics = {
+            "actor": actor_loss.detach(),
+            "entropy": batch_mean(entropy),
+            "switch_entropy": batch_mean(switch_entropy),
+        }
+        metrics |= self.entropy.adjust(entropy, weight)
+        adjusted = self.switch_entropy.adjust(switch_entropy, weight)
+        return metrics | {f"switch_{name}": value for name, value in adjusted.items()}
+
+
+def binary_entropy(logit: Tensor) -> Tensor:
+    """Returns the entropy in nats of a choice between two, one of which has log odds `logit`."""
+    return torch.nn.functional.softplus(logit) - logit.sigmoid() * logit

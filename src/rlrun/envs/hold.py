@@ -1,0 +1,69 @@
+"""A wrapper with which an agent chooses how long to hold each action (Sharma et al. 2017, arXiv 1702.06054)."""
+
+from typing import Any, ClassVar, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from rlrun.config.schema import Fraction, Units, config
+from rlrun.registry import register
+
+HELD = "rlrun.held"  # key of infos
+
+
+class Held(NamedTuple):
+    """What happened while an action was held."""
+
+    n_steps: int  # steps of the wrapped environment
+    reward: Any  # reward of one of these steps, drawn uniformly
+
+
+@register("wrapper", "hold")
+class Hold(gym.Wrapper):
+    """Adds to the action how long it is held: (k, action) takes up to k + 1 steps, for k from 0 to max_steps - 1.
+
+    The reward is the discounted sum of the rewards of these steps. The end of an episode also ends a hold. An agent
+    discounts the value after n steps by gamma^n, so it must have the same gamma.
+    """
+
+    registered: ClassVar[str]
+    holds = True  # its infos have HELD
+
+    @config
+    class Config:
+        max_steps: Units
+        gamma: Fraction
+
+    def __init__(self, cfg: Config, env: gym.Env):
+        super().__init__(env)
+        self.gamma = cfg.gamma
+        self.action_space = gym.spaces.Tuple((gym.spaces.Discrete(cfg.max_steps), env.action_space))
+        self.random = np.random.default_rng(0)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self.random = np.random.default_rng(seed)
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        k, held_action = action
+        limit = int(np.asarray(k).item()) + 1
+        total: Any = 0.0
+        n_steps = 0
+        ended = False
+        while n_steps < limit and not ended:
+            obs, reward, terminated, truncated, info = self.env.step(held_action)
+            total = total + self.gamma**n_steps * np.asarray(reward)
+            n_steps += 1
+            if self.random.integers(n_steps) == 0:  # reservoir sampling: the n-th reward is kept with probability 1 / n
+                drawn = reward
+            ended = terminated or truncated
+        return obs, total, terminated, truncated, info | {HELD: Held(n_steps, drawn)}
+
+
+def holds(env: Any) -> bool:
+    """Returns whether a step of an environment may last several steps of the environment that it wraps."""
+    try:
+        return bool(env.get_wrapper_attr("holds"))
+    except AttributeError:
+        return False

@@ -1,0 +1,244 @@
+"""Held actions: the wrapper, the discount of its steps in replay and rollouts, and normalised rewards."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+
+from rlrun.addons.rewards.normalise import NormaliseRewards, StandardiseRewards
+from rlrun.agents.policy.columns import columns
+from rlrun.buffers.replay import Replay, Targets
+from rlrun.buffers.rollout import Rollout
+from rlrun.config.schema import Discounted
+from rlrun.envs.hold import HELD, Hold
+from rlrun.envs.pool import SyncPool
+from rlrun.envs.slot import EnvSlot
+from rlrun.envs.vector import VectorEnv
+from rlrun.errors import ConfigError
+from rlrun.functional.returns import gae
+from rlrun.run.assemble import check_hold
+from rlrun.types import Step
+
+GAMMA = 0.9
+
+
+class Count(gym.Env):
+    """Counts its steps t = 1, 2, ... and pays the action plus t. An episode terminates after `ends` steps, or is cut
+    after `cut` steps."""
+
+    observation_space = Box(0.0, 1e6, (1,), np.float32)
+    action_space = Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, ends: int = 1000, cut: int = 1000):
+        self.ends, self.cut, self.t = ends, cut, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        reward = float(action[0]) + self.t
+        return np.array([self.t], np.float32), reward, self.t == self.ends, self.t == self.cut, {}
+
+
+def held(max_steps: int, **ends: int) -> Hold:
+    return Hold(Hold.Config(max_steps=max_steps, gamma=GAMMA), Count(**ends))
+
+
+def test_hold_sums_discounted_rewards_until_the_hold_or_the_episode_ends() -> None:
+    env = held(4, ends=5)
+    assert env.action_space == gym.spaces.Tuple((Discrete(4), Count.action_space))
+    env.reset(seed=0)
+    obs, reward, terminated, truncated, info = env.step((2, np.array([0.5])))
+    assert obs == [3] and not terminated and not truncated and info[HELD].n_steps == 3
+    assert reward == pytest.approx(1.5 + 0.9 * 2.5 + 0.81 * 3.5)
+    obs, reward, terminated, _, info = env.step((np.array(3), np.array([0.0])))
+    assert obs == [5] and terminated and info[HELD].n_steps == 2
+    assert reward == pytest.approx(4 + 0.9 * 5)
+
+
+def test_hold_for_one_step_is_the_plain_environment() -> None:
+    env, plain = (gym.make("Pendulum-v1", max_episode_steps=20) for _ in range(2))
+    one = Hold(Hold.Config(max_steps=1, gamma=GAMMA), env)
+    assert np.array_equal(one.reset(seed=3)[0], plain.reset(seed=3)[0])
+    for _ in range(20):
+        action = plain.action_space.sample()
+        held_step, step = one.step((0, action)), plain.step(action)
+        assert np.array_equal(held_step[0], step[0]) and held_step[1:4] == step[1:4]
+        assert held_step[4][HELD] == (1, step[1])
+
+
+def test_hold_draws_one_reward_uniformly() -> None:
+    env = held(5)
+    counts = np.zeros(5)
+    for trial in range(2000):
+        env.reset(seed=0 if trial == 0 else None)
+        *_, info = env.step((4, np.zeros(1)))
+        counts[int(info[HELD].reward) - 1] += 1
+    chi_square = ((counts - 400) ** 2 / 400).sum()
+    assert chi_square < 13.28  # 1 % of 4 degrees of freedom
+
+
+class Scripted(gym.ActionWrapper):
+    """Takes both parts of the action from one vector, for agents whose actions are no tuples."""
+
+    action_space = Box(0.0, 4.0, (2,), np.float32)
+
+    def action(self, action: Any) -> Any:
+        return round(float(action[0])), action[1:]
+
+
+ACTIONS = [[2.0, 0.5], [0.0, 0.1], [3.0, 0.2], [4.0, 0.3], [1.0, 0.4], [4.0, 0.0], [2.0, 0.9]]
+
+
+def steps_of(*ends: dict[str, int]) -> tuple[VectorEnv, list[tuple[Any, Step]]]:
+    """Returns environments that hold actions, and the observations and results of scripted steps in all of them."""
+    pool = SyncPool([lambda one=one: EnvSlot(lambda: Scripted(held(5, **one)), 0) for one in ends])
+    env = VectorEnv(pool, np.random.SeedSequence(0))
+    obs = env.reset()
+    found = []
+    for action in ACTIONS:
+        native = torch.tensor([action] * len(ends))
+        step = env.step(native / 2 - 1)
+        found.append((obs, step))
+        obs = step.obs
+    return env, found
+
+
+def by_hand(**ends: int) -> list[dict[str, Any]]:
+    """The same steps by a loop over the environment itself."""
+    env, rows = Count(**ends), []
+    obs = env.reset()[0]
+    for k, value in ACTIONS:
+        row = {"obs": obs[0], "reward": 0.0, "n_steps": 0, "terminated": 0.0, "truncated": 0.0}
+        for i in range(int(k) + 1):
+            obs, reward, terminated, truncated, _ = env.step([np.float32(value)])
+            row["reward"] += GAMMA**i * reward
+            row["n_steps"] += 1
+            if terminated or truncated:
+                break
+        row |= {"next_obs": obs[0], "terminated": float(terminated), "truncated": float(truncated)}
+        if terminated or truncated:
+            obs = env.reset()[0]
+        rows.append(row)
+    return rows
+
+
+def filled(env: VectorEnv, steps: list[tuple[Any, Step]], n_step: int) -> Replay:
+    cfg = SimpleNamespace(capacity=100, reward_clip=None, reward_scale=1.0, standardize_reward=False)
+    buffer = Replay(cfg, env.spec, Targets(gamma=GAMMA, n_step=n_step), 0, torch.device("cpu"))
+    for obs, step in steps:
+        buffer.add(obs, step.action, step, {})
+    return buffer
+
+
+ENDS: list[dict[str, int]] = [{"ends": 9}, {"cut": 6}]
+
+
+def test_replay_of_held_actions_equals_a_rollout_by_hand() -> None:
+    env, steps = steps_of(*ENDS)
+    batch = filled(env, steps, 1).all()
+    for i, ends in enumerate(ENDS):
+        for row, expected in enumerate(by_hand(**ends)):
+            found = {key: batch[key][2 * row + i].item() for key in expected}
+            assert found == pytest.approx(expected, abs=1e-5)
+            discount = GAMMA ** batch["n_steps"][2 * row + i].item()  # as agents compute it
+            assert discount == pytest.approx(GAMMA * GAMMA ** (expected["n_steps"] - 1))
+
+
+def test_n_step_returns_of_held_actions_discount_by_the_steps_of_the_environment() -> None:
+    env, steps = steps_of(*ENDS)
+    batch = filled(env, steps, 3).all()
+    for i, ends in enumerate(ENDS):
+        rows = by_hand(**ends)
+        for first in range(len(rows)):
+            total, n_steps = 0.0, 0
+            for row in rows[first : first + 3]:
+                total += GAMMA**n_steps * row["reward"]
+                n_steps += row["n_steps"]
+                if row["terminated"] or row["truncated"]:
+                    break
+            found = {key: batch[key][2 * first + i].item() for key in ("reward", "n_steps", "terminated", "next_obs")}
+            expected = {"reward": total, "n_steps": n_steps, "terminated": row["terminated"]}
+            assert found == pytest.approx(expected | {"next_obs": row["next_obs"]}, abs=1e-4)
+
+
+def test_gae_of_held_actions_discounts_by_the_steps_of_the_environment() -> None:
+    env, steps = steps_of(*ENDS)
+    rollout = Rollout(env.spec)
+    for obs, step in steps:
+        rollout.add(obs, step.action, step, {}, torch.zeros(2, dtype=torch.bool))
+    batch = rollout.batch()
+    value, next_value = torch.randn(2, *batch["reward"].shape)
+    (column,) = columns(batch, value, next_value, GAMMA, ())
+    advantage = gae(*column, 0.8)
+    for i in range(2):
+        flow = 0.0
+        for t in reversed(range(len(steps))):
+            discount = GAMMA ** batch["n_steps"][t, i].item()
+            bootstrap = discount * next_value[t, i] * (~batch["terminated"][t, i])
+            done = batch["terminated"][t, i] | batch["truncated"][t, i]
+            flow = batch["reward"][t, i] + bootstrap - value[t, i] + discount * 0.8 * flow * (~done)
+            assert advantage[t, i].item() == pytest.approx(float(flow), abs=1e-4)
+
+
+def test_held_actions_report_frames_and_plain_environments_have_no_column(make: Any) -> None:
+    _, steps = steps_of(*ENDS)
+    assert [step.info["measures"]["frames"].tolist() for _, step in steps[:2]] == [[3, 3], [1, 1]]
+    plain = make("Pendulum-v1", 2, selftest="off")
+    assert not plain.spec.holds
+    plain.reset()
+    assert plain.step(torch.zeros(2, 1)).n_steps is None
+    assert "n_steps" not in filled(plain, [], 1).packing.fields
+
+
+def test_normalised_returns_of_held_actions_decay_by_the_steps_of_the_environment() -> None:
+    env, steps = steps_of(*ENDS)
+    addon = NormaliseRewards(env.spec, GAMMA, None, 0.0)
+    _, step = steps[0]
+    addon.returns.fill_(2.0)
+    addon.collect(None, step, {})
+    assert addon.returns.tolist() == pytest.approx((2 * GAMMA**3 + step.reward).tolist())
+
+
+def test_standardised_rewards_of_held_actions_lose_a_geometric_sum_of_means() -> None:
+    env, steps = steps_of(*ENDS)
+    addon = StandardiseRewards(env.spec, GAMMA, 2.0, 0.0)
+    for _, step in steps:
+        addon.collect(None, step, {})
+    drawn = torch.stack([step.info["drawn_rewards"] for _, step in steps]).flatten()
+    mean, std = drawn.mean(), drawn.std(correction=0)
+    n_steps = torch.tensor([1.0, 3.0, 3.0])
+    reward = torch.tensor([float(mean + std), 0.0, -1000.0])
+    batch = addon.relabel({"reward": reward, "n_steps": n_steps, "weight": torch.ones(3)})
+    removed = mean * (1 + GAMMA + GAMMA**2)
+    assert batch["reward"].tolist() == pytest.approx([1.0, max(float(-removed / std), -6.0), -6.0], abs=1e-4)
+
+
+def config(algo: dict[str, Any]) -> Any:
+    wrappers = {"hold": {"max_steps": 5, "gamma": GAMMA}}
+    return SimpleNamespace(env=SimpleNamespace(wrappers=wrappers), algo={"loop": {}} | algo, network={"name": "lstm"})
+
+
+@pytest.mark.parametrize(
+    ("gamma", "memory", "algo", "text"),
+    [
+        (0.99, 0, {}, "env.wrappers.hold.gamma=0.9: must be algo.gamma, which is 0.99"),
+        (GAMMA, 0, {"loop": {"data": "x"}}, "env.wrappers.hold: is not supported with data sets"),
+        (GAMMA, 0, {"buffer": {"name": "demos"}}, "env.wrappers.hold: is not supported with data sets"),
+        (GAMMA, 4, {"buffer": {"name": "replay"}}, "is not supported by algo=sac with network=lstm"),
+    ],
+)
+def test_hold_is_refused_with_what_has_no_number_of_steps(gamma: float, memory: int, algo: Any, text: str) -> None:
+    agent: Any = SimpleNamespace(cfg=Discounted(gamma=gamma), memory=SimpleNamespace(size=memory), registered="sac")
+    with pytest.raises(ConfigError) as caught:
+        check_hold(config(algo), agent)
+    assert text in str(caught.value)
+    agent.cfg, agent.memory.size = Discounted(gamma=GAMMA), 0
+    check_hold(config({"buffer": {"name": "replay"}}), agent)
