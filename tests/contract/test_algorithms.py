@@ -271,6 +271,13 @@ REFUSED |= {
     for algo in ("recurrent_sac", "r2d2")
     for part in ("representation", "goals", "intrinsic")
 }
+REFUSED |= {
+    f"{algo}: algo.{key}": "of Box actions"
+    for algo, key in (
+        *((algo, "noise.random_action") for algo in (*ON_POLICY, "discrete_sac")),
+        ("svpg", "particle.noise.random_action"),
+    )
+}
 
 
 @pytest.mark.parametrize("algo", ALGOS)

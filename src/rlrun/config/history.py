@@ -90,6 +90,8 @@ CHANGES: tuple[Change, ...] = (
             Added("algo.start_plan", 0, beside="planning_steps"),
             Added("algo.real_updates", True, beside="planning_steps"),
             Added("init_exploration", "keep", beside="init_from"),
+            Added("algo.noise.random_action", 0.0, beside="name"),
+            Added("algo.particle.noise.random_action", 0.0, beside="name"),
         ),
         remeasured=format_5.REMEASURED,
     ),
