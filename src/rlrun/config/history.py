@@ -90,6 +90,7 @@ CHANGES: tuple[Change, ...] = (
             Added("algo.start_plan", 0, beside="planning_steps"),
             Added("algo.real_updates", True, beside="planning_steps"),
             Added("init_exploration", "keep", beside="init_from"),
+            Added("algo.target_every", None, beside="target_noise"),
             Added("algo.noise.random_action", 0.0, beside="name"),
             Added("algo.particle.noise.random_action", 0.0, beside="name"),
         ),

@@ -14,6 +14,7 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
+from rlrun.functional.priorities import of_ensemble
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
@@ -71,24 +72,25 @@ class SAC(Agent):
         action, _ = dist.sample(dist.noise(self.act_noise))
         return self.noise.add(action, carry, self.act_noise)
 
-    def update(self, batch: Batch, ctx: Context) -> Metrics:
+    def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         self.actor_optim.tick(ctx.progress)
         self.critic_optim.tick(ctx.progress)
         next_noise, noise = self.update_noise.normal(2, *batch["action"].shape)
-        metrics = self.update_critic(batch, next_noise, self.ensemble.draw(self.update_noise))
+        metrics, priority = self.update_critic(batch, next_noise, self.ensemble.draw(self.update_noise))
         if (ctx.updates + 1) % self.cfg.policy_delay == 0:
             metrics |= self.update_actor(batch, noise)
         self.target_critic.track_every(self.cfg.target_every, ctx.updates + 1)
-        return metrics
+        return metrics, priority
 
     @kernel
-    def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> Metrics:
+    def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
             target_q = self.target_q(batch, noise, self.target_critic.select(members))
         q = self.critic(batch["obs"], batch["action"])  # [members, batch]
         critic_loss = ensemble_mse(q, target_q, batch["weight"])
         self.critic_optim.step(critic_loss)
-        return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}
+        q = q.detach()
+        return {"critic": critic_loss.detach(), "q": batch_mean(q)}, of_ensemble(q, target_q)
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         next_q, next_log_prob = self.evaluate(batch["next_obs"], target_critic, self.ensemble.target, noise)

@@ -26,6 +26,7 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
+from rlrun.functional.priorities import of_ensemble
 from rlrun.functional.targets import smoothed
 from rlrun.networks.heads import DeterministicPolicy, Value
 from rlrun.registry import register
@@ -45,6 +46,7 @@ class TD3(Agent):
     @config
     class Config(NStepReturns):
         tau: PositiveFraction
+        target_every: PositiveInt | None
         policy_delay: PositiveInt
         actor_learning_rate: Scheduled[PositiveFloat]
         critic_learning_rate: Scheduled[PositiveFloat]
@@ -63,6 +65,7 @@ class TD3(Agent):
         self.actor = DeterministicPolicy(parts.torso("actor"), spec.action.shape[0])
         torso = parts.torso("critic", inputs=("obs", "action"), members=members)
         self.critic = Value(torso, members, columns=self.columns)
+        self.target_every = cfg.target_every or cfg.policy_delay
         self.target_actor = Target(self.actor, cfg.tau)
         self.target_critic = Target(self.critic, cfg.tau)
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
@@ -78,25 +81,27 @@ class TD3(Agent):
             return action, {}
         return self.noise.add(action, carry, self.act_noise)
 
-    def update(self, batch: Batch, ctx: Context) -> Metrics:
+    def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         self.actor_optim.tick(ctx.progress)
         self.critic_optim.tick(ctx.progress)
         noise = self.update_noise.normal(*batch["action"].shape)
-        metrics = self.update_critic(batch, noise, self.ensemble.draw(self.update_noise))
+        metrics, priority = self.update_critic(batch, noise, self.ensemble.draw(self.update_noise))
         if (ctx.updates + 1) % self.cfg.policy_delay == 0:
             metrics |= self.update_actor(batch)
+        if (ctx.updates + 1) % self.target_every == 0:
             self.target_actor.track()
             self.target_critic.track()
-        return metrics
+        return metrics, priority
 
     @kernel
-    def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> Metrics:
+    def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
             target_q = self.target_q(batch, noise, self.target_critic.select(members))
         q = self.critic(batch["obs"], batch["action"])  # [members, batch]
         critic_loss = ensemble_mse(q, target_q, batch["weight"])
         self.critic_optim.step(critic_loss)
-        return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}
+        q = q.detach()
+        return {"critic": critic_loss.detach(), "q": batch_mean(q)}, of_ensemble(q, target_q)
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         next_action = self.next_action(batch, noise)
