@@ -91,6 +91,10 @@ CHANGES: tuple[Change, ...] = (
             Added("algo.real_updates", True, beside="planning_steps"),
             Added("init_exploration", "keep", beside="init_from"),
             Added("algo.target_every", None, beside="target_noise"),
+            *(
+                Added("algo.action_gradient", {"name": "exact"}, beside="noise", part=algo)
+                for algo in ("sac", "discrete_sac", "sac_cloning", "td3")
+            ),
             Added("algo.noise.random_action", 0.0, beside="name"),
             Added("algo.particle.noise.random_action", 0.0, beside="name"),
         ),

@@ -6,6 +6,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
+from rlrun.agents.actor_critic.action_gradients import ActionGradient
 from rlrun.agents.critics.ensemble import Critic, Ensemble, Reduce
 from rlrun.agents.entropy.coefficient import EntropyCoefficient
 from rlrun.agents.noise.action_noise import ActionNoise
@@ -42,6 +43,7 @@ class SAC(Agent):
         max_grad_norm: PositiveFloat | None
         critic: Annotated[dict[str, Any], Part("critic")]
         entropy: Annotated[dict[str, Any], Part("entropy")]
+        action_gradient: Annotated[dict[str, Any], Part("action_gradient")]
         noise: Annotated[dict[str, Any], Part("noise")]
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
@@ -53,6 +55,7 @@ class SAC(Agent):
         options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, **options)
+        self.action_gradient = parts.part("action_gradient", cfg.action_gradient, ActionGradient, spec)
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
@@ -114,4 +117,5 @@ class SAC(Agent):
     def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the Q-value of a sampled action, reduced over the members, and its log-probability; both [batch]."""
         action, log_prob = self.actor(obs).sample(noise)
-        return reduce(critic(obs, action)), log_prob
+        q = reduce(critic(obs, action))
+        return self.action_gradient.follow(q, action), log_prob

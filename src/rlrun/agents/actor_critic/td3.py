@@ -10,6 +10,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
+from rlrun.agents.actor_critic.action_gradients import ActionGradient
 from rlrun.agents.critics.ensemble import Critic, Ensemble
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.config.schema import (
@@ -54,6 +55,7 @@ class TD3(Agent):
         critic: Annotated[dict[str, Any], Part("critic")]
         target_noise: Scheduled[NonNegativeFloat]
         target_noise_clip: Scheduled[NonNegativeFloat]
+        action_gradient: Annotated[dict[str, Any], Part("action_gradient")]
         noise: Annotated[dict[str, Any], Part("noise")]
 
     cfg: Config
@@ -70,6 +72,7 @@ class TD3(Agent):
         self.target_critic = Target(self.critic, cfg.tau)
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
+        self.action_gradient = parts.part("action_gradient", cfg.action_gradient, ActionGradient, spec)
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
@@ -116,10 +119,12 @@ class TD3(Agent):
 
     @kernel
     def update_actor(self, batch: Batch) -> Metrics:
-        actor_loss = -weighted_mean(self.actor_q(batch), batch["weight"])
+        action = self.actor(batch["obs"])
+        q = self.action_gradient.follow(self.actor_q(batch, action), action)
+        actor_loss = -weighted_mean(q, batch["weight"])
         self.actor_optim.step(actor_loss)
         return {"actor": actor_loss.detach()}
 
-    def actor_q(self, batch: Batch) -> Tensor:
+    def actor_q(self, batch: Batch, action: Tensor) -> Tensor:
         """Returns the first critic's value of the actor's action, [batch]."""
-        return self.critic.select(slice(1), batch["obs"], self.actor(batch["obs"]))[0]
+        return self.critic.select(slice(1), batch["obs"], action)[0]

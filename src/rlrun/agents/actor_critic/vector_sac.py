@@ -65,8 +65,8 @@ class RewardVectors:
 
     def actor_q(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
         weights = column_weights(batch)
-        q, log_prob = self.evaluate(batch["obs"], self.critic, pessimistic(self.ensemble.actor, weights), noise)
-        return q @ weights, log_prob
+        reduce = pessimistic(self.ensemble.actor, weights)
+        return self.evaluate(batch["obs"], self.critic, lambda q: reduce(q) @ weights, noise)
 
     def stored_q(self, batch: Batch) -> Tensor:
         """Returns the pessimistic weighted value of the stored action, [batch]; the filter of cloning uses it."""
