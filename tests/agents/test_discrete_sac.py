@@ -60,7 +60,7 @@ def test_discrete_sac_target_entropy_defaults_to_nearly_uniform(
     given: float | None, expected: float, build: Build
 ) -> None:
     agent = build(toy("discrete_sac", **{"algo.entropy.target_entropy": given})).agent
-    assert agent.entropy.target_entropy == pytest.approx(expected)
+    assert agent.entropy.target == pytest.approx(expected)
 
 
 def test_discrete_sac_samples_actions_by_their_probability(build: Build) -> None:

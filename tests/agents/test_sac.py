@@ -21,8 +21,8 @@ def test_sac_temperature_follows_the_target_entropy(target_entropy: float, direc
 
 
 def test_sac_target_entropy_defaults_to_minus_the_action_dimensions(build: Build) -> None:
-    assert build(toy("sac")).agent.entropy.target_entropy == -1
-    assert build(toy("sac", **{"algo.entropy.target_entropy": -3.0})).agent.entropy.target_entropy == -3
+    assert build(toy("sac")).agent.entropy.target == -1
+    assert build(toy("sac", **{"algo.entropy.target_entropy": -3.0})).agent.entropy.target == -3
 
 
 def test_sac_td_target_is_the_minimum_critic_plus_the_entropy_bonus(build: Build) -> None:

@@ -90,6 +90,8 @@ CHANGES: tuple[Change, ...] = (
             Added("algo.start_plan", 0, beside="planning_steps"),
             Added("algo.real_updates", True, beside="planning_steps"),
             Added("init_exploration", "keep", beside="init_from"),
+            Added("algo.entropy.max_alpha", None, beside="initial_alpha", part="auto"),
+            Added("algo.particle.entropy.max_alpha", None, beside="initial_alpha", part="auto"),
             Added("algo.target_every", None, beside="target_noise"),
             *(
                 Added("algo.action_gradient", {"name": "exact"}, beside="noise", part=algo)

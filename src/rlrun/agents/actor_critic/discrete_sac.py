@@ -3,7 +3,6 @@
 The critics return a Q-value for every action, so expectations over the policy are exact sums instead of samples.
 """
 
-import math
 from typing import Any, ClassVar
 
 from gymnasium import Space
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.sac import SAC
 from rlrun.agents.critics.ensemble import Critic, Reduce
+from rlrun.agents.entropy.coefficient import nearly_uniform
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
 from rlrun.networks.heads import DiscreteCritic, DiscretePolicy
@@ -38,7 +38,7 @@ class DiscreteActions:
         members = self.ensemble.members
         critic = DiscreteCritic(parts.torso("critic", members=members), n, members, columns)
         actor = DiscretePolicy(parts.torso("actor"), self.spec.action)
-        return actor, critic, 0.98 * math.log(n)
+        return actor, critic, nearly_uniform(self.spec.action)
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.action_gradients import ActionGradient
 from rlrun.agents.critics.ensemble import Critic, Ensemble, Reduce
-from rlrun.agents.entropy.coefficient import EntropyCoefficient
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
@@ -51,7 +51,7 @@ class SAC(Agent):
         self.ensemble = parts.part("critic", cfg.critic, Ensemble)
         self.actor, self.critic, target_entropy = self.networks(parts)
         self.target_critic = Target(self.critic, cfg.tau)
-        self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, target_entropy)
+        self.entropy = parts.part("entropy", by_rule(cfg.entropy, spec.action), EntropyCoefficient, target_entropy)
         options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, **options)
