@@ -93,9 +93,10 @@ CHANGES: tuple[Change, ...] = (
             Added("algo.entropy.max_alpha", None, beside="initial_alpha", part="auto"),
             Added("algo.particle.entropy.max_alpha", None, beside="initial_alpha", part="auto"),
             Added("algo.target_every", None, beside="target_noise"),
+            Added("algo.action_gradient", {"name": "exact"}, beside="target_noise"),
             *(
-                Added("algo.action_gradient", {"name": "exact"}, beside="noise", part=algo)
-                for algo in ("sac", "discrete_sac", "sac_cloning", "td3")
+                Added("algo.action_gradient", {"name": "exact"}, beside="entropy", part=algo)
+                for algo in ("sac", "discrete_sac", "sac_cloning")
             ),
             Added("algo.noise.random_action", 0.0, beside="name"),
             Added("algo.particle.noise.random_action", 0.0, beside="name"),
