@@ -39,6 +39,7 @@ def test_sac_settings_become_critic_and_entropy_parts() -> None:
         },
         "noise": {"name": "none", "random_action": 0.0},  # a part since format 5, as are the next ones
         "action_gradient": {"name": "exact"},
+        "entropy_reward": {"name": "bootstrap", "normalize": False},
     }
 
 

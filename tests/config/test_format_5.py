@@ -11,6 +11,7 @@ A2C: dict[str, Any] = {"name": "a2c", "gae_lambda": 0.9, "value_lambda": None, "
 GAE = {"name": "gae", "gae_lambda": 0.9, "value_lambda": None, "normalize": "rollout"}
 VTRACE = {"name": "vtrace", "gae_lambda": 0.9, "rho_clip": 2.0, "c_clip": 1.0, "normalize": "rollout"}
 NEURAL = {"learning_rate": 0.01, "learning_rate_decay": 0.0}
+BOOTSTRAP = {"name": "bootstrap", "normalize": False}
 
 
 def algo(**section: Any) -> dict[str, Any]:
@@ -120,6 +121,8 @@ def test_continuous_actors_followed_the_exact_gradient_of_their_critics() -> Non
         assert section["action_gradient"] == {"name": "exact"}
         assert section["entropy"]["max_alpha"] is None
         assert section["target_every"] is None, "the targets of TD3 moved with the actor"
+        assert section.get("entropy_reward", BOOTSTRAP) == BOOTSTRAP
+        assert ("entropy_reward" in section) == (name != "td3")
     assert "action_gradient" not in algo(name="crossq", noise={"name": "none"})
 
 

@@ -95,6 +95,10 @@ CHANGES: tuple[Change, ...] = (
             Added("algo.target_every", None, beside="target_noise"),
             Added("algo.action_gradient", {"name": "exact"}, beside="target_noise"),
             *(
+                Added("algo.entropy_reward", {"name": "bootstrap", "normalize": False}, beside="entropy", part=algo)
+                for algo in ("sac", "discrete_sac", "sac_cloning")
+            ),
+            *(
                 Added("algo.action_gradient", {"name": "exact"}, beside="entropy", part=algo)
                 for algo in ("sac", "discrete_sac", "sac_cloning")
             ),

@@ -14,6 +14,7 @@ from rlrun.agents.critics.ensemble import Critic, Reduce
 from rlrun.agents.entropy.coefficient import nearly_uniform
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
+from rlrun.functional.distributions import Source
 from rlrun.networks.heads import DiscreteCritic, DiscretePolicy
 from rlrun.registry import register
 from rlrun.types import Batch, Spec
@@ -46,6 +47,10 @@ class DiscreteActions:
         if not explore:
             return dist.mode(), {}
         return dist.sample(dist.noise(self.act_noise)), {}
+
+    def log_prob(self, obs: Any, source: Source) -> Tensor:
+        """Returns the negative entropy of the policy, the expected log-probability of its actions; [batch]."""
+        return -self.actor(obs).entropy()  # type: ignore[no-any-return]
 
     def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the expected Q-value under the policy, [batch] or [batch, reward components], and the negative

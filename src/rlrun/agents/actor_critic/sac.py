@@ -7,6 +7,7 @@ from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.action_gradients import ActionGradient
+from rlrun.agents.actor_critic.entropy_rewards import EntropyReward
 from rlrun.agents.critics.ensemble import Critic, Ensemble, Reduce
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule
 from rlrun.agents.noise.action_noise import ActionNoise
@@ -14,6 +15,7 @@ from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFract
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
+from rlrun.functional.distributions import Source
 from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
 from rlrun.functional.priorities import of_ensemble
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
@@ -43,6 +45,7 @@ class SAC(Agent):
         max_grad_norm: PositiveFloat | None
         critic: Annotated[dict[str, Any], Part("critic")]
         entropy: Annotated[dict[str, Any], Part("entropy")]
+        entropy_reward: Annotated[dict[str, Any], Part("entropy_reward")]
         action_gradient: Annotated[dict[str, Any], Part("action_gradient")]
         noise: Annotated[dict[str, Any], Part("noise")]
 
@@ -55,6 +58,10 @@ class SAC(Agent):
         options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, **options)
+        self.entropy_reward = parts.part(
+            "entropy_reward", cfg.entropy_reward, EntropyReward, spec, cfg.n_step, cfg.gamma
+        )
+        self.num_next_steps = self.entropy_reward.num_next_steps
         self.action_gradient = parts.part("action_gradient", cfg.action_gradient, ActionGradient, spec)
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.act_noise = parts.stream("act")
@@ -79,6 +86,7 @@ class SAC(Agent):
         self.actor_optim.tick(ctx.progress)
         self.critic_optim.tick(ctx.progress)
         next_noise, noise = self.update_noise.normal(2, *batch["action"].shape)
+        batch = self.entropy_reward.within(batch, self.log_prob, self.entropy.alpha, self.update_noise)
         metrics, priority = self.update_critic(batch, next_noise, self.ensemble.draw(self.update_noise))
         if (ctx.updates + 1) % self.cfg.policy_delay == 0:
             metrics |= self.update_actor(batch, noise)
@@ -98,7 +106,14 @@ class SAC(Agent):
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         next_q, next_log_prob = self.evaluate(batch["next_obs"], target_critic, self.ensemble.target, noise)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
-        return batch["reward"] + discount * (next_q - self.entropy.alpha * next_log_prob)
+        cost = self.entropy_reward.cost(next_log_prob, batch["weight"])
+        return batch["reward"] + discount * (next_q - self.entropy.alpha * cost)
+
+    def log_prob(self, obs: Any, source: Source) -> Tensor:
+        """Returns the log-probabilities of sampled actions, [batch]."""
+        dist = self.actor(obs)
+        _, log_prob = dist.sample(dist.noise(source))
+        return log_prob  # type: ignore[no-any-return]
 
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:

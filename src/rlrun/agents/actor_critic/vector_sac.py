@@ -42,6 +42,7 @@ class RewardVectors:
     cfg: Any
     ensemble: Any
     entropy: Any
+    entropy_reward: Any
     critic: Any
     evaluate: Callable[..., tuple[Tensor, Tensor]]
 
@@ -59,7 +60,8 @@ class RewardVectors:
         reduce = pessimistic(self.ensemble.target, column_weights(batch))
         next_q, next_log_prob = self.evaluate(batch["next_obs"], target_critic, reduce, noise)
         reward = F.pad(batch["reward"], (0, 1))
-        entropy_cost = F.pad(next_log_prob.unsqueeze(-1), (self.spec.reward_dim, 0))
+        cost = self.entropy_reward.cost(next_log_prob, batch["weight"])
+        entropy_cost = F.pad(cost.unsqueeze(-1), (self.spec.reward_dim, 0))
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
         return reward + discount.unsqueeze(-1) * (next_q - self.entropy.alpha * entropy_cost)
 
