@@ -50,7 +50,7 @@ class EntropyReward(nn.Module):
 
 
 @register("entropy_reward", "bootstrap")
-class Bootstrap(EntropyReward):
+class BootstrapEntropy(EntropyReward):
     """Adds the entropy in the state that the target bootstraps from (arXiv 1812.05905, eq. 3)."""
 
     mean: Tensor
@@ -76,7 +76,7 @@ class Bootstrap(EntropyReward):
 
 
 @register("entropy_reward", "every_step")
-class EveryStep(Bootstrap):
+class EveryStepEntropy(BootstrapEntropy):
     """Also adds the entropy of the steps within n-step returns, of the present policy in the stored states."""
 
     def __init__(self, cfg: Any, spec: Spec, n_step: int, gamma: float):
