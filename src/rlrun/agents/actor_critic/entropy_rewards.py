@@ -63,8 +63,9 @@ class BootstrapEntropy(EntropyReward):
     def __init__(self, cfg: Any, spec: Spec, n_step: int, gamma: float):
         super().__init__(cfg, spec, n_step, gamma)
         self.normalize = cfg.normalize
-        self.register_buffer("mean", torch.zeros(()))  # running mean of log pi, 0 without `normalize`
-        self.register_buffer("updates", torch.zeros(()))
+        # running mean of log pi, and the number of updates that it covers; without `normalize` they are constant
+        self.register_buffer("mean", torch.zeros(()), persistent=cfg.normalize)
+        self.register_buffer("updates", torch.zeros(()), persistent=cfg.normalize)
 
     def cost(self, log_prob: Tensor, weight: Tensor) -> Tensor:
         if not self.normalize:
