@@ -164,7 +164,8 @@ class Transition(Timesteps, total=False):
     # Written by buffers/replay.py; read by agents that take sequences.
     mask: "Tensor"  # [T, B]
     # Consecutive steps that begin at each sampled step, as a batch of sequences with its own `mask`.
-    # Written by buffers/replay.py; read by addons/representation/predictive.py, which removes it.
+    # Written by buffers/replay.py; read by addons/representation/predictive.py and by soft actor-critic with
+    # `entropy_reward=every_step`, which remove it.
     next_steps: Batch  # [T, B]
     # Improved policy from the tree search, an extra of MuZero.
     # Written by agents/model_based/muzero.py; read by the same file.

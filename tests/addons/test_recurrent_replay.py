@@ -14,6 +14,7 @@ from toys import put, toy, train
 from rlrun import registry
 from rlrun.addons.memory import RecurrentState
 from rlrun.agents.value.dqn import DQN
+from rlrun.agents.value.soft_q import SoftQ
 from rlrun.buffers.replay import Replay, Targets
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
@@ -161,10 +162,14 @@ def outputs(agent: Any, obs: Any, action: Tensor) -> Tensor:
     if isinstance(agent, DQN):
         return agent.q(obs).flatten(1)
     critic = Head.forward(agent.critic, obs, *[action] * (agent.actions is spaces.Box))  # [members, rows, ...]
+    if isinstance(agent, SoftQ):
+        return torch.cat([*critic], -1)
     return torch.cat([Head.forward(agent.actor, obs), *critic], -1)
 
 
-@pytest.mark.parametrize("algo", ["recurrent_sac", "redq", "discrete_sac", "td3", "ddpg", "dqn", "r2d2", "qr_dqn"])
+@pytest.mark.parametrize(
+    "algo", ["recurrent_sac", "redq", "discrete_sac", "soft_q", "td3", "ddpg", "dqn", "r2d2", "qr_dqn"]
+)
 def test_recurrent_replay_reproduces_outputs_of_acting(algo: str, build: Build) -> None:
     """With stored states, for all networks, each with its part of the hidden state."""
     loop = build(recurrent(algo, **{"algo.loop.warmup_policy": "agent"}))

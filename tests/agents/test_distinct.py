@@ -140,7 +140,7 @@ def takes_the_minimum_of_two_critics(build: Build, algo: str) -> bool:
         for param in agent.critic.parameters():
             param.zero_()
     batch = transitions(torch.randn(8, 3), torch.zeros(8, 1), torch.zeros(8), terminated=0.0)
-    return bool(agent.update_critic(batch, torch.zeros(8, 1))["critic"] == 0)
+    return bool(agent.update_critic(batch, torch.zeros(8, 1))[0]["critic"] == 0)
 
 
 def explores_in_swings(build: Build, algo: str) -> bool:
@@ -171,7 +171,7 @@ def samples_two_critics_per_target(build: Build, algo: str) -> bool:
             param.zero_()
         agent.target_critic.module.output.bias.copy_(torch.arange(10.0).view(10, 1, 1))
     batch = transitions(torch.randn(8, 3), torch.zeros(8, 1), torch.zeros(8), terminated=0.0)
-    losses = [agent.update(batch, Context(i, i, 0.0))["critic"].item() for i in range(10)]
+    losses = [agent.update(batch, Context(i, i, 0.0))[0]["critic"].item() for i in range(10)]
     targets = {round((loss / 5) ** 0.5) for loss in losses}  # sum of half the squared errors of ten members
     return len(targets) > 1
 
@@ -187,7 +187,7 @@ def expects_over_every_action(build: Build, algo: str) -> bool:
     losses = []
     for noise in (torch.zeros(8), torch.full((8,), 9.0)):
         agent.load_state_dict(before)
-        losses.append(agent.update_critic(batch, noise)["critic"])
+        losses.append(agent.update_critic(batch, noise)[0]["critic"])
     return bool(losses[0] == losses[1])
 
 

@@ -14,9 +14,11 @@ from rlrun.agents.entropy.coefficient import default_target
 from rlrun.agents.entropy.staged import ADJUST, FREE, INIT
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
+from rlrun.core.scheduled import Schedules
 from rlrun.core.state import Optim
 from rlrun.errors import ConfigError
 from rlrun.functional.distributions import Categorical
+from rlrun.types import Context
 
 Build = Callable[..., Loop]
 RULES = {
@@ -24,7 +26,7 @@ RULES = {
     "skip_free_stage": False, "very_slow_rate": 0.001, "slow_rate": 0.01, "fast_rate": 0.5, "average_window": 1,
 }  # fmt: skip
 ONE = torch.ones(1)
-AUTO = {"name": "auto", "target_entropy": 1.0, "initial_alpha": 1.0, "learning_rate": 0.1}
+AUTO = {"name": "auto", "target_entropy": 1.0, "initial_alpha": 1.0, "max_alpha": None, "learning_rate": 0.1}
 SLOPE = {"name": "sgd", "target_entropy": 1.0, "initial_alpha": 1.0, "learning_rate": 0.1, "window": 1}
 
 
@@ -162,6 +164,89 @@ def test_auto_temperature_weights_rows_by_importance() -> None:
         auto: Any = registry.build("entropy", AUTO, 0.0)
         auto.adjust(torch.tensor([entropy, 1e3 * direction]), torch.tensor([1.0, 0.0]))
         assert torch.sign(auto.alpha - 1.0) == direction
+
+
+def test_auto_alpha_stays_below_its_maximum() -> None:
+    below: Any = registry.build("entropy", AUTO | {"max_alpha": 1.3}, 0.0)
+    free: Any = registry.build("entropy", AUTO, 0.0)
+    for _ in range(10):
+        for auto in (below, free):
+            auto.adjust(torch.tensor([0.0]), ONE)  # far below the target, so alpha increases
+    assert free.alpha > 2
+    assert below.alpha.item() == pytest.approx(1.3)
+    below.adjust(torch.tensor([50.0]), ONE)
+    for _ in range(20):
+        below.adjust(torch.tensor([50.0]), ONE)
+    assert below.alpha < 1.2, "the maximum is no fixed point"
+    high: Any = registry.build("entropy", AUTO | {"max_alpha": 0.5}, 0.0)
+    assert high.alpha.item() == pytest.approx(0.5), "the initial value is limited too"
+
+
+@pytest.mark.parametrize(
+    ("algo", "rule", "expected"),
+    [
+        ("sac", "tenth", math.log(0.2)),
+        ("sac", "minus_dimensions", -1.0),
+        ("crossq", "tenth", math.log(0.2)),
+        ("sac_lagrangian", "tenth", 2 * math.log(0.2)),
+        ("discrete_sac", "tenth", Categorical(torch.tensor([0.9, 0.1]).log()).entropy().item()),
+        ("discrete_sac", "nearly_uniform", 0.98 * math.log(2)),
+        ("ppo", "nearly_uniform", 0.98 * math.log(2)),
+    ],
+)
+@pytest.mark.parametrize("part", [AUTO, SLOPE, RULES | {"max_entropy": None}], ids=["auto", "sgd", "staged"])
+def test_target_entropy_follows_a_rule_of_the_action_space(
+    algo: str, rule: str, expected: float, part: Any, build: Build
+) -> None:
+    entropy = build(put(toy(algo), {"algo.entropy": part | {"target_entropy": rule}})).agent.entropy
+    assert float(entropy.target) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("algo", "rule", "line"),
+    [
+        ("sac", "nearly_uniform", "nearly_uniform: needs discrete actions; choose minus_dimensions, tenth or a number"),
+        ("discrete_sac", "minus_dimensions", "minus_dimensions: needs Box actions; choose nearly_uniform, tenth or a"),
+        ("sac", "tiny", "'tiny': must be a number, null or one of tenth, minus_dimensions, nearly_uniform"),
+    ],
+)
+def test_impossible_rule_of_the_target_entropy_is_refused(algo: str, rule: str, line: str, build: Build) -> None:
+    with pytest.raises(ConfigError, match=f"^algo.entropy.target_entropy={line}"):
+        build(toy(algo, **{"algo.entropy.target_entropy": rule}))
+
+
+@pytest.mark.parametrize("values", [RULES | {"skip_free_stage": True}, SLOPE, AUTO], ids=["staged", "sgd", "auto"])
+def test_target_entropy_may_be_scheduled(values: dict[str, Any]) -> None:
+    """The entropy falls slowly from 1.5: first it is above the target 1, then below the target 2."""
+    schedule = {"entropy.target_entropy": {"piecewise": {"values": [2.0], "at": [5]}}}
+    schedules = Schedules({"name": "sac", "entropy": values, "schedule": schedule})
+    coefficient: Any = registry.build("entropy", schedules.applied({"entropy": values})["entropy"], 0.0)
+    changes = []
+    for step in range(10):
+        schedules.update(Context(step, step, step / 10))
+        before = coefficient.alpha.log()
+        coefficient.adjust(torch.tensor([1.5 - 0.01 * step]), ONE)
+        changes.append((coefficient.alpha.log() - before).item())
+    if values["name"] == "staged":  # half the rate above the target, 0.9 of the rate after crossing it
+        assert changes[1:] == pytest.approx([0.25] * 4 + [0.45] * 5)
+    else:
+        assert all(change < 0 for change in changes[:5])
+        assert all(change > 0 for change in changes[-2:])
+
+
+def test_recorded_updates_of_sac_follow_the_scheduled_target(build: Build) -> None:
+    jump = {"piecewise": {"values": [50.0], "at": [20]}}
+    schedule = {"algo.entropy.target_entropy": -50.0, "algo.schedule": {"entropy.target_entropy": jump}}
+    loop: Any = build(toy("sac", **schedule, **{"trainer.engine": "auto"}))
+    alphas: dict[bool, list[float]] = {False: [], True: []}
+    while loop.steps < 60:
+        loop.tick()
+        alphas[loop.steps > 24].append(loop.agent.entropy.alpha.item())
+    assert alphas[False][-1] < alphas[False][0], "before the jump, the entropy is above its target"
+    assert alphas[True][-1] > alphas[True][0]
+    line = "algo.schedule.entropy.target_entropy: algo.entropy.target_entropy is tenth; give it a number to start from"
+    with pytest.raises(ConfigError, match=line):
+        build(toy("sac", **schedule | {"algo.entropy.target_entropy": "tenth"}))
 
 
 def test_max_entropy_below_the_target_is_refused(build: Build) -> None:

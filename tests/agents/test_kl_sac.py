@@ -102,7 +102,7 @@ def test_kl_sac_penalises_the_log_ratio_of_policy_and_prior(build: Build) -> Non
 
 def test_kl_sac_target_divergence_is_per_dimension(build: Build) -> None:
     agent: Any = build(toy("kl_sac", **{"algo.target_kld_per_dim": 2.0})).agent
-    assert agent.entropy.target_entropy == -2.0
+    assert agent.entropy.target == -2.0
 
 
 @pytest.mark.parametrize("n_step", [1, 3])

@@ -1,5 +1,6 @@
 """The part `algo.noise`: its numbers, and how it enters the actions and log-probabilities of every continuous agent."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,8 +22,8 @@ from rlrun.types import Batch, Spec
 
 Build = Callable[..., Loop]
 
-GAUSSIAN = {"mean": 0.2, "std": 0.4}
-OU = {"mean": 0.2, "std": 0.3, "theta": 0.5, "dt": 0.8, "initial": -0.4}
+GAUSSIAN = {"mean": 0.2, "std": 0.4, "random_action": 0.0}
+OU = {"mean": 0.2, "std": 0.3, "theta": 0.5, "dt": 0.8, "initial": -0.4, "random_action": 0.0}
 ON_POLICY = ["a2c", "vpg", "ppo", "ppo_lstm", "ppo_demos", "vtrace"]
 OFF_POLICY = ["td3", "sac", "recurrent_sac", "crossq"]
 ROWS = 4000
@@ -122,10 +123,55 @@ def test_log_probability_is_that_of_the_policy_plus_noise(noise: ActionNoise) ->
             assert abs(torch.corrcoef(torch.cat([own, walk], 1).T)[0, 1].item()) < 0.05
 
 
+@pytest.mark.parametrize("noise", [gaussian(2, random_action=0.3), ou(2, random_action=0.3)], ids=["gaussian", "ou"])
+def test_random_actions_are_uniform_and_replace_whole_actions(noise: ActionNoise) -> None:
+    """Noise moves an action of -1 by at most 2 standard deviations here, so actions above 0.8 are uniform ones."""
+    policy = torch.full((ROWS, 2), -1.0)
+    action, extras = noise.add(policy, first(), Stream(0, "noise"))
+    _, walk = noise.noisy(policy, first(), Stream(0, "noise"))
+    assert extras.keys() == walk.keys()
+    assert all(torch.equal(extras[name], walk[name]) for name in extras), "random actions leave the walk as it is"
+    high = action > 0.8
+    assert high.float().mean(0).tolist() == pytest.approx([0.3 * 0.1] * 2, abs=0.01)
+    is_random = (action[:, 0] > 0.8) | (action[:, 1] > 0.8)
+    assert action[is_random].mean(0).min() > -0.2, "where one dimension is uniform, the other one is too"
+
+
+def test_log_probability_is_that_of_the_mixture_with_random_actions() -> None:
+    """By Monte Carlo: the density of the actions in a bin is the mean of the reported density in this bin."""
+    noise = gaussian(random_action=0.4, mean=0.0, std=0.1)
+    mean = torch.zeros(20 * ROWS, 1)
+    dist = Normal(mean, torch.full_like(mean, 0.2).log())
+    action, log_prob, _ = noise.sample(dist, first(len(mean)), Stream(0, "noise"))
+    for low in (-0.9, -0.1, 0.3, 0.8):
+        inside = (action[:, 0] >= low) & (action[:, 0] < low + 0.1)
+        counted = inside.float().mean().item() / 0.1
+        assert log_prob[inside].exp().mean().item() == pytest.approx(counted, rel=0.1)
+    outside = torch.tensor([[1.5]])
+    near = Normal(torch.ones(1, 1), torch.zeros(1, 1))
+    assert noise.log_prob(near, outside).item() == pytest.approx(math.log(0.6) + near.log_prob(outside).item())
+    always = gaussian(random_action=1.0)
+    assert always.log_prob(near, torch.tensor([[0.5]])).item() == pytest.approx(math.log(0.5))
+
+
+@pytest.mark.parametrize("algo", ["td3", "sac", "crossq", "a2c", "ppo"])
+def test_agents_learn_from_random_actions_and_evaluate_without(algo: str, build: Build) -> None:
+    loop: Any = build(on_pendulum(algo, **{"algo.noise": {"name": "none", "random_action": 1.0}}))
+    obs = torch.zeros(ROWS, 3)
+    action, extras = loop.agent.act(obs, first(), True)
+    assert action.min() < -0.98 and action.max() > 0.98
+    assert action.mean().item() == pytest.approx(0, abs=0.05)
+    if "log_prob" in extras:
+        torch.testing.assert_close(extras["log_prob"], torch.full((ROWS,), math.log(0.5)))
+    greedy, _ = loop.agent.act(obs, first(), False)
+    assert (greedy == greedy[0]).all()
+    train(loop, 2)
+
+
 @pytest.mark.parametrize("algo", OFF_POLICY)
 def test_off_policy_agents_add_noise_only_when_they_explore(algo: str, build: Build) -> None:
     loop: Any = build(on_pendulum(algo, **{"algo.noise": {"name": "ou", **OU}}))
-    plain: Any = build(on_pendulum(algo, **{"algo.noise": {"name": "none"}}))
+    plain: Any = build(on_pendulum(algo, **{"algo.noise": {"name": "none", "random_action": 0.0}}))
     both = [each.addons.act(each.agent, loop.obs, loop.carry, True) for each in (loop, plain)]
     torch.testing.assert_close(both[0][0], (both[1][0] + both[0][1]["carry.noise"]).clamp(-1, 1))
     both = [each.addons.act(each.agent, loop.obs, loop.carry, False) for each in (loop, plain)]
@@ -176,8 +222,13 @@ def test_a_walk_is_resumed_in_the_middle_of_an_episode(algo: str, build: Build) 
         ("a2c", {"name": "gaussian", **GAUSSIAN}, r"algo.noise=gaussian: needs Box actions; .*Discrete\(2\)"),
         ("discrete_sac", {"name": "ou", **OU}, "algo.noise=ou: needs Box actions"),
         ("td3", {"name": "ou", **OU, "theta": 2.0}, "algo.noise.theta=2.0: must be at most 1 / dt, which is 1.25"),
-        ("td3", {"name": "gaussian", "mean": 0.0, "std": [0.1, 0.2]}, "must be one number, or a list of 1, one for"),
-        ("td3", {"name": "gaussian", "mean": 0.0, "std": [-0.1]}, "algo.noise.std=.*: must be at least 0"),
+        ("td3", {"name": "gaussian", **GAUSSIAN, "std": [0.1, 0.2]}, "must be one number, or a list of 1, one for"),
+        ("td3", {"name": "gaussian", **GAUSSIAN, "std": [-0.1]}, "algo.noise.std=.*: must be at least 0"),
+        (
+            "discrete_sac",
+            {"name": "none", "random_action": 0.1},
+            r"algo.noise.random_action=0.1: needs Box actions with finite bounds; this environment has Discrete\(2\)",
+        ),
     ],
 )
 def test_impossible_noise_is_refused_in_one_line(algo: str, noise: Batch, line: str, build: Build) -> None:
@@ -188,6 +239,11 @@ def test_impossible_noise_is_refused_in_one_line(algo: str, noise: Batch, line: 
 
 def test_noise_is_chosen_by_name_with_one_number_or_one_for_each_dimension() -> None:
     words = ["algo=ppo", "env=HalfCheetah", "preset=none", "algo.noise=gaussian", "algo.noise.std=[1,2,0.5,1,1,1]"]
-    assert jobs(words)[0].values["algo"]["noise"] == {"name": "gaussian", "mean": 0.0, "std": [1, 2, 0.5, 1, 1, 1]}
+    assert jobs(words)[0].values["algo"]["noise"] == {
+        "name": "gaussian",
+        "mean": 0.0,
+        "std": [1, 2, 0.5, 1, 1, 1],
+        "random_action": 0.0,
+    }
     with pytest.raises(ConfigError, match=r"algo\.noise\.std=.*: must be a number, like 0\.1"):
         jobs([*words[:4], "algo.noise.std=[1,high]"])

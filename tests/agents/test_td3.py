@@ -24,7 +24,7 @@ def batch_of(rows: int) -> Batch:
 
 @pytest.mark.parametrize("delay", [1, 3])
 def test_td3_delays_the_actor_and_target_updates(delay: int, build: Build) -> None:
-    agent: Any = (loop := build(toy("td3", **{"algo.policy_delay": delay}))).agent
+    agent: Any = (loop := build(toy("td3", **{"algo.policy_delay": delay, "algo.target_every": None}))).agent
     for updates in range(1, 7):
         actor, critic, target = (
             part.clone() for part in (agent.actor_optim.flat, agent.critic_optim.flat, agent.target_critic.slow[0])
@@ -45,7 +45,7 @@ def test_td3_target_is_the_minimum_critic_at_the_smoothed_action(build: Build) -
         least = torch.stack([*agent.target_critic(batch["next_obs"], action)]).min(0).values
         target = batch["reward"] + 0.9 * least
         errors = [0.5 * ((q - target) ** 2).mean() for q in agent.critic(batch["obs"], batch["action"])]
-    torch.testing.assert_close(agent.update_critic(batch, noise)["critic"], sum(errors))
+    torch.testing.assert_close(agent.update_critic(batch, noise)[0]["critic"], sum(errors))
 
 
 def test_td3_actor_update_changes_no_critic(build: Build) -> None:
@@ -53,3 +53,40 @@ def test_td3_actor_update_changes_no_critic(build: Build) -> None:
     before = agent.critic_optim.flat.clone()
     agent.update_actor(batch_of(6))
     assert torch.equal(before, agent.critic_optim.flat)
+
+
+@pytest.mark.parametrize("algo", ["td3", "sac", "discrete_sac", "ddpg"])
+def test_actor_critic_priorities_are_root_mean_squared_td_errors(algo: str, build: Build) -> None:
+    agent: Any = build(toy(algo)).agent
+    batch = batch_of(6)
+    if algo == "discrete_sac":
+        batch |= {"obs": torch.randn(6, 4), "next_obs": torch.randn(6, 4), "action": torch.tensor([0, 1] * 3)}
+    noise = torch.randn(6, 1)
+    with torch.no_grad():
+        target = agent.target_q(batch, noise, agent.target_critic.select(None))
+        error = agent.critic(batch["obs"], batch["action"]) - target
+    _, priority = agent.update_critic(batch, noise)
+    torch.testing.assert_close(priority, (error**2).mean(0).sqrt())
+
+
+@pytest.mark.parametrize("algo", ["td3", "sac", "recurrent_sac"])
+def test_prioritized_replay_follows_the_errors_of_continuous_agents(algo: str, build: Build) -> None:
+    """Without priorities from the agent, all stored transitions would keep the initial priority."""
+    prioritized = {"name": "prioritized", "alpha": 1.0, "beta": 0.4, "beta_final": 1.0, "epsilon": 1e-5}
+    section = toy(algo)["algo"]["buffer"] | prioritized
+    loop: Any = train(build(toy(algo, **{"algo.buffer": section})), 8)
+    first, last = loop.buffer.span
+    priorities = loop.buffer.tree.get(loop.buffer.storage_index(torch.arange(first, last)))
+    assert len(set(priorities[priorities > 0].tolist())) > 2
+    assert loop.batch["weight"].unique().numel() > 1, "drawn with different probabilities"
+
+
+def test_td3_targets_have_a_period_of_their_own(build: Build) -> None:
+    agent: Any = (loop := build(toy("td3", **{"algo.policy_delay": 2, "algo.target_every": 3}))).agent
+    for updates in range(1, 7):
+        actor, target = agent.actor_optim.flat.clone(), agent.target_critic.slow[0].clone()
+        target_actor = agent.target_actor.slow[0].clone()
+        train(loop, updates)
+        assert torch.equal(actor, agent.actor_optim.flat) == (updates % 2 != 0)
+        assert torch.equal(target, agent.target_critic.slow[0]) == (updates % 3 != 0)
+        assert torch.equal(target_actor, agent.target_actor.slow[0]) == (updates % 3 != 0)

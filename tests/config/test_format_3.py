@@ -30,8 +30,16 @@ def test_sac_settings_become_critic_and_entropy_parts() -> None:
         "name": "sac",
         "gamma": 0.9,
         "critic": {"name": "min", "members": 2},
-        "entropy": {"name": "auto", "initial_alpha": 0.5, "learning_rate": 1e-3, "target_entropy": -2.0},
-        "noise": {"name": "none"},  # a part since format 4
+        "entropy": {
+            "name": "auto",
+            "initial_alpha": 0.5,
+            "max_alpha": None,
+            "learning_rate": 1e-3,
+            "target_entropy": -2.0,
+        },
+        "noise": {"name": "none", "random_action": 0.0},  # a part since format 5, as are the next ones
+        "action_gradient": {"name": "exact"},
+        "entropy_reward": {"name": "bootstrap", "normalize": False},
     }
 
 

@@ -11,6 +11,7 @@ A2C: dict[str, Any] = {"name": "a2c", "gae_lambda": 0.9, "value_lambda": None, "
 GAE = {"name": "gae", "gae_lambda": 0.9, "value_lambda": None, "normalize": "rollout"}
 VTRACE = {"name": "vtrace", "gae_lambda": 0.9, "rho_clip": 2.0, "c_clip": 1.0, "normalize": "rollout"}
 NEURAL = {"learning_rate": 0.01, "learning_rate_decay": 0.0}
+BOOTSTRAP = {"name": "bootstrap", "normalize": False}
 
 
 def algo(**section: Any) -> dict[str, Any]:
@@ -73,23 +74,24 @@ def test_neural_linear_of_format_4_trains_its_network_in_every_update() -> None:
 
 def test_noise_of_td3_becomes_a_part_with_the_same_numbers() -> None:
     old = {"noise_std": 0.1, "noise_theta": 0.15, "gamma": 0.9}
-    gaussian = {"name": "gaussian", "mean": 0.0, "std": 0.1}
-    assert algo(name="td3", noise="gaussian", **old) == {"name": "td3", "gamma": 0.9, "noise": gaussian}
-    ou = {"name": "ou", "mean": 0.0, "std": 0.1, "theta": 0.15, "dt": 1.0, "initial": 0.0}
-    assert algo(name="td3", noise="ou", **old) == {"name": "td3", "gamma": 0.9, "noise": ou}
+    gaussian = {"name": "gaussian", "mean": 0.0, "std": 0.1, "random_action": 0.0}
+    rest = {"name": "td3", "gamma": 0.9}
+    assert algo(name="td3", noise="gaussian", **old) == rest | {"noise": gaussian}
+    ou = {"name": "ou", "mean": 0.0, "std": 0.1, "theta": 0.15, "dt": 1.0, "initial": 0.0, "random_action": 0.0}
+    assert algo(name="td3", noise="ou", **old) == rest | {"noise": ou}
 
 
 @pytest.mark.parametrize("name", ["a2c", "ppo", "vtrace", "ppo_demos"])
 def test_noise_of_on_policy_agents_becomes_a_part(name: str) -> None:
-    assert algo(name=name, noise_std=0.0)["noise"] == {"name": "none"}
+    assert algo(name=name, noise_std=0.0)["noise"] == {"name": "none", "random_action": 0.0}
     particle = {"name": name, "noise_std": 0.3}
-    gaussian = {"name": "gaussian", "mean": 0.0, "std": 0.3}
+    gaussian = {"name": "gaussian", "mean": 0.0, "std": 0.3, "random_action": 0.0}
     assert algo(name="svpg", particle=particle)["particle"] == {"name": name, "noise": gaussian}
 
 
 @pytest.mark.parametrize("name", ["sac", "discrete_sac", "sac_cloning", "crossq"])
 def test_agents_that_had_no_noise_get_none(name: str) -> None:
-    assert algo(name=name, entropy={"name": "auto"})["noise"] == {"name": "none"}
+    assert algo(name=name, entropy={"name": "auto"})["noise"] == {"name": "none", "random_action": 0.0}
 
 
 def test_other_sections_and_incomplete_ones_stay_as_they_are() -> None:
@@ -109,6 +111,19 @@ def test_critics_with_an_optimiser_share_the_settings_of_the_policy() -> None:
     assert algo(name="mine", critic_update=first)["critic_update"] == full
     assert algo(name="svpg", particle={"critic_update": first})["particle"]["critic_update"] == full
     assert algo(name="a2c", critic_update={"name": "joint"})["critic_update"] == {"name": "joint"}
+
+
+def test_continuous_actors_followed_the_exact_gradient_of_their_critics() -> None:
+    for name in ("td3", "sac", "discrete_sac", "sac_cloning"):
+        section = algo(
+            name=name, noise={"name": "none"}, target_noise=0.2, entropy={"name": "auto", "initial_alpha": 1.0}
+        )
+        assert section["action_gradient"] == {"name": "exact"}
+        assert section["entropy"]["max_alpha"] is None
+        assert section["target_every"] is None, "the targets of TD3 moved with the actor"
+        assert section.get("entropy_reward", BOOTSTRAP) == BOOTSTRAP
+        assert ("entropy_reward" in section) == (name != "td3")
+    assert "action_gradient" not in algo(name="crossq", noise={"name": "none"})
 
 
 def test_recurrent_networks_had_one_layer() -> None:

@@ -125,6 +125,7 @@ OTHER: Values = {
     "algo.prior.same_action_prob": 0.1,
     "algo.entropy.max_entropy": 99.0,
     "algo.entropy.min_alpha": 1.0,
+    "algo.entropy.max_alpha": 0.1,
     "algo.goals": {"name": "categorical", "num_goals": 2},
     "algo.goals.num_goals": 3,
     "algo.intrinsic": {
@@ -279,6 +280,13 @@ REFUSED |= {
     f"{algo}: algo.{part}": "parts that know no sequences"
     for algo in ("recurrent_sac", "r2d2")
     for part in ("representation", "goals", "intrinsic")
+}
+REFUSED |= {
+    f"{algo}: algo.{key}": "of Box actions"
+    for algo, key in (
+        *((algo, "noise.random_action") for algo in (*ON_POLICY, "discrete_sac")),
+        ("svpg", "particle.noise.random_action"),
+    )
 }
 
 

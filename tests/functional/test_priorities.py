@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rlrun.functional.priorities import importance_weight, of_sequences, priority
+from rlrun.functional.priorities import importance_weight, of_ensemble, of_sequences, priority
 
 
 def test_priority_is_a_power_of_the_error() -> None:
@@ -33,3 +33,13 @@ def test_sequence_priority_mixes_maximum_and_mean_error() -> None:
     error = torch.tensor([[1.0, 9.0], [3.0, 9.0], [50.0, 9.0]])
     weight = torch.tensor([[1.0, 0.0], [0.5, 0.0], [0.0, 0.0]])
     assert of_sequences(error, weight).tolist() == pytest.approx([0.9 * 3 + 0.1 * 2, 0.0])
+
+
+def test_ensemble_error_is_the_root_mean_square_over_members_and_columns() -> None:
+    q = torch.tensor([[1.0, 0.0], [4.0, -2.0]])
+    assert of_ensemble(q, torch.tensor([0.0, 0.0])).tolist() == pytest.approx([8.5**0.5, 2**0.5])
+    columns = q.unsqueeze(-1).expand(2, 2, 3)
+    target = torch.zeros(2, 3)
+    target[:, 2] = torch.tensor([1.0, -2.0])
+    by_hand = [((2 * 17 + 0 + 9) / 6) ** 0.5, ((2 * 4 + 4 + 0) / 6) ** 0.5]
+    assert of_ensemble(columns, target).tolist() == pytest.approx(by_hand)

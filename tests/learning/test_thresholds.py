@@ -28,6 +28,7 @@ PROMISES = {
     "qr_dqn CartPole": (50_000, 475.0),
     "rainbow CartPole": (50_000, 475.0),
     "discrete_sac CartPole": (50_000, 475.0),
+    "soft_q CartPole": (50_000, 450.0),
     "sac Pendulum": (20_000, -200.0),
     "recurrent_sac MaskedPendulum": (20_000, -250.0),
     "ppo_lstm Recall": (60_000, 0.95),

@@ -93,6 +93,20 @@ CHANGES: tuple[Change, ...] = (
             Added("algo.buffer.compression", None, beside="standardize_reward"),
             Added("algo.num_minibatches", None, beside="minibatch_size"),
             Added("algo.particle.num_minibatches", None, beside="minibatch_size"),
+            Added("algo.entropy.max_alpha", None, beside="initial_alpha", part="auto"),
+            Added("algo.particle.entropy.max_alpha", None, beside="initial_alpha", part="auto"),
+            Added("algo.target_every", None, beside="target_noise"),
+            Added("algo.action_gradient", {"name": "exact"}, beside="target_noise"),
+            *(
+                Added("algo.entropy_reward", {"name": "bootstrap", "normalize": False}, beside="entropy", part=algo)
+                for algo in ("sac", "discrete_sac", "sac_cloning")
+            ),
+            *(
+                Added("algo.action_gradient", {"name": "exact"}, beside="entropy", part=algo)
+                for algo in ("sac", "discrete_sac", "sac_cloning")
+            ),
+            Added("algo.noise.random_action", 0.0, beside="name"),
+            Added("algo.particle.noise.random_action", 0.0, beside="name"),
         ),
         remeasured=format_5.REMEASURED,
     ),

@@ -60,6 +60,7 @@ class Agent(nn.Module):
             raise ConfigError(f"algo={self.registered} needs {needed}; {why}")
         self.cfg, self.spec, self.memory = cfg, spec, parts.memory
         self.sequence_length: int | None = None  # length of replayed sequences; None: single transitions
+        self.num_next_steps = 0  # length of the sequences `next_steps` of its batches (types.py); 0: none
         self.stores = dict[str, Space]()  # spaces of the extras of `act` that replay stores
 
     @classmethod

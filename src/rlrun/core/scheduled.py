@@ -147,8 +147,9 @@ def scheduled(key: str, values: Any, algo: Mapping[str, Any]) -> ScheduledNumber
     home: Any = algo
     for part in key.split("."):
         home = home[part]
-    if home is None:
-        raise ConfigError(f"{path}: algo.{key} is null; give it a number to start from")
+    if not isinstance(home, int | float):
+        shown = "null" if home is None else home
+        raise ConfigError(f"{path}: algo.{key} is {shown}; give it a number to start from")
     return ScheduledNumber(home, parse(SHAPES[name], settings, f"{path}.{name}"))
 
 

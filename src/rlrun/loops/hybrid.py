@@ -35,7 +35,7 @@ class Hybrid(Offline):
         own = self.buffer
         if own.targets.sequence_length is not None or own.targets.num_next_steps:
             learner = f"algo={self.agent.registered}"
-            if own.targets.num_next_steps:
+            if self.addons.num_next_steps:
                 learner = "algo.representation"
             raise ConfigError(f"algo.loop=hybrid is not supported by {learner}, which learns from sequences")
         self.before = self.cfg.online_after

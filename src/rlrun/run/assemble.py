@@ -142,7 +142,7 @@ def targets_of(agent: Agent, addons: Addons) -> Targets:
     targets = Targets(
         sequence_length=agent.sequence_length,
         extras=agent.stores | addons.stores,
-        num_next_steps=addons.num_next_steps,
+        num_next_steps=num_next_steps(agent, addons),
     )
     if isinstance(cfg, NStepReturns):
         targets = targets._replace(gamma=cfg.gamma, n_step=cfg.n_step)
@@ -150,6 +150,17 @@ def targets_of(agent: Agent, addons: Addons) -> Targets:
         length = memory.sequence_length + targets.n_step - 1
         targets = targets._replace(sequence_length=length, burn_in=memory.burn_in)
     return targets
+
+
+def num_next_steps(agent: Agent, addons: Addons) -> int:
+    """Returns the length of the sequences `next_steps` that the agent or an add-on reads; 0: none.
+
+    Raises ConfigError if both do, because the add-on removes them, or if the agent learns from sequences anyway.
+    """
+    if agent.num_next_steps and (addons.num_next_steps or agent.memory.size):
+        other = "algo.representation" if addons.num_next_steps else "a recurrent network"
+        raise ConfigError(f"algo={agent.registered} with algo.entropy_reward=every_step does not support {other}")
+    return max(agent.num_next_steps, addons.num_next_steps)
 
 
 def check_loop(algo: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from gymnasium.spaces import Box
 from torch import Tensor
 
 from rlrun.agents.critics.ensemble import Minimum
-from rlrun.agents.entropy.coefficient import EntropyCoefficient
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.config.schema import NStepReturns, OpenFraction, Part, PositiveFloat, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
@@ -50,7 +50,8 @@ class CrossQ(Agent):
         self.actor = SquashedGaussianPolicy(parts.torso("actor"), action_dim)
         torso = parts.torso("critic", inputs=("obs", "action"), members=members)
         self.critic = Value(torso, members)
-        self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, -float(action_dim))
+        entropy = by_rule(cfg.entropy, spec.action)
+        self.entropy = parts.part("entropy", entropy, EntropyCoefficient, -float(action_dim))
 
         betas = (cfg.beta1, 0.999)
         self.actor_optim = Optim(self.actor.parameters(), cfg.learning_rate, betas=betas)

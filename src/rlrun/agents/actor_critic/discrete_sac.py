@@ -3,7 +3,6 @@
 The critics return a Q-value for every action, so expectations over the policy are exact sums instead of samples.
 """
 
-import math
 from typing import Any, ClassVar
 
 from gymnasium import Space
@@ -12,8 +11,10 @@ from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.sac import SAC
 from rlrun.agents.critics.ensemble import Critic, Reduce
+from rlrun.agents.entropy.coefficient import nearly_uniform
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
+from rlrun.functional.distributions import Source
 from rlrun.networks.heads import DiscreteCritic, DiscretePolicy
 from rlrun.registry import register
 from rlrun.types import Batch, Spec
@@ -38,7 +39,7 @@ class DiscreteActions:
         members = self.ensemble.members
         critic = DiscreteCritic(parts.torso("critic", members=members), n, members, columns)
         actor = DiscretePolicy(parts.torso("actor"), self.spec.action)
-        return actor, critic, 0.98 * math.log(n)
+        return actor, critic, nearly_uniform(self.spec.action)
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -46,6 +47,10 @@ class DiscreteActions:
         if not explore:
             return dist.mode(), {}
         return dist.sample(dist.noise(self.act_noise)), {}
+
+    def log_prob(self, obs: Any, source: Source) -> Tensor:
+        """Returns the negative entropy of the policy, the expected log-probability of its actions; [batch]."""
+        return -self.actor(obs).entropy()  # type: ignore[no-any-return]
 
     def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the expected Q-value under the policy, [batch] or [batch, reward components], and the negative

@@ -18,6 +18,7 @@ from rlrun.agents.critics.ensemble import Critic, Reduce
 from rlrun.config.schema import Part, PositiveFloat, config
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
+from rlrun.errors import ConfigError
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.registry import register
 from rlrun.types import Batch, Spec
@@ -45,6 +46,10 @@ class KLSAC(SAC):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
+        if self.num_next_steps:
+            raise ConfigError(
+                "algo.entropy_reward=every_step: kl_sac has no priors of the steps between; choose bootstrap"
+            )
         self.prior = parts.part("prior", cfg.prior, Prior)
         flag = Box(0.0, 1.0, (), np.float32)
         self.stores = {"previous_action": spec.action, "carry.action": spec.action, "is_first": flag}
@@ -99,4 +104,5 @@ class KLSAC(SAC):
         """
         action, log_prob = self.actor(obs.obs, obs.previous).sample(noise)
         log_prior = self.prior.log_prob(action, obs.previous, obs.first)
-        return reduce(critic(obs.obs, action)), log_prob - log_prior
+        q = reduce(critic(obs.obs, action))
+        return self.action_gradient.follow(q, action), log_prob - log_prior

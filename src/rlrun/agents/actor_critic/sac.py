@@ -6,14 +6,18 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
+from rlrun.agents.actor_critic.action_gradients import ActionGradient
+from rlrun.agents.actor_critic.entropy_rewards import EntropyReward
 from rlrun.agents.critics.ensemble import Critic, Ensemble, Reduce
-from rlrun.agents.entropy.coefficient import EntropyCoefficient
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
+from rlrun.functional.distributions import Source
 from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
+from rlrun.functional.priorities import of_ensemble
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
@@ -41,6 +45,8 @@ class SAC(Agent):
         max_grad_norm: PositiveFloat | None
         critic: Annotated[dict[str, Any], Part("critic")]
         entropy: Annotated[dict[str, Any], Part("entropy")]
+        entropy_reward: Annotated[dict[str, Any], Part("entropy_reward")]
+        action_gradient: Annotated[dict[str, Any], Part("action_gradient")]
         noise: Annotated[dict[str, Any], Part("noise")]
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
@@ -48,10 +54,15 @@ class SAC(Agent):
         self.ensemble = parts.part("critic", cfg.critic, Ensemble)
         self.actor, self.critic, target_entropy = self.networks(parts)
         self.target_critic = Target(self.critic, cfg.tau)
-        self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, target_entropy)
+        self.entropy = parts.part("entropy", by_rule(cfg.entropy, spec.action), EntropyCoefficient, target_entropy)
         options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, **options)
+        self.entropy_reward = parts.part(
+            "entropy_reward", cfg.entropy_reward, EntropyReward, spec, cfg.n_step, cfg.gamma
+        )
+        self.num_next_steps = self.entropy_reward.num_next_steps
+        self.action_gradient = parts.part("action_gradient", cfg.action_gradient, ActionGradient, spec)
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
@@ -71,29 +82,38 @@ class SAC(Agent):
         action, _ = dist.sample(dist.noise(self.act_noise))
         return self.noise.add(action, carry, self.act_noise)
 
-    def update(self, batch: Batch, ctx: Context) -> Metrics:
+    def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         self.actor_optim.tick(ctx.progress)
         self.critic_optim.tick(ctx.progress)
         next_noise, noise = self.update_noise.normal(2, *batch["action"].shape)
-        metrics = self.update_critic(batch, next_noise, self.ensemble.draw(self.update_noise))
+        batch = self.entropy_reward.within(batch, self.log_prob, self.entropy.alpha, self.update_noise)
+        metrics, priority = self.update_critic(batch, next_noise, self.ensemble.draw(self.update_noise))
         if (ctx.updates + 1) % self.cfg.policy_delay == 0:
             metrics |= self.update_actor(batch, noise)
         self.target_critic.track_every(self.cfg.target_every, ctx.updates + 1)
-        return metrics
+        return metrics, priority
 
     @kernel
-    def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> Metrics:
+    def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
             target_q = self.target_q(batch, noise, self.target_critic.select(members))
         q = self.critic(batch["obs"], batch["action"])  # [members, batch]
         critic_loss = ensemble_mse(q, target_q, batch["weight"])
         self.critic_optim.step(critic_loss)
-        return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}
+        q = q.detach()
+        return {"critic": critic_loss.detach(), "q": batch_mean(q)}, of_ensemble(q, target_q)
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         next_q, next_log_prob = self.evaluate(batch["next_obs"], target_critic, self.ensemble.target, noise)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
-        return batch["reward"] + discount * (next_q - self.entropy.alpha * next_log_prob)
+        cost = self.entropy_reward.cost(next_log_prob, batch["weight"])
+        return batch["reward"] + discount * (next_q - self.entropy.alpha * cost)
+
+    def log_prob(self, obs: Any, source: Source) -> Tensor:
+        """Returns the log-probabilities of sampled actions, [batch]."""
+        dist = self.actor(obs)
+        _, log_prob = dist.sample(dist.noise(source))
+        return log_prob  # type: ignore[no-any-return]
 
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
@@ -112,4 +132,5 @@ class SAC(Agent):
     def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the Q-value of a sampled action, reduced over the members, and its log-probability; both [batch]."""
         action, log_prob = self.actor(obs).sample(noise)
-        return reduce(critic(obs, action)), log_prob
+        q = reduce(critic(obs, action))
+        return self.action_gradient.follow(q, action), log_prob

@@ -17,7 +17,7 @@ from torch import Tensor
 from rlrun import registry
 from rlrun.agents.actor_critic.trajectories import Trajectory
 from rlrun.agents.critics.ensemble import Critic, Minimum
-from rlrun.agents.entropy.coefficient import EntropyCoefficient, default_target
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule, default_target
 from rlrun.config.schema import (
     Discounted,
     Part,
@@ -81,9 +81,11 @@ class TAAC(Agent):
         members = self.ensemble.members
         self.critic = Value(parts.torso("critic", inputs=("obs", space), members=members), members)
         self.target_critic = Target(self.critic, cfg.tau)
-        self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, default_target(spec.action))
+        entropy = by_rule(cfg.entropy, spec.action)
+        self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target(spec.action))
+        switch_entropy = by_rule(cfg.switch_entropy, Discrete(2))
         self.switch_entropy: EntropyCoefficient = registry.build(
-            "entropy", cfg.switch_entropy, default_target(Discrete(2)), path="algo.switch_entropy"
+            "entropy", switch_entropy, default_target(Discrete(2)), path="algo.switch_entropy"
         )
         options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)

@@ -10,6 +10,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
+from rlrun.agents.actor_critic.action_gradients import ActionGradient
 from rlrun.agents.critics.ensemble import Critic, Ensemble
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.config.schema import (
@@ -26,6 +27,7 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
+from rlrun.functional.priorities import of_ensemble
 from rlrun.functional.targets import smoothed
 from rlrun.networks.heads import DeterministicPolicy, Value
 from rlrun.registry import register
@@ -45,6 +47,7 @@ class TD3(Agent):
     @config
     class Config(NStepReturns):
         tau: PositiveFraction
+        target_every: PositiveInt | None
         policy_delay: PositiveInt
         actor_learning_rate: Scheduled[PositiveFloat]
         critic_learning_rate: Scheduled[PositiveFloat]
@@ -52,6 +55,7 @@ class TD3(Agent):
         critic: Annotated[dict[str, Any], Part("critic")]
         target_noise: Scheduled[NonNegativeFloat]
         target_noise_clip: Scheduled[NonNegativeFloat]
+        action_gradient: Annotated[dict[str, Any], Part("action_gradient")]
         noise: Annotated[dict[str, Any], Part("noise")]
 
     cfg: Config
@@ -63,10 +67,12 @@ class TD3(Agent):
         self.actor = DeterministicPolicy(parts.torso("actor"), spec.action.shape[0])
         torso = parts.torso("critic", inputs=("obs", "action"), members=members)
         self.critic = Value(torso, members, columns=self.columns)
+        self.target_every = cfg.target_every or cfg.policy_delay
         self.target_actor = Target(self.actor, cfg.tau)
         self.target_critic = Target(self.critic, cfg.tau)
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
+        self.action_gradient = parts.part("action_gradient", cfg.action_gradient, ActionGradient, spec)
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
@@ -78,25 +84,27 @@ class TD3(Agent):
             return action, {}
         return self.noise.add(action, carry, self.act_noise)
 
-    def update(self, batch: Batch, ctx: Context) -> Metrics:
+    def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         self.actor_optim.tick(ctx.progress)
         self.critic_optim.tick(ctx.progress)
         noise = self.update_noise.normal(*batch["action"].shape)
-        metrics = self.update_critic(batch, noise, self.ensemble.draw(self.update_noise))
+        metrics, priority = self.update_critic(batch, noise, self.ensemble.draw(self.update_noise))
         if (ctx.updates + 1) % self.cfg.policy_delay == 0:
             metrics |= self.update_actor(batch)
+        if (ctx.updates + 1) % self.target_every == 0:
             self.target_actor.track()
             self.target_critic.track()
-        return metrics
+        return metrics, priority
 
     @kernel
-    def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> Metrics:
+    def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
             target_q = self.target_q(batch, noise, self.target_critic.select(members))
         q = self.critic(batch["obs"], batch["action"])  # [members, batch]
         critic_loss = ensemble_mse(q, target_q, batch["weight"])
         self.critic_optim.step(critic_loss)
-        return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}
+        q = q.detach()
+        return {"critic": critic_loss.detach(), "q": batch_mean(q)}, of_ensemble(q, target_q)
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         next_action = self.next_action(batch, noise)
@@ -111,10 +119,12 @@ class TD3(Agent):
 
     @kernel
     def update_actor(self, batch: Batch) -> Metrics:
-        actor_loss = -weighted_mean(self.actor_q(batch), batch["weight"])
+        action = self.actor(batch["obs"])
+        q = self.action_gradient.follow(self.actor_q(batch, action), action)
+        actor_loss = -weighted_mean(q, batch["weight"])
         self.actor_optim.step(actor_loss)
         return {"actor": actor_loss.detach()}
 
-    def actor_q(self, batch: Batch) -> Tensor:
+    def actor_q(self, batch: Batch, action: Tensor) -> Tensor:
         """Returns the first critic's value of the actor's action, [batch]."""
-        return self.critic.select(slice(1), batch["obs"], self.actor(batch["obs"]))[0]
+        return self.critic.select(slice(1), batch["obs"], action)[0]

@@ -42,6 +42,7 @@ class RewardVectors:
     cfg: Any
     ensemble: Any
     entropy: Any
+    entropy_reward: Any
     critic: Any
     evaluate: Callable[..., tuple[Tensor, Tensor]]
 
@@ -59,14 +60,15 @@ class RewardVectors:
         reduce = pessimistic(self.ensemble.target, column_weights(batch))
         next_q, next_log_prob = self.evaluate(batch["next_obs"], target_critic, reduce, noise)
         reward = F.pad(batch["reward"], (0, 1))
-        entropy_cost = F.pad(next_log_prob.unsqueeze(-1), (self.spec.reward_dim, 0))
+        cost = self.entropy_reward.cost(next_log_prob, batch["weight"])
+        entropy_cost = F.pad(cost.unsqueeze(-1), (self.spec.reward_dim, 0))
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
         return reward + discount.unsqueeze(-1) * (next_q - self.entropy.alpha * entropy_cost)
 
     def actor_q(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
         weights = column_weights(batch)
-        q, log_prob = self.evaluate(batch["obs"], self.critic, pessimistic(self.ensemble.actor, weights), noise)
-        return q @ weights, log_prob
+        reduce = pessimistic(self.ensemble.actor, weights)
+        return self.evaluate(batch["obs"], self.critic, lambda q: reduce(q) @ weights, noise)
 
     def stored_q(self, batch: Batch) -> Tensor:
         """Returns the pessimistic weighted value of the stored action, [batch]; the filter of cloning uses it."""

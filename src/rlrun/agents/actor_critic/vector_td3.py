@@ -26,5 +26,5 @@ class VectorTD3(TD3):
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
         return batch["reward"] + discount.unsqueeze(-1) * next_q
 
-    def actor_q(self, batch: Batch) -> Tensor:
-        return super().actor_q(batch) @ batch["reward_weights"]
+    def actor_q(self, batch: Batch, action: Tensor) -> Tensor:
+        return super().actor_q(batch, action) @ batch["reward_weights"]

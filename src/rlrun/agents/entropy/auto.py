@@ -1,11 +1,12 @@
 """The learned temperature of soft actor-critic (Haarnoja et al. 2018, arXiv 1812.05905, eq. 18)."""
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rlrun.agents.entropy.coefficient import EntropyCoefficient
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, TargetEntropy
 from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
 from rlrun.core.state import Optim
 from rlrun.functional.losses import weighted_mean
@@ -20,13 +21,16 @@ class Auto(EntropyCoefficient):
     @config
     class Config:
         initial_alpha: PositiveFloat
+        max_alpha: PositiveFloat | None
         learning_rate: NonNegativeFloat
-        target_entropy: float | None
+        target_entropy: TargetEntropy
 
     def __init__(self, cfg: Any, default_target: float):
         super().__init__()
-        self.target_entropy = default_target if cfg.target_entropy is None else cfg.target_entropy
+        self.target = default_target if cfg.target_entropy is None else cfg.target_entropy
         self.log_alpha = nn.Parameter(torch.tensor(cfg.initial_alpha).log())
+        self.max_alpha = cfg.max_alpha
+        self.limit()
         self.optim = Optim([self.log_alpha], cfg.learning_rate)
 
     @property
@@ -35,6 +39,12 @@ class Auto(EntropyCoefficient):
 
     def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
         alpha = self.alpha
-        gap = weighted_mean(self.target_entropy - entropy, weight)
+        gap = weighted_mean(self.target - entropy, weight)
         self.optim.step(-self.log_alpha * gap)
+        self.limit()
         return {"alpha": alpha}
+
+    @torch.no_grad()
+    def limit(self) -> None:
+        if self.max_alpha is not None:
+            self.log_alpha.clamp_(max=math.log(self.max_alpha))

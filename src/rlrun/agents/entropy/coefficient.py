@@ -1,16 +1,33 @@
 """Base class of the part `algo.entropy`: the coefficient alpha of the term -alpha H in the policy loss, H = entropy."""
 
 import math
+from typing import Annotated, Any
 
 import torch
 from gymnasium import Space, spaces
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
+from rlrun.config.schema import Scheduled
+from rlrun.errors import ConfigError
 from rlrun.nested import flat
 from rlrun.networks.choices import choices
 from rlrun.types import Batch, Metrics
 
+RULES = ("tenth", "minus_dimensions", "nearly_uniform")  # of the target entropy, by the space of actions
+
 OPEN = 0.1  # fraction of an action's range, or of the probability, that `default_target` leaves open
+
+
+def _number_or_rule(value: Any) -> Any:
+    if isinstance(value, str) and value not in RULES:
+        raise PydanticCustomError("target_entropy", f"Input should be a number, null or one of {', '.join(RULES)}")
+    return value
+
+
+# in nats; a rule of `by_rule`; None: a default of the agent
+TargetEntropy = Scheduled[Annotated[float | str | None, BeforeValidator(_number_or_rule)]]
 
 
 class EntropyCoefficient(nn.Module):
@@ -53,6 +70,35 @@ class MovingAverage(nn.Module):
 
     def mean(self) -> Tensor:
         return self.recent.sum() / self.seen.clamp(min=1)
+
+
+def by_rule(values: dict[str, Any], space: Space) -> dict[str, Any]:
+    """Returns the section `algo.entropy`; a rule in `target_entropy` is replaced by its number for this action space.
+
+    `minus_dimensions` is the rule of SAC (arXiv 1812.05905), `nearly_uniform` that of SAC for discrete actions (arXiv
+    1910.07207), and `tenth` that of `default_target`. Raises ConfigError if a rule is not defined for the space.
+    """
+    rule = values.get("target_entropy")
+    if not isinstance(rule, str):
+        return values
+    is_box = isinstance(space, spaces.Box)
+    if rule == "tenth":
+        target = default_target(space)
+    elif rule == "minus_dimensions" and is_box:
+        target = -float(math.prod(space.shape or ()))
+    elif rule == "nearly_uniform" and not is_box:
+        target = nearly_uniform(space)
+    else:
+        kind, other = ("discrete", "minus_dimensions") if is_box else ("Box", "nearly_uniform")
+        raise ConfigError(
+            f"algo.entropy.target_entropy={rule}: needs {kind} actions; choose {other}, tenth or a number"
+        )
+    return values | {"target_entropy": target}
+
+
+def nearly_uniform(space: Space) -> float:
+    """Returns 0.98 of the entropy of uniform discrete actions in nats, summed over the dimensions of the action."""
+    return 0.98 * sum(math.log(n) for n in choices(space))
 
 
 def default_target(space: Space) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlrun.agents.entropy.coefficient import EntropyCoefficient, MovingAverage
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, MovingAverage, TargetEntropy
 from rlrun.config.schema import PositiveFloat, Size, config
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import average
@@ -30,7 +30,7 @@ class Staged(EntropyCoefficient):
 
     @config
     class Config:
-        target_entropy: float | None
+        target_entropy: TargetEntropy
         max_entropy: float | None
         initial_alpha: PositiveFloat
         min_alpha: float
@@ -40,6 +40,7 @@ class Staged(EntropyCoefficient):
         fast_rate: PositiveFloat
         average_window: Size
 
+    target: Tensor
     log_alpha: Tensor
     rate: Tensor
     stage: Tensor
@@ -49,14 +50,13 @@ class Staged(EntropyCoefficient):
     def __init__(self, cfg: Any, default_target: float):
         super().__init__()
         self.cfg = cfg
-        self.target = default_target if cfg.target_entropy is None else cfg.target_entropy
-        if cfg.max_entropy is not None and cfg.max_entropy < self.target:
-            raise ConfigError(f"algo.entropy.max_entropy={cfg.max_entropy}: is below the target, {self.target}")
+        target = default_target if cfg.target_entropy is None else cfg.target_entropy
+        self.register_buffer("target", torch.as_tensor(target), persistent=False)  # a tensor, which may be scheduled
+        if cfg.max_entropy is not None and cfg.max_entropy < target:
+            raise ConfigError(f"algo.entropy.max_entropy={cfg.max_entropy}: is below the target, {float(target)}")
         self.min_log_alpha = MIN_LOG_ALPHA
         if cfg.min_alpha > 0:
             self.min_log_alpha = math.log(cfg.min_alpha)
-        factor = 0.5 if self.target > 0 else 2.0
-        self.urgent = factor * self.target
         self.average = MovingAverage(cfg.average_window)
         self.register_buffer("log_alpha", torch.tensor(math.log(cfg.initial_alpha)))
         self.register_buffer("rate", torch.tensor(cfg.fast_rate))
@@ -109,7 +109,8 @@ class Staged(EntropyCoefficient):
         adjusting = self.stage == ADJUST
         rate = torch.where(crossed, 0.9 * self.rate, self.rate)
         rate = rate.clamp(min=self.cfg.slow_rate)
-        rate = torch.where(entropy < self.urgent, self.cfg.fast_rate, rate)
+        urgent = torch.where(self.target > 0, 0.5, 2.0) * self.target
+        rate = torch.where(entropy < urgent, self.cfg.fast_rate, rate)
         self.rate.copy_(torch.where(adjusting, rate, self.rate))
         self.above.copy_(above)
         up = torch.where(above, 0.5, 1.0)

@@ -17,7 +17,7 @@ class Gaussian(ActionNoise):
     """Adds N(mean, std^2)."""
 
     @config
-    class Config:
+    class Config(ActionNoise.Config):
         mean: PerDimension
         std: NonNegativePerDimension
 
@@ -26,7 +26,7 @@ class Gaussian(ActionNoise):
     variance: Tensor
 
     def __init__(self, cfg: Config, spec: Spec):
-        super().__init__()
+        super().__init__(cfg, spec)
         dims = dimensions("gaussian", spec)
         mean = per_dimension("mean", cfg.mean, dims)
         std = per_dimension("std", cfg.std, dims)
@@ -35,11 +35,10 @@ class Gaussian(ActionNoise):
         self.register_buffer("std", torch.tensor(std), persistent=False)
         self.register_buffer("variance", torch.tensor(variance), persistent=False)
 
-    def add(self, action: Tensor, carry: Batch, source: Source) -> tuple[Tensor, Batch]:
+    def noisy(self, action: Tensor, carry: Batch, source: Source) -> tuple[Tensor, Batch]:
         noise = self.mean + self.std * source.normal(*action.shape)
         return (action + noise).clamp(-1, 1), {}
 
-    def sample(self, dist: Any, carry: Batch, source: Source) -> tuple[Tensor, Tensor, Batch]:
-        noisy = dist.plus(self.mean, self.variance)
-        action = noisy.sample(noisy.noise(source))
-        return action, noisy.log_prob(action), {}
+    def noisy_sample(self, dist: Any, carry: Batch, source: Source) -> tuple[Tensor, Any, Batch]:
+        noisy_dist = dist.plus(self.mean, self.variance)
+        return noisy_dist.sample(noisy_dist.noise(source)), noisy_dist, {}

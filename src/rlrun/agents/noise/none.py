@@ -1,4 +1,4 @@
-"""No exploration noise: actions are those of the policy."""
+"""No exploration noise: actions are those of the policy, or uniform ones."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.config.schema import config
 from rlrun.functional.distributions import Source
 from rlrun.registry import register
-from rlrun.types import Batch, Spec
+from rlrun.types import Batch
 
 
 @register("noise", "none")
@@ -16,18 +16,14 @@ class NoNoise(ActionNoise):
     """Adds nothing. It is the only one that supports actions which are not continuous."""
 
     @config
-    class Config:
+    class Config(ActionNoise.Config):
         pass
-
-    def __init__(self, cfg: Config, spec: Spec):
-        super().__init__()
 
     def check_policy(self, policy: nn.Module) -> None:
         pass
 
-    def add(self, action: Tensor, carry: Batch, source: Source) -> tuple[Tensor, Batch]:
+    def noisy(self, action: Tensor, carry: Batch, source: Source) -> tuple[Tensor, Batch]:
         return action, {}
 
-    def sample(self, dist: Any, carry: Batch, source: Source) -> tuple[Tensor, Tensor, Batch]:
-        action = dist.sample(dist.noise(source))
-        return action, dist.log_prob(action), {}
+    def noisy_sample(self, dist: Any, carry: Batch, source: Source) -> tuple[Tensor, Any, Batch]:
+        return dist.sample(dist.noise(source)), dist, {}

@@ -27,7 +27,7 @@ class OrnsteinUhlenbeck(ActionNoise):
     """
 
     @config
-    class Config:
+    class Config(ActionNoise.Config):
         mean: PerDimension
         std: NonNegativePerDimension
         theta: NonNegativeFloat
@@ -40,7 +40,7 @@ class OrnsteinUhlenbeck(ActionNoise):
     step_variance: Tensor
 
     def __init__(self, cfg: Config, spec: Spec):
-        super().__init__()
+        super().__init__(cfg, spec)
         if cfg.theta > 1 / cfg.dt:
             raise ConfigError(f"algo.noise.theta={cfg.theta}: must be at most 1 / dt, which is {1 / cfg.dt}")
         self.rate = cfg.theta * cfg.dt
@@ -54,16 +54,15 @@ class OrnsteinUhlenbeck(ActionNoise):
         self.register_buffer("step_std", torch.tensor(step_std), persistent=False)
         self.register_buffer("step_variance", torch.tensor(step_variance), persistent=False)
 
-    def add(self, action: Tensor, carry: Batch, source: Source) -> tuple[Tensor, Batch]:
+    def noisy(self, action: Tensor, carry: Batch, source: Source) -> tuple[Tensor, Batch]:
         noise = self.expected(action, carry) + self.step_std * source.normal(*action.shape)
         return (action + noise).clamp(-1, 1), {"carry.noise": noise}
 
-    def sample(self, dist: Any, carry: Batch, source: Source) -> tuple[Tensor, Tensor, Batch]:
+    def noisy_sample(self, dist: Any, carry: Batch, source: Source) -> tuple[Tensor, Any, Batch]:
         expected = self.expected(dist.mean, carry)
         noise = expected + self.step_std * source.normal(*expected.shape)
         action = dist.sample(dist.noise(source)) + noise
-        log_prob = dist.plus(expected, self.step_variance).log_prob(action)
-        return action, log_prob, {"carry.noise": noise}
+        return action, dist.plus(expected, self.step_variance), {"carry.noise": noise}
 
     def expected(self, action: Tensor, carry: Batch) -> Tensor:
         """Returns E[x_t | x_{t-1}], [num_envs, actions]. action: any tensor of this shape."""

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor, nn
 
 from rlrun import registry
-from rlrun.agents.entropy.coefficient import EntropyCoefficient, default_target
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule, default_target
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.agents.policy.advantages import AdvantageEstimator
 from rlrun.agents.policy.columns import columns, mixed
@@ -75,7 +75,8 @@ class A2C(Agent):
         options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm, "schedule": cfg.lr_schedule}
         self.optim = OPTIMIZERS[cfg.optimizer](nn.ModuleList(trained).parameters(), cfg.learning_rate, **options)
         self.advantage = parts.part("advantage", cfg.advantage, AdvantageEstimator)
-        self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, default_target(spec.action))
+        entropy = by_rule(cfg.entropy, spec.action)
+        self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target(spec.action))
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.noise.check_policy(self.policy)
         check_division(cfg.minibatch_size, cfg.num_minibatches, self.memory.sequence_length, spec.num_envs)

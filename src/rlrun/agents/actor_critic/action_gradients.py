@@ -1,0 +1,62 @@
+"""The part `algo.action_gradient`: the gradient dQ/da of the action value that continuous actors follow.
+
+Clipping keeps a steep critic from pushing actions to their bounds; the penalty keeps a saturated tanh from losing its
+gradient (arXiv 1802.09464).
+"""
+
+from typing import Any
+
+import torch
+from gymnasium.spaces import Box
+from torch import Tensor, nn
+
+from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
+from rlrun.errors import ConfigError
+from rlrun.registry import register
+from rlrun.types import Spec
+
+
+@register("action_gradient", "exact")
+class ActionGradient(nn.Module):
+    """Leaves the gradient as it is. Base class of the others, which are built from a config and the spec."""
+
+    @config
+    class Config:
+        pass
+
+    def __init__(self, cfg: Any, spec: Spec):
+        super().__init__()
+
+    def follow(self, q: Tensor, action: Tensor) -> Tensor:
+        """Returns the values q [batch] of the actor's actions [batch, actions], unchanged but for their gradient.
+
+        Values without gradients, as in TD targets, may have any shape.
+        """
+        return q
+
+
+@register("action_gradient", "regularized")
+class Regularized(ActionGradient):
+    """Clips dQ/da elementwise, and adds the gradient of -action_l2 |a|^2."""
+
+    @config
+    class Config:
+        dqda_clipping: PositiveFloat | None
+        action_l2: NonNegativeFloat
+
+    def __init__(self, cfg: Any, spec: Spec):
+        super().__init__(cfg, spec)
+        if not isinstance(spec.action, Box):
+            line = f"algo.action_gradient=regularized: needs Box actions; this environment has {spec.shown_action}"
+            raise ConfigError(f"{line}; choose algo.action_gradient=exact")
+        self.cfg = cfg
+
+    def follow(self, q: Tensor, action: Tensor) -> Tensor:
+        if not q.requires_grad:
+            return q
+        (gradient,) = torch.autograd.grad(q.sum(), action)
+        if self.cfg.dqda_clipping is not None:
+            gradient = gradient.clamp(-self.cfg.dqda_clipping, self.cfg.dqda_clipping)
+        fixed = action.detach()
+        gradient = gradient - 2 * self.cfg.action_l2 * fixed
+        return q.detach() + (gradient * (action - fixed)).sum(-1)  # the difference is 0, and its gradient is 1

@@ -1,0 +1,102 @@
+"""The part `algo.entropy_reward`: what the entropy of the policy adds to the returns of soft actor-critic.
+
+With the reward alpha H(s_t) for every state but the first, the soft n-step return is
+
+    sum_{k<n} gamma^k r_{t+k} + sum_{0<k<n} gamma^k alpha H(s_{t+k}) + gamma^n (Q(s_{t+n}, a') - alpha log pi(a'))
+
+and has no terms after the end of an episode. alpha H is estimated by -alpha log pi of a sampled action.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlrun.config.schema import config
+from rlrun.errors import ConfigError
+from rlrun.functional.distributions import Source
+from rlrun.functional.losses import average
+from rlrun.nested import flat, index
+from rlrun.registry import register
+from rlrun.types import Batch, Spec
+
+WINDOW = 1000  # updates after which the running mean of the entropy forgets
+
+
+@register("entropy_reward", "none")
+class EntropyReward(nn.Module):
+    """Adds nothing. Base class of the others, which are built from a config, the spec, n_step and gamma."""
+
+    num_next_steps = 0  # length of the sequences `next_steps` that it reads from a batch
+
+    @config
+    class Config:
+        pass
+
+    def __init__(self, cfg: Any, spec: Spec, n_step: int, gamma: float):
+        super().__init__()
+
+    def within(self, batch: Batch, log_prob: Callable[[Any, Source], Tensor], alpha: Tensor, source: Source) -> Batch:
+        """Returns the batch with the entropy of the steps within the n-step returns added to `reward`.
+
+        log_prob: returns log pi(a|s), [batch], of actions that it samples for observations.
+        """
+        return batch
+
+    def cost(self, log_prob: Tensor, weight: Tensor) -> Tensor:
+        """Returns the share of log pi(a'|s') in the target; log_prob, weight and the result are [batch]."""
+        return torch.zeros_like(log_prob)
+
+
+@register("entropy_reward", "bootstrap")
+class BootstrapEntropy(EntropyReward):
+    """Adds the entropy in the state that the target bootstraps from (arXiv 1812.05905, eq. 3)."""
+
+    mean: Tensor
+    updates: Tensor
+
+    @config
+    class Config:
+        normalize: bool
+
+    def __init__(self, cfg: Any, spec: Spec, n_step: int, gamma: float):
+        super().__init__(cfg, spec, n_step, gamma)
+        self.normalize = cfg.normalize
+        # running mean of log pi, and the number of updates that it covers; without `normalize` they are constant
+        self.register_buffer("mean", torch.zeros(()), persistent=cfg.normalize)
+        self.register_buffer("updates", torch.zeros(()), persistent=cfg.normalize)
+
+    def cost(self, log_prob: Tensor, weight: Tensor) -> Tensor:
+        if not self.normalize:
+            return log_prob
+        self.updates.add_(1).clamp_(max=WINDOW)
+        change = average(log_prob, weight) - self.mean
+        self.mean.add_(change / self.updates)
+        return log_prob - self.mean
+
+
+@register("entropy_reward", "every_step")
+class EveryStepEntropy(BootstrapEntropy):
+    """Also adds the entropy of the steps within n-step returns, of the present policy in the stored states."""
+
+    def __init__(self, cfg: Any, spec: Spec, n_step: int, gamma: float):
+        super().__init__(cfg, spec, n_step, gamma)
+        if spec.reward_dim > 1:
+            raise ConfigError("algo.entropy_reward=every_step: needs one reward a step; choose bootstrap")
+        if n_step > 1:
+            self.num_next_steps = n_step
+        discount = gamma ** torch.arange(1, n_step).view(-1, 1)
+        self.register_buffer("discount", discount, persistent=False)  # [n_step - 1, 1]
+
+    @torch.no_grad()
+    def within(self, batch: Batch, log_prob: Callable[[Any, Source], Tensor], alpha: Tensor, source: Source) -> Batch:
+        if not self.num_next_steps:
+            return batch
+        batch = dict(batch)
+        steps = batch.pop("next_steps")  # from t to t + n - 1
+        mask = steps["mask"][1:]  # [n_step - 1, batch]
+        obs = flat(index(steps["obs"], slice(1, None)))
+        cost = log_prob(obs, source).view_as(mask) - self.mean
+        entropy = -(self.discount * mask * cost).sum(0)
+        return batch | {"reward": batch["reward"] + alpha * entropy}

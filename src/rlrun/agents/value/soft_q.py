@@ -1,0 +1,117 @@
+"""Soft Q-learning over discrete actions (Haarnoja et al. 2017, arXiv 1702.08165): SAC without an actor.
+
+For discrete actions the policy that SAC's actor approximates is known: pi(a|s) = softmax(Q(s, a) / alpha), with the
+minimum of the critics as Q. Only the critics and alpha learn.
+"""
+
+from typing import Annotated, Any
+
+import torch
+from gymnasium.spaces import Discrete
+from torch import Tensor
+
+from rlrun.agents.actor_critic.entropy_rewards import EntropyReward
+from rlrun.agents.critics.ensemble import Critic, Ensemble
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule, default_target
+from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config
+from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.parts import Parts
+from rlrun.core.state import Optim, Target
+from rlrun.functional.distributions import Categorical, Source
+from rlrun.functional.losses import batch_mean, ensemble_mse
+from rlrun.functional.priorities import of_ensemble
+from rlrun.networks.choices import legal
+from rlrun.networks.heads import DiscreteCritic
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics, Spec
+
+LEAST_ALPHA = 1e-6  # the policy divides by alpha, which may be 0; below, the policy is greedy
+
+
+@register("algo", "soft_q")
+class SoftQ(Agent):
+    """Soft Q-learning with an ensemble of critics and a learned temperature."""
+
+    actions = Discrete
+    acts_with = ("critic", "ensemble", "entropy")
+    explores_with = ("entropy",)
+    remembers = True
+    cfg: "Config"
+
+    @config
+    class Config(NStepReturns):
+        tau: PositiveFraction
+        target_every: PositiveInt
+        learning_rate: Scheduled[PositiveFloat]
+        lr_schedule: dict[str, Any]
+        max_grad_norm: PositiveFloat | None
+        critic: Annotated[dict[str, Any], Part("critic")]
+        entropy: Annotated[dict[str, Any], Part("entropy")]
+        entropy_reward: Annotated[dict[str, Any], Part("entropy_reward")]
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
+        super().__init__(cfg, spec, parts)
+        self.ensemble = parts.part("critic", cfg.critic, Ensemble)
+        members = self.ensemble.members
+        self.critic = DiscreteCritic(parts.torso("critic", members=members), int(spec.action.n), members)
+        self.target_critic = Target(self.critic, cfg.tau)
+        entropy = by_rule(cfg.entropy, spec.action)
+        self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target(spec.action))
+        self.entropy_reward = parts.part(
+            "entropy_reward", cfg.entropy_reward, EntropyReward, spec, cfg.n_step, cfg.gamma
+        )
+        self.num_next_steps = self.entropy_reward.num_next_steps
+        options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
+        self.optim = Optim(self.critic.parameters(), cfg.learning_rate, **options)
+        self.act_noise = parts.stream("act")
+        self.update_noise = parts.stream("update")
+
+    @policy
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        dist = self.distribution(obs)
+        if not explore:
+            return dist.mode(), {}
+        return dist.sample(dist.noise(self.act_noise)), {}
+
+    def distribution(self, obs: Any) -> Categorical:
+        """Returns pi(a|s) = softmax(Q(s, a) / alpha) over the legal actions (eq. 6)."""
+        q = self.ensemble.actor(self.critic(obs))
+        logits = q / self.entropy.alpha.clamp(min=LEAST_ALPHA)
+        return Categorical(legal(logits, obs))
+
+    def log_prob(self, obs: Any, source: Source) -> Tensor:
+        """Returns the negative entropy of the policy, the expected log-probability of its actions; [batch]."""
+        return -self.distribution(obs).entropy()
+
+    def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
+        self.optim.tick(ctx.progress)
+        batch = self.entropy_reward.within(batch, self.log_prob, self.entropy.alpha, self.update_noise)
+        metrics, priority = self.update_critic(batch, self.ensemble.draw(self.update_noise))
+        metrics |= self.update_alpha(batch)
+        self.target_critic.track_every(self.cfg.target_every, ctx.updates + 1)
+        return metrics, priority
+
+    @kernel
+    def update_critic(self, batch: Batch, members: Tensor | None = None) -> tuple[Metrics, Tensor]:
+        with torch.no_grad():
+            target_q = self.target_q(batch, self.target_critic.select(members))
+        q = self.critic(batch["obs"], batch["action"])  # [members, batch]
+        loss = ensemble_mse(q, target_q, batch["weight"])
+        self.optim.step(loss)
+        q = q.detach()
+        return {"critic": loss.detach(), "q": batch_mean(q)}, of_ensemble(q, target_q)
+
+    def target_q(self, batch: Batch, target_critic: Critic) -> Tensor:
+        """Returns r + gamma^n sum_a pi(a|s') (Q(s', a) - alpha log pi(a|s')), the soft value by expectation."""
+        dist = self.distribution(batch["next_obs"])
+        next_q = self.ensemble.target(target_critic(batch["next_obs"]))  # [batch, actions]
+        next_q = (dist.logits.softmax(-1) * next_q).sum(-1)
+        cost = self.entropy_reward.cost(-dist.entropy(), batch["weight"])
+        discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
+        return batch["reward"] + discount * (next_q - self.entropy.alpha * cost)
+
+    @kernel
+    def update_alpha(self, batch: Batch) -> Metrics:
+        with torch.no_grad():
+            entropy = self.distribution(batch["obs"]).entropy()
+        return {"entropy": batch_mean(entropy)} | self.entropy.adjust(entropy, batch["weight"])
