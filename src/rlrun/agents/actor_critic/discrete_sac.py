@@ -11,10 +11,11 @@ from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.sac import SAC
-from rlrun.agents.critics.ensemble import Critic, Reduce
+from rlrun.agents.critics.ensemble import Critic, Ensemble, Reduce
+from rlrun.agents.critics.expected import ExpectedReturn
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
-from rlrun.networks.heads import DiscreteCritic, DiscretePolicy
+from rlrun.networks.heads import DiscreteCritic, DiscretePolicy, in_columns
 from rlrun.registry import register
 from rlrun.types import Batch, Spec
 
@@ -23,6 +24,7 @@ class DiscreteActions:
     """A mixin that gives SAC, or a variant of SAC, the networks and the policy expectations of discrete actions."""
 
     actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Discrete
+    critics: ClassVar[type[Ensemble]] = ExpectedReturn  # expectations over the policy are sums of numbers
     needs_bounds = False
     spec: Spec
     ensemble: Any
@@ -36,7 +38,8 @@ class DiscreteActions:
         """
         n = int(self.spec.action.n)
         members = self.ensemble.members
-        critic = DiscreteCritic(parts.torso("critic", members=members), n, members, columns)
+        shape = in_columns(columns, self.ensemble.shape)
+        critic = DiscreteCritic(parts.torso("critic", members=members), n, members, shape)
         actor = DiscretePolicy(parts.torso("actor"), self.spec.action)
         return actor, critic, 0.98 * math.log(n)
 

@@ -1,6 +1,6 @@
 """Soft actor-critic (Haarnoja et al. 2018, arXiv 1812.05905)."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from gymnasium.spaces import Box
@@ -13,7 +13,7 @@ from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFract
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
+from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
@@ -28,6 +28,7 @@ class SAC(Agent):
     explores_with = ("entropy",)
     needs_bounds = True
     remembers = True
+    critics: ClassVar[type[Ensemble]] = Ensemble  # kinds of `algo.critic` that this algorithm supports
     cfg: "Config"
 
     @config
@@ -45,7 +46,7 @@ class SAC(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.ensemble = parts.part("critic", cfg.critic, Ensemble)
+        self.ensemble = parts.part("critic", cfg.critic, self.critics)
         self.actor, self.critic, target_entropy = self.networks(parts)
         self.target_critic = Target(self.critic, cfg.tau)
         self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, target_entropy)
@@ -61,7 +62,8 @@ class SAC(Agent):
         dims = self.spec.action.shape[0]
         actor = SquashedGaussianPolicy(parts.torso("actor"), dims)
         torso = parts.torso("critic", inputs=("obs", "action"), members=self.ensemble.members)
-        return actor, Value(torso, self.ensemble.members, columns=columns), -float(dims)
+        critic = Value(torso, self.ensemble.members, columns=columns, shape=self.ensemble.shape)
+        return actor, critic, -float(dims)
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -85,15 +87,18 @@ class SAC(Agent):
     def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> Metrics:
         with torch.no_grad():
             target_q = self.target_q(batch, noise, self.target_critic.select(members))
-        q = self.critic(batch["obs"], batch["action"])  # [members, batch]
-        critic_loss = ensemble_mse(q, target_q, batch["weight"])
+        z = self.critic(batch["obs"], batch["action"])  # [members, batch, ...]
+        losses, _ = self.ensemble.loss(z, target_q)
+        critic_loss = ensemble_mean(losses, batch["weight"])
         self.critic_optim.step(critic_loss)
-        return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}
+        q = self.ensemble.value(z.detach())
+        return {"critic": critic_loss.detach(), "q": batch_mean(q)}
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
+        """Returns the target that stands for reward + gamma^n (Q' - alpha log pi')."""
         next_q, next_log_prob = self.evaluate(batch["next_obs"], target_critic, self.ensemble.target, noise)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
-        return batch["reward"] + discount * (next_q - self.entropy.alpha * next_log_prob)
+        return self.ensemble.backup(next_q, batch["reward"], discount, self.entropy.alpha * next_log_prob)
 
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
@@ -110,6 +115,9 @@ class SAC(Agent):
         return self.entropy.alpha * log_prob - q
 
     def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the Q-value of a sampled action, reduced over the members, and its log-probability; both [batch]."""
+        """Returns the Q-value of a sampled action, reduced over the members, and its log-probability; both [batch].
+
+        If the critics predict distributions, `reduce` may return one in place of the Q-value, [batch, n].
+        """
         action, log_prob = self.actor(obs).sample(noise)
         return reduce(critic(obs, action)), log_prob
