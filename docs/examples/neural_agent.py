@@ -36,13 +36,13 @@ class NeuralAgent(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.rewards = ActionValues(parts.torso(), int(spec.action.n))  # [batch, arms, 1]
+        self.rewards = ActionValues(parts.torso(), int(spec.action.n))  # [batch, arms]
         self.optim = Optim(self.parameters(), cfg.learning_rate)
         self.act_noise = parts.stream("act")
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        rewards = self.rewards(obs).squeeze(-1)
+        rewards = self.rewards(obs)
         if not explore:
             return rewards.argmax(-1), {}
         is_random = self.act_noise.uniform(len(rewards), 1) < self.cfg.epsilon
@@ -55,7 +55,7 @@ class NeuralAgent(Agent):
     @kernel
     def learn(self, batch: Batch) -> Metrics:
         """Takes one gradient step on the squared error of the pulled arms, batch [batch, ...]."""
-        predicted = self.rewards(batch["obs"]).squeeze(-1)
+        predicted = self.rewards(batch["obs"])
         pulled = predicted.gather(1, batch["action"].unsqueeze(-1)).squeeze(-1)
         loss = weighted_mean((pulled - batch["reward"]) ** 2, batch["weight"])
         self.optim.step(loss)

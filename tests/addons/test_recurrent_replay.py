@@ -160,7 +160,7 @@ def recurrent(algo: str, **changes: Any) -> Any:
 def outputs(agent: Any, obs: Any, action: Tensor) -> Tensor:
     """Returns outputs of the actor and of all critics, or action values, in columns: [rows, outputs]."""
     if isinstance(agent, DQN):
-        return agent.q(obs).flatten(1)
+        return agent.predict(agent.q, obs).movedim(1, 0).flatten(1)
     critic = Head.forward(agent.critic, obs, *[action] * (agent.actions is spaces.Box))  # [members, rows, ...]
     if isinstance(agent, SoftQ):
         return torch.cat([*critic], -1)

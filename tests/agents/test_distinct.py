@@ -90,9 +90,9 @@ def learns_the_return_distribution(build: Build, algo: str) -> bool:
     obs, action = torch.ones(ROWS, 4), torch.zeros(ROWS, dtype=torch.int64)
     learn(agent, 500, lambda: transitions(obs, action, 2.0 * torch.randint(2, (ROWS,), generator=draw) - 1))
     z = agent.q(obs)[0, 0].detach()
-    if not hasattr(agent.prediction, "atoms"):
+    if not hasattr(agent.ensemble, "atoms"):
         return bool((z.abs() - 1).abs().lt(0.3).all() and (z > 0).any() and (z < 0).any())
-    near = [z.softmax(-1)[(agent.prediction.atoms - mode).abs() < 0.3].sum() for mode in (-1.0, 0.0, 1.0)]
+    near = [z.softmax(-1)[(agent.ensemble.atoms - mode).abs() < 0.3].sum() for mode in (-1.0, 0.0, 1.0)]
     return bool(near[0] > 0.35 and near[1] < 0.1 and near[2] > 0.35)
 
 
@@ -103,7 +103,7 @@ def predicts_quantiles(build: Build, algo: str) -> bool:
     draw = torch.Generator().manual_seed(0)
     obs, action = torch.ones(ROWS, 4), torch.zeros(ROWS, dtype=torch.int64)
     learn(agent, 500, lambda: transitions(obs, action, 20 + 10 * torch.rand(ROWS, generator=draw)))
-    z = agent.q(obs)[0, 0].detach().sort().values
+    z = agent.q(obs)[0, 0].detach().view(-1).sort().values
     exact = 20 + 10 * (torch.arange(len(z)) + 0.5) / len(z)
     return bool(len(z) > 1 and (z - exact).abs().max() < 1.5)
 
@@ -174,6 +174,29 @@ def samples_two_critics_per_target(build: Build, algo: str) -> bool:
     losses = [agent.update(batch, Context(i, i, 0.0))[0]["critic"].item() for i in range(10)]
     targets = {round((loss / 5) ** 0.5) for loss in losses}  # sum of half the squared errors of ten members
     return len(targets) > 1
+
+
+def learns_quantiles_of_the_return(build: Build, algo: str) -> bool:
+    """Rewards are -1 or 1 with equal probability: all critics predict both, and not only the mean."""
+    agent = agent_of(build, algo, "Pendulum", **{"algo.critic_learning_rate": 0.05})
+    draw = torch.Generator().manual_seed(0)
+    obs, action = torch.ones(ROWS, 3), torch.zeros(ROWS, 1)
+    for _ in range(150):
+        batch = transitions(obs, action, 2.0 * torch.randint(2, (ROWS,), generator=draw) - 1)
+        agent.update_critic(batch, torch.zeros(ROWS, 1))
+    z = agent.critic(obs, action)[:, 0].detach().sort(-1).values
+    return z.dim() == 2 and bool((z[:, 0] < -0.8).all() and (z[:, -1] > 0.8).all())
+
+
+def drops_the_highest_quantiles(build: Build, algo: str) -> bool:
+    """Target critics predict 100 as their highest quantile and else 0: the target is 0."""
+    agent = agent_of(build, algo, "Pendulum", **{"algo.entropy.initial_alpha": 1e-9, "network.critic": {}})
+    with torch.no_grad():
+        for param in agent.target_critic.module.parameters():
+            param.zero_()
+        agent.target_critic.module.output.bias[..., -1] = 100.0
+    batch = transitions(torch.randn(8, 3), torch.zeros(8, 1), torch.zeros(8), terminated=0.0)
+    return bool(agent.target_q(batch, torch.zeros(8, 1), agent.target_critic).abs().max() < 1e-3)
 
 
 def expects_over_every_action(build: Build, algo: str) -> bool:
@@ -304,6 +327,8 @@ PROOFS: list[tuple[str, str, Proof]] = [
     ("kl_sac", "sac", acts_by_the_last_action),
     ("taac_l", "taac", acts_on_lines),
     ("taac_q", "taac", acts_on_parabolas),
+    ("qr_sac", "sac", learns_quantiles_of_the_return),
+    ("tqc", "sac", drops_the_highest_quantiles),
 ]
 
 

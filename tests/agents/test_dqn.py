@@ -49,7 +49,12 @@ def test_dqn_acts_at_random_with_probability_epsilon(epsilon: float, build: Buil
 def test_double_dqn_target_selects_by_the_online_network(build: Build) -> None:
     losses = []
     for double in (False, True):
-        agent = build(toy("dqn", **{"algo.gamma": 0.5, "algo.double": double, "algo.critic.huber_delta": None})).agent
+        agent = build(
+            toy(
+                "dqn",
+                **{"algo.gamma": 0.5, "algo.double": double, "algo.critic.huber_delta": None, "algo.critic.members": 1},
+            )
+        ).agent
         with torch.no_grad():
             for param in (*agent.q.parameters(), *agent.target_q.parameters()):
                 param.zero_()
@@ -100,7 +105,12 @@ def test_dqn_values_of_a_chain_equal_value_iteration(algo: str, double: bool, bu
 @pytest.mark.parametrize("double", [False, True])
 def test_dqn_target_ignores_illegal_actions(double: bool, build: Build) -> None:
     """Both networks value action 1 highest, but the successor's mask allows only action 0: 1 + 0.5 * 3."""
-    changes = {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"masks": "info"}, "algo.critic.huber_delta": None}
+    changes = {
+        "env.id": "rlrun/ProbeSpaces-v0",
+        "env.kwargs": {"masks": "info"},
+        "algo.critic.huber_delta": None,
+        "algo.critic.members": 1,
+    }
     agent = build(toy("dqn", **changes, **{"algo.gamma": 0.5, "algo.double": double})).agent
     with torch.no_grad():
         for param in (*agent.q.parameters(), *agent.target_q.parameters()):

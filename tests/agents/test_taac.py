@@ -119,7 +119,7 @@ def test_taac_target_with_every_switch_on_is_the_one_step_target_of_sac(build: B
     batch, noise = sequences(agent), torch.randn(12, 1)
     rows = {key: value.flatten(0, 1) for key, value in batch.items()} | {"n_steps": torch.ones(12)}
     with torch.no_grad():
-        target = agent.target_q(batch, noise, torch.rand(4, 3))
+        target = agent.target_q(batch, noise, torch.rand(4, 3), agent.target_critic)
         expected = sac.target_q(rows, noise, sac.target_critic)
     torch.testing.assert_close(target.flatten(), expected)
 

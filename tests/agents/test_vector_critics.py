@@ -7,7 +7,8 @@ import pytest
 import torch
 from toys import Values, put, toy, train
 
-from rlrun.agents.actor_critic.vector_sac import column_weights, pessimistic
+from rlrun.agents.actor_critic.vector_sac import column_weights, signs
+from rlrun.agents.critics.ensemble import minimum, pessimistic
 from rlrun.agents.policy.columns import columns, mixed
 from rlrun.core.loop import Loop
 from rlrun.types import Bonus
@@ -36,9 +37,9 @@ def batch(rows: int = 6, discrete: bool = False) -> dict[str, torch.Tensor]:
 
 def test_pessimistic_minimum_is_the_maximum_for_negative_weights() -> None:
     q = torch.tensor([[[1.0, 5.0]], [[2.0, 7.0]]])  # [members, batch, rewards]
-    assert pessimistic(lambda q: q.amin(0), WEIGHTS)(q).tolist() == [[1.0, 7.0]]
-    assert pessimistic(lambda q: q.mean(0), WEIGHTS)(q).tolist() == [[1.5, 6.0]]
-    assert pessimistic(lambda q: q.amin(0), torch.tensor([1.0, 0.0]))(q).tolist() == [[1.0, 5.0]]
+    assert pessimistic(minimum, q, signs(WEIGHTS)).tolist() == [[1.0, 7.0]]
+    assert pessimistic(lambda q: q.mean(0), q, signs(WEIGHTS)).tolist() == [[1.5, 6.0]]
+    assert pessimistic(minimum, q, signs(torch.tensor([1.0, 0.0]))).tolist() == [[1.0, 5.0]]
 
 
 def test_vector_sac_entropy_column_has_weight_1() -> None:

@@ -29,7 +29,7 @@ def test_sac_settings_become_critic_and_entropy_parts() -> None:
     assert algo(SAC) == {
         "name": "sac",
         "gamma": 0.9,
-        "critic": {"name": "min", "members": 2},
+        "critic": {"name": "min", "members": 2, "target_members": None},  # for every critic since format 5
         "entropy": {
             "name": "auto",
             "initial_alpha": 0.5,
@@ -44,9 +44,9 @@ def test_sac_settings_become_critic_and_entropy_parts() -> None:
 
 
 @pytest.mark.parametrize(("target_members", "expected"), [(1, 1), (None, 2)])
-def test_redq_settings_become_the_redq_critic(target_members: int | None, expected: int) -> None:
+def test_redq_settings_become_a_random_subset(target_members: int | None, expected: int) -> None:
     critic = algo(SAC | {"actor_value": "mean", "target_members": target_members})["critic"]
-    assert critic == {"name": "redq", "members": 2, "target_members": expected}
+    assert critic == {"name": "min", "members": 2, "target_members": expected}
 
 
 def test_fixed_temperature_becomes_a_learning_rate_of_0() -> None:
@@ -74,9 +74,11 @@ def test_particles_of_svpg_are_upgraded_too() -> None:
 
 
 def test_td3_and_dqn_settings_become_critic_parts() -> None:
-    assert algo({"name": "td3", "members": 2}) == {"name": "td3", "critic": {"name": "min", "members": 2}}
-    dqn = algo({"name": "dqn", "returns": {"name": "mean"}, "target_tau": 0.5})
-    assert dqn == {"name": "dqn", "critic": {"name": "mean"}, "tau": 0.5}
+    pair = {"name": "min", "members": 2, "target_members": None}
+    assert algo({"name": "td3", "members": 2}) == {"name": "td3", "critic": pair}
+    dqn = algo({"name": "dqn", "returns": {"name": "mean", "huber_delta": 1.0}, "target_tau": 0.5})
+    single = {"name": "mean", "huber_delta": 1.0, "members": 1, "target_members": None}
+    assert dqn == {"name": "dqn", "critic": single, "tau": 0.5}
 
 
 @pytest.mark.parametrize("section", [{"name": "sac"}, {"name": ["sac"]}, {"name": "a2c", "critic": 5}, 7, None])

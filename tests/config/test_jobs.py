@@ -161,8 +161,9 @@ def test_preset_keys_of_a_replaced_part_are_dropped():
         ),
         (
             "algo.epsilon=linear",
-            "algo.epsilon=linear: algo=sac has no part algo.epsilon; its parts are algo.buffer, algo.critic, "
-            "algo.entropy, algo.goals, algo.intrinsic, algo.loop, algo.noise, algo.representation, algo.reward_weights",
+            "algo.epsilon=linear: algo=sac has no part algo.epsilon; its parts are algo.action_gradient, algo.buffer, "
+            "algo.critic, algo.entropy, algo.entropy_reward, algo.goals, algo.intrinsic, algo.loop, algo.noise, "
+            "algo.representation, algo.reward_weights",
         ),
         ("algo.loop=onpolicy", "algo.loop=onpolicy is not supported by algo=sac, which learns from replay"),
         (

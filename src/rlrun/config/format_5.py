@@ -61,6 +61,7 @@ def regroup(values: dict[str, Any]) -> None:
             regroup_advantage(section)
             add_own_optimizer(section.get("critic_update"))
     regroup_clip_range(algo)
+    regroup_redq(algo)
     if algo.get("name") == "neural_linear" and algo.pop("refit_every", None):
         algo["nn_update_ratio"] = 1  # the network took a gradient step in every update
 
@@ -83,6 +84,13 @@ def regroup_noise(section: dict[str, Any]) -> None:
             section["noise"] = {"name": "gaussian", "mean": 0.0, "std": std}
     elif name in WITHOUT_NOISE and "entropy" in section:
         section["noise"] = {"name": "none"}
+
+
+def regroup_redq(algo: dict[str, Any]) -> None:
+    """Turns the critic `redq` into the minimum over a random subset, in place: every critic may have such a subset."""
+    critic = algo.get("critic")
+    if isinstance(critic, dict) and critic.get("name") == "redq":
+        critic["name"] = "min"
 
 
 def add_own_optimizer(critic_update: Any) -> None:

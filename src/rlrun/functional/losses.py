@@ -60,12 +60,19 @@ def ensemble_mse(
 
     q is [members, batch] or [members, batch, columns], target is q's shape without members, weight is [batch].
     """
-    squared_error = (q - target) ** 2
-    has_columns = squared_error.dim() > 1 + weight.dim()
+    return ensemble_mean(0.5 * (q - target) ** 2, weight)
+
+
+def ensemble_mean(losses: Tensor, weight: Tensor) -> Tensor:
+    """Returns losses summed over members, and averaged over the batch and any reward columns.
+
+    losses is [members, batch] or [members, batch, columns], weight is [batch].
+    """
+    has_columns = losses.dim() > 1 + weight.dim()
     if has_columns:
-        squared_error = squared_error.mean(-1)
-    num_members = q.shape[0]
-    return 0.5 * weighted_mean(squared_error, weight) * num_members
+        losses = losses.mean(-1)
+    num_members = losses.shape[0]
+    return weighted_mean(losses, weight) * num_members
 
 
 def expectile_error(error: Tensor, expectile: float) -> Tensor:
@@ -218,15 +225,15 @@ def quantile_huber(
     target: Tensor,
     delta: float,
 ) -> Tensor:
-    """Returns the quantile Huber loss per row, [batch] (arXiv 1710.10044, eq. 10 and algorithm 1).
+    """Returns the quantile Huber loss, [...] (arXiv 1710.10044, eq. 10 and algorithm 1).
 
         sum_i mean_j |tau_i - 1{target_j < quantile_i}| huber(target_j - quantile_i)    with tau_i = (2i + 1) / 2n
 
-    `target` [batch, m] are samples of a distribution. quantiles [batch, n] estimate its quantiles at tau_i.
+    `target` [..., m] are samples of a distribution. quantiles [..., n] estimate its quantiles at tau_i.
     """
     n = quantiles.shape[-1]
     tau = (2 * torch.arange(n, device=quantiles.device) + 1) / (2 * n)
-    error = target.unsqueeze(-2) - quantiles.unsqueeze(-1)  # [batch, n, m]
+    error = target.unsqueeze(-2) - quantiles.unsqueeze(-1)  # [..., n, m]
     is_below = (error.detach() < 0).to(error.dtype)
     weight = (tau.unsqueeze(-1) - is_below).abs()
     loss = weight * huber(error, delta)

@@ -39,12 +39,12 @@ def of_sequences(error: Tensor, weight: Tensor) -> Tensor:
     return ETA * error.amax(0) + (1 - ETA) * mean
 
 
-def of_ensemble(q: Tensor, target: Tensor) -> Tensor:
-    """Returns one error per row, the root mean squared TD error over the members and any reward columns; [batch].
+def of_ensemble(errors: Tensor) -> Tensor:
+    """Returns one error per row, the root mean squared error over the members and any reward columns; [batch].
 
-    q is [members, batch] or [members, batch, columns], target is q's shape without members. Neither has gradients.
+    errors are [members, batch] or [members, batch, columns], without gradients.
     """
-    squared_error = ((q - target) ** 2).mean(0)
+    squared_error = (errors**2).mean(0)
     if squared_error.dim() > 1:
         squared_error = squared_error.mean(-1)
     return squared_error.sqrt()

@@ -52,11 +52,13 @@ class Head(nn.Module):
 
 
 class ActionValues(Head):
-    """`size` outputs per action, such as its value or the quantiles of its return: [batch, actions, size]."""
+    """Predictions of this shape for every action, such as its value or the quantiles of its return: [batch, actions,
+    *shape], or [members, batch, actions, *shape] with members.
+    """
 
-    def __init__(self, torso: nn.Module, actions: int, size: int = 1):
-        super().__init__(torso, actions * size)
-        self.shape = (actions, size)
+    def __init__(self, torso: nn.Module, actions: int, members: int | None = None, shape: tuple[int, ...] = ()):
+        super().__init__(torso, actions * math.prod(shape), members)
+        self.shape = (actions, *shape)
 
     def forward(self, *inputs: Any) -> Tensor:
         outputs = super().forward(*inputs)
@@ -66,26 +68,28 @@ class ActionValues(Head):
 class Dueling(ActionValues):
     """Action values as the sum of a state value and advantages with mean 0 over the actions (arXiv 1511.06581, eq. 9).
 
-    Returns [batch, actions, size].
+    Returns the shape of `ActionValues`.
     """
 
-    def __init__(self, torso: nn.Module, actions: int, size: int = 1):
-        super().__init__(torso, actions, size)
+    def __init__(self, torso: nn.Module, actions: int, members: int | None = None, shape: tuple[int, ...] = ()):
+        super().__init__(torso, actions, members, shape)
         features: int = torso.features  # type: ignore[assignment]
-        self.value = Linear(features, size)
+        self.value = Linear(features, math.prod(shape), members)
 
     def forward(self, *inputs: Any) -> Tensor:
         features = self.torso(*inputs)
-        value = self.value(features).unsqueeze(-2)
+        value = self.value(features).unflatten(-1, (1, *self.shape[1:]))
         advantage = self.output(features).unflatten(-1, self.shape)
-        mean_advantage = advantage.mean(-2, keepdim=True)
+        action_dim = -len(self.shape)
+        mean_advantage = advantage.mean(action_dim, keepdim=True)
         return value + advantage - mean_advantage
 
 
 class Value(Head):
     """V(s) or Q(s, a), depending on the inputs of the torso: [batch], or [members, batch] with members.
 
-    With more than one reward column, there is one value per column: [..., columns].
+    With more than one reward column, there is one value per column: [..., columns]. With `shape`, a prediction of this
+    shape takes the place of every value: [..., *shape].
     """
 
     def __init__(
@@ -94,35 +98,45 @@ class Value(Head):
         members: int | None = None,
         gain: float | None = None,
         columns: int = 1,
+        shape: tuple[int, ...] = (),
     ):
-        super().__init__(torso, columns, members, gain)
+        shape = in_columns(columns, shape)
+        super().__init__(torso, math.prod(shape), members, gain)
+        self.shape = shape
 
     def forward(self, *inputs: Any) -> Tensor:
         outputs = super().forward(*inputs)
-        return outputs.squeeze(-1)
+        if not self.shape:
+            return outputs.squeeze(-1)
+        return outputs.unflatten(-1, self.shape)
 
 
-class DiscreteCritic(Head):
-    """Ensemble of Q-functions for discrete actions: [members, batch, actions].
+class DiscreteCritic(ActionValues):
+    """Ensemble of Q-functions for discrete actions: [members, batch, actions, *shape].
 
-    If `forward` gets an action [batch], it returns only the values of that action, [members, batch]. With more than one
-    reward column, there is one value per column: [..., columns].
+    If `forward` gets an action [batch], it returns only the predictions for that action, [members, batch, *shape].
     """
 
-    def __init__(self, torso: nn.Module, actions: int, members: int, columns: int = 1):
-        super().__init__(torso, actions * columns, members)
-        self.columns = columns
-
     def forward(self, obs: Any, action: Tensor | None = None) -> Tensor:
-        q = super().forward(obs)
-        if self.columns > 1:
-            q = q.unflatten(-1, (-1, self.columns))
+        z = super().forward(obs)
         if action is None:
-            return q
-        action = action[None, :, None]
-        if self.columns > 1:
-            action = action.unsqueeze(-1)
-        return q.take_along_dim(action, 2).squeeze(2)
+            return z
+        return of_action(z, action)
+
+
+def of_action(z: Tensor, action: Tensor) -> Tensor:
+    """Returns the predictions for the given actions: z [members, batch, actions, *shape], action [batch] ->
+    [members, batch, *shape]."""
+    further_dims = z.dim() - 2
+    index = action.view(1, -1, *[1] * further_dims)
+    return z.take_along_dim(index, 2).squeeze(2)
+
+
+def in_columns(columns: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the shape of predictions with this number of reward columns; a single column adds no dimension."""
+    if columns == 1:
+        return shape
+    return (columns, *shape)
 
 
 class DeterministicPolicy(Head):

@@ -21,7 +21,8 @@ class Noisy(nn.Module):
 
     The weights of a layer become w + weight_std * f(x) f(y)^T and its biases b + bias_std * f(y), where x [inputs] and
     y [outputs] are standard normal and f(x) = sign(x) sqrt(|x|). The standard deviations are learned like the weights;
-    their initial value is std / sqrt(inputs). If `noise` is None, the network is evaluated without noise.
+    their initial value is std / sqrt(inputs). The members of an ensemble share x and y. If `noise` is None, the network
+    is evaluated without noise.
     """
 
     def __init__(self, network: nn.Module, std: float, layers: int | None = None):
@@ -36,7 +37,7 @@ class Noisy(nn.Module):
             self._add(name, layer, std)
 
     def _add(self, name: str, layer: Linear, std: float) -> None:
-        inputs, outputs = layer.weight.shape
+        inputs, outputs = layer.weight.shape[-2:]
         start = std / math.sqrt(inputs)
         weight_std = torch.full_like(layer.weight, start)
         bias_std = torch.full_like(layer.bias, start)
@@ -60,12 +61,19 @@ class Noisy(nn.Module):
         parts = noise.split(self.sizes)
         for name, weight_std, bias_std, part in zip(self.names, self.weight_std, self.bias_std, parts, strict=True):
             layer = self.network.get_submodule(name)
-            input_noise, output_noise = part.split([*weight_std.shape])
+            input_noise, output_noise = part.split([*weight_std.shape[-2:]])
             weight_noise = torch.outer(input_noise, output_noise)
             weights[f"{name}.weight"] = layer.weight + weight_std * weight_noise
             weights[f"{name}.bias"] = layer.bias + bias_std * output_noise
         inputs = (without_next_state(obs),)
         return functional_call(self.network, weights, inputs)
+
+    def select(self, members: Tensor | None, *inputs: Any) -> Tensor:
+        """Returns the outputs of the selected members, [selected, ...]; None selects all. All members are computed."""
+        outputs = self(*inputs)
+        if members is None:
+            return outputs
+        return outputs[members]
 
 
 def last_layers(network: nn.Module, count: int | None) -> list[str]:

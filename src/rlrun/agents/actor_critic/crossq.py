@@ -6,14 +6,14 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
-from rlrun.agents.critics.ensemble import Minimum
+from rlrun.agents.critics.ensemble import Ensemble
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.config.schema import NStepReturns, OpenFraction, Part, PositiveFloat, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim
-from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
+from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.networks.inputs import concatenated
 from rlrun.networks.norm import batch_statistics
@@ -45,11 +45,11 @@ class CrossQ(Agent):
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
         action_dim = spec.action.shape[0]
-        self.ensemble = parts.part("critic", cfg.critic, Minimum)
+        self.ensemble = parts.part("critic", cfg.critic, Ensemble)
         members = self.ensemble.members
         self.actor = SquashedGaussianPolicy(parts.torso("actor"), action_dim)
         torso = parts.torso("critic", inputs=("obs", "action"), members=members)
-        self.critic = Value(torso, members)
+        self.critic = Value(torso, members, shape=self.ensemble.shape)
         entropy = by_rule(cfg.entropy, spec.action)
         self.entropy = parts.part("entropy", entropy, EntropyCoefficient, -float(action_dim))
 
@@ -70,33 +70,38 @@ class CrossQ(Agent):
 
     def update(self, batch: Batch, ctx: Context) -> Metrics:
         next_noise, noise = self.update_noise.normal(2, *batch["action"].shape)
-        metrics = self.update_critic(batch, next_noise)
+        metrics = self.update_critic(batch, next_noise, self.ensemble.draw(self.update_noise))
         if (ctx.updates + 1) % self.cfg.policy_delay == 0:
             metrics |= self.update_actor(batch, noise)
         return metrics
 
     @kernel
-    def update_critic(self, batch: Batch, noise: Tensor) -> Metrics:
+    def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> Metrics:
         with torch.no_grad():
             next_action, next_log_prob = self.actor(batch["next_obs"]).sample(noise)
         obs = concatenated(batch["obs"], batch["next_obs"])
         action = torch.cat([batch["action"], next_action])
         with batch_statistics(self.critic):  # one forward pass, so the statistics cover both halves (eq. 4)
-            q, next_q = self.critic(obs, action).chunk(2, 1)  # [members, batch] each
+            z, next_z = self.critic(obs, action).chunk(2, 1)  # [members, batch, ...] each
 
-        next_q = self.ensemble.target(next_q.detach())
+        next_z = next_z.detach()
+        if members is not None:
+            next_z = next_z[members]
+        next_q = self.ensemble.target(next_z)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
-        target_q = batch["reward"] + discount * (next_q - self.entropy.alpha * next_log_prob)
-        critic_loss = ensemble_mse(q, target_q, batch["weight"])
+        target_q = self.ensemble.backup(next_q, batch["reward"], discount, self.entropy.alpha * next_log_prob)
+        losses, _ = self.ensemble.loss(z, target_q)
+        critic_loss = ensemble_mean(losses, batch["weight"])
         self.critic_optim.step(critic_loss)
-        return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}
+        q = self.ensemble.value(z.detach())
+        return {"critic": critic_loss.detach(), "q": batch_mean(q)}
 
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
         with batch_statistics(self.actor):
             action, log_prob = self.actor(batch["obs"]).sample(noise)
-        q = self.critic(batch["obs"], action)  # with the running statistics
-        q = self.ensemble.actor(q)
+        z = self.critic(batch["obs"], action)  # with the running statistics
+        q = self.ensemble.actor(z)
         actor_loss = weighted_mean(self.entropy.alpha * log_prob - q, batch["weight"])
         self.actor_optim.step(actor_loss)
         metrics = {"actor": actor_loss.detach(), "entropy": -batch_mean(log_prob.detach())}

@@ -10,12 +10,13 @@ from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
 from rlrun.agents.actor_critic.sac import SAC
-from rlrun.agents.critics.ensemble import Critic, Reduce
+from rlrun.agents.critics.ensemble import Critic, Ensemble, Reduce
+from rlrun.agents.critics.expected import ExpectedReturn
 from rlrun.agents.entropy.coefficient import nearly_uniform
 from rlrun.core.agent import policy
 from rlrun.core.parts import Parts
 from rlrun.functional.distributions import Source
-from rlrun.networks.heads import DiscreteCritic, DiscretePolicy
+from rlrun.networks.heads import DiscreteCritic, DiscretePolicy, in_columns
 from rlrun.registry import register
 from rlrun.types import Batch, Spec
 
@@ -24,6 +25,7 @@ class DiscreteActions:
     """A mixin that gives SAC, or a variant of SAC, the networks and the policy expectations of discrete actions."""
 
     actions: ClassVar[type[Space] | tuple[type[Space], ...]] = Discrete
+    critics: ClassVar[type[Ensemble]] = ExpectedReturn  # expectations over the policy are sums of numbers
     needs_bounds = False
     spec: Spec
     ensemble: Any
@@ -37,7 +39,8 @@ class DiscreteActions:
         """
         n = int(self.spec.action.n)
         members = self.ensemble.members
-        critic = DiscreteCritic(parts.torso("critic", members=members), n, members, columns)
+        shape = in_columns(columns, self.ensemble.shape)
+        critic = DiscreteCritic(parts.torso("critic", members=members), n, members, shape)
         actor = DiscretePolicy(parts.torso("actor"), self.spec.action)
         return actor, critic, nearly_uniform(self.spec.action)
 

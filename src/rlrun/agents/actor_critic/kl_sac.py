@@ -59,7 +59,8 @@ class KLSAC(SAC):
         dims = self.spec.action.shape[0]
         actor = SquashedGaussianPolicy(parts.torso("actor", inputs=("obs", "action")), dims)
         torso = parts.torso("critic", inputs=("obs", "action"), members=self.ensemble.members)
-        return actor, Value(torso, self.ensemble.members, columns=columns), -self.cfg.target_kld_per_dim * dims
+        critic = Value(torso, self.ensemble.members, columns=columns, shape=self.ensemble.shape)
+        return actor, critic, -self.cfg.target_kld_per_dim * dims
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:

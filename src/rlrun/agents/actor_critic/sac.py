@@ -1,6 +1,6 @@
 """Soft actor-critic (Haarnoja et al. 2018, arXiv 1812.05905)."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from gymnasium.spaces import Box
@@ -16,7 +16,7 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
 from rlrun.functional.distributions import Source
-from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
+from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
 from rlrun.functional.priorities import of_ensemble
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
 from rlrun.registry import register
@@ -32,6 +32,7 @@ class SAC(Agent):
     explores_with = ("entropy",)
     needs_bounds = True
     remembers = True
+    critics: ClassVar[type[Ensemble]] = Ensemble  # kinds of `algo.critic` that this algorithm supports
     cfg: "Config"
 
     @config
@@ -51,7 +52,7 @@ class SAC(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.ensemble = parts.part("critic", cfg.critic, Ensemble)
+        self.ensemble = parts.part("critic", cfg.critic, self.critics)
         self.actor, self.critic, target_entropy = self.networks(parts)
         self.target_critic = Target(self.critic, cfg.tau)
         self.entropy = parts.part("entropy", by_rule(cfg.entropy, spec.action), EntropyCoefficient, target_entropy)
@@ -72,7 +73,8 @@ class SAC(Agent):
         dims = self.spec.action.shape[0]
         actor = SquashedGaussianPolicy(parts.torso("actor"), dims)
         torso = parts.torso("critic", inputs=("obs", "action"), members=self.ensemble.members)
-        return actor, Value(torso, self.ensemble.members, columns=columns), -float(dims)
+        critic = Value(torso, self.ensemble.members, columns=columns, shape=self.ensemble.shape)
+        return actor, critic, -float(dims)
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
@@ -97,17 +99,19 @@ class SAC(Agent):
     def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
             target_q = self.target_q(batch, noise, self.target_critic.select(members))
-        q = self.critic(batch["obs"], batch["action"])  # [members, batch]
-        critic_loss = ensemble_mse(q, target_q, batch["weight"])
+        z = self.critic(batch["obs"], batch["action"])  # [members, batch, ...]
+        losses, errors = self.ensemble.loss(z, target_q)
+        critic_loss = ensemble_mean(losses, batch["weight"])
         self.critic_optim.step(critic_loss)
-        q = q.detach()
-        return {"critic": critic_loss.detach(), "q": batch_mean(q)}, of_ensemble(q, target_q)
+        q = self.ensemble.value(z.detach())
+        return {"critic": critic_loss.detach(), "q": batch_mean(q)}, of_ensemble(errors.detach())
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
+        """Returns the target that stands for reward + gamma^n (Q' - alpha log pi')."""
         next_q, next_log_prob = self.evaluate(batch["next_obs"], target_critic, self.ensemble.target, noise)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
-        cost = self.entropy_reward.cost(next_log_prob, batch["weight"])
-        return batch["reward"] + discount * (next_q - self.entropy.alpha * cost)
+        cost = self.entropy.alpha * self.entropy_reward.cost(next_log_prob, batch["weight"])
+        return self.ensemble.backup(next_q, batch["reward"], discount, cost)
 
     def log_prob(self, obs: Any, source: Source) -> Tensor:
         """Returns the log-probabilities of sampled actions, [batch]."""
@@ -130,7 +134,10 @@ class SAC(Agent):
         return self.entropy.alpha * log_prob - q
 
     def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the Q-value of a sampled action, reduced over the members, and its log-probability; both [batch]."""
+        """Returns the Q-value of a sampled action, reduced over the members, and its log-probability; both [batch].
+
+        If the critics predict distributions, `reduce` may return one in place of the Q-value, [batch, n].
+        """
         action, log_prob = self.actor(obs).sample(noise)
         q = reduce(critic(obs, action))
         return self.action_gradient.follow(q, action), log_prob

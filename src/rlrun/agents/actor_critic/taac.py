@@ -16,7 +16,8 @@ from torch import Tensor
 
 from rlrun import registry
 from rlrun.agents.actor_critic.trajectories import Trajectory
-from rlrun.agents.critics.ensemble import Critic, Minimum
+from rlrun.agents.critics.ensemble import Critic
+from rlrun.agents.critics.expected import Minimum
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule, default_target
 from rlrun.config.schema import (
     Discounted,
@@ -32,7 +33,7 @@ from rlrun.config.schema import (
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
+from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
 from rlrun.functional.returns import compare_through
 from rlrun.nested import flat
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
@@ -163,28 +164,32 @@ class TAAC(Agent):
         next_noise, noise = self.update_noise.normal(2, batch["mask"].numel(), self.dims)
         switch_noise = self.update_noise.uniform(*batch["mask"].shape)
         batch = batch | {"weight": batch["mask"] * batch["weight"]}
-        metrics = self.update_critic(batch, next_noise, switch_noise)
+        members = self.ensemble.draw(self.update_noise)
+        metrics = self.update_critic(batch, next_noise, switch_noise, members)
         metrics |= self.update_actor(batch, noise)
         self.target_critic.track_every(self.cfg.target_every, ctx.updates + 1)
         return metrics
 
     @kernel
-    def update_critic(self, batch: Batch, noise: Tensor, switch_noise: Tensor) -> Metrics:
+    def update_critic(
+        self, batch: Batch, noise: Tensor, switch_noise: Tensor, members: Tensor | None = None
+    ) -> Metrics:
         with torch.no_grad():
-            target_q = self.target_q(batch, noise, switch_noise)
+            target_q = self.target_q(batch, noise, switch_noise, self.target_critic.select(members))
         q = self.critic(flat(batch["obs"]), flat(batch["carry.trajectory"]))  # [members, time * batch]
-        critic_loss = ensemble_mse(q, target_q.flatten(), batch["weight"].flatten())
+        losses, _ = self.ensemble.loss(q, target_q.flatten())
+        critic_loss = ensemble_mean(losses, batch["weight"].flatten())
         self.critic_optim.step(critic_loss)
         return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}
 
-    def target_q(self, batch: Batch, noise: Tensor, switch_noise: Tensor) -> Tensor:
+    def target_q(self, batch: Batch, noise: Tensor, switch_noise: Tensor, target_critic: Critic) -> Tensor:
         """Returns compare-through targets [time, batch] for Q(s, tau), with V(s) = sum_b P(b) min_i Q_i(s, tau_b)."""
         next_obs = flat(batch["next_obs"])
         previous = flat(batch["carry.trajectory"])
         output, _ = self.actor(next_obs, previous).sample(noise)
         taus = self.candidates(previous, output)
         p = self.switch_logit(self.values(self.critic, next_obs, taus)).sigmoid()
-        q = self.values(self.target_critic, next_obs, taus)
+        q = self.values(target_critic, next_obs, taus)
         next_value = (1 - p) * q[0] + p * q[1]
         shape = switch_noise.shape
         return self.targets(batch, next_value.view(shape), switch_noise < p.view(shape))

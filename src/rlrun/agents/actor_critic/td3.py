@@ -26,7 +26,7 @@ from rlrun.config.schema import (
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
+from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
 from rlrun.functional.priorities import of_ensemble
 from rlrun.functional.targets import smoothed
 from rlrun.networks.heads import DeterministicPolicy, Value
@@ -66,7 +66,7 @@ class TD3(Agent):
         members = self.ensemble.members
         self.actor = DeterministicPolicy(parts.torso("actor"), spec.action.shape[0])
         torso = parts.torso("critic", inputs=("obs", "action"), members=members)
-        self.critic = Value(torso, members, columns=self.columns)
+        self.critic = Value(torso, members, columns=self.columns, shape=self.ensemble.shape)
         self.target_every = cfg.target_every or cfg.policy_delay
         self.target_actor = Target(self.actor, cfg.tau)
         self.target_critic = Target(self.critic, cfg.tau)
@@ -100,17 +100,18 @@ class TD3(Agent):
     def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
             target_q = self.target_q(batch, noise, self.target_critic.select(members))
-        q = self.critic(batch["obs"], batch["action"])  # [members, batch]
-        critic_loss = ensemble_mse(q, target_q, batch["weight"])
+        z = self.critic(batch["obs"], batch["action"])  # [members, batch, ...]
+        losses, errors = self.ensemble.loss(z, target_q)
+        critic_loss = ensemble_mean(losses, batch["weight"])
         self.critic_optim.step(critic_loss)
-        q = q.detach()
-        return {"critic": critic_loss.detach(), "q": batch_mean(q)}, of_ensemble(q, target_q)
+        q = self.ensemble.value(z.detach())
+        return {"critic": critic_loss.detach(), "q": batch_mean(q)}, of_ensemble(errors.detach())
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         next_action = self.next_action(batch, noise)
         next_q = self.ensemble.target(target_critic(batch["next_obs"], next_action))
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # "reward" is the n-step return
-        return batch["reward"] + discount * next_q
+        return self.ensemble.backup(next_q, batch["reward"], discount)
 
     def next_action(self, batch: Batch, noise: Tensor) -> Tensor:
         """Returns the target policy's action plus clipped noise: target policy smoothing (eq. 14)."""
@@ -127,4 +128,5 @@ class TD3(Agent):
 
     def actor_q(self, batch: Batch, action: Tensor) -> Tensor:
         """Returns the first critic's value of the actor's action, [batch]."""
-        return self.critic.select(slice(1), batch["obs"], action)[0]
+        z = self.critic.select(slice(1), batch["obs"], action)
+        return self.ensemble.value(z)[0]

@@ -5,6 +5,7 @@ weights, so the weights may change during training.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 
 from rlrun.agents.actor_critic.discrete_sac import DiscreteActions
 from rlrun.agents.actor_critic.sac import SAC
-from rlrun.agents.critics.ensemble import Critic, Reduce
+from rlrun.agents.critics.ensemble import Critic
 from rlrun.agents.imitation.sac_cloning import Cloning
 from rlrun.config.schema import config
 from rlrun.core.parts import Parts
@@ -21,14 +22,9 @@ from rlrun.registry import register
 from rlrun.types import Batch, Spec
 
 
-def pessimistic(reduce: Reduce, weights: Tensor) -> Reduce:
-    """Returns a reduction over members that is pessimistic about the weighted sum of the rewards.
-
-    For rewards with a negative weight, it applies `reduce` to the negated values: a minimum becomes a maximum.
-    weights [rewards]; values [members, ..., rewards].
-    """
-    sign = torch.where(weights < 0, -1.0, 1.0)
-    return lambda q: sign * reduce(sign * q)
+def signs(weights: Tensor) -> Tensor:
+    """Returns -1 for negative weights, else 1; [columns]. Targets are pessimistic about the weighted sum."""
+    return torch.where(weights < 0, -1.0, 1.0)
 
 
 class RewardVectors:
@@ -57,24 +53,24 @@ class RewardVectors:
 
         The last column treats the entropy bonus of the next step as an additional reward, whose weight is 1.
         """
-        reduce = pessimistic(self.ensemble.target, column_weights(batch))
+        reduce = partial(self.ensemble.target, sign=signs(column_weights(batch)))
         next_q, next_log_prob = self.evaluate(batch["next_obs"], target_critic, reduce, noise)
         reward = F.pad(batch["reward"], (0, 1))
         cost = self.entropy_reward.cost(next_log_prob, batch["weight"])
         entropy_cost = F.pad(cost.unsqueeze(-1), (self.spec.reward_dim, 0))
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
-        return reward + discount.unsqueeze(-1) * (next_q - self.entropy.alpha * entropy_cost)
+        return self.ensemble.backup(next_q, reward, discount.unsqueeze(-1), self.entropy.alpha * entropy_cost)
 
     def actor_q(self, batch: Batch, noise: Tensor) -> tuple[Tensor, Tensor]:
         weights = column_weights(batch)
-        reduce = pessimistic(self.ensemble.actor, weights)
-        return self.evaluate(batch["obs"], self.critic, lambda q: reduce(q) @ weights, noise)
+        reduce = partial(self.ensemble.actor, sign=signs(weights))
+        return self.evaluate(batch["obs"], self.critic, lambda z: reduce(z) @ weights, noise)
 
     def stored_q(self, batch: Batch) -> Tensor:
         """Returns the pessimistic weighted value of the stored action, [batch]; the filter of cloning uses it."""
         weights = column_weights(batch)
-        q = self.critic(batch["obs"], batch["action"])
-        return pessimistic(lambda q: q.amin(0), weights)(q) @ weights
+        z = self.critic(batch["obs"], batch["action"])
+        return self.ensemble.actor(z, signs(weights)) @ weights
 
 
 def column_weights(batch: Batch) -> Tensor:

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from rlrun.agents.actor_critic.td3 import TD3
-from rlrun.agents.actor_critic.vector_sac import pessimistic
+from rlrun.agents.actor_critic.vector_sac import signs
 from rlrun.agents.critics.ensemble import Critic
 from rlrun.registry import register
 from rlrun.types import Batch
@@ -21,10 +21,10 @@ class VectorTD3(TD3):
 
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         """Returns the targets, [batch, rewards]."""
-        reduce = pessimistic(self.ensemble.target, batch["reward_weights"])
-        next_q = reduce(target_critic(batch["next_obs"], self.next_action(batch, noise)))
+        next_z = target_critic(batch["next_obs"], self.next_action(batch, noise))
+        next_q = self.ensemble.target(next_z, signs(batch["reward_weights"]))
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
-        return batch["reward"] + discount.unsqueeze(-1) * next_q
+        return self.ensemble.backup(next_q, batch["reward"], discount.unsqueeze(-1))
 
     def actor_q(self, batch: Batch, action: Tensor) -> Tensor:
         return super().actor_q(batch, action) @ batch["reward_weights"]

@@ -1,4 +1,4 @@
-"""Ensembles of critics Q(s, a): which members compute a target, and how their values are reduced to one."""
+"""The contract of critics: what the members of an ensemble predict, and how their predictions are reduced to one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,74 +8,100 @@ from torch import Tensor, nn
 from rlrun.config.schema import Units, config
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
-from rlrun.registry import register
 
-Critic = Callable[..., Tensor]  # (obs, action) -> [members, batch]
-Reduce = Callable[[Tensor], Tensor]  # [members, ...] -> [...]
+Critic = Callable[..., Tensor]  # (obs, action) -> predictions [members, batch, ...]
+Reduce = Callable[[Tensor], Tensor]  # predictions [members, ...] -> one return, or one distribution of returns, [...]
+
+
+@config
+class Members:
+    """Hyperparameters of every ensemble of critics."""
+
+    members: Units
+    target_members: Units | None
 
 
 class Ensemble(nn.Module):
-    """Reduces the values of all members, [members, ...], to one value, [...]. Every member predicts the expected
-    return."""
+    """What the members predict, and how their predictions are reduced.
 
-    members: int
+    A prediction z is the output of a critic, [members, batch, *shape]. It has further dimensions between batch and
+    shape if there are several actions or reward columns. A *return* is a number [...], or the distribution of the
+    return [..., n]: its quantiles, or its probabilities. An agent computes a TD target in three steps:
 
-    def draw(self, stream: Stream) -> Tensor | None:
-        """Returns the indices of the members that compute the next target, or None for all members."""
-        return None
+        next_return = ensemble.target(next_z)                            reduces the members
+        target = ensemble.backup(next_return, reward, discount, cost)    applies the Bellman operator
+        losses, errors = ensemble.loss(z, target)
 
-    def target(self, q: Tensor) -> Tensor:
-        """Returns the value for a TD target."""
-        raise NotImplementedError
+    With `target_members`, every target uses a random subset of the members, and the actor maximises the mean over all
+    members (REDQ; Chen et al. 2021, arXiv 2101.05982).
+    """
 
-    def actor(self, q: Tensor) -> Tensor:
-        """Returns the value that the actor maximises."""
-        raise NotImplementedError
-
-
-@register("critic", "min")
-class Minimum(Ensemble):
-    """Clipped double Q-learning: the minimum over all members (Fujimoto et al. 2018, arXiv 1802.09477)."""
-
-    @config
-    class Config:
-        members: Units
+    shape: tuple[int, ...] = ()  # shape of one prediction; (): a number
 
     def __init__(self, cfg: Any):
         super().__init__()
-        self.members = cfg.members
-
-    def target(self, q: Tensor) -> Tensor:
-        return q.amin(0)
-
-    def actor(self, q: Tensor) -> Tensor:
-        return q.amin(0)
-
-
-@register("critic", "redq")
-class RandomSubset(Ensemble):
-    """REDQ (Chen et al. 2021, arXiv 2101.05982): the minimum over a random subset for targets, the mean over all
-    members for the actor."""
-
-    @config
-    class Config:
-        members: Units
-        target_members: Units
-
-    def __init__(self, cfg: Any):
-        super().__init__()
-        if cfg.target_members > cfg.members:
+        self.members: int = cfg.members
+        self.target_members: int | None = cfg.target_members
+        if self.target_members is not None and self.target_members > self.members:
             raise ConfigError(
                 f"algo.critic.target_members={cfg.target_members}: must be at most algo.critic.members={cfg.members}"
             )
-        self.members = cfg.members
-        self.target_members = cfg.target_members
 
-    def draw(self, stream: Stream) -> Tensor:
+    def draw(self, stream: Stream) -> Tensor | None:
+        """Returns the indices of the members that compute the next target, or None for all members."""
+        if self.target_members is None:
+            return None
         return stream.permutation(self.members)[: self.target_members]
 
-    def target(self, q: Tensor) -> Tensor:
-        return q.amin(0)
+    def value(self, z: Tensor) -> Tensor:
+        """Returns the expected return that every member predicts; z [..., *shape] -> [...]."""
+        raise NotImplementedError
 
-    def actor(self, q: Tensor) -> Tensor:
-        return q.mean(0)
+    def target(self, z: Tensor, sign: Tensor | None = None) -> Tensor:
+        """Returns a pessimistic return for a TD target; z [members, ..., *shape] -> [...] or [..., n].
+
+        sign: 1 or -1 for each reward column, [columns], if z has columns. Pessimism means low returns in columns of
+        sign 1, and high returns in columns of sign -1. None: 1 for everything.
+        """
+        raise NotImplementedError
+
+    def actor(self, z: Tensor, sign: Tensor | None = None) -> Tensor:
+        """Returns the expected return that the actor maximises; z [members, ..., *shape] -> [...]. sign: see
+        `target`."""
+        raise NotImplementedError
+
+    def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
+        """Returns the target of the loss, which stands for reward + discount * (return - cost).
+
+        returns: of `target`. reward, discount and cost: [batch], or [batch, columns]. cost: of the next step, such as
+        alpha log pi in soft actor-critic; None: 0.
+        """
+        raise NotImplementedError
+
+    def loss(self, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns losses and errors, both [members, batch] or [members, batch, columns].
+
+        z: predictions for the action taken. target: of `backup`. The mean absolute error of the members is a priority
+        for replay.
+        """
+        raise NotImplementedError
+
+
+def pessimistic(reduce: Reduce, returns: Tensor, sign: Tensor | None) -> Tensor:
+    """Returns sign * reduce(sign * returns), which turns a minimum into a maximum if sign is -1; None: 1."""
+    if sign is None:
+        return reduce(returns)
+    return sign * reduce(sign * returns)
+
+
+def minimum(returns: Tensor) -> Tensor:
+    """Returns the minimum over the members, [members, ...] -> [...]."""
+    return returns.amin(0)
+
+
+def of_lowest(returns: Tensor, value: Tensor) -> Tensor:
+    """Returns the distribution of the member with the lowest value; [members, ..., n], [members, ...] -> [..., n]."""
+    if len(returns) == 1:
+        return returns[0]
+    lowest = value.argmin(0, keepdim=True).unsqueeze(-1)
+    return returns.take_along_dim(lowest, 0).squeeze(0)

@@ -26,6 +26,7 @@ class Cloning:
 
     cfg: Any
     entropy: Any
+    ensemble: Any
     critic: Any
     actor: Any
 
@@ -38,8 +39,9 @@ class Cloning:
         return self.entropy.alpha * log_prob - q + coef * cloned * error
 
     def stored_q(self, batch: Batch) -> Tensor:
-        """Returns the Q-value of the stored action, the minimum over the critic ensemble; [batch]."""
-        return self.critic(batch["obs"], batch["action"]).amin(0)
+        """Returns the Q-value of the stored action, reduced over the members as for the actor; [batch]."""
+        q: Tensor = self.ensemble.actor(self.critic(batch["obs"], batch["action"]))
+        return q
 
 
 @register("algo", "sac_cloning")

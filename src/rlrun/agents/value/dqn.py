@@ -1,8 +1,8 @@
 """Deep Q-learning (Mnih et al. 2015, doi 10.1038/nature14236).
 
 Options add double Q-learning (arXiv 1509.06461), dueling networks (arXiv 1511.06581), noisy networks (arXiv 1706.10295)
-and n-step returns; `algo.critic` selects C51 or QR-DQN. The combination of these options with C51 and prioritised
-replay is Rainbow (arXiv 1710.02298).
+and n-step returns; `algo.critic` selects C51 or QR-DQN, and the number of critics, whose minimum is the target. The
+combination of these options with C51 and prioritised replay is Rainbow (arXiv 1710.02298).
 """
 
 from typing import Annotated, Any, Literal
@@ -11,7 +11,7 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor, nn
 
-from rlrun.agents.critics.prediction import Prediction
+from rlrun.agents.critics.ensemble import Critic, Ensemble
 from rlrun.agents.value.exploration import Epsilon
 from rlrun.config.schema import (
     NStepReturns,
@@ -27,9 +27,9 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.random import Stream
 from rlrun.core.state import Optim, Target
-from rlrun.functional.losses import batch_mean, weighted_mean
+from rlrun.functional.losses import batch_mean, ensemble_mean
 from rlrun.networks.choices import legal
-from rlrun.networks.heads import ActionValues, Dueling
+from rlrun.networks.heads import ActionValues, Dueling, of_action
 from rlrun.networks.noisy import Noisy
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
@@ -40,7 +40,7 @@ class DQN(Agent):
     """Deep Q-learning with an epsilon-greedy or a noisy policy."""
 
     actions = Discrete
-    acts_with = ("q", "prediction", "epsilon")
+    acts_with = ("q", "ensemble", "epsilon")
     remembers = True
 
     @config
@@ -63,10 +63,13 @@ class DQN(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.prediction = parts.part("critic", cfg.critic, Prediction)
+        self.ensemble = parts.part("critic", cfg.critic, Ensemble)
         self.epsilon = parts.part("epsilon", cfg.epsilon, Epsilon)
         head = Dueling if cfg.dueling else ActionValues
-        self.q: nn.Module = head(parts.torso(), int(spec.action.n), self.prediction.size)
+        members = self.ensemble.members
+        stacked = members if members > 1 else None
+        torso = parts.torso(members=stacked)
+        self.q: nn.Module = head(torso, int(spec.action.n), stacked, self.ensemble.shape)
         if cfg.noisy_std is not None:
             self.q = Noisy(self.q, cfg.noisy_std, cfg.noisy_layers)
         self.target_q = Target(self.q, cfg.tau)
@@ -87,8 +90,15 @@ class DQN(Agent):
 
     def values(self, obs: Any, *noise: Tensor) -> Tensor:
         """Returns the value of every action, [batch, actions]; -inf for illegal actions."""
-        z = self.q(obs, *noise)
-        return legal(self.prediction.value(z), obs)
+        z = self.predict(self.q, obs, *noise)
+        return legal(self.ensemble.actor(z), obs)
+
+    def predict(self, critic: Critic, obs: Any, *noise: Tensor) -> Tensor:
+        """Returns the predictions of all members for every action, [members, batch, actions, ...]."""
+        z = critic(obs, *noise)
+        if self.ensemble.members == 1:  # a single critic has no dimension for members
+            return z.unsqueeze(0)
+        return z
 
     def noise(self, source: Stream) -> tuple[Tensor, ...]:
         """Returns the network's arguments after the observation: weight noise for a noisy network, else none."""
@@ -100,7 +110,7 @@ class DQN(Agent):
         self.epsilon.update(ctx)
         self.optim.tick(ctx.progress)
         noise = [self.noise(self.update_noise) for _ in range(3)]
-        metrics, priority = self.update_q(batch, noise)
+        metrics, priority = self.update_q(batch, noise, self.ensemble.draw(self.update_noise))
         count = ctx.env_steps
         if self.cfg.target_unit == "updates":
             count = ctx.updates + 1
@@ -111,26 +121,24 @@ class DQN(Agent):
         return {"epsilon": self.epsilon.value}
 
     @kernel
-    def update_q(self, batch: Batch, noise: list[tuple[Tensor, ...]]) -> tuple[Metrics, Tensor]:
+    def update_q(
+        self, batch: Batch, noise: list[tuple[Tensor, ...]], members: Tensor | None = None
+    ) -> tuple[Metrics, Tensor]:
+        """Returns metrics and the mean absolute errors of the members, [batch], as priorities."""
         with torch.no_grad():
             next_obs = batch["next_obs"]
-            next_z = self.target_q(next_obs, *noise[0])  # [batch, actions, size]
+            next_z = self.predict(self.target_q.select(members), next_obs, *noise[0])
             selector = next_z
             if self.cfg.double:
-                selector = self.q(next_obs, *noise[1])
-            next_value = legal(self.prediction.value(selector), next_obs)
+                selector = self.predict(self.q, next_obs, *noise[1])
+            next_value = legal(self.ensemble.actor(selector), next_obs)
             next_z = of_action(next_z, next_value.argmax(-1))
-        z = self.q(batch["obs"], *noise[2])
-        z = of_action(z, batch["action"])  # [batch, size]
-        discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
-        losses, priority = self.prediction.loss(z, next_z, batch["reward"], discount)
-        loss = weighted_mean(losses, batch["weight"])
+            discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
+            target = self.ensemble.backup(self.ensemble.target(next_z), batch["reward"], discount)
+        z = self.predict(self.q, batch["obs"], *noise[2])
+        z = of_action(z, batch["action"])  # [members, batch, ...]
+        losses, errors = self.ensemble.loss(z, target)
+        loss = ensemble_mean(losses, batch["weight"])
         self.optim.step(loss)
-        q = self.prediction.value(z).detach()
-        return {"critic": loss.detach(), "q": batch_mean(q)}, priority.detach()
-
-
-def of_action(z: Tensor, action: Tensor) -> Tensor:
-    """Returns the predictions for the given actions: z [batch, actions, size], action [batch] -> [batch, size]."""
-    index = action.view(-1, 1, 1).expand(-1, 1, z.shape[2])
-    return z.gather(1, index).squeeze(1)
+        q = self.ensemble.value(z.detach())
+        return {"critic": loss.detach(), "q": batch_mean(q)}, errors.detach().abs().mean(0)

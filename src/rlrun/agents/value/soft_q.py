@@ -11,14 +11,15 @@ from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from rlrun.agents.actor_critic.entropy_rewards import EntropyReward
-from rlrun.agents.critics.ensemble import Critic, Ensemble
+from rlrun.agents.critics.ensemble import Critic
+from rlrun.agents.critics.expected import ExpectedReturn
 from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule, default_target
 from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
 from rlrun.functional.distributions import Categorical, Source
-from rlrun.functional.losses import batch_mean, ensemble_mse
+from rlrun.functional.losses import batch_mean, ensemble_mean
 from rlrun.functional.priorities import of_ensemble
 from rlrun.networks.choices import legal
 from rlrun.networks.heads import DiscreteCritic
@@ -51,9 +52,10 @@ class SoftQ(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        self.ensemble = parts.part("critic", cfg.critic, Ensemble)
+        self.ensemble = parts.part("critic", cfg.critic, ExpectedReturn)
         members = self.ensemble.members
-        self.critic = DiscreteCritic(parts.torso("critic", members=members), int(spec.action.n), members)
+        torso = parts.torso("critic", members=members)
+        self.critic = DiscreteCritic(torso, int(spec.action.n), members, self.ensemble.shape)
         self.target_critic = Target(self.critic, cfg.tau)
         entropy = by_rule(cfg.entropy, spec.action)
         self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target(spec.action))
@@ -95,20 +97,22 @@ class SoftQ(Agent):
     def update_critic(self, batch: Batch, members: Tensor | None = None) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
             target_q = self.target_q(batch, self.target_critic.select(members))
-        q = self.critic(batch["obs"], batch["action"])  # [members, batch]
-        loss = ensemble_mse(q, target_q, batch["weight"])
+        z = self.critic(batch["obs"], batch["action"])  # [members, batch, ...]
+        losses, errors = self.ensemble.loss(z, target_q)
+        loss = ensemble_mean(losses, batch["weight"])
         self.optim.step(loss)
-        q = q.detach()
-        return {"critic": loss.detach(), "q": batch_mean(q)}, of_ensemble(q, target_q)
+        q = self.ensemble.value(z.detach())
+        return {"critic": loss.detach(), "q": batch_mean(q)}, of_ensemble(errors.detach())
 
     def target_q(self, batch: Batch, target_critic: Critic) -> Tensor:
-        """Returns r + gamma^n sum_a pi(a|s') (Q(s', a) - alpha log pi(a|s')), the soft value by expectation."""
+        """Returns the target that stands for r + gamma^n sum_a pi(a|s') (Q(s', a) - alpha log pi(a|s')): the soft value
+        of the next state is an exact expectation."""
         dist = self.distribution(batch["next_obs"])
         next_q = self.ensemble.target(target_critic(batch["next_obs"]))  # [batch, actions]
         next_q = (dist.logits.softmax(-1) * next_q).sum(-1)
         cost = self.entropy_reward.cost(-dist.entropy(), batch["weight"])
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
-        return batch["reward"] + discount * (next_q - self.entropy.alpha * cost)
+        return self.ensemble.backup(next_q, batch["reward"], discount, self.entropy.alpha * cost)
 
     @kernel
     def update_alpha(self, batch: Batch) -> Metrics:

@@ -1,0 +1,119 @@
+"""Critics of the expected return, a number, whichever way the network represents it."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlrun.agents.critics.ensemble import Ensemble, Members, minimum, pessimistic
+from rlrun.config.schema import PositiveFloat, Units, config
+from rlrun.errors import ConfigError
+from rlrun.functional.distributional import gaussian_histogram, kl_divergence
+from rlrun.functional.losses import huber
+from rlrun.functional.returns import td_target
+from rlrun.functional.scalars import squash, unsquash
+from rlrun.registry import register
+
+
+class ExpectedReturn(Ensemble):
+    """Predicts the expected return. The members are reduced to their minimum (Fujimoto et al. 2018, arXiv 1802.09477).
+
+    This base class predicts the number itself, with half the squared error as loss.
+    """
+
+    delta = float("inf")  # threshold of the Huber loss
+
+    def value(self, z: Tensor) -> Tensor:
+        return z
+
+    def target(self, z: Tensor, sign: Tensor | None = None) -> Tensor:
+        return pessimistic(minimum, self.value(z), sign)
+
+    def actor(self, z: Tensor, sign: Tensor | None = None) -> Tensor:
+        if self.target_members is not None:
+            return self.value(z).mean(0)
+        return self.target(z, sign)
+
+    def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
+        if cost is not None:
+            returns = returns - cost
+        return td_target(reward, discount, returns)
+
+    def loss(self, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        error = z - target
+        return huber(error, self.delta), error
+
+
+@register("critic", "min")
+class Minimum(ExpectedReturn):
+    """Predicts the expected return, trained with the squared error: clipped double Q-learning."""
+
+    @config
+    class Config(Members):
+        pass
+
+
+@register("critic", "mean")
+class Mean(ExpectedReturn):
+    """Predicts the expected return, trained with the Huber loss."""
+
+    @config
+    class Config(Members):
+        huber_delta: PositiveFloat | None
+
+    def __init__(self, cfg: Any):
+        super().__init__(cfg)
+        if cfg.huber_delta is not None:
+            self.delta = cfg.huber_delta
+
+
+@register("critic", "rescaled")
+class Rescaled(Mean):
+    """Predicts squash(expected return), so the loss is on the squashed scale (arXiv 1805.11593; R2D2, sec. 2.3)."""
+
+    def value(self, z: Tensor) -> Tensor:
+        return unsquash(z)
+
+    def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
+        return squash(super().backup(returns, reward, discount, cost))
+
+
+@register("critic", "hl_gauss")
+class HLGauss(ExpectedReturn):
+    """Predicts the expected return by classification, HL-Gauss (Imani and White 2018, arXiv 1806.04613).
+
+    The outputs are logits of a histogram of `num_atoms` bins. Its target is the histogram of a normal distribution
+    around the TD target, as in Farebrother et al. 2024, arXiv 2403.03950, sec. 3.1. Targets are clipped to [v_min,
+    v_max]. The loss is KL(target || prediction).
+    """
+
+    edges: Tensor
+    centers: Tensor
+
+    @config
+    class Config(Members):
+        num_atoms: Units
+        v_min: float
+        v_max: float
+        sigma: PositiveFloat
+
+    def __init__(self, cfg: Any):
+        super().__init__(cfg)
+        if cfg.num_atoms < 2 or cfg.v_min >= cfg.v_max:
+            raise ConfigError("algo.critic: needs num_atoms of at least 2 and v_min below v_max")
+        self.shape = (cfg.num_atoms,)
+        edges = torch.linspace(cfg.v_min, cfg.v_max, cfg.num_atoms + 1)
+        self.std = cfg.sigma * (cfg.v_max - cfg.v_min) / cfg.num_atoms
+        self.register_buffer("edges", edges, persistent=False)
+        self.register_buffer("centers", (edges[1:] + edges[:-1]) / 2, persistent=False)
+
+    def value(self, z: Tensor) -> Tensor:
+        return (z.softmax(-1) * self.centers).sum(-1)
+
+    def backup(self, returns: Tensor, reward: Tensor, discount: Tensor, cost: Tensor | None = None) -> Tensor:
+        mean = super().backup(returns, reward, discount, cost)
+        return gaussian_histogram(mean, self.std, self.edges)
+
+    def loss(self, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        divergence = kl_divergence(target, z)
+        return divergence, divergence
