@@ -7,7 +7,7 @@ from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from rlrun.agents.critics.ensemble import Critic, Ensemble, Reduce
-from rlrun.agents.entropy.coefficient import EntropyCoefficient
+from rlrun.agents.entropy.components import entropy_coefficient
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
@@ -48,7 +48,7 @@ class SAC(Agent):
         self.ensemble = parts.part("critic", cfg.critic, Ensemble)
         self.actor, self.critic, target_entropy = self.networks(parts)
         self.target_critic = Target(self.critic, cfg.tau)
-        self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, target_entropy)
+        self.entropy = entropy_coefficient(parts, cfg.entropy, spec.action, target_entropy)
         options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, **options)
@@ -56,7 +56,7 @@ class SAC(Agent):
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
 
-    def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, float]:
+    def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, Any]:
         """Returns the actor, the critics, and the default target entropy, minus the number of action dimensions."""
         dims = self.spec.action.shape[0]
         actor = SquashedGaussianPolicy(parts.torso("actor"), dims)
@@ -85,15 +85,20 @@ class SAC(Agent):
     def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> Metrics:
         with torch.no_grad():
             target_q = self.target_q(batch, noise, self.target_critic.select(members))
-        q = self.critic(batch["obs"], batch["action"])  # [members, batch]
+        q = self.stored_values(batch)  # [members, batch]
         critic_loss = ensemble_mse(q, target_q, batch["weight"])
         self.critic_optim.step(critic_loss)
         return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}
 
+    def stored_values(self, batch: Batch) -> Tensor:
+        """Returns Q(s, a) of the stored actions, [members, batch]."""
+        q: Tensor = self.critic(batch["obs"], batch["action"])
+        return q
+
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         next_q, next_log_prob = self.evaluate(batch["next_obs"], target_critic, self.ensemble.target, noise)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
-        return batch["reward"] + discount * (next_q - self.entropy.alpha * next_log_prob)
+        return batch["reward"] + discount * (next_q - self.entropy.cost(next_log_prob))
 
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
@@ -107,7 +112,7 @@ class SAC(Agent):
         return self.evaluate(batch["obs"], self.critic, self.ensemble.actor, noise)
 
     def actor_loss(self, batch: Batch, q: Tensor, log_prob: Tensor) -> Tensor:
-        return self.entropy.alpha * log_prob - q
+        return self.entropy.cost(log_prob) - q
 
     def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the Q-value of a sampled action, reduced over the members, and its log-probability; both [batch]."""

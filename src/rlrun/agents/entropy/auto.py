@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.agents.entropy.coefficient import EntropyCoefficient
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, TargetEntropy
 from rlrun.config.schema import NonNegativeFloat, PositiveFloat, config
 from rlrun.core.state import Optim
 from rlrun.functional.losses import weighted_mean
@@ -21,7 +21,7 @@ class Auto(EntropyCoefficient):
     class Config:
         initial_alpha: PositiveFloat
         learning_rate: NonNegativeFloat
-        target_entropy: float | None
+        target_entropy: TargetEntropy
 
     def __init__(self, cfg: Any, default_target: float):
         super().__init__()

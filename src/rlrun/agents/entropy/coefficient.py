@@ -1,14 +1,19 @@
 """Base class of the part `algo.entropy`: the coefficient alpha of the term -alpha H in the policy loss, H = entropy."""
 
 import math
+from typing import Any
 
 import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
+from rlrun.functional.losses import average
 from rlrun.nested import flat
 from rlrun.networks.choices import choices
 from rlrun.types import Batch, Metrics
+
+TargetEntropy = float | list[float] | dict[str, float] | None
+"""One number for every component of the action, or one for each of them, in their order or by name; None: default."""
 
 OPEN = 0.1  # fraction of an action's range, or of the probability, that `default_target` leaves open
 
@@ -16,10 +21,28 @@ OPEN = 0.1  # fraction of an action's range, or of the probability, that `defaul
 class EntropyCoefficient(nn.Module):
     """Base class of the coefficients. Subclasses are built from a config and the default target entropy in nats."""
 
+    adjusts: bool = True  # whether alpha follows the entropy
+
     @property
     def alpha(self) -> Tensor:
         """The current coefficient, 0-d and detached."""
         raise NotImplementedError
+
+    def cost(self, log_prob: Tensor) -> Tensor:
+        """Returns alpha log pi(a|s), [batch], of sampled actions with log_prob [batch]."""
+        return self.alpha * log_prob
+
+    def bonus(self, policy: Any, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns alpha H and the entropy H of a policy, both averaged over the rows that are not masked.
+
+        policy: the action distributions of a batch. weight [batch]: weights of the rows.
+        """
+        entropy = average(self.entropy_of(policy), weight)
+        return self.alpha * entropy, entropy
+
+    def entropy_of(self, policy: Any) -> Tensor:
+        """Returns the entropy of a policy at every observation, in the form that `adjust` takes."""
+        return policy.entropy()  # type: ignore[no-any-return]
 
     def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
         """Adjusts alpha, and returns metrics.
@@ -30,8 +53,10 @@ class EntropyCoefficient(nn.Module):
 
     def follow(self, policy: nn.Module, rollout: Batch) -> Metrics:
         """Adjusts alpha to the entropy of the policy over a rollout [time, env, ...], and returns metrics."""
+        if not self.adjusts:
+            return {}
         with torch.no_grad():
-            entropy = policy(flat(rollout["obs"])).entropy()
+            entropy = self.entropy_of(policy(flat(rollout["obs"])))
         return self.adjust(entropy, flat(rollout["weight"]))
 
 

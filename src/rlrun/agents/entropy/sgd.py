@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlrun.agents.entropy.coefficient import EntropyCoefficient, MovingAverage
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, MovingAverage, TargetEntropy
 from rlrun.config.schema import PositiveFloat, Size, config
 from rlrun.core.state import Optim
 from rlrun.functional.losses import average
@@ -23,7 +23,7 @@ class Sgd(EntropyCoefficient):
 
     @config
     class Config:
-        target_entropy: float | None
+        target_entropy: TargetEntropy
         initial_alpha: PositiveFloat
         learning_rate: PositiveFloat
         window: Size

@@ -17,6 +17,7 @@ from rlrun.errors import ConfigError
 from rlrun.functional.losses import cloning_error, weighted_mean
 from rlrun.networks.heads import DeterministicPolicy, Head, stochastic_policy
 from rlrun.registry import register
+from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Context, Metrics, Spec
 
 
@@ -24,7 +25,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 class BC(Agent):
     """Behaviour cloning with a stochastic or a deterministic policy."""
 
-    actions = (Box, Discrete, MultiDiscrete, MultiBinary)
+    actions = (Box, Discrete, MultiDiscrete, MultiBinary, MixedSpace)
     acts_with = ("actor",)
 
     @config
