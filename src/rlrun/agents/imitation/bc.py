@@ -1,7 +1,8 @@
 """Behaviour cloning (Pomerleau 1988, "ALVINN").
 
 A stochastic policy maximises the likelihood of the demonstrated actions. A deterministic policy, which is available for
-continuous actions, minimises the squared error.
+continuous actions, minimises the squared error. A recurrent policy learns from sequences whose hidden state begins at 0
+(`network.start=zero`), because data sets hold no hidden states.
 """
 
 from typing import Any, Literal
@@ -27,6 +28,7 @@ class BC(Agent):
 
     actions = (Box, Discrete, MultiDiscrete, MultiBinary, MixedSpace)
     acts_with = ("actor",)
+    remembers = True
 
     @config
     class Config:
