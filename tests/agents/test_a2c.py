@@ -215,7 +215,7 @@ def test_critic_update_shared_trains_the_torso_of_the_policy(build: Build) -> No
 
 def test_a2c_action_noise_is_in_the_action_and_its_log_probability(build: Build) -> None:
     """A standard deviation of 0.3 of the policy and 0.4 of the noise give 0.5 together."""
-    noise = {"name": "gaussian", "mean": 0.0, "std": 0.4}
+    noise = {"name": "gaussian", "mean": 0.0, "std": 0.4, "random_action": 0.0}
     agent: Any = build(put_on_pendulum("algo.init_std", 0.3, "algo.noise", noise)).agent
     obs = torch.zeros(4000, 3)
     carry = {"first": torch.ones(4000, dtype=torch.bool)}

@@ -1,14 +1,18 @@
 """Behaviour cloning, alone and as a part of SAC's policy loss."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from toys import toy, train
 
+from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
+from rlrun.datasets.demonstrations import write
 from rlrun.errors import ConfigError
+from rlrun.run.evaluation import evaluate
 
 Build = Callable[..., Loop]
 
@@ -48,6 +52,47 @@ def test_bc_deterministic_policy_minimises_the_squared_error(build: Build) -> No
     assert agent.update_actor(batch)["cloning"] < 0.1 * error
     with pytest.raises(ConfigError, match="deterministic: is for Box actions with finite bounds"):
         build(toy("bc", **{"env.id": "CartPole-v1", "algo.policy": "deterministic"}))
+
+
+def test_bc_loss_is_the_negative_log_likelihood_of_mixed_actions(build: Build) -> None:
+    mixed = {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"action": "tuple"}}  # 3 choices, 2 continuous values
+    agent: Any = build(toy("bc", **mixed)).agent
+    obs, choice, values = torch.randn(6, 2), torch.tensor([0, 1, 2, 2, 1, 0]), torch.rand(6, 2)
+    policy = agent.actor(obs)
+    nll = torch.nn.functional.cross_entropy(policy.discrete.parts.logits[:, 0], choice)
+    normal = torch.distributions.Normal(policy.continuous.mean, policy.continuous.log_std.exp())
+    nll = nll - normal.log_prob(values).sum(-1).mean()
+    batch = {"obs": obs, "action": torch.cat([choice.unsqueeze(1), values], 1), "weight": torch.ones(6)}
+    torch.testing.assert_close(agent.update_actor(batch)["cloning"], nll.detach())
+
+
+RECALL = ["algo=bc", "env=Recall", "preset=none", "env.kwargs.length=2", "network=lstm", "network.hidden=[16]",
+          "network.features=16", "network.sequence_length=3", "algo.learning_rate=0.02", "algo.loop.batch_size=16",
+          "algo.buffer.capacity=64", "env.num_envs=2"]  # fmt: skip
+
+
+def recalled(sign: float) -> Any:
+    """Returns an episode of Recall whose actions repeat the sign in the first observation."""
+    obs = torch.tensor([[sign], [0.0], [0.0], [0.0]])
+    return {
+        "obs": obs, "action": torch.full((3,), int(sign > 0)), "reward": torch.tensor([0.0, 0.0, 1.0]),
+        "terminated": True, "worth": 1.0,
+    }  # fmt: skip
+
+
+def test_recurrent_bc_clones_a_controller_with_memory(build: Build, tmp_path: Path) -> None:
+    """The last action repeats the first observation; a policy without memory has a mean return of 0.5."""
+    pytest.importorskip("minari")
+    values = jobs([*RECALL, "network.start=zero", f"algo.loop.data={tmp_path / 'demos-v0'}"])[0].values
+    demos = [recalled(sign) for sign in (-1.0, 1.0, 1.0, -1.0)] * 4
+    write(tmp_path / "demos-v0", demos, build(values, begin=False).env)  # type: ignore[arg-type]
+    loop: Any = train(build(values), 150)
+    assert evaluate(loop.agent, loop.addons, loop.env, 20)["eval/return_mean"] == 1.0
+
+
+def test_recurrent_bc_without_hidden_states_says_what_to_set(build: Build) -> None:
+    with pytest.raises(ConfigError, match=r"data sets hold none; set network\.start=zero"):
+        build(jobs(RECALL)[0].values)
 
 
 @pytest.mark.parametrize("filtered", [False, True])

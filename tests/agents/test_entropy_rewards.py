@@ -6,18 +6,20 @@ from typing import Any
 
 import pytest
 import torch
+from gymnasium import spaces
 from toys import put, toy, train
 
 from rlrun import registry
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.testing import check_resuming
-from rlrun.types import Batch, Context
+from rlrun.types import Batch, Context, Spec
 
 Build = Callable[..., Loop]
 NONE = {"name": "none"}
 BOOTSTRAP = {"name": "bootstrap", "normalize": False}
 EVERY_STEP = {"name": "every_step", "normalize": False}
+SPEC = Spec(spaces.Box(-1, 1, (1,)), spaces.Box(-1, 1, (1,)), 1)
 
 
 def loop_with(build: Build, algo: str, section: Batch, **changes: Any) -> Any:
@@ -65,7 +67,7 @@ def test_normalized_entropy_reward_has_mean_0_over_the_updates(build: Build) -> 
 
 
 def test_running_mean_of_the_entropy_ignores_masked_rows_and_forgets() -> None:
-    part: Any = registry.build("entropy_reward", BOOTSTRAP | {"normalize": True}, None, 1, 0.9)
+    part: Any = registry.build("entropy_reward", BOOTSTRAP | {"normalize": True}, SPEC, 1, 0.9)
     part.cost(torch.tensor([1.0, 50.0]), torch.tensor([1.0, 0.0]))
     assert part.mean == 1
     for _ in range(5000):
@@ -115,10 +117,6 @@ def test_entropy_of_every_step_is_normalized_with_the_same_mean() -> None:
     costs = torch.tensor([-2.0, -3.0, -9.0])
     found = part.within(batch, lambda obs, source: costs, torch.tensor(0.1), None)
     assert found["reward"].tolist() == pytest.approx([0.0, 0.5 * 0.1 * 1.0, 0.0])
-
-
-class SPEC:
-    reward_dim = 1
 
 
 @pytest.mark.parametrize("algo", ["sac", "discrete_sac"])

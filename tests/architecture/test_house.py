@@ -22,21 +22,23 @@ YAML = sorted((HOUSE / "conf").glob("**/*.yaml"))
 # Folder or module -> the folders and modules of rlrun that it may import.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "functional": ("functional",),
-    "networks": ("networks", "nested", "functional", "config.schema", "registry", "types", "errors"),
+    "networks": ("networks", "nested", "functional", "config.schema", "registry", "types", "spaces", "errors"),
     "buffers": (
         "buffers", "core.random", "nested", "indexed", "functional", "networks.inputs", "config.schema", "registry",
-        "module", "types", "errors", "memory",
+        "module", "types", "spaces", "errors", "memory",
     ),
     "agents": (
         "agents", "core.agent", "core.parts", "core.state", "core.means", "core.schedule", "core.random", "functional",
         "networks",
-        "buffers.rollout", "nested", "config.schema", "registry", "types", "errors",
+        "buffers.rollout", "nested", "config.schema", "registry", "types", "spaces", "errors",
     ),
-    "core": ("core", "nested", "functional", "networks", "config.schema", "registry", "module", "types", "errors"),
+    "core": (
+        "core", "nested", "functional", "networks", "config.schema", "registry", "module", "types", "spaces", "errors",
+    ),
     "datasets": ("datasets", "envs", "buffers", "nested", "data_files", "snapshot.atomic", "types", "errors"),
     "loops": (
         "loops", "core", "buffers", "datasets", "nested", "indexed", "networks.choices", "config.schema", "registry",
-        "types", "errors",
+        "types", "spaces", "errors",
     ),
     "addons": (
         "addons", "core", "functional", "networks", "buffers", "nested", "config.schema", "registry", "types", "errors",

@@ -27,11 +27,21 @@ space. An algorithm runs where all three tables say yes; anything else is refuse
 and why.
 
 Observations may be nested: `Tuple` and `Dict` hold any of the others, and every image in them gets its own encoder.
-`Text`, `Graph`, `Sequence` and `OneOf` are not supported: they have no fixed shape. `Tuple` and `Dict` actions are not
-supported: an action is one tensor.
+`Text`, `Graph`, `Sequence` and `OneOf` are not supported: they have no fixed shape. Wrap the environment so that it
+returns a Box, such as an embedding of the text, and takes actions of the spaces below.
+
+Actions may be nested too. The agent acts with one vector: first all choices, then all continuous values. If all parts
+are discrete, its space is a `MultiDiscrete`; if all are Boxes, it is one `Box`; else it is a `MixedSpace`, whose
+components are the parts of the `Tuple` or `Dict`. The environment, data sets, `rlrun.load(RUN).act` and exported
+policies have the original tuples and dicts; an exported policy has an output `action.<name>` for each part. The column
+`tuple` stands for one choice beside a Box, the column `dict` for a nested space with several choices: `algo=sac` takes
+one choice, and on-policy algorithms take any number. Every component of a `MixedSpace` has an entropy coefficient and a
+target of its own: `algo.entropy.target_entropy={gear: 0.5, steer: -1.0}`, a list, or one number for all; parts of a
+`Tuple` are named `0`, `1`, and so on.
 
 Masked: the environment returns `info["action_mask"]`, or an entry `action_mask` of a Dict observation, in the form that
-Gymnasium's `Space.sample` takes. Forbidden actions have probability 0 and are never sent.
+Gymnasium's `Space.sample` takes, for the discrete parts of an action. Forbidden choices have probability 0 and are
+never sent.
 
 A reward vector is an array, as MO-Gymnasium's environments return it; `reward_space` of the environment has its shape.
 `algo.reward_weights` weights its components. `env.wrappers.linear_reward={weights: [1, 0.5]}` turns it into one number.

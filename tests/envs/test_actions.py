@@ -8,7 +8,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rlrun.envs import make as making
-from rlrun.envs.actions import Actions
+from rlrun.envs.actions import Actions, conversion
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
 
@@ -106,8 +106,12 @@ def test_the_action_of_a_step_is_a_copy():
 
 
 def test_unknown_action_spaces_are_refused():
-    with pytest.raises(ConfigError, match="Tuple action spaces are not supported"):
-        Actions(spaces.Tuple([spaces.Discrete(2)]))
+    words = spaces.Tuple([spaces.Discrete(2), spaces.Text(5)])
+    for space in (words, spaces.Sequence(spaces.Discrete(2)), spaces.Graph(spaces.Discrete(2), None)):
+        with pytest.raises(
+            ConfigError, match="have no fixed shape; wrap the environment so that its actions are a Box"
+        ):
+            conversion(space)
 
 
 def test_rescaled_actions_have_the_given_bounds_and_reach_those_of_the_environment(make, config):

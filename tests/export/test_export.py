@@ -21,16 +21,18 @@ from rlrun.agents.actor_critic.sac import SAC
 from rlrun.cli import export as command
 from rlrun.cli import main
 from rlrun.config.schema import run_config
-from rlrun.envs.actions import Actions
+from rlrun.envs.actions import conversion, values
+from rlrun.envs.actions import leaves as action_leaves
 from rlrun.envs.builtin.probe_spaces import ACTIONS
 from rlrun.errors import ConfigError
 from rlrun.export.formats import FORMATS, Arrays, Run
-from rlrun.export.program import Native, build, input_names
+from rlrun.export.program import NativeParts, build, input_names
 from rlrun.export.write import check_output, export
 from rlrun.imports import EXTRAS
 from rlrun.nested import leaves, mapped
 from rlrun.run.assemble import build_agent, eval_env
 from rlrun.run.policy import Policy
+from rlrun.spaces import MixedSpace
 
 SMALL = ["preset=none", "trainer.total_steps=48", "trainer.eval_episodes=1", "trainer.eval_max_steps=5",
          "logger=[]", "env.selftest=off", "env.num_envs=2"]  # fmt: skip
@@ -50,11 +52,12 @@ CASES = {
                   "algo.loop.updates_per_step=1", *CNN, *REPLAY],
     "ppo_dict_masks": ["algo=ppo", SPACES, "env.kwargs.observation=dict", "env.kwargs.action=multi_discrete",
                        "env.kwargs.masks=info", *CNN, *ROLLOUT],
+    "sac_mixed": ["algo=sac", SPACES, "env.kwargs.action=tuple", HIDDEN, *REPLAY],
     "q_learning": ["algo=q_learning", "env=FrozenLake", "algo.initial_value=0.5"],
 }  # fmt: skip
 BATCH, STEPS = 50, 20  # 1,000 observations
 ONNX = pytest.mark.skipif(not all(map(find_spec, EXTRAS["export"])), reason="needs pip install rlrun[export]")
-TORCH = {"sac", "ppo_lstm", "ppo_dict_masks"}  # every kind of input and output; the others are slow tests
+TORCH = {"sac", "ppo_lstm", "ppo_dict_masks", "sac_mixed"}  # every kind of input and output; the others are slow tests
 POLICIES = [
     *(pytest.param(case, "torch", marks=[] if case in TORCH else [pytest.mark.slow]) for case in CASES),
     *(pytest.param(case, "onnx", marks=[ONNX] if case == "ppo_lstm" else [ONNX, pytest.mark.slow]) for case in CASES),
@@ -109,14 +112,23 @@ def test_exported_policy_acts_as_the_loaded_run(case: str, format: str, run_of: 
         expected = policy.act(obs)
         inputs: Arrays = dict(leaves(mapped(lambda name, entry: (name, entry), names, obs)))
         outputs = act(inputs | state)
-        assert (outputs["action"].shape, outputs["action"].dtype) == (expected.shape, expected.dtype)
-        if expected.dtype.kind == "f":
-            assert np.abs(outputs["action"] - expected).max() <= 1e-5
-        else:
-            assert np.array_equal(outputs["action"], expected)
+        for name, part in action_parts(policy.action_space, expected).items():
+            assert (outputs[name].shape, outputs[name].dtype) == (part.shape, part.dtype)
+            if part.dtype.kind == "f":
+                assert np.abs(outputs[name] - part).max() <= 1e-5
+            else:
+                assert np.array_equal(outputs[name], part)
+            actions.append(part)
         state = {name: outputs[f"next_{name}"] for name in state}
-        actions.append(expected)
-    assert len(np.unique(actions)) > 1 or case == "q_learning"  # untrained, all its values are equal
+    assert (
+        max(len(np.unique(part)) for part in actions) > 1 or case == "q_learning"
+    )  # untrained, all its values are equal
+
+
+def action_parts(space: Any, action: Any) -> Arrays:
+    """Returns the parts of an action by the names of the outputs."""
+    names = [f"action.{name}".rstrip(".") for name, _ in action_leaves(space)]
+    return dict(zip(names, values(space, action), strict=True))
 
 
 def test_onnx_is_the_default_and_both_formats_are_offered() -> None:
@@ -125,13 +137,24 @@ def test_onnx_is_the_default_and_both_formats_are_offered() -> None:
 
 @pytest.mark.parametrize("name", ACTIONS)
 def test_native_actions_equal_those_of_arrays(name: str) -> None:
-    actions = Actions(ACTIONS[name])
-    rows = np.stack([actions.space.sample() for _ in range(200)])
+    actions = conversion(ACTIONS[name])
+    rows = random_rows(actions.space)
+    native = actions.to_native(actions.clip(rows))
+    outputs = NativeParts(actions)(torch.from_numpy(rows))
+    assert "action" in outputs or {f"action.{leaf}" for leaf, _ in action_leaves(ACTIONS[name])} == outputs.keys()
+    for found, expected in zip(outputs.values(), values(ACTIONS[name], native), strict=True):
+        assert found.numpy().dtype == expected.dtype and np.array_equal(found.numpy(), expected)
+
+
+def random_rows(space: Any) -> np.ndarray:
+    """Returns 200 actions of the agent; continuous values are beyond the bounds too."""
+    if isinstance(space, MixedSpace):
+        choices, continuous = random_rows(space.discrete), random_rows(space.continuous)
+        return np.concatenate([choices, continuous], 1).astype(np.float32)
+    rows = np.stack([space.sample() for _ in range(200)])
     if rows.dtype.kind == "f":
-        rows = np.random.randn(*rows.shape).astype(np.float32)  # beyond the bounds too
-    expected = actions.to_native(actions.clip(rows))
-    found = Native(actions)(torch.from_numpy(rows)).numpy()
-    assert found.dtype == expected.dtype and np.array_equal(found, expected)
+        return np.random.randn(*rows.shape).astype(np.float32)
+    return rows
 
 
 def test_export_writes_metadata_and_no_path_of_this_machine(run_of: Any, tmp_path: Path) -> None:

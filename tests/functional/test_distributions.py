@@ -11,6 +11,7 @@ from rlrun.core.random import Stream
 from rlrun.functional.distributions import (
     Categorical,
     Independent,
+    Joint,
     Normal,
     SquashedNormal,
     TruncatedNormal,
@@ -206,3 +207,48 @@ def test_masked_distribution_has_the_gradients_of_the_distribution_over_legal_ac
 def test_masked_ignores_a_mask_that_forbids_everything() -> None:
     scores = torch.tensor([[1.0, 2.0], [1.0, 2.0]])
     assert masked(scores, torch.tensor([[0, 0], [1, 0]])).tolist() == [[1, 2], [1, float("-inf")]]
+
+
+def joint(rows: int = 5) -> Joint:
+    """Returns the distribution of two decisions, the second with 2 of 3 choices, and two continuous values."""
+    logits = torch.randn(rows, 2, 3)
+    logits[:, 1, 2] = float("-inf")
+    return Joint(Independent(Categorical(logits)), Normal(torch.randn(rows, 2), torch.randn(rows, 2)))
+
+
+def test_joint_log_prob_and_entropy_are_sums_over_independent_parts() -> None:
+    dist = joint()
+    action = torch.cat([torch.tensor([[0.0, 1.0]]).expand(5, 2), torch.randn(5, 2)], 1)
+    by_hand = dist.discrete.parts.logits.log_softmax(-1)[:, [0, 1], [0, 1]].sum(-1)
+    normal = torch.distributions.Normal(dist.continuous.mean, dist.continuous.log_std.exp())
+    torch.testing.assert_close(dist.log_prob(action), by_hand + normal.log_prob(action[:, 2:]).sum(-1))
+    entropies = torch.cat([dist.discrete.parts.entropy(), normal.entropy()], 1)
+    torch.testing.assert_close(dist.entropies(), entropies)
+    torch.testing.assert_close(dist.entropy(), entropies.sum(-1))
+
+
+def test_joint_samples_have_the_probabilities_and_moments_of_the_parts() -> None:
+    dist = joint(1)
+    logits = dist.discrete.parts.logits.expand(20_000, 2, 3)
+    many = Joint(
+        Independent(Categorical(logits)),
+        Normal(dist.continuous.mean.expand(20_000, 2), dist.continuous.log_std.expand(20_000, 2)),
+    )
+    action = many.sample(many.noise(Stream(0, "test")))
+    assert action.shape == (20_000, 4)
+    for part in range(2):
+        found = torch.bincount(action[:, part].long(), minlength=3) / 20_000
+        torch.testing.assert_close(found, logits[0, part].softmax(-1), atol=0.015, rtol=0)
+    std = dist.continuous.log_std[0].exp()
+    assert ((action[:, 2:].mean(0) - dist.continuous.mean[0]).abs() < 0.03 * std.clamp(min=1)).all()
+    torch.testing.assert_close(action[:, 2:].std(0), std, rtol=0.03, atol=0)
+    assert many.mode()[0].tolist() == [*logits[0].argmax(-1).tolist(), *dist.continuous.mean[0].tolist()]
+
+
+def test_squashed_parts_are_sampled_as_the_whole() -> None:
+    dist = SquashedNormal(torch.randn(5, 3), torch.randn(5, 3))
+    noise = torch.randn(5, 3)
+    action, log_prob = dist.sample(noise)
+    parts, log_probs = dist.sample_parts(noise, [1, 2])
+    torch.testing.assert_close(parts, action)
+    torch.testing.assert_close(log_probs.sum(-1), log_prob)

@@ -9,6 +9,7 @@ from gymnasium import Space, spaces
 from torch import Tensor
 
 from rlrun.errors import ConfigError
+from rlrun.spaces import MixedSpace
 from rlrun.types import Batch
 
 Shape = tuple[int, ...]
@@ -33,6 +34,8 @@ def layout(name: str, space: Space) -> Layout:
             return {name: (space.shape, torch.int64)}
         case spaces.MultiBinary():
             return {name: (space.shape, torch.int8)}
+        case MixedSpace() if int(space.discrete.nvec.max()) <= EXACT_INTEGERS:
+            return {name: ((space.size,), torch.float32)}
         case spaces.Box() if space.dtype.kind == "f":
             return {name: (space.shape, torch.float32)}
         case spaces.Box() if space.dtype.itemsize <= 2:

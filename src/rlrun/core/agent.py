@@ -9,6 +9,7 @@ from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from rlrun.errors import ConfigError
+from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Context, Metrics, Spec
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Agent(nn.Module):
         kinds = cls.actions if isinstance(cls.actions, tuple) else (cls.actions,)
         if not isinstance(spec.action, kinds):
             yield " or ".join(kind.__name__ for kind in kinds) + " actions", spec.shown_action
-        elif isinstance(spec.action, Box) and cls.needs_bounds and not spec.action.is_bounded():
+        elif isinstance(spec.action, Box | MixedSpace) and cls.needs_bounds and not spec.action.is_bounded():
             yield "Box actions with finite bounds", spec.shown_action
         if not isinstance(spec.obs, cls.observations):
             yield f"{cls.observations.__name__} observations", spec.obs

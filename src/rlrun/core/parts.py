@@ -10,6 +10,7 @@ from rlrun import registry
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
 from rlrun.networks.recurrent import Memory
+from rlrun.spaces import MixedSpace
 from rlrun.types import Spec
 
 P = TypeVar("P")
@@ -77,9 +78,11 @@ class Parts:
 
 
 def agent_named(values: dict[str, Any], spec: Spec, parts: Parts) -> Any:
-    """Builds the agent that `values` name. For reward vectors, takes the variant in the group `vector_algo` if one is
-    registered."""
+    """Builds the agent that `values` name. For mixed actions and for reward vectors, takes the variant in the group
+    `mixed_algo` or `vector_algo` if one is registered."""
     group = "algo"
-    if spec.reward_dim > 1 and values["name"] in registry.names("vector_algo"):
+    if isinstance(spec.action, MixedSpace) and values["name"] in registry.names("mixed_algo"):
+        group = "mixed_algo"
+    elif spec.reward_dim > 1 and values["name"] in registry.names("vector_algo"):
         group = "vector_algo"
     return registry.build(group, values, spec, parts, path="algo")

@@ -17,6 +17,7 @@ from torch import Tensor
 from rlrun.buffers.demos import Demo
 from rlrun.datasets import folders
 from rlrun.datasets.folders import ABOUT
+from rlrun.envs.actions import values
 from rlrun.envs.origin import difference, is_elsewhere
 from rlrun.envs.vector import VectorEnv
 from rlrun.errors import ConfigError
@@ -81,15 +82,15 @@ def demonstration(episode: Any, env: VectorEnv) -> Demo:
         raise ValueError("it has no steps")
     if reward.shape[1:] != env.reward_shape:
         raise ValueError(f"rewards of shape {reward.shape[1:]}, not {env.reward_shape}")
-    action = np.asarray(episode.actions)
-    lengths = {"actions": action, "terminations": episode.terminations, "truncations": episode.truncations}
-    for column, rows in lengths.items():
+    columns = [("terminations", episode.terminations), ("truncations", episode.truncations)]
+    columns += [("actions", part) for part in values(env.actions.native, episode.actions)]
+    for column, rows in columns:
         if len(rows) != steps:
             raise ValueError(f"{len(rows)} {column} for {steps} rewards")
     check_finite("rewards", reward)
     return {
         "obs": tensors(episode.observations, env.spec.obs, steps + 1, env.device),
-        "action": torch.from_numpy(executed(action, env)).to(env.device),
+        "action": torch.from_numpy(executed(episode.actions, env)).to(env.device),
         "reward": torch.from_numpy(reward).to(env.device),
         "terminated": bool(episode.terminations[-1]),
         "worth": float(reward.sum()),
@@ -131,7 +132,7 @@ def write(folder: Path, demos: list[Demo], env: VectorEnv) -> None:
     for number, demo in enumerate(demos):
         before = [False] * (len(demo["reward"]) - 1)
         columns = {
-            "observations": arrays(demo["obs"]), "actions": [*env.actions.to_native(demo["action"].cpu().numpy())],
+            "observations": arrays(demo["obs"]), "actions": env.actions.to_native(demo["action"].cpu().numpy()),
             "rewards": arrays(demo["reward"]), "terminations": [*before, demo["terminated"]],
             "truncations": [*before, not demo["terminated"]], "infos": {}, "seed": number,
         }  # fmt: skip
@@ -165,12 +166,11 @@ def tensors(obs: Any, space: Space, count: int, device: torch.device) -> Any:
     return torch.from_numpy(rows).to(device)
 
 
-def executed(action: np.ndarray, env: VectorEnv) -> np.ndarray:
+def executed(actions: Any, env: VectorEnv) -> np.ndarray:
     """Returns recorded actions in the agent's units. Raises ValueError for actions that are not in the space."""
-    check_finite("actions", action)
-    if not isinstance(env.actions.native, spaces.Box) and (action != np.rint(action)).any():
-        raise ValueError(f"actions that are not in {env.actions.native}")
-    found = env.actions.from_native(action)
+    for part in values(env.actions.native, actions):
+        check_finite("actions", np.asarray(part))
+    found = env.actions.from_native(actions)
     allowed = env.actions.clip(found)
     if found.dtype.kind == "f" and (np.abs(found - allowed) > TOLERANCE).any():
         raise ValueError(f"actions that are not in {env.actions.native}")

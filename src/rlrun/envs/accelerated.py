@@ -66,6 +66,8 @@ class Accelerated(nn.Module):
         self.tasks = Tasks({}, seed, simulator.num_envs)  # without ranges: all environments have the same task
         self.digests: dict[str, str] = {}  # empty, because simulators read no data files
         self.reward_shape: tuple[int, ...] = ()
+        if isinstance(simulator.single_action_space, spaces.Tuple | spaces.Dict):
+            raise ConfigError(f"env {name}: Tuple and Dict action spaces are not supported by env.backend=jax")
         self.actions = Actions(simulator.single_action_space)
         self.units = Units(self.actions, self.device)
         native = simulator.single_action_space

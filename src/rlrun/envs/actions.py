@@ -1,5 +1,6 @@
 """Defines the action space of the agent, and converts actions between the agent's and the environment's units."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -10,7 +11,8 @@ from torch import Tensor
 
 from rlrun.core.random import Stream
 from rlrun.errors import ConfigError
-from rlrun.networks.choices import uniform
+from rlrun.networks.choices import choices, uniform
+from rlrun.spaces import MixedSpace, columns
 from rlrun.types import Spec
 
 LOW, HIGH = np.float32(-1), np.float32(1)
@@ -43,8 +45,8 @@ class Actions:
                 self.space = spaces.MultiBinary(int(np.prod(space.shape)))
             case _:
                 raise ConfigError(
-                    f"env: {type(space).__name__} action spaces are not supported: an action must be one tensor; "
-                    "wrap the environment"
+                    f"env: {type(space).__name__} action spaces are not supported: they have no fixed shape; wrap the "
+                    "environment so that its actions are a Box, Discrete, MultiDiscrete, MultiBinary, Tuple or Dict"
                 )
 
     def _box(self, space: spaces.Box) -> None:
@@ -66,7 +68,7 @@ class Actions:
         low, high = self.bounds
         return np.minimum(np.maximum(actions, low), high)
 
-    def to_native(self, actions: np.ndarray) -> np.ndarray:
+    def to_native(self, actions: np.ndarray) -> Any:
         """Returns clipped actions of the agent in the environment's units, shape and dtype, [num_envs, ...]."""
         if self.scale is not None:
             actions = np.clip(actions * self.scale + self.offset, self.native.low.ravel(), self.native.high.ravel())
@@ -80,21 +82,117 @@ class Actions:
             return actions
         return actions.reshape(-1, *self.native.shape)
 
-    def from_native(self, actions: np.ndarray) -> np.ndarray:
+    def from_native(self, actions: Any) -> np.ndarray:
         """Returns the environment's actions [rows, ...] in the agent's units.
 
         Raises ValueError for actions of a wrong shape, and for discrete actions that are not in the native space.
         """
+        actions = np.asarray(actions)
         if actions.shape[1:] != self.native.shape:
             raise ValueError(f"actions of shape {actions.shape[1:]}, not {self.native.shape}")
-        if not isinstance(self.native, spaces.Box) and not all(map(self.native.contains, actions.astype(np.int64))):
-            raise ValueError(f"actions that are not in {self.native}")
+        if not isinstance(self.native, spaces.Box):
+            whole = (actions == np.rint(actions)).all()
+            if not whole or not all(map(self.native.contains, actions.astype(np.int64))):
+                raise ValueError(f"actions that are not in {self.native}")
         actions = actions.reshape(-1, *self.space.shape)
         if self.offset is not None:
             actions = actions - self.offset
         if self.scale is not None:
             actions = actions / self.scale
         return actions.astype(self.space.dtype)
+
+
+class NestedActions(Actions):
+    """For the agent, an action of a Tuple or Dict space is one vector: all its choices, then its continuous values.
+
+    The agent's space is a MultiDiscrete if all parts are discrete, a Box if all are Boxes, else a MixedSpace. The
+    environment's actions are tuples and dicts of arrays [num_envs, ...].
+    """
+
+    def __init__(self, space: spaces.Tuple | spaces.Dict):
+        self.native = space
+        self.parts = {name: Actions(leaf) for name, leaf in leaves(space)}
+        discrete: dict[str, Any] = {}
+        continuous: dict[str, Any] = {}
+        for name, part in self.parts.items():
+            if isinstance(part.space, spaces.Box):
+                continuous[name] = part.space
+            else:
+                discrete[name] = spaces.MultiDiscrete(choices(part.space))
+        if not self.parts:
+            raise ConfigError(f"env: the action space {space} has no parts")
+        self.bounds = None
+        self.columns = columns(discrete | continuous)  # entries of the agent's action that hold each part
+        if not continuous:
+            self.space = spaces.MultiDiscrete(np.concatenate([part.nvec for part in discrete.values()]))
+            return
+        low = np.concatenate([part.low for part in continuous.values()])
+        high = np.concatenate([part.high for part in continuous.values()])
+        self.bounds = (low, high)
+        self.space = spaces.Box(low, high, dtype=np.float32)
+        if discrete:
+            self.space = MixedSpace(discrete | continuous)
+            self.bounds = (self.space.low, self.space.high)
+
+    def to_native(self, actions: np.ndarray) -> Any:
+        parts = [part.to_native(actions[:, self.columns[name]]) for name, part in self.parts.items()]
+        return nested(self.native, iter(parts))
+
+    def from_native(self, actions: Any) -> np.ndarray:
+        found = {}
+        for (name, part), leaf in zip(self.parts.items(), values(self.native, actions), strict=True):
+            found[name] = part.from_native(leaf)
+        rows = [found[name].reshape(len(found[name]), -1) for name in self.columns]
+        return np.concatenate(rows, 1).astype(self.space.dtype)
+
+
+def conversion(space: gym.Space) -> Actions:
+    """Returns the conversion of actions for the action space of an environment. Raises ConfigError."""
+    if isinstance(space, spaces.Tuple | spaces.Dict):
+        return NestedActions(space)
+    return Actions(space)
+
+
+def leaves(space: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields (dotted name, space) of every part of nested Tuple and Dict spaces that is neither; a Tuple counts."""
+    match space:
+        case spaces.Tuple():
+            entries = [(str(place), part) for place, part in enumerate(space)]
+        case spaces.Dict():
+            entries = [*space.items()]
+        case _:
+            yield name, space
+            return
+    for key, part in entries:
+        yield from leaves(part, f"{name}.{key}".lstrip("."))
+
+
+def values(space: Any, action: Any) -> Iterator[Any]:
+    """Yields the value of every part of an action, or of a batch of actions, in the order of `leaves`."""
+    match space:
+        case spaces.Tuple():
+            for part, value in zip(space, action, strict=True):
+                yield from values(part, value)
+        case spaces.Dict():
+            for key, part in space.items():
+                yield from values(part, action[key])
+        case _:
+            yield action
+
+
+def nested(space: Any, parts: Iterator[Any]) -> Any:
+    """Returns an action, or a batch of actions, with these values of its parts: the inverse of `values`."""
+    match space:
+        case spaces.Tuple():
+            return tuple(nested(part, parts) for part in space)
+        case spaces.Dict():
+            return {key: nested(part, parts) for key, part in space.items()}
+    return next(parts)
+
+
+def single(space: Any, actions: Any, index: int) -> Any:
+    """Returns the action of one environment out of the environment's actions [num_envs, ...]."""
+    return nested(space, (part[index] for part in values(space, actions)))
 
 
 def sampled(spec: Spec, obs: Any, random: Stream, device: torch.device) -> Tensor:
@@ -104,9 +202,17 @@ def sampled(spec: Spec, obs: Any, random: Stream, device: torch.device) -> Tenso
     which may hold action masks.
     """
     space, num_envs = spec.action, spec.num_envs
-    if not isinstance(space, spaces.Box):
-        legal = uniform(space, num_envs, obs, device)
-        return legal.sample(legal.noise(random).to(device))
+    if isinstance(space, spaces.Box):
+        return _sampled_values(space, num_envs, random)
+    legal = uniform(space, num_envs, obs, device)
+    chosen = legal.sample(legal.noise(random).to(device))
+    if not isinstance(space, MixedSpace):
+        return chosen
+    continuous = _sampled_values(space.continuous, num_envs, random)
+    return torch.cat([chosen, continuous.to(device)], -1)
+
+
+def _sampled_values(space: spaces.Box, num_envs: int, random: Stream) -> Tensor:
     if not space.is_bounded():
         return random.normal(num_envs, *space.shape)
     low, high = torch.as_tensor(space.low), torch.as_tensor(space.high)

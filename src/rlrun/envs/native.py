@@ -18,7 +18,7 @@ from gymnasium.vector import VectorWrapper
 from rlrun.config.schema import EnvConfig
 from rlrun.envs import state
 from rlrun.envs.accelerated import Simulator
-from rlrun.envs.actions import Actions
+from rlrun.envs.actions import conversion
 from rlrun.envs.envpool import FRAMES, PREPARED, EnvPool, preparing
 from rlrun.envs.examination import examined, report, untested
 from rlrun.envs.explained import explained
@@ -144,7 +144,7 @@ def _check_spaces(recipe: Recipe, venv: GymVectorEnv, cfg: EnvConfig) -> None:
         raise RunError(f"env {cfg.id}: {error.reason}") from error
     pairs = {
         "observations": (_form(single.observation_space), _form(venv.single_observation_space)),
-        "actions": (str(Actions(single.action_space).space), str(Actions(venv.single_action_space).space)),
+        "actions": (str(conversion(single.action_space).space), str(conversion(venv.single_action_space).space)),
     }
     for what, (alone, together) in pairs.items():
         if alone != together:

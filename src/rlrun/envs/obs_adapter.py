@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from rlrun.envs.actions import leaves, nested, values
 from rlrun.errors import ConfigError
 from rlrun.types import MASK
 
@@ -37,7 +38,7 @@ class ObsAdapter(gym.Wrapper):
         entries = {"obs": space}
         if isinstance(space, spaces.Dict):
             entries = dict(space.spaces)
-        self.masked = masked or (MASK in entries and not isinstance(env.action_space, spaces.Box))
+        self.masked = masked or (MASK in entries and bool(_sizes(env.action_space)))
         self.bare = not isinstance(space, spaces.Dict)  # if so, {"obs": observation} is made to hold a mask
         if self.masked:
             entries[MASK] = spaces.MultiBinary(len(self._mask(None)))
@@ -68,17 +69,10 @@ class ObsAdapter(gym.Wrapper):
     def _mask(self, mask: Any) -> np.ndarray:
         """Returns a mask, in the form that `Space.sample` takes, as one vector [choices]; None allows everything."""
         space = self.env.action_space
-        size = sum(_sizes(space))
-        if mask is None:
-            flat = np.ones(size, np.int8)
-        else:
-            flat = _flat(mask)
-        # Gymnasium's form for MultiBinary: per bit 0 or 1 for the only allowed value, 2 if both are allowed
-        if isinstance(space, spaces.MultiBinary) and 2 * len(flat) == size:
-            flat = np.stack([flat != 1, flat != 0], -1).ravel()
-        if len(flat) != size:
-            raise ValueError(f"{MASK} has {len(flat)} entries, {space} has {size} choices")
-        return flat.astype(np.int8)
+        if isinstance(space, spaces.Tuple | spaces.Dict) and not isinstance(mask, np.ndarray | None):
+            masks = [_mask_of(part, value) for (_, part), value in zip(leaves(space), values(space, mask), strict=True)]
+            return np.concatenate(masks)
+        return _mask_of(space, mask)
 
 
 def adapt_observations(env: gym.Env, masked: bool) -> gym.Env:
@@ -106,7 +100,7 @@ def as_tensors(space: gym.Space, entry: str | None = None) -> gym.Space:
             return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
     if not isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         name = type(space).__name__
-        hint = ""
+        hint = "; wrap the environment so that it returns a Box, for example of embeddings"
         if entry:
             hint = f"; env.wrappers.hide.entries=[{entry}] leaves this one out"
         raise ConfigError(f"env: {name} observations are not supported: they have no fixed shape{hint}")
@@ -116,32 +110,62 @@ def as_tensors(space: gym.Space, entry: str | None = None) -> gym.Space:
 def shows_masks(env: gym.Env) -> bool:
     """Returns whether the infos of an environment hold an action mask.
 
-    Resets the environment to find out, unless its actions are a Box, which has no masks.
+    Resets the environment to find out, unless its actions have no discrete part, which alone has masks.
     """
-    return not isinstance(env.action_space, spaces.Box) and MASK in env.reset(seed=0)[1]
+    return bool(_sizes(env.action_space)) and MASK in env.reset(seed=0)[1]
 
 
 def sample(space: Any, obs: Any) -> Any:
     """Returns a random action that the mask in an adapted observation allows."""
-    if isinstance(space, spaces.Box) or not (isinstance(obs, dict) and MASK in obs):
+    if not (_sizes(space) and isinstance(obs, dict) and MASK in obs):
         return space.sample()
-    parts = np.split(obs[MASK], np.cumsum(_sizes(space))[:-1])
+    masks = iter(np.split(obs[MASK], np.cumsum(_sizes(space))[:-1]))
     drawn = []
-    for part in parts:
-        if not part.any():  # nothing is allowed: choose among all
-            part = np.ones_like(part)
-        drawn.append(space.np_random.choice(np.flatnonzero(part)))
+    for _, part in leaves(space):
+        if isinstance(part, spaces.Box):
+            drawn.append(part.sample())
+        else:
+            drawn.append(_sampled(part, [next(masks) for _ in _sizes(part)]))
+    return nested(space, iter(drawn))
+
+
+def _sampled(space: Any, masks: list[np.ndarray]) -> Any:
+    """Returns a random action of a discrete space. masks: of each of its choices."""
+    drawn = []
+    for mask in masks:
+        if not mask.any():  # nothing is allowed: choose among all
+            mask = np.ones_like(mask)
+        drawn.append(space.np_random.choice(np.flatnonzero(mask)))
     return (np.reshape(drawn, space.shape) + getattr(space, "start", 0)).astype(space.dtype)
 
 
+def _mask_of(space: Any, mask: Any) -> np.ndarray:
+    """Returns a mask, in the form that `Space.sample` takes, as one vector [choices]; None allows everything."""
+    size = sum(_sizes(space))
+    if mask is None:
+        return np.ones(size, np.int8)
+    flat = _flat(mask)
+    # Gymnasium's form for MultiBinary: per bit 0 or 1 for the only allowed value, 2 if both are allowed
+    if isinstance(space, spaces.MultiBinary) and 2 * len(flat) == size:
+        flat = np.stack([flat != 1, flat != 0], -1).ravel()
+    if len(flat) != size:
+        raise ValueError(f"{MASK} has {len(flat)} entries, {space} has {size} choices")
+    return flat.astype(np.int8)
+
+
 def _sizes(space: Any) -> list[int]:
-    """Returns the number of choices for every part of an action: n for Discrete, 2 for each bit of MultiBinary."""
+    """Returns the number of choices for every discrete part of an action: n for Discrete, 2 for each bit of
+    MultiBinary, nothing for a Box."""
     match space:
         case spaces.Discrete():
             return [int(space.n)]
         case spaces.MultiDiscrete():
             return [int(n) for n in space.nvec.flat]
-    return [2] * int(np.prod(space.shape))
+        case spaces.MultiBinary():
+            return [2] * int(np.prod(space.shape))
+        case spaces.Tuple() | spaces.Dict():
+            return [size for _, part in leaves(space) for size in _sizes(part)]
+    return []
 
 
 def _has_tuple(space: gym.Space) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array
 
+from rlrun.envs.actions import single
 from rlrun.envs.autoreset import put
 from rlrun.envs.make import Recipe
 from rlrun.envs.slot import EnvError, EnvSlot, Form, fault
@@ -58,11 +59,13 @@ class VectorPool(VectorEnv):
         self.each("start", seed or [None] * self.num_envs, [options] * self.num_envs)
         return self.observations, {}
 
-    def begin(self, actions: np.ndarray) -> None:
-        """Starts a step of every environment, to be completed by `step`."""
+    def begin(self, actions: Any) -> None:
+        """Starts a step of every environment, to be completed by `step`. actions: [num_envs, ...]."""
+        if not isinstance(actions, np.ndarray):
+            actions = [single(self.single_action_space, actions, index) for index in range(self.num_envs)]
         self.begun = self._call_each("advance", actions, idle=self.idle)
 
-    def step(self, actions: np.ndarray) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Steps all environments, or completes the step that `begin` started."""
         if self.begun is None:
             self.begin(actions)

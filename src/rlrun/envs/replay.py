@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rlrun.envs.actions import leaves, nested
 from rlrun.envs.state import NotSavableError, Tree, encode
 
 MAX_BYTES = 1_000_000  # of recorded actions: 125,000 discrete actions, or 62,500 actions of four floats
@@ -32,7 +33,7 @@ class Episode:
     def add(self, action: Any, obs: Any) -> None:
         self.obs = obs
         if len(self.actions) <= MAX_BYTES:
-            self.actions += action.tobytes()
+            self.actions += encoded(action)
 
     def save(self) -> Tree:
         """Returns the record as a tree. Raises NotSavableError if the episode is too long to be replayed."""
@@ -55,8 +56,7 @@ def play(env: gym.Env, obs: Any, tree: Tree, replay_limit_s: float) -> None:
     """
     if tree["actions"].nbytes > MAX_BYTES:
         raise NotSavableError(TOO_LONG)
-    space: Any = env.action_space
-    actions = np.frombuffer(tree["actions"].tobytes(), space.dtype).reshape(-1, *space.shape).copy()
+    actions = decoded(env.action_space, tree["actions"].tobytes())
     start, announced = time.monotonic(), False
     for action in actions:
         elapsed_s = time.monotonic() - start
@@ -70,6 +70,26 @@ def play(env: gym.Env, obs: Any, tree: Tree, replay_limit_s: float) -> None:
         obs, *_ = env.step(action)
     if not np.array_equal(digest(obs), tree["obs"]):
         raise NotSavableError("the replay of its episode gave different results")
+
+
+def encoded(action: Any) -> bytes:
+    """Returns the bytes of an action, part by part if it is a tuple or dict."""
+    if isinstance(action, dict):
+        return b"".join(map(encoded, action.values()))
+    if isinstance(action, tuple):
+        return b"".join(map(encoded, action))
+    return action.tobytes()  # type: ignore[no-any-return]
+
+
+def decoded(space: Any, data: bytes) -> list[Any]:
+    """Returns the actions of a space from the bytes of several, one after the other. Raises ValueError."""
+    parts = [np.dtype((part.dtype, part.shape)) for _, part in leaves(space)]
+    record = np.dtype([(str(place), part) for place, part in enumerate(parts)])
+    actions = []
+    for row in np.frombuffer(data, record):
+        values = [row[str(place)].copy() for place in range(len(parts))]
+        actions.append(nested(space, iter(values)))
+    return actions
 
 
 def digest(obs: Any) -> np.ndarray:

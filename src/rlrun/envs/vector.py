@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rlrun.config.schema import EnvConfig
 from rlrun.core.random import Stream
 from rlrun.envs.accelerated import Accelerated
-from rlrun.envs.actions import Actions, sampled
+from rlrun.envs.actions import conversion, sampled
 from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put
 from rlrun.envs.examination import examined
 from rlrun.envs.explained import explained
@@ -97,7 +97,7 @@ class VectorEnv(nn.Module):
         self.digests: dict[str, str] = getattr(venv, "digests", {})  # `key=value` -> SHA-256 of that data
         self.device = torch.device(device)
         self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
-        self.actions = Actions(venv.single_action_space)
+        self.actions = conversion(venv.single_action_space)
         obs_space = as_tensors(venv.single_observation_space)
         rewards = math.prod(self.reward_shape)
         native = venv.single_action_space

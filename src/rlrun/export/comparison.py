@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlrun.envs.actions import values
 from rlrun.errors import ConfigError
 from rlrun.export.formats import Arrays, Run
-from rlrun.export.program import ACTION, NEXT_STATE, STATE, PolicyProgram
+from rlrun.export.program import NEXT_STATE, STATE, PolicyProgram
 from rlrun.types import Batch, carried
 
 OBSERVATIONS = 1000
@@ -28,19 +29,24 @@ def compare(policy: PolicyProgram, run: Run, env: Any) -> float:
     largest, different, count = 0.0, 0, 0
     while count < OBSERVATIONS:
         action, extras = addons.act(agent, obs, carry, False)
-        expected = env.actions.to_native(env.actions.clip(action.cpu().numpy()))
+        native = env.actions.to_native(env.actions.clip(action.cpu().numpy()))
         inputs = arrays(policy.inputs(obs)) | state
         outputs = run(inputs)
-        found = outputs[ACTION]
-        check_form(found, expected)
+        alone = {}
         if count == 0:  # the program must accept any batch size
-            alone = run({name: value[:1] for name, value in inputs.items()})[ACTION]
-            check_form(alone, expected[:1])
-        difference = np.abs(found.astype(np.float64) - expected.astype(np.float64)).reshape(len(expected), -1)
-        allowed = tolerance(expected).reshape(len(expected), -1)
-        different += int((~(difference <= allowed)).any(1).sum())
-        largest = max(largest, float(difference.max(initial=0)))
-        count += len(expected)
+            alone = run({name: value[:1] for name, value in inputs.items()})
+        differs = np.zeros(env.num_envs, bool)
+        for name, expected in zip(policy.native.columns, values(env.actions.native, native), strict=True):
+            found = outputs[name]
+            check_form(found, expected)
+            if alone:
+                check_form(alone[name], expected[:1])
+            difference = np.abs(found.astype(np.float64) - expected.astype(np.float64)).reshape(env.num_envs, -1)
+            allowed = tolerance(expected).reshape(env.num_envs, -1)
+            differs |= (~(difference <= allowed)).any(1)
+            largest = max(largest, float(difference.max(initial=0)))
+        different += int(differs.sum())
+        count += env.num_envs
         step = env.step(action)
         ended = step.terminated | step.truncated
         obs, carry = step.obs, carried(extras, ended)

@@ -41,6 +41,8 @@ def space(described: Space) -> dict[str, Any]:
     match described:
         case spaces.Dict():
             return {"type": "Dict", "entries": {key: space(part) for key, part in described.items()}}
+        case spaces.Tuple():
+            return {"type": "Tuple", "entries": [space(part) for part in described]}
         case spaces.Box():
             kind |= {"low": bound(described.low), "high": bound(described.high)}
         case spaces.Discrete():

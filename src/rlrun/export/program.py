@@ -1,8 +1,9 @@
 """Traces the policy of a trained agent as one function of tensors.
 
 Inputs are the raw observation, by the names of its entries (`obs` if it is one array), and the recurrent state as
-`state.<name>`, which is 0 at the first step of an episode. Outputs are `action`, in the environment's own units, and
-`next_state.<name>`, the state of the next step. Every tensor is [batch, ...].
+`state.<name>`, which is 0 at the first step of an episode. Outputs are `action`, in the environment's own units, or
+`action.<name>` for every part of a Tuple or Dict action, and `next_state.<name>`, the state of the next step. Every
+tensor is [batch, ...].
 """
 
 import contextlib
@@ -20,7 +21,7 @@ from torch.export import Dim, ExportedProgram
 
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
-from rlrun.envs.actions import Actions
+from rlrun.envs.actions import Actions, NestedActions
 from rlrun.errors import ConfigError, reason
 from rlrun.nested import leaves, mapped
 from rlrun.types import Batch
@@ -73,13 +74,35 @@ class Native(nn.Module):
         return action.to(self.dtype).reshape(-1, *self.shape)
 
 
+class NativeParts(nn.Module):
+    """Converts actions of the agent to outputs: `action`, or `action.<name>` for every part of a Tuple or Dict."""
+
+    def __init__(self, actions: Actions):
+        super().__init__()
+        self.columns: dict[str, slice | None] = {ACTION: None}  # entries of the agent's action, by output; None: all
+        parts = [actions]
+        if isinstance(actions, NestedActions):
+            self.columns = {f"{ACTION}.{name}": actions.columns[name] for name in actions.parts}
+            parts = [*actions.parts.values()]
+        self.parts = nn.ModuleList(map(Native, parts))
+
+    def forward(self, action: Tensor) -> Batch:
+        outputs = {}
+        for (name, columns), native in zip(self.columns.items(), self.parts, strict=True):
+            if columns is None:
+                outputs[name] = native(action)
+            else:
+                outputs[name] = native(action[:, columns])
+        return outputs
+
+
 class PolicyProgram(nn.Module):
     """Maps inputs to outputs by name. Its parameters are only those that acting uses."""
 
     def __init__(self, agent: Agent, addons: Addons, space: Space, actions: Actions, state: Batch):
         super().__init__()
         self.acting = nn.ModuleList([*addons.acting(), *agent.acting()])
-        self.native = Native(actions)
+        self.native = NativeParts(actions)
         self.parts = (agent, addons)  # the tuple keeps modules that only learning needs out of the module tree
         self.names = input_names(space)
         self.state = {name.removeprefix(CARRY): zeros for name, zeros in state.items()}
@@ -113,7 +136,7 @@ class PolicyProgram(nn.Module):
         for name in self.state:
             carry[CARRY + name] = inputs[STATE + name]
         action, extras = addons.act(agent, obs, carry, False)
-        outputs = {ACTION: self.native(action)}
+        outputs: Batch = self.native(action)
         for name in self.state:
             outputs[NEXT_STATE + name] = extras[CARRY + name]
         return outputs

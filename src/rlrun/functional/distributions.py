@@ -131,8 +131,11 @@ class Normal:
 
     def entropy(self) -> Tensor:
         """Returns the entropy, [...]."""
-        entropies = self.log_std + 0.5 * (1 + LOG_2PI)
-        return entropies.sum(-1)
+        return self.entropies().sum(-1)
+
+    def entropies(self) -> Tensor:
+        """Returns the entropy of every dimension, [..., actions]."""
+        return self.log_std + 0.5 * (1 + LOG_2PI)
 
 
 @dataclass
@@ -204,6 +207,20 @@ class SquashedNormal:
         The log-probability is computed from the unsquashed sample, so it is exact even where tanh saturates.
         """
         return _SquashedSample.apply(self.mean, self.log_std, noise)
+
+    def sample_parts(self, noise: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor]:
+        """Returns an action [..., actions] and the log-probability of each of its parts, [..., parts].
+
+        sizes: number of dimensions of every part.
+        """
+        actions, log_probs = [], []
+        for mean, log_std, part in zip(
+            self.mean.split(sizes, -1), self.log_std.split(sizes, -1), noise.split(sizes, -1), strict=True
+        ):
+            action, log_prob = SquashedNormal(mean, log_std).sample(part)
+            actions.append(action)
+            log_probs.append(log_prob)
+        return torch.cat(actions, -1), torch.stack(log_probs, -1)
 
     def mode(self) -> Tensor:
         """Returns the squashed mean, [..., actions]."""
@@ -280,6 +297,49 @@ class Independent:
     def entropy(self) -> Tensor:
         """Returns the joint entropy, the sum over all decisions; [...]."""
         return self.parts.entropy().sum(-1)
+
+
+@dataclass
+class Joint:
+    """The joint distribution of independent discrete and continuous decisions.
+
+    An action is a vector [..., decisions + actions]: the choices, then the continuous values.
+    """
+
+    discrete: Independent  # logits [..., decisions, choices]
+    continuous: Normal  # mean [..., actions]
+
+    def noise(self, source: Source) -> Tensor:
+        """Draws the noise that `sample` takes."""
+        discrete = self.discrete.noise(source).flatten(-2)
+        continuous = self.continuous.noise(source)
+        return torch.cat([discrete, continuous], -1)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """Returns an action, [..., decisions + actions]."""
+        num_actions = self.continuous.mean.shape[-1]
+        discrete = noise[..., :-num_actions].reshape(self.discrete.parts.logits.shape)
+        continuous = noise[..., -num_actions:]
+        return torch.cat([self.discrete.sample(discrete), self.continuous.sample(continuous)], -1)
+
+    def mode(self) -> Tensor:
+        """Returns the most likely action, [..., decisions + actions]."""
+        return torch.cat([self.discrete.mode(), self.continuous.mode()], -1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Returns the joint log-probability of an action, [...]."""
+        decisions = self.discrete.parts.logits.shape[-2]
+        discrete = self.discrete.log_prob(action[..., :decisions])
+        continuous = self.continuous.log_prob(action[..., decisions:])
+        return discrete + continuous
+
+    def entropy(self) -> Tensor:
+        """Returns the joint entropy, [...]."""
+        return self.discrete.entropy() + self.continuous.entropy()
+
+    def entropies(self) -> Tensor:
+        """Returns the entropy of every entry of the action, [..., decisions + actions]."""
+        return torch.cat([self.discrete.parts.entropy(), self.continuous.entropies()], -1)
 
 
 def masked(scores: Tensor, mask: Tensor) -> Tensor:

@@ -40,6 +40,8 @@ class Offline(OffPolicy):
             lacks = "learns from extras that are stored with each action, and data sets hold none"
         if self.addons.stores:
             lacks = "learns from stored goals or hidden states, and data sets hold none"
+        if self.agent.memory.stores:
+            lacks = "learns from stored hidden states, and data sets hold none; set network.start=zero"
         if lacks:
             raise ConfigError(
                 f"algo.loop={self.registered} is not supported by algo={self.agent.registered}, which {lacks}"

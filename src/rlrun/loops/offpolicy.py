@@ -16,6 +16,7 @@ from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.networks.choices import uniform
 from rlrun.registry import register
+from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Metrics
 
 Warmup = Literal["random", "zero", "agent"]
@@ -168,8 +169,12 @@ class OffPolicy(Loop):
         return max(0, self.steps - self.before)
 
     def zero_action(self) -> Tensor:
-        """Returns zero actions, or the first legal choices of a discrete space."""
-        space, device = self.env.spec.action, self.env.device
+        """Returns zeros for continuous values, and the first legal choices."""
+        space, count, device = self.env.spec.action, self.env.spec.num_envs, self.env.device
         if isinstance(space, spaces.Box):
-            return torch.zeros(self.env.spec.num_envs, *space.shape, device=device)
-        return uniform(space, self.env.spec.num_envs, self.obs, device).mode()
+            return torch.zeros(count, *space.shape, device=device)
+        chosen = uniform(space, count, self.obs, device).mode()
+        if not isinstance(space, MixedSpace):
+            return chosen
+        continuous = torch.zeros(count, *space.continuous.shape, device=device)
+        return torch.cat([chosen, continuous], -1)

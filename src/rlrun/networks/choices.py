@@ -1,7 +1,8 @@
 """Discrete action spaces: the number of choices per action dimension, action masks, and action distributions.
 
 The logits of all action dimensions are concatenated along the last axis. Each dimension of MultiBinary has the choices
-0 and 1. The action mask is an entry of the observation (`types.MASK`).
+0 and 1. The choices of a mixed action are those of its discrete parts. The action mask is an entry of the observation
+(`types.MASK`).
 """
 
 from typing import Any
@@ -12,11 +13,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlrun.functional.distributions import Categorical, Independent, masked
+from rlrun.spaces import MixedSpace
 from rlrun.types import MASK
 
 
 def choices(space: Space) -> list[int]:
-    """Returns the number of choices of each dimension of a discrete action space, or [] for any other space."""
+    """Returns the number of choices of each discrete dimension of an action space, [] if it has none."""
     match space:
         case spaces.Discrete():
             return [int(space.n)]
@@ -24,6 +26,8 @@ def choices(space: Space) -> list[int]:
             return [int(n) for n in space.nvec]
         case spaces.MultiBinary():
             return [2] * int(space.shape[0])
+        case MixedSpace():
+            return choices(space.discrete)
     return []
 
 
@@ -36,7 +40,7 @@ def legal(scores: Tensor, obs: Any) -> Tensor:
 
 
 def distribution(space: Space, logits: Tensor, obs: Any) -> Categorical | Independent:
-    """Returns the distribution over the legal actions of a discrete space; logits [..., sum(choices(space))]."""
+    """Returns the distribution over the legal choices of a space; logits [..., sum(choices(space))]."""
     if isinstance(space, spaces.Discrete):
         return Categorical(legal(logits, obs))
     sizes = choices(space)
@@ -53,7 +57,9 @@ def distribution(space: Space, logits: Tensor, obs: Any) -> Categorical | Indepe
 
 
 def uniform(space: Space, num_envs: int, obs: Any, device: torch.device) -> Categorical | Independent:
-    """Returns the uniform distribution over the legal actions [num_envs, ...] of a discrete space."""
+    """Returns the uniform distribution over the legal choices [num_envs, ...] of a space."""
+    if isinstance(space, MixedSpace):
+        space = space.discrete
     logits = torch.zeros(num_envs, sum(choices(space)), device=device)
     return distribution(space, logits, obs)
 

@@ -7,9 +7,10 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlrun.functional.distributions import Categorical, Independent, Normal, SquashedNormal
+from rlrun.functional.distributions import Categorical, Independent, Joint, Normal, SquashedNormal
 from rlrun.networks.choices import choices, distribution
 from rlrun.networks.linear import Linear
+from rlrun.spaces import MixedSpace
 from rlrun.types import Metrics
 
 LOG_STD_MIN = -20.0  # bounds of log_std where it depends on the observation, as in the SAC authors' code
@@ -218,13 +219,39 @@ class DiscretePolicy(Policy):
         return distribution(self.space, logits, obs)
 
 
+class MixedPolicy(Policy):
+    """A distribution over mixed actions: independent choices, and a normal distribution with one standard deviation per
+    dimension.
+
+    std: standard deviation at the start.
+    """
+
+    def __init__(self, torso: nn.Module, space: MixedSpace, gain: float | None = None, std: float = 1.0):
+        self.sizes = [sum(choices(space)), space.continuous.shape[0]]
+        super().__init__(torso, sum(self.sizes), gain=gain)
+        self.space = space
+        self.log_std = nn.Parameter(torch.full((self.sizes[1],), math.log(std)))
+
+    def forward(self, obs: Any) -> Joint:  # type: ignore[override]
+        outputs = super().forward(obs)
+        logits, mean = outputs.split(self.sizes, -1)
+        discrete: Any = distribution(self.space.discrete, logits, obs)
+        return Joint(discrete, Normal(mean, self.log_std.expand_as(mean)))
+
+    def report(self) -> Metrics:
+        """Returns the standard deviation, averaged over the continuous dimensions."""
+        return {"std": self.log_std.detach().exp().mean()}
+
+
 def stochastic_policy(
     torso: nn.Module,
     space: Space,
     gain: float | None = None,
     std: float = 1.0,
 ) -> Policy:
-    """Returns the policy head for an action space. std: initial standard deviation of Box actions."""
+    """Returns the policy head for an action space. std: initial standard deviation of continuous actions."""
     if isinstance(space, spaces.Box):
         return GaussianPolicy(torso, space.shape[0], gain, std)
+    if isinstance(space, MixedSpace):
+        return MixedPolicy(torso, space, gain, std)
     return DiscretePolicy(torso, space, gain)

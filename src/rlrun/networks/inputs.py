@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from rlrun.errors import ConfigError
 from rlrun.functional.choices import one_hot
 from rlrun.nested import joined, mapped
+from rlrun.spaces import MixedSpace
 from rlrun.types import MASK
 
 
@@ -85,6 +86,8 @@ def _size(space: Space) -> int:
             return int(space.n)
         case spaces.MultiDiscrete():
             return int(space.nvec.sum())
+        case MixedSpace():
+            return _size(space.discrete) + _size(space.continuous)
     raise ConfigError(f"network: observations of {space} are not supported, because they have no fixed size")
 
 
@@ -94,6 +97,9 @@ def _flattened(space: Any, x: Tensor) -> Tensor:
             return _flattened_numbers(space, x)
         case spaces.Discrete():
             return one_hot(x - int(space.start), int(space.n))
+        case MixedSpace():
+            choices, continuous = x[..., : space.num_choices], x[..., space.num_choices :]
+            return torch.cat([_flattened_decisions(space.discrete, choices), continuous], -1)
     return _flattened_decisions(space, x)
 
 

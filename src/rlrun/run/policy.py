@@ -11,7 +11,7 @@ from gymnasium import Space, spaces
 from rlrun import registry
 from rlrun.core.addon import Addons
 from rlrun.core.agent import Agent
-from rlrun.envs.actions import Actions
+from rlrun.envs.actions import conversion, single
 from rlrun.envs.obs_adapter import in_dicts
 from rlrun.errors import ConfigError
 from rlrun.loops.adaptation import MetaAgent
@@ -47,7 +47,7 @@ class Policy:
         self.agent, self.addons = agent, addons
         self.observation_space: Space = spec.obs
         self.action_space: Space = spec.shown_action
-        self._actions = Actions(spec.shown_action)
+        self._actions = conversion(spec.shown_action)
         self._device = device
         self._carry: dict[str, Any] = {}
         self._later = torch.zeros(0, dtype=torch.bool)  # `first` of steps that begin no episode, [batch]
@@ -72,8 +72,8 @@ class Policy:
         Raises ValueError if the observation has neither of these shapes.
         """
         obs = in_dicts(obs)
-        single = _is_single(self.observation_space, obs)
-        if single:
+        is_single = _is_single(self.observation_space, obs)
+        if is_single:
             obs = mapped(lambda part: np.asarray(part)[None], obs)
         seen = _tensors(self.observation_space, obs, self._device)
         count = len(next(leaves(seen)))
@@ -83,8 +83,8 @@ class Policy:
         action, extras = self.addons.act(self.agent, seen, self._carry, explore)
         self._carry = carried(extras, self._later)
         native = self._actions.to_native(self._actions.clip(action.cpu().numpy()))
-        if single:
-            return native[0]
+        if is_single:
+            return single(self.action_space, native, 0)
         return native
 
 

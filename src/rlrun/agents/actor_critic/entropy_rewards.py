@@ -19,6 +19,7 @@ from rlrun.functional.distributions import Source
 from rlrun.functional.losses import average
 from rlrun.nested import flat, index
 from rlrun.registry import register
+from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Spec
 
 WINDOW = 1000  # updates after which the running mean of the entropy forgets
@@ -45,7 +46,7 @@ class EntropyReward(nn.Module):
         return batch
 
     def cost(self, log_prob: Tensor, weight: Tensor) -> Tensor:
-        """Returns the share of log pi(a'|s') in the target; log_prob, weight and the result are [batch]."""
+        """Returns the share of log pi(a'|s') in the target; log_prob and the result: [batch] or [batch, components]."""
         return torch.zeros_like(log_prob)
 
 
@@ -64,15 +65,17 @@ class BootstrapEntropy(EntropyReward):
         super().__init__(cfg, spec, n_step, gamma)
         self.normalize = cfg.normalize
         # running mean of log pi, and the number of updates that it covers; without `normalize` they are constant
-        self.register_buffer("mean", torch.zeros(()), persistent=cfg.normalize)
+        components = (len(spec.action.parts),) if isinstance(spec.action, MixedSpace) else ()
+        self.register_buffer("mean", torch.zeros(components), persistent=cfg.normalize)
         self.register_buffer("updates", torch.zeros(()), persistent=cfg.normalize)
 
     def cost(self, log_prob: Tensor, weight: Tensor) -> Tensor:
         if not self.normalize:
             return log_prob
         self.updates.add_(1).clamp_(max=WINDOW)
-        change = average(log_prob, weight) - self.mean
-        self.mean.add_(change / self.updates)
+        components = log_prob.view(len(weight), -1).unbind(-1)
+        current = torch.stack([average(component, weight) for component in components])
+        self.mean.add_((current.view_as(self.mean) - self.mean) / self.updates)
         return log_prob - self.mean
 
 
@@ -84,6 +87,8 @@ class EveryStepEntropy(BootstrapEntropy):
         super().__init__(cfg, spec, n_step, gamma)
         if spec.reward_dim > 1:
             raise ConfigError("algo.entropy_reward=every_step: needs one reward a step; choose bootstrap")
+        if isinstance(spec.action, MixedSpace):
+            raise ConfigError("algo.entropy_reward=every_step: needs one kind of actions; choose bootstrap")
         if n_step > 1:
             self.num_next_steps = n_step
         discount = gamma ** torch.arange(1, n_step).view(-1, 1)

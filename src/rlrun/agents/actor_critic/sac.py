@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rlrun.agents.actor_critic.action_gradients import ActionGradient
 from rlrun.agents.actor_critic.entropy_rewards import EntropyReward
 from rlrun.agents.critics.ensemble import Critic, Ensemble, Reduce
-from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule
+from rlrun.agents.entropy.components import entropy_coefficient
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.config.schema import NStepReturns, Part, PositiveFloat, PositiveFraction, PositiveInt, Scheduled, config
 from rlrun.core.agent import Agent, kernel, policy
@@ -55,7 +55,7 @@ class SAC(Agent):
         self.ensemble = parts.part("critic", cfg.critic, self.critics)
         self.actor, self.critic, target_entropy = self.networks(parts)
         self.target_critic = Target(self.critic, cfg.tau)
-        self.entropy = parts.part("entropy", by_rule(cfg.entropy, spec.action), EntropyCoefficient, target_entropy)
+        self.entropy = entropy_coefficient(parts, cfg.entropy, spec.action, target_entropy)
         options: Any = {"schedule": cfg.lr_schedule, "max_grad_norm": cfg.max_grad_norm}
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, **options)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, **options)
@@ -68,7 +68,7 @@ class SAC(Agent):
         self.act_noise = parts.stream("act")
         self.update_noise = parts.stream("update")
 
-    def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, float]:
+    def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, Any]:
         """Returns the actor, the critics, and the default target entropy, minus the number of action dimensions."""
         dims = self.spec.action.shape[0]
         actor = SquashedGaussianPolicy(parts.torso("actor"), dims)
@@ -99,18 +99,23 @@ class SAC(Agent):
     def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> tuple[Metrics, Tensor]:
         with torch.no_grad():
             target_q = self.target_q(batch, noise, self.target_critic.select(members))
-        z = self.critic(batch["obs"], batch["action"])  # [members, batch, ...]
+        z = self.stored_values(batch)  # [members, batch, ...]
         losses, errors = self.ensemble.loss(z, target_q)
         critic_loss = ensemble_mean(losses, batch["weight"])
         self.critic_optim.step(critic_loss)
         q = self.ensemble.value(z.detach())
         return {"critic": critic_loss.detach(), "q": batch_mean(q)}, of_ensemble(errors.detach())
 
+    def stored_values(self, batch: Batch) -> Tensor:
+        """Returns the predictions for the stored actions, [members, batch, ...]."""
+        z: Tensor = self.critic(batch["obs"], batch["action"])
+        return z
+
     def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
         """Returns the target that stands for reward + gamma^n (Q' - alpha log pi')."""
         next_q, next_log_prob = self.evaluate(batch["next_obs"], target_critic, self.ensemble.target, noise)
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])  # n_steps rewards are summed
-        cost = self.entropy.alpha * self.entropy_reward.cost(next_log_prob, batch["weight"])
+        cost = self.entropy.cost(self.entropy_reward.cost(next_log_prob, batch["weight"]))
         return self.ensemble.backup(next_q, batch["reward"], discount, cost)
 
     def log_prob(self, obs: Any, source: Source) -> Tensor:
@@ -131,7 +136,7 @@ class SAC(Agent):
         return self.evaluate(batch["obs"], self.critic, self.ensemble.actor, noise)
 
     def actor_loss(self, batch: Batch, q: Tensor, log_prob: Tensor) -> Tensor:
-        return self.entropy.alpha * log_prob - q
+        return self.entropy.cost(log_prob) - q
 
     def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the Q-value of a sampled action, reduced over the members, and its log-probability; both [batch].

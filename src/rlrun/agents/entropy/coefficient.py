@@ -11,11 +11,15 @@ from torch import Tensor, nn
 
 from rlrun.config.schema import Scheduled
 from rlrun.errors import ConfigError
+from rlrun.functional.losses import average
 from rlrun.nested import flat
 from rlrun.networks.choices import choices
 from rlrun.types import Batch, Metrics
 
 RULES = ("tenth", "minus_dimensions", "nearly_uniform")  # of the target entropy, by the space of actions
+
+# one number for every component of the action, or one for each of them, in their order or by name; None: a default
+PerComponent = float | list[float] | dict[str, float] | None
 
 OPEN = 0.1  # fraction of an action's range, or of the probability, that `default_target` leaves open
 
@@ -26,17 +30,35 @@ def _number_or_rule(value: Any) -> Any:
     return value
 
 
-# in nats; a rule of `by_rule`; None: a default of the agent
-TargetEntropy = Scheduled[Annotated[float | str | None, BeforeValidator(_number_or_rule)]]
+# in nats, or a rule of `by_rule`
+TargetEntropy = Scheduled[Annotated[PerComponent | str, BeforeValidator(_number_or_rule)]]
 
 
 class EntropyCoefficient(nn.Module):
     """Base class of the coefficients. Subclasses are built from a config and the default target entropy in nats."""
 
+    adjusts: bool = True  # whether alpha follows the entropy
+
     @property
     def alpha(self) -> Tensor:
         """The current coefficient, 0-d and detached."""
         raise NotImplementedError
+
+    def cost(self, log_prob: Tensor) -> Tensor:
+        """Returns alpha log pi(a|s), [batch], of sampled actions with log_prob [batch]."""
+        return self.alpha * log_prob
+
+    def bonus(self, policy: Any, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns alpha H and the entropy H of a policy, both averaged over the rows that are not masked.
+
+        policy: the action distributions of a batch. weight [batch]: weights of the rows.
+        """
+        entropy = average(self.entropy_of(policy), weight)
+        return self.alpha * entropy, entropy
+
+    def entropy_of(self, policy: Any) -> Tensor:
+        """Returns the entropy of a policy at every observation, in the form that `adjust` takes."""
+        return policy.entropy()  # type: ignore[no-any-return]
 
     def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
         """Adjusts alpha, and returns metrics.
@@ -47,8 +69,10 @@ class EntropyCoefficient(nn.Module):
 
     def follow(self, policy: nn.Module, rollout: Batch) -> Metrics:
         """Adjusts alpha to the entropy of the policy over a rollout [time, env, ...], and returns metrics."""
+        if not self.adjusts:
+            return {}
         with torch.no_grad():
-            entropy = policy(flat(rollout["obs"])).entropy()
+            entropy = self.entropy_of(policy(flat(rollout["obs"])))
         return self.adjust(entropy, flat(rollout["weight"]))
 
 
@@ -73,11 +97,16 @@ class MovingAverage(nn.Module):
 
 
 def by_rule(values: dict[str, Any], space: Space) -> dict[str, Any]:
-    """Returns the section `algo.entropy`; a rule in `target_entropy` is replaced by its number for this action space.
+    """Returns the section `algo.entropy` of one component; a rule in `target_entropy` is replaced by its number.
 
     `minus_dimensions` is the rule of SAC (arXiv 1812.05905), `nearly_uniform` that of SAC for discrete actions (arXiv
-    1910.07207), and `tenth` that of `default_target`. Raises ConfigError if a rule is not defined for the space.
+    1910.07207), and `tenth` that of `default_target`. Raises ConfigError if a rule is not defined for the space, or if
+    there is more than one number.
     """
+    for key in ("target_entropy", "max_entropy"):
+        given = values.get(key)
+        if isinstance(given, list | dict):
+            raise ConfigError(f"algo.entropy.{key}={given}: must be one number or null for the actions {space}")
     rule = values.get("target_entropy")
     if not isinstance(rule, str):
         return values

@@ -3,12 +3,12 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rlrun.agents.entropy.coefficient import EntropyCoefficient
 from rlrun.config.schema import NonNegativeFloat, Scheduled, config
 from rlrun.registry import register
-from rlrun.types import Batch, Metrics
+from rlrun.types import Metrics
 
 
 @register("entropy", "fixed")
@@ -19,6 +19,7 @@ class Fixed(EntropyCoefficient):
     class Config:
         ent_coef: Scheduled[NonNegativeFloat]
 
+    adjusts = False
     ent_coef: Tensor
 
     def __init__(self, cfg: Any, default_target: float):
@@ -30,7 +31,4 @@ class Fixed(EntropyCoefficient):
         return self.ent_coef
 
     def adjust(self, entropy: Tensor, weight: Tensor) -> Metrics:
-        return {}
-
-    def follow(self, policy: nn.Module, rollout: Batch) -> Metrics:
         return {}

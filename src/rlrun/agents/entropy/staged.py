@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlrun.agents.entropy.coefficient import EntropyCoefficient, MovingAverage, TargetEntropy
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, MovingAverage, PerComponent, TargetEntropy
 from rlrun.config.schema import PositiveFloat, Size, config
 from rlrun.errors import ConfigError
 from rlrun.functional.losses import average
@@ -31,7 +31,7 @@ class Staged(EntropyCoefficient):
     @config
     class Config:
         target_entropy: TargetEntropy
-        max_entropy: float | None
+        max_entropy: PerComponent
         initial_alpha: PositiveFloat
         min_alpha: float
         skip_free_stage: bool

@@ -14,6 +14,7 @@ from rlrun.core.agent import Agent
 from rlrun.core.parts import Parts
 from rlrun.networks.heads import stochastic_policy
 from rlrun.registry import register
+from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Context, Metrics, Spec
 
 
@@ -21,7 +22,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 class NOP(Agent):
     """An agent that never learns."""
 
-    actions = (Box, Discrete, MultiDiscrete, MultiBinary)
+    actions = (Box, Discrete, MultiDiscrete, MultiBinary, MixedSpace)
 
     @config
     class Config:

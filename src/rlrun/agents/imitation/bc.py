@@ -1,7 +1,8 @@
 """Behaviour cloning (Pomerleau 1988, "ALVINN").
 
 A stochastic policy maximises the likelihood of the demonstrated actions. A deterministic policy, which is available for
-continuous actions, minimises the squared error.
+continuous actions, minimises the squared error. A recurrent policy learns from sequences whose hidden state begins at 0
+(`network.start=zero`), because data sets hold no hidden states.
 """
 
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from rlrun.errors import ConfigError
 from rlrun.functional.losses import cloning_error, weighted_mean
 from rlrun.networks.heads import DeterministicPolicy, Head, stochastic_policy
 from rlrun.registry import register
+from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Context, Metrics, Spec
 
 
@@ -24,8 +26,9 @@ from rlrun.types import Batch, Context, Metrics, Spec
 class BC(Agent):
     """Behaviour cloning with a stochastic or a deterministic policy."""
 
-    actions = (Box, Discrete, MultiDiscrete, MultiBinary)
+    actions = (Box, Discrete, MultiDiscrete, MultiBinary, MixedSpace)
     acts_with = ("actor",)
+    remembers = True
 
     @config
     class Config:

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor, nn
 
 from rlrun import registry
-from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule, default_target
+from rlrun.agents.entropy.components import default_targets, entropy_coefficient
 from rlrun.agents.noise.action_noise import ActionNoise
 from rlrun.agents.policy.advantages import AdvantageEstimator
 from rlrun.agents.policy.columns import columns, mixed
@@ -26,6 +26,7 @@ from rlrun.core.state import OPTIMIZERS
 from rlrun.functional.losses import average, kl_k1, kl_k3
 from rlrun.networks.heads import Policy
 from rlrun.registry import register
+from rlrun.spaces import MixedSpace
 from rlrun.types import Batch, Context, Metrics, Spec
 
 
@@ -33,7 +34,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 class A2C(Agent):
     """Advantage actor-critic; base class of the other on-policy agents."""
 
-    actions = (Box, Discrete, MultiDiscrete, MultiBinary)
+    actions = (Box, Discrete, MultiDiscrete, MultiBinary, MixedSpace)
     acts_with = ("policy", "noise")
     explores_with = ("policy.log_std", "entropy")
     remembers = True
@@ -75,8 +76,7 @@ class A2C(Agent):
         options: Any = {"eps": cfg.optimizer_eps, "max_grad_norm": cfg.max_grad_norm, "schedule": cfg.lr_schedule}
         self.optim = OPTIMIZERS[cfg.optimizer](nn.ModuleList(trained).parameters(), cfg.learning_rate, **options)
         self.advantage = parts.part("advantage", cfg.advantage, AdvantageEstimator)
-        entropy = by_rule(cfg.entropy, spec.action)
-        self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target(spec.action))
+        self.entropy = entropy_coefficient(parts, cfg.entropy, spec.action, default_targets(spec.action))
         self.noise = parts.part("noise", cfg.noise, ActionNoise, spec)
         self.noise.check_policy(self.policy)
         check_division(cfg.minibatch_size, cfg.num_minibatches, self.memory.sequence_length, spec.num_envs)
@@ -163,8 +163,8 @@ class A2C(Agent):
         log_prob = dist.log_prob(batch["action"])
         log_ratio = log_prob - batch["log_prob"]  # of the current policy to that before the update
         policy_loss, metrics = self.policy_loss(log_prob, log_ratio, advantage, weight)
-        entropy = average(dist.entropy(), weight)
-        loss = policy_loss - self.entropy.alpha * entropy
+        entropy_bonus, entropy = self.entropy.bonus(dist, weight)
+        loss = policy_loss - entropy_bonus
         if self.critic.in_policy_loss:
             critic_loss = self.critic.loss(batch)
             loss = loss + self.cfg.value_coef * critic_loss

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 
+from rlrun.envs.actions import leaves, nested, values
 from rlrun.types import MASK
 
 IMAGE = Box(0, 255, (1, 36, 36), np.uint8)
@@ -33,6 +34,8 @@ ACTIONS: dict[str, Space] = {
     "box": Box(-2.0, 2.0, (2, 1), np.float32),
     "unbounded_box": Box(-np.inf, np.inf, (2,), np.float64),
     "integer_box": Box(0, 4, (2,), np.int32),
+    "tuple": Tuple([Box(0.0, 1.0, (2,), np.float64), Discrete(3, start=1)]),
+    "dict": Dict({"gear": MultiDiscrete([2, 3]), "arm": Tuple([MultiBinary(1), Box(-2, 2, (), np.float32)])}),
 }
 
 
@@ -44,8 +47,9 @@ class Spaces(gym.Env):
 
     For bit 0 the right choice of each part is the first, for bit 1 the second; in a Box of floats they are -1 and 1, in
     a Box of integers 1 and 2. In a Box the reward is 1 minus the mean distance from the right action, each at most 1.
-    masks: "info" or "obs" for an action mask there. It forbids some of the wrong actions; a forbidden action raises
-    ValueError. reward: with "vector", the rewards are the reward and 1 minus the reward.
+    The reward of a Tuple or Dict is the mean over its parts. masks: "info" or "obs" for an action mask there. It
+    forbids some of the wrong actions; a forbidden action raises ValueError. reward: with "vector", the rewards are the
+    reward and 1 minus the reward.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class Spaces(gym.Env):
         self.shown, self.action_space, self.masks = OBSERVATIONS[observation], ACTIONS[action], masks
         self.observation_space: Space = self.shown
         if masks == "obs":
-            size = int(sum(self._sizes()))
+            size = int(sum(_sizes(self.action_space)))
             self.observation_space = Dict({"seen": self.shown, MASK: Box(0, 1, (size,), np.int8)})
         self.bit = 0
 
@@ -64,9 +68,12 @@ class Spaces(gym.Env):
         return self._begin()
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        if self.masks and not _allowed(self.action_space, action, self.mask):
-            raise ValueError(f"action {action} is forbidden by {self.mask}")
-        wrong = float(np.abs(self._right() - np.asarray(action)).clip(0, 1).mean())
+        distances = []
+        for (_, space), part, mask in zip(*self._parts(action), strict=True):
+            if mask is not None and not _allowed(space, part, mask):
+                raise ValueError(f"action {action} is forbidden by {self.mask}")
+            distances.append(float(np.abs(_right(space, self.bit) - np.asarray(part)).clip(0, 1).mean()))
+        wrong = float(np.mean(distances))
         reward: Any = 1.0 - wrong
         if self.reward_space is not None:
             reward = np.array([1.0 - wrong, wrong])
@@ -84,28 +91,25 @@ class Spaces(gym.Env):
                 obs = {"seen": obs, MASK: np.concatenate([np.ravel(part) for part in self.mask])}
         return obs, info
 
-    def _right(self) -> Any:
-        space: Any = self.action_space
-        if isinstance(space, Box):
-            if space.dtype.kind == "i":
-                return self.bit + 1
-            return 2 * self.bit - 1
-        return getattr(space, "start", 0) + self.bit
-
-    def _sizes(self) -> Any:
-        """Returns the number of choices of every part of a discrete action."""
-        space: Any = self.action_space
-        if isinstance(space, Discrete):
-            return [space.n]
-        return space.nvec.ravel()
+    def _parts(self, action: Any) -> tuple[Any, Any, Any]:
+        """Returns (name, space), value and mask of every part of an action; the mask is None if there is none."""
+        space = self.action_space
+        masks = [None for _ in leaves(space)]
+        if self.masks:
+            masks = [*values(space, self.mask)]
+        return [*leaves(space)], [*values(space, action)], masks
 
     def _draw_mask(self) -> Any:
         """Returns an action mask in the form that `Space.sample` of the action space takes."""
-        space: Any = self.action_space
+        return nested(self.action_space, (self._mask_of(part) for _, part in leaves(self.action_space)))
+
+    def _mask_of(self, space: Any) -> Any:
+        if isinstance(space, Box):
+            return None
         if isinstance(space, MultiBinary):
             return np.full(space.shape, 2 * self.bit, np.int8)  # for bit 0 only 0 is allowed, for bit 1 both
         masks = []
-        for size in self._sizes():
+        for size in _sizes(space):
             wrong = [choice for choice in range(size) if choice != self.bit]
             mask = np.ones(size, np.int8)
             mask[self.np_random.choice(wrong)] = 0
@@ -113,6 +117,22 @@ class Spaces(gym.Env):
         if isinstance(space, Discrete):
             return masks[0]
         return tuple(masks)
+
+
+def _right(space: Any, bit: int) -> Any:
+    """Returns the right value of a part of the action."""
+    if isinstance(space, Box):
+        if space.dtype.kind == "i":
+            return bit + 1
+        return 2 * bit - 1
+    return getattr(space, "start", 0) + bit
+
+
+def _sizes(space: Any) -> Any:
+    """Returns the number of choices of every dimension of a discrete space."""
+    if isinstance(space, Discrete):
+        return [space.n]
+    return space.nvec.ravel()
 
 
 def _allowed(space: Any, action: Any, mask: Any) -> bool:

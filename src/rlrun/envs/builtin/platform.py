@@ -1,0 +1,168 @@
+"""Platform: run, hop or leap over three platforms past two enemies (Masson et al. 2016, arXiv 1509.01644).
+
+The dynamics, the sizes and the observation are those of `Platform-v0` of gym-platform, with which later papers compare.
+Lengths are pixels; an action lasts many steps of DT seconds.
+"""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Discrete, Tuple
+
+RUN, HOP, LEAP = range(3)
+LARGEST = (30.0, 720.0, 430.0)  # of the parameter of each move
+DT = 0.05
+
+LEFT = np.array([0.0, 475.0, 985.0])  # of the platforms
+WIDTH = np.array([250.0, 275.0, 50.0])
+GAP = np.array([225.0, 235.0, 0.0])  # after each platform
+TOP = 40.0  # height of all platforms
+END = 1035.0  # right end of the last platform, which is the goal
+SIZE = np.array([20.0, 30.0])  # width and height of player and enemies
+
+ENEMY_SPEED = 30.0
+GROUND_SPEED, SPEED, VERTICAL_SPEED = 70.0, 100.0, 200.0  # the highest
+ACCELERATION = np.array([SPEED - GROUND_SPEED, VERTICAL_SPEED]) / DT  # the largest
+KEPT = 0.99  # factor of the horizontal speed per step
+GRAVITY = 9.8
+SPEED_NOISE, JUMP_NOISE = 0.5, 1.0  # standard deviations
+TAKEOFF = {HOP: 35.0, LEAP: 25.0}  # vertical speed of the jumps
+
+
+class Platform(gym.Env):
+    """An action is a move and one parameter for every move, of which only that of the chosen move counts.
+
+    Run: an acceleration during one second. Hop and leap: the distance of a high or a flat jump, which ends at the
+    landing. The reward is the progress as a fraction of the whole way, so the largest return is 1. An episode ends at
+    the goal, at the touch of an enemy, and with a fall. The observation, in [0, 1]: position and speed of the player,
+    position and speed of the enemy of this platform, and widths of this and the next platform, the gap between them,
+    position of this platform, and the difference in height, which is 0.
+    """
+
+    observation_space = Box(0.0, 1.0, (9,), np.float32)
+    action_space = Tuple([Discrete(3), *[Box(0.0, largest, (1,), np.float32) for largest in LARGEST]])
+
+    def __init__(self) -> None:
+        self.position, self.velocity = np.zeros(2), np.zeros(2)
+        self.enemies, self.enemy_speeds = np.zeros(2), np.zeros(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.position = np.array([0.0, TOP])
+        self.velocity = np.zeros(2)
+        self.enemies = (LEFT + WIDTH - SIZE[0])[:2]  # at the right ends of the first two platforms
+        self.enemy_speeds = np.full(2, -ENEMY_SPEED)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        move = int(action[0])
+        parameter = float(action[1 + move][0])
+        start = self.position[0]
+        lasts, ended = True, False
+        seconds_left = 1.0
+        while lasts and not ended:
+            self._advance(move, parameter)
+            ended = bool(self.position[1] < TOP or self.position[0] >= END or self._touches_an_enemy())
+            if move == RUN:
+                seconds_left -= DT
+                lasts = seconds_left > 0
+            else:
+                lasts = not self._stands()
+        success = bool(self.position[0] >= END)
+        reward = float(self.position[0] - start) / END
+        info = {"is_success": success} if ended else {}
+        return self._seen(), reward, ended, False, info
+
+    def _advance(self, move: int, parameter: float) -> None:
+        """Moves player and enemy for DT seconds."""
+        if not self._stands():
+            self._accelerate(np.array([0.0, -GRAVITY]))
+        elif move == RUN:
+            self._accelerate(np.array([parameter / DT, 0.0]))
+        else:
+            self._jump(parameter, TAKEOFF[move])
+        if self._stands():
+            self.velocity[0] = min(max(self.velocity[0], 0.0), GROUND_SPEED)
+        enemy = self._nearest()
+        self.position += self.velocity * DT
+        self.position[0] = min(max(self.position[0], 0.0), END)
+        self.velocity[0] *= KEPT
+        self._move_enemy(enemy)
+        for left, width in zip(LEFT, WIDTH, strict=True):
+            self._land(left, width)
+
+    def _accelerate(self, acceleration: np.ndarray) -> None:
+        limited = np.clip(acceleration, -ACCELERATION, ACCELERATION)
+        self.velocity = self.velocity + limited * DT
+        self.velocity[0] -= abs(self.np_random.normal(0.0, SPEED_NOISE * DT))
+        self.velocity[0] = min(max(self.velocity[0], 0.0), SPEED)
+        self.velocity[1] = min(max(self.velocity[1], -VERTICAL_SPEED), VERTICAL_SPEED)
+
+    def _jump(self, distance: float, takeoff: float) -> None:
+        seconds = 2 * takeoff / GRAVITY + 1
+        speed = distance / seconds - float(self.velocity[0])
+        speed = min(max(speed, -ACCELERATION[0]), VERTICAL_SPEED - takeoff)
+        noise = np.abs(self.np_random.normal(0.0, JUMP_NOISE, 2))
+        self._accelerate((np.array([speed, takeoff]) - noise) / DT)
+
+    def _move_enemy(self, index: int) -> None:
+        """Moves an enemy, which turns back at the ends of its platform."""
+        left = LEFT[index]
+        right = left + WIDTH[index] - SIZE[0]
+        speed = float(self.enemy_speeds[index])
+        if not left < self.enemies[index] < right:
+            speed = -speed
+        speed += self.np_random.normal(0.0, SPEED_NOISE * DT)
+        self.enemy_speeds[index] = min(max(speed, -ENEMY_SPEED), ENEMY_SPEED)
+        self.enemies[index] = min(max(self.enemies[index] + self.enemy_speeds[index] * DT, left), right)
+
+    def _land(self, left: float, width: float) -> None:
+        """Moves a player who is inside a platform to its surface: upwards, or to the side if that is nearer."""
+        x, y = map(float, self.position)
+        if not (left - SIZE[0] < x < left + width and -SIZE[1] < y < TOP):
+            return
+        side, surface = x, y
+        if x < left:
+            side = left - SIZE[0]
+        elif x > left + width - SIZE[0]:
+            side = left + width
+        if y < 0:
+            surface = -SIZE[1]
+        elif y > TOP - SIZE[1]:
+            surface = TOP
+        sideways = side != x and (surface == y or abs(x - side) < abs(y - surface))
+        if sideways:
+            self.position[0] = side
+        else:
+            self.position[1] = surface
+            self.velocity[1] = 0.0
+        self.velocity[0] = 0.0
+
+    def _stands(self) -> bool:
+        """Returns whether the player stands on a platform."""
+        offset = self.position[0] - LEFT
+        above = (-SIZE[0] <= offset) & (offset <= WIDTH)
+        return bool(self.position[1] == TOP and above.any())
+
+    def _touches_an_enemy(self) -> bool:
+        x, y = self.position
+        beside = np.abs(x - self.enemies) < SIZE[0]
+        return bool(abs(y - TOP) < SIZE[1] and beside.any())
+
+    def _nearest(self) -> int:
+        """Returns the index of the enemy that the player sees; only this enemy moves."""
+        return int(self.position[0] > LEFT[1])
+
+    def _seen(self) -> np.ndarray:
+        x = self.position[0]
+        here = int(np.searchsorted(LEFT, x, side="right")) - 1  # the gap after a platform counts as part of it
+        next_width = [*WIDTH[1:], 0.0][here]
+        enemy = self._nearest()
+        player = [(x + SIZE[0]) / (END + SIZE[0]), self.velocity[0] / SPEED]
+        opponent = [self.enemies[enemy] / END, (self.enemy_speeds[enemy] + ENEMY_SPEED) / (2 * ENEMY_SPEED)]
+        platform = [WIDTH[here] / WIDTH.max(), next_width / WIDTH.max(), GAP[here] / GAP.max(), LEFT[here] / END, 0.0]
+        return np.array([*player, *opponent, *platform], np.float32)
+
+
+gym.register("rlrun/Platform-v0", f"{__name__}:Platform", max_episode_steps=200)

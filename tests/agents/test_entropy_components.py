@@ -1,0 +1,108 @@
+"""Entropy coefficients of mixed actions: one for every component, each with its own target."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from gymnasium.spaces import Box, MultiDiscrete
+from toys import put, toy, train
+
+from rlrun import registry
+from rlrun.agents.entropy.components import Components, default_targets
+from rlrun.config.jobs import jobs
+from rlrun.core.loop import Loop
+from rlrun.core.state import Optim
+from rlrun.errors import ConfigError
+from rlrun.functional.distributions import Categorical, Independent, Joint, Normal
+from rlrun.spaces import MixedSpace
+
+Build = Callable[..., Loop]
+SPACE = MixedSpace({"gear": MultiDiscrete([3]), "force": Box(-1.0, 1.0, (2,))})
+PROBE = {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"action": "tuple"}}  # components: the Box "0", the choice "1"
+RULES = {
+    "name": "staged", "max_entropy": 9.0, "initial_alpha": 0.01, "min_alpha": 1e-4, "skip_free_stage": False,
+    "very_slow_rate": 0.001, "slow_rate": 0.002, "fast_rate": 0.5, "average_window": 1,
+}  # fmt: skip
+SLOPE = {"name": "sgd", "initial_alpha": 0.1, "learning_rate": 0.01, "window": 1}
+
+
+@pytest.mark.parametrize("values", [RULES, SLOPE], ids=["staged", "sgd"])
+def test_two_components_with_different_target_entropies_both_settle(values: dict[str, Any]) -> None:
+    """Rewards 1, 0, 0 for the choices, minus the squared force; exact gradients of reward + sum of alpha H."""
+    targets = {"gear": 0.5, "force": -1.0}
+    coefficients = {
+        name: registry.build("entropy", values | {"target_entropy": target}, 0.0) for name, target in targets.items()
+    }
+    entropy: Any = Components(coefficients, SPACE)
+    logits, log_std = torch.nn.Parameter(torch.zeros(1, 1, 3)), torch.nn.Parameter(torch.zeros(1, 2))
+    optim, seen = Optim([logits, log_std], 0.05), []
+    for _ in range(800):
+        policy = Joint(Independent(Categorical(logits)), Normal(torch.zeros(1, 2), log_std))
+        entropy.adjust(entropy.entropy_of(policy).detach(), torch.ones(1))
+        bonus, _ = entropy.bonus(policy, torch.ones(1))
+        expected_reward = logits.softmax(-1)[0, 0, 0] - (2 * log_std).exp().sum()
+        optim.step(-(expected_reward + bonus))
+        seen.append(entropy.entropy_of(policy).detach()[0])
+    settled = torch.stack(seen[-200:]).mean(0).tolist()
+    assert settled == pytest.approx([0.5, -1.0], abs=0.1)
+
+
+def test_bonus_sums_the_weighted_entropies_of_the_components() -> None:
+    fixed = {name: registry.build("entropy", {"name": "fixed", "ent_coef": coef}, 0.0) for name, coef in COEFS.items()}
+    entropy: Any = Components(fixed, SPACE)
+    discrete = Independent(Categorical(torch.randn(4, 1, 3)))
+    continuous = Normal(torch.randn(4, 2), torch.randn(4, 2))
+    weight = torch.tensor([1.0, 0.0, 1.0, 1.0])
+    bonus, total = entropy.bonus(Joint(discrete, continuous), weight)
+    by_hand = 0.3 * discrete.entropy() + 0.1 * continuous.entropy()
+    torch.testing.assert_close(bonus, (by_hand * weight).sum() / 3)
+    torch.testing.assert_close(total, ((discrete.entropy() + continuous.entropy()) * weight).sum() / 3)
+    log_prob = torch.randn(4, 2)
+    torch.testing.assert_close(entropy.cost(log_prob), 0.3 * log_prob[:, 0] + 0.1 * log_prob[:, 1])
+
+
+COEFS = {"gear": 0.3, "force": 0.1}
+
+
+@pytest.mark.parametrize("algo", ["ppo", "a2c", "vtrace", "sac"])
+def test_agents_adjust_a_coefficient_for_every_component(algo: str, build: Build) -> None:
+    values = SLOPE | {"target_entropy": {"0": 100.0, "1": -100.0}}
+    loop: Any = build(put(toy(algo, **PROBE), {"algo.entropy": values}))
+    before, rows = loop.agent.entropy.alpha, []
+    while loop.updates < 4:
+        rows.append(loop.tick())
+    choice, continuous = (loop.agent.entropy.alpha - before).tolist()
+    assert continuous > 0 > choice  # the vector begins with the choice
+    assert {"alpha_0", "alpha_1", "entropy_0", "entropy_1", "entropy"} <= rows[-1].keys()
+
+
+def test_fixed_coefficient_weights_the_joint_entropy_of_mixed_actions(build: Build) -> None:
+    loop: Any = build(toy("ppo", **PROBE, **{"algo.entropy.ent_coef": 0.3}))
+    assert loop.agent.entropy.alpha.tolist() == pytest.approx([0.3, 0.3])
+    assert "entropy_0" not in train(loop, 1).tick()
+
+
+def test_components_have_default_targets_of_their_own() -> None:
+    assert default_targets(SPACE) == pytest.approx(
+        {"gear": default_targets(MultiDiscrete([3])), "force": 2 * -1.609438}
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ("[1.0]", r"target_entropy=\[1.0\]: must be one number, a list of 2, or numbers by name.*: 1, 0"),
+        ("{gear: 1.0}", r"target_entropy=\{'gear': 1.0\}: must be one number, a list of 2, or numbers by name"),
+    ],
+)
+def test_targets_that_do_not_fit_the_components_are_refused(given: str, fault: str, build: Build) -> None:
+    words = ["algo=sac", "env=rlrun/ProbeSpaces-v0", "env.kwargs.action=tuple", f"algo.entropy.target_entropy={given}"]
+    with pytest.raises(ConfigError, match=fault):
+        build(jobs(words)[0].values)
+
+
+def test_several_targets_are_refused_for_an_action_of_one_component(build: Build) -> None:
+    words = ["algo=sac", "env=Pendulum", "preset=none", "algo.entropy.target_entropy=[-1,-2]"]
+    with pytest.raises(ConfigError, match=r"target_entropy=\[-1, -2\]: must be one number or null"):
+        build(jobs(words)[0].values)

@@ -1,0 +1,171 @@
+"""SAC with one choice beside continuous values: pairs, targets, actor, temperatures, a task with a known optimum."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from toys import toy, train
+
+from rlrun.agents.actor_critic.mixed_sac import MixedSAC
+from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
+from rlrun.functional.distributions import Categorical
+from rlrun.types import MASK, Context
+
+Build = Callable[..., Loop]
+
+MIXED = {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"action": "tuple"}}  # 3 choices, 2 continuous values
+Q = [[1.0, 4.0, 0.0], [3.0, 2.0, 5.0]]  # of two critics
+BATCH = {
+    "obs": torch.zeros(2, 2), "next_obs": torch.zeros(2, 2),
+    "action": torch.tensor([[1.0, 0.3, -0.3], [2.0, 0.0, 0.9]]),
+    "reward": torch.tensor([1.0, 0.0]), "n_steps": torch.ones(2), "terminated": torch.tensor([0.0, 1.0]),
+    "weight": torch.ones(2),
+}  # fmt: skip
+ALPHA = [0.2, 0.2]  # of the choice and of the continuous values
+
+
+def agent_that_says(build: Build, **changes: Any) -> Any:
+    """Returns an agent whose actor is standard normal before tanh, and whose critics output Q for every input."""
+    agent: Any = build(toy("sac", **{"algo.gamma": 0.5, "algo.entropy.initial_alpha": 0.2}, **MIXED | changes)).agent
+    with torch.no_grad():
+        for param in [*agent.actor.parameters(), *agent.critic.parameters(), *agent.target_critic.parameters()]:
+            param.zero_()
+        for critic in (agent.critic, agent.target_critic.module):
+            critic.output.bias.copy_(torch.tensor(Q)[:, None])
+    return agent
+
+
+def of_the_choice() -> tuple[torch.Tensor, float]:
+    """Returns p = softmax(min Q / alpha) and its entropy."""
+    p = (torch.tensor([1.0, 2.0, 0.0]) / ALPHA[0]).softmax(-1)
+    return p, float(-(p * p.log()).sum())
+
+
+def test_mixed_sac_target_sums_over_the_choices_and_adds_both_entropies(build: Build) -> None:
+    agent = agent_that_says(build)
+    assert isinstance(agent, MixedSAC)
+    noise = torch.randn(2, 3)
+    _, log_prob = agent.actor(BATCH["next_obs"]).sample(noise[:, 1:])
+    p, entropy = of_the_choice()
+    next_value = float(p @ torch.tensor([1.0, 2.0, 0.0])) + ALPHA[0] * entropy - ALPHA[1] * log_prob[0].item()
+    targets = [1 + 0.5 * next_value, 0.0]
+    stored = [[4.0, 2.0], [0.0, 5.0]]  # of the choices 1 and 2, by both critics
+    by_hand = sum(0.5 * (q - target) ** 2 for values, target in zip(stored, targets, strict=True) for q in values) / 2
+    assert agent.update_critic(BATCH, noise)[0]["critic"].item() == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_mixed_sac_actor_loss_weights_critics_by_constant_probabilities(build: Build) -> None:
+    """The gradient is that of alpha_c log pi_c - sum_k p_k Q_k with p held fixed."""
+    agent: Any = build(toy("sac", **MIXED)).agent
+    obs, noise = torch.randn(5, 2), torch.randn(5, 3)
+    q, log_prob = agent.evaluate(obs, agent.critic, agent.ensemble.actor, noise)
+    loss = agent.actor_loss({}, q, log_prob).mean()
+    found = torch.autograd.grad(loss, [*agent.actor.parameters()])
+
+    continuous, log_prob_c = agent.actor(obs).sample(noise[:, 1:])
+    values = agent.critic(obs, continuous).amin(0)
+    p = (values / agent.entropy.alpha[0]).softmax(-1).detach()
+    by_hand = (agent.entropy.alpha[1] * log_prob_c - (p * values).sum(-1)).mean()
+    for one, other in zip(found, torch.autograd.grad(by_hand, [*agent.actor.parameters()]), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_mixed_sac_draws_the_choice_for_its_own_continuous_values(build: Build) -> None:
+    """Critics that prefer choice 1 if and only if the first value is positive: the pairs agree in every row."""
+    agent = agent_that_says(build)
+
+    def critic(obs: Any, continuous: torch.Tensor) -> torch.Tensor:
+        q = 100 * torch.stack([-continuous[:, 0], continuous[:, 0], torch.full_like(continuous[:, 0], -100)], -1)
+        return q.expand(2, *q.shape)
+
+    object.__setattr__(agent, "critic", critic)
+    action = agent.act(torch.zeros(2000, 2), {}, explore=True)[0]
+    clear = action[:, 1].abs() > 0.05
+    assert torch.equal(action[clear, 0] == 1, action[clear, 1] > 0)
+    assert 0.3 < action[:, 0].mean() < 0.7
+
+
+def test_mixed_sac_samples_choices_by_their_probability_and_takes_the_best(build: Build) -> None:
+    agent, obs = agent_that_says(build), torch.zeros(20_000, 2)
+    p, _ = of_the_choice()
+    drawn = agent.act(obs, {}, explore=True)[0][:, 0]
+    assert (drawn == 1).float().mean().item() == pytest.approx(p[1].item(), abs=0.01)
+    best = agent.act(obs, {}, explore=False)[0]
+    assert (best == torch.tensor([1.0, 0.0, 0.0])).all()
+
+
+def test_mixed_sac_masks_forbid_choices_in_acting_and_in_targets(build: Build) -> None:
+    agent = agent_that_says(build, **{"env.kwargs": {"action": "tuple", "masks": "info"}})
+    masked = {"obs": torch.zeros(4, 2), MASK: torch.tensor([[1, 0, 1]]).expand(4, 3)}
+    assert (agent.act(masked, {}, explore=False)[0][:, 0] == 0).all()
+    q, log_prob = agent.evaluate(masked, agent.target_critic, agent.ensemble.target, torch.zeros(4, 3))
+    allowed = Categorical(torch.tensor([1.0, 0.0]) / ALPHA[0])
+    assert q[0].item() == pytest.approx(allowed.logits.softmax(-1)[0].item())
+    assert -log_prob[0, 0].item() == pytest.approx(allowed.entropy().item())
+
+
+def test_mixed_sac_has_a_target_entropy_for_every_component(build: Build) -> None:
+    default = Categorical(torch.tensor([0.9, 0.05, 0.05]).log()).entropy().item()
+
+    def targets(**changes: Any) -> list[float]:
+        return [one.target for one in build(toy("sac", **MIXED | changes)).agent.entropy.coefficients]
+
+    assert targets() == pytest.approx([default, -2.0])
+    key = "algo.entropy.target_entropy"
+    assert targets(**{key: 0.4}) == [0.4, 0.4]
+    assert targets(**{key: [0.4, -1.0]}) == [0.4, -1.0]
+    assert targets(**{key: {"0": -1.0}}) == pytest.approx([default, -1.0])  # the Box is the first entry of the Tuple
+
+
+def test_mixed_sac_refuses_several_choices_in_one_line(build: Build) -> None:
+    with pytest.raises(ConfigError, match=r"at most one discrete choice in an action \(algo=ppo takes any number\)"):
+        build(toy("sac", **{"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"action": "dict"}}))
+
+
+def test_mixed_sac_acts_without_what_only_learning_needs(build: Build) -> None:
+    agent: Any = train(build(toy("sac", **MIXED)), 1).agent
+    obs = torch.randn(3, 2)
+    expected = agent.act(obs, {}, explore=False)[0]
+    acting = {param.data_ptr() for module in agent.acting() for param in module.parameters()}
+    for param in agent.parameters():
+        if param.data_ptr() not in acting:
+            param.data.fill_(torch.nan)
+    assert torch.equal(agent.act(obs, {}, explore=False)[0], expected)
+
+
+FORCES = torch.tensor([-0.5, 0.2, 0.7])  # the right force for each target
+
+
+def reward(bit: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+    """Returns the value of the chosen target, which depends on the bit, minus the squared error of the force."""
+    values = torch.tensor([[0.5, 1.0, 0.8], [1.0, 0.3, 0.6]])[bit.long()]
+    choice = action[:, 0].long()
+    value = values.gather(1, choice.unsqueeze(1)).squeeze(1)
+    return value - (action[:, 1] - FORCES[choice]) ** 2
+
+
+def test_mixed_sac_is_near_the_optimum_and_its_entropies_meet_their_targets(build: Build) -> None:
+    """One-step episodes: choose one of three targets and a force; the best reward is 1."""
+    fast = {f"algo.{name}_learning_rate": 3e-3 for name in ("actor", "critic")} | {"network.hidden": [32]}
+    entropy = {"initial_alpha": 0.03, "learning_rate": 0.02, "target_entropy": [0.2, -0.5]}
+    fast |= {f"algo.entropy.{name}": value for name, value in entropy.items()}
+    agent: Any = build(toy("sac", **MIXED | fast)).agent
+    draw = torch.Generator().manual_seed(0)
+    for i in range(1000):
+        bit = torch.randint(2, (128,), generator=draw)
+        choice = torch.randint(3, (128, 1), generator=draw).float()
+        action = torch.cat([choice, 2 * torch.rand(128, 2, generator=draw) - 1], 1)
+        batch = {"obs": shown(bit), "next_obs": shown(bit), "action": action, "reward": reward(bit, action)}
+        ended = {"n_steps": torch.ones(128), "terminated": torch.ones(128), "weight": torch.ones(128)}
+        agent.update(batch | ended, Context(i, i, 0.0))
+    bit = torch.tensor([0, 1])
+    action, _ = agent.act(shown(bit), {}, explore=False)
+    assert (reward(bit, action) >= 0.95).all(), action
+    _, log_prob = agent.evaluate(shown(bit.repeat(2000)), agent.critic, agent.ensemble.actor, torch.randn(4000, 3))
+    assert (-log_prob).mean(0).tolist() == pytest.approx([0.2, -0.5], abs=0.12)
+
+
+def shown(bit: torch.Tensor) -> torch.Tensor:
+    return (2.0 * bit - 1).unsqueeze(1).expand(-1, 2)
