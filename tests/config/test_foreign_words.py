@@ -53,6 +53,8 @@ OPTIONS = {
         "exploration_initial_eps": "algo.epsilon.start",
         "exploration_final_eps": "algo.epsilon.end",
         "replay_buffer_class": "algo.buffer",
+        "goal_selection_strategy": "algo.buffer",
+        "n_sampled_goal": "algo.buffer",
     },
     ("SB3 SAC", "sac"): {
         "learning_rate": "algo.actor_learning_rate",

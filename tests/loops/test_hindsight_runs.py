@@ -1,11 +1,12 @@
 """Runs with hindsight replay: every off-policy algorithm learns from it, and a resume is exact."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from toys import Values, optims, put, small, train
+from toys import Values, optims, put, recorded, small, train
 
 from rlrun.buffers.hindsight import Hindsight
 from rlrun.config.check import leaves
@@ -17,8 +18,13 @@ from rlrun.run.assemble import build_loop
 from rlrun.testing import check_resuming
 
 Build = Callable[..., Loop]
-DISCRETE = ["dqn", "rainbow", "qr_dqn", "discrete_sac", "r2d2"]
-CONTINUOUS = ["sac", "td3", "ddpg", "crossq", "redq", "recurrent_sac", "sac_composite"]
+# the first ones of each kind are tested by default, the others are marked `slow`
+DISCRETE = ["rainbow", "discrete_sac", "r2d2", "dqn", "qr_dqn"]
+CONTINUOUS = ["sac", "td3", "recurrent_sac", "crossq", "ddpg", "redq", "sac_composite"]
+LEARNERS = [
+    *[pytest.param(algo, "BitFlip", marks=[pytest.mark.slow] * (algo in DISCRETE[3:])) for algo in DISCRETE],
+    *[pytest.param(algo, "PointReach", marks=[pytest.mark.slow] * (algo in CONTINUOUS[3:])) for algo in CONTINUOUS],
+]
 
 
 def composed(algo: str, env: str, *words: str) -> Values:
@@ -27,11 +33,28 @@ def composed(algo: str, env: str, *words: str) -> Values:
     return put(values, small(dict(leaves(values))) | {"algo.buffer.capacity": 64})
 
 
-@pytest.mark.parametrize(("algo", "env"), [(a, "BitFlip") for a in DISCRETE] + [(a, "PointReach") for a in CONTINUOUS])
+@pytest.mark.parametrize(("algo", "env"), LEARNERS)
 def test_every_off_policy_algorithm_learns_with_hindsight(algo: str, env: str, build: Build) -> None:
     buffer = "prioritized_hindsight" if algo in ("rainbow", "r2d2") else "hindsight"
     loop: Any = train(build(composed(algo, env, f"algo.buffer={buffer}")), 3)
     assert isinstance(loop.buffer, Hindsight) and loop.buffer.registered == buffer
+    assert not any(optim.fault for _, optim in optims(loop))
+
+
+@pytest.mark.parametrize("words", [
+    ("iql", "PointReach", "algo.loop=offline"),
+    ("iql", "PointReach", "algo.loop=offpolicy", "algo.loop.warmup_steps=8", "algo.loop.updates_per_step=1"),
+    ("sac_from_data", "PointReach"),
+])  # fmt: skip
+def test_hindsight_learns_from_data_sets(words: tuple[str, ...], build: Build) -> None:
+    values = composed(*words, "algo.buffer=hindsight")
+    if "data" in values["algo"]["loop"]:
+        values["algo"]["loop"]["data"] = recorded(json.dumps(values))
+    loop: Any = train(build(values), 5)
+    stored = [each for each in loop.modules() if isinstance(each, Hindsight)]
+    goals = torch.cat([each.all()["obs"]["desired_goal"] for each in stored])
+    is_stored = (loop.batch["obs"]["desired_goal"].unsqueeze(1) == goals).all(-1).any(1)
+    assert is_stored.any() and not is_stored.all(), "some rows have goals that no stored step has"
     assert not any(optim.fault for _, optim in optims(loop))
 
 
