@@ -36,7 +36,8 @@ class Hindsight(Replay):
 
     `compute_reward` of the environment gives the rewards under the new goal. If the environment has
     `compute_terminated`, this decides which steps terminate under the new goal, and n-step returns end there;
-    otherwise the stored terminations stay. Rows that are not relabelled stay as stored.
+    otherwise the stored terminations stay. Rows that are not relabelled stay as stored, and so do recurrent states,
+    which burn-in refreshes.
     """
 
     @config

@@ -8,6 +8,7 @@ import contextlib
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from rlrun.envs.workers import TimedPipe, end, started
 from rlrun.errors import ConfigError, RunError
 
 Results = tuple[np.ndarray, np.ndarray | None]
+BatchFunction = Callable[[np.ndarray, np.ndarray], Any]
 
 
 class GoalFunctions:
@@ -34,43 +36,34 @@ class GoalFunctions:
         """achieved, desired: spaces of the goals. Raises ConfigError if rewards cannot be computed."""
         if reward_shape(env):
             raise ConfigError("algo.buffer: hindsight is not supported for reward vectors")
-        self.reward = _attribute(env, "compute_reward")
-        self.terminated = _attribute(env, "compute_terminated")
-        if self.reward is None:
+        name = type(env.unwrapped).__name__
+        compute_reward = _attribute(env, "compute_reward")
+        compute_terminated = _attribute(env, "compute_terminated")
+        if compute_reward is None:
             raise ConfigError(
-                f"algo.buffer: hindsight needs compute_reward(achieved_goal, desired_goal, info), which "
-                f"{type(env.unwrapped).__name__} does not have"
+                f"algo.buffer: hindsight needs compute_reward(achieved_goal, desired_goal, info), which {name} does "
+                "not have"
             )
         env.reset(seed=0)
         count = math.prod(achieved.shape or ()) + 1  # unequal to the size of a goal, so that shapes are unambiguous
-        goals = _samples(achieved, count), _samples(desired, count)
+        samples = _samples(achieved, count), _samples(desired, count)
+        self.terminated: BatchFunction | None = None
         try:
-            self.batched = {
-                function: _takes_batches(function, *goals)
-                for function in (self.reward, self.terminated)
-                if function is not None
-            }
+            self.reward = _for_batches(compute_reward, *samples)
+            if compute_terminated is not None:
+                self.terminated = _for_batches(compute_terminated, *samples)
         except Exception as error:
             raise ConfigError(
-                f"algo.buffer: {type(env.unwrapped).__name__} cannot compute rewards of goals with an empty info "
-                f"({line(error)})"
+                f"algo.buffer: {name} cannot compute rewards of goals with an empty info ({line(error)})"
             ) from error
 
     def __call__(self, achieved: np.ndarray, desired: np.ndarray) -> Results:
         """Returns rewards [batch] and whether steps terminate [batch], None if this is not known."""
-        assert self.reward is not None
-        reward = self._values(self.reward, achieved, desired)
+        reward = np.asarray(self.reward(achieved, desired), np.float32)
         terminated = None
         if self.terminated is not None:
-            terminated = self._values(self.terminated, achieved, desired)
+            terminated = np.asarray(self.terminated(achieved, desired), np.float32)
         return reward, terminated
-
-    def _values(self, function: Callable[..., Any], achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
-        if self.batched[function]:
-            values = function(achieved, desired, {})
-        else:
-            values = _by_rows(function, achieved, desired)
-        return np.asarray(values, np.float32)
 
 
 class GoalRewards:
@@ -168,17 +161,24 @@ def _samples(space: Space, count: int) -> np.ndarray:
     return np.stack([source.sample() for _ in range(count)])
 
 
-def _takes_batches(function: Callable[..., Any], achieved: np.ndarray, desired: np.ndarray) -> bool:
-    """Returns whether a function gives the same values for a batch as for its rows.
+def _for_batches(function: Callable[..., Any], achieved: np.ndarray, desired: np.ndarray) -> BatchFunction:
+    """Returns a function of goals [batch, *goal] with the results [batch] of `function` for each row.
 
-    Raises what the function raises for single rows.
+    The function itself is called with whole batches if this gives the same results for these goals. Raises what the
+    function raises for single goals.
     """
-    by_rows = _by_rows(function, achieved, desired)
+    expected = _by_rows(function, achieved, desired)
     try:
-        values = np.asarray(function(achieved, desired, {}))
+        values = np.asarray(_at_once(function, achieved, desired))
     except Exception:
-        return False
-    return values.shape == (len(by_rows),) and np.allclose(values, by_rows)
+        return partial(_by_rows, function)
+    if values.shape != (len(expected),) or not np.allclose(values, expected):
+        return partial(_by_rows, function)
+    return partial(_at_once, function)
+
+
+def _at_once(function: Callable[..., Any], achieved: np.ndarray, desired: np.ndarray) -> Any:
+    return function(achieved, desired, {})
 
 
 def _by_rows(function: Callable[..., Any], achieved: np.ndarray, desired: np.ndarray) -> list[float]:
