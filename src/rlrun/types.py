@@ -1,6 +1,5 @@
 """Types that all parts of rlrun share: batches, steps, specifications of environments, contexts of updates."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
@@ -57,7 +56,7 @@ class Spec:
     objective: Objective | None = None  # for an environment with a reward vector; None: its reward is a scalar
     bonuses: tuple[Bonus, ...] = ()  # intrinsic rewards that add-ons append as the last columns of the reward
     frame_stack: int = 1  # how many frames an image observation stacks, oldest first
-    reward_fn: Callable[..., Any] | None = None  # (obs, action, next_obs) -> reward, for planners and relabelling
+    goal_rewards: Any = None  # envs/goal_rewards.py: rewards of other goals, for hindsight; None: not supported
     native_action: "gym.Space | None" = None  # action space of the environment itself; None: the same as `action`
     holds: bool = False  # whether actions are held, so that steps have `Step.n_steps`
 

@@ -6,6 +6,7 @@ import pytest
 
 from rlrun.config import check, foreign_words, sources
 from rlrun.config.compose import Composer
+from rlrun.config.jobs import jobs
 
 # library and algorithm; algorithm and environment here; the option as their source spells it -> the key here.
 # Read from stable_baselines3/*/*.py and common/{env_util,policies,callbacks}.py at e05d2dbe6e, rl-baselines3-zoo's
@@ -53,6 +54,8 @@ OPTIONS = {
         "exploration_initial_eps": "algo.epsilon.start",
         "exploration_final_eps": "algo.epsilon.end",
         "replay_buffer_class": "algo.buffer",
+        "goal_selection_strategy": "algo.buffer",
+        "n_sampled_goal": "algo.buffer",
     },
     ("SB3 SAC", "sac"): {
         "learning_rate": "algo.actor_learning_rate",
@@ -208,6 +211,8 @@ def test_every_suggested_key_exists_for_some_algorithm():
     for algo in dict.fromkeys([*MOST_KEYS, *sources.options("algo", sources.folders())]):
         if missing:
             missing -= keys_of(algo, "CartPole")
+    hindsight = jobs(["algo=dqn", "env=BitFlip", "algo.buffer=hindsight"])[0].values
+    missing -= {path for path, _ in check.leaves(hindsight)}
     assert not missing
 
 

@@ -157,7 +157,8 @@ def test_preset_keys_of_a_replaced_part_are_dropped():
         ("trainer=quik", "trainer=quik: unknown name; did you mean quick? (there are: default, quick)"),
         (
             "algo.buffer=prioritised",
-            "algo.buffer=prioritised: unknown name; did you mean prioritized? (there are: demos, prioritized, replay)",
+            "algo.buffer=prioritised: unknown name; did you mean prioritized? "
+            "(there are: demos, hindsight, prioritized, prioritized_hindsight, replay)",
         ),
         (
             "algo.epsilon=linear",

@@ -9,7 +9,7 @@ from rlrun.config.schema import run_config
 from rlrun.run.assemble import build_loop
 
 PRESETS = sorted(path.stem for path in (Path(__file__).parents[2] / "conf" / "preset").glob("*.yaml"))
-EXTRAS = {"Pong": "ale_py", "LunarLander": "Box2D"}
+EXTRAS = {"Pong": "ale_py", "LunarLander": "Box2D", "FetchReach": "gymnasium_robotics"}
 
 
 @pytest.mark.parametrize("preset", PRESETS)

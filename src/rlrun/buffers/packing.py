@@ -123,3 +123,9 @@ class Packing:
         for name, dtype in self.types.items():
             batch[name] = batch[name].to(dtype)
         return batch
+
+    def field(self, name: str, index: Tensor) -> Tensor:
+        """Returns one field [..., *shape] of the rows at an index of any shape [...]."""
+        shape, dtype = self.fields[name]
+        values = self.rows[:, self.slices[name]][index]
+        return values.reshape(*index.shape, *shape).to(dtype)

@@ -63,7 +63,7 @@ class Prioritized(Replay):
         probability = self.tree.get(storage_index) / self.tree.total
         beta = self.cfg.beta + (self.cfg.beta_final - self.cfg.beta) * progress
         correction = importance_weight(probability, len(self), beta)
-        batch = self.read(self.flat_index(storage_index))
+        batch = self.drawn(self.flat_index(storage_index))
         batch["weight"] = batch["weight"] * correction.to(batch["weight"].dtype)
         return batch
 

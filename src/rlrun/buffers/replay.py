@@ -21,14 +21,16 @@ With sequence_length=3, `read` returns the steps [0, 2, 2] for index 0 and [5, 7
 [1, 1, 0].
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from gymnasium import Space
 from torch import Tensor
 
+from rlrun.buffers.episode_index import EpisodeIndex
 from rlrun.buffers.frames import Frames
 from rlrun.buffers.packing import Layout, Packing, Shape, layout, nest
 from rlrun.buffers.ring import Ring
@@ -51,6 +53,10 @@ class Targets(NamedTuple):
     burn_in: int = 0  # additional steps before a sequence; steps before the start of its episode are masked
     extras: Mapping[str, Space] = MappingProxyType({})  # spaces of the extras to store, by name
     num_next_steps: int = 0  # length of the sequences in the batch entry `next_steps`; 0: no such entry
+
+
+Returns = Callable[[Tensor, int], tuple[Batch, Tensor, Batch]]
+"""Reads n-step returns from flat indices [batch] and n_step; returns what `Replay._n_step_returns` does."""
 
 
 @register("buffer", "replay")
@@ -100,6 +106,7 @@ class Replay(Module):
         packed_row = ((spec.num_envs, self.packing.width), torch.float32)
         self.ring = Ring(rows, {"rows": packed_row}, device, setting)
         self.packing.hold(self.ring.memory["rows"])
+        self.episodes = EpisodeIndex(rows, spec.num_envs)
 
     def __len__(self) -> int:
         """The number of transitions that can be sampled."""
@@ -165,7 +172,11 @@ class Replay(Module):
     def sample(self, size: int, progress: float = 0.0) -> Batch:
         """Returns a batch drawn uniformly with replacement. Subclasses use progress, 0 to 1, for schedules."""
         first, last = self.span
-        return self.read(self.stream.integers(last, size, low=first))
+        return self.drawn(self.stream.integers(last, size, low=first))
+
+    def drawn(self, flat_index: Tensor) -> Batch:
+        """Returns the batch for flat indices [batch] that `sample` has drawn. Hindsight relabels it."""
+        return self.read(flat_index)
 
     def all(self) -> Batch:
         """Returns every stored transition, oldest first."""
@@ -192,14 +203,57 @@ class Replay(Module):
         return self.read(matching)
 
     def read(self, flat_index: Tensor) -> Batch:
-        """Returns the batch for flat indices [batch], with the keys of `types.Transition`."""
+        """Returns the batch for flat indices [batch] as stored, with the keys of `types.Transition`."""
+        return self._read(flat_index, self._n_step_returns)
+
+    def field(self, name: str, flat_index: Tensor) -> Tensor:
+        """Returns one stored field, such as "reward" or "next_obs.achieved_goal", at flat indices of any shape [...].
+
+        The result is [..., *shape of the field]. Images are no fields, because `Frames` stores them.
+        """
+        return self.packing.field(name, self.storage_index(flat_index))
+
+    def steps_to_episode_end(self, flat_index: Tensor) -> Tensor:
+        """Returns how many further steps of the same episode are stored after each flat index [batch]."""
+        _, last_index = self.episode_of(flat_index)
+        return (last_index - flat_index) // self.spec.num_envs
+
+    def episode_of(self, flat_index: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the flat indices of the first and the last stored step of the episode of each flat index, [batch].
+
+        Of an episode that is still running, the last step is the newest that can be sampled.
+        """
+        self._index_episodes()
+        num_envs = self.spec.num_envs
+        row = flat_index.cpu().numpy() // num_envs
+        env = flat_index.cpu().numpy() % num_envs
+        first_row, last_row = self.episodes.rows(row, env)
+        first_row = np.maximum(first_row, self.first)
+        last_row = np.minimum(last_row, self.num_complete_rows - 1)
+        first_index = torch.from_numpy(first_row * num_envs + env)
+        last_index = torch.from_numpy(last_row * num_envs + env)
+        return first_index.to(self.device), last_index.to(self.device)
+
+    def _index_episodes(self) -> None:
+        """Adds the rows that are new since the last call to the index of episodes."""
+        first_row = max(self.episodes.num_rows, self.ring.first)
+        if first_row == self.ring.total:
+            return
+        num_envs = self.spec.num_envs
+        flat_index = torch.arange(first_row * num_envs, self.ring.total * num_envs, device=self.device)
+        done, weight = self._done_and_weight(self.storage_index(flat_index))
+        done, weight = done.view(-1, num_envs), weight.view(-1, num_envs)
+        self.episodes.add(first_row, (done > 0).cpu().numpy(), (weight == 0).cpu().numpy())
+
+    def _read(self, flat_index: Tensor, returns: Returns) -> Batch:
+        """Returns the batch for flat indices [batch], whose rewards and terminations come from `returns`."""
         targets = self.targets
         if targets.sequence_length is None:
-            batch = self._transitions(flat_index)
+            batch = self._transitions(flat_index, returns)
         else:
-            batch = self._sequences(flat_index, targets.sequence_length, targets.n_step, targets.burn_in)
+            batch = self._sequences(flat_index, returns, targets.sequence_length, targets.n_step, targets.burn_in)
         if targets.num_next_steps:
-            batch["next_steps"] = self._sequences(flat_index, targets.num_next_steps)
+            batch["next_steps"] = self._sequences(flat_index, returns, targets.num_next_steps)
         if self.cfg.standardize_reward:
             mask = batch["weight"]
             if "mask" in batch:
@@ -215,15 +269,16 @@ class Replay(Module):
         batch["age"] = torch.sub(newest_row, row)
         return batch
 
-    def _transitions(self, flat_index: Tensor) -> Batch:
+    def _transitions(self, flat_index: Tensor, returns: Returns) -> Batch:
         """Returns transitions [batch, ...] of n_step steps each, or fewer where the episode or the data end."""
-        batch, last_index, end = self._n_step_returns(flat_index, self.targets.n_step)
+        batch, last_index, end = returns(flat_index, self.targets.n_step)
         batch |= self._observations(flat_index, last_index, batch, end)
         return batch
 
     def _sequences(
         self,
         flat_index: Tensor,
+        returns: Returns,
         length: int,
         n_step: int = 1,
         burn_in: int = 0,
@@ -246,7 +301,7 @@ class Replay(Module):
         step_index = flat_index + num_envs * nearest_offset  # [time, batch]
 
         step_indices = step_index.flatten()
-        batch, _, _ = self._n_step_returns(step_indices, n_step)
+        batch, _, _ = returns(step_indices, n_step)
         batch |= self._observations(step_indices, step_indices, batch, batch)
         batch = unflattened(batch, *step_index.shape)
         batch["weight"] = batch["weight"][burn_in]
@@ -266,9 +321,8 @@ class Replay(Module):
         batch["reward"], batch["n_steps"], num_rows = self._n_step_rewards(flat_index)
         last_index = flat_index + self.spec.num_envs * (num_rows.long() - 1)
         end = self._unpacked(last_index)
-        carried = [name for name in self.targets.extras if name.startswith("carry.")]
-        for name in ("terminated", *carried):  # `act` received these with `next_obs`
-            batch[name] = end[name]
+        batch["terminated"] = end["terminated"]
+        self._put_end(batch, end)
         return batch, last_index, end
 
     def _n_step_rewards(self, flat_index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -277,26 +331,38 @@ class Replay(Module):
 
         If actions are held, a row sums several rewards, and k counts those of the rows before.
         """
-        step = torch.arange(self.targets.n_step, device=self.device)
-        step = step.view(-1, 1)
-        following = flat_index + self.spec.num_envs * step  # [n_step, batch]
+        following = self._following(flat_index, self.targets.n_step)
         same_episode = self._same_episode_mask(following)  # [n_step, batch, 1]
-        stored_rewards = self.packing.rows[:, self.packing.slices["reward"]]
         storage_index = self._clamped_storage_index(following)
-        reward = stored_rewards[storage_index]
-        reward = self._clipped(reward)
+        reward = self.packing.rows[:, self.packing.slices["reward"]][storage_index]
         num_rows = same_episode.sum(0).squeeze(-1)
-        n_steps = num_rows
-        elapsed = step.unsqueeze(-1)
-        if self.spec.holds:
-            lasted = same_episode * self.packing.rows[:, self.packing.slices["n_steps"]][storage_index]
-            n_steps = lasted.sum(0).squeeze(-1)
-            elapsed = lasted.cumsum(0) - lasted
+        if not self.spec.holds:
+            return self._discounted_sum(reward, same_episode), num_rows, num_rows
+        lasted = same_episode * self.packing.rows[:, self.packing.slices["n_steps"]][storage_index]
+        elapsed = lasted.cumsum(0) - lasted
+        return self._discounted_sum(reward, same_episode, elapsed), lasted.sum(0).squeeze(-1), num_rows
+
+    def _following(self, flat_index: Tensor, length: int) -> Tensor:
+        """Returns the flat indices of the `length` steps from each flat index on, [length, batch]."""
+        step = torch.arange(length, device=self.device)
+        return flat_index + self.spec.num_envs * step.view(-1, 1)
+
+    def _discounted_sum(self, reward: Tensor, mask: Tensor, elapsed: Tensor | None = None) -> Tensor:
+        """Returns the discounted sum of clipped rewards [time, batch, columns] where `mask` [time, batch, 1] is 1;
+        [batch], or [batch, columns]. elapsed: rewards before every row; None: one for each row."""
+        if elapsed is None:
+            elapsed = torch.arange(len(reward), device=self.device).view(-1, 1, 1)
         discount = self.targets.gamma**elapsed
-        n_step_reward = (discount * same_episode * reward).sum(0)
+        total = (discount * mask * self._clipped(reward)).sum(0)
         if self.spec.reward_dim == 1:
-            n_step_reward = n_step_reward.squeeze(-1)
-        return n_step_reward, n_steps, num_rows
+            total = total.squeeze(-1)
+        return total
+
+    def _put_end(self, batch: Batch, end: Batch) -> None:
+        """Puts into n-step transitions what `act` received with `next_obs`, from the rows of their last rewards."""
+        for name in self.targets.extras:
+            if name.startswith("carry."):
+                batch[name] = end[name]
 
     def _same_episode_mask(self, following: Tensor) -> Tensor:
         """Returns 1 where an index of `following` [time, batch] belongs to the same episode as following[0]; else 0.
@@ -388,6 +454,7 @@ class Replay(Module):
 
     def set_extra_state(self, state: int) -> None:
         self.cleared = state
+        self.episodes.clear()  # the rows are loaded separately; the index is built from them
 
     def feedback(self, batch: Batch, out: Metrics | tuple[Metrics, Tensor]) -> None:
         """Ignores the TD errors that an agent may return. Prioritised replay overrides this method."""

@@ -18,6 +18,7 @@ from rlrun.envs.actions import conversion, sampled
 from rlrun.envs.autoreset import Obs, Raw, adapter, copied, put
 from rlrun.envs.examination import examined
 from rlrun.envs.explained import explained
+from rlrun.envs.goal_rewards import GoalRewards
 from rlrun.envs.make import Recipe, recipe
 from rlrun.envs.native import own_verdict, simulator
 from rlrun.envs.obs_adapter import as_tensors
@@ -94,6 +95,7 @@ class VectorEnv(nn.Module):
         self.name, self.recipe, self.restart = name, recipe, restart
         self.origin: dict[str, Any] = {"id": name, "wrappers": {}}  # stored in data sets of its episodes
         self.tasks = Tasks({}, seed, venv.num_envs)
+        self.goal_rewards: GoalRewards | None = None  # None if there are no single environments
         self.digests: dict[str, str] = getattr(venv, "digests", {})  # `key=value` -> SHA-256 of that data
         self.device = torch.device(device)
         self.seeds = [child_seed(seed, index) for index in range(venv.num_envs)]
@@ -155,6 +157,8 @@ class VectorEnv(nn.Module):
             raise
         made.origin = origin(cfg, one)
         made.tasks = tasks
+        made.goal_rewards = GoalRewards(one, cfg.backend == "async", cfg.timeout_s)
+        made.spec = dataclasses.replace(made.spec, goal_rewards=made.goal_rewards)
         return made
 
     @property
@@ -310,6 +314,8 @@ class VectorEnv(nn.Module):
 
     def close(self) -> None:
         """Closes all environments and ends their processes. May be called twice."""
+        if self.goal_rewards is not None:
+            self.goal_rewards.close()
         try:
             self.venv.close()
         except Exception:
