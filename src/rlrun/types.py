@@ -220,6 +220,10 @@ OwnBatch = TypedDict(
         # Advantage estimates, summed over all rewards.
         # Written by agents/policy/a2c.py, agents/meta/maml.py; read by policy losses.
         "advantage": "Tensor",  # [T, N]
+        # Action that the trajectory takes after the return of a transition, and 1 where it is known.
+        # Written by buffers/rollout.py; read by agents/actor_critic/continuous_sarsa.py.
+        "next_action": "Tensor",  # [B, *space]
+        "continues": "Tensor",  # [B]
         # Number of tasks in the batch.
         # Written by agents/meta/maml.py; read by the same file.
         "tasks": int,  # []

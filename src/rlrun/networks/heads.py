@@ -7,7 +7,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlrun.functional.distributions import Categorical, Independent, Normal, SquashedNormal
+from rlrun.functional.distributions import Categorical, Deterministic, Independent, Normal, SquashedNormal
 from rlrun.networks.choices import choices, distribution
 from rlrun.networks.linear import Linear
 from rlrun.types import Metrics
@@ -131,6 +131,14 @@ class DeterministicPolicy(Head):
     def forward(self, *inputs: Any) -> Tensor:
         outputs = super().forward(*inputs)
         return torch.tanh(outputs)
+
+
+class DeterministicActor(DeterministicPolicy):
+    """A deterministic policy as a distribution, which takes the place of a stochastic policy."""
+
+    def forward(self, *inputs: Any) -> Deterministic:  # type: ignore[override]
+        action = super().forward(*inputs)
+        return Deterministic(action)
 
 
 class Policy(Head):

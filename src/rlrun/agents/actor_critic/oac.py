@@ -18,7 +18,7 @@ from rlrun.types import Batch
 class OAC(SAC):
     """SAC that explores with a policy shifted towards a higher upper bound of Q. Its updates are those of SAC."""
 
-    acts_with = ("actor", "critic", "noise")
+    acts_with = ("actor", "critic", "noise")  # type: ignore[assignment]  # SAC declares two names
 
     @config
     class Config(SAC.Config):
