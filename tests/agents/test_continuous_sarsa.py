@@ -94,10 +94,10 @@ def rollout(rows: list[Batch]) -> Batch:
     return {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
 
 
-@pytest.mark.parametrize("n_step", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("n_step", "updates"), [(1, 800), pytest.param(3, 2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", MODES)
 def test_continuous_sarsa_values_equal_policy_evaluation_in_a_windy_corridor(
-    mode: str, n_step: int, build: Build
+    mode: str, n_step: int, updates: int, build: Build
 ) -> None:
     corridor = {
         "algo.gamma": GAMMA,
@@ -117,7 +117,7 @@ def test_continuous_sarsa_values_equal_policy_evaluation_in_a_windy_corridor(
         step = Step(row["next_obs"], row["reward"], row["terminated"], row["truncated"], row["next_obs"],
                     row["action"], row["weight"], {"episodes": []})  # fmt: skip
         loop.buffer.add(row["obs"], row["action"], step, {})
-    for i in range(800):
+    for i in range(updates):
         start = 16 * i % 960
         batch = loop.buffer.sample(512) if mode == "offpolicy" else rollout(rows[start : start + 16])
         loop.agent.update(batch, Context(i, i, 0.0))

@@ -9,6 +9,7 @@ from rlrun.envs.builtin import (
     functions,
     key_door,
     maze,
+    multimodal_bandit,
     point,
     probes,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "functions",
     "key_door",
     "maze",
+    "multimodal_bandit",
     "point",
     "probes",
 ]
