@@ -17,7 +17,7 @@ class AutoregressiveValues(Head):
     and action; network k sees a_{<k}, and 0 in place of the rest. The centres of the bins are evenly spaced over
     [-1, 1].
 
-    u defines a policy and, up to a constant of the state, the values of actions at temperature alpha:
+    u defines a policy and the values of actions at temperature alpha:
 
         pi_k(b | a_{<k}) = softmax_b(u_k / alpha)
         Q(s, a) = V(s) + sum_k alpha log(bins pi_k(a_k | a_{<k})),   V(s) = alpha log mean_b exp(u_1 / alpha)

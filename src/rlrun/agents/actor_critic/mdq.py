@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import torch
 from gymnasium.spaces import Box
+from pydantic import Field
 from torch import Tensor
 
 from rlrun.agents.critics.ensemble import Critic, Ensemble
@@ -28,7 +29,6 @@ from rlrun.config.schema import (
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
-from rlrun.errors import ConfigError
 from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
 from rlrun.nested import leaves
 from rlrun.networks.autoregressive import AutoregressiveValues
@@ -50,7 +50,7 @@ class MDQ(Agent):
     class Config(NStepReturns):
         tau: PositiveFraction
         target_every: PositiveInt
-        bins: Units
+        bins: Annotated[Units, Field(ge=2)]
         distill_noise: Scheduled[NonNegativeFloat]
         actor_learning_rate: Scheduled[PositiveFloat]
         critic_learning_rate: Scheduled[PositiveFloat]
@@ -62,8 +62,6 @@ class MDQ(Agent):
 
     def __init__(self, cfg: Config, spec: Spec, parts: Parts):
         super().__init__(cfg, spec, parts)
-        if cfg.bins < 2:
-            raise ConfigError(f"algo.bins={cfg.bins}: must be at least 2")
         dims = spec.action.shape[0]
         self.ensemble = parts.part("critic", cfg.critic, Ensemble)
         members = self.ensemble.members
