@@ -10,6 +10,7 @@ from toys import put, toy, train
 
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
 from rlrun.run.evaluation import evaluate
 from rlrun.types import Batch
 
@@ -17,7 +18,7 @@ Build = Callable[..., Loop]
 
 
 def agent_of(build: Build, **changes: Any) -> Any:
-    """Returns an agent with two action dimensions, 5 bins each, and observations [batch, 3]."""
+    """Returns an agent with two action dimensions, 5 bins each, and observations [batch, 2]."""
     return build(toy("mdq", **{"env.id": "rlrun/PointGoal-v0", "algo.bins": 5} | changes)).agent
 
 
@@ -30,9 +31,14 @@ def rows(count: int) -> Batch:
 
 
 def test_mdq_default_target_entropy_is_that_of_sac_in_bins(build: Build) -> None:
-    """The density exp(1) / 2 of an entropy of -1 + log 2 ... over bins of width 2 / 5 and 2 / 15."""
+    """With 5 bins even a single bin is wider than a density of entropy -1, so the target is 0."""
     assert agent_of(build, **{"algo.bins": 15}).entropy.target_entropy == pytest.approx(2 * (math.log(7.5) - 1))
     assert agent_of(build, **{"algo.bins": 5}).entropy.target_entropy == 0
+
+
+def test_mdq_refuses_a_temperature_of_0(build: Build) -> None:
+    with pytest.raises(ConfigError, match=r"algo.entropy.ent_coef=0.0: must be above 0"):
+        build(toy("mdq", **{"algo.entropy": {"name": "fixed", "ent_coef": 0.0}}))
 
 
 def test_mdq_td_target_has_the_divergence_from_uniform_of_every_dimension(build: Build) -> None:

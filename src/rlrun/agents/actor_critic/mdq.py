@@ -29,6 +29,7 @@ from rlrun.config.schema import (
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
+from rlrun.errors import ConfigError
 from rlrun.functional.losses import batch_mean, ensemble_mse, weighted_mean
 from rlrun.nested import leaves
 from rlrun.networks.autoregressive import AutoregressiveValues
@@ -69,6 +70,8 @@ class MDQ(Agent):
         self.target_critic = Target(self.critic, cfg.tau)
         self.actor = AutoregressiveValues(parts.torso("actor", inputs=("obs", "action"), members=dims), dims, cfg.bins)
         self.entropy = parts.part("entropy", cfg.entropy, EntropyCoefficient, default_target(dims, cfg.bins))
+        if not self.entropy.alpha > 0:
+            raise ConfigError("algo.entropy.ent_coef=0.0: must be above 0, because it is the temperature of the policy")
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
         self.act_noise = parts.stream("act")
