@@ -79,7 +79,7 @@ class MDQ(Agent):
 
     @policy
     def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
-        batch = len(next(leaves(obs)))
+        batch = next(leaves(obs)).shape[0]  # not len(), which an export would make a constant
         if not explore:
             return self.actor.greedy(obs, batch), {}
         noise = self.act_noise.uniform(batch, self.actor.dims, self.actor.bins)
