@@ -245,6 +245,12 @@ OwnBatch = TypedDict(
         # Advantage estimates, summed over all rewards.
         # Written by agents/policy/a2c.py, agents/meta/maml.py; read by policy losses.
         "advantage": "Tensor",  # [T, N]
+        # Action that the trajectory took `n_steps` timesteps later, at `next_obs`.
+        # Written by buffers/rollout.py; read by agents/actor_critic/continuous_sarsa.py.
+        "next_action": "Tensor",  # [B, *space]
+        # 1 where `next_action` is known, 0 where the episode or the data end before it.
+        # Written by buffers/rollout.py; read by agents/actor_critic/continuous_sarsa.py.
+        "continues": "Tensor",  # [B]
         # Number of tasks in the batch.
         # Written by agents/meta/maml.py; read by the same file.
         "tasks": int,  # []

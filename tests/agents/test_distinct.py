@@ -285,6 +285,16 @@ def acts_on_parabolas(build: Build, algo: str) -> bool:
     return bool((second > 1e-4).all() and torch.allclose(second[0], second[1], atol=1e-6))
 
 
+def explores_beside_its_policy(build: Build, algo: str) -> bool:
+    """The actions of exploration lie several standard deviations from the mean of the policy, on one side."""
+    agent: Any = agent_of(build, algo, "Pendulum")
+    obs = torch.zeros(ROWS, 3)
+    action, _ = agent.act(obs, {}, explore=True)
+    dist = agent.actor(obs)
+    distance = (torch.atanh(action.clamp(-1 + 1e-6, 1 - 1e-6)) - dist.mean) / dist.log_std.exp()
+    return bool(distance.mean().abs() > 2)
+
+
 def acts_by_the_last_action(build: Build, algo: str) -> bool:
     agent: Any = build(toy(algo)).agent
     carry = {"first": torch.zeros(2, dtype=torch.bool), "carry.action": torch.tensor([[-0.9], [0.9]])}
@@ -325,6 +335,7 @@ PROOFS: list[tuple[str, str, Proof]] = [
     ("discrete_sac", "sac", expects_over_every_action),
     ("redq", "sac", samples_two_critics_per_target),
     ("kl_sac", "sac", acts_by_the_last_action),
+    ("oac", "sac", explores_beside_its_policy),
     ("taac_l", "taac", acts_on_lines),
     ("taac_q", "taac", acts_on_parabolas),
     ("qr_sac", "sac", learns_quantiles_of_the_return),

@@ -7,6 +7,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rlrun.buffers.replay import Replay, Targets
+from rlrun.buffers.rollout import with_next_action
 from rlrun.errors import ConfigError
 from rlrun.types import Spec, Step
 
@@ -114,3 +115,46 @@ def test_replay_sequences_of_frames_equal_transitions_in_a_row() -> None:
 def test_replay_refuses_sequences_longer_than_the_buffer() -> None:
     with pytest.raises(ConfigError, match="5 timesteps fit, but the agent learns from 6"):
         replay(5)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_transitions_with_the_next_action_are_the_same_from_replay_and_from_a_rollout(n_step: int) -> None:
+    """A masked step has weight 0 in both; what else its transition holds is of no account."""
+    rows = history(60)
+    spec = Spec(VECTOR, spaces.Discrete(4), ENVS)
+    cfg = Replay.Config(
+        capacity=60 * ENVS, reward_clip=None, reward_scale=1.0, standardize_reward=False, compression=None
+    )
+    targets = Targets(0.9, n_step, sequence_length=n_step + 1, extras=EXTRAS)
+    buffer = Replay(cfg, spec, targets, 0, torch.device("cpu"))
+    store(buffer, rows)
+    replayed = with_next_action(buffer.all(), n_step, 0.9)
+    rollout = {key: torch.stack([row[key] for row in rows]) for key in rows[0]}
+    place = {"place": rollout["place"]}, {"place": rollout["place"] + 0.5}
+    collected = with_next_action(rollout | dict(zip(("obs", "next_obs"), place, strict=True)), n_step, 0.9)
+    kinds = []
+    for number in range(60 * ENVS):
+        t, env = divmod(number, ENVS)
+        if not rows[t]["weight"][env]:
+            assert replayed["weight"][number] == collected["weight"][number] == 0
+            continue
+        expected = 0.0
+        for k in range(n_step):
+            step = rows[t + k]
+            expected += 0.9**k * float(step["reward"][env])
+            terminated = bool(step["terminated"][env])
+            end = t + k + 1
+            goes_on = not (terminated or step["truncated"][env]) and end < 60 and bool(rows[end]["weight"][env])
+            if not goes_on:
+                break
+        for batch in (replayed, collected):
+            assert float(batch["reward"][number]) == pytest.approx(expected, abs=1e-5)
+            assert batch["n_steps"][number] == end - t
+            assert batch["terminated"][number] == terminated and batch["continues"][number] == goes_on
+            assert torch.equal(batch["obs"]["place"][number], rows[t]["place"][env])
+            assert torch.equal(batch["next_obs"]["place"][number], rows[end - 1]["place"][env] + 0.5)
+            assert batch["action"][number] == rows[t]["action"][env]
+            if goes_on:
+                assert batch["next_action"][number] == rows[end]["action"][env]
+        kinds.append((terminated, goes_on))
+    assert min(kinds.count(kind) for kind in ((True, False), (False, True), (False, False))) > 5

@@ -225,6 +225,7 @@ ELSEWHERE = ("algo.loop.data", "algo.buffer.given", "algo.buffer.own", "algo.buf
 NOT_LIVE: dict[str, str] = {
     "svpg: algo.particle.target_kl": "no particle moves while its gradients are collected",
     "cma_es: algo.report": "says which parameters are evaluated",
+    "oac: algo.beta_ub": "changes the direction of exploration; with one action dimension, there are only two",
     **{
         f"{algo}: algo.{key}": "replay: one return, batches seen once"
         for algo, keys in (

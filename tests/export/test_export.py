@@ -44,6 +44,7 @@ SPACES = "env=rlrun/ProbeSpaces-v0"
 CNN = ["network=cnn", HIDDEN, "network.convolutions=[[4,8,4],[4,4,2]]"]
 CASES = {
     "sac": ["algo=sac", "env=Pendulum", HIDDEN, *REPLAY],
+    "mdq": ["algo=mdq", "env=Pendulum", HIDDEN, *REPLAY],
     "td3": ["algo=td3", "env=Pendulum", HIDDEN, *REPLAY],
     "ppo_normalised": ["algo=ppo", "env=Pendulum", "env.normalize=obs", HIDDEN, *ROLLOUT],
     "dqn": ["algo=dqn", "env=CartPole", HIDDEN, *REPLAY],

@@ -4,6 +4,9 @@ FLAVOURS = "agents/test_policy_flavours.py"
 
 # Algorithms without a tested preset, and the test of what they learn.
 ELSEWHERE = {
+    "continuous_sarsa": "agents/test_continuous_sarsa.py::test_continuous_sarsa_improves_on_pendulum_in_both_loops",
+    "mdq": "agents/test_mdq.py::test_mdq_finds_the_global_maximum_of_a_multimodal_bandit_and_sac_a_local_one",
+    "oac": "agents/test_oac.py::test_oac_visits_more_than_sac_while_no_reward_is_found",
     "ppo_demos": "learning/test_deep_exploration.py::test_one_demonstration_opens_the_door_that_ppo_does_not",
     "ppo_lagrangian": "learning/test_limits.py::test_an_agent_spends_what_it_may_and_runs_as_far_as_that_takes_it",
     "sac_lagrangian": "learning/test_limits.py::test_an_agent_spends_what_it_may_and_runs_as_far_as_that_takes_it",
@@ -46,6 +49,7 @@ APART = dict.fromkeys(
     ),
     "agents/test_distinct.py::test_variant_differs_from_its_parent",
 ) | {
+    "oac": "agents/test_oac.py::test_oac_with_shift_multiplier_0_has_the_bits_of_sac",
     "ppo": f"{FLAVOURS}::test_ppo_has_no_gradient_beyond_the_clip_range",
     "a2c_split": "agents/policy_proofs.py::clips_policy_and_critic_apart",
     "a2c_minibatch": "agents/policy_proofs.py::stops_where_there_is_no_gradient",

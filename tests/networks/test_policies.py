@@ -72,7 +72,7 @@ def test_head_of_a_plugin_brings_its_own_distribution(engine: str, example: Any,
 
 
 def test_noise_on_actions_needs_a_gaussian_head(example: Any, build: Build) -> None:
-    noise = {"name": "gaussian", "mean": 0.0, "std": 0.1}
+    noise = {"name": "gaussian", "mean": 0.0, "std": 0.1, "random_action": 0.0}
     changes = {"algo.head": {"name": example.KumaraswamyPolicy.registered, "largest": 4.0}, "algo.noise": noise}
     with pytest.raises(ConfigError, match=r"^algo\.noise=gaussian: needs a Gaussian policy; choose algo\.noise=none$"):
         build(toy("ppo", **PENDULUM, **changes))

@@ -49,6 +49,7 @@ class Agent(nn.Module):
     needs_bounds: ClassVar[bool] = False  # whether continuous actions must have finite bounds
     moves_statistics: ClassVar[bool] = False  # whether `update` uses `batch_statistics`, as batch normalisation needs
     unexportable: ClassVar[str] = ""  # why its policy cannot be exported as a program; empty if it can
+    learns_from_rollouts: ClassVar[bool] = False  # whether an agent with replay also supports loops without replay
     reward_vectors: ClassVar[bool] = False  # whether it learns from reward vectors and `batch["reward_weights"]`
     # sections `algo.loop` and `algo.buffer` of an algorithm without a YAML file: {"name": "evolution", "episodes": 1}
     loop: ClassVar[dict[str, Any]]

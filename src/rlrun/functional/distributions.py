@@ -239,6 +239,29 @@ class SquashedNormal:
 
 
 @dataclass
+class Deterministic:
+    """A single action, [..., actions]. Its entropy and log-probabilities are taken to be 0."""
+
+    action: Tensor
+
+    def noise(self, source: Source) -> Tensor:
+        """Returns the noise that `sample` takes. No numbers are drawn."""
+        return torch.zeros_like(self.action)
+
+    def sample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the action [..., actions] and 0 [...]."""
+        return self.action, self.log_prob(self.action)
+
+    def mode(self) -> Tensor:
+        """Returns the action, [..., actions]."""
+        return self.action
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Returns 0, [...]."""
+        return torch.zeros_like(action[..., 0])
+
+
+@dataclass
 class Categorical:
     """A categorical distribution; logits [..., choices]."""
 

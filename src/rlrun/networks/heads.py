@@ -7,7 +7,7 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from rlrun.functional.distributions import Categorical, Independent, Joint, Normal, SquashedNormal
+from rlrun.functional.distributions import Categorical, Deterministic, Independent, Joint, Normal, SquashedNormal
 from rlrun.networks.choices import choices, distribution
 from rlrun.networks.linear import Linear
 from rlrun.spaces import MixedSpace
@@ -146,6 +146,14 @@ class DeterministicPolicy(Head):
     def forward(self, *inputs: Any) -> Tensor:
         outputs = super().forward(*inputs)
         return torch.tanh(outputs)
+
+
+class DeterministicActor(DeterministicPolicy):
+    """A deterministic policy as a distribution, which takes the place of a stochastic policy."""
+
+    def forward(self, *inputs: Any) -> Deterministic:  # type: ignore[override]
+        action = super().forward(*inputs)
+        return Deterministic(action)
 
 
 class Policy(Head):

@@ -72,9 +72,16 @@ class Flatten(nn.Module):
 
 
 def beside(parts: list[Tensor]) -> Tensor:
-    """Returns the concatenation of vectors [..., size] along the last dimension; a single vector is not copied."""
+    """Returns the concatenation of vectors [..., size] along the last dimension; a single vector is not copied.
+
+    Vectors [batch, size] are repeated for every member if others are [members, batch, size].
+    """
     if len(parts) == 1:
         return parts[0]
+    ranks = {part.dim() for part in parts}
+    if len(ranks) > 1:
+        widest = max(parts, key=Tensor.dim)
+        parts = [part.expand(*widest.shape[:-1], -1) for part in parts]
     return torch.cat(parts, -1)
 
 

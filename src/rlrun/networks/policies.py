@@ -1,6 +1,8 @@
-"""The part `algo.head` of on-policy agents: the output layer of the policy and its action distribution.
+"""The parts `algo.head` of on-policy agents and `algo.actor` of continuous SARSA: output layer and action distribution.
 
-A part is called with its Config, the torso of the policy, the action space and `algo.init_std`. It returns a `Policy`.
+A head is called with its Config, the torso of the policy, the action space and `algo.init_std`. It returns a `Policy`.
+An actor is called with its Config, the torso and the number of action dimensions. Its distributions return actions in
+[-1, 1] and their log-probabilities, like `SquashedNormal`.
 """
 
 from typing import Any
@@ -10,7 +12,14 @@ from torch import nn
 
 from rlrun.config.schema import config
 from rlrun.errors import ConfigError
-from rlrun.networks.heads import GaussianPolicy, Policy, stochastic_policy
+from rlrun.networks.heads import (
+    DeterministicActor,
+    GaussianPolicy,
+    Head,
+    Policy,
+    SquashedGaussianPolicy,
+    stochastic_policy,
+)
 from rlrun.registry import register
 
 GAIN = 0.01  # of the output layer, so that the first policy hardly depends on the observation (arXiv 2006.05990)
@@ -18,7 +27,7 @@ GAIN = 0.01  # of the output layer, so that the first policy hardly depends on t
 
 @config
 class NoSettings:
-    """`auto` has no settings of its own."""
+    """`auto` and the actors have no settings of their own."""
 
 
 @register("head", "auto")
@@ -45,3 +54,21 @@ class Gaussian(GaussianPolicy):
                 f"algo.head=gaussian: needs Box actions; this environment has {space}; choose algo.head=auto"
             )
         super().__init__(torso, space.shape[0], GAIN, init_std, cfg.learn_std, cfg.tanh_mean)
+
+
+@register("actor", "squashed_gaussian")
+def squashed_gaussian(cfg: Any, torso: nn.Module, actions: int) -> Head:
+    """Returns a Gaussian policy squashed by tanh, as in SAC."""
+    return SquashedGaussianPolicy(torso, actions)
+
+
+squashed_gaussian.Config = NoSettings  # type: ignore[attr-defined]
+
+
+@register("actor", "deterministic")
+def deterministic(cfg: Any, torso: nn.Module, actions: int) -> Head:
+    """Returns a deterministic policy, as in DDPG."""
+    return DeterministicActor(torso, actions)
+
+
+deterministic.Config = NoSettings  # type: ignore[attr-defined]

@@ -57,7 +57,7 @@ def build_loop(config: RunConfig) -> Loop:
         with device:
             schedules = Schedules(config.algo)
         agent, addons = build_agent(config, env.spec, device, schedules)
-        buffer_values, loop_values = config.algo.get("buffer"), config.algo["loop"]
+        buffer_values, loop_values = buffer_settings(config.algo), config.algo["loop"]
         targets = targets_of(agent, addons)
         stored = dataclasses.replace(env.spec, reward_dim=env.spec.reward_dim + len(addons.reward_modules))
         buffer = buffer_values and registry.build(
@@ -168,12 +168,25 @@ def check_loop(algo: dict[str, Any]) -> None:
 
     algo: the section `algo` of a config.
     """
-    loop, buffer = algo["loop"]["name"], algo.get("buffer")
+    loop, buffer = algo["loop"]["name"], buffer_settings(algo)
     keeps = buffer is not None and issubclass(registry.lookup("buffer", buffer["name"]), Replay)
     if registry.lookup("loop", loop).replays == keeps:
         return
     why = "which learns from replay" if keeps else "which has no replay"
     raise ConfigError(f"algo.loop={loop} is not supported by algo={algo['name']}, {why}")
+
+
+def buffer_settings(algo: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns the section `algo.buffer`, or None if the run has no buffer.
+
+    An agent that learns from replay or from rollouts has no buffer if its loop does not replay.
+    """
+    agent = registry.lookup("algo", algo["name"])
+    loop = registry.lookup("loop", algo["loop"]["name"])
+    if agent.learns_from_rollouts and not loop.replays:
+        return None
+    buffer: dict[str, Any] | None = algo.get("buffer")
+    return buffer
 
 
 def check_tasks(config: RunConfig) -> None:

@@ -1,0 +1,82 @@
+"""SARSA for continuous actions (Sutton and Barto 2018, sec. 6.4 and 7.2), with the actor of SAC or of DDPG.
+
+    target = r_t + ... + gamma^(n-1) r_{t+n-1} + gamma^n min_i Q_i(s_{t+n}, a_{t+n})
+
+a_{t+n} is the action that the trajectory took, not one that the current policy chooses. The critics therefore value the
+policy that acts, exploration included. The agent learns from replay or from rollouts.
+"""
+
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor, nn
+
+from rlrun import registry
+from rlrun.agents.actor_critic.sac import SAC
+from rlrun.agents.critics.ensemble import Critic
+from rlrun.buffers.rollout import with_next_action
+from rlrun.config.schema import Part, PositiveFraction, config
+from rlrun.core.agent import policy
+from rlrun.core.parts import Parts
+from rlrun.core.state import Target
+from rlrun.errors import ConfigError
+from rlrun.networks.heads import Value
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Spec
+
+
+@register("algo", "continuous_sarsa")
+class ContinuousSARSA(SAC):
+    """SAC with targets at the next action of the trajectory, and an averaged actor for exploration."""
+
+    acts_with = ("actor", "explorer", "noise")  # type: ignore[assignment]  # SAC declares two names
+    remembers = False
+    learns_from_rollouts = True
+
+    @config
+    class Config(SAC.Config):
+        actor_tau: PositiveFraction
+        actor: Annotated[dict[str, Any], Part("actor")]
+
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
+        super().__init__(cfg, spec, parts)
+        if self.num_next_steps:
+            raise ConfigError("algo.entropy_reward=every_step: not supported by continuous_sarsa; choose bootstrap")
+        self.sequence_length = cfg.n_step + 1
+        self.explorer = Target(self.actor, cfg.actor_tau)
+
+    def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, float]:
+        """Returns the actor, the critics, and the default target entropy, minus the number of action dimensions."""
+        dims = self.spec.action.shape[0]
+        actor = registry.build("actor", self.cfg.actor, parts.torso("actor"), dims, path="algo.actor")
+        torso = parts.torso("critic", inputs=("obs", "action"), members=self.ensemble.members)
+        critic = Value(torso, self.ensemble.members, columns=columns, shape=self.ensemble.shape)
+        return actor, critic, -float(dims)
+
+    @policy
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        if not explore:
+            return self.actor(obs).mode(), {}
+        dist = self.explorer(obs)
+        action, _ = dist.sample(dist.noise(self.act_noise))
+        return self.noise.add(action, carry, self.act_noise)
+
+    def update(self, batch: Batch, ctx: Context) -> Any:
+        """Returns metrics and, for a batch from replay, priorities [batch]."""
+        metrics, priority = super().update(with_next_action(batch, self.cfg.n_step, self.cfg.gamma), ctx)
+        self.explorer.track()
+        if "index" not in batch:  # a rollout
+            return metrics
+        return metrics, priority
+
+    def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> Tensor:
+        dist = self.actor(batch["next_obs"])
+        policy_action, _ = dist.sample(noise)
+        continues = batch["continues"].unsqueeze(-1) > 0
+        next_action = torch.where(continues, batch["next_action"], policy_action)  # at the end of the data
+        next_q = self.ensemble.target(target_critic(batch["next_obs"], next_action))
+        cost = self.entropy.cost(self.entropy_reward.cost(dist.log_prob(next_action), batch["weight"]))
+        discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
+        return self.ensemble.backup(next_q, batch["reward"], discount, cost)

@@ -1,0 +1,145 @@
+"""Multi-dimensional Q-learning, MDQ, of the Agent Learning Framework (ALF), which names no paper.
+
+Continuous actions are chosen one dimension after the other, each among a number of bins. The policy is therefore not
+limited to one mode. Two branches have values: `critic`, Q(s, a) of any action, learns from TD targets; `actor`, whose
+bins are sampled, is distilled from `critic`.
+"""
+
+import math
+from typing import Annotated, Any
+
+import torch
+from gymnasium.spaces import Box, MultiDiscrete
+from pydantic import Field
+from torch import Tensor
+
+from rlrun.agents.critics.ensemble import Critic
+from rlrun.agents.critics.expected import ExpectedReturn
+from rlrun.agents.entropy.coefficient import EntropyCoefficient, by_rule
+from rlrun.config.schema import (
+    NonNegativeFloat,
+    NStepReturns,
+    Part,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    Scheduled,
+    Units,
+    config,
+)
+from rlrun.core.agent import Agent, kernel, policy
+from rlrun.core.parts import Parts
+from rlrun.core.state import Optim, Target
+from rlrun.errors import ConfigError
+from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
+from rlrun.functional.priorities import of_ensemble
+from rlrun.nested import leaves
+from rlrun.networks.autoregressive import AutoregressiveValues
+from rlrun.networks.heads import Value
+from rlrun.registry import register
+from rlrun.types import Batch, Context, Metrics, Spec
+
+
+@register("algo", "mdq")
+class MDQ(Agent):
+    """Q-learning with a free-form critic and an autoregressive policy over bins of every action dimension."""
+
+    actions = Box
+    acts_with = ("actor", "entropy")
+    explores_with = ("entropy",)
+    needs_bounds = True
+
+    @config
+    class Config(NStepReturns):
+        tau: PositiveFraction
+        target_every: PositiveInt
+        bins: Annotated[Units, Field(ge=2)]
+        distill_noise: Scheduled[NonNegativeFloat]
+        actor_learning_rate: Scheduled[PositiveFloat]
+        critic_learning_rate: Scheduled[PositiveFloat]
+        lr_schedule: dict[str, Any]
+        critic: Annotated[dict[str, Any], Part("critic")]
+        entropy: Annotated[dict[str, Any], Part("entropy")]
+
+    cfg: Config
+
+    def __init__(self, cfg: Config, spec: Spec, parts: Parts):
+        super().__init__(cfg, spec, parts)
+        dims = spec.action.shape[0]
+        self.ensemble = parts.part("critic", cfg.critic, ExpectedReturn)
+        members = self.ensemble.members
+        torso = parts.torso("critic", inputs=("obs", "action"), members=members)
+        self.critic = Value(torso, members, shape=self.ensemble.shape)
+        self.target_critic = Target(self.critic, cfg.tau)
+        self.actor = AutoregressiveValues(parts.torso("actor", inputs=("obs", "action"), members=dims), dims, cfg.bins)
+        entropy = by_rule(cfg.entropy, MultiDiscrete([cfg.bins] * dims))
+        self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target(dims, cfg.bins))
+        if not self.entropy.alpha > 0:
+            raise ConfigError("algo.entropy.ent_coef=0.0: must be above 0, because it is the temperature of the policy")
+        self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
+        self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
+        self.act_noise = parts.stream("act")
+        self.update_noise = parts.stream("update")
+
+    @policy
+    def act(self, obs: Any, carry: Batch, explore: bool, params: Tensor | None = None) -> tuple[Tensor, Batch]:
+        batch = next(leaves(obs)).shape[0]  # not len(), which an export would make a constant
+        if not explore:
+            return self.actor.greedy(obs, batch), {}
+        noise = self.act_noise.uniform(batch, self.actor.dims, self.actor.bins)
+        action, _ = self.actor.sample(obs, self.entropy.alpha, noise)
+        return action, {}
+
+    def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
+        self.actor_optim.tick(ctx.progress)
+        self.critic_optim.tick(ctx.progress)
+        choices = self.update_noise.uniform(*batch["action"].shape, self.cfg.bins)
+        metrics, priority = self.update_critic(batch, choices, self.ensemble.draw(self.update_noise))
+        metrics |= self.update_actor(batch, self.update_noise.normal(*batch["action"].shape))
+        self.target_critic.track_every(self.cfg.target_every, ctx.updates + 1)
+        return metrics, priority
+
+    @kernel
+    def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> tuple[Metrics, Tensor]:
+        with torch.no_grad():
+            target_q, divergence = self.target_q(batch, noise, self.target_critic.select(members))
+        z = self.critic(batch["obs"], batch["action"])  # [members, batch, ...]
+        losses, errors = self.ensemble.loss(z, target_q)
+        critic_loss = ensemble_mean(losses, batch["weight"])
+        self.critic_optim.step(critic_loss)
+        q = self.ensemble.value(z.detach())
+        entropy = self.actor.dims * math.log(self.cfg.bins) - divergence
+        metrics = {"critic": critic_loss.detach(), "q": batch_mean(q), "entropy": batch_mean(entropy)}
+        return metrics | self.entropy.adjust(entropy, batch["weight"]), of_ensemble(errors.detach())
+
+    def target_q(self, batch: Batch, noise: Tensor, target_critic: Critic) -> tuple[Tensor, Tensor]:
+        """Returns the target that stands for r + gamma (min_i Q_i(s', a') - alpha D), and the divergence D, [batch].
+
+        D is the sum of KL(pi_k || uniform) over the dimensions of the action.
+        """
+        next_action, divergences = self.actor.sample(batch["next_obs"], self.entropy.alpha, noise)
+        divergence = divergences.sum(-1)
+        next_q = self.ensemble.target(target_critic(batch["next_obs"], next_action))
+        discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
+        target = self.ensemble.backup(next_q, batch["reward"], discount, self.entropy.alpha * divergence)
+        return target, divergence
+
+    @kernel
+    def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
+        """Distils the target critics into the actor, at actions near the stored ones."""
+        action = (batch["action"] + self.cfg.distill_noise * noise).clamp(-1, 1)
+        with torch.no_grad():
+            q = self.ensemble.target(self.target_critic(batch["obs"], action))
+        error = self.actor.value(batch["obs"], action, self.entropy.alpha) - q
+        actor_loss = weighted_mean(error**2, batch["weight"])
+        self.actor_optim.step(actor_loss)
+        return {"actor": actor_loss.detach()}
+
+
+def default_target(dims: int, bins: int) -> float:
+    """Returns the entropy of bins with the density of SAC's default target, an entropy of -1 per dimension in [-1, 1].
+
+    The entropy of the choice of a bin of width 2 / bins is larger than that of the density by log(bins / 2). With few
+    bins, the result would be negative; it is then 0.
+    """
+    return dims * max(0.0, math.log(bins / 2) - 1)

@@ -1,0 +1,87 @@
+"""Values of continuous actions that are chosen one dimension after the other, each among a number of bins."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlrun.functional.distributions import Categorical
+from rlrun.networks.heads import Head
+
+
+class AutoregressiveValues(Head):
+    """Values u_k of the bins of every action dimension k, given the dimensions before it; a is in [-1, 1].
+
+    There is one network per dimension, with stacked weights: the torso has `dims` members. Its inputs are observation
+    and action; network k sees a_{<k}, and 0 in place of the rest. The centres of the bins are evenly spaced over
+    [-1, 1].
+
+    u defines a policy and the values of actions at temperature alpha:
+
+        pi_k(b | a_{<k}) = softmax_b(u_k / alpha)
+        Q(s, a) = V(s) + sum_k alpha log(bins pi_k(a_k | a_{<k})),   V(s) = alpha log mean_b exp(u_1 / alpha)
+
+    These are the values of a soft-optimal policy, whose reward has the term -alpha KL(pi_k || uniform) for every k.
+    """
+
+    centres: Tensor
+    before: Tensor
+
+    def __init__(self, torso: nn.Module, dims: int, bins: int):
+        super().__init__(torso, bins, dims)
+        self.dims = dims
+        self.bins = bins
+        self.register_buffer("centres", torch.linspace(-1, 1, bins), persistent=False)
+        before = torch.ones(dims, dims).tril(-1)  # [k, j] is 1 for j < k
+        self.register_buffer("before", before.unsqueeze(1), persistent=False)
+
+    def values(self, obs: Any, action: Tensor) -> Tensor:
+        """Returns the values of the bins of all dimensions in one batched product, [dims, batch, bins].
+
+        action: [batch, dims]; the values of dimension k depend on a_{<k} only.
+        """
+        return self(obs, action * self.before)
+
+    def values_of(self, k: int, obs: Any, action: Tensor) -> Tensor:
+        """Returns the values of the bins of dimension k, [batch, bins]. Only network k is computed."""
+        return self.select(slice(k, k + 1), obs, action * self.before[k])[0]
+
+    def nearest_bin(self, action: Tensor) -> Tensor:
+        """Returns the indices of the bins in which actions lie, of the same shape."""
+        position = (action + 1) / 2 * (self.bins - 1)
+        return position.round().long()
+
+    def value(self, obs: Any, action: Tensor, alpha: Tensor) -> Tensor:
+        """Returns Q(s, a) of the bins in which the actions [batch, dims] lie, [batch]."""
+        values = self.values(obs, action)
+        bin_index = self.nearest_bin(action).T.unsqueeze(-1)  # [dims, batch, 1]
+        chosen = values.take_along_dim(bin_index, -1).squeeze(-1)
+        soft_value = alpha * ((values / alpha).logsumexp(-1) - math.log(self.bins))
+        advantage = chosen - soft_value  # alpha log(bins pi_k)
+        return soft_value[0] + advantage.sum(0)
+
+    def sample(self, obs: Any, alpha: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns actions [batch, dims] that are drawn dimension by dimension, and KL(pi_k || uniform), [batch, dims].
+
+        noise: uniform numbers in [0, 1), [batch, dims, bins].
+        """
+        action = torch.zeros_like(noise[..., 0])
+        divergences = []
+        for k in range(self.dims):
+            dist = Categorical(self.values_of(k, obs, action) / alpha)
+            action = self.with_bin(k, action, dist.sample(noise[:, k]))
+            divergences.append(math.log(self.bins) - dist.entropy())
+        return action, torch.stack(divergences, -1)
+
+    def greedy(self, obs: Any, batch: int) -> Tensor:
+        """Returns the actions [batch, dims] whose bin has the highest value in every dimension."""
+        action = self.centres.new_zeros(batch, self.dims)
+        for k in range(self.dims):
+            values = self.values_of(k, obs, action)
+            action = self.with_bin(k, action, values.argmax(-1))
+        return action
+
+    def with_bin(self, k: int, action: Tensor, bin_index: Tensor) -> Tensor:
+        """Returns actions [batch, dims] with the centres of these bins [batch] in dimension k."""
+        return torch.cat([action[:, :k], self.centres[bin_index].unsqueeze(1), action[:, k + 1 :]], 1)
