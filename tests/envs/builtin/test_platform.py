@@ -37,7 +37,7 @@ def test_run_accelerates_for_one_second_up_to_the_ground_speed(env: Any) -> None
         speed += 1.0
         x += speed * DT
         speed *= KEPT
-    assert env.position.tolist() == pytest.approx([x, TOP])
+    assert env.position == pytest.approx([x, TOP])
     assert reward == pytest.approx(x / END)
     assert not ended
     env.reset()
@@ -47,7 +47,7 @@ def test_run_accelerates_for_one_second_up_to_the_ground_speed(env: Any) -> None
 
 @pytest.mark.parametrize(("move", "takeoff"), [(HOP, 35.0), (LEAP, 25.0)])
 def test_jump_flies_until_it_lands_on_a_platform(move: int, takeoff: float, env: Any) -> None:
-    env.enemy_speeds[:] = 0.0
+    env.enemy_speeds[:] = [0.0, 0.0]
     _, reward, ended, _, _ = env.step(act(move, 0.0, 60.0, 60.0))
     y, speed, x, vx = TOP, takeoff, 0.0, 60.0 / (2 * takeoff / GRAVITY + 1)
     while True:
@@ -55,8 +55,8 @@ def test_jump_flies_until_it_lands_on_a_platform(move: int, takeoff: float, env:
         if y < TOP:
             break
         speed -= GRAVITY * DT
-    assert env.position.tolist() == pytest.approx([x, TOP])
-    assert env.velocity.tolist() == [0.0, 0.0]
+    assert env.position == pytest.approx([x, TOP])
+    assert env.velocity == [0.0, 0.0]
     assert reward == pytest.approx(x / END) and not ended
 
 
@@ -66,7 +66,7 @@ def test_parameters_of_other_moves_are_ignored() -> None:
         env: Any = gym.make("rlrun/Platform-v0")
         env.reset(seed=3)
         env.step(act(LEAP, others, others, 50.0))
-        ends.append(env.unwrapped.position.tolist())
+        ends.append(env.unwrapped.position.copy())
     assert ends[0] == ends[1]
 
 
@@ -87,7 +87,7 @@ def test_touch_of_an_enemy_ends_the_episode_and_a_hop_passes_over_it(env: Any) -
 
 
 def test_enemy_turns_back_at_the_ends_of_its_platform_and_only_the_near_one_moves(env: Any) -> None:
-    assert env.enemies.tolist() == [230.0, 730.0]
+    assert env.enemies == [230.0, 730.0]
     env.position[0] = 30.0
     env.enemies[0], env.enemy_speeds[0] = 0.5, -ENEMY_SPEED
     env._move_enemy(0)

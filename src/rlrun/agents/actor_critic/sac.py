@@ -25,7 +25,11 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "sac")
 class SAC(Agent):
-    """Soft actor-critic with a squashed Gaussian policy and an ensemble of critics."""
+    """Soft actor-critic with a squashed Gaussian policy and an ensemble of critics.
+
+    Variants override single methods: `networks` and `evaluate` for other actions, `act` for other exploration,
+    `target_q`, `actor_q` and `actor_loss` for other objectives.
+    """
 
     actions = Box
     acts_with = ("actor", "noise")
@@ -69,7 +73,11 @@ class SAC(Agent):
         self.update_noise = parts.stream("update")
 
     def networks(self, parts: Parts, columns: int = 1) -> tuple[nn.Module, nn.Module, Any]:
-        """Returns the actor, the critics, and the default target entropy, minus the number of action dimensions."""
+        """Returns the actor, the critics, and the default target entropy: minus the number of action dimensions (arXiv
+        1812.05905, appendix D).
+
+        columns: number of reward columns of the critics.
+        """
         dims = self.spec.action.shape[0]
         actor = SquashedGaussianPolicy(parts.torso("actor"), dims)
         torso = parts.torso("critic", inputs=("obs", "action"), members=self.ensemble.members)
@@ -97,6 +105,10 @@ class SAC(Agent):
 
     @kernel
     def update_critic(self, batch: Batch, noise: Tensor, members: Tensor | None = None) -> tuple[Metrics, Tensor]:
+        """Returns metrics and priorities, [batch].
+
+        noise [batch, actions]: of the next actions. members: indices of the critics that compute the target.
+        """
         with torch.no_grad():
             target_q = self.target_q(batch, noise, self.target_critic.select(members))
         z = self.stored_values(batch)  # [members, batch, ...]
@@ -127,6 +139,7 @@ class SAC(Agent):
     @kernel
     def update_actor(self, batch: Batch, noise: Tensor) -> Metrics:
         q, log_prob = self.actor_q(batch, noise)
+        # the optimiser computes the gradients of the actor's weights only, so the critics do not change
         actor_loss = weighted_mean(self.actor_loss(batch, q, log_prob), batch["weight"])
         self.actor_optim.step(actor_loss)
         metrics = {"actor": actor_loss.detach(), "entropy": -batch_mean(log_prob.detach())}
@@ -136,6 +149,7 @@ class SAC(Agent):
         return self.evaluate(batch["obs"], self.critic, self.ensemble.actor, noise)
 
     def actor_loss(self, batch: Batch, q: Tensor, log_prob: Tensor) -> Tensor:
+        """Returns alpha log pi - Q, [batch]. Variants use the batch."""
         return self.entropy.cost(log_prob) - q
 
     def evaluate(self, obs: Any, critic: Critic, reduce: Reduce, noise: Tensor) -> tuple[Tensor, Tensor]:

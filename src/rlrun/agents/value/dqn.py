@@ -37,7 +37,7 @@ from rlrun.types import Batch, Context, Metrics, Spec
 
 @register("algo", "dqn")
 class DQN(Agent):
-    """Deep Q-learning with an epsilon-greedy or a noisy policy."""
+    """Deep Q-learning with an epsilon-greedy policy, whose values may be noisy."""
 
     actions = Discrete
     acts_with = ("q", "ensemble", "epsilon")
@@ -109,7 +109,7 @@ class DQN(Agent):
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         self.epsilon.update(ctx)
         self.optim.tick(ctx.progress)
-        noise = [self.noise(self.update_noise) for _ in range(3)]
+        noise = [self.noise(self.update_noise) for _ in range(3)]  # for each network that is evaluated (sec. 3.1)
         metrics, priority = self.update_q(batch, noise, self.ensemble.draw(self.update_noise))
         count = ctx.env_steps
         if self.cfg.target_unit == "updates":

@@ -4,6 +4,7 @@ The dynamics, the sizes and the observation are those of `Platform-v0` of gym-pl
 Lengths are pixels; an action lasts many steps of DT seconds.
 """
 
+from bisect import bisect_right
 from typing import Any
 
 import gymnasium as gym
@@ -14,16 +15,16 @@ RUN, HOP, LEAP = range(3)
 LARGEST = (30.0, 720.0, 430.0)  # of the parameter of each move
 DT = 0.05
 
-LEFT = np.array([0.0, 475.0, 985.0])  # of the platforms
-WIDTH = np.array([250.0, 275.0, 50.0])
-GAP = np.array([225.0, 235.0, 0.0])  # after each platform
+LEFT = (0.0, 475.0, 985.0)  # of the platforms
+WIDTH = (250.0, 275.0, 50.0)
+GAP = (225.0, 235.0, 0.0)  # after each platform
 TOP = 40.0  # height of all platforms
 END = 1035.0  # right end of the last platform, which is the goal
-SIZE = np.array([20.0, 30.0])  # width and height of player and enemies
+SIZE = (20.0, 30.0)  # width and height of player and enemies
 
 ENEMY_SPEED = 30.0
 GROUND_SPEED, SPEED, VERTICAL_SPEED = 70.0, 100.0, 200.0  # the highest
-ACCELERATION = np.array([SPEED - GROUND_SPEED, VERTICAL_SPEED]) / DT  # the largest
+ACCELERATION = ((SPEED - GROUND_SPEED) / DT, VERTICAL_SPEED / DT)  # the largest
 KEPT = 0.99  # factor of the horizontal speed per step
 GRAVITY = 9.8
 SPEED_NOISE, JUMP_NOISE = 0.5, 1.0  # standard deviations
@@ -44,15 +45,16 @@ class Platform(gym.Env):
     action_space = Tuple([Discrete(3), *[Box(0.0, largest, (1,), np.float32) for largest in LARGEST]])
 
     def __init__(self) -> None:
-        self.position, self.velocity = np.zeros(2), np.zeros(2)
-        self.enemies, self.enemy_speeds = np.zeros(2), np.zeros(2)
+        # plain lists, because a step takes up to a hundred operations on single numbers
+        self.position, self.velocity = [0.0, TOP], [0.0, 0.0]
+        self.enemies, self.enemy_speeds = [0.0, 0.0], [0.0, 0.0]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
-        self.position = np.array([0.0, TOP])
-        self.velocity = np.zeros(2)
-        self.enemies = (LEFT + WIDTH - SIZE[0])[:2]  # at the right ends of the first two platforms
-        self.enemy_speeds = np.full(2, -ENEMY_SPEED)
+        self.position = [0.0, TOP]
+        self.velocity = [0.0, 0.0]
+        self.enemies = [LEFT[i] + WIDTH[i] - SIZE[0] for i in range(2)]  # at the right ends of the first two platforms
+        self.enemy_speeds = [-ENEMY_SPEED, -ENEMY_SPEED]
         return self._seen(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -63,63 +65,63 @@ class Platform(gym.Env):
         seconds_left = 1.0
         while lasts and not ended:
             self._advance(move, parameter)
-            ended = bool(self.position[1] < TOP or self.position[0] >= END or self._touches_an_enemy())
+            ended = self.position[1] < TOP or self.position[0] >= END or self._touches_an_enemy()
             if move == RUN:
                 seconds_left -= DT
                 lasts = seconds_left > 0
             else:
                 lasts = not self._stands()
-        success = bool(self.position[0] >= END)
-        reward = float(self.position[0] - start) / END
+        success = self.position[0] >= END
+        reward = (self.position[0] - start) / END
         info = {"is_success": success} if ended else {}
         return self._seen(), reward, ended, False, info
 
     def _advance(self, move: int, parameter: float) -> None:
         """Moves player and enemy for DT seconds."""
         if not self._stands():
-            self._accelerate(np.array([0.0, -GRAVITY]))
+            self._accelerate(0.0, -GRAVITY)
         elif move == RUN:
-            self._accelerate(np.array([parameter / DT, 0.0]))
+            self._accelerate(parameter / DT, 0.0)
         else:
             self._jump(parameter, TAKEOFF[move])
         if self._stands():
-            self.velocity[0] = min(max(self.velocity[0], 0.0), GROUND_SPEED)
+            self.velocity[0] = clipped(self.velocity[0], 0.0, GROUND_SPEED)
         enemy = self._nearest()
-        self.position += self.velocity * DT
-        self.position[0] = min(max(self.position[0], 0.0), END)
+        self.position[0] = clipped(self.position[0] + self.velocity[0] * DT, 0.0, END)
+        self.position[1] += self.velocity[1] * DT
         self.velocity[0] *= KEPT
         self._move_enemy(enemy)
         for left, width in zip(LEFT, WIDTH, strict=True):
             self._land(left, width)
 
-    def _accelerate(self, acceleration: np.ndarray) -> None:
-        limited = np.clip(acceleration, -ACCELERATION, ACCELERATION)
-        self.velocity = self.velocity + limited * DT
-        self.velocity[0] -= abs(self.np_random.normal(0.0, SPEED_NOISE * DT))
-        self.velocity[0] = min(max(self.velocity[0], 0.0), SPEED)
-        self.velocity[1] = min(max(self.velocity[1], -VERTICAL_SPEED), VERTICAL_SPEED)
+    def _accelerate(self, horizontal: float, vertical: float) -> None:
+        horizontal = clipped(horizontal, -ACCELERATION[0], ACCELERATION[0])
+        vertical = clipped(vertical, -ACCELERATION[1], ACCELERATION[1])
+        loss = abs(self.np_random.normal(0.0, SPEED_NOISE * DT))
+        self.velocity[0] = clipped(self.velocity[0] + horizontal * DT - loss, 0.0, SPEED)
+        self.velocity[1] = clipped(self.velocity[1] + vertical * DT, -VERTICAL_SPEED, VERTICAL_SPEED)
 
     def _jump(self, distance: float, takeoff: float) -> None:
         seconds = 2 * takeoff / GRAVITY + 1
-        speed = distance / seconds - float(self.velocity[0])
-        speed = min(max(speed, -ACCELERATION[0]), VERTICAL_SPEED - takeoff)
-        noise = np.abs(self.np_random.normal(0.0, JUMP_NOISE, 2))
-        self._accelerate((np.array([speed, takeoff]) - noise) / DT)
+        speed = distance / seconds - self.velocity[0]
+        speed = clipped(speed, -ACCELERATION[0], VERTICAL_SPEED - takeoff)
+        lost_speed, lost_takeoff = np.abs(self.np_random.normal(0.0, JUMP_NOISE, 2)).tolist()
+        self._accelerate((speed - lost_speed) / DT, (takeoff - lost_takeoff) / DT)
 
     def _move_enemy(self, index: int) -> None:
         """Moves an enemy, which turns back at the ends of its platform."""
         left = LEFT[index]
         right = left + WIDTH[index] - SIZE[0]
-        speed = float(self.enemy_speeds[index])
+        speed = self.enemy_speeds[index]
         if not left < self.enemies[index] < right:
             speed = -speed
         speed += self.np_random.normal(0.0, SPEED_NOISE * DT)
-        self.enemy_speeds[index] = min(max(speed, -ENEMY_SPEED), ENEMY_SPEED)
-        self.enemies[index] = min(max(self.enemies[index] + self.enemy_speeds[index] * DT, left), right)
+        self.enemy_speeds[index] = clipped(speed, -ENEMY_SPEED, ENEMY_SPEED)
+        self.enemies[index] = clipped(self.enemies[index] + self.enemy_speeds[index] * DT, left, right)
 
     def _land(self, left: float, width: float) -> None:
         """Moves a player who is inside a platform to its surface: upwards, or to the side if that is nearer."""
-        x, y = map(float, self.position)
+        x, y = self.position
         if not (left - SIZE[0] < x < left + width and -SIZE[1] < y < TOP):
             return
         side, surface = x, y
@@ -141,14 +143,12 @@ class Platform(gym.Env):
 
     def _stands(self) -> bool:
         """Returns whether the player stands on a platform."""
-        offset = self.position[0] - LEFT
-        above = (-SIZE[0] <= offset) & (offset <= WIDTH)
-        return bool(self.position[1] == TOP and above.any())
+        x, y = self.position
+        return y == TOP and any(-SIZE[0] <= x - left <= width for left, width in zip(LEFT, WIDTH, strict=True))
 
     def _touches_an_enemy(self) -> bool:
         x, y = self.position
-        beside = np.abs(x - self.enemies) < SIZE[0]
-        return bool(abs(y - TOP) < SIZE[1] and beside.any())
+        return abs(y - TOP) < SIZE[1] and any(abs(x - enemy) < SIZE[0] for enemy in self.enemies)
 
     def _nearest(self) -> int:
         """Returns the index of the enemy that the player sees; only this enemy moves."""
@@ -156,13 +156,18 @@ class Platform(gym.Env):
 
     def _seen(self) -> np.ndarray:
         x = self.position[0]
-        here = int(np.searchsorted(LEFT, x, side="right")) - 1  # the gap after a platform counts as part of it
+        here = bisect_right(LEFT, x) - 1  # the gap after a platform counts as part of it
         next_width = [*WIDTH[1:], 0.0][here]
         enemy = self._nearest()
         player = [(x + SIZE[0]) / (END + SIZE[0]), self.velocity[0] / SPEED]
         opponent = [self.enemies[enemy] / END, (self.enemy_speeds[enemy] + ENEMY_SPEED) / (2 * ENEMY_SPEED)]
-        platform = [WIDTH[here] / WIDTH.max(), next_width / WIDTH.max(), GAP[here] / GAP.max(), LEFT[here] / END, 0.0]
+        platform = [WIDTH[here] / max(WIDTH), next_width / max(WIDTH), GAP[here] / max(GAP), LEFT[here] / END, 0.0]
         return np.array([*player, *opponent, *platform], np.float32)
+
+
+def clipped(x: float, low: float, high: float) -> float:
+    """Returns x, limited to [low, high]."""
+    return min(max(x, low), high)
 
 
 gym.register("rlrun/Platform-v0", f"{__name__}:Platform", max_episode_steps=200)
