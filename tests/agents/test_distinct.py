@@ -285,6 +285,15 @@ def acts_on_parabolas(build: Build, algo: str) -> bool:
     return bool((second > 1e-4).all() and torch.allclose(second[0], second[1], atol=1e-6))
 
 
+def chooses_how_long_to_act(build: Build, algo: str) -> bool:
+    """A step of the agent is up to five steps of the environment, so an episode has fewer of them."""
+    (job,) = jobs([f"algo={algo}", "env=Pendulum", "algo.loop.warmup_steps=400", "env.num_envs=1"])
+    loop: Any = build(job.values)
+    for _ in range(300):
+        loop.tick()
+    return any(length < 200 for _, length in loop.episodes)
+
+
 def explores_beside_its_policy(build: Build, algo: str) -> bool:
     """The actions of exploration lie several standard deviations from the mean of the policy, on one side."""
     agent: Any = agent_of(build, algo, "Pendulum")
@@ -336,6 +345,7 @@ PROOFS: list[tuple[str, str, Proof]] = [
     ("redq", "sac", samples_two_critics_per_target),
     ("kl_sac", "sac", acts_by_the_last_action),
     ("oac", "sac", explores_beside_its_policy),
+    ("sac_hold", "sac", chooses_how_long_to_act),
     ("taac_l", "taac", acts_on_lines),
     ("taac_q", "taac", acts_on_parabolas),
     ("qr_sac", "sac", learns_quantiles_of_the_return),

@@ -126,6 +126,7 @@ OTHER: Values = {
     "algo.entropy.max_entropy": 99.0,
     "algo.entropy.min_alpha": 1.0,
     "algo.entropy.max_alpha": 0.1,
+    "algo.switch_entropy.max_alpha": 0.1,
     "algo.goals": {"name": "categorical", "num_goals": 2},
     "algo.goals.num_goals": 3,
     "algo.intrinsic": {

@@ -13,8 +13,8 @@ def count_calls_of_dqn(monkeypatch: pytest.MonkeyPatch) -> None:
     update_as_written = DQN.update_q
 
     @kernel
-    def update_q(self: Any, batch: Any, noise: Any) -> Any:
+    def update_q(self: Any, batch: Any, noise: Any, members: Any = None) -> Any:
         self.calls = getattr(self, "calls", 0) + 1
-        return update_as_written(self, batch | {"reward": batch["reward"] * 0.9**self.calls}, noise)
+        return update_as_written(self, batch | {"reward": batch["reward"] * 0.9**self.calls}, noise, members)
 
     monkeypatch.setattr(DQN, "update_q", update_q)

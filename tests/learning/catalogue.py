@@ -45,7 +45,7 @@ APART = dict.fromkeys(
     (
         "double_dqn", "dueling_dqn", "noisy_dqn", "prioritized_dqn", "c51", "qr_dqn", "rainbow", "ddpg", "redq",
         "discrete_sac", "ppo_rnd", "ppo_icm", "ppo_demos",
-        "kl_sac", "taac_l", "taac_q",
+        "kl_sac", "taac_l", "taac_q", "qr_sac", "tqc", "sac_hold",
     ),
     "agents/test_distinct.py::test_variant_differs_from_its_parent",
 ) | {

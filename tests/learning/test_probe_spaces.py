@@ -40,8 +40,8 @@ LEARNERS: dict[str, tuple[Values, int]] = {
 }  # fmt: skip
 LEARNERS["ppo_composite"] = LEARNERS["ppo"]
 
-# Random actions return 0.33 for Discrete, less than 0.5 on the way to the others.
-ENOUGH = {"box": 0.8, "unbounded_box": 0.8}
+# Random actions return 0.33 for Discrete, less than 0.5 on the way to the others. Half of `tuple` is a Box.
+ENOUGH = {"box": 0.8, "unbounded_box": 0.8, "tuple": 0.9}
 
 
 def learned(build: Build, algo: str, **spaces: str) -> float:

@@ -37,6 +37,9 @@ PROMISES = {
     "ddpg Pendulum": (10_000, -200.0),
     "crossq Pendulum": (20_000, -200.0),  # critics of 256 units a layer, by the preset
     "redq Pendulum": (3_000, -200.0),
+    "qr_sac Pendulum": (20_000, -200.0),
+    "tqc Pendulum": (20_000, -200.0),
+    "sac_hold Pendulum": (20_000, -250.0),
     "taac Pendulum": (20_000, -250.0),
     "taac_l Pendulum": (20_000, -250.0),
     "taac_q Pendulum": (20_000, -250.0),

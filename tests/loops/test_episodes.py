@@ -46,7 +46,7 @@ def test_the_number_of_environments_changes_nothing_in_what_is_collected(
 
 
 def test_noise_that_is_correlated_in_time_does_not_depend_on_the_number_of_environments(build: Build) -> None:
-    noise = {"name": "ou", "mean": 0.0, "std": 0.2, "theta": 0.15, "dt": 1.0, "initial": 0.5}
+    noise = {"name": "ou", "mean": 0.0, "std": 0.2, "theta": 0.15, "dt": 1.0, "initial": 0.5, "random_action": 0.0}
     given = {"algo.noise": noise, "algo.loop.min_steps": 40, "env.max_episode_steps": 9}
     one, many = (collected(build, 2, "Pendulum", **given, **{"env.num_envs": n}) for n in (1, 3))
     for first, second in zip(one, many, strict=True):

@@ -98,7 +98,7 @@ class OffPolicy(Loop):
         else:
             action = self.zero_action()
         _, extras = self.addons.see(self.obs, self.carry, True)
-        action, agent_extras = self.agent.warm_up(action, self.carry)
+        action, agent_extras = self.agent.warm_up(action.to(self.env.device), self.carry)
         return action, extras | agent_extras
 
     def refill(self) -> None:

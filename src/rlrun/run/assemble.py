@@ -181,11 +181,11 @@ def buffer_settings(algo: dict[str, Any]) -> dict[str, Any] | None:
 
     An agent that learns from replay or from rollouts has no buffer if its loop does not replay.
     """
-    agent = registry.lookup("algo", algo["name"])
-    loop = registry.lookup("loop", algo["loop"]["name"])
-    if agent.learns_from_rollouts and not loop.replays:
-        return None
     buffer: dict[str, Any] | None = algo.get("buffer")
+    if buffer is None or registry.lookup("loop", algo["loop"]["name"]).replays:
+        return buffer
+    if registry.lookup("algo", algo["name"]).learns_from_rollouts:
+        return None
     return buffer
 
 

@@ -13,6 +13,7 @@ from rlrun.core.means import Means, over_epochs
 from rlrun.core.parts import Parts
 from rlrun.core.state import OPTIMIZERS
 from rlrun.functional.losses import average, clipped_value_error, explained_variance
+from rlrun.indexed import dense
 from rlrun.nested import flat, mapped, selected
 from rlrun.networks.heads import Value
 from rlrun.registry import register
@@ -48,8 +49,8 @@ class CriticUpdate(nn.Module):
         (ends,) = torch.where(is_end.flatten())
         num_rows = is_end.numel()
         padding = ends.new_zeros(-(num_rows + len(ends)) % BLOCK)
-        final_obs = selected(flat(rollout["next_obs"]), torch.cat([ends, padding]), 0)
-        obs = mapped(lambda final, rows: torch.cat([rows, final]), final_obs, flat(rollout["obs"]))
+        final_obs = dense(selected(flat(rollout["next_obs"]), torch.cat([ends, padding]), 0))
+        obs = mapped(lambda final, rows: torch.cat([rows, final]), final_obs, dense(flat(rollout["obs"])))
         values = self.network(obs).view(-1, *reward.shape[2:])
         value = values[:num_rows]
         next_value = value.roll(-num_envs, 0)

@@ -34,7 +34,7 @@ ACTIONS: dict[str, Space] = {
     "box": Box(-2.0, 2.0, (2, 1), np.float32),
     "unbounded_box": Box(-np.inf, np.inf, (2,), np.float64),
     "integer_box": Box(0, 4, (2,), np.int32),
-    "tuple": Tuple([Box(0.0, 1.0, (2,), np.float64), Discrete(3, start=1)]),
+    "tuple": Tuple([Box(-1.0, 3.0, (2,), np.float64), Discrete(3, start=1)]),
     "dict": Dict({"gear": MultiDiscrete([2, 3]), "arm": Tuple([MultiBinary(1), Box(-2, 2, (), np.float32)])}),
 }
 
