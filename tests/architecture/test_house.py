@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "agents": (
         "agents", "core.agent", "core.parts", "core.state", "core.means", "core.schedule", "core.random", "functional",
         "networks",
-        "buffers.rollout", "nested", "config.schema", "registry", "types", "spaces", "errors",
+        "buffers.rollout", "nested", "indexed", "config.schema", "registry", "types", "spaces", "errors",
     ),
     "core": (
         "core", "nested", "functional", "networks", "config.schema", "registry", "module", "types", "spaces", "errors",

@@ -205,7 +205,9 @@ def _goal_space(space: Any, key: str, path: str) -> Space:
     entry = space
     for part in path.split("."):
         if not isinstance(entry, spaces.Dict) or part not in entry.spaces:
-            raise ConfigError(f"algo.buffer.{key}={path}: the observation {space} has no such entry")
+            raise ConfigError(
+                f"algo.buffer.{key}={path}: the observation {space} has no such entry; hindsight needs goals"
+            )
         entry = entry[part]
     if isinstance(entry, spaces.Dict) or is_image(entry):
         raise ConfigError(f"algo.buffer.{key}={path}: must be one array that is no image, but is {entry}")
