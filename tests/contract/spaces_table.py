@@ -60,7 +60,7 @@ def cells(algo: str, kind: str, names: list[str]) -> Iterator[tuple[str, Values]
 @cache
 def home(algo: str) -> dict[str, str]:
     """Returns the first kinds of observation, action and reward that an algorithm supports."""
-    for reward, observation, action in product(REWARDS, ["box", *OBSERVATIONS], ACTIONS):
+    for observation, action, reward in product(["box", "discrete", *OBSERVATIONS], ACTIONS, REWARDS):
         given = {"observation": observation, "action": action, "reward": reward}
         if refusal(probe(algo, given)) is None:
             return given
@@ -91,11 +91,20 @@ def page() -> str:
 
 
 def table(kind: str, names: list[str]) -> str:
-    lines = [" | ".join(["algorithm", *names]), " | ".join(["---"] * (len(names) + 1))]
+    lines = [heading(names), " | ".join(["---"] * (len(names) + 1))]
     for algo in ALGOS:
-        marks = ["yes" if refusal(values) is None else "no" for _, values in cells(algo, kind, names)]
-        lines.append(" | ".join([f"`{algo}`", *marks]))
-    return "".join(f"| {line.replace('_', ' ') if i == 0 else line} |\n" for i, line in enumerate(lines))
+        lines.append(row(algo, [refusal(values) for _, values in cells(algo, kind, names)]))
+    return "".join(f"| {line} |\n" for line in lines)
+
+
+def heading(names: list[str]) -> str:
+    return " | ".join(["algorithm", *names]).replace("_", " ")
+
+
+def row(algo: str, refusals: list[str | None]) -> str:
+    """Returns the row of an algorithm, from the reasons for which it is refused in every space."""
+    marks = ["yes" if reason is None else "no" for reason in refusals]
+    return " | ".join([f"`{algo}`", *marks])
 
 
 if __name__ == "__main__":
