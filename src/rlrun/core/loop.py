@@ -91,7 +91,8 @@ class Loop(Module):
         step = self.addons.collect(timestep.obs, timestep.step, timestep.extras)
         self.steps += self.env.spec.num_envs
         info = step.info
-        self.measures.add(measured(timestep.extras))
+        if numbers := measured(timestep.extras):
+            self.measures.add(numbers)
         self.episodes.extend(info["episodes"])
         if len(info) > 1:
             self.successes.extend(info.get("success", {}).values())

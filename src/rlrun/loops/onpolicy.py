@@ -10,6 +10,10 @@ from rlrun.core.loop import Loop
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics
 
+# Timesteps that are collected before the add-ons process them. One at a time, they take up to a tenth longer, because
+# environments and add-ons drive each other's code out of the caches of the CPU.
+BLOCK = 16
+
 
 @register("loop", "onpolicy")
 class OnPolicy(Loop):
@@ -55,15 +59,20 @@ class OnPolicy(Loop):
     def collect(self) -> Batch:
         """Returns one rollout [time, env, ...] of the current policy."""
         rollout = Rollout(self.env.spec)
-        for _ in range(self.cfg.rollout_steps):
-            self.advance(rollout)
+        remaining = self.cfg.rollout_steps
+        while remaining:
+            block = min(BLOCK, remaining)
+            self.advance(rollout, block)
+            remaining -= block
         return self.collected(rollout)
 
-    def advance(self, rollout: Rollout) -> None:
-        """Acts and steps once, counts the timestep, passes it to the add-ons and adds it to the rollout."""
-        timestep = self.collector.advance()
-        step = self.count(timestep)
-        rollout.add(timestep.obs, timestep.action, step, timestep.extras, timestep.first)
+    def advance(self, rollout: Rollout, count: int = 1) -> None:
+        """Acts and steps `count` times, then counts these timesteps, passes them to the add-ons and adds them to the
+        rollout."""
+        timesteps = [self.collector.advance() for _ in range(count)]
+        for timestep in timesteps:
+            step = self.count(timestep)
+            rollout.add(timestep.obs, timestep.action, step, timestep.extras, timestep.first)
 
     def collected(self, rollout: Rollout) -> Batch:
         """Returns a complete rollout as one batch [time, env, ...]. Parameters of environments change only now, so all
