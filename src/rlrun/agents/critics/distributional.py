@@ -5,7 +5,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from rlrun.agents.critics.ensemble import Ensemble, Members, minimum, of_lowest, pessimistic
+from rlrun.agents.critics.ensemble import Ensemble, Members, check_atoms, minimum, of_lowest, pessimistic
 from rlrun.config.schema import NonNegativeInt, PositiveFloat, Units, config
 from rlrun.errors import ConfigError
 from rlrun.functional.distributional import kl_divergence, project, truncated
@@ -53,8 +53,7 @@ class Categorical(Distribution):
 
     def __init__(self, cfg: Any):
         super().__init__(cfg)
-        if cfg.num_atoms < 2 or cfg.v_min >= cfg.v_max:
-            raise ConfigError("algo.critic: needs num_atoms of at least 2 and v_min below v_max")
+        check_atoms(cfg)
         self.shape = (cfg.num_atoms,)
         self.register_buffer("atoms", torch.linspace(cfg.v_min, cfg.v_max, cfg.num_atoms), persistent=False)
 

@@ -87,6 +87,12 @@ class Ensemble(nn.Module):
         raise NotImplementedError
 
 
+def check_atoms(cfg: Any) -> None:
+    """Raises ConfigError unless `num_atoms`, `v_min` and `v_max` describe a range divided into atoms or bins."""
+    if cfg.num_atoms < 2 or cfg.v_min >= cfg.v_max:
+        raise ConfigError("algo.critic: needs num_atoms of at least 2 and v_min below v_max")
+
+
 def pessimistic(reduce: Reduce, returns: Tensor, sign: Tensor | None) -> Tensor:
     """Returns sign * reduce(sign * returns), which turns a minimum into a maximum if sign is -1; None: 1."""
     if sign is None:

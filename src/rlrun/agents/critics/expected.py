@@ -5,9 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlrun.agents.critics.ensemble import Ensemble, Members, minimum, pessimistic
+from rlrun.agents.critics.ensemble import Ensemble, Members, check_atoms, minimum, pessimistic
 from rlrun.config.schema import PositiveFloat, Units, config
-from rlrun.errors import ConfigError
 from rlrun.functional.distributional import gaussian_histogram, kl_divergence
 from rlrun.functional.losses import huber
 from rlrun.functional.returns import td_target
@@ -99,8 +98,7 @@ class HLGauss(ExpectedReturn):
 
     def __init__(self, cfg: Any):
         super().__init__(cfg)
-        if cfg.num_atoms < 2 or cfg.v_min >= cfg.v_max:
-            raise ConfigError("algo.critic: needs num_atoms of at least 2 and v_min below v_max")
+        check_atoms(cfg)
         self.shape = (cfg.num_atoms,)
         edges = torch.linspace(cfg.v_min, cfg.v_max, cfg.num_atoms + 1)
         self.std = cfg.sigma * (cfg.v_max - cfg.v_min) / cfg.num_atoms

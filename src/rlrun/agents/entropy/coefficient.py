@@ -118,7 +118,11 @@ def by_rule(values: dict[str, Any], space: Space) -> dict[str, Any]:
     elif rule == "nearly_uniform" and not is_box:
         target = nearly_uniform(space)
     else:
-        kind, other = ("discrete", "minus_dimensions") if is_box else ("Box", "nearly_uniform")
+        kind = "Box"
+        other = "nearly_uniform"
+        if is_box:
+            kind = "discrete"
+            other = "minus_dimensions"
         raise ConfigError(
             f"algo.entropy.target_entropy={rule}: needs {kind} actions; choose {other}, tenth or a number"
         )
