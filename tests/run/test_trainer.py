@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from rlrun.config.schema import TrainerConfig
+from rlrun.config.schema import StopWhenConfig, TrainerConfig
 from rlrun.core.clock import Clock
 from rlrun.core.means import Means
 from rlrun.core.measures import Measures
@@ -35,6 +35,9 @@ def test_is_due_when_a_multiple_of_the_period_was_reached(period: int, before: i
     assert is_due(period, before, after) == expected
 
 
+NEVER = StopWhenConfig(metric="eval/return_mean", at_least=None, at_most=None, times=1, plateau=None, hours=None)
+
+
 class Run(nn.Module):
     """A simulated loop with `stride` steps per tick, one episode each, that records all calls."""
 
@@ -55,7 +58,8 @@ class Run(nn.Module):
         self.evaluated: list[int] = []
         self.scores = iter([1.0, 3.0, 2.0, 5.0, 0.0, 0.0, 0.0])
         base = {
-            "total_steps": 40, "eval_every": 0, "eval_episodes": 1, "eval_max_steps": 1, "log_every": 1000,
+            "total_steps": 40, "stop_at": None, "stop_when": NEVER,
+            "eval_every": 0, "eval_episodes": 1, "eval_max_steps": 1, "log_every": 1000,
             "snapshot_every": 0, "snapshot_keep": 1, "snapshot_archive_every": 0, "snapshot_replay": True,
             "snapshot_on_failure": "continue",
             "engine": "auto", "precision": "fp32", "threads": None,

@@ -37,6 +37,8 @@ class Change:
     restate: Callable[[dict[str, Any]], None] | None = None  # changes the whole state in place, after the renames
 
 
+NEVER = {"metric": "eval/return_mean", "at_least": None, "at_most": None, "times": 1, "plateau": None, "hours": None}
+
 CHANGES: tuple[Change, ...] = (
     Change(  # from format 1 to 2
         added=(
@@ -91,6 +93,8 @@ CHANGES: tuple[Change, ...] = (
             Added("algo.loop.start_update", None, beside="warmup_policy"),
             Added("algo.loop.refill_policy", "agent", beside="warmup_policy"),
             Added("trainer.snapshot_replay", True, beside="snapshot_keep"),
+            Added("trainer.stop_at", None, beside="snapshot_keep"),
+            Added("trainer.stop_when", NEVER, beside="snapshot_keep"),
             Added("algo.start_plan", 0, beside="planning_steps"),
             Added("algo.real_updates", True, beside="planning_steps"),
             Added("init_exploration", "keep", beside="init_from"),

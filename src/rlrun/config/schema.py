@@ -217,11 +217,35 @@ class EnvConfig:
     schedule: dict[str, dict[str, Any]]  # attribute of the environment -> settings of core/curriculum.py
 
 
+METRIC_GROUPS = ("train", "eval", "loss", "custom")  # first part of the metrics that a run may wait for
+
+
+def _metric(value: str) -> str:
+    if value.partition("/")[0] not in METRIC_GROUPS or value.endswith("/") or "/" not in value:
+        groups = ", ".join(f"{group}/..." for group in METRIC_GROUPS)
+        raise PydanticCustomError("metric", f"Input should be a metric of log rows: {groups}")
+    return value
+
+
+@config
+class StopWhenConfig:
+    """The section `trainer.stop_when`."""
+
+    metric: Annotated[str, AfterValidator(_metric)]
+    at_least: float | None
+    at_most: float | None
+    times: PositiveInt
+    plateau: PositiveInt | None
+    hours: PositiveFloat | None
+
+
 @config
 class TrainerConfig:
     """The section `trainer`."""
 
     total_steps: PositiveInt
+    stop_at: PositiveInt | None
+    stop_when: StopWhenConfig
     eval_every: NonNegativeInt
     eval_episodes: Episodes
     eval_max_steps: PositiveInt

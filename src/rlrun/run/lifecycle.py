@@ -38,10 +38,11 @@ from rlrun.snapshot.store import Store, step_name
 from rlrun.telemetry import Telemetry
 from rlrun.telemetry.choice import Loggers, make_loggers, stored_loggers
 from rlrun.telemetry.hints import hint
-from rlrun.telemetry.metrics import MetricKeys, Written
+from rlrun.telemetry.metrics import MetricKeys, Written, read_rows
 from rlrun.types import MASK
 
 WITHOUT_REPLAY = "without_replay"  # in the header of a snapshot that holds no replay
+ENDLESS = {"trainer.stop_at": None}  # holds for one process: a resume goes on to the end, unless it is typed again
 REPLAY = "buffer."  # prefix of the state of the replay buffer
 
 
@@ -49,7 +50,7 @@ REPLAY = "buffer."  # prefix of the state of the replay buffer
 class Result:
     """How a run ended, and its summary.json."""
 
-    status: str  # done | stopped | failed
+    status: str  # done | paused | stopped | failed
     exit_code: int
     summary: dict[str, Any]
     fault: str = ""  # why it failed, as one line
@@ -69,7 +70,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     typed: the user typed the same config on this command line, so the stored config is trusted.
     """
     take_logged()
-    config, loggers, _, changes = stored(run.path, changes or {}, typed)
+    config, loggers, _, changes = stored(run.path, ENDLESS | dict(changes or {}), typed)
     store = open_store(config, run)
     if not store.names():
         check_stored_data(config, run.meta().get("data"), "begin", typed)
@@ -80,8 +81,12 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
     summary = run.read_json(SUMMARY)
     # if the run was killed after its last snapshot, its last log rows and summary are missing and are written now
     ended = (summary.get("status"), summary.get("step")) == ("done", snapshot.step)
-    if ended and snapshot.step >= config.trainer.total_steps:
-        print(printable(f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps"))
+    why = summary.get("stop_reason")
+    if ended and (snapshot.step >= config.trainer.total_steps or (why and not changes)):
+        finished = f"{run.path} is finished: {snapshot.step:,} of {config.trainer.total_steps:,} steps"
+        if why:
+            finished += f", because {why}; a resume with other trainer.stop_when or total_steps goes on"
+        print(printable(finished))
         return Result("done", 0, summary)
     check_resumable(snapshot)
     check_goal(config, snapshot, changes)
@@ -97,7 +102,7 @@ def resume(run: RunDir, changes: Mapping[str, Any] | None = None, typed: bool = 
 def branch(source: Path, run: RunDir, changes: Mapping[str, Any] | None = None) -> Result:
     """Continues from any snapshot of a run in a new directory. Does not change the source run."""
     source_path, name = locate(source)
-    config, loggers, words, changes = stored(source_path, changes or {})
+    config, loggers, words, changes = stored(source_path, ENDLESS | dict(changes or {}))
     snapshot = Store(source_path).load(name)
     check_unchanged(source_path, snapshot)
     check_resumable(snapshot)
@@ -125,7 +130,7 @@ def reset(source: Path, run: RunDir, changes: Mapping[str, Any]) -> Result:
     source_path, _ = locate(source)
     values = read_config(source_path / CONFIG)
     typed_loggers = named(changes)
-    words = folded(changes, values)
+    words = folded(ENDLESS | dict(changes), values)
     seed = words.pop("seed", None)
     words = resumable.news(values, words)
     check_ranges(stored_config(source_path, words))
@@ -234,6 +239,9 @@ def supervise(
             (run.path / SUMMARY).unlink(missing_ok=True)  # if this process is killed, the run has no summary
             if snapshot and not store.names():  # a new branch: without a snapshot, a resume would begin at step 0
                 trainer.snapshot([step_name(loop.steps)])
+            if snapshot is not None:
+                for row in read_rows(run.path / METRICS):
+                    trainer.see(keys.current(row))
             callbacks.begin(RunView(run.path, loop, trainer.stop, log.media))
             status = trainer.run(signals)
             code = 0

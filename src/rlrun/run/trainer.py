@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Protocol
 
@@ -20,6 +20,7 @@ from rlrun.operating_system import resident_mb
 from rlrun.run.evaluation import EvaluationInterruptedError
 from rlrun.run.returns import components, score, spread
 from rlrun.run.signals import Signals
+from rlrun.run.stopping import StoppingRules
 from rlrun.snapshot.store import BEST, step_name
 
 
@@ -73,7 +74,7 @@ _progress = pydantic.TypeAdapter(Progress)
 
 
 class Trainer:
-    """Trains a loop for `total_steps`. `evaluate(step)` returns the metrics `eval/*`."""
+    """Trains a loop up to `total_steps` or `stop_at`. `evaluate(step)` returns the metrics `eval/*`."""
 
     def __init__(
         self,
@@ -86,7 +87,8 @@ class Trainer:
     ):
         self.cfg, self.loop, self.log, self.evaluate = cfg, loop, log, evaluate
         self.callbacks = Callbacks() if callbacks is None else callbacks
-        self.stop_reason: str | None = None  # set by a callback that ends the run
+        self.rules = StoppingRules(cfg.stop_when)
+        self.stop_reason: str | None = None  # set by a rule or a callback that ends the run
         self.called_for = 0  # number of `loop.episodes` for which callbacks have been called
         self.checkpointer = NoCheckpoints() if cfg.snapshot_every is None else checkpointer
         self.optims = [(name, module) for name, module in loop.named_modules() if isinstance(module, Optim)]
@@ -96,7 +98,9 @@ class Trainer:
         self.last = (self.started, loop.steps, loop.updates)
 
     def run(self, signals: Signals) -> str:
-        """Trains until `total_steps` or a stop signal, then waits for the last snapshot. Returns "done" or "stopped".
+        """Trains until the run or this process ends, then waits for the last snapshot.
+
+        Returns "done", "paused" (at `stop_at`) or "stopped" (by a signal).
 
         Raises RunError if a loss or gradient is not finite, SnapshotError if the last snapshot cannot be written.
         """
@@ -112,7 +116,8 @@ class Trainer:
         """Does the work of `run`, except the wait for the last snapshot."""
         loop, cfg, progress = self.loop, self.cfg, self.progress
         self.last = (time.monotonic(), loop.steps, loop.updates)
-        while min(loop.steps, progress.logged_until) < cfg.total_steps:
+        goal = min(cfg.total_steps, cfg.stop_at or cfg.total_steps)
+        while self.stop_reason is None and min(loop.steps, progress.logged_until) < goal:
             before = progress.logged_until
             if loop.steps == before:  # not if an interrupted evaluation was resumed: its log row is written first
                 self.tick()
@@ -122,21 +127,21 @@ class Trainer:
                 take_logged()
                 self.snapshot([step_name(loop.steps)])
                 return "stopped"
-            done = loop.steps >= cfg.total_steps or self.stop_reason is not None
+            ends = loop.steps >= goal or self.stop_reason is not None
             stop = signals.received  # read once, because a signal may arrive at any time
             names = []
             if progress.best_step == loop.steps:
                 names.append(BEST)
-            if done or stop or is_due(cfg.snapshot_every or 0, before, loop.steps):
+            if ends or stop or is_due(cfg.snapshot_every or 0, before, loop.steps):
                 names.append(step_name(loop.steps))
             self.snapshot(names)
-            if stop and not done:
+            if stop and not ends:
                 return "stopped"
             self.log.progress(loop.steps)
-            if self.stop_reason is not None:
-                if not done:  # stopped while that snapshot was taken
-                    self.snapshot([step_name(loop.steps)])
-                break
+            if self.stop_reason is not None and not ends:  # a callback ended the run while that snapshot was taken
+                self.snapshot([step_name(loop.steps)])
+        if loop.steps < cfg.total_steps and self.stop_reason is None:
+            return "paused"
         return "done"
 
     def tick(self) -> None:
@@ -160,6 +165,13 @@ class Trainer:
     def stop(self, reason: str) -> None:
         """Ends the run after the current step."""
         self.stop_reason = reason
+
+    def see(self, row: Mapping[str, float]) -> None:
+        """Ends the run if a rule holds after this row."""
+        self.rules.see(row)
+        reason = self.rules.reason()
+        if reason is not None:
+            self.stop(reason)
 
     def log_restarts(self) -> None:
         """Logs which environments were restarted. Called before a snapshot, which does not store `loop.restarted`."""
@@ -195,7 +207,9 @@ class Trainer:
         row = {"step": loop.steps, "wall_s": self.elapsed()} | values
         self.callbacks.call("on_row", row)
         add_logged(loop.logged, take_logged())
-        self.log.row(row | drain_logged(loop.logged))
+        row |= drain_logged(loop.logged)
+        self.log.row(row)
+        self.see(row)
         progress.logged_until = loop.steps
         if with_evaluation:
             self.update_best(values["eval/return_mean"], values.get("eval/shortfall", 0.0))

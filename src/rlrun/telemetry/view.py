@@ -132,6 +132,8 @@ def closing(view: View, summary: dict[str, Any]) -> list[str]:
     figures = {key: value for key, value in summary.items() if isinstance(value, int | float)}
     step, wall_s = figures.get("step", view.step), figures.get("wall_s", view.elapsed_s)
     lines = [f"{summary['status']}: {step:,} of {view.total_steps:,} steps in {clock(wall_s)}"]
+    if "stop_reason" in summary:
+        lines[0] += f", because {summary['stop_reason']}"
     if "steps_per_s" in figures:
         lines[0] += f" ({number(figures['steps_per_s'])} steps/s)"
     if "final_return" in figures:

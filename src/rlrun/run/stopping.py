@@ -1,0 +1,62 @@
+"""Rules that end a run before its last step."""
+
+from collections import deque
+from collections.abc import Mapping
+
+from rlrun.config.check import nearest
+from rlrun.config.schema import StopWhenConfig
+from rlrun.errors import RunError
+
+
+class StoppingRules:
+    """Says from the log rows of a run whether it ends: a metric was reached and held, rises no more, or time is up.
+
+    The rows are the only state, so a resumed run decides as if it had not been interrupted.
+    """
+
+    def __init__(self, cfg: StopWhenConfig):
+        self.cfg = cfg
+        self.latest: deque[float] = deque(maxlen=cfg.times)  # values of the metric
+        self.best = float("-inf")
+        self.since_best = 0  # values since the best one
+        self.hours = 0.0  # of training
+        self.is_read = {cfg.at_least, cfg.at_most, cfg.plateau} != {None}  # whether a rule reads the metric
+
+    def see(self, row: Mapping[str, float]) -> None:
+        """Takes the next row. Rows without the metric count for `hours` only.
+
+        Raises RunError if an evaluation lacks the metric, because then no evaluation has it.
+        """
+        self.hours = row["wall_s"] / 3600
+        value = row.get(self.cfg.metric)
+        if value is None:
+            measured = [key for key in row if key.startswith("eval/")]
+            if self.is_read and measured and self.cfg.metric.startswith("eval/"):
+                raise RunError(
+                    f"trainer.stop_when.metric={self.cfg.metric}: no such metric{nearest(self.cfg.metric, measured)}"
+                )
+            return
+        self.latest.append(value)
+        self.since_best += 1
+        if value > self.best:
+            self.best, self.since_best = value, 0
+
+    def reason(self) -> str | None:
+        """Returns why the run ends after the rows so far, or None."""
+        cfg = self.cfg
+        if len(self.latest) == cfg.times:
+            if cfg.at_least is not None and min(self.latest) >= cfg.at_least:
+                return f"{cfg.metric} was at least {cfg.at_least:g}{_times(cfg.times)}"
+            if cfg.at_most is not None and max(self.latest) <= cfg.at_most:
+                return f"{cfg.metric} was at most {cfg.at_most:g}{_times(cfg.times)}"
+        if cfg.plateau is not None and self.since_best >= cfg.plateau:
+            return f"{cfg.metric} has not risen above {self.best:g}{_times(cfg.plateau)}"
+        if cfg.hours is not None and self.hours >= cfg.hours:
+            return f"it trained for {self.hours:.3g} hours"
+        return None
+
+
+def _times(count: int) -> str:
+    if count == 1:
+        return ""
+    return f" {count} times in a row"

@@ -1,0 +1,109 @@
+"""Runs that end before their last step: by a rule of `trainer.stop_when`, or paused at `trainer.stop_at`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlrun
+from rlrun.cli import main
+from rlrun.config.schema import StopWhenConfig
+from rlrun.errors import ConfigError, RunError
+from rlrun.run.stopping import StoppingRules
+from rlrun.snapshot.store import Store
+
+NEVER = {"metric": "eval/return_mean", "at_least": None, "at_most": None, "times": 1, "plateau": None, "hours": None}
+WORDS = ["algo=ppo", "env=CartPole", "preset=none", "logger=[]", "env.num_envs=2", "algo.loop.rollout_steps=8",
+         "algo.epochs=1", "trainer.total_steps=160", "trainer.log_every=16", "trainer.eval_every=48",
+         "trainer.eval_episodes=1", "trainer.eval_max_steps=20", "algo.lr_schedule={linear: {}}"]  # fmt: skip
+
+
+def ends_at(values: list[float], **rules: Any) -> tuple[int, str] | None:
+    """Returns the number of the first row after which the rules end a run, and why. values: of the metric, per row."""
+    found = StoppingRules(StopWhenConfig(**(NEVER | rules)))
+    for number, value in enumerate(values, start=1):
+        found.see({"step": number, "wall_s": 900.0 * number, "eval/return_mean": value})
+        if why := found.reason():
+            return number, why
+    return None
+
+
+@pytest.mark.parametrize(
+    ("values", "rules", "expected"),
+    [
+        ([1, 5, 2, 6, 7], {"at_least": 5}, (2, "eval/return_mean was at least 5")),
+        ([1, 5, 2, 6, 7], {"at_least": 5, "times": 2}, (5, "eval/return_mean was at least 5 2 times in a row")),
+        ([9, 3, 2], {"at_most": 3, "times": 2}, (3, "eval/return_mean was at most 3 2 times in a row")),
+        ([1, 2, 2, 1, 3, 3, 2, 1], {"plateau": 3}, (8, "eval/return_mean has not risen above 3 3 times in a row")),
+        ([1, 2, 3, 4, 5], {"hours": 1.0}, (4, "it trained for 1 hours")),
+        ([1, 2, 3, 9], {"hours": 1.0, "at_least": 9}, (4, "eval/return_mean was at least 9")),
+        ([1, 2, 3, 4], {"at_least": 5, "times": 9, "plateau": 9, "hours": 9.0}, None),
+    ],
+)
+def test_rules_read_the_rows(values: list[float], rules: dict[str, Any], expected: Any) -> None:
+    assert ends_at(values, **rules) == expected
+
+
+def test_rows_without_the_metric_do_not_count() -> None:
+    rules = StoppingRules(StopWhenConfig(**(NEVER | {"at_least": 5.0, "times": 2})))
+    for row in ({"eval/return_mean": 5.0}, {}, {"eval/return_mean": 6.0}):
+        assert rules.reason() is None
+        rules.see({"step": 1, "wall_s": 1.0, **row})
+    assert rules.reason() is not None
+
+
+def test_an_evaluation_without_the_metric_is_an_error() -> None:
+    rules = StoppingRules(StopWhenConfig(**(NEVER | {"metric": "eval/retrun_mean", "at_least": 5.0})))
+    with pytest.raises(
+        RunError, match=r"^trainer.stop_when.metric=eval/retrun_mean: no such metric; did you mean eval"
+    ):
+        rules.see({"step": 1, "wall_s": 1.0, "eval/return_mean": 5.0})
+    with pytest.raises(ConfigError, match=r"trainer.stop_when.metric='return': must be a metric of log rows"):
+        rlrun.train(*WORDS, "trainer.stop_when.metric=return")
+
+
+def test_a_rule_ends_a_run_which_a_resume_leaves_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = rlrun.train(
+        *WORDS, "trainer.stop_when.at_least=1", "trainer.stop_when.times=2", run_dir=str(tmp_path / "run")
+    )
+    assert (run.summary["status"], run.summary["step"]) == ("done", 96)
+    assert run.summary["stop_reason"] == "eval/return_mean was at least 1 2 times in a row"
+    capsys.readouterr()
+    assert main(["resume", str(run.path)]) == 0
+    assert "is finished: 96 of 160 steps, because eval/return_mean was at least 1" in capsys.readouterr().out
+    (run.path / "summary.json").unlink()  # killed after its last snapshot
+    run.resume()
+    assert (run.summary["status"], run.summary["step"]) == ("done", 96)
+    run.resume(**{"trainer.stop_when.plateau": 99, "trainer.stop_when.at_least": None})
+    assert (run.summary["status"], run.summary["step"]) == ("done", 160) and "stop_reason" not in run.summary
+
+
+def test_a_resume_counts_the_rows_before_it(tmp_path: Path) -> None:
+    run = rlrun.train(*WORDS, "trainer.stop_at=48", run_dir=str(tmp_path / "run"))
+    run.resume(**{"trainer.stop_when.at_least": 1, "trainer.stop_when.times": 2})
+    assert run.summary["step"] == 96
+
+
+def test_a_paused_run_adds_no_row_and_goes_on_as_if_it_had_not_paused(tmp_path: Path) -> None:
+    whole = rlrun.train(*WORDS, run_dir=str(tmp_path / "whole"))
+    run = rlrun.train(*WORDS, "trainer.stop_at=40", run_dir=str(tmp_path / "run"))
+    assert (run.summary["status"], run.summary["step"]) == ("paused", 48)  # the first tick at or after step 40
+    assert [row["step"] for row in run.rows] == [16, 32, 48]
+    run.resume(**{"trainer.stop_at": 70})
+    assert (run.summary["status"], run.summary["step"]) == ("paused", 80)
+    run.resume(**{"trainer.stop_at": 70})  # it is there already
+    assert (run.summary["status"], run.summary["step"]) == ("paused", 80)
+    run.resume()
+    assert (run.summary["status"], run.summary["step"]) == ("done", 160)
+    digests = [Store(path).load().digest for path in (whole.path, run.path)]
+    assert digests[0] == digests[1], "schedules end at total_steps"
+    assert [row["step"] for row in run.rows] == [row["step"] for row in whole.rows]
+
+
+def test_a_run_pauses_between_rows(tmp_path: Path) -> None:
+    run = rlrun.train(*WORDS, "trainer.stop_at=16", "trainer.log_every=100", "trainer.eval_every=100",
+                      run_dir=str(tmp_path / "run"))  # fmt: skip
+    assert (run.summary["step"], run.rows) == (16, [])
+    assert json.loads((run.path / "summary.json").read_text())["status"] == "paused"
+    assert (run.path / "snapshots" / "step_000000016").exists()
