@@ -157,8 +157,8 @@ OTHER: Values = {
     "algo.particle.optimizer_eps": 0.1,
     "algo.particle.lr_schedule": {"linear": {}},
     "algo.particle.minibatch_size": 4,
-    "algo.num_minibatches": 4,
-    "algo.particle.num_minibatches": 4,
+    "algo.num_minibatches": 2,
+    "algo.particle.num_minibatches": 2,
     "algo.particle.clip_value": 0.001,
     "algo.particle.max_grad_norm": 0.001,
     "algo.particle.target_kl": 1e-9,
@@ -286,7 +286,7 @@ REFUSED |= {
 REFUSED |= {
     f"{algo}: algo.{key}": "of Box actions"
     for algo, key in (
-        *((algo, "noise.random_action") for algo in (*ON_POLICY, "discrete_sac")),
+        *((algo, "noise.random_action") for algo in (*ON_POLICY, "discrete_sac", "sac_hold")),
         ("svpg", "particle.noise.random_action"),
     )
 }

@@ -66,7 +66,7 @@ class Parts:
         path = f"algo.{group}"
         if not issubclass(registry.lookup(group, values["name"]), kind):
             suited = [name for name, cls in registry.registered(group).items() if issubclass(cls, kind)]
-            raise ConfigError(f"{path}={values['name']}: must be one of {', '.join(suited)} for this algorithm")
+            raise ConfigError(f"{path}={values['name']}: not supported by this algorithm; choose {' or '.join(suited)}")
         part: P = registry.build(group, values, *runtime, path=path)
         return part
 
