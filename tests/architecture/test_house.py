@@ -55,6 +55,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "hub", "report", "run", "rundir", "snapshot", "telemetry", "config.stored", "imports", "files", "errors",
         "__version__",
     ),
+    "cluster": ("cluster", "cli.main", "run.lifecycle", "files"),
+    "sweep": (
+        "sweep", "cluster", "config", "report.statistics", "telemetry.metrics", "snapshot.atomic", "rundir", "lock",
+        "files", "errors",
+    ),
     "engine": (
         "engine", "core.agent", "core.state", "core.random", "core.breakable", "functional.fused", "config.schema",
         "types", "errors", "operating_system",
@@ -64,11 +69,21 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # Folder or module -> the only folders and modules that may import it.
 ONLY_FOR: dict[str, tuple[str, ...]] = {
     "engine": ("engine/", "bench/", "run/lifecycle.py", "run/assemble.py", "run/exactness.py", "cli/doctor.py"),
-    "cli": ("cli/", "__main__.py", "bench/command_server.py", "python.py"),
+    "cli": ("cli/", "__main__.py", "bench/command_server.py", "cluster/server.py", "python.py"),
     "agents": ("agents/",),
     "loops": ("loops/", "run/evaluation.py", "run/policy.py"),
-    "run": ("run/", "cli/", "bench/", "export/", "hub/", "config/jobs.py", "python.py", "testing.py"),
-    "run.lifecycle": ("run/", "cli/", "testing.py"),
+    "run": (
+        "run/",
+        "cli/",
+        "bench/",
+        "cluster/server.py",
+        "export/",
+        "hub/",
+        "config/jobs.py",
+        "python.py",
+        "testing.py",
+    ),
+    "run.lifecycle": ("run/", "cli/", "cluster/server.py", "testing.py"),
 }
 
 
@@ -131,6 +146,7 @@ def test_a_closed_room_is_entered_by_its_owners_only(room: str) -> None:
 # Folders that import each other, with the reason.
 MUTUAL = {
     ("bench", "cli"): "the server of same_bits runs commands",
+    ("cli", "cluster"): "the server of a cluster runs commands",
     ("config", "envs"): "environments are registered before an unknown name is refused",
     ("config", "run"): "which loops an algorithm takes is known to its parts",
     ("envs", "simulators"): "ids of JAX are found where they are made",
@@ -277,6 +293,7 @@ OF_SOME_SYSTEMS = re.compile(
 SYSTEM_SPECIFIC = {
     "operating_system.py": "the one place for them",
     "bench/command_server.py": "a script for developers, which forks",
+    "cluster/server.py": "starts commands on Linux, by forks",
     "envs/workers.py": "env.backend=async needs Unix sockets",
 }
 

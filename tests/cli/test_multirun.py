@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rlrun.cli.sweep import Results
+from rlrun.cli.multirun import Results
 from rlrun.config.jobs import jobs
 from rlrun.rundir import RunDir
 

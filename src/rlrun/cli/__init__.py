@@ -22,6 +22,7 @@ COMMANDS = {
     "push": "share a run on a model hub: weights, config, model card",
     "pull": "download a shared run from a model hub, and verify it",
     "watch": "show a run's agent in a window",
+    "sweep": "search hyperparameters, with trials that are pruned and resumed",
     "report": "compare runs in one HTML file: curves, statistics, intervals",
     "status": "list runs with state, progress, last return and time left",
     "tail": "print the log rows of a run while they are written",

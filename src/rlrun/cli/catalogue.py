@@ -34,7 +34,8 @@ Prints every key of the config that these settings compose: its value, the sourc
 
   rlrun show algo=sac
   rlrun show algo=sac env=HalfCheetah trainer=quick
-  rlrun show env=FrozenLake optimal=true    compute the optimal return by value iteration"""
+  rlrun show env=FrozenLake optimal=true    compute the optimal return by value iteration
+  rlrun show space=sac                      the hyperparameters that are worth tuning, with ranges"""
 
 
 def list(words: Sequence[str]) -> int:
@@ -108,6 +109,8 @@ def show(words: Sequence[str]) -> int:
         print(SHOW_HELP)
         return 0
     check_form("show", words)
+    if any(word.startswith("space=") for word in words):
+        return _show_space(words)
     from rlrun.config.compose import Composer
     from rlrun.config.jobs import composed, word_faults
 
@@ -135,6 +138,36 @@ def show(words: Sequence[str]) -> int:
         if file and (text := _describe(group, file)):
             print(f"{named[group]}: {text}")
     print_columns(_rows(values, _origins(composer, choices, read)))
+    return 0
+
+
+def _show_space(words: Sequence[str]) -> int:
+    """Prints the searched keys of a space: ranges, conditions, the value without a search, and the meaning."""
+    from rlrun.config.compose import Composer
+    from rlrun.config.jobs import composed
+    from rlrun.sweep import space
+
+    name = [word.partition("=")[2] for word in words if word.startswith("space=")][-1]
+    others = [word for word in words if not word.startswith("space=")]
+    folders = sources.folders(sources.named_plugins(words))
+    found = space.named(name, folders)
+    if not any(word.startswith("algo=") for word in others):
+        others.append(f"algo={name}")
+    composer = Composer(folders)
+    read = [composer.read(word) for word in others]
+    composition, choices, _, faults = composed(composer, read, required=())
+    faults += space.faults(found, composition.tree)
+    if faults:
+        raise ConfigError(*faults)
+    origins = _origins(composer, choices, read)
+    notes = sources.notes(sources.options(space.GROUP, folders)[name]).meanings
+    print(f"{name}: {_describe(space.GROUP, sources.options(space.GROUP, folders)[name])}")
+    rows = [("key", "range", "untuned", "meaning")]
+    for dimension in found.dimensions:
+        value = check.show(check.lookup(dimension.key, composition.tree))
+        meaning = notes.get(dimension.key) or origins.get(dimension.key, ("", ""))[1]
+        rows.append((dimension.key, dimension.text, value, meaning))
+    print_columns(rows)
     return 0
 
 

@@ -138,7 +138,7 @@ class SweepJob:
 
 def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
     """Checks all jobs, launches them with Hydra, and prints a table of their results. Returns the exit code."""
-    from rlrun.cli.sweep import Results
+    from rlrun.cli.multirun import Results
     from rlrun.config.compose import hand_over
     from rlrun.config.jobs import for_all, for_hydra
     from rlrun.config.schema import run_config

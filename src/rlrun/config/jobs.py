@@ -235,6 +235,9 @@ def _single(composer: Composer, word: Word, multirun: bool, faults: list[str]) -
         elif fault := composer.hydra_fault(word):
             faults.append(fault)
         return []
+    if word.key == "space":
+        faults.append(f"{word.text}: a space is searched by `rlrun sweep`; `rlrun show {word.text}` prints it")
+        return []
     if word.is_sweep and not multirun:
         faults.append(f"{word.text}: several values; add -m to run a job for each")
         return [f"{word.key}={check.show(value)}" for value in word.values[:1]]

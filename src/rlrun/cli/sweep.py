@@ -1,0 +1,239 @@
+"""Implements `rlrun sweep`, which searches hyperparameters."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlrun.cli.columns import print_columns
+from rlrun.config import check, sources
+from rlrun.errors import ConfigError, printable
+
+if TYPE_CHECKING:
+    from rlrun.sweep.journal import Event
+    from rlrun.sweep.settings import SweepConfig
+    from rlrun.sweep.space import Space
+    from rlrun.sweep.trials import Trial, Trials
+
+HELP = """\
+usage: rlrun sweep algo=<name> env=<name> ['<key>=<range>' ...] [<setting>=value ...]
+       rlrun sweep status|best SWEEP
+
+Searches hyperparameters: each trial trains a few runs with settings from a space, trials that fall behind are paused,
+and the best are measured again with fresh seeds. Everything is in runs/sweeps/<name>, and the same command continues a
+sweep that was interrupted or killed, from where it was.
+
+  ranges     log(1e-5,1e-2)  logit(0.9,0.999)  uniform(0,1)  int(1,5)  pow2(64,1024)  choice(a,b,[256,256])
+             without a typed range, the space of the algorithm is searched: rlrun show space=sac
+  settings   {settings}
+  other words are those of `rlrun train`, for all runs
+
+  rlrun sweep algo=ppo env=CartPole trials=16 workers=2
+  rlrun sweep algo=sac env=Pendulum 'algo.gamma=logit(0.9,0.999)' 'algo.tau=log(1e-3,5e-2)'
+  rlrun sweep best runs/sweeps/ppo-CartPole"""
+
+
+def sweep(words: Sequence[str]) -> int:
+    """Runs the command. Returns the exit code."""
+    from rlrun.sweep.settings import FILE
+
+    if not words or "--help" in words or "-h" in words:
+        meanings = sources.notes(FILE).meanings.items()
+        width = max(len(key) for key, _ in meanings)
+        lines = [f"{key:{width}}  {meaning}" for key, meaning in meanings]
+        print(HELP.format(settings=("\n" + " " * 13).join(lines)))
+        return 0
+    if words[0] in VIEWS:
+        return VIEWS[words[0]](words[1:])
+    return _run(words)
+
+
+def _run(words: Sequence[str]) -> int:
+    """Runs a sweep, or continues it. Returns the exit code."""
+    from rlrun import lock
+    from rlrun.cluster.local import local
+    from rlrun.config.jobs import jobs
+    from rlrun.sweep import folder as sweeps
+    from rlrun.sweep import journal, rungs, space
+    from rlrun.sweep.driver import Driver
+    from rlrun.sweep.pruning import PRUNINGS
+    from rlrun.sweep.runs import Runs
+    from rlrun.sweep.search import SEARCHES
+    from rlrun.sweep.settings import defaults, settings
+    from rlrun.sweep.trials import Trials, apply_all
+
+    own, others = _split(words, set(defaults()))
+    cfg = settings(own)
+    dimensions, shared = space.from_words(others)
+    (job,) = jobs(shared)
+    searched = _space(cfg, dimensions, job.values, shared)
+    steps = rungs.steps(cfg, job.values)
+    faults = space.faults(searched, job.values)
+    if faults:
+        raise ConfigError(*faults)
+    search = SEARCHES[cfg.search](searched, cfg.seed, cfg.trials)
+    path = sweeps.SWEEPS / (cfg.name or str(job.values["name"]).replace("/", "_"))
+    path.mkdir(parents=True, exist_ok=True)
+    held = lock.take(path)
+    try:
+        sweeps.begin(path, sweeps.Description.of(cfg, shared, searched, steps))
+        events = journal.read(path / sweeps.JOURNAL)
+        trials = apply_all(Trials(cfg.seeds, len(steps) - 1), events)
+        runs = Runs(path / sweeps.TRIALS, shared, steps, cfg.metric)
+        if events:
+            print(printable(f"{path}: continues after {len(trials)} of {search.trials} trials"))
+        driver = Driver(
+            cfg, searched, job.values, search, PRUNINGS[cfg.prune](cfg.eta), trials,
+            journal.Journal(path / sweeps.JOURNAL), runs, local(), _say,
+        )  # fmt: skip
+        try:
+            driver.run()
+        finally:
+            driver.close()
+    finally:
+        lock.release(held)
+    return _conclude(path, trials)
+
+
+def _split(words: Sequence[str], known: set[str]) -> tuple[dict[str, Any], list[str]]:
+    """Returns the settings of the sweep, and the other words."""
+    from rlrun.config.resumable import setting
+
+    own: dict[str, Any] = {}
+    others = []
+    for word in words:
+        key = word.partition("=")[0]
+        if key in known:
+            own[key] = setting(word)[1]
+        else:
+            others.append(word)
+    return own, others
+
+
+def _space(cfg: "SweepConfig", typed: list[Any], values: dict[str, Any], words: Sequence[str]) -> "Space":
+    """Returns the searched space: that of `space`, or else the typed ranges, or else the space of the algorithm."""
+    from rlrun.sweep import space
+
+    folders = sources.folders(sources.named_plugins(words))
+    if cfg.space is None and typed:
+        return space.Space(typed)
+    name = cfg.space or values["algo"]["name"]
+    if name not in sources.options(space.GROUP, folders):
+        known = ", ".join(sources.options(space.GROUP, folders))
+        raise ConfigError(
+            f"algo={name} has no space; type ranges, such as 'algo.gamma=logit(0.9,0.999)', or space=<name> ({known})"
+        )
+    found = space.named(name, folders)
+    replaced = {dimension.key for dimension in typed}
+    return space.Space([*typed, *(one for one in found.dimensions if one.key not in replaced)])
+
+
+def _say(event: "Event", trials: "Trials") -> None:
+    """Prints one line for an event."""
+    from rlrun.telemetry.view import number
+
+    match event["event"]:
+        case "asked":
+            first = len(trials) - len(event["values"])
+            for place, values in enumerate(event["values"]):
+                text = " ".join(f"{key}={check.show(value)}" for key, value in values.items())
+                print(printable(f"trial {first + place}: {text}"))
+        case "promoted":
+            print(f"train on: {', '.join(f'trial {one}' for one in event['trials'])}")
+        case "measured_again":
+            shown = ", ".join(f"trial {one}" for one in event["trials"])
+            print(f"measured again with {event['seeds']} fresh seeds: {shown}")
+        case "scored":
+            print(f"trial {event['trial']}, seed {event['seed']}: {number(event['score'])} at step {event['step']:,}")
+        case "failed":
+            print(printable(f"trial {event['trial']}, seed {event['seed']}: failed: {event['why']}"))
+    sys.stdout.flush()
+
+
+def _conclude(path: Path, trials: "Trials") -> int:
+    """Prints the result of a sweep that has ended, and writes best.yaml. Returns the exit code."""
+    from rlrun.sweep import folder as sweeps
+
+    _table(trials)
+    if trials.winner is None:
+        print("no trial has a score", file=sys.stderr)
+        return 1
+    winner = trials.trials[trials.winner]
+    sweeps.write_best(path, winner.values, _headline(winner, trials))
+    print(printable(f"{_headline(winner, trials)}: {path / sweeps.BEST}"))
+    return 0
+
+
+def _headline(winner: "Trial", trials: "Trials") -> str:
+    from rlrun.telemetry.view import number
+
+    score = winner.fresh_score(trials.last)
+    if score is None:
+        return f"best of {len(trials)} trials: trial {winner.number}, score {number(winner.score(trials.last) or 0.0)}"
+    return (
+        f"best of {len(trials)} trials: trial {winner.number}, "
+        f"interquartile mean {number(score)} over {winner.fresh_seeds} fresh seeds"
+    )
+
+
+def _table(trials: "Trials") -> None:
+    """Prints the trials, best first, then those without a score."""
+    from rlrun.telemetry.view import number
+
+    best = trials.best()
+    rows = [("trial", "rung", "score", "fresh", "values")]
+    for trial in [*best, *(one for one in trials.trials if one not in best)]:
+        scores = [trial.score(rung) for rung in range(trial.rung + 1)]
+        known = [score for score in scores if score is not None]
+        fresh = trial.fresh_score(trials.last)
+        shown = number(known[-1]) if known and not trial.failed else ""
+        values = " ".join(f"{key}={check.show(value)}" for key, value in trial.values.items())
+        if trial.failed:
+            shown = "failed"
+        rows.append((str(trial.number), str(trial.rung), shown, "" if fresh is None else number(fresh), values))
+    print_columns(rows)
+
+
+def _stored(words: Sequence[str]) -> tuple[Path, "Trials"]:
+    """Returns the folder of a sweep that the user named, and its trials."""
+    from rlrun.cli import settings
+    from rlrun.sweep import folder as sweeps
+    from rlrun.sweep import journal
+    from rlrun.sweep.settings import settings as sweep_settings
+    from rlrun.sweep.trials import Trials, apply_all
+
+    places, _ = settings.read(words, {})
+    path = settings.run_folder(places, "rlrun sweep status|best SWEEP")
+    described = sweeps.read(path)
+    cfg = sweep_settings(described.sweep)
+    return path, apply_all(Trials(cfg.seeds, len(described.steps) - 1), journal.read(path / sweeps.JOURNAL))
+
+
+def _status(words: Sequence[str]) -> int:
+    from rlrun import lock
+
+    path, trials = _stored(words)
+    _table(trials)
+    holder = lock.holder(path)
+    state = "interrupted: the same command continues it"
+    if holder:
+        state = f"running: {holder}"
+    elif trials.winner is not None:
+        state = "done"
+    print(printable(f"{path}: {len(trials)} trials, {len(trials.open_jobs())} runs open, {state}"))
+    return 0
+
+
+def _best(words: Sequence[str]) -> int:
+    path, trials = _stored(words)
+    best = trials.best()
+    if trials.winner is not None:
+        best = [trials.trials[trials.winner]]
+    if not best:
+        raise ConfigError(f"{path}: no trial has a score yet")
+    for key, value in best[0].values.items():
+        print(printable(f"{key}={check.show(value)}"))
+    return 0
+
+
+VIEWS = {"status": _status, "best": _best}

@@ -1,0 +1,99 @@
+"""Starts commands as processes of this machine. Each survives the process that started it."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlrun import files
+from rlrun.cluster import Cluster, Ended
+
+
+def local() -> Cluster:
+    """Returns the fastest way to start commands on this system."""
+    if sys.platform == "linux":
+        return Forks()
+    return Processes()
+
+
+class Processes:
+    """Starts a Python process for each command."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def submit(self, name: str, words: Sequence[str], log: Path) -> None:
+        output = files.open_to_append(log)
+        self._processes[name] = subprocess.Popen(
+            [sys.executable, "-m", "rlrun", *words],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=os.name == "posix",
+        )  # fmt: skip
+        os.close(output)
+
+    def ended(self) -> list[Ended]:
+        codes = {name: process.poll() for name, process in self._processes.items()}
+        found = [Ended(name, code) for name, code in codes.items() if code is not None]
+        for name, _ in found:
+            del self._processes[name]
+        return found
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            process.send_signal(signal.SIGINT)
+        for process in self._processes.values():
+            process.wait()
+        self._processes = {}
+
+
+class Forks:
+    """Has the commands started by one `cluster/server.py`, which imports torch only once."""
+
+    def __init__(self) -> None:
+        self._server: subprocess.Popen[bytes] | None = None
+        self._running: list[str] = []
+        self._partial = b""  # of the server's next line
+
+    def submit(self, name: str, words: Sequence[str], log: Path) -> None:
+        if self._server is None:
+            self._server = subprocess.Popen(
+                [sys.executable, "-m", "rlrun.cluster.server"],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True,
+            )  # fmt: skip
+        self._running.append(name)
+        with contextlib.suppress(BrokenPipeError):  # `ended` reports it
+            self._send({"name": name, "words": list(words), "log": str(log)})
+
+    def ended(self) -> list[Ended]:
+        if self._server is None or self._server.stdout is None:
+            return []
+        if not select.select([self._server.stdout], [], [], 0)[0]:
+            return []
+        received = os.read(self._server.stdout.fileno(), 1 << 16)
+        if not received:  # the server was killed; its commands may go on
+            found = [Ended(name, None) for name in self._running]
+            self._running, self._server = [], None
+            return found
+        *lines, self._partial = (self._partial + received).split(b"\n")
+        found = [Ended(**json.loads(line)) for line in lines]
+        for ended in found:
+            self._running.remove(ended.name)
+        return found
+
+    def close(self) -> None:
+        if self._server is None:
+            return
+        try:
+            self._send({"interrupt": True})
+        except BrokenPipeError:
+            return
+        self._server.wait()
+
+    def _send(self, request: dict[str, object]) -> None:
+        assert self._server is not None and self._server.stdin is not None
+        self._server.stdin.write(json.dumps(request).encode() + b"\n")
+        self._server.stdin.flush()

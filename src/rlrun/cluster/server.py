@@ -1,0 +1,81 @@
+"""Runs commands in forks of a process that has imported torch already, so that a command starts in milliseconds.
+
+Reads one JSON object per line from stdin: {"name": ..., "words": [...], "log": FILE} starts a command, and
+{"interrupt": true} interrupts all and ends this process when they have ended. Writes {"name": ..., "exit_code": ...} to
+stdout when a command has ended. At the end of stdin this process ends; the commands go on.
+"""
+
+import json
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from rlrun import files
+
+POLL_S = 0.02
+
+
+def serve() -> None:
+    """Serves requests until stdin ends or an interrupt is complete."""
+    import rlrun.run.lifecycle  # noqa: F401  imports torch
+
+    running: dict[int, str] = {}
+    waiting = b""
+    is_open, interrupted = True, False
+    while is_open and not (interrupted and not running):
+        if select.select([0], [], [], POLL_S)[0]:
+            received = os.read(0, 1 << 16)
+            is_open = bool(received)
+            *lines, waiting = (waiting + received).split(b"\n")
+            for request in map(json.loads, lines):
+                if "interrupt" in request:
+                    interrupted = True
+                    for pid in running:
+                        os.kill(pid, signal.SIGINT)
+                else:
+                    running[_started(request)] = request["name"]
+        for pid, code in _ended(running):
+            print(json.dumps({"name": running.pop(pid), "exit_code": code}), flush=True)
+
+
+def _started(request: dict[str, Any]) -> int:
+    """Forks a command and returns its process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        log = files.open_to_append(Path(request["log"]))
+        empty, end = os.pipe()
+        os.close(end)
+        for target, source in ((0, empty), (1, log), (2, log)):
+            os.dup2(source, target)
+        from rlrun.cli import main
+
+        code = main(request["words"])
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _ended(running: dict[int, str]) -> list[tuple[int, int]]:
+    """Returns process id and exit code of the commands that have ended; a signal gives a negative code."""
+    found = []
+    for pid in running:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            found.append((pid, os.waitstatus_to_exitcode(status)))
+    return found
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the driver, which sends a request
+    serve()

@@ -1,0 +1,104 @@
+"""A sweep on disk: runs/sweeps/<name>/ with sweep.yaml, journal.jsonl, best.yaml and trials/, whose runs are ordinary.
+
+sweep.yaml      settings, the words that all runs share, and the space
+journal.jsonl   every decision and every result
+trials/         a folder and a log for each run: <trial>-s<seed>
+best.yaml       the settings of the winner, as a preset
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlrun import files
+from rlrun.config import check
+from rlrun.config.stored import to_yaml
+from rlrun.errors import ConfigError
+from rlrun.rundir import RUNS
+from rlrun.snapshot.atomic import replace_text
+from rlrun.sweep.settings import FREE, SweepConfig
+from rlrun.sweep.space import IF, Space
+
+SWEEPS = RUNS / "sweeps"
+SWEEP, JOURNAL, TRIALS, BEST = "sweep.yaml", "journal.jsonl", "trials", "best.yaml"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Description:
+    """The content of sweep.yaml."""
+
+    sweep: dict[str, Any]  # the settings
+    words: list[str]  # settings that all runs share, as typed
+    space: dict[str, Any]  # in the form of conf/space
+    steps: list[int]  # at which trials pause; the last is the end
+
+    @classmethod
+    def of(cls, cfg: SweepConfig, words: list[str], space: Space, steps: list[int]) -> "Description":
+        entries = {}
+        for dimension in space.dimensions:
+            entry: dict[str, Any] = {dimension.range.name: dimension.range.arguments}
+            if dimension.condition:
+                entry[IF] = dict(dimension.condition)
+            entries[dimension.key] = entry
+        return cls(asdict(cfg), words, entries, steps)
+
+
+def begin(folder: Path, description: Description) -> None:
+    """Writes sweep.yaml. If the folder holds a sweep already, raises ConfigError unless it is the same one."""
+    if (folder / SWEEP).exists():
+        stored = read(folder)
+        difference = _difference(stored, description)
+        if difference:
+            raise ConfigError(f"{folder} holds another sweep: {difference}; choose another folder with name=...")
+        if stored == description:
+            return
+    elif any(entry.name != ".lock" for entry in folder.iterdir()):
+        raise ConfigError(f"{folder}: holds other files; choose another folder with name=...")
+    (folder / TRIALS).mkdir(exist_ok=True)
+    replace_text(folder / SWEEP, to_yaml({"format": FORMAT, **asdict(description)}))
+
+
+def read(folder: Path) -> Description:
+    """Reads sweep.yaml. Raises ConfigError if there is none or it is not one."""
+    path = folder / SWEEP
+    try:
+        values = yaml.safe_load(files.read(path, files.CONFIG_BYTES))
+    except (OSError, yaml.YAMLError):
+        raise ConfigError(f"{folder}: not a sweep (it has no readable {SWEEP})") from None
+    if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
+        raise ConfigError(f"{path}: must have format: {FORMAT}")
+    try:
+        found = Description(**values)
+    except TypeError:
+        raise ConfigError(f"{path}: must have the sections sweep, words, space and steps") from None
+    kinds = [(found.sweep, dict), (found.words, list), (found.space, dict), (found.steps, list)]
+    if not all(isinstance(value, kind) for value, kind in kinds):
+        raise ConfigError(f"{path}: must have the sections sweep, words, space and steps")
+    return found
+
+
+def _difference(stored: Description, now: Description) -> str:
+    """Returns the first setting in which two descriptions differ, or ""; settings of `FREE` may differ."""
+    for before, after in ((stored.sweep, now.sweep), (stored.space, now.space)):
+        for key in dict.fromkeys([*before, *after]):
+            if key not in FREE and before.get(key) != after.get(key):
+                return f"{key} {check.show(before.get(key))} -> {check.show(after.get(key))}"
+    if stored.words != now.words:
+        return f"{' '.join(stored.words)} -> {' '.join(now.words)}"
+    return ""
+
+
+def write_best(folder: Path, values: Mapping[str, Any], headline: str) -> None:
+    """Writes the winner's settings as a preset file. headline: its first comment."""
+    tree: dict[str, Any] = {}
+    for key, value in values.items():
+        *sections, name = key.split(".")
+        home = tree
+        for section in sections:
+            home = home.setdefault(section, {})
+        home[name] = value
+    replace_text(folder / BEST, f"# @package _global_\n# {headline}\n{to_yaml(tree)}")

@@ -1,0 +1,61 @@
+"""The journal of a sweep: one line for every decision and every result, from which a restarted driver goes on."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlrun import files
+from rlrun.errors import RunError
+
+Event = dict[str, Any]  # "event" says what happened; `Trials.apply` has the other keys
+
+NAME = "journal.jsonl"
+
+
+class Journal:
+    """Appends events to a file. Each is on disk before `append` returns."""
+
+    def __init__(self, path: Path):
+        """Opens the journal and cuts off a line that was not written completely, whose event has not happened."""
+        self.path = path
+        complete = b"".join(line for line, _ in _lines(path)) if path.exists() else b""
+        self._file = files.open_to_append(path)
+        os.ftruncate(self._file, len(complete))
+
+    def append(self, event: Event) -> None:
+        """Raises RunError if the disk is full; then the event has not happened."""
+        line = json.dumps(event, allow_nan=False).encode() + b"\n"
+        size = os.fstat(self._file).st_size
+        try:
+            written = os.write(self._file, line)
+            os.fsync(self._file)
+        except OSError as error:
+            os.ftruncate(self._file, size)
+            raise RunError(f"{self.path}: {error.strerror}") from error
+        if written < len(line):
+            os.ftruncate(self._file, size)
+            raise RunError(f"{self.path}: no space left on the disk")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def read(path: Path) -> list[Event]:
+    """Returns the events of a journal in order, or [] if there is none."""
+    if not path.exists():
+        return []
+    return [event for _, event in _lines(path)]
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, Event]]:
+    """Yields line and event up to the first line that is not complete."""
+    for line in files.read_lines(path):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            return
+        if not line.endswith(b"\n") or not isinstance(event, dict) or not isinstance(event.get("event"), str):
+            return
+        yield line, event

@@ -1,0 +1,281 @@
+"""The values that a sweep may try for one config key.
+
+A range maps numbers of the unit interval to values, so that every search works on points of the unit cube. Values are
+rounded to `DIGITS` significant digits, so that a value read back from the words of a run is the same value.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import yaml
+
+from rlrun.config import check
+from rlrun.errors import ConfigError
+
+DIGITS = 6
+
+
+class Range(Protocol):
+    """The values of one key. Each kind has a `name`, under which it is typed: `log(1e-5,1e-2)`."""
+
+    name: ClassVar[str]
+
+    @property
+    def arguments(self) -> list[Any]:
+        """The values between the brackets."""
+
+    @property
+    def text(self) -> str:
+        """The range as it is typed."""
+
+    def value(self, u: float) -> Any:
+        """Returns the value at u in [0, 1). Equal parts of [0, 1) have equal shares of the values."""
+
+    def position(self, value: Any) -> float:
+        """Returns the middle of the numbers u for which `value(u)` is this value."""
+
+    def ends(self) -> list[Any]:
+        """Returns the values that are checked before a sweep starts: both ends, or every choice."""
+
+    def grid(self, points: int) -> list[Any]:
+        """Returns at most so many values, evenly spaced over the range and in order. Every choice is in the grid."""
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """Numbers between two bounds, uniform after a monotonic transform to `u`."""
+
+    low: float
+    high: float
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise ConfigError(f"{self.text}: the first bound must be below the second")
+
+    @property
+    def arguments(self) -> list[Any]:
+        return [self.low, self.high]
+
+    @property
+    def text(self) -> str:
+        return _text(self)
+
+    def warp(self, value: float) -> float:
+        """Returns the value on the scale on which the range is uniform."""
+        return value
+
+    def unwarp(self, warped: float) -> float:
+        """The inverse of `warp`."""
+        return warped
+
+    def value(self, u: float) -> float:
+        low, high = self.warp(self.low), self.warp(self.high)
+        value = float(f"{self.unwarp(low + u * (high - low)):.{DIGITS}g}")
+        return min(max(value, self.low), self.high)
+
+    def position(self, value: Any) -> float:
+        low, high = self.warp(self.low), self.warp(self.high)
+        return (self.warp(value) - low) / (high - low)
+
+    def ends(self) -> list[Any]:
+        return [self.low, self.high]
+
+    def grid(self, points: int) -> list[Any]:
+        if points == 1:
+            return [self.value(0.5)]
+        return [self.value(i / (points - 1)) for i in range(points)]
+
+
+@dataclass(frozen=True)
+class Uniform(Continuous):
+    """Numbers between two bounds, all equally likely."""
+
+    name: ClassVar[str] = "uniform"
+
+
+@dataclass(frozen=True)
+class Log(Continuous):
+    """Positive numbers whose logarithm is uniform, such as learning rates."""
+
+    name: ClassVar[str] = "log"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.low <= 0:
+            raise ConfigError(f"{self.text}: bounds must be above 0")
+
+    def warp(self, value: float) -> float:
+        return math.log(value)
+
+    def unwarp(self, warped: float) -> float:
+        return math.exp(warped)
+
+
+@dataclass(frozen=True)
+class Logit(Continuous):
+    """Numbers between 0 and 1 whose log-odds are uniform, such as discounts: 0.9, 0.99 and 0.999 are evenly spaced."""
+
+    name: ClassVar[str] = "logit"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.low <= 0 or self.high >= 1:
+            raise ConfigError(f"{self.text}: bounds must be above 0 and below 1")
+
+    def warp(self, value: float) -> float:
+        return math.log(value / (1 - value))
+
+    def unwarp(self, warped: float) -> float:
+        return 1 / (1 + math.exp(-warped))
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Values that are listed one by one, all equally likely."""
+
+    name: ClassVar[str]
+
+    @property
+    def values(self) -> list[Any]:
+        """All values, in order."""
+        raise NotImplementedError
+
+    def value(self, u: float) -> Any:
+        return self.values[int(u * len(self.values))]
+
+    def position(self, value: Any) -> float:
+        return (self.values.index(value) + 0.5) / len(self.values)
+
+    def grid(self, points: int) -> list[Any]:
+        values = self.values
+        if points >= len(values):
+            return values
+        return [values[int((i + 0.5) * len(values) / points)] for i in range(points)]
+
+
+@dataclass(frozen=True)
+class Int(Listed):
+    """Whole numbers from `low` to `high`, both included."""
+
+    low: int
+    high: int
+    name: ClassVar[str] = "int"
+
+    def __post_init__(self) -> None:
+        if type(self.low) is not int or type(self.high) is not int:
+            raise ConfigError(f"{self.text}: bounds must be whole numbers")
+        if self.low >= self.high:
+            raise ConfigError(f"{self.text}: the first bound must be below the second")
+
+    @property
+    def arguments(self) -> list[Any]:
+        return [self.low, self.high]
+
+    @property
+    def text(self) -> str:
+        return _text(self)
+
+    @property
+    def values(self) -> Any:
+        return range(self.low, self.high + 1)
+
+    def ends(self) -> list[Any]:
+        return [self.low, self.high]
+
+    def grid(self, points: int) -> list[Any]:
+        return list(super().grid(points))
+
+
+@dataclass(frozen=True)
+class PowerOfTwo(Int):
+    """Powers of two from `low` to `high`, both included, such as batch sizes."""
+
+    name: ClassVar[str] = "pow2"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.low < 1 or self.low & (self.low - 1) or self.high & (self.high - 1):
+            raise ConfigError(f"{self.text}: bounds must be powers of two")
+
+    @property
+    def values(self) -> Any:
+        return [2**power for power in range(self.low.bit_length() - 1, self.high.bit_length())]
+
+
+@dataclass(frozen=True)
+class Choice(Listed):
+    """One of several values of any type."""
+
+    options: tuple[Any, ...]
+    name: ClassVar[str] = "choice"
+
+    def __post_init__(self) -> None:
+        if len(self.options) < 2:
+            raise ConfigError(f"{self.text}: needs at least two values")
+
+    @property
+    def arguments(self) -> list[Any]:
+        return list(self.options)
+
+    @property
+    def text(self) -> str:
+        return _text(self)
+
+    @property
+    def values(self) -> Any:
+        return list(self.options)
+
+    def ends(self) -> list[Any]:
+        return self.values
+
+    def grid(self, points: int) -> list[Any]:
+        return self.values
+
+
+def _text(range: Range) -> str:
+    return f"{range.name}({','.join(map(check.show, range.arguments))})"
+
+
+KINDS: dict[str, type[Any]] = {kind.name: kind for kind in (Uniform, Log, Logit, Int, PowerOfTwo, Choice)}
+
+
+def built(kind: str, arguments: Sequence[Any]) -> Range:
+    """Returns the range of this kind. Raises ConfigError if the kind is unknown or the arguments do not fit it."""
+    if kind not in KINDS:
+        raise ConfigError(f"unknown range {kind!r}{check.nearest(kind, KINDS)} (there are: {', '.join(KINDS)})")
+    numbers = [plain(argument) for argument in arguments]
+    if kind == Choice.name:
+        return Choice(tuple(numbers))
+    if len(numbers) != 2 or not all(map(_is_number, numbers)):
+        raise ConfigError(f"{kind}({','.join(map(check.show, numbers))}): needs two numbers")
+    found: Range = KINDS[kind](*numbers)
+    return found
+
+
+def typed(text: str) -> Range | None:
+    """Returns the range that the user typed, such as `log(1e-5,1e-2)`, or None if the text is a plain value."""
+    match = re.fullmatch(r"\s*([A-Za-z_]\w*)\((.*)\)\s*", text, re.DOTALL)
+    if match is None:
+        return None
+    try:
+        arguments = yaml.safe_load(f"[{match[2]}]")
+    except yaml.YAMLError:
+        raise ConfigError(f"{text}: cannot be read") from None
+    return built(match[1], arguments)
+
+
+def plain(value: Any) -> Any:
+    """Returns a value of YAML with numbers such as 1e-5, which YAML reads as text."""
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
+        return float(value)
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,27 @@
+"""The steps at which the runs of a trial pause, where it is decided whether they train on."""
+
+from typing import Any
+
+from rlrun.errors import ConfigError
+from rlrun.sweep.settings import SweepConfig
+
+
+def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
+    """Returns the steps of all rungs. Each is rounded up to an evaluation, the last is `trainer.total_steps`.
+
+    values: the composed config. Raises ConfigError if the runs are not evaluated there.
+    """
+    trainer = values["trainer"]
+    total, every = trainer["total_steps"], trainer["eval_every"]
+    if not trainer["eval_episodes"]:
+        raise ConfigError("trainer.eval_episodes=0: a sweep compares evaluations")
+    if cfg.prune == "none":
+        return [total]
+    if not every:
+        raise ConfigError("trainer.eval_every=0: rungs need evaluations; set it, or prune=none")
+    found = []
+    for fraction in cfg.rungs[:-1]:
+        step = -(-round(fraction * total) // every) * every
+        if step < total and step not in found:
+            found.append(step)
+    return [*found, total]

@@ -1,0 +1,84 @@
+"""Searches without feedback: which point of a space a trial gets. Each trial's point depends on its number alone."""
+
+import itertools
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlrun.errors import ConfigError
+from rlrun.sweep.space import Space
+
+
+class Search(Protocol):
+    """Proposes the point of each trial, [dimensions] in the unit cube."""
+
+    trials: int  # number of trials, which may be below the number asked for
+
+    def ask(self, trial: int) -> Sequence[float]: ...
+
+
+class Random:
+    """Draws every point at random, from a stream of the sweep's seed and the trial's number."""
+
+    def __init__(self, space: Space, seed: int, trials: int):
+        self.size, self.seed, self.trials = len(space), seed, trials
+
+    def ask(self, trial: int) -> Sequence[float]:
+        points: Sequence[float] = np.random.default_rng([self.seed, trial]).random(self.size).tolist()
+        return points
+
+
+class Sobol:
+    """Points of a scrambled Sobol sequence, which cover the space more evenly than random ones (Owen 1998)."""
+
+    def __init__(self, space: Space, seed: int, trials: int):
+        self.size, self.seed, self.trials = len(space), seed, trials
+
+    @cached_property
+    def points(self) -> np.ndarray:
+        """The points of all trials, [at least trials, dimensions]. Their number is a power of two, for balance."""
+        from scipy.stats import qmc
+
+        sequence = qmc.Sobol(self.size, rng=np.random.default_rng([self.seed]))
+        points: np.ndarray = sequence.random_base2(max(0, (self.trials - 1).bit_length()))
+        return points
+
+    def ask(self, trial: int) -> Sequence[float]:
+        points: Sequence[float] = self.points[trial].tolist()
+        return points
+
+
+class Grid:
+    """All combinations of evenly spaced values, the last key fastest; as many of each range as the trials allow."""
+
+    def __init__(self, space: Space, seed: int, trials: int):
+        """Raises ConfigError if the choices alone have more combinations than there are trials."""
+        self.space = space
+        points = 1
+        while self._size(points + 1) <= trials and self._size(points + 1) > self._size(points):
+            points += 1
+        if self._size(points) > trials:
+            raise ConfigError(
+                f"search=grid: this space has {self._size(points)} combinations; trials={trials} are too few"
+            )
+        self.points = list(itertools.product(*self._positions(points)))
+        self.trials = len(self.points)
+
+    def ask(self, trial: int) -> Sequence[float]:
+        return self.points[trial]
+
+    def _positions(self, points: int) -> list[list[float]]:
+        """Returns for each dimension the positions of its values."""
+        found = []
+        for dimension in self.space.dimensions:
+            values: list[Any] = dimension.range.grid(points)
+            found.append([dimension.range.position(value) for value in values])
+        return found
+
+    def _size(self, points: int) -> int:
+        return int(np.prod([len(positions) for positions in self._positions(points)]))
+
+
+SEARCHES: dict[str, type[Any]] = {"random": Random, "sobol": Sobol, "grid": Grid}

@@ -1,0 +1,59 @@
+"""Settings of a sweep, from `conf/sweep.yaml` and the command line."""
+
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from rlrun.config import check, sources
+from rlrun.config.schema import NonNegativeInt, PositiveFraction, PositiveInt, config, parse
+from rlrun.errors import ConfigError
+
+FILE = sources.CONF / "sweep.yaml"
+FREE = ("workers",)  # settings in which two drivers of one sweep may differ
+
+
+def _rungs(value: list[float]) -> list[float]:
+    if not value or value[-1] != 1 or any(later <= earlier for earlier, later in pairwise(value)):
+        raise PydanticCustomError("rungs", "Input should be a list of rising fractions that ends with 1")
+    return value
+
+
+@config
+class SweepConfig:
+    """All settings of a sweep."""
+
+    name: str | None
+    space: str | None
+    trials: PositiveInt
+    seeds: PositiveInt
+    workers: PositiveInt
+    seed: NonNegativeInt
+    search: Literal["random", "sobol", "grid"]
+    prune: Literal["none", "asha", "median"]
+    rungs: Annotated[list[PositiveFraction], AfterValidator(_rungs)]
+    eta: Annotated[PositiveInt, Field(ge=2)]
+    order: Literal["free", "generation"]
+    generation: PositiveInt
+    metric: str
+    winners: NonNegativeInt
+    fresh_seeds: PositiveInt
+
+
+def defaults() -> dict[str, Any]:
+    """Returns the settings of `conf/sweep.yaml`."""
+    found: dict[str, Any] = sources.content(FILE)
+    return found
+
+
+def settings(values: dict[str, Any]) -> SweepConfig:
+    """Returns the settings with those of `values` applied. Raises ConfigError with a line for each fault."""
+    known = defaults()
+    faults: list[str] = []
+    for key, value in values.items():
+        faults += check.faults(key, value, known)
+        known[key] = check.fitted(value, known.get(key))
+    if faults:
+        raise ConfigError(*faults)
+    return parse(SweepConfig, known, "")

@@ -1,0 +1,148 @@
+"""The space that a sweep searches: config keys, each with its range, read from `conf/space/<name>.yaml` or words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlrun.config import check, sources
+from rlrun.errors import ConfigError
+from rlrun.sweep.ranges import Range, built, plain, typed
+
+GROUP = "space"  # folder of conf/
+IF = "if"
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One searched key."""
+
+    key: str
+    range: Range
+    condition: Mapping[str, list[Any]]  # the key is searched if each of these keys has one of its values
+
+    @property
+    def text(self) -> str:
+        """The range and its condition."""
+        text = self.range.text
+        for key, values in self.condition.items():
+            text += f" if {key}={'|'.join(map(check.show, values))}"
+        return text
+
+
+class Space:
+    """The searched keys in order. A condition may depend on fixed keys and on searched keys before its own."""
+
+    def __init__(self, dimensions: Sequence[Dimension]):
+        """Raises ConfigError if a key is searched twice, or a condition depends on a key that comes later."""
+        self.dimensions = list(dimensions)
+        keys = [dimension.key for dimension in dimensions]
+        faults = []
+        for place, dimension in enumerate(dimensions):
+            if dimension.key in keys[:place]:
+                faults.append(f"{dimension.key}: is searched twice")
+            for needed in dimension.condition:
+                if needed in keys[place:]:
+                    faults.append(f"{dimension.key}: its condition depends on {needed}, which must come before it")
+        if faults:
+            raise ConfigError(*faults)
+
+    def __len__(self) -> int:
+        return len(self.dimensions)
+
+    def values(self, point: Sequence[float], fixed: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the values at a point of the unit cube [len(self)], by key, without keys whose condition is false.
+
+        fixed: the composed config, as nested dicts; it holds the values of keys that are not searched.
+        """
+        values: dict[str, Any] = {}
+        for dimension, u in zip(self.dimensions, point, strict=True):
+            if all(_value(key, values, fixed) in allowed for key, allowed in dimension.condition.items()):
+                values[dimension.key] = dimension.range.value(u)
+        return values
+
+
+def _value(key: str, searched: Mapping[str, Any], fixed: Mapping[str, Any]) -> Any:
+    if key in searched:
+        return searched[key]
+    return check.lookup(key, dict(fixed))
+
+
+def from_yaml(values: Any, place: str) -> Space:
+    """Returns the space that a YAML file describes: `key: {log: [1e-5, 1e-2], if: {other.key: value}}`.
+
+    Raises one ConfigError with all faults. place: the file, for messages.
+    """
+    if not isinstance(values, dict):
+        raise ConfigError(f"{place}: must be a mapping of config keys to ranges")
+    dimensions = []
+    faults = []
+    for key, entry in values.items():
+        try:
+            dimensions.append(_dimension(str(key), entry))
+        except ConfigError as error:
+            faults += [f"{place}: {key}: {fault}" for fault in error.faults]
+    if faults:
+        raise ConfigError(*faults)
+    return Space(dimensions)
+
+
+def _dimension(key: str, entry: Any) -> Dimension:
+    form = "must be a range such as {log: [1e-5, 1e-2]}, and may have {if: {other.key: value}}"
+    if not isinstance(entry, dict):
+        raise ConfigError(form)
+    kinds = [name for name in entry if name != IF]
+    condition = entry.get(IF, {})
+    if len(kinds) != 1 or not isinstance(entry[kinds[0]], list) or not isinstance(condition, dict):
+        raise ConfigError(form)
+    allowed = {}
+    for other, value in condition.items():
+        values = value if isinstance(value, list) else [value]
+        allowed[str(other)] = plain(values)
+    return Dimension(key, built(str(kinds[0]), entry[kinds[0]]), allowed)
+
+
+def from_words(words: Sequence[str]) -> tuple[list[Dimension], list[str]]:
+    """Returns the dimensions that words such as `algo.gamma=logit(0.9,0.999)` add, and the other words."""
+    dimensions = []
+    others = []
+    faults = []
+    for word in words:
+        key, _, text = word.partition("=")
+        try:
+            range = typed(text)
+        except ConfigError as error:
+            faults += [f"{key}={fault}" for fault in error.faults]
+            continue
+        if range is None:
+            others.append(word)
+        else:
+            dimensions.append(Dimension(check.full_key(key, text), range, {}))
+    if faults:
+        raise ConfigError(*faults)
+    return dimensions, others
+
+
+def faults(space: Space, tree: dict[str, Any]) -> list[str]:
+    """Returns the faults of a space for a composed config: unknown keys, and ends of ranges that a key cannot have."""
+    found = []
+    for dimension in space.dimensions:
+        ends = dimension.range.ends()
+        first = next((line for end in ends for line in check.faults(dimension.key, end, tree)), None)
+        if first is not None:
+            found.append(first)
+        for other in dimension.condition:
+            if check.lookup(other, tree) is check.ABSENT:
+                found.append(
+                    f"{dimension.key}: its condition depends on {other}, an unknown key{check.nearest_key(other, tree)}"
+                )
+    return found
+
+
+def named(name: str, folders: Sequence[Path]) -> Space:
+    """Returns the space `conf/space/<name>.yaml`. Raises ConfigError if there is none."""
+    known = sources.options(GROUP, folders)
+    if name not in known:
+        near = check.nearest(name, known)
+        raise ConfigError(f"{GROUP}={name}: unknown name{near} (there are: {', '.join(known)})")
+    return from_yaml(sources.content(known[name]), sources.label(known[name]))

@@ -1,0 +1,126 @@
+"""The trials of a sweep: what was decided and found out so far, as a function of the events in the journal."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlrun.report.statistics import iqm
+from rlrun.sweep.journal import Event
+
+WORST = -math.inf  # score of a trial of which a run failed
+FRESH = 1000  # first seed of the runs that measure the best trials again
+
+
+@dataclass(frozen=True, order=True)
+class Job:
+    """One run that trains to a rung."""
+
+    trial: int
+    rung: int
+    seed: int
+
+    @property
+    def folder(self) -> str:
+        """The folder of the run below `trials/`. Jobs of all rungs continue the same run."""
+        return f"{self.trial:04}-s{self.seed}"
+
+
+@dataclass
+class Trial:
+    """One setting of the searched keys."""
+
+    number: int
+    values: dict[str, Any]
+    seeds: int  # number of runs
+    rung: int = 0  # up to which it trains
+    scores: dict[tuple[int, int], float] = field(default_factory=dict)  # (rung, seed) -> score
+    failures: dict[int, str] = field(default_factory=dict)  # seed -> why the run failed
+    fresh_seeds: int = 0  # number of runs that measure it again
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.failures)
+
+    def score(self, rung: int) -> float | None:
+        """Returns the score at a rung, or None if not all runs have reached it."""
+        return self._score(rung, range(self.seeds))
+
+    def fresh_score(self, last: int) -> float | None:
+        """Returns the score of the runs that measured it again, or None if not all have ended. last: the last rung."""
+        if not self.fresh_seeds:
+            return None
+        return self._score(last, range(FRESH, FRESH + self.fresh_seeds))
+
+    def _score(self, rung: int, seeds: Iterable[int]) -> float | None:
+        if any(seed in self.failures for seed in seeds):
+            return WORST
+        found = [self.scores[rung, seed] for seed in seeds if (rung, seed) in self.scores]
+        if len(found) < len(list(seeds)):
+            return None
+        return float(iqm(found))
+
+
+class Trials:
+    """All trials by number. `apply` changes them by one event; a restarted driver applies the whole journal."""
+
+    def __init__(self, seeds: int, last: int):
+        """seeds: runs of each trial. last: the last rung."""
+        self.seeds, self.last = seeds, last
+        self.trials: list[Trial] = []
+        self.winner: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.trials)
+
+    def apply(self, event: Event) -> None:
+        """Applies an event. The keys of each kind stand here and nowhere else."""
+        match event["event"]:
+            case "asked":
+                for values in event["values"]:
+                    self.trials.append(Trial(len(self.trials), values, self.seeds))
+            case "promoted":
+                for number in event["trials"]:
+                    self.trials[number].rung += 1
+            case "measured_again":
+                for number in event["trials"]:
+                    self.trials[number].rung = self.last
+                    self.trials[number].fresh_seeds = event["seeds"]
+            case "scored":
+                self.trials[event["trial"]].scores[event["rung"], event["seed"]] = event["score"]
+            case "failed":
+                self.trials[event["trial"]].failures[event["seed"]] = event["why"]
+            case "won":
+                self.winner = event["trial"]
+
+    def open_jobs(self) -> list[Job]:
+        """Returns the jobs without a result: those that are furthest first, then by trial and seed."""
+        jobs = []
+        for trial in self.trials:
+            if trial.fresh_seeds:
+                jobs += [Job(trial.number, self.last, FRESH + i) for i in range(trial.fresh_seeds)]
+            elif not trial.failed:
+                jobs += [Job(trial.number, trial.rung, seed) for seed in range(trial.seeds)]
+        return sorted(filter(self._is_open, jobs), key=lambda job: (-job.rung, job.trial, job.seed))
+
+    def _is_open(self, job: Job) -> bool:
+        trial = self.trials[job.trial]
+        return (job.rung, job.seed) not in trial.scores and job.seed not in trial.failures
+
+    def best(self) -> list[Trial]:
+        """Returns the trials with a score, best first: by the furthest rung with a score, then by score."""
+        found = []
+        for trial in self.trials:
+            for rung in range(trial.rung, -1, -1):
+                score = trial.score(rung)
+                if score is not None and score > WORST:
+                    found.append((-rung, -score, trial.number))
+                    break
+        return [self.trials[number] for _, _, number in sorted(found)]
+
+
+def apply_all(trials: Trials, events: Sequence[Event]) -> Trials:
+    """Applies the events in order and returns the trials."""
+    for event in events:
+        trials.apply(event)
+    return trials

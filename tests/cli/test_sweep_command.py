@@ -1,0 +1,96 @@
+"""`rlrun sweep` with real runs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+import rlrun
+from rlrun.cli import main
+from rlrun.sweep import journal
+
+WORDS = ["sweep", "algo=q_learning", "env=FrozenLake", "algo.learning_rate=log(1e-2,1)", "trials=2", "seeds=1",
+         "order=generation", "generation=2", "rungs=[0.5,1]", "eta=2", "winners=1", "fresh_seeds=1", "workers=2",
+         "trainer.total_steps=400", "trainer.eval_every=200", "trainer.eval_episodes=2"]  # fmt: skip
+HOME = Path("runs/sweeps/q_learning-FrozenLake")
+
+
+def command(*words: str) -> "subprocess.Popen[str]":
+    environment = os.environ | {"PYTHONPATH": str(Path(rlrun.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-m", "rlrun", *words], env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+
+
+def results() -> list[str]:
+    """Returns the events of the journal in an order that does not depend on when runs end."""
+    return sorted(json.dumps(event) for event in journal.read(HOME / "journal.jsonl"))
+
+
+def test_sweep_is_continued_after_a_kill_by_the_same_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("straight", "killed"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "straight")
+    straight = command(*WORDS)
+    output, _ = straight.communicate(timeout=200)
+    assert straight.returncode == 0, output
+    assert "best of 2 trials" in output and "measured again with 1 fresh seeds" in output
+    expected = results()
+    best = yaml.safe_load((HOME / "best.yaml").read_text())
+
+    monkeypatch.chdir(tmp_path / "killed")
+    killed = command(*WORDS)
+    while len(journal.read(HOME / "journal.jsonl")) < 2:  # until one of the first runs has ended
+        assert killed.poll() is None, killed.communicate()[0]
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate(timeout=60)
+    last = command(*WORDS)
+    output, _ = last.communicate(timeout=200)
+    assert last.returncode == 0 and "continues after 2 of 2 trials" in output, output
+    assert results() == expected
+    assert yaml.safe_load((HOME / "best.yaml").read_text()) == best
+
+    assert main(["sweep", "best", str(HOME)]) == 0
+    assert float(capsys.readouterr().out.split("=")[1]) == best["algo"]["learning_rate"]
+    assert main(["sweep", "status", str(HOME)]) == 0
+    assert "2 trials, 0 runs open, done" in capsys.readouterr().out
+    assert main([*WORDS, "eta=3"]) == 2
+    assert "holds another sweep: eta 2 -> 3; choose another folder with name=..." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (["algo=q_learning", "env=FrozenLake"], "algo=q_learning has no space; type ranges, such as"),
+        (["algo=sac", "env=Pendulum", "algo.gama=log(1,2)"], "algo.gama: unknown key; did you mean algo.gamma?"),
+        (["algo=sac", "env=Pendulum", "trails=3"], "trails: unknown key"),
+        (["algo=sac", "env=Pendulum", "trials=0"], "trials=0: must be greater than or equal to 1"),
+        (
+            ["algo=sac", "env=Pendulum", "rungs=[0.5]"],
+            "rungs=[0.5]: must be a list of rising fractions that ends with 1",
+        ),
+        (["algo=sac", "env=Pendulum", "trainer.eval_every=0"], "trainer.eval_every=0: rungs need evaluations"),
+        (["algo=sac", "env=Pendulum", "search=grid", "algo.nstep=int(1,3)"], "algo.nstep: unknown key"),
+    ],
+)
+def test_faulty_sweep_has_one_line(
+    words: list[str], fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", *words]) == 2
+    said = capsys.readouterr().err
+    assert fault in said and "Traceback" not in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_lists_the_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "--help"]) == 0
+    assert "trials" in capsys.readouterr().out

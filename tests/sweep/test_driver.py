@@ -1,0 +1,218 @@
+"""Decisions of a sweep, with simulated runs that only write their files."""
+
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlrun.cluster import Ended
+from rlrun.errors import RunError
+from rlrun.sweep import driver as driver_module
+from rlrun.sweep import journal
+from rlrun.sweep.driver import Driver
+from rlrun.sweep.journal import Event, Journal
+from rlrun.sweep.pruning import PRUNINGS
+from rlrun.sweep.ranges import Uniform
+from rlrun.sweep.runs import Runs
+from rlrun.sweep.search import Random
+from rlrun.sweep.settings import SweepConfig, settings
+from rlrun.sweep.space import Dimension, Space
+from rlrun.sweep.trials import FRESH, Job, Trials, apply_all
+
+SPACE = Space([Dimension("algo.gamma", Uniform(0.0, 1.0), {})])
+STEPS = [100, 300, 1000]
+
+
+class KilledError(Exception):
+    """The driver is killed at this instant."""
+
+
+class Simulated:
+    """Runs that reach their rung after a few polls. Their score is the searched value, plus a little for each seed."""
+
+    def __init__(self, rng: random.Random, faulty: Sequence[str] = ()):
+        """faulty: folders of runs that fail."""
+        self.rng, self.faulty = rng, faulty
+        self.waiting: list[tuple[int, str, list[str], Path]] = []
+        self.most = 0  # runs at a time
+        self.steps = 0  # of all runs
+
+    def submit(self, name: str, words: Sequence[str], log: Path) -> None:
+        self.waiting.append((self.rng.randrange(4), name, list(words), log))
+        self.most = max(self.most, len(self.waiting))
+
+    def ended(self) -> list[Ended]:
+        later, found = [], []
+        for delay, name, words, log in self.waiting:
+            if delay:
+                later.append((delay - 1, name, words, log))
+            else:
+                found.append(Ended(name, self.trained(name, words, log)))
+        self.waiting = later
+        return found
+
+    def close(self) -> None:
+        self.waiting = []
+
+    def trained(self, name: str, words: Sequence[str], log: Path) -> int | None:
+        typed = dict(word.split("=", 1) for word in words[1:])
+        folder = Path(typed["run_dir"])
+        folder.mkdir(exist_ok=True)
+        before = 0
+        if (folder / "summary.json").exists():
+            before = json.loads((folder / "summary.json").read_text())["step"]
+        goal = int(typed.get("trainer.stop_at", STEPS[-1]))
+        self.steps += goal - before
+        if self.rng.random() < 0.2:
+            return -9  # killed on the way
+        if name in self.faulty:
+            log.write_text("error: nan in the loss\n")
+            (folder / "summary.json").write_text(json.dumps({"status": "failed", "step": 50}))
+            return 1
+        with (folder / "metrics.jsonl").open("a") as file:
+            for step in range(before + 100, goal + 1, 100):
+                score = float(typed["algo.gamma"]) + 0.001 * int(typed["seed"]) / step
+                file.write(json.dumps({"step": step, "wall_s": 1.0, "eval/return_mean": score}) + "\n")
+        status = "done" if goal == STEPS[-1] else "paused"
+        (folder / "summary.json").write_text(json.dumps({"status": status, "step": goal}))
+        return 0
+
+
+def swept(folder: Path, cluster: Simulated, kill: random.Random | None = None, **changes: Any) -> tuple[Trials, Driver]:
+    """Runs a sweep in a folder to its end, or from where it was. kill: decides after which events the driver dies."""
+    base = {
+        "trials": 18,
+        "seeds": 2,
+        "generation": 9,
+        "order": "generation",
+        "winners": 2,
+        "fresh_seeds": 3,
+        "workers": 3,
+    }
+    cfg: SweepConfig = settings(base | changes)
+    steps = [STEPS[-1]] if cfg.prune == "none" else STEPS
+    (folder / "trials").mkdir(parents=True, exist_ok=True)
+    trials = apply_all(Trials(cfg.seeds, len(steps) - 1), journal.read(folder / "journal.jsonl"))
+
+    def say(event: Event, trials: Trials) -> None:
+        if kill is not None and kill.random() < 0.1:
+            raise KilledError
+
+    runs = Runs(folder / "trials", ["algo=q_learning"], steps, cfg.metric)
+    search, pruning = Random(SPACE, 0, cfg.trials), PRUNINGS[cfg.prune](cfg.eta)
+    book = Journal(folder / "journal.jsonl")
+    driver = Driver(cfg, SPACE, {}, search, pruning, trials, book, runs, cluster, say)
+    try:
+        driver.run()
+    finally:
+        driver.close()
+    return trials, driver
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "POLL_S", 0.0)
+    monkeypatch.setattr(driver_module, "ATTEMPTS", 50)
+
+
+def table(trials: Trials) -> list[Any]:
+    return [(one.number, one.values, one.rung, sorted(one.scores.items()), one.failures) for one in trials.trials]
+
+
+def test_sweep_finds_the_best_trial_and_measures_it_with_fresh_seeds(tmp_path: Path) -> None:
+    trials, _ = swept(tmp_path, Simulated(random.Random(0)))
+    best = max(trials.trials, key=lambda trial: trial.values["algo.gamma"])
+    assert trials.winner == best.number and best.rung == trials.last
+    measured = [one for one in trials.trials if one.fresh_seeds]
+    assert len(measured) == 2 and all((2, FRESH + i) in best.scores for i in range(3))
+    assert not trials.open_jobs()
+
+
+def test_asha_trains_one_of_eta_trials_on_and_uses_few_steps(tmp_path: Path) -> None:
+    pruned, whole = Simulated(random.Random(0)), Simulated(random.Random(0))
+    trials, _ = swept(tmp_path / "asha", pruned, trials=9, winners=0)
+    assert sorted(one.rung for one in trials.trials) == [0] * 6 + [1] * 2 + [2]
+    swept(tmp_path / "none", whole, trials=9, winners=0, prune="none")
+    assert pruned.steps < 0.4 * whole.steps
+
+
+def test_median_pauses_the_trials_below_it(tmp_path: Path) -> None:
+    trials, _ = swept(tmp_path, Simulated(random.Random(0)), trials=9, winners=0, prune="median")
+    ranked = sorted(trials.trials, key=lambda one: -one.values["algo.gamma"])
+    assert [one.rung for one in ranked] == [2, 2, 2, 1, 1, 0, 0, 0, 0]
+
+
+def test_generations_decide_alike_with_any_number_of_workers(tmp_path: Path) -> None:
+    tables = []
+    for workers in (1, 2, 7):
+        cluster = Simulated(random.Random(workers))
+        trials, _ = swept(tmp_path / str(workers), cluster, workers=workers)
+        assert cluster.most == workers
+        tables.append((table(trials), trials.winner))
+    assert tables[0] == tables[1] == tables[2]
+
+
+def test_driver_that_is_killed_at_random_instants_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    straight, _ = swept(tmp_path / "straight", Simulated(random.Random(0)))
+    kills = 0
+    for seed in range(10):
+        rng = random.Random(seed)
+        while True:
+            try:
+                trials, _ = swept(tmp_path / str(seed), Simulated(rng), kill=rng)
+                break
+            except KilledError:
+                kills += 1
+                with (tmp_path / str(seed) / "journal.jsonl").open("ab") as file:
+                    file.write(b'{"event": "scored", "tr'[: rng.randrange(24)])  # half a line
+        assert (table(trials), trials.winner) == (table(straight), straight.winner)
+    assert kills > 50
+
+
+def test_free_order_keeps_all_workers_busy_and_promotes_as_results_come(tmp_path: Path) -> None:
+    cluster = Simulated(random.Random(0))
+    trials, _ = swept(tmp_path, cluster, order="free", workers=4)
+    assert len(trials) == 18 and cluster.most == 4
+    kinds = [event["event"] for event in journal.read(tmp_path / "journal.jsonl")]
+    assert kinds.index("promoted") < len(kinds) - 1 - kinds[::-1].index("asked"), "before the last trial starts"
+    asked = [event for event in journal.read(tmp_path / "journal.jsonl") if event["event"] == "asked"]
+    assert all(len(event["values"]) == 1 for event in asked)
+
+
+def test_failed_run_makes_its_trial_the_worst_and_says_why(tmp_path: Path) -> None:
+    trials, _ = swept(tmp_path, Simulated(random.Random(0), faulty=["0001-s0"]), trials=9)
+    assert trials.trials[1].failures == {0: "nan in the loss"}
+    assert trials.trials[1].rung == 0 and trials.winner != 1
+    assert 1 not in [trial.number for trial in trials.best()]
+
+
+def test_run_that_is_always_killed_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_module, "ATTEMPTS", 3)
+    cluster = Simulated(random.Random(0))
+    monkeypatch.setattr(cluster, "trained", lambda *_: -9)
+    trials, driver = swept(tmp_path, cluster, trials=1, seeds=1, prune="none")
+    assert trials.trials[0].failures == {0: "its process was killed 3 times, the last time with exit code -9"}
+    assert trials.winner is None and driver.attempts[Job(0, 0, 0)] == 3
+
+
+def test_journal_on_a_full_disk_stops_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = Journal(tmp_path / "journal.jsonl")
+    book.append({"event": "asked", "values": [{}]})
+    monkeypatch.setattr("os.fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(RunError, match="No space left on device"):
+        book.append({"event": "promoted", "trials": [0]})
+    book.close()
+    assert [event["event"] for event in journal.read(tmp_path / "journal.jsonl")] == ["asked"]
+
+
+def test_open_jobs_are_the_furthest_first() -> None:
+    trials = Trials(seeds=2, last=2)
+    trials.apply({"event": "asked", "values": [{}, {}]})
+    for seed in range(2):
+        trials.apply({"event": "scored", "trial": 1, "rung": 0, "seed": seed, "score": 1.0})
+    trials.apply({"event": "promoted", "trials": [1]})
+    assert trials.open_jobs() == [Job(1, 1, 0), Job(1, 1, 1), Job(0, 0, 0), Job(0, 0, 1)]
+    assert trials.trials[1].score(0) == 1.0 and trials.trials[1].score(1) is None
