@@ -168,13 +168,14 @@ def test_continuous_sarsa_has_no_buffer_if_it_learns_from_rollouts(build: Build)
 
 
 def test_continuous_sarsa_with_a_deterministic_actor_explores_by_its_noise_alone(build: Build) -> None:
-    loop: Any = train(build(composed("offpolicy", *DETERMINISTIC)), 3)
+    loop: Any = train(build(composed("offpolicy", *DETERMINISTIC, "algo.actor_tau=0.25")), 3)
     agent = loop.agent
     obs, carry = torch.randn(2, 3), {"first": torch.ones(2, dtype=torch.bool)}
     greedy, _ = agent.act(obs, carry, explore=False)
     explored, extras = agent.act(obs, carry, explore=True)
-    torch.testing.assert_close(explored, (greedy + extras["carry.noise"]).clamp(-1, 1))
-    assert torch.equal(greedy, agent.actor(obs).action)
+    averaged = agent.explorer(obs).action
+    torch.testing.assert_close(explored, (averaged + extras["carry.noise"]).clamp(-1, 1))
+    assert torch.equal(greedy, agent.actor(obs).action) and not torch.equal(greedy, averaged)
     before = agent.actor_optim.flat.clone()
     train(loop, 6)
     assert not torch.equal(before, agent.actor_optim.flat)

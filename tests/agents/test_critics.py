@@ -50,6 +50,13 @@ def test_backup_discounts_the_cost_of_the_next_step() -> None:
     assert target.tolist() == [1 + 0.5 * (2 - 4), 1.0]
 
 
+@pytest.mark.parametrize("name", ["quantile", "truncated"])
+def test_quantile_backup_discounts_the_cost_of_the_next_step(name: str) -> None:
+    returns = torch.tensor([[2.0, 8.0], [2.0, 8.0]])
+    target = ensemble(name).backup(returns, REWARD, DISCOUNT, torch.tensor([4.0, 4.0]))
+    assert target.tolist() == [[1 + 0.5 * (2 - 4), 1 + 0.5 * (8 - 4)], [1.0, 1.0]]
+
+
 def test_rescaled_critics_squash_the_target() -> None:
     critics = ensemble("rescaled")
     squashed = lambda x: math.sqrt(x + 1) - 1 + 0.001 * x  # noqa: E731  # of positive numbers
@@ -258,6 +265,35 @@ def test_qr_sac_return_distribution_equals_monte_carlo_quantiles(minimum_of: str
     z = agent.critic(STATES, torch.zeros(3, 1)).detach().sort(-1).values
     distance = (z - monte_carlo_quantiles(10, 0.5)).abs().mean(-1)  # Wasserstein distance, [members, states]
     assert distance.max() < 0.05
+
+
+@pytest.mark.parametrize("algo", ["dqn", "soft_q", "discrete_sac", "sac", "td3", "mdq", "continuous_sarsa"])
+def test_targets_bootstrap_after_the_steps_of_the_return(algo: str, build: Build) -> None:
+    """All values are 10, without entropy. The rewards sum three steps, one step, and two steps that end the episode."""
+    changes: dict[str, Any] = {"algo.gamma": 0.9}
+    if algo == "dqn":
+        changes["algo.critic.huber_delta"] = None
+    elif algo in ("soft_q", "discrete_sac", "sac"):
+        changes["algo.entropy_reward"] = {"name": "none"}
+    agent: Any = build(toy(algo, **changes)).agent
+    target = agent.target_q if algo == "dqn" else agent.target_critic
+    with torch.no_grad():
+        for param in agent.parameters():  # the policy of MDQ is then uniform, so that its divergence from it is 0
+            param.zero_()
+        target.module.output.bias.fill_(10.0)
+    obs, action = torch.randn(3, *agent.spec.obs.shape), torch.zeros(3, *agent.spec.action.shape)
+    if not agent.spec.action.shape:
+        action = action.long()
+    batch = {
+        "obs": obs, "next_obs": obs, "action": action, "reward": torch.tensor([1.0, 1.0, -2.0]),
+        "n_steps": torch.tensor([3.0, 1.0, 2.0]), "terminated": torch.tensor([0.0, 0.0, 1.0]),
+        "weight": torch.ones(3), "next_action": action, "continues": torch.ones(3),
+    }  # fmt: skip
+    noise: Any = {"dqn": [()] * 3, "soft_q": None, "mdq": torch.rand(3, 1, 15)}.get(algo, torch.zeros(3, 1))
+    update = agent.update_q if algo == "dqn" else agent.update_critic
+    metrics, _ = update(batch, noise)
+    targets = torch.tensor([1 + 0.9**3 * 10, 1 + 0.9 * 10, -2.0])
+    assert metrics["critic"].item() == pytest.approx(2 * 0.5 * (targets**2).mean().item(), rel=1e-5)
 
 
 def overestimate(build: Build, **changes: Any) -> float:

@@ -83,6 +83,17 @@ def test_fixed_coefficient_weights_the_joint_entropy_of_mixed_actions(build: Bui
     assert "entropy_0" not in train(loop, 1).tick()
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"), [(1.5, [1.5, 1.5]), ([0.9, 2.0], [0.9, 2.0]), ({"1": 0.9, "0": 2.0}, [0.9, 2.0])]
+)
+def test_maximum_entropies_are_one_number_or_one_for_every_component(
+    given: Any, expected: list[float], build: Build
+) -> None:
+    values = RULES | {"target_entropy": -9.0, "max_entropy": given}
+    entropy: Any = build(put(toy("ppo", **PROBE), {"algo.entropy": values})).agent.entropy
+    assert [float(one.max_entropy) for one in entropy.coefficients] == pytest.approx(expected)
+
+
 def test_components_have_default_targets_of_their_own() -> None:
     assert default_targets(SPACE) == pytest.approx(
         {"gear": default_targets(MultiDiscrete([3])), "force": 2 * -1.609438}

@@ -55,9 +55,9 @@ def test_same_action_prior_has_finite_gradients_at_the_bounds() -> None:
 
 
 def transitions(rows: int = 6) -> Batch:
-    previous, action = 2 * torch.rand(2, rows, 1) - 1
+    previous, action, last = 2 * torch.rand(3, rows, 1) - 1  # last: the action before next_obs, after n steps
     return {
-        "obs": torch.randn(rows, 3), "next_obs": torch.randn(rows, 3), "action": action, "carry.action": action,
+        "obs": torch.randn(rows, 3), "next_obs": torch.randn(rows, 3), "action": action, "carry.action": last,
         "previous_action": previous, "is_first": torch.zeros(rows), "reward": torch.randn(rows),
         "n_steps": torch.ones(rows), "terminated": torch.zeros(rows), "weight": torch.ones(rows),
     }  # fmt: skip
@@ -79,7 +79,7 @@ def test_kl_sac_with_the_uniform_prior_is_sac_up_to_a_constant(build: Build) -> 
     torch.testing.assert_close(
         gradients(agent, KLSAC.actor_q, "previous_action"), gradients(sac, SAC.actor_q, "previous_action")
     )
-    sac.actor.forward = lambda obs: agent.actor(obs, batch["action"])
+    sac.actor.forward = lambda obs: agent.actor(obs, batch["carry.action"])
     with torch.no_grad():
         difference = agent.target_q(batch, noise, agent.target_critic) - sac.target_q(batch, noise, sac.target_critic)
     torch.testing.assert_close(difference, torch.full((6,), -0.9 * 0.3 * math.log(2)))
@@ -89,8 +89,8 @@ def test_kl_sac_penalises_the_log_ratio_of_policy_and_prior(build: Build) -> Non
     agent: Any = build(toy("kl_sac", **FIXED, **{"algo.prior": SAME, "algo.gamma": 0.9})).agent
     batch, noise = transitions(), torch.randn(6, 1)
     with torch.no_grad():
-        action, log_prob = agent.actor(batch["next_obs"], batch["action"]).sample(noise)
-        ratio = log_prob - agent.prior.log_prob(action, batch["action"], torch.zeros(6))
+        action, log_prob = agent.actor(batch["next_obs"], batch["carry.action"]).sample(noise)
+        ratio = log_prob - agent.prior.log_prob(action, batch["carry.action"], torch.zeros(6))
         value = agent.target_critic(batch["next_obs"], action).amin(0) - 0.3 * ratio
         target = agent.target_q(batch, noise, agent.target_critic)
         _, actor_ratio = agent.actor_q(batch, noise)
@@ -101,8 +101,8 @@ def test_kl_sac_penalises_the_log_ratio_of_policy_and_prior(build: Build) -> Non
 
 
 def test_kl_sac_target_divergence_is_per_dimension(build: Build) -> None:
-    agent: Any = build(toy("kl_sac", **{"algo.target_kld_per_dim": 2.0})).agent
-    assert agent.entropy.target == -2.0
+    changes = {"env.id": "rlrun/PointGoal-v0", "algo.target_kld_per_dim": 2.0}  # two dimensions
+    assert build(toy("kl_sac", **changes)).agent.entropy.target == -4.0
 
 
 @pytest.mark.parametrize("n_step", [1, 3])

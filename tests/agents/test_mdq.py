@@ -36,6 +36,14 @@ def test_mdq_default_target_entropy_is_that_of_sac_in_bins(build: Build) -> None
     assert agent_of(build, **{"algo.bins": 5}).entropy.target == 0
 
 
+@pytest.mark.parametrize(("target_entropy", "direction"), [(100.0, 1), (-100.0, -1)])
+def test_mdq_temperature_follows_the_target_entropy(target_entropy: float, direction: int, build: Build) -> None:
+    agent = agent_of(build, **{"algo.entropy.target_entropy": target_entropy})
+    before = agent.entropy.alpha
+    agent.update_critic(rows(6), torch.rand(6, 2, 5))
+    assert direction * (agent.entropy.alpha - before) > 0
+
+
 def test_mdq_refuses_a_temperature_of_0(build: Build) -> None:
     with pytest.raises(ConfigError, match=r"algo.entropy.ent_coef=0.0: must be above 0"):
         build(toy("mdq", **{"algo.entropy": {"name": "fixed", "ent_coef": 0.0}}))

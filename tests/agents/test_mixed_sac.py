@@ -28,7 +28,8 @@ ALPHA = [0.2, 0.2]  # of the choice and of the continuous values
 
 def agent_that_says(build: Build, **changes: Any) -> Any:
     """Returns an agent whose actor is standard normal before tanh, and whose critics output Q for every input."""
-    agent: Any = build(toy("sac", **{"algo.gamma": 0.5, "algo.entropy.initial_alpha": 0.2}, **MIXED | changes)).agent
+    changes = {"algo.gamma": 0.5, "algo.entropy.initial_alpha": 0.2} | MIXED | changes
+    agent: Any = build(toy("sac", **changes)).agent
     with torch.no_grad():
         for param in [*agent.actor.parameters(), *agent.critic.parameters(), *agent.target_critic.parameters()]:
             param.zero_()
@@ -88,8 +89,8 @@ def test_mixed_sac_draws_the_choice_for_its_own_continuous_values(build: Build) 
 
 
 def test_mixed_sac_samples_choices_by_their_probability_and_takes_the_best(build: Build) -> None:
-    agent, obs = agent_that_says(build), torch.zeros(20_000, 2)
-    p, _ = of_the_choice()
+    agent, obs = agent_that_says(build, **{"algo.entropy.initial_alpha": 1.0}), torch.zeros(20_000, 2)
+    p = torch.tensor([1.0, 2.0, 0.0]).softmax(-1)
     drawn = agent.act(obs, {}, explore=True)[0][:, 0]
     assert (drawn == 1).float().mean().item() == pytest.approx(p[1].item(), abs=0.01)
     best = agent.act(obs, {}, explore=False)[0]
@@ -119,6 +120,17 @@ def test_mixed_sac_has_a_target_entropy_for_every_component(build: Build) -> Non
     assert targets(**{key: {"0": -1.0}}) == pytest.approx([default, -1.0])  # the Box is the first entry of the Tuple
 
 
+def test_mixed_sac_takes_any_number_of_continuous_components(build: Build) -> None:
+    """Platform has one choice and three Boxes of one value."""
+    loop: Any = train(build(toy("sac", **{"env.id": "rlrun/Platform-v0"})), 2)
+    coefficients = dict(zip(loop.agent.entropy.names, loop.agent.entropy.coefficients, strict=True))
+    assert [coefficients[name].target for name in ("1", "2", "3")] == [-1.0] * 3
+    q, log_prob = loop.agent.actor_q(loop.batch, torch.randn(8, 4))
+    assert q.shape == (8,) and log_prob.shape == (8, 4)
+    cost = loop.agent.entropy.cost(log_prob)
+    torch.testing.assert_close(cost, (log_prob * loop.agent.entropy.alpha).sum(-1))
+
+
 def test_mixed_sac_refuses_several_choices_in_one_line(build: Build) -> None:
     with pytest.raises(ConfigError, match=r"at most one discrete choice in an action \(algo=ppo takes any number\)"):
         build(toy("sac", **{"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"action": "dict"}}))
@@ -133,6 +145,31 @@ def test_mixed_sac_acts_without_what_only_learning_needs(build: Build) -> None:
         if param.data_ptr() not in acting:
             param.data.fill_(torch.nan)
     assert torch.equal(agent.act(obs, {}, explore=False)[0], expected)
+
+
+def test_mixed_sac_with_a_single_choice_is_sac(build: Build) -> None:
+    """So SAC that holds every action for one step is SAC."""
+    hold = {"env.wrappers": {"hold": {"max_steps": 1, "gamma": 0.99}}}
+    mixed: Any = build(toy("sac", **hold)).agent
+    sac: Any = build(toy("sac")).agent
+    assert isinstance(mixed, MixedSAC)
+    for one, other in ((mixed.actor, sac.actor), (mixed.critic, sac.critic), (mixed.target_critic, sac.target_critic)):
+        for param, given in zip(one.parameters(), other.parameters(), strict=True):
+            param.data.copy_(given.view_as(param))
+    batch = {
+        "obs": torch.randn(6, 3), "next_obs": torch.randn(6, 3), "action": 2 * torch.rand(6, 1) - 1,
+        "reward": torch.randn(6), "n_steps": torch.ones(6), "terminated": torch.arange(6) % 2.0,
+        "weight": torch.ones(6),
+    }  # fmt: skip
+    choice = torch.zeros(6, 1)  # beside actions, and a column of noise that is not used
+    for i in range(3):
+        next_noise, noise = torch.randn(2, 6, 1)
+        held = batch | {"action": torch.cat([choice, batch["action"]], 1)}
+        found = mixed.update_critic(held, torch.cat([choice, next_noise], 1))
+        torch.testing.assert_close(found, sac.update_critic(batch, next_noise), msg=f"critics, update {i}")
+        loss = mixed.update_actor(held, torch.cat([choice, noise], 1))["actor"]
+        torch.testing.assert_close(loss, sac.update_actor(batch, noise)["actor"], msg=f"actor, update {i}")
+        torch.testing.assert_close(mixed.entropy.alpha[1], sac.entropy.alpha)
 
 
 FORCES = torch.tensor([-0.5, 0.2, 0.7])  # the right force for each target

@@ -22,6 +22,7 @@ def test_sac_temperature_follows_the_target_entropy(target_entropy: float, direc
 
 def test_sac_target_entropy_defaults_to_minus_the_action_dimensions(build: Build) -> None:
     assert build(toy("sac")).agent.entropy.target == -1
+    assert build(toy("sac", **{"env.id": "rlrun/PointGoal-v0"})).agent.entropy.target == -2
     assert build(toy("sac", **{"algo.entropy.target_entropy": -3.0})).agent.entropy.target == -3
 
 

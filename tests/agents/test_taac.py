@@ -11,14 +11,14 @@ import pytest
 import torch
 from gymnasium.spaces import Box
 from torch import Tensor
-from toys import toy, train
+from toys import equal, toy, train
 
 from rlrun import registry
 from rlrun.agents.actor_critic.taac import TAAC, binary_entropy
 from rlrun.buffers.replay import Replay, Targets
 from rlrun.core.loop import Loop
 from rlrun.functional.returns import compare_through
-from rlrun.types import Batch, Spec, Step
+from rlrun.types import Batch, Context, Spec, Step
 
 Build = Callable[..., Loop]
 VARIANTS = ("taac", "taac_l", "taac_q")
@@ -122,6 +122,38 @@ def test_taac_target_with_every_switch_on_is_the_one_step_target_of_sac(build: B
         target = agent.target_q(batch, noise, torch.rand(4, 3), agent.target_critic)
         expected = sac.target_q(rows, noise, sac.target_critic)
     torch.testing.assert_close(target.flatten(), expected)
+
+
+def test_taac_target_is_the_mean_of_both_target_values_over_the_switch(build: Build) -> None:
+    """The critics give the probabilities of the switch, the target critics the values; the last rows have no next."""
+    agent: Any = build(toy("taac", **{"algo.gamma": GAMMA, "algo.switch_entropy.initial_alpha": 0.1})).agent
+    for param in agent.target_critic.parameters():
+        param.mul_(2.0)  # the target critics are not the critics
+    batch, noise = sequences(agent, time=1, batch=40), torch.randn(40, 1)
+    with torch.no_grad():
+        next_obs, tau = batch["next_obs"][0], batch["carry.trajectory"][0]
+        new, _ = agent.actor(next_obs, tau).sample(noise)
+        p = (torch.stack([agent.critic(next_obs, each).amin(0) for each in (tau, new)]) / 0.1).softmax(0)
+        q = torch.stack([agent.target_critic(next_obs, each).amin(0) for each in (tau, new)])
+        target = agent.target_q(batch, noise, torch.rand(1, 40), agent.target_critic)
+    assert ((p > 0.1) & (p < 0.9)).any()
+    torch.testing.assert_close(target, batch["reward"] + GAMMA * (p * q).sum(0))
+
+
+def test_taac_samples_switches_by_their_probability_and_values_the_stored_trajectory(build: Build) -> None:
+    agent: Any = build(toy("taac", **{"algo.switch_entropy.initial_alpha": 0.1})).agent
+    batch = sequences(agent, time=2, batch=400) | {"switch": torch.zeros(2, 400)}
+    seen: list[Tensor] = []
+    agent.targets = lambda batch, value, switch: seen.append(switch) or value
+    noise, switch_noise = torch.randn(800, 1), torch.rand(2, 400)
+    with torch.no_grad():
+        next_obs, tau = batch["next_obs"].flatten(0, 1), batch["carry.trajectory"].flatten(0, 1)
+        new, _ = agent.actor(next_obs, tau).sample(noise)
+        p = (torch.stack([agent.critic(next_obs, each).amin(0) for each in (tau, new)]) / 0.1).softmax(0)[1]
+        q = agent.critic(batch["obs"].flatten(0, 1), tau).mean()
+    metrics = TAAC.update_critic(agent, batch, noise, switch_noise)
+    assert torch.equal(seen[0], switch_noise < p.view(2, 400))
+    torch.testing.assert_close(metrics["q"], q)
 
 
 def test_taac_switch_is_the_softmax_of_both_q_values(build: Build) -> None:
@@ -248,6 +280,31 @@ def test_taac_random_start_is_of_training_episodes_alone(build: Build) -> None:
     assert training[0]["trajectory"].ne(0).all() and training[3]["trajectory"][0].ne(0)
     assert evaluation[0]["trajectory"].eq(0).all()
     assert torch.equal(training[1]["trajectory"], training[0]["carry.trajectory"])
+
+
+def test_taac_random_start_is_uniform_between_the_bounds(build: Build) -> None:
+    agent: Any = build(toy("taac_l", **{"algo.random_start": True})).agent
+    start = agent.previous({"first": torch.ones(4000, dtype=torch.bool)}, explore=True)
+    assert start.shape == (4000, 2)
+    assert start.mean().abs() < 0.05 and start.var().item() == pytest.approx(1 / 3, abs=0.02)
+    assert -1 <= start.min() < -0.99 and 0.99 < start.max() <= 1
+
+
+def test_taac_learns_nothing_from_masked_rows(build: Build) -> None:
+    """The first sequence ends after two timesteps, and the second one has weight 0."""
+    batch = sequences(build(toy("taac")).agent) | {"weight": torch.tensor([1.0, 0.0, 1.0])}
+    batch["mask"][2:, 0] = 0
+    counts = batch["mask"] * batch["weight"] > 0
+    learned = []
+    for scale in (1.0, 9.0):
+        rows = dict(batch)
+        for name in ("obs", "next_obs", "reward", "trajectory", "carry.trajectory"):
+            shape = [*counts.shape, *[1] * (batch[name].dim() - 2)]
+            rows[name] = torch.where(counts.view(shape), batch[name], scale * batch[name])
+        agent: Any = build(toy("taac")).agent
+        agent.update(rows, Context(0, 0, 0.0))
+        learned.append([agent.actor_optim.flat, agent.critic_optim.flat, agent.entropy.alpha])
+    assert equal(*learned)
 
 
 def test_taac_warm_up_switches_with_probability_one_half_between_uniform_actions(build: Build) -> None:

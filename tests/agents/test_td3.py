@@ -41,6 +41,8 @@ def test_td3_target_is_the_minimum_critic_at_the_smoothed_action(build: Build) -
     batch, noise = batch_of(6), torch.tensor([[0.0], [1.0], [-1.0], [2.5], [100.0], [-100.0]])
     smoothing = torch.tensor([[0.0], [0.2], [-0.2], [0.5], [0.5], [-0.5]])  # target_noise 0.2, clipped to 0.5
     with torch.no_grad():
+        for param in (*agent.target_actor.parameters(), *agent.target_critic.parameters()):
+            param.add_(0.1)  # the target networks are not the networks
         action = (agent.target_actor(batch["next_obs"]) + smoothing).clamp(-1, 1)
         least = torch.stack([*agent.target_critic(batch["next_obs"], action)]).min(0).values
         target = batch["reward"] + 0.9 * least
@@ -82,7 +84,8 @@ def test_prioritized_replay_follows_the_errors_of_continuous_agents(algo: str, b
 
 
 def test_td3_targets_have_a_period_of_their_own(build: Build) -> None:
-    agent: Any = (loop := build(toy("td3", **{"algo.policy_delay": 2, "algo.target_every": 3}))).agent
+    periods = {"algo.policy_delay": 2, "algo.target_every": 3, "algo.tau": 0.25}
+    agent: Any = (loop := build(toy("td3", **periods))).agent
     for updates in range(1, 7):
         actor, target = agent.actor_optim.flat.clone(), agent.target_critic.slow[0].clone()
         target_actor = agent.target_actor.slow[0].clone()
@@ -90,3 +93,8 @@ def test_td3_targets_have_a_period_of_their_own(build: Build) -> None:
         assert torch.equal(actor, agent.actor_optim.flat) == (updates % 2 != 0)
         assert torch.equal(target, agent.target_critic.slow[0]) == (updates % 3 != 0)
         assert torch.equal(target_actor, agent.target_actor.slow[0]) == (updates % 3 != 0)
+        if updates % 3 == 0:
+            torch.testing.assert_close(
+                agent.target_actor.slow[0], target_actor.lerp(next(agent.actor.parameters()), 0.25)
+            )
+            torch.testing.assert_close(agent.target_critic.slow[0], target.lerp(next(agent.critic.parameters()), 0.25))

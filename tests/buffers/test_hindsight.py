@@ -386,6 +386,21 @@ def test_hindsight_keeps_images_and_intrinsic_rewards() -> None:
     assert torch.equal(batch["reward"][one_step, 0], -distance[one_step])
 
 
+def test_hindsight_transitions_hold_what_the_agent_carried_after_their_last_step() -> None:
+    targets = Targets(0.9, n_step=3, extras={"carry.age": spaces.Box(0.0, 1e6, (), np.float32)})
+    buffer = hindsight(spec_of(1, Rewards()), 50, targets, her_ratio=1.0)
+    no = torch.zeros(1, dtype=torch.bool)
+    for t, (row,) in enumerate(history(np.random.default_rng(0), 40, 1)):
+        goal = torch.tensor([[row.achieved, float(t)]])
+        obs = {"achieved_goal": goal, "desired_goal": torch.tensor([[row.desired, -1.0]])}
+        ends = no | row.terminated, no | row.truncated
+        step = Step(obs, torch.tensor([row.reward]), *ends, obs, torch.tensor([row.action]), torch.ones(1), {})
+        buffer.add(obs, step.action, step, {"carry.age": torch.tensor([float(t)])})
+    batch = buffer.sample(64)
+    assert set(batch["n_steps"].tolist()) == {1.0, 2.0, 3.0}
+    assert torch.equal(batch["carry.age"], batch["index"] + batch["n_steps"] - 1)
+
+
 @pytest.mark.parametrize("capacity", [100, 17])
 def test_steps_to_episode_end_equal_a_loop(capacity: int) -> None:
     rows = history(np.random.default_rng(2), 60, 3)

@@ -1,5 +1,6 @@
 """Held actions: the wrapper, the discount of its steps in replay and rollouts, and normalised rewards."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,12 +9,17 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
+from toys import equal, put, small, train
 
+from rlrun.addons.representation.predictive import Predictive
 from rlrun.addons.rewards.normalise import NormaliseRewards, StandardiseRewards
 from rlrun.agents.policy.columns import columns
 from rlrun.buffers.replay import Replay, Targets
 from rlrun.buffers.rollout import Rollout
+from rlrun.config.check import leaves
+from rlrun.config.jobs import jobs
 from rlrun.config.schema import Discounted
+from rlrun.core.loop import Loop
 from rlrun.envs.hold import HELD, Hold
 from rlrun.envs.pool import SyncPool
 from rlrun.envs.slot import EnvSlot
@@ -72,6 +78,13 @@ def test_hold_for_one_step_is_the_plain_environment() -> None:
         held_step, step = one.step((0, action)), plain.step(action)
         assert np.array_equal(held_step[0], step[0]) and held_step[1:4] == step[1:4]
         assert held_step[4][HELD] == (1, step[1])
+
+
+def test_steps_of_held_actions_report_the_drawn_reward() -> None:
+    """The first action, 0.5, is held for three steps."""
+    _, steps = steps_of(*ENDS)
+    drawn = steps[0][1].info["drawn_rewards"].tolist()
+    assert set(drawn) <= {1.5, 2.5, 3.5} and len(drawn) == 2
 
 
 def test_hold_draws_one_reward_uniformly() -> None:
@@ -219,6 +232,20 @@ def test_standardised_rewards_of_held_actions_lose_a_geometric_sum_of_means() ->
     batch = addon.relabel({"reward": reward, "n_steps": n_steps, "weight": torch.ones(3)})
     removed = mean * (1 + GAMMA + GAMMA**2)
     assert batch["reward"].tolist() == pytest.approx([1.0, max(float(-removed / std), -6.0), -6.0], abs=1e-4)
+
+
+def test_sac_that_holds_actions_learns_with_standardised_rewards_and_a_representation(
+    build: Callable[..., Loop],
+) -> None:
+    words = ["algo=sac_hold", "env=Pendulum", "preset=none", "env.normalize=reward", "env.normalize.reward_by=rewards"]
+    values = jobs([*words, "algo.representation=predictive"])[0].values
+    loop: Any = build(put(values, small(dict(leaves(values)))))
+    addons = {type(module): module for module in loop.modules()}
+    before = [param.clone() for param in addons[Predictive].parameters()]
+    train(loop, 4)
+    assert addons[StandardiseRewards].statistics.available().mean < 0, "Pendulum pays less than 0"
+    assert not equal(before, [*addons[Predictive].parameters()])
+    assert loop.batch["n_steps"].unique().numel() > 1, "actions are held for different times"
 
 
 def config(algo: dict[str, Any]) -> Any:

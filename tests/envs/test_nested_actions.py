@@ -1,5 +1,6 @@
 """Tuple and Dict actions: agents act with one vector, environments receive tuples and dicts in their own units."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,22 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from toys import toy, train
+from toys import put, recorded, small, toy, train
 
+from rlrun.config.check import leaves
+from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
 from rlrun.core.random import Stream
 from rlrun.datasets.demonstrations import read, write
 from rlrun.envs import obs_adapter
-from rlrun.envs.actions import conversion, sampled, single, values
+from rlrun.envs.actions import conversion, sampled, single
+from rlrun.envs.actions import values as values_of
+from rlrun.envs.builtin.probe_spaces import Spaces
 from rlrun.envs.replay import decoded, encoded
 from rlrun.envs.vector import VectorEnv
 from rlrun.loops.offpolicy import OffPolicy
 from rlrun.nested import index
+from rlrun.run.evaluation import evaluate
 from rlrun.run.policy import Policy
 from rlrun.spaces import MixedSpace
 from rlrun.testing import check_acting, check_resuming
@@ -67,7 +73,7 @@ def test_nested_action_of_one_kind_is_a_plain_space(space: Any, seen: Any) -> No
     native = space.sample()
     row = actions.from_native(_batched(space, native))
     again = single(space, actions.to_native(row), 0)
-    for found, given in zip(values(space, again), values(space, native), strict=True):
+    for found, given in zip(values_of(space, again), values_of(space, native), strict=True):
         np.testing.assert_allclose(found, given, rtol=1e-6)
 
 
@@ -162,10 +168,37 @@ def put_env(action: str, **kwargs: Any) -> dict[str, Any]:
     return {"env.id": "rlrun/ProbeSpaces-v0", "env.kwargs": {"action": action} | kwargs}
 
 
-@pytest.mark.parametrize("algo", ["ppo", "sac", "recurrent_sac"])
-def test_agents_never_send_forbidden_choices_of_mixed_actions(algo: str, build: Build) -> None:
+@pytest.mark.parametrize(
+    ("algo", "action", "masks"),
+    [
+        ("ppo", "tuple", "info"), ("ppo", "dict", "obs"), ("a2c", "dict", "info"), ("sac", "tuple", "info"),
+        ("sac", "tuple", "obs"), ("recurrent_sac", "tuple", "info"), ("bc", "dict", "info"), ("bc", "tuple", "obs"),
+    ],
+)  # fmt: skip
+def test_agents_never_send_forbidden_choices_of_mixed_actions(algo: str, action: str, masks: str, build: Build) -> None:
     """The environment raises an exception if it receives one."""
-    train(build(toy(algo, **put_env("tuple", masks="info"))), 4)
+    loop = train(build(toy(algo, **put_env(action, masks=masks))), 4)
+    evaluate(loop.agent, loop.addons, loop.env, 2)
+
+
+def test_masks_of_nested_actions_in_the_observation_are_those_of_the_info() -> None:
+    """A vector with a number for every choice of every discrete part, 1 if the choice is allowed."""
+    for action, size in {"tuple": 3, "dict": 7}.items():
+        shown, told = (Spaces(action=action, masks=masks) for masks in ("obs", "info"))
+        seen: Any = obs_adapter.adapt_observations(shown, masked=False)
+        heard: Any = obs_adapter.adapt_observations(told, masked=True)
+        for seed in range(20):
+            masks = [env.reset(seed=seed)[0][MASK].tolist() for env in (seen, heard)]
+            assert masks[0] == masks[1] and len(masks[0]) == size
+
+
+def test_recurrent_cloning_takes_mixed_actions_with_masks(build: Build) -> None:
+    words = ["algo=bc", "env=rlrun/ProbeSpaces-v0", "preset=none", "env.kwargs.action=dict", "env.kwargs.masks=info"]
+    values = jobs([*words, "network=lstm", "network.start=zero"])[0].values
+    values = put(values, small(dict(leaves(values))))
+    loop: Any = train(build(put(values, {"algo.loop.data": recorded(json.dumps(values))})), 4)
+    assert loop.agent.memory.size > 0
+    evaluate(loop.agent, loop.addons, loop.env, 2)
 
 
 def test_workers_receive_the_same_nested_actions(make_env: Callable[..., VectorEnv]) -> None:

@@ -12,9 +12,9 @@ from toys import equal, toy
 
 from rlrun.core.loop import Loop
 from rlrun.envs.builtin.probe_spaces import OBSERVATIONS
-from rlrun.envs.obs_adapter import adapt_observations
+from rlrun.envs.obs_adapter import adapt_observations, as_tensors
 from rlrun.envs.vector import VectorEnv
-from rlrun.errors import RunError
+from rlrun.errors import ConfigError, RunError
 from rlrun.types import MASK
 
 Make = Callable[..., VectorEnv]
@@ -29,6 +29,25 @@ def test_tuple_observations_become_dicts_keyed_by_position(make_env: Make) -> No
     assert obs["1"]["0"].tolist() == [[2 * b - 1] * 2 for b in bit.tolist()]
     assert (obs["1"]["1"] == 255 * bit.view(2, 1, 1, 1)).all()
     assert obs["1"]["1"].dtype == torch.uint8
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Text(5),
+        spaces.Sequence(spaces.Discrete(2)),
+        spaces.Graph(spaces.Discrete(2), None),
+        spaces.OneOf([spaces.Discrete(2), spaces.Discrete(3)]),
+    ],
+    ids=lambda space: type(space).__name__,
+)
+def test_observations_without_a_fixed_shape_are_refused_in_one_line(space: spaces.Space) -> None:
+    name = type(space).__name__
+    with pytest.raises(ConfigError, match=f"^env: {name} observations are not supported: .* returns a Box") as error:
+        as_tensors(space)
+    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match=rf"{name} observations .*; env.wrappers.hide.entries=\[task\] leaves this"):
+        as_tensors(spaces.Dict({"at": spaces.Discrete(5), "task": space}))
 
 
 def test_final_obs_of_a_tuple_observation_is_the_true_successor(make_env: Make) -> None:

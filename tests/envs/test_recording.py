@@ -88,6 +88,30 @@ def test_a_data_set_is_read_back_by_minari_bit_for_bit(tmp_path: Path, monkeypat
         DataSet(tmp_path / "counts-v0", cartpole(), spaces, {})
 
 
+class Nested(Counts):
+    """The same with nested actions."""
+
+    action_space = gym.spaces.Dict(
+        {"gear": gym.spaces.Discrete(3), "arm": gym.spaces.Tuple([gym.spaces.Box(-1, 1, (2,), np.float32)])}
+    )
+
+
+def test_a_data_set_holds_nested_actions_of_whole_episodes(tmp_path: Path, monkeypatch: Any) -> None:
+    minari = pytest.importorskip("minari")
+    env = Nested()
+    env.action_space.seed(0)
+    given = [env.action_space.sample() for _ in range(3)]
+    data = DataSet(tmp_path / "nested-v0", cartpole(), (env.observation_space, env.action_space), {})
+    recorder = EpisodeRecorder(env, 1, data.add)
+    recorder.reset(seed=0)
+    for action in given:
+        recorder.step(action)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    (episode,) = minari.load_dataset("nested-v0").iterate_episodes()
+    assert episode.actions["gear"].tolist() == [action["gear"] for action in given]
+    assert episode.actions["arm"][0].tolist() == [action["arm"][0].tolist() for action in given]
+
+
 def test_video_recorder_writes_every_frame_of_the_requested_episodes(tmp_path: Path) -> None:
     ffmpeg = pytest.importorskip("imageio_ffmpeg")
     paths: list[Path] = []

@@ -1,9 +1,11 @@
 """Goals with sparse rewards are reached with hindsight replay, and almost never without it."""
 
+import importlib.metadata
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
@@ -39,6 +41,30 @@ def test_bits_are_flipped_to_the_goal_with_hindsight_only(buffer: str, build: Bu
         assert rate >= 0.9
 
 
+# SAC has presets for these environments
+SETTINGS = {
+    "sac": (),
+    "ddpg": (
+        "preset=none", "env.normalize=obs", "network.hidden=[64,64]", "algo.gamma=0.95", "algo.tau=0.05",
+        "algo.actor_learning_rate=1e-3", "algo.loop.warmup_steps=1000", "algo.loop.batch_size=256",
+        "algo.noise.random_action=0.2",
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.slow
-def test_a_point_reaches_its_goal_with_hindsight(build: Build) -> None:
-    assert success_rate(build, 5000, "algo=sac", "env=PointReach", "algo.buffer=hindsight") >= 0.95
+@pytest.mark.parametrize("algo", SETTINGS)
+def test_a_point_reaches_its_goal_with_hindsight(algo: str, build: Build) -> None:
+    words = [f"algo={algo}", "env=PointReach", "algo.buffer=hindsight", *SETTINGS[algo]]
+    assert success_rate(build, 5000, *words) >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algo", SETTINGS)
+def test_a_gripper_reaches_its_goal_with_hindsight(algo: str, build: Build) -> None:
+    """Needs the extra robotics, whose goal environments fail with MuJoCo 3.12 and later."""
+    pytest.importorskip("gymnasium_robotics")
+    if importlib.metadata.version("mujoco") not in SpecifierSet("<3.12"):
+        pytest.skip("needs mujoco<3.12")
+    words = [f"algo={algo}", "env=FetchReach", "algo.buffer=hindsight", *SETTINGS[algo]]
+    assert success_rate(build, 20_000, *words) >= 0.95

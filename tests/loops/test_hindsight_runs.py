@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from toys import Values, optims, put, recorded, small, train
+import yaml
+from toys import ALGOS, Values, optims, put, recorded, small, train
 
 from rlrun.buffers.hindsight import Hindsight
 from rlrun.config.check import leaves
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
+from rlrun.config.sources import CONF
 from rlrun.core.loop import Loop
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import build_loop
@@ -19,12 +21,18 @@ from rlrun.testing import check_resuming
 
 Build = Callable[..., Loop]
 # the first ones of each kind are tested by default, the others are marked `slow`
-DISCRETE = ["rainbow", "discrete_sac", "r2d2", "dqn", "qr_dqn"]
-CONTINUOUS = ["sac", "td3", "recurrent_sac", "crossq", "ddpg", "redq", "sac_composite"]
+DISCRETE = ["rainbow", "discrete_sac", "r2d2", "c51", "dqn", "double_dqn", "dueling_dqn", "noisy_dqn",
+            "prioritized_dqn", "qr_dqn", "soft_q", "bootstrap_bandit", "neural_greedy", "neural_linear",
+            "parameter_noise_bandit", "variational_bandit"]  # fmt: skip
+CONTINUOUS = ["sac", "td3", "recurrent_sac", "taac", "kl_sac", "continuous_sarsa", "crossq", "ddpg", "diayn", "mdq",
+              "oac", "qr_sac", "redq", "sac_composite", "taac_l", "taac_q", "tqc"]  # fmt: skip
 LEARNERS = [
     *[pytest.param(algo, "BitFlip", marks=[pytest.mark.slow] * (algo in DISCRETE[3:])) for algo in DISCRETE],
-    *[pytest.param(algo, "PointReach", marks=[pytest.mark.slow] * (algo in CONTINUOUS[3:])) for algo in CONTINUOUS],
+    *[pytest.param(algo, "PointReach", marks=[pytest.mark.slow] * (algo in CONTINUOUS[5:])) for algo in CONTINUOUS],
 ]
+FROM_DATA = {"bc", "causal_bc", "iql", "sac_from_data"}
+REFUSED = {"muzero", "gumbel_muzero", "sac_hold", "sac_lagrangian"}  # searched policies, held actions, reward vectors
+ON_POLICY = {"ppo_demos"}  # its buffer holds demonstrations
 
 
 def composed(algo: str, env: str, *words: str) -> Values:
@@ -39,6 +47,18 @@ def test_every_off_policy_algorithm_learns_with_hindsight(algo: str, env: str, b
     loop: Any = train(build(composed(algo, env, f"algo.buffer={buffer}")), 3)
     assert isinstance(loop.buffer, Hindsight) and loop.buffer.registered == buffer
     assert not any(optim.fault for _, optim in optims(loop))
+
+
+def test_every_algorithm_with_replay_is_tested_with_hindsight() -> None:
+    with_replay = {algo for algo in ALGOS if has_replay(algo)}
+    assert with_replay == {*DISCRETE, *CONTINUOUS} | FROM_DATA | REFUSED | ON_POLICY
+
+
+def has_replay(algo: str) -> bool:
+    """Returns whether the YAML of an algorithm, or one that it inherits from, has the part `algo.buffer`."""
+    defaults = yaml.safe_load((CONF / "algo" / f"{algo}.yaml").read_text())["defaults"]
+    own = any("buffer@algo.buffer" in line for line in defaults if isinstance(line, dict))
+    return own or any(has_replay(line) for line in defaults if line != "_self_" and isinstance(line, str))
 
 
 @pytest.mark.parametrize("words", [
@@ -84,6 +104,7 @@ def test_hindsight_needs_a_goal_environment() -> None:
     for algo, env, words, message in [
         ("sac", "Pendulum", (), "algo.buffer.achieved_goal=achieved_goal: the observation .* has no such entry"),
         ("muzero", "BitFlip", (), "not supported by algorithms that store search policies"),
+        ("sac_hold", "PointReach", (), "algo.buffer=hindsight is not supported with the wrapper hold"),
         ("dqn", "BitFlip", ("env.backend=native",), "env"),
     ]:
         with pytest.raises(ConfigError, match=message):

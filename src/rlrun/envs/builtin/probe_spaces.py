@@ -59,7 +59,7 @@ class Spaces(gym.Env):
         self.shown, self.action_space, self.masks = OBSERVATIONS[observation], ACTIONS[action], masks
         self.observation_space: Space = self.shown
         if masks == "obs":
-            size = int(sum(_sizes(self.action_space)))
+            size = sum(int(sum(_sizes(space))) for _, space in leaves(self.action_space))
             self.observation_space = Dict({"seen": self.shown, MASK: Box(0, 1, (size,), np.int8)})
         self.bit = 0
 
@@ -88,7 +88,8 @@ class Spaces(gym.Env):
             if self.masks == "info":
                 info[MASK] = self.mask
             else:
-                obs = {"seen": obs, MASK: np.concatenate([np.ravel(part) for part in self.mask])}
+                masks = zip(leaves(self.action_space), values(self.action_space, self.mask), strict=True)
+                obs = {"seen": obs, MASK: np.concatenate([_flat(space, mask) for (_, space), mask in masks])}
         return obs, info
 
     def _parts(self, action: Any) -> tuple[Any, Any, Any]:
@@ -129,10 +130,26 @@ def _right(space: Any, bit: int) -> Any:
 
 
 def _sizes(space: Any) -> Any:
-    """Returns the number of choices of every dimension of a discrete space."""
-    if isinstance(space, Discrete):
-        return [space.n]
+    """Returns the number of choices of every dimension of a space; a Box has none."""
+    match space:
+        case Discrete():
+            return [space.n]
+        case MultiBinary():
+            return np.full(space.shape, 2).ravel()
+        case Box():
+            return []
     return space.nvec.ravel()
+
+
+def _flat(space: Any, mask: Any) -> np.ndarray:
+    """Returns the mask of a part of the action as one vector: for every choice of every dimension, 1 if allowed."""
+    if isinstance(space, Box):
+        return np.zeros(0, np.int8)
+    if isinstance(space, MultiBinary):
+        return np.stack([mask != 1, mask != 0], -1).ravel().astype(np.int8)
+    if isinstance(mask, tuple):
+        return np.concatenate(mask)
+    return mask
 
 
 def _allowed(space: Any, action: Any, mask: Any) -> bool:
