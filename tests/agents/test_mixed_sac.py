@@ -96,6 +96,15 @@ def test_mixed_sac_samples_choices_by_their_probability_and_takes_the_best(build
     assert (best == torch.tensor([1.0, 0.0, 0.0])).all()
 
 
+def test_mixed_sac_without_entropy_takes_the_best_choice(build: Build) -> None:
+    agent = agent_that_says(build, **{"algo.entropy": {"name": "fixed", "ent_coef": 0.0}})
+    action, _ = agent.act(torch.zeros(50, 2), {}, explore=True)
+    assert (action[:, 0] == 1).all()
+    with torch.no_grad():
+        target = agent.target_q(BATCH, torch.randn(2, 3), agent.target_critic)
+    assert target.tolist() == [1 + 0.5 * 2, 0.0]
+
+
 def test_mixed_sac_masks_forbid_choices_in_acting_and_in_targets(build: Build) -> None:
     agent = agent_that_says(build, **{"env.kwargs": {"action": "tuple", "masks": "info"}})
     masked = {"obs": torch.zeros(4, 2), MASK: torch.tensor([[1, 0, 1]]).expand(4, 3)}
