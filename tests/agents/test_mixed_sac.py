@@ -134,13 +134,17 @@ def test_mixed_sac_refuses_several_choices_in_one_line(build: Build) -> None:
 
 
 def test_mixed_sac_acts_without_what_only_learning_needs(build: Build) -> None:
-    agent: Any = train(build(toy("sac", **MIXED)), 1).agent
+    """Also with critics whose values need constants, the centres of the bins."""
+    values = toy("sac", **MIXED)
+    size = {"num_atoms": 5, "v_min": -1.0, "v_max": 1.0, "sigma": 0.75}
+    values["algo"]["critic"] = {"name": "hl_gauss", "members": 2, "target_members": None} | size
+    agent: Any = train(build(values), 1).agent
     obs = torch.randn(3, 2)
     expected = agent.act(obs, {}, explore=False)[0]
-    acting = {param.data_ptr() for module in agent.acting() for param in module.parameters()}
-    for param in agent.parameters():
-        if param.data_ptr() not in acting:
-            param.data.fill_(torch.nan)
+    acting = {tensor.data_ptr() for module in agent.acting() for tensor in (*module.parameters(), *module.buffers())}
+    for tensor in (*agent.parameters(), *agent.buffers()):
+        if tensor.data_ptr() not in acting and tensor.is_floating_point():
+            tensor.data.fill_(torch.nan)
     assert torch.equal(agent.act(obs, {}, explore=False)[0], expected)
 
 

@@ -32,7 +32,7 @@ class MixedSAC(SAC):
 
     actions = MixedSpace  # type: ignore[assignment]  # SAC declares Box actions
     critics = ExpectedReturn  # expectations over the choice are sums of numbers
-    acts_with = ("actor", "critic", "entropy")  # type: ignore[assignment]
+    acts_with = ("actor", "critic", "ensemble", "entropy")  # type: ignore[assignment]
 
     @classmethod
     def lacks(cls, spec: Spec) -> Iterator[tuple[str, object]]:
