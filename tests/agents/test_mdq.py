@@ -10,7 +10,6 @@ from toys import put, toy, train
 
 from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
-from rlrun.errors import ConfigError
 from rlrun.run.evaluation import evaluate
 from rlrun.types import Batch
 
@@ -44,9 +43,17 @@ def test_mdq_temperature_follows_the_target_entropy(target_entropy: float, direc
     assert direction * (agent.entropy.alpha - before) > 0
 
 
-def test_mdq_refuses_a_temperature_of_0(build: Build) -> None:
-    with pytest.raises(ConfigError, match=r"algo.entropy.ent_coef=0.0: must be above 0"):
-        build(toy("mdq", **{"algo.entropy": {"name": "fixed", "ent_coef": 0.0}}))
+def test_mdq_without_entropy_samples_the_best_bins_and_learns(build: Build) -> None:
+    agent = agent_of(build, **{"algo.entropy": {"name": "fixed", "ent_coef": 0.0}})
+    obs = torch.randn(20, 2)
+    sampled, _ = agent.act(obs, {}, explore=True)
+    greedy, _ = agent.act(obs, {}, explore=False)
+    assert torch.equal(sampled, greedy)
+    with torch.no_grad():
+        error = agent.actor.value(obs, greedy, agent.entropy.temperature)
+        best = agent.actor.values(obs, greedy)[0].amax(-1)  # V(s), the value of the best bin of the first dimension
+    torch.testing.assert_close(error, best, atol=1e-4, rtol=0.0)
+    assert agent.update_actor(rows(8), torch.randn(8, 2))["actor"].isfinite()
 
 
 def test_mdq_td_target_has_the_divergence_from_uniform_of_every_dimension(build: Build) -> None:

@@ -97,6 +97,15 @@ def test_mixed_sac_samples_choices_by_their_probability_and_takes_the_best(build
     assert (best == torch.tensor([1.0, 0.0, 0.0])).all()
 
 
+def test_mixed_sac_without_entropy_takes_the_best_choice(build: Build) -> None:
+    agent = agent_that_says(build, **{"algo.entropy": {"name": "fixed", "ent_coef": 0.0}})
+    action, _ = agent.act(torch.zeros(50, 2), {}, explore=True)
+    assert (action[:, 0] == 1).all()
+    with torch.no_grad():
+        target = agent.target_q(BATCH, torch.randn(2, 3), agent.target_critic)
+    assert target.tolist() == [1 + 0.5 * 2, 0.0]
+
+
 def test_mixed_sac_masks_forbid_choices_in_acting_and_in_targets(build: Build) -> None:
     agent = agent_that_says(build, **{"env.kwargs": {"action": "tuple", "masks": "info"}})
     masked = {"obs": torch.zeros(4, 2), MASK: torch.tensor([[1, 0, 1]]).expand(4, 3)}
@@ -137,13 +146,17 @@ def test_mixed_sac_refuses_several_choices_in_one_line(build: Build) -> None:
 
 
 def test_mixed_sac_acts_without_what_only_learning_needs(build: Build) -> None:
-    agent: Any = train(build(toy("sac", **MIXED)), 1).agent
+    """Also with critics whose values need constants, the centres of the bins."""
+    values = toy("sac", **MIXED)
+    size = {"num_atoms": 5, "v_min": -1.0, "v_max": 1.0, "sigma": 0.75}
+    values["algo"]["critic"] = {"name": "hl_gauss", "members": 2, "target_members": None} | size
+    agent: Any = train(build(values), 1).agent
     obs = torch.randn(3, 2)
     expected = agent.act(obs, {}, explore=False)[0]
-    acting = {param.data_ptr() for module in agent.acting() for param in module.parameters()}
-    for param in agent.parameters():
-        if param.data_ptr() not in acting:
-            param.data.fill_(torch.nan)
+    acting = {tensor.data_ptr() for module in agent.acting() for tensor in (*module.parameters(), *module.buffers())}
+    for tensor in (*agent.parameters(), *agent.buffers()):
+        if tensor.data_ptr() not in acting and tensor.is_floating_point():
+            tensor.data.fill_(torch.nan)
     assert torch.equal(agent.act(obs, {}, explore=False)[0], expected)
 
 

@@ -16,13 +16,19 @@ from toys import equal, toy, train
 from rlrun import registry
 from rlrun.agents.actor_critic.taac import TAAC, binary_entropy
 from rlrun.buffers.replay import Replay, Targets
+from rlrun.config.jobs import jobs
 from rlrun.core.loop import Loop
+from rlrun.errors import ConfigError
 from rlrun.functional.returns import compare_through
 from rlrun.types import Batch, Context, Spec, Step
 
 Build = Callable[..., Loop]
 VARIANTS = ("taac", "taac_l", "taac_q")
 GAMMA = 0.9
+PRIORITIZED = {
+    "name": "prioritized", "reward_clip": None, "reward_scale": 1.0, "standardize_reward": False, "compression": None,
+    "alpha": 0.6, "beta": 0.4, "beta_final": 1.0, "epsilon": 1e-3,
+}  # fmt: skip
 
 
 def scripted_replay(rng: random.Random) -> tuple[Replay, list[list[dict[str, float]]], int]:
@@ -183,6 +189,46 @@ def test_taac_actor_gradient_is_that_of_q_times_the_probability_of_a_switch(algo
     agent.actor_optim.step = lambda loss: found.append(agent.actor_optim.grads(loss))
     TAAC.update_actor(agent, batch, noise)
     torch.testing.assert_close(found[0], expected)
+
+
+def test_taac_priorities_are_those_of_sequences_without_masked_steps(build: Build) -> None:
+    agent: Any = build(toy("taac")).agent
+    batch, noise, switch_noise = sequences(agent), torch.randn(12, 1), torch.rand(4, 3)
+    batch["mask"][2:, 1] = 0
+    batch["weight"] = batch["mask"]
+    with torch.no_grad():
+        target = agent.target_q(batch, noise, switch_noise, agent.target_critic)
+        q = agent.critic(batch["obs"].flatten(0, 1), batch["carry.trajectory"].flatten(0, 1))
+    errors = ((q - target.flatten()) ** 2).mean(0).sqrt().view(4, 3)
+    expected = [0.9 * rows.max() + 0.1 * rows.mean() for rows in (errors[:, 0], errors[:2, 1], errors[:, 2])]
+    _, priority = agent.update_critic(batch, noise, switch_noise)
+    torch.testing.assert_close(priority, torch.stack(expected))
+
+
+def test_taac_with_prioritized_replay_updates_the_priorities(build: Build) -> None:
+    values = toy("taac")
+    values["algo"]["buffer"] = PRIORITIZED | {"capacity": values["algo"]["buffer"]["capacity"]}
+    loop: Any = train(build(values), 3)
+    priorities = loop.buffer.tree.get(loop.buffer.storage_index(torch.arange(*loop.buffer.span)))
+    assert len(priorities.unique()) > 2, "new rows have priority 1"
+
+
+def test_taac_maximises_the_mean_of_the_critics_if_targets_use_a_subset(build: Build) -> None:
+    critic = {"name": "min", "members": 3, "target_members": 2}
+    agent: Any = build(toy("taac", **{"algo.critic": critic})).agent
+    obs, tau = torch.randn(5, 3), torch.randn(5, 1)
+    torch.testing.assert_close(agent.values(obs, tau[None])[0], agent.critic(obs, tau).mean(0))
+
+
+@pytest.mark.parametrize("name", ["fixed", "sgd", "staged"])
+def test_taac_switch_entropy_is_chosen_by_name(name: str) -> None:
+    values = jobs(["algo=taac", "env=Pendulum", f"algo.switch_entropy={name}"])[0].values
+    assert values["algo"]["switch_entropy"]["name"] == name and values["algo"]["entropy"]["name"] == "auto"
+
+
+def test_taac_switch_entropy_is_named_in_errors(build: Build) -> None:
+    with pytest.raises(ConfigError, match=r"algo\.switch_entropy\.target_entropy=minus_dimensions: needs Box actions"):
+        build(toy("taac", **{"algo.switch_entropy.target_entropy": "minus_dimensions"}))
 
 
 def test_taac_each_temperature_follows_its_own_target_entropy(build: Build) -> None:

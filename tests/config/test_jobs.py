@@ -161,6 +161,17 @@ def test_preset_keys_of_a_replaced_part_are_dropped():
             "(there are: demos, hindsight, prioritized, prioritized_hindsight, replay)",
         ),
         (
+            "algo.buffer=HER",
+            "algo.buffer=HER: unknown name; did you mean hindsight? "
+            "(there are: demos, hindsight, prioritized, prioritized_hindsight, replay)",
+        ),
+        (
+            "algo.critic=redq",
+            "algo.critic=redq: unknown name; did you mean min with algo.critic.target_members=2? "
+            "(there are: categorical, hl_gauss, mean, min, quantile, rescaled, truncated)",
+        ),
+        ("algo.minibatch_size=3", "algo.minibatch_size: unknown key; did you mean algo.loop.batch_size?"),
+        (
             "algo.epsilon=linear",
             "algo.epsilon=linear: algo=sac has no part algo.epsilon; its parts are algo.action_gradient, algo.buffer, "
             "algo.critic, algo.entropy, algo.entropy_reward, algo.goals, algo.intrinsic, algo.loop, algo.noise, "

@@ -163,6 +163,23 @@ def test_script_eliminates_common_subexpressions() -> None:
     assert (functions.count(torch.exp), functions.count(torch.mul)) == (1, 2)
 
 
+def test_script_tells_calls_with_gradients_from_those_without() -> None:
+    """Without gradients, some versions of the LSTM return fewer tensors than the backward pass needs."""
+    lstm = torch.nn.LSTM(3, 2)
+    weights = [*lstm.parameters()]
+
+    def kernel(x: Tensor, *start: Tensor) -> list[Tensor]:
+        with torch.no_grad():
+            before, _ = lstm(x, start)
+        after, _ = lstm(x, start)
+        return [before, *torch.autograd.grad(after.sum(), weights)]
+
+    replayed = Taped(kernel)
+    for _ in range(CALLS):
+        inputs = torch.randn(4, 5, 3), torch.randn(1, 5, 2), torch.randn(1, 5, 2)
+        assert same(flat(replayed(*inputs)), flat(kernel(*inputs)))
+
+
 def test_script_fuses_consecutive_reshapes() -> None:
     def kernel(x: Tensor) -> list[Tensor]:
         back = (x * 2).view(2, 3, 1).squeeze(-1)  # what it was

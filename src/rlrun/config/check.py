@@ -161,7 +161,7 @@ def nearest_key(key: str, tree: Tree) -> str:
     section, _, name = key.rpartition(".")
     if found := same_meaning(name, tree):
         return did_you_mean(" or ".join(found))
-    if reason := foreign_words.explanation(name):
+    if reason := foreign_words.explanation(key):
         return reason
     home = lookup(section, tree) if section else tree
     if isinstance(home, dict) and (near := closest(name, home)):

@@ -2,7 +2,7 @@
 
 `KEYS` lists the candidate keys for each name, most likely first. Only keys in the composed config are suggested, so the
 suggestion depends on the algorithm. A note in brackets says how the value differs. `NOTHING` lists names without a
-corresponding key, each with a short reason.
+corresponding key, each with a short reason. `PARTS` lists other names of parts.
 """
 
 from collections.abc import Callable
@@ -247,6 +247,17 @@ NOTHING = {
     "policy_mapping_fn": "no multi-agent training",
 }
 
+PARTS = {
+    "algo.buffer": {"her": "hindsight", "per": "prioritized", "uniform": "replay"},
+    "algo.critic": {
+        "c51": "categorical",
+        "qr_dqn": "quantile",
+        "qr_sac": "quantile",
+        "redq": "min with algo.critic.target_members=2",
+        "tqc": "truncated",
+    },
+}
+
 
 def plain(name: str) -> str:
     """Returns a flag or key as these tables spell it: in lower case, with underscores, without leading dashes."""
@@ -258,10 +269,17 @@ def counterparts(name: str, is_key: Callable[[str], bool]) -> list[str]:
     return [candidate for candidate in KEYS.get(plain(name), ()) if is_key(candidate.partition(" ")[0])]
 
 
-def explanation(name: str) -> str:
-    """Returns why a name of another library has no key in this config, or "" for a name that is in no table."""
+def part(group: str, name: str) -> str | None:
+    """Returns the part of a group, such as `algo.critic`, that has this name elsewhere; None if it is in no table."""
+    return PARTS.get(group, {}).get(plain(name))
+
+
+def explanation(key: str) -> str:
+    """Returns why a key with a name of another library is not in this config, or "" for a name that is in no table."""
+    name = key.rpartition(".")[2]
     if found := KEYS.get(plain(name)):
-        return f"; it corresponds to {found[0].partition(' ')[0]}, which this algorithm does not have"
+        counterpart = found[0].partition(" ")[0]
+        return "" if counterpart == key else f"; it corresponds to {counterpart}, which this algorithm does not have"
     if plain(name) in NOTHING:
         return f"; rlrun has {NOTHING[plain(name)]}"
     return ""

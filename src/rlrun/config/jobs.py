@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rlrun.config import check, environments, loggers, sources
+from rlrun.config import check, environments, foreign_words, loggers, sources
 from rlrun.config.compose import NO_PRESET, Composer, Composition, Word, choice
 from rlrun.errors import ConfigError
 
@@ -262,7 +262,8 @@ def _name_fault(group: str, name: str, names: Sequence[str], plugins: Sequence[s
     known = list(names)
     if group == "preset":
         known.append(NO_PRESET)
-    return f"{group}={name}: unknown name{check.nearest(name, names)} (there are: {_some(known)})"
+    suggestion = check.did_you_mean(foreign_words.part(group, name) or check.closest(name, names))
+    return f"{group}={name}: unknown name{suggestion} (there are: {_some(known)})"
 
 
 def _some(names: Sequence[str]) -> str:

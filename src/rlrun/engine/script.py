@@ -194,7 +194,8 @@ class Script:
         """
         if not call.repeats or not self.changed.isdisjoint(map(memory, (*call.given, *call.results))):
             return None
-        key = call.op, self._spelling(call.args), self._spelling(tuple(call.kwargs.items()))
+        arguments = self._spelling(call.args), self._spelling(tuple(call.kwargs.items()))
+        key = call.op, len(call.results), *arguments  # without gradients, some operations return fewer tensors
         first = self.first_calls.setdefault(key, call)
         return None if first is call else first
 

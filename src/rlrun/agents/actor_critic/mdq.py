@@ -30,7 +30,6 @@ from rlrun.config.schema import (
 from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
-from rlrun.errors import ConfigError
 from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
 from rlrun.functional.priorities import of_ensemble
 from rlrun.nested import leaves
@@ -74,8 +73,6 @@ class MDQ(Agent):
         self.actor = AutoregressiveValues(parts.torso("actor", inputs=("obs", "action"), members=dims), dims, cfg.bins)
         entropy = by_rule(cfg.entropy, MultiDiscrete([cfg.bins] * dims))
         self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target(dims, cfg.bins))
-        if not self.entropy.alpha > 0:
-            raise ConfigError("algo.entropy.ent_coef=0.0: must be above 0, because it is the temperature of the policy")
         self.actor_optim = Optim(self.actor.parameters(), cfg.actor_learning_rate, schedule=cfg.lr_schedule)
         self.critic_optim = Optim(self.critic.parameters(), cfg.critic_learning_rate, schedule=cfg.lr_schedule)
         self.act_noise = parts.stream("act")
@@ -87,7 +84,7 @@ class MDQ(Agent):
         if not explore:
             return self.actor.greedy(obs, batch), {}
         noise = self.act_noise.uniform(batch, self.actor.dims, self.actor.bins)
-        action, _ = self.actor.sample(obs, self.entropy.alpha, noise)
+        action, _ = self.actor.sample(obs, self.entropy.temperature, noise)
         return action, {}
 
     def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
@@ -117,7 +114,7 @@ class MDQ(Agent):
 
         D is the sum of KL(pi_k || uniform) over the dimensions of the action.
         """
-        next_action, divergences = self.actor.sample(batch["next_obs"], self.entropy.alpha, noise)
+        next_action, divergences = self.actor.sample(batch["next_obs"], self.entropy.temperature, noise)
         divergence = divergences.sum(-1)
         next_q = self.ensemble.target(target_critic(batch["next_obs"], next_action))
         discount = self.cfg.gamma ** batch["n_steps"] * (1 - batch["terminated"])
@@ -129,8 +126,8 @@ class MDQ(Agent):
         """Distils the target critics into the actor, at actions near the stored ones."""
         action = (batch["action"] + self.cfg.distill_noise * noise).clamp(-1, 1)
         with torch.no_grad():
-            q = self.ensemble.target(self.target_critic(batch["obs"], action))
-        error = self.actor.value(batch["obs"], action, self.entropy.alpha) - q
+            q = self.ensemble.actor(self.target_critic(batch["obs"], action))
+        error = self.actor.value(batch["obs"], action, self.entropy.temperature) - q
         actor_loss = weighted_mean(error**2, batch["weight"])
         self.actor_optim.step(actor_loss)
         return {"actor": actor_loss.detach()}

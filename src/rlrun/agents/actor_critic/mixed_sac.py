@@ -32,7 +32,7 @@ class MixedSAC(SAC):
 
     actions = MixedSpace  # type: ignore[assignment]  # SAC declares Box actions
     critics = ExpectedReturn  # expectations over the choice are sums of numbers
-    acts_with = ("actor", "critic", "entropy")  # type: ignore[assignment]
+    acts_with = ("actor", "critic", "ensemble", "entropy")  # type: ignore[assignment]
 
     @classmethod
     def lacks(cls, spec: Spec) -> Iterator[tuple[str, object]]:
@@ -75,7 +75,7 @@ class MixedSAC(SAC):
     def choice(self, obs: Any, continuous: Tensor) -> Categorical:
         """Returns p = softmax(Q(s, a_c) / alpha_d) over the legal choices; continuous values a_c [batch, dims]."""
         q = self.ensemble.actor(self.critic(obs, continuous))
-        return Categorical(legal(q / self.entropy.alpha[0], obs))
+        return Categorical(legal(q / self.entropy.temperature[0], obs))
 
     def stored_values(self, batch: Batch) -> Tensor:
         choice, continuous = batch["action"][:, 0], batch["action"][:, 1:]

@@ -34,6 +34,7 @@ from rlrun.core.agent import Agent, kernel, policy
 from rlrun.core.parts import Parts
 from rlrun.core.state import Optim, Target
 from rlrun.functional.losses import batch_mean, ensemble_mean, weighted_mean
+from rlrun.functional.priorities import of_ensemble, of_sequences
 from rlrun.functional.returns import compare_through
 from rlrun.nested import flat
 from rlrun.networks.heads import SquashedGaussianPolicy, Value
@@ -84,7 +85,7 @@ class TAAC(Agent):
         self.target_critic = Target(self.critic, cfg.tau)
         entropy = by_rule(cfg.entropy, spec.action)
         self.entropy = parts.part("entropy", entropy, EntropyCoefficient, default_target(spec.action))
-        switch_entropy = by_rule(cfg.switch_entropy, Discrete(2))
+        switch_entropy = by_rule(cfg.switch_entropy, Discrete(2), "algo.switch_entropy")
         self.switch_entropy: EntropyCoefficient = registry.build(
             "entropy", switch_entropy, default_target(Discrete(2)), path="algo.switch_entropy"
         )
@@ -107,7 +108,7 @@ class TAAC(Agent):
             output = dist.mode()
             threshold = 0.5
         taus = self.candidates(previous, output)
-        switch = self.switch_logit(self.values(self.critic, obs, taus)).sigmoid() > threshold
+        switch = self.switch_logit(self.values(obs, taus)).sigmoid() > threshold
         return self.follow(carry, previous, taus, switch)
 
     @torch.no_grad()
@@ -131,15 +132,15 @@ class TAAC(Agent):
         """
         return torch.stack([self.trajectory.go_on(previous), self.trajectory.start(output, previous)])
 
-    def values(self, critic: Critic, obs: Any, taus: Tensor) -> Tensor:
-        """Returns the Q-values of both trajectories, [2, batch]: the minimum over the members."""
-        return torch.stack([self.ensemble.target(critic(obs, tau)) for tau in taus])
+    def values(self, obs: Any, taus: Tensor) -> Tensor:
+        """Returns the Q-values of both trajectories, [2, batch], by which the actor and the switch decide."""
+        return torch.stack([self.ensemble.actor(self.critic(obs, tau)) for tau in taus])
 
     def switch_logit(self, q: Tensor) -> Tensor:
         """Returns log P(b=1) / P(b=0) for the Q-values of both trajectories [2, batch]: the policy of the switch is
         softmax(Q / alpha_b)."""
         advantage = (q[1] - q[0]).clamp(*self.advantage_range)
-        return advantage / self.switch_entropy.alpha.clamp(min=1e-10)
+        return advantage / self.switch_entropy.temperature
 
     def follow(self, carry: Batch, previous: Tensor, taus: Tensor, switch: Tensor) -> tuple[Tensor, Batch]:
         """Returns the actions [num_envs, dims] and the extras. A trajectory that has gone on `max_repeats` times is
@@ -158,29 +159,31 @@ class TAAC(Agent):
         }
         return tau[:, : self.dims], extras
 
-    def update(self, batch: Batch, ctx: Context) -> Metrics:
+    def update(self, batch: Batch, ctx: Context) -> tuple[Metrics, Tensor]:
         self.actor_optim.tick(ctx.progress)
         self.critic_optim.tick(ctx.progress)
         next_noise, noise = self.update_noise.normal(2, batch["mask"].numel(), self.dims)
         switch_noise = self.update_noise.uniform(*batch["mask"].shape)
         batch = batch | {"weight": batch["mask"] * batch["weight"]}
         members = self.ensemble.draw(self.update_noise)
-        metrics = self.update_critic(batch, next_noise, switch_noise, members)
+        metrics, priority = self.update_critic(batch, next_noise, switch_noise, members)
         metrics |= self.update_actor(batch, noise)
         self.target_critic.track_every(self.cfg.target_every, ctx.updates + 1)
-        return metrics
+        return metrics, priority
 
     @kernel
     def update_critic(
         self, batch: Batch, noise: Tensor, switch_noise: Tensor, members: Tensor | None = None
-    ) -> Metrics:
+    ) -> tuple[Metrics, Tensor]:
+        """Returns metrics and the priorities of the sequences, [batch]."""
         with torch.no_grad():
             target_q = self.target_q(batch, noise, switch_noise, self.target_critic.select(members))
         q = self.critic(flat(batch["obs"]), flat(batch["carry.trajectory"]))  # [members, time * batch]
-        losses, _ = self.ensemble.loss(q, target_q.flatten())
+        losses, errors = self.ensemble.loss(q, target_q.flatten())
         critic_loss = ensemble_mean(losses, batch["weight"].flatten())
         self.critic_optim.step(critic_loss)
-        return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}
+        priority = of_sequences(of_ensemble(errors.detach()).view_as(target_q), batch["weight"])
+        return {"critic": critic_loss.detach(), "q": batch_mean(q.detach())}, priority
 
     def target_q(self, batch: Batch, noise: Tensor, switch_noise: Tensor, target_critic: Critic) -> Tensor:
         """Returns compare-through targets [time, batch] for Q(s, tau), with V(s) = sum_b P(b) min_i Q_i(s, tau_b)."""
@@ -188,8 +191,8 @@ class TAAC(Agent):
         previous = flat(batch["carry.trajectory"])
         output, _ = self.actor(next_obs, previous).sample(noise)
         taus = self.candidates(previous, output)
-        p = self.switch_logit(self.values(self.critic, next_obs, taus)).sigmoid()
-        q = self.values(target_critic, next_obs, taus)
+        p = self.switch_logit(self.values(next_obs, taus)).sigmoid()
+        q = [self.ensemble.target(target_critic(next_obs, tau)) for tau in taus]
         next_value = (1 - p) * q[0] + p * q[1]
         shape = switch_noise.shape
         return self.targets(batch, next_value.view(shape), switch_noise < p.view(shape))
@@ -212,7 +215,7 @@ class TAAC(Agent):
         previous = flat(batch["trajectory"])
         weight = batch["weight"].flatten()
         output, log_prob = self.actor(obs, previous).sample(noise)
-        q = self.values(self.critic, obs, self.candidates(previous, output))
+        q = self.values(obs, self.candidates(previous, output))
         logit = self.switch_logit(q.detach())
         p = logit.sigmoid()
         actor_loss = weighted_mean(self.entropy.alpha * log_prob - p * q[1], weight)

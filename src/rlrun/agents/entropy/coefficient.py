@@ -21,6 +21,7 @@ RULES = ("tenth", "minus_dimensions", "nearly_uniform")  # of the target entropy
 # one number for every component of the action, or one for each of them, in their order or by name; None: a default
 PerComponent = float | list[float] | dict[str, float] | None
 
+LEAST_TEMPERATURE = 1e-6  # of a policy softmax(Q / alpha), because alpha may be 0; such a policy is greedy
 OPEN = 0.1  # fraction of an action's range, or of the probability, that `default_target` leaves open
 
 
@@ -43,6 +44,11 @@ class EntropyCoefficient(nn.Module):
     def alpha(self) -> Tensor:
         """The current coefficient, 0-d and detached."""
         raise NotImplementedError
+
+    @property
+    def temperature(self) -> Tensor:
+        """alpha as the temperature of a policy softmax(Q / alpha), which divides by it, so it is never 0."""
+        return self.alpha.clamp(min=LEAST_TEMPERATURE)
 
     def cost(self, log_prob: Tensor) -> Tensor:
         """Returns alpha log pi(a|s), [batch], of sampled actions with log_prob [batch]."""
@@ -96,8 +102,8 @@ class MovingAverage(nn.Module):
         return self.recent.sum() / self.seen.clamp(min=1)
 
 
-def by_rule(values: dict[str, Any], space: Space) -> dict[str, Any]:
-    """Returns the section `algo.entropy` of one component; a rule in `target_entropy` is replaced by its number.
+def by_rule(values: dict[str, Any], space: Space, path: str = "algo.entropy") -> dict[str, Any]:
+    """Returns the section `path` of one component; a rule in `target_entropy` is replaced by its number.
 
     `minus_dimensions` is the rule of SAC (arXiv 1812.05905), `nearly_uniform` that of SAC for discrete actions (arXiv
     1910.07207), and `tenth` that of `default_target`. Raises ConfigError if a rule is not defined for the space, or if
@@ -106,7 +112,7 @@ def by_rule(values: dict[str, Any], space: Space) -> dict[str, Any]:
     for key in ("target_entropy", "max_entropy"):
         given = values.get(key)
         if isinstance(given, list | dict):
-            raise ConfigError(f"algo.entropy.{key}={given}: must be one number or null for the actions {space}")
+            raise ConfigError(f"{path}.{key}={given}: must be one number or null for the actions {space}")
     rule = values.get("target_entropy")
     if not isinstance(rule, str):
         return values
@@ -123,9 +129,7 @@ def by_rule(values: dict[str, Any], space: Space) -> dict[str, Any]:
         if is_box:
             kind = "discrete"
             other = "minus_dimensions"
-        raise ConfigError(
-            f"algo.entropy.target_entropy={rule}: needs {kind} actions; choose {other}, tenth or a number"
-        )
+        raise ConfigError(f"{path}.target_entropy={rule}: needs {kind} actions; choose {other}, tenth or a number")
     return values | {"target_entropy": target}
 
 

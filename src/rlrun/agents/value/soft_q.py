@@ -26,8 +26,6 @@ from rlrun.networks.heads import DiscreteCritic
 from rlrun.registry import register
 from rlrun.types import Batch, Context, Metrics, Spec
 
-LEAST_ALPHA = 1e-6  # the policy divides by alpha, which may be 0; below, the policy is greedy
-
 
 @register("algo", "soft_q")
 class SoftQ(Agent):
@@ -78,8 +76,7 @@ class SoftQ(Agent):
     def distribution(self, obs: Any) -> Categorical:
         """Returns pi(a|s) = softmax(Q(s, a) / alpha) over the legal actions (eq. 6)."""
         q = self.ensemble.actor(self.critic(obs))
-        logits = q / self.entropy.alpha.clamp(min=LEAST_ALPHA)
-        return Categorical(legal(logits, obs))
+        return Categorical(legal(q / self.entropy.temperature, obs))
 
     def log_prob(self, obs: Any, source: Source) -> Tensor:
         """Returns the negative entropy of the policy, the expected log-probability of its actions; [batch]."""
