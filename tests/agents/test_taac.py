@@ -157,7 +157,7 @@ def test_taac_samples_switches_by_their_probability_and_values_the_stored_trajec
         new, _ = agent.actor(next_obs, tau).sample(noise)
         p = (torch.stack([agent.critic(next_obs, each).amin(0) for each in (tau, new)]) / 0.1).softmax(0)[1]
         q = agent.critic(batch["obs"].flatten(0, 1), tau).mean()
-    metrics = TAAC.update_critic(agent, batch, noise, switch_noise)
+    metrics, _ = TAAC.update_critic(agent, batch, noise, switch_noise)
     assert torch.equal(seen[0], switch_noise < p.view(2, 400))
     torch.testing.assert_close(metrics["q"], q)
 
