@@ -57,8 +57,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "cluster": ("cluster", "cli.main", "run.lifecycle", "files"),
     "sweep": (
-        "sweep", "cluster", "config", "report.statistics", "telemetry.metrics", "snapshot.atomic", "rundir", "lock",
-        "files", "errors",
+        "sweep", "cluster", "config", "registry", "run.assemble", "report.statistics", "telemetry.metrics",
+        "snapshot.atomic", "rundir", "lock", "files", "errors",
     ),
     "engine": (
         "engine", "core.agent", "core.state", "core.random", "core.breakable", "functional.fused", "config.schema",
@@ -77,6 +77,7 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
         "cli/",
         "bench/",
         "cluster/server.py",
+        "sweep/ends.py",
         "export/",
         "hub/",
         "config/jobs.py",

@@ -79,6 +79,7 @@ def test_sweep_is_continued_after_a_kill_by_the_same_command(
         ),
         (["algo=sac", "env=Pendulum", "trainer.eval_every=0"], "trainer.eval_every=0: rungs need evaluations"),
         (["algo=sac", "env=Pendulum", "search=grid", "algo.nstep=int(1,3)"], "algo.nstep: unknown key"),
+        (["algo=sac", "env=Pendulum", "algo.gamma=uniform(0.5,2)"], "algo.gamma=2.0: must be less than or equal to 1"),
     ],
 )
 def test_faulty_sweep_has_one_line(

@@ -53,8 +53,8 @@ def _run(words: Sequence[str]) -> int:
     from rlrun import lock
     from rlrun.cluster.local import local
     from rlrun.config.jobs import jobs
+    from rlrun.sweep import ends, journal, rungs, space
     from rlrun.sweep import folder as sweeps
-    from rlrun.sweep import journal, rungs, space
     from rlrun.sweep.driver import Driver
     from rlrun.sweep.pruning import PRUNINGS
     from rlrun.sweep.runs import Runs
@@ -73,6 +73,8 @@ def _run(words: Sequence[str]) -> int:
         raise ConfigError(*faults)
     search = SEARCHES[cfg.search](searched, cfg.seed, cfg.trials)
     path = sweeps.SWEEPS / (cfg.name or str(job.values["name"]).replace("/", "_"))
+    if not (path / sweeps.SWEEP).exists():
+        ends.check_ends(searched, shared)
     path.mkdir(parents=True, exist_ok=True)
     held = lock.take(path)
     try:
@@ -88,6 +90,9 @@ def _run(words: Sequence[str]) -> int:
         )  # fmt: skip
         try:
             driver.run()
+        except (SystemExit, KeyboardInterrupt):
+            print("interrupted; the same command continues the sweep", file=sys.stderr)
+            raise
         finally:
             driver.close()
     finally:
