@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlrun.cluster import Ended
-from rlrun.errors import RunError
+from rlrun.errors import ConfigError, RunError
 from rlrun.sweep import driver as driver_module
 from rlrun.sweep import journal
 from rlrun.sweep.driver import Driver
@@ -95,7 +95,7 @@ def swept(folder: Path, cluster: Simulated, kill: random.Random | None = None, *
     cfg: SweepConfig = settings(base | changes)
     steps = [STEPS[-1]] if cfg.prune == "none" else STEPS
     (folder / "trials").mkdir(parents=True, exist_ok=True)
-    trials = apply_all(Trials(cfg.seeds, len(steps) - 1), journal.read(folder / "journal.jsonl"))
+    trials = apply_all(Trials(cfg.seeds, len(steps) - 1), journal.read(folder / "journal.jsonl"), SPACE.keys)
 
     def say(event: Event, trials: Trials) -> None:
         if kill is not None and kill.random() < 0.1:
@@ -216,3 +216,27 @@ def test_open_jobs_are_the_furthest_first() -> None:
     trials.apply({"event": "promoted", "trials": [1]})
     assert trials.open_jobs() == [Job(1, 1, 0), Job(1, 1, 1), Job(0, 0, 0), Job(0, 0, 1)]
     assert trials.trials[1].score(0) == 1.0 and trials.trials[1].score(1) is None
+
+
+def test_winner_has_the_best_score_on_fresh_seeds_also_if_it_is_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials, driver = swept(tmp_path, Simulated(random.Random(0)))
+    for trial, score in zip([one for one in trials.trials if one.fresh_seeds], (-1.0, 0.0), strict=True):
+        trial.scores.update({(trials.last, FRESH + i): score for i in range(3)})
+        best = trial.number
+    assert driver.won() == {"event": "won", "trial": best}
+
+
+@pytest.mark.parametrize(
+    ("event", "fault"),
+    [
+        ({"event": "promoted", "trials": [3]}, "line 2 does not fit the lines before it"),
+        ({"event": "scored", "trial": 0}, "line 2 does not fit the lines before it"),
+        ({"event": "asked", "values": [{"plugins": ["./x.py"]}]}, "trial 1 sets plugins, which is not searched"),
+    ],
+)
+def test_journal_that_was_changed_is_refused(event: Event, fault: str) -> None:
+    events = [{"event": "asked", "values": [{"algo.gamma": 0.5}]}, event]
+    with pytest.raises(ConfigError, match=fault):
+        apply_all(Trials(seeds=1, last=1), events, SPACE.keys)

@@ -11,6 +11,7 @@ from rlrun.config.schema import run_config
 from rlrun.errors import ConfigError
 from rlrun.run.assemble import check_ranges
 from rlrun.sweep import space
+from rlrun.sweep.ends import faults_of
 from rlrun.sweep.ranges import Log, Logit
 
 NAMES = list(sources.options(space.GROUP, [sources.CONF]))
@@ -96,3 +97,13 @@ def test_a_run_takes_no_space(capsys: pytest.CaptureFixture[str]) -> None:
         capsys.readouterr().err
         == "error: space=sac: a space is searched by `rlrun sweep`; `rlrun show space=sac` prints it\n"
     )
+
+
+def test_ends_that_a_run_would_refuse_have_one_line() -> None:
+    words = ["algo=sac", "env=Pendulum"]
+    assert faults_of([[*words, "algo.gamma=0.5"], [*words, "algo.gamma=0.9"]]) == []
+    lines = [[*words, "algo.gamma=2.0"], [*words, "algo.tau=0.0"], [*words, "algo.tau=0.0"]]
+    assert faults_of(lines) == [
+        "algo.gamma=2.0: must be less than or equal to 1",
+        "algo.tau=0.0: must be greater than 0",
+    ]

@@ -80,7 +80,7 @@ def _run(words: Sequence[str]) -> int:
     try:
         sweeps.begin(path, sweeps.Description.of(cfg, shared, searched, steps))
         events = journal.read(path / sweeps.JOURNAL)
-        trials = apply_all(Trials(cfg.seeds, len(steps) - 1), events)
+        trials = apply_all(Trials(cfg.seeds, len(steps) - 1), events, searched.keys)
         runs = Runs(path / sweeps.TRIALS, shared, steps, cfg.metric)
         if events:
             print(printable(f"{path}: continues after {len(trials)} of {search.trials} trials"))
@@ -211,7 +211,9 @@ def _stored(words: Sequence[str]) -> tuple[Path, "Trials"]:
     path = settings.run_folder(places, "rlrun sweep status|best SWEEP")
     described = sweeps.read(path)
     cfg = sweep_settings(described.sweep)
-    return path, apply_all(Trials(cfg.seeds, len(described.steps) - 1), journal.read(path / sweeps.JOURNAL))
+    return path, apply_all(
+        Trials(cfg.seeds, len(described.steps) - 1), journal.read(path / sweeps.JOURNAL), described.space
+    )
 
 
 def _status(words: Sequence[str]) -> int:

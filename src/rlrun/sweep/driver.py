@@ -16,7 +16,7 @@ from rlrun.sweep.runs import Runs
 from rlrun.sweep.search import Search
 from rlrun.sweep.settings import SweepConfig
 from rlrun.sweep.space import Space
-from rlrun.sweep.trials import WORST, Job, Trials
+from rlrun.sweep.trials import Job, Trials
 
 POLL_S = 0.05
 ATTEMPTS = 5  # to finish a job whose process was killed, per driver
@@ -110,10 +110,12 @@ class Driver:
 
     def won(self) -> Event:
         """Returns the event that names the winner: the best score on fresh seeds."""
-        last = self.trials.last
-        found = [trial for trial in self.trials.trials if trial.fresh_seeds]
-        scores = {trial.number: trial.fresh_score(last) for trial in found}
-        return {"event": "won", "trial": max(scores, key=lambda number: (scores[number] or WORST, -number))}
+        scores = []
+        for trial in self.trials.trials:
+            score = trial.fresh_score(self.trials.last)
+            if score is not None:
+                scores.append((score, -trial.number))  # of equal ones, the first trial
+        return {"event": "won", "trial": -max(scores)[1]}
 
     # --- runs
 

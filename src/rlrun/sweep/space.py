@@ -50,6 +50,11 @@ class Space:
     def __len__(self) -> int:
         return len(self.dimensions)
 
+    @property
+    def keys(self) -> list[str]:
+        """The searched keys."""
+        return [dimension.key for dimension in self.dimensions]
+
     def values(self, point: Sequence[float], fixed: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values at a point of the unit cube [len(self)], by key, without keys whose condition is false.
 

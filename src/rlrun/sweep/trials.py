@@ -1,10 +1,11 @@
 """The trials of a sweep: what was decided and found out so far, as a function of the events in the journal."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlrun.errors import ConfigError
 from rlrun.report.statistics import iqm
 from rlrun.sweep.journal import Event
 
@@ -119,8 +120,17 @@ class Trials:
         return [self.trials[number] for _, _, number in sorted(found)]
 
 
-def apply_all(trials: Trials, events: Sequence[Event]) -> Trials:
-    """Applies the events in order and returns the trials."""
-    for event in events:
-        trials.apply(event)
+def apply_all(trials: Trials, events: Sequence[Event], keys: Collection[str]) -> Trials:
+    """Applies the events of a journal in order and returns the trials.
+
+    Raises ConfigError for an event that does not fit, or that sets other keys than the searched ones.
+    """
+    for line, event in enumerate(events, start=1):
+        try:
+            trials.apply(event)
+        except (KeyError, IndexError, TypeError, AttributeError):
+            raise ConfigError(f"journal.jsonl: line {line} does not fit the lines before it") from None
+    for trial in trials.trials:
+        if foreign := trial.values.keys() - keys:
+            raise ConfigError(f"journal.jsonl: trial {trial.number} sets {min(foreign)}, which is not searched")
     return trials
