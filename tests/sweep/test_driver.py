@@ -119,7 +119,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def table(trials: Trials) -> list[Any]:
-    return [(one.number, one.values, one.rung, sorted(one.scores.items()), one.failures) for one in trials.trials]
+    return [
+        (one.number, one.values, one.rung, one.runs, sorted(one.scores.items()), one.failures) for one in trials.trials
+    ]
 
 
 def test_sweep_finds_the_best_trial_and_measures_it_with_fresh_seeds(tmp_path: Path) -> None:
@@ -133,9 +135,9 @@ def test_sweep_finds_the_best_trial_and_measures_it_with_fresh_seeds(tmp_path: P
 
 def test_asha_trains_one_of_eta_trials_on_and_uses_few_steps(tmp_path: Path) -> None:
     pruned, whole = Simulated(random.Random(0)), Simulated(random.Random(0))
-    trials, _ = swept(tmp_path / "asha", pruned, trials=9, winners=0)
+    trials, _ = swept(tmp_path / "asha", pruned, trials=9, seeds=1, winners=0)
     assert sorted(one.rung for one in trials.trials) == [0] * 6 + [1] * 2 + [2]
-    swept(tmp_path / "none", whole, trials=9, winners=0, prune="none")
+    swept(tmp_path / "none", whole, trials=9, seeds=1, winners=0, prune="none")
     assert pruned.steps < 0.4 * whole.steps
 
 
@@ -211,8 +213,10 @@ def test_journal_on_a_full_disk_stops_the_sweep(tmp_path: Path, monkeypatch: pyt
 def test_open_jobs_are_the_furthest_first() -> None:
     trials = Trials(seeds=2, last=2)
     trials.apply({"event": "asked", "values": [{}, {}]})
+    trials.apply({"event": "another_seed", "trials": [0, 1]})
     for seed in range(2):
-        trials.apply({"event": "scored", "trial": 1, "rung": 0, "seed": seed, "score": 1.0})
+        found = {"rung": 0, "seed": seed, "score": 1.0, "evaluations": [1.0]}
+        trials.apply({"event": "scored", "trial": 1, **found})
     trials.apply({"event": "promoted", "trials": [1]})
     assert trials.open_jobs() == [Job(1, 1, 0), Job(1, 1, 1), Job(0, 0, 0), Job(0, 0, 1)]
     assert trials.trials[1].score(0) == 1.0 and trials.trials[1].score(1) is None
@@ -240,3 +244,10 @@ def test_journal_that_was_changed_is_refused(event: Event, fault: str) -> None:
     events = [{"event": "asked", "values": [{"algo.gamma": 0.5}]}, event]
     with pytest.raises(ConfigError, match=fault):
         apply_all(Trials(seeds=1, last=1), events, SPACE.keys)
+
+
+def test_trials_that_are_significantly_worse_get_no_further_seed(tmp_path: Path) -> None:
+    trials, _ = swept(tmp_path, Simulated(random.Random(0)), trials=9, seeds=3, winners=0, prune="none")
+    best = max(trials.trials, key=lambda trial: trial.values["algo.gamma"])
+    assert [(one.runs, one.ruled_out) for one in trials.trials if one is not best] == [(1, True)] * 8
+    assert (best.runs, best.ruled_out, trials.winner) == (3, False, best.number)

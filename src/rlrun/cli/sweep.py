@@ -145,6 +145,10 @@ def _say(event: "Event", trials: "Trials") -> None:
                 print(printable(f"trial {first + place}: {text}"))
         case "promoted":
             print(f"train on: {', '.join(f'trial {one}' for one in event['trials'])}")
+        case "another_seed":
+            print(f"another seed: {', '.join(f'trial {one}' for one in event['trials'])}")
+        case "ruled_out":
+            print(f"significantly worse than the best: {', '.join(f'trial {one}' for one in event['trials'])}")
         case "measured_again":
             shown = ", ".join(f"trial {one}" for one in event["trials"])
             print(f"measured again with {event['seeds']} fresh seeds: {shown}")

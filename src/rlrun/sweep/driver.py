@@ -12,6 +12,7 @@ from typing import Any
 from rlrun.cluster import Cluster, Ended
 from rlrun.sweep.journal import Event, Journal
 from rlrun.sweep.pruning import Pruning
+from rlrun.sweep.racing import undecided
 from rlrun.sweep.runs import Runs
 from rlrun.sweep.search import Search
 from rlrun.sweep.settings import SweepConfig
@@ -72,23 +73,22 @@ class Driver:
     def decision(self) -> Event | None:
         """Returns the next decision, or None if it depends on results that are not known yet."""
         waiting = self.trials.open_jobs()
+        at_once = 1 if self.cfg.order == "free" else len(self.trials)  # trials that one decision is about
         if self.trials.winner is not None:
             return None
         if waiting and (self.cfg.order == "generation" or len(waiting) >= self.cfg.workers):
             return None
-        left = self.search.trials - len(self.trials)
         if any(trial.fresh_seeds for trial in self.trials.trials):
             return None if waiting else self.won()
-        promoted = [trial.number for trial in self.pruning.promoted(self.trials)]
-        if self.cfg.order == "free":
-            promoted = promoted[:1]
-        if promoted:
-            return {"event": "promoted", "trials": promoted}
+        another, ruled_out = undecided(self.trials)
+        chosen = {"ruled_out": ruled_out, "another_seed": another, "promoted": self.pruning.promoted(self.trials)}
+        for name, trials in chosen.items():
+            if trials:
+                return {"event": name, "trials": [trial.number for trial in trials[:at_once]]}
+        left = self.search.trials - len(self.trials)
         if left > 0:
             return self.asked(min(left, self.cfg.generation if self.cfg.order == "generation" else 1))
-        if waiting:
-            return None
-        return self.finalists()
+        return None if waiting else self.finalists()
 
     def asked(self, count: int) -> Event:
         """Returns the event that starts new trials."""
@@ -143,8 +143,9 @@ class Driver:
         """Records the result of a job, or leaves the job open if its process was killed."""
         which = {"trial": job.trial, "rung": job.rung, "seed": job.seed}
         outcome = self.runs.outcome(job)
-        if outcome is not None and outcome.score is not None:
-            self.record({"event": "scored", **which, "step": outcome.step, "score": outcome.score})
+        if outcome is not None and outcome.evaluations:
+            found = {"step": outcome.step, "score": outcome.evaluations[-1], "evaluations": outcome.evaluations}
+            self.record({"event": "scored", **which, **found})
             return
         if self.runs.is_running(job):  # started by an earlier driver that was killed at once
             self.awaited.append(job)

@@ -13,9 +13,9 @@ from rlrun.telemetry.metrics import read_rows
 
 
 class Outcome(NamedTuple):
-    """The result of a job: a score, or why there is none."""
+    """The result of a job: evaluations, or why there are none."""
 
-    score: float | None
+    evaluations: list[float]  # up to the rung; the last is the score; [] if there is none
     why: str = ""
     step: int = 0
 
@@ -51,15 +51,15 @@ class Runs:
         try:
             summary = read_json(self.path(job) / SUMMARY)
         except ConfigError as error:
-            return Outcome(None, str(error))
+            return Outcome([], str(error))
         status, step = summary.get("status"), summary.get("step", 0)
         if status == "failed":
-            return Outcome(None, self.last_error(job))
+            return Outcome([], self.last_error(job))
         if status == "done" or (status == "paused" and step >= self.steps[job.rung]):
-            score = self._score(job)
-            if score is None:
-                return Outcome(None, f"no evaluation has {self.metric}")
-            return Outcome(score, step=step)
+            evaluations = self._evaluations(job)
+            if not evaluations:
+                return Outcome([], f"no evaluation has {self.metric}")
+            return Outcome(evaluations, step=step)
         return None
 
     def last_error(self, job: Job) -> str:
@@ -75,12 +75,12 @@ class Runs:
             return lines[-1]
         return "it ended without a message"
 
-    def _score(self, job: Job) -> float | None:
-        """Returns the metric of the first row at or after the rung, or of the last row if the run ended before it."""
-        found = None
+    def _evaluations(self, job: Job) -> list[float]:
+        """Returns the metric of all rows that have it, up to the first one at or after the rung."""
+        found = []
         for row in read_rows(self.path(job) / METRICS):
             if self.metric in row:
-                found = float(row[self.metric])
+                found.append(float(row[self.metric]))
                 if row["step"] >= self.steps[job.rung]:
                     break
         return found

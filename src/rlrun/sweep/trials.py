@@ -33,9 +33,12 @@ class Trial:
 
     number: int
     values: dict[str, Any]
-    seeds: int  # number of runs
+    seeds: int  # number of runs, unless it is ruled out before
+    runs: int = 1  # started so far, with seeds 0, 1, ...
+    ruled_out: bool = False  # no further seed starts
     rung: int = 0  # up to which it trains
     scores: dict[tuple[int, int], float] = field(default_factory=dict)  # (rung, seed) -> score
+    curves: dict[tuple[int, int], list[float]] = field(default_factory=dict)  # (rung, seed) -> evaluations up to it
     failures: dict[int, str] = field(default_factory=dict)  # seed -> why the run failed
     fresh_seeds: int = 0  # number of runs that measure it again
 
@@ -43,23 +46,35 @@ class Trial:
     def failed(self) -> bool:
         return bool(self.failures)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether no further seed will start."""
+        return self.ruled_out or self.runs == self.seeds
+
+    def has_ended(self, rung: int) -> bool:
+        """Returns whether all runs that were started have reached a rung."""
+        return all((rung, seed) in self.scores for seed in range(self.runs))
+
     def score(self, rung: int) -> float | None:
-        """Returns the score at a rung, or None if not all runs have reached it."""
-        return self._score(rung, range(self.seeds))
+        """Returns the score at a rung, or None if it is not final yet."""
+        if self.failed:
+            return WORST
+        if not self.is_complete or not self.has_ended(rung):
+            return None
+        return self.score_of(rung, range(self.runs))
 
     def fresh_score(self, last: int) -> float | None:
         """Returns the score of the runs that measured it again, or None if not all have ended. last: the last rung."""
-        if not self.fresh_seeds:
-            return None
-        return self._score(last, range(FRESH, FRESH + self.fresh_seeds))
-
-    def _score(self, rung: int, seeds: Iterable[int]) -> float | None:
+        seeds = range(FRESH, FRESH + self.fresh_seeds)
         if any(seed in self.failures for seed in seeds):
             return WORST
-        found = [self.scores[rung, seed] for seed in seeds if (rung, seed) in self.scores]
-        if len(found) < len(list(seeds)):
+        if not seeds or not all((last, seed) in self.scores for seed in seeds):
             return None
-        return float(iqm(found))
+        return self.score_of(last, seeds)
+
+    def score_of(self, rung: int, seeds: Iterable[int]) -> float:
+        """Returns the interquartile mean of the scores of runs that have reached a rung."""
+        return float(iqm([self.scores[rung, seed] for seed in seeds]))
 
 
 class Trials:
@@ -80,6 +95,12 @@ class Trials:
             case "asked":
                 for values in event["values"]:
                     self.trials.append(Trial(len(self.trials), values, self.seeds))
+            case "another_seed":
+                for number in event["trials"]:
+                    self.trials[number].runs += 1
+            case "ruled_out":
+                for number in event["trials"]:
+                    self.trials[number].ruled_out = True
             case "promoted":
                 for number in event["trials"]:
                     self.trials[number].rung += 1
@@ -89,6 +110,7 @@ class Trials:
                     self.trials[number].fresh_seeds = event["seeds"]
             case "scored":
                 self.trials[event["trial"]].scores[event["rung"], event["seed"]] = event["score"]
+                self.trials[event["trial"]].curves[event["rung"], event["seed"]] = event["evaluations"]
             case "failed":
                 self.trials[event["trial"]].failures[event["seed"]] = event["why"]
             case "won":
@@ -101,7 +123,7 @@ class Trials:
             if trial.fresh_seeds:
                 jobs += [Job(trial.number, self.last, FRESH + i) for i in range(trial.fresh_seeds)]
             elif not trial.failed:
-                jobs += [Job(trial.number, trial.rung, seed) for seed in range(trial.seeds)]
+                jobs += [Job(trial.number, trial.rung, seed) for seed in range(trial.runs)]
         return sorted(filter(self._is_open, jobs), key=lambda job: (-job.rung, job.trial, job.seed))
 
     def _is_open(self, job: Job) -> bool:
