@@ -187,9 +187,9 @@ class RunningMoments(nn.Module):
     @torch.no_grad()
     def _merge(self, count: Tensor, mean: Tensor, var: Tensor) -> None:
         total, delta = self.count + count, mean - self.mean
-        weight = count / total
-        self.mean.lerp_(mean, weight)
-        self.var.lerp_(var, weight).addcmul_(delta * delta, weight * (1 - weight))
+        squares = self.var * self.count + var * count + delta**2 * (self.count * count / total)
+        self.mean.add_(delta * (count / total))
+        self.var.copy_(squares / total)
         self.count.copy_(total)
 
 
