@@ -187,9 +187,9 @@ class RunningMoments(nn.Module):
     @torch.no_grad()
     def _merge(self, count: Tensor, mean: Tensor, var: Tensor) -> None:
         total, delta = self.count + count, mean - self.mean
-        squares = self.var * self.count + var * count + delta**2 * (self.count * count / total)
-        self.mean.add_(delta * (count / total))
-        self.var.copy_(squares / total)
+        self.var.mul_(self.count).add_(var * count).add_((delta * delta).mul_(self.count * count / total))
+        self.mean.add_(delta.mul_(count / total))
+        self.var.div_(total)
         self.count.copy_(total)
 
 
