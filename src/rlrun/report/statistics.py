@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, stdtrit
 
 Array = NDArray[np.float64]
 Strata = Sequence[ArrayLike]
@@ -112,6 +111,8 @@ def _ends(found: Array, sizes: Sequence[int], level: float) -> tuple[Array, Arra
     if freedom == 0:
         nothing = np.full(found.shape[1:], np.nan)
         return nothing, nothing
+    from scipy.special import ndtr, stdtrit  # late, because it takes half a second
+
     tail = ndtr(stdtrit(freedom, (1 - level) / 2) * np.sqrt(sum(sizes) / freedom))
     low, high = np.quantile(found, [tail, 1 - tail], axis=0)
     return low, high
