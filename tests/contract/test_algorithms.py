@@ -277,6 +277,7 @@ REFUSED: dict[str, str] = {
     "sac_from_data: algo.goals": "and so do data sets",
     "sac_from_data: algo.representation": "data sets are sampled beside what is collected, step by step",
     "sac_lagrangian: algo.intrinsic": "a bonus is added to one number",
+    "sac_hold: algo.gamma": "must be the discount of the wrapper `hold`",
 }
 REFUSED |= {
     f"{algo}: algo.{part}": "parts that know no sequences"
