@@ -1,60 +1,50 @@
 """Which trials train on after a rung. A trial that does not is paused, and may be promoted later."""
 
 from statistics import median
-from typing import Any, Protocol
 
 from rlrun.sweep.trials import WORST, Trial, Trials
 
-
-class Pruning(Protocol):
-    """Chooses the trials that train on to their next rung."""
-
-    def promoted(self, trials: Trials) -> list[Trial]: ...
+Ranking = list[tuple[Trial, float]]  # trials with their scores at one rung, best first
 
 
-class Asha:
-    """Asynchronous successive halving (Li et al. 2020, arXiv 1810.05934): the best 1/eta of each rung train on."""
+class Pruning:
+    """Chooses the trials that train on to their next rung. This class chooses none, so trials need a single rung."""
 
     def __init__(self, eta: int):
         self.eta = eta
 
     def promoted(self, trials: Trials) -> list[Trial]:
+        """Returns the trials that train on, those at the highest rung first."""
         found = []
         for rung in range(trials.last - 1, -1, -1):
-            ranked = _ranked(trials, rung)
-            for trial, score in ranked[: len(ranked) // self.eta]:
+            for trial, score in self.best(_ranked(trials, rung)):
                 if trial.rung == rung and score > WORST:
                     found.append(trial)
         return found
 
-
-class Median:
-    """A trial trains on unless its score is below the median of all scores at its rung (Golovin et al. 2017)."""
-
-    def __init__(self, eta: int):
-        pass
-
-    def promoted(self, trials: Trials) -> list[Trial]:
-        found = []
-        for rung in range(trials.last - 1, -1, -1):
-            ranked = _ranked(trials, rung)
-            for trial, score in ranked:
-                if trial.rung == rung and score > WORST and score >= median(score for _, score in ranked):
-                    found.append(trial)
-        return found
-
-
-class NoPruning:
-    """Every trial trains to the last rung."""
-
-    def __init__(self, eta: int):
-        pass
-
-    def promoted(self, trials: Trials) -> list[Trial]:
+    def best(self, ranking: Ranking) -> Ranking:
+        """Returns the part of a ranking that trains on."""
         return []
 
 
-def _ranked(trials: Trials, rung: int) -> list[tuple[Trial, float]]:
+class Asha(Pruning):
+    """Asynchronous successive halving (Li et al. 2020, arXiv 1810.05934): the best 1/eta of each rung train on."""
+
+    def best(self, ranking: Ranking) -> Ranking:
+        return ranking[: len(ranking) // self.eta]
+
+
+class Median(Pruning):
+    """A trial trains on unless its score is below the median of all scores at its rung (Golovin et al. 2017)."""
+
+    def best(self, ranking: Ranking) -> Ranking:
+        if not ranking:
+            return []
+        middle = median(score for _, score in ranking)
+        return [(trial, score) for trial, score in ranking if score >= middle]
+
+
+def _ranked(trials: Trials, rung: int) -> Ranking:
     """Returns the trials with a score at a rung, best first."""
     found = []
     for trial in trials.trials:
@@ -64,4 +54,4 @@ def _ranked(trials: Trials, rung: int) -> list[tuple[Trial, float]]:
     return sorted(found, key=lambda pair: (-pair[1], pair[0].number))
 
 
-PRUNINGS: dict[str, type[Any]] = {"asha": Asha, "median": Median, "none": NoPruning}
+PRUNINGS: dict[str, type[Pruning]] = {"asha": Asha, "median": Median, "none": Pruning}

@@ -6,9 +6,10 @@ rounded to `DIGITS` significant digits, so that a value read back from the words
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import yaml
 
@@ -18,39 +19,44 @@ from rlrun.errors import ConfigError
 DIGITS = 6
 
 
-class Range(Protocol):
+class Range(ABC):
     """The values of one key. Each kind has a `name`, under which it is typed: `log(1e-5,1e-2)`."""
 
     name: ClassVar[str]
 
     @property
+    def text(self) -> str:
+        """The range as it is typed."""
+        return f"{self.name}({','.join(map(check.show, self.arguments))})"
+
+    @property
+    @abstractmethod
     def arguments(self) -> list[Any]:
         """The values between the brackets."""
 
-    @property
-    def text(self) -> str:
-        """The range as it is typed."""
-
+    @abstractmethod
     def value(self, u: float) -> Any:
         """Returns the value at u in [0, 1). Equal parts of [0, 1) have equal shares of the values."""
 
+    @abstractmethod
     def position(self, value: Any) -> float:
         """Returns the middle of the numbers u for which `value(u)` is this value."""
 
+    @abstractmethod
     def ends(self) -> list[Any]:
         """Returns the values that are checked before a sweep starts: both ends, or every choice."""
 
+    @abstractmethod
     def grid(self, points: int) -> list[Any]:
-        """Returns at most so many values, evenly spaced over the range and in order. Every choice is in the grid."""
+        """Returns at most so many values, evenly spaced over the range and in order. A grid has every choice."""
 
 
 @dataclass(frozen=True)
-class Continuous:
-    """Numbers between two bounds, uniform after a monotonic transform to `u`."""
+class Bounded(Range):
+    """Numbers between two bounds."""
 
     low: float
     high: float
-    name: ClassVar[str]
 
     def __post_init__(self) -> None:
         if not self.low < self.high:
@@ -60,9 +66,12 @@ class Continuous:
     def arguments(self) -> list[Any]:
         return [self.low, self.high]
 
-    @property
-    def text(self) -> str:
-        return _text(self)
+    def ends(self) -> list[Any]:
+        return self.arguments
+
+
+class Continuous(Bounded):
+    """Numbers between two bounds, uniform after a monotonic transform to `u`."""
 
     def warp(self, value: float) -> float:
         """Returns the value on the scale on which the range is uniform."""
@@ -80,9 +89,6 @@ class Continuous:
     def position(self, value: Any) -> float:
         low, high = self.warp(self.low), self.warp(self.high)
         return (self.warp(value) - low) / (high - low)
-
-    def ends(self) -> list[Any]:
-        return [self.low, self.high]
 
     def grid(self, points: int) -> list[Any]:
         if points == 1:
@@ -133,16 +139,13 @@ class Logit(Continuous):
         return 1 / (1 + math.exp(-warped))
 
 
-@dataclass(frozen=True)
-class Listed:
+class Listed(Range):
     """Values that are listed one by one, all equally likely."""
 
-    name: ClassVar[str]
-
     @property
-    def values(self) -> list[Any]:
+    @abstractmethod
+    def values(self) -> Sequence[Any]:
         """All values, in order."""
-        raise NotImplementedError
 
     def value(self, u: float) -> Any:
         return self.values[int(u * len(self.values))]
@@ -151,14 +154,12 @@ class Listed:
         return (self.values.index(value) + 0.5) / len(self.values)
 
     def grid(self, points: int) -> list[Any]:
-        values = self.values
-        if points >= len(values):
-            return values
-        return [values[int((i + 0.5) * len(values) / points)] for i in range(points)]
+        count = min(points, len(self.values))
+        return [self.value((i + 0.5) / count) for i in range(count)]
 
 
 @dataclass(frozen=True)
-class Int(Listed):
+class Int(Bounded, Listed):
     """Whole numbers from `low` to `high`, both included."""
 
     low: int
@@ -168,26 +169,11 @@ class Int(Listed):
     def __post_init__(self) -> None:
         if type(self.low) is not int or type(self.high) is not int:
             raise ConfigError(f"{self.text}: bounds must be whole numbers")
-        if self.low >= self.high:
-            raise ConfigError(f"{self.text}: the first bound must be below the second")
+        super().__post_init__()
 
     @property
-    def arguments(self) -> list[Any]:
-        return [self.low, self.high]
-
-    @property
-    def text(self) -> str:
-        return _text(self)
-
-    @property
-    def values(self) -> Any:
+    def values(self) -> Sequence[int]:
         return range(self.low, self.high + 1)
-
-    def ends(self) -> list[Any]:
-        return [self.low, self.high]
-
-    def grid(self, points: int) -> list[Any]:
-        return list(super().grid(points))
 
 
 @dataclass(frozen=True)
@@ -202,7 +188,7 @@ class PowerOfTwo(Int):
             raise ConfigError(f"{self.text}: bounds must be powers of two")
 
     @property
-    def values(self) -> Any:
+    def values(self) -> Sequence[int]:
         return [2**power for power in range(self.low.bit_length() - 1, self.high.bit_length())]
 
 
@@ -222,22 +208,14 @@ class Choice(Listed):
         return list(self.options)
 
     @property
-    def text(self) -> str:
-        return _text(self)
-
-    @property
-    def values(self) -> Any:
-        return list(self.options)
+    def values(self) -> Sequence[Any]:
+        return self.options
 
     def ends(self) -> list[Any]:
-        return self.values
+        return self.arguments
 
     def grid(self, points: int) -> list[Any]:
-        return self.values
-
-
-def _text(range: Range) -> str:
-    return f"{range.name}({','.join(map(check.show, range.arguments))})"
+        return self.arguments
 
 
 KINDS: dict[str, type[Any]] = {kind.name: kind for kind in (Uniform, Log, Logit, Int, PowerOfTwo, Choice)}
