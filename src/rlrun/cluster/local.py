@@ -76,7 +76,7 @@ class Forks:
         received = os.read(self._server.stdout.fileno(), 1 << 16)
         if not received:  # the server was killed; its commands may go on
             found = [Ended(name, None) for name in self._running]
-            self._running, self._server = [], None
+            self._forget_server()
             return found
         *lines, self._partial = (self._partial + received).split(b"\n")
         found = [Ended(**json.loads(line)) for line in lines]
@@ -87,11 +87,18 @@ class Forks:
     def close(self) -> None:
         if self._server is None:
             return
-        try:
+        with contextlib.suppress(BrokenPipeError):
             self._send({"interrupt": True})
-        except BrokenPipeError:
-            return
+        self._forget_server()
+
+    def _forget_server(self) -> None:
+        """Waits until the server has ended, and closes its pipes."""
+        assert self._server is not None
         self._server.wait()
+        for pipe in (self._server.stdin, self._server.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._server, self._running, self._partial = None, [], b""
 
     def _send(self, request: dict[str, object]) -> None:
         assert self._server is not None and self._server.stdin is not None
