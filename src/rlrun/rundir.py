@@ -193,7 +193,7 @@ def runs_of(config: dict[str, Any]) -> list[Path]:
 
 def _home(config: dict[str, Any]) -> Path:
     """Returns the parent folder of the runs of this config."""
-    return RUNS / _folder(config["name"]) if config.get("run_dir") is None else Path(config["run_dir"]).parent
+    return RUNS / folder_name(config["name"]) if config.get("run_dir") is None else Path(config["run_dir"]).parent
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -206,13 +206,14 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _folder(name: str) -> str:
+def folder_name(name: str) -> str:
+    """Returns a name of an environment or a run without the characters that separate folders."""
     return str(name).replace("/", "_").replace(":", "_")
 
 
 def _home_of(name: str) -> Path:
     """Returns the parent folder of runs with a name. Raises ConfigError if the name is not valid."""
-    folder = _folder(name)
+    folder = folder_name(name)
     if folder in ("", ".", ".."):
         raise ConfigError(f"name={name!r}: is not a valid folder name")
     return RUNS / folder

@@ -57,7 +57,7 @@ def test_sweep_is_continued_after_a_kill_by_the_same_command(
     values = events[0]["values"][promoted]
     settings = [f"{key}={value}" for key, value in values.items()]
     straight = rlrun.train(*RUN, *settings, "logger=[]", run_dir="straight")
-    digests = [Store(path).load().digest for path in (straight.path, HOME / "trials" / f"{promoted:04}-s0")]
+    digests = [Store(path).load().digest for path in (straight.path, HOME / "trials" / f"{promoted:04}-FrozenLake-s0")]
     assert digests[0] == digests[1], "the paused run equals one that never paused"
     best = yaml.safe_load((HOME / "best.yaml").read_text())
     assert best["algo"]["learning_rate"] == events[0]["values"][again]["algo.learning_rate"]

@@ -47,6 +47,8 @@ def table() -> tuple[list[str], dict[str, str]]:
     for run in sorted((HOME / "trials").glob("*-s*")):
         if run.is_dir():
             digests[run.name] = Store(run).load().digest
+    for event in events:
+        event.pop("seconds", None)
     return sorted(json.dumps(event) for event in events), digests
 
 

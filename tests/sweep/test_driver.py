@@ -16,14 +16,17 @@ from rlrun.sweep.driver import Driver
 from rlrun.sweep.journal import Event, Journal
 from rlrun.sweep.pruning import PRUNINGS
 from rlrun.sweep.ranges import Uniform
-from rlrun.sweep.runs import Runs
+from rlrun.sweep.runs import Course, Runs
+from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.search import Random
 from rlrun.sweep.settings import SweepConfig, settings
 from rlrun.sweep.space import Dimension, Space
-from rlrun.sweep.trials import FRESH, Job, Trials, apply_all
+from rlrun.sweep.study import Study
+from rlrun.sweep.trials import FRESH, Job, Result, Trials, apply_all
 
 SPACE = Space([Dimension("algo.gamma", Uniform(0.0, 1.0), {})])
 STEPS = [100, 300, 1000]
+ENV = "FrozenLake"
 
 
 class KilledError(Exception):
@@ -95,16 +98,16 @@ def swept(folder: Path, cluster: Simulated, kill: random.Random | None = None, *
     cfg: SweepConfig = settings(base | changes)
     steps = [STEPS[-1]] if cfg.prune == "none" else STEPS
     (folder / "trials").mkdir(parents=True, exist_ok=True)
-    trials = apply_all(Trials(cfg.seeds, len(steps) - 1), journal.read(folder / "journal.jsonl"), SPACE.keys)
+    trials = apply_all(Trials([ENV], cfg.seeds, len(steps) - 1), journal.read(folder / "journal.jsonl"), SPACE.keys)
 
     def say(event: Event, trials: Trials) -> None:
         if kill is not None and kill.random() < 0.1:
             raise KilledError
 
-    runs = Runs(folder / "trials", ["algo=q_learning"], steps, cfg.metric)
-    search, pruning = Random(SPACE, 0, cfg.trials), PRUNINGS[cfg.prune](cfg.eta)
-    book = Journal(folder / "journal.jsonl")
-    driver = Driver(cfg, SPACE, {}, search, pruning, trials, book, runs, cluster, say)
+    courses = {ENV: Course(["algo=q_learning", f"env={ENV}"], steps)}
+    runs = Runs(folder / "trials", courses, cfg.metric, Scoring(cfg, [ENV]))
+    study = Study(cfg, SPACE, {}, Random(SPACE, 0, cfg.trials), PRUNINGS[cfg.prune](cfg.eta), trials)
+    driver = Driver(study, trials, Journal(folder / "journal.jsonl"), runs, cluster, cfg.workers, say)
     try:
         driver.run()
     finally:
@@ -120,7 +123,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def table(trials: Trials) -> list[Any]:
     return [
-        (one.number, one.values, one.rung, one.runs, sorted(one.scores.items()), one.failures) for one in trials.trials
+        (one.number, one.values, one.rung, one.seeds_started, sorted(one.results.items()), one.failures)
+        for one in trials.trials
     ]
 
 
@@ -129,7 +133,7 @@ def test_sweep_finds_the_best_trial_and_measures_it_with_fresh_seeds(tmp_path: P
     best = max(trials.trials, key=lambda trial: trial.values["algo.gamma"])
     assert trials.winner == best.number and best.rung == trials.last
     measured = [one for one in trials.trials if one.fresh_seeds]
-    assert len(measured) == 2 and all((2, FRESH + i) in best.scores for i in range(3))
+    assert len(measured) == 2 and best.has_ended(Job(best.number, 2, ENV, FRESH + i) for i in range(3))
     assert not trials.open_jobs()
 
 
@@ -185,8 +189,8 @@ def test_free_order_keeps_all_workers_busy_and_promotes_as_results_come(tmp_path
 
 
 def test_failed_run_makes_its_trial_the_worst_and_says_why(tmp_path: Path) -> None:
-    trials, _ = swept(tmp_path, Simulated(random.Random(0), faulty=["0001-s0"]), trials=9)
-    assert trials.trials[1].failures == {0: "nan in the loss"}
+    trials, _ = swept(tmp_path, Simulated(random.Random(0), faulty=["0001-FrozenLake-s0"]), trials=9)
+    assert trials.trials[1].failures == {"0001-FrozenLake-s0": "nan in the loss"}
     assert trials.trials[1].rung == 0 and trials.winner != 1
     assert 1 not in [trial.number for trial in trials.best()]
 
@@ -196,8 +200,10 @@ def test_run_that_is_always_killed_fails(tmp_path: Path, monkeypatch: pytest.Mon
     cluster = Simulated(random.Random(0))
     monkeypatch.setattr(cluster, "trained", lambda *_: -9)
     trials, driver = swept(tmp_path, cluster, trials=1, seeds=1, prune="none")
-    assert trials.trials[0].failures == {0: "its process was killed 3 times, the last time with exit code -9"}
-    assert trials.winner is None and driver.attempts[Job(0, 0, 0)] == 3
+    assert trials.trials[0].failures == {
+        "0000-FrozenLake-s0": "its process was killed 3 times, the last time with exit code -9"
+    }
+    assert trials.winner is None and driver.attempts[Job(0, 0, ENV, 0)] == 3
 
 
 def test_journal_on_a_full_disk_stops_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,14 +217,14 @@ def test_journal_on_a_full_disk_stops_the_sweep(tmp_path: Path, monkeypatch: pyt
 
 
 def test_open_jobs_are_the_furthest_first() -> None:
-    trials = Trials(seeds=2, last=2)
+    trials = Trials([ENV], seeds=2, last=2)
     trials.apply({"event": "asked", "values": [{}, {}]})
     trials.apply({"event": "another_seed", "trials": [0, 1]})
     for seed in range(2):
-        found = {"rung": 0, "seed": seed, "score": 1.0, "evaluations": [1.0]}
+        found = {"rung": 0, "env": ENV, "seed": seed, "score": 1.0, "evaluations": [1.0], "seconds": 2.0}
         trials.apply({"event": "scored", "trial": 1, **found})
     trials.apply({"event": "promoted", "trials": [1]})
-    assert trials.open_jobs() == [Job(1, 1, 0), Job(1, 1, 1), Job(0, 0, 0), Job(0, 0, 1)]
+    assert trials.open_jobs() == [Job(1, 1, ENV, 0), Job(1, 1, ENV, 1), Job(0, 0, ENV, 0), Job(0, 0, ENV, 1)]
     assert trials.trials[1].score(0) == 1.0 and trials.trials[1].score(1) is None
 
 
@@ -227,9 +233,11 @@ def test_winner_has_the_best_score_on_fresh_seeds_also_if_it_is_0(
 ) -> None:
     trials, driver = swept(tmp_path, Simulated(random.Random(0)))
     for trial, score in zip([one for one in trials.trials if one.fresh_seeds], (-1.0, 0.0), strict=True):
-        trial.scores.update({(trials.last, FRESH + i): score for i in range(3)})
+        for job in trial.fresh_jobs(trials.last):
+            trial.results[job] = Result(score, [score], 1.0)
         best = trial.number
-    assert driver.won() == {"event": "won", "trial": best}
+    assert isinstance(driver.strategy, Study)
+    assert driver.strategy.won() == {"event": "won", "trial": best}
 
 
 @pytest.mark.parametrize(
@@ -243,11 +251,11 @@ def test_winner_has_the_best_score_on_fresh_seeds_also_if_it_is_0(
 def test_journal_that_was_changed_is_refused(event: Event, fault: str) -> None:
     events = [{"event": "asked", "values": [{"algo.gamma": 0.5}]}, event]
     with pytest.raises(ConfigError, match=fault):
-        apply_all(Trials(seeds=1, last=1), events, SPACE.keys)
+        apply_all(Trials([ENV], seeds=1, last=1), events, SPACE.keys)
 
 
 def test_trials_that_are_significantly_worse_get_no_further_seed(tmp_path: Path) -> None:
     trials, _ = swept(tmp_path, Simulated(random.Random(0)), trials=9, seeds=3, winners=0, prune="none")
     best = max(trials.trials, key=lambda trial: trial.values["algo.gamma"])
-    assert [(one.runs, one.ruled_out) for one in trials.trials if one is not best] == [(1, True)] * 8
-    assert (best.runs, best.ruled_out, trials.winner) == (3, False, best.number)
+    assert [(one.seeds_started, one.ruled_out) for one in trials.trials if one is not best] == [(1, True)] * 8
+    assert (best.seeds_started, best.ruled_out, trials.winner) == (3, False, best.number)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlrun.cli.columns import print_columns
 from rlrun.config import check, sources
@@ -11,8 +11,6 @@ from rlrun.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from rlrun.sweep.journal import Event
-    from rlrun.sweep.settings import SweepConfig
-    from rlrun.sweep.space import Space
     from rlrun.sweep.trials import Trial, Trials
 
 HELP = """\
@@ -52,42 +50,17 @@ def _run(words: Sequence[str]) -> int:
     """Runs a sweep, or continues it. Returns the exit code."""
     from rlrun import lock
     from rlrun.cluster.local import local
-    from rlrun.config.jobs import jobs
-    from rlrun.sweep import ends, journal, rungs, space
-    from rlrun.sweep import folder as sweeps
-    from rlrun.sweep.driver import Driver
-    from rlrun.sweep.pruning import PRUNINGS
-    from rlrun.sweep.runs import Runs
-    from rlrun.sweep.search import SEARCHES
-    from rlrun.sweep.settings import defaults, settings
-    from rlrun.sweep.trials import Trials, apply_all
+    from rlrun.sweep.plan import plan
 
-    own, others = _split(words, set(defaults()))
-    cfg = settings(own)
-    dimensions, shared = space.from_words(others)
-    (job,) = jobs(shared)
-    searched = _space(cfg, dimensions, job.values, shared)
-    steps = rungs.steps(cfg, job.values)
-    faults = space.faults(searched, job.values)
-    if faults:
-        raise ConfigError(*faults)
-    search = SEARCHES[cfg.search](searched, cfg.seed, cfg.trials)
-    path = sweeps.SWEEPS / (cfg.name or str(job.values["name"]).replace("/", "_"))
-    if not (path / sweeps.SWEEP).exists():
-        ends.check_ends(searched, shared)
+    planned = plan(words)
+    path = planned.path
     path.mkdir(parents=True, exist_ok=True)
     held = lock.take(path)
     try:
-        sweeps.begin(path, sweeps.Description.of(cfg, shared, searched, steps))
-        events = journal.read(path / sweeps.JOURNAL)
-        trials = apply_all(Trials(cfg.seeds, len(steps) - 1), events, searched.keys)
-        runs = Runs(path / sweeps.TRIALS, shared, steps, cfg.metric)
-        if events:
-            print(printable(f"{path}: continues after {len(trials)} of {search.trials} trials"))
-        driver = Driver(
-            cfg, searched, job.values, search, PRUNINGS[cfg.prune](cfg.eta), trials,
-            journal.Journal(path / sweeps.JOURNAL), runs, local(), _say,
-        )  # fmt: skip
+        planned.begin()
+        driver = planned.driver(local(), _say)
+        if len(driver.trials):
+            print(printable(f"{path}: continues after {len(driver.trials)} of {planned.search.trials} trials"))
         try:
             driver.run()
         except (SystemExit, KeyboardInterrupt):
@@ -97,40 +70,7 @@ def _run(words: Sequence[str]) -> int:
             driver.close()
     finally:
         lock.release(held)
-    return _conclude(path, trials)
-
-
-def _split(words: Sequence[str], known: set[str]) -> tuple[dict[str, Any], list[str]]:
-    """Returns the settings of the sweep, and the other words."""
-    from rlrun.config.resumable import setting
-
-    own: dict[str, Any] = {}
-    others = []
-    for word in words:
-        key = word.partition("=")[0]
-        if key in known:
-            own[key] = setting(word)[1]
-        else:
-            others.append(word)
-    return own, others
-
-
-def _space(cfg: "SweepConfig", typed: list[Any], values: dict[str, Any], words: Sequence[str]) -> "Space":
-    """Returns the searched space: that of `space`, or else the typed ranges, or else the space of the algorithm."""
-    from rlrun.sweep import space
-
-    folders = sources.folders(sources.named_plugins(words))
-    if cfg.space is None and typed:
-        return space.Space(typed)
-    name = cfg.space or values["algo"]["name"]
-    if name not in sources.options(space.GROUP, folders):
-        known = ", ".join(sources.options(space.GROUP, folders))
-        raise ConfigError(
-            f"algo={name} has no space; type ranges, such as 'algo.gamma=logit(0.9,0.999)', or space=<name> ({known})"
-        )
-    found = space.named(name, folders)
-    replaced = {dimension.key for dimension in typed}
-    return space.Space([*typed, *(one for one in found.dimensions if one.key not in replaced)])
+    return _conclude(path, driver.trials)
 
 
 def _say(event: "Event", trials: "Trials") -> None:
@@ -153,10 +93,14 @@ def _say(event: "Event", trials: "Trials") -> None:
             shown = ", ".join(f"trial {one}" for one in event["trials"])
             print(f"measured again with {event['seeds']} fresh seeds: {shown}")
         case "scored":
-            print(f"trial {event['trial']}, seed {event['seed']}: {number(event['score'])} at step {event['step']:,}")
+            print(printable(f"{_run_of(event)}: {number(event['score'])} at step {event['step']:,}"))
         case "failed":
-            print(printable(f"trial {event['trial']}, seed {event['seed']}: failed: {event['why']}"))
+            print(printable(f"{_run_of(event)}: failed: {event['why']}"))
     sys.stdout.flush()
+
+
+def _run_of(event: "Event") -> str:
+    return f"trial {event['trial']}, {event['env']}, seed {event['seed']}"
 
 
 def _conclude(path: Path, trials: "Trials") -> int:
@@ -215,9 +159,8 @@ def _stored(words: Sequence[str]) -> tuple[Path, "Trials"]:
     path = settings.run_folder(places, "rlrun sweep status|best SWEEP")
     described = sweeps.read(path)
     cfg = sweep_settings(described.sweep)
-    return path, apply_all(
-        Trials(cfg.seeds, len(described.steps) - 1), journal.read(path / sweeps.JOURNAL), described.space
-    )
+    trials = Trials(described.envs, cfg.seeds, described.last)
+    return path, apply_all(trials, journal.read(path / journal.NAME), described.space)
 
 
 def _status(words: Sequence[str]) -> int:

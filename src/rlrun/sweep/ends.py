@@ -17,11 +17,12 @@ from rlrun.errors import ConfigError, RunError
 from rlrun.sweep.space import Space
 
 
-def check_ends(space: Space, words: Sequence[str]) -> None:
-    """Raises ConfigError with a line for each end of a range that a run with these words would refuse."""
+def check_ends(space: Space, runs: Sequence[Sequence[str]]) -> None:
+    """Raises ConfigError with a line for each end of a range that a run would refuse. runs: the words of each run."""
     lines = []
-    for dimension in space.dimensions:
-        lines += [[*words, f"{dimension.key}={literal(end)}"] for end in dimension.range.ends()]
+    for words in runs:
+        for dimension in space.dimensions:
+            lines += [[*words, f"{dimension.key}={literal(end)}"] for end in dimension.range.ends()]
     checked = subprocess.run([sys.executable, "-m", __name__], input=json.dumps(lines).encode(), capture_output=True)
     if checked.returncode:
         raise RunError(f"the check of the space failed: {checked.stderr.decode(errors='replace').strip()[-500:]}")

@@ -1,6 +1,6 @@
 """A sweep on disk: runs/sweeps/<name>/ with sweep.yaml, journal.jsonl, best.yaml and trials/, whose runs are ordinary.
 
-sweep.yaml      settings, the words that all runs share, and the space
+sweep.yaml      settings, the space, and the words that all runs of an environment share
 journal.jsonl   every decision and every result
 trials/         a folder and a log for each run: <trial>-s<seed>
 best.yaml       the settings of the winner, as a preset
@@ -19,12 +19,14 @@ from rlrun.config.stored import to_yaml
 from rlrun.errors import ConfigError
 from rlrun.rundir import RUNS
 from rlrun.snapshot.atomic import replace_text
+from rlrun.sweep.runs import Course
 from rlrun.sweep.settings import FREE, SweepConfig
 from rlrun.sweep.space import IF, Space
 
 SWEEPS = RUNS / "sweeps"
-SWEEP, JOURNAL, TRIALS, BEST = "sweep.yaml", "journal.jsonl", "trials", "best.yaml"
+SWEEP, TRIALS, BEST = "sweep.yaml", "trials", "best.yaml"
 FORMAT = 1
+SECTIONS = "must have the sections sweep, space and runs"
 
 
 @dataclass(frozen=True)
@@ -32,19 +34,28 @@ class Description:
     """The content of sweep.yaml."""
 
     sweep: dict[str, Any]  # the settings
-    words: list[str]  # settings that all runs share, as typed
     space: dict[str, Any]  # in the form of conf/space
-    steps: list[int]  # at which trials pause; the last is the end
+    runs: dict[str, dict[str, Any]]  # environment -> settings that its runs share, and steps of the rungs
 
     @classmethod
-    def of(cls, cfg: SweepConfig, words: list[str], space: Space, steps: list[int]) -> "Description":
+    def of(cls, cfg: SweepConfig, space: Space, courses: Mapping[str, Course]) -> "Description":
         entries = {}
         for dimension in space.dimensions:
             entry: dict[str, Any] = {dimension.range.name: dimension.range.arguments}
             if dimension.condition:
                 entry[IF] = dict(dimension.condition)
             entries[dimension.key] = entry
-        return cls(asdict(cfg), words, entries, steps)
+        runs = {env: {"words": list(one.words), "steps": list(one.steps)} for env, one in courses.items()}
+        return cls(asdict(cfg), entries, runs)
+
+    @property
+    def envs(self) -> list[str]:
+        return list(self.runs)
+
+    @property
+    def last(self) -> int:
+        """The last rung."""
+        return max(len(one["steps"]) for one in self.runs.values()) - 1
 
 
 def begin(folder: Path, description: Description) -> None:
@@ -74,22 +85,31 @@ def read(folder: Path) -> Description:
     try:
         found = Description(**values)
     except TypeError:
-        raise ConfigError(f"{path}: must have the sections sweep, words, space and steps") from None
-    kinds = [(found.sweep, dict), (found.words, list), (found.space, dict), (found.steps, list)]
-    if not all(isinstance(value, kind) for value, kind in kinds):
-        raise ConfigError(f"{path}: must have the sections sweep, words, space and steps")
+        raise ConfigError(f"{path}: {SECTIONS}") from None
+    if not all(isinstance(value, dict) for value in (found.sweep, found.space, found.runs)):
+        raise ConfigError(f"{path}: {SECTIONS}")
+    if not found.runs or not all(map(_is_course, found.runs.values())):
+        raise ConfigError(f"{path}: each of runs must have the lists words and steps")
     return found
+
+
+def _is_course(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("words"), list) and isinstance(value.get("steps"), list)
 
 
 def _difference(stored: Description, now: Description) -> str:
     """Returns the first setting in which two descriptions differ, or ""; settings of `FREE` may differ."""
-    for before, after in ((stored.sweep, now.sweep), (stored.space, now.space)):
+    for before, after in ((stored.sweep, now.sweep), (stored.space, now.space), (stored.runs, now.runs)):
         for key in dict.fromkeys([*before, *after]):
             if key not in FREE and before.get(key) != after.get(key):
-                return f"{key} {check.show(before.get(key))} -> {check.show(after.get(key))}"
-    if stored.words != now.words:
-        return f"{' '.join(stored.words)} -> {' '.join(now.words)}"
+                return f"{key} {_shown(before.get(key))} -> {_shown(after.get(key))}"
     return ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict) and "words" in value:
+        return " ".join(value["words"])
+    return check.show(value)
 
 
 def write_best(folder: Path, values: Mapping[str, Any], headline: str) -> None:

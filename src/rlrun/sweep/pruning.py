@@ -51,7 +51,14 @@ def _ranked(trials: Trials, rung: int) -> Ranking:
         score = trial.score(rung)
         if score is not None:
             found.append((trial, score))
-    return sorted(found, key=lambda pair: (-pair[1], pair[0].number))
+
+    def order(pair: tuple[Trial, float]) -> tuple[float, float, int]:
+        trial, score = pair
+        if score == WORST:
+            return -score, 0.0, trial.number
+        return -score, -trial.level(rung), trial.number
+
+    return sorted(found, key=order)
 
 
 PRUNINGS: dict[str, type[Pruning]] = {"asha": Asha, "median": Median, "none": Pruning}

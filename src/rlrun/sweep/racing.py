@@ -16,7 +16,7 @@ def undecided(trials: Trials) -> tuple[list[Trial], list[Trial]]:
     """Returns the trials that get another seed, and those that are ruled out, of those whose runs have all ended."""
     another, ruled_out = [], []
     for trial in trials.trials:
-        if trial.failed or trial.fresh_seeds or trial.is_complete or not trial.has_ended(trial.rung):
+        if trial.failed or trial.fresh_seeds or trial.is_complete or not trial.has_ended(trial.jobs(trial.rung)):
             continue
         if is_worse(trial, incumbent(trials, trial), trial.rung):
             ruled_out.append(trial)
@@ -27,23 +27,22 @@ def undecided(trials: Trials) -> tuple[list[Trial], list[Trial]]:
 
 def incumbent(trials: Trials, other: Trial) -> Trial:
     """Returns the best trial at the rung of `other`, by the seeds that `other` has."""
-    seeds = range(other.runs)
-    found = other
+    seeds = range(other.seeds_started)
+    best, score = other, other.score_of(other.jobs(other.rung))
     for trial in trials.trials:
-        is_comparable = not trial.failed and all((other.rung, seed) in trial.scores for seed in seeds)
-        if is_comparable and trial.score_of(other.rung, seeds) > found.score_of(other.rung, seeds):
-            found = trial
-    return found
+        jobs = trial.jobs(other.rung, seeds)
+        if not trial.failed and trial.has_ended(jobs) and trial.score_of(jobs) > score:
+            best, score = trial, trial.score_of(jobs)
+    return best
 
 
 def is_worse(trial: Trial, best: Trial, rung: int) -> bool:
     """Returns whether the evaluations of a trial are significantly below those of the best one."""
-    pairs = [
-        (one, other)
-        for seed in range(trial.runs)
-        for one, other in zip(trial.curves[rung, seed], best.curves.get((rung, seed), ()), strict=False)
-        if one != other
-    ]
+    seeds = range(trial.seeds_started)
+    pairs: list[tuple[float, float]] = []
+    for job, other in zip(trial.jobs(rung), best.jobs(rung, seeds), strict=True):
+        pairs += zip(trial.results[job].evaluations, best.results[other].evaluations, strict=False)
+    pairs = [(one, other) for one, other in pairs if one != other]
     return len(pairs) >= FEWEST and p_value(pairs) < LEVEL
 
 

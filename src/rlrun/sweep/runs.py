@@ -1,6 +1,7 @@
 """The runs of a sweep: the command of a job, and what the files of its run say about it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,32 +9,42 @@ from rlrun import files, lock
 from rlrun.config.compose import literal
 from rlrun.errors import ConfigError
 from rlrun.rundir import METRICS, SUMMARY, read_json
-from rlrun.sweep.trials import Job
+from rlrun.sweep.scoring import Scoring
+from rlrun.sweep.trials import Job, Result
 from rlrun.telemetry.metrics import read_rows
 
 
 class Outcome(NamedTuple):
-    """The result of a job: evaluations, or why there are none."""
+    """How a job has ended: with a result, or with the reason why there is none."""
 
-    evaluations: list[float]  # up to the rung; the last is the score; [] if there is none
+    result: Result | None
     why: str = ""
-    step: int = 0
+    step: int = 0  # of the last evaluation
+
+
+@dataclass(frozen=True)
+class Course:
+    """What the runs of one environment share."""
+
+    words: Sequence[str]  # settings, as typed
+    steps: Sequence[int]  # at which each rung pauses
 
 
 class Runs:
     """The folder `trials/` of a sweep, in which each run has a folder and a log."""
 
-    def __init__(self, folder: Path, words: Sequence[str], steps: Sequence[int], metric: str):
-        """words: the settings that all runs share. steps: at which each rung pauses. metric: the score of a run."""
-        self.folder, self.words, self.steps, self.metric = folder, list(words), list(steps), metric
+    def __init__(self, folder: Path, courses: Mapping[str, Course], metric: str, scoring: Scoring):
+        """courses: by environment, as typed. metric: of the log rows."""
+        self.folder, self.courses, self.metric, self.scoring = folder, courses, metric, scoring
 
     def command(self, job: Job, values: Mapping[str, Any]) -> list[str]:
         """Returns the words after `rlrun`. Typed again, the command continues the run."""
+        course = self.courses[job.env]
         own = [f"{key}={literal(value)}" for key, value in values.items()]
         places = [f"seed={job.seed}", f"run_dir={self.path(job)}", "resume=auto", "logger=[]"]
-        if job.rung < len(self.steps) - 1:
-            places.append(f"trainer.stop_at={self.steps[job.rung]}")
-        return ["train", *self.words, *own, *places]
+        if job.rung < len(course.steps) - 1:
+            places.append(f"trainer.stop_at={course.steps[job.rung]}")
+        return ["train", *course.words, *own, *places]
 
     def path(self, job: Job) -> Path:
         return self.folder / job.folder
@@ -51,16 +62,29 @@ class Runs:
         try:
             summary = read_json(self.path(job) / SUMMARY)
         except ConfigError as error:
-            return Outcome([], str(error))
+            return Outcome(None, str(error))
         status, step = summary.get("status"), summary.get("step", 0)
         if status == "failed":
-            return Outcome([], self.last_error(job))
-        if status == "done" or (status == "paused" and step >= self.steps[job.rung]):
-            evaluations = self._evaluations(job)
-            if not evaluations:
-                return Outcome([], f"no evaluation has {self.metric}")
-            return Outcome(evaluations, step=step)
+            return Outcome(None, self.last_error(job))
+        if status == "done" or (status == "paused" and step >= self.courses[job.env].steps[job.rung]):
+            return self._scored(job)
         return None
+
+    def _scored(self, job: Job) -> Outcome:
+        """Returns the result of a run from its rows, up to the first evaluation at or after the rung."""
+        course = self.courses[job.env]
+        steps, evaluations, seconds = [], [], 0.0
+        for row in read_rows(self.path(job) / METRICS):
+            if self.metric in row:
+                steps.append(int(row["step"]))
+                evaluations.append(self.scoring.normalized(job.env, float(row[self.metric])))
+                seconds = float(row["wall_s"])
+                if steps[-1] >= course.steps[job.rung]:
+                    break
+        if not evaluations:
+            return Outcome(None, f"no evaluation has {self.metric}")
+        score = self.scoring.score(steps, evaluations, seconds, course.steps[-1])
+        return Outcome(Result(score, evaluations, seconds), step=steps[-1])
 
     def last_error(self, job: Job) -> str:
         """Returns the last error in the log of a run, as one line."""
@@ -74,13 +98,3 @@ class Runs:
         if lines:
             return lines[-1]
         return "it ended without a message"
-
-    def _evaluations(self, job: Job) -> list[float]:
-        """Returns the metric of all rows that have it, up to the first one at or after the rung."""
-        found = []
-        for row in read_rows(self.path(job) / METRICS):
-            if self.metric in row:
-                found.append(float(row[self.metric]))
-                if row["step"] >= self.steps[job.rung]:
-                    break
-        return found

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from rlrun.config import check, sources
-from rlrun.config.schema import NonNegativeInt, PositiveFraction, PositiveInt, config, parse
+from rlrun.config.schema import NonNegativeFloat, NonNegativeInt, PositiveFraction, PositiveInt, config, parse
 from rlrun.errors import ConfigError
 
 FILE = sources.CONF / "sweep.yaml"
@@ -17,6 +17,12 @@ FREE = ("workers",)  # settings in which two drivers of one sweep may differ
 def _rungs(value: list[float]) -> list[float]:
     if not value or value[-1] != 1 or any(later <= earlier for earlier, later in pairwise(value)):
         raise PydanticCustomError("rungs", "Input should be a list of rising fractions that ends with 1")
+    return value
+
+
+def _bounds(value: list[float]) -> list[float]:
+    if len(value) != 2 or not value[0] < value[1]:
+        raise PydanticCustomError("bounds", "Input should be two rising numbers")
     return value
 
 
@@ -37,6 +43,10 @@ class SweepConfig:
     order: Literal["free", "generation"]
     generation: PositiveInt
     metric: str
+    score: Literal["last", "mean", "speed"]
+    target: float | None
+    normalize: dict[str, Annotated[list[float], AfterValidator(_bounds)]]
+    cost: NonNegativeFloat
     winners: NonNegativeInt
     fresh_seeds: PositiveInt
 

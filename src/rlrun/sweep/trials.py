@@ -3,10 +3,11 @@
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlrun.errors import ConfigError
 from rlrun.report.statistics import iqm
+from rlrun.rundir import folder_name
 from rlrun.sweep.journal import Event
 
 WORST = -math.inf  # score of a trial of which a run failed
@@ -19,12 +20,21 @@ class Job:
 
     trial: int
     rung: int
+    env: str  # as typed
     seed: int
 
     @property
     def folder(self) -> str:
         """The folder of the run below `trials/`. Jobs of all rungs continue the same run."""
-        return f"{self.trial:04}-s{self.seed}"
+        return f"{self.trial:04}-{folder_name(self.env)}-s{self.seed}"
+
+
+class Result(NamedTuple):
+    """The result of a job."""
+
+    score: float
+    evaluations: list[float]  # the metric at each evaluation up to the rung, normalised
+    seconds: float  # of training up to the rung
 
 
 @dataclass
@@ -33,14 +43,14 @@ class Trial:
 
     number: int
     values: dict[str, Any]
-    seeds: int  # number of runs, unless it is ruled out before
-    runs: int = 1  # started so far, with seeds 0, 1, ...
+    envs: Sequence[str]  # in each of which it trains a run per seed
+    seeds: int  # unless it is ruled out before
+    seeds_started: int = 1  # these are 0, 1, ...
     ruled_out: bool = False  # no further seed starts
     rung: int = 0  # up to which it trains
-    scores: dict[tuple[int, int], float] = field(default_factory=dict)  # (rung, seed) -> score
-    curves: dict[tuple[int, int], list[float]] = field(default_factory=dict)  # (rung, seed) -> evaluations up to it
-    failures: dict[int, str] = field(default_factory=dict)  # seed -> why the run failed
-    fresh_seeds: int = 0  # number of runs that measure it again
+    results: dict[Job, Result] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)  # folder of a run -> why it failed
+    fresh_seeds: int = 0  # seeds that measure it again
 
     @property
     def failed(self) -> bool:
@@ -49,40 +59,55 @@ class Trial:
     @property
     def is_complete(self) -> bool:
         """Whether no further seed will start."""
-        return self.ruled_out or self.runs == self.seeds
+        return self.ruled_out or self.seeds_started == self.seeds
 
-    def has_ended(self, rung: int) -> bool:
-        """Returns whether all runs that were started have reached a rung."""
-        return all((rung, seed) in self.scores for seed in range(self.runs))
+    def jobs(self, rung: int, seeds: Iterable[int] | None = None) -> list[Job]:
+        """Returns the jobs of a rung. seeds: default all that were started."""
+        if seeds is None:
+            seeds = range(self.seeds_started)
+        return [Job(self.number, rung, env, seed) for seed in seeds for env in self.envs]
+
+    def fresh_jobs(self, last: int) -> list[Job]:
+        """Returns the jobs that measure it again. last: the last rung."""
+        return self.jobs(last, range(FRESH, FRESH + self.fresh_seeds))
+
+    def has_ended(self, jobs: Iterable[Job]) -> bool:
+        """Returns whether all these jobs have a result."""
+        return all(job in self.results for job in jobs)
 
     def score(self, rung: int) -> float | None:
         """Returns the score at a rung, or None if it is not final yet."""
         if self.failed:
             return WORST
-        if not self.is_complete or not self.has_ended(rung):
+        jobs = self.jobs(rung)
+        if not self.is_complete or not self.has_ended(jobs):
             return None
-        return self.score_of(rung, range(self.runs))
+        return self.score_of(jobs)
 
     def fresh_score(self, last: int) -> float | None:
         """Returns the score of the runs that measured it again, or None if not all have ended. last: the last rung."""
-        seeds = range(FRESH, FRESH + self.fresh_seeds)
-        if any(seed in self.failures for seed in seeds):
+        jobs = self.fresh_jobs(last)
+        if any(job.folder in self.failures for job in jobs):
             return WORST
-        if not seeds or not all((last, seed) in self.scores for seed in seeds):
+        if not jobs or not self.has_ended(jobs):
             return None
-        return self.score_of(last, seeds)
+        return self.score_of(jobs)
 
-    def score_of(self, rung: int, seeds: Iterable[int]) -> float:
-        """Returns the interquartile mean of the scores of runs that have reached a rung."""
-        return float(iqm([self.scores[rung, seed] for seed in seeds]))
+    def score_of(self, jobs: Iterable[Job]) -> float:
+        """Returns the interquartile mean of the scores of jobs that have ended."""
+        return float(iqm([self.results[job].score for job in jobs]))
+
+    def level(self, rung: int) -> float:
+        """Returns the interquartile mean of the last evaluations at a rung, by which equal scores are ranked."""
+        return float(iqm([self.results[job].evaluations[-1] for job in self.jobs(rung)]))
 
 
 class Trials:
     """All trials by number. `apply` changes them by one event; a restarted driver applies the whole journal."""
 
-    def __init__(self, seeds: int, last: int):
-        """seeds: runs of each trial. last: the last rung."""
-        self.seeds, self.last = seeds, last
+    def __init__(self, envs: Sequence[str], seeds: int, last: int):
+        """envs: in which each trial trains. seeds: of each trial. last: the last rung."""
+        self.envs, self.seeds, self.last = envs, seeds, last
         self.trials: list[Trial] = []
         self.winner: int | None = None
 
@@ -94,10 +119,10 @@ class Trials:
         match event["event"]:
             case "asked":
                 for values in event["values"]:
-                    self.trials.append(Trial(len(self.trials), values, self.seeds))
+                    self.trials.append(Trial(len(self.trials), values, self.envs, self.seeds))
             case "another_seed":
                 for number in event["trials"]:
-                    self.trials[number].runs += 1
+                    self.trials[number].seeds_started += 1
             case "ruled_out":
                 for number in event["trials"]:
                     self.trials[number].ruled_out = True
@@ -109,10 +134,12 @@ class Trials:
                     self.trials[number].rung = self.last
                     self.trials[number].fresh_seeds = event["seeds"]
             case "scored":
-                self.trials[event["trial"]].scores[event["rung"], event["seed"]] = event["score"]
-                self.trials[event["trial"]].curves[event["rung"], event["seed"]] = event["evaluations"]
+                job = _job(event)
+                result = Result(event["score"], event["evaluations"], event["seconds"])
+                self.trials[job.trial].results[job] = result
             case "failed":
-                self.trials[event["trial"]].failures[event["seed"]] = event["why"]
+                job = _job(event)
+                self.trials[job.trial].failures[job.folder] = event["why"]
             case "won":
                 self.winner = event["trial"]
 
@@ -121,14 +148,14 @@ class Trials:
         jobs = []
         for trial in self.trials:
             if trial.fresh_seeds:
-                jobs += [Job(trial.number, self.last, FRESH + i) for i in range(trial.fresh_seeds)]
+                jobs += trial.fresh_jobs(self.last)
             elif not trial.failed:
-                jobs += [Job(trial.number, trial.rung, seed) for seed in range(trial.runs)]
-        return sorted(filter(self._is_open, jobs), key=lambda job: (-job.rung, job.trial, job.seed))
+                jobs += trial.jobs(trial.rung)
+        return sorted(filter(self._is_open, jobs), key=lambda job: (-job.rung, job.trial, job.seed, job.env))
 
     def _is_open(self, job: Job) -> bool:
         trial = self.trials[job.trial]
-        return (job.rung, job.seed) not in trial.scores and job.seed not in trial.failures
+        return job not in trial.results and job.folder not in trial.failures
 
     def best(self) -> list[Trial]:
         """Returns the trials with a score, best first: by the furthest rung with a score, then by score."""
@@ -137,9 +164,13 @@ class Trials:
             for rung in range(trial.rung, -1, -1):
                 score = trial.score(rung)
                 if score is not None and score > WORST:
-                    found.append((-rung, -score, trial.number))
+                    found.append((-rung, -score, -trial.level(rung), trial.number))
                     break
-        return [self.trials[number] for _, _, number in sorted(found)]
+        return [self.trials[number] for *_, number in sorted(found)]
+
+
+def _job(event: Event) -> Job:
+    return Job(event["trial"], event["rung"], event["env"], event["seed"])
 
 
 def apply_all(trials: Trials, events: Sequence[Event], keys: Collection[str]) -> Trials:

@@ -1,0 +1,128 @@
+"""What a command line of `rlrun sweep` asks for, checked before anything is written."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlrun.cluster import Cluster
+from rlrun.config import sources
+from rlrun.config.jobs import jobs
+from rlrun.config.resumable import setting
+from rlrun.errors import ConfigError
+from rlrun.sweep import ends, folder, journal, rungs, space
+from rlrun.sweep.driver import Driver
+from rlrun.sweep.journal import Event
+from rlrun.sweep.pruning import PRUNINGS
+from rlrun.sweep.runs import Course, Runs
+from rlrun.sweep.scoring import Scoring
+from rlrun.sweep.search import SEARCHES, Search
+from rlrun.sweep.settings import SweepConfig, defaults, settings
+from rlrun.sweep.space import Dimension, Space
+from rlrun.sweep.study import Study
+from rlrun.sweep.trials import Trials, apply_all
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sweep before it starts."""
+
+    cfg: SweepConfig
+    space: Space
+    values: dict[str, Any]  # the composed config in the first environment, without searched keys
+    courses: Mapping[str, Course]  # by environment
+    scoring: Scoring
+    search: Search
+    path: Path
+
+    @property
+    def last(self) -> int:
+        """The last rung."""
+        return max(len(course.steps) for course in self.courses.values()) - 1
+
+    def begin(self) -> None:
+        """Writes sweep.yaml, or checks that the folder holds this sweep. The caller holds the lock of the folder."""
+        folder.begin(self.path, folder.Description.of(self.cfg, self.space, self.courses))
+
+    def driver(self, cluster: Cluster, say: Callable[[Event, Trials], None]) -> Driver:
+        """Returns a driver that goes on from the journal. say: called after every event."""
+        trials = Trials([*self.courses], self.cfg.seeds, self.last)
+        apply_all(trials, journal.read(self.path / journal.NAME), self.space.keys)
+        study = Study(self.cfg, self.space, self.values, self.search, PRUNINGS[self.cfg.prune](self.cfg.eta), trials)
+        runs = Runs(self.path / folder.TRIALS, self.courses, self.cfg.metric, self.scoring)
+        book = journal.Journal(self.path / journal.NAME)
+        return Driver(study, trials, book, runs, cluster, self.cfg.workers, say)
+
+
+def plan(words: Sequence[str]) -> Plan:
+    """Returns what the words after `rlrun sweep` ask for. Raises ConfigError with a line for each fault."""
+    own, others = _split(words)
+    cfg = settings(own)
+    dimensions, shared = space.from_words(others)
+    envs, shared = _environments(shared)
+    courses = {}
+    values: list[dict[str, Any]] = []
+    for env in envs:
+        typed = [*shared, f"env={env}"]
+        (job,) = jobs(typed)
+        values.append(job.values)
+        courses[env] = Course(typed, rungs.steps(cfg, job.values))
+    if len({len(course.steps) for course in courses.values()}) > 1:
+        raise ConfigError("rungs: the environments have different numbers of evaluations; set trainer.eval_every")
+    searched = _space(cfg, dimensions, values[0], shared)
+    faults = [fault for tree in values for fault in space.faults(searched, tree)]
+    if faults:
+        raise ConfigError(*dict.fromkeys(faults))
+    scoring = Scoring(cfg, envs)
+    search = SEARCHES[cfg.search](searched, cfg.seed, cfg.trials)
+    name = cfg.name or "+".join(str(tree["name"]) for tree in values)
+    path = folder.SWEEPS / name.replace("/", "_")
+    if not (path / folder.SWEEP).exists():
+        ends.check_ends(searched, [course.words for course in courses.values()])
+    return Plan(cfg, searched, values[0], courses, scoring, search, path)
+
+
+def _split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Returns the settings of the sweep, and the other words."""
+    known = defaults()
+    own: dict[str, Any] = {}
+    others = []
+    for word in words:
+        key = word.partition("=")[0]
+        if key.partition(".")[0] in known:
+            own[key] = setting(word)[1]
+        else:
+            others.append(word)
+    return own, others
+
+
+def _environments(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the environments that the words name, `env=A,B`, and the other words."""
+    envs: list[str] = []
+    others = []
+    for word in words:
+        key, _, value = word.partition("=")
+        if key == "env":
+            envs += value.split(",")
+        else:
+            others.append(word)
+    if not envs:
+        jobs(others)  # raises the error for a missing environment
+    return [*dict.fromkeys(envs)], others
+
+
+def _space(cfg: SweepConfig, typed: list[Dimension], values: dict[str, Any], words: Sequence[str]) -> Space:
+    """Returns the searched space: that of `space`, or else the typed ranges, or else the space of the algorithm."""
+    folders = sources.folders(sources.named_plugins(words))
+    if cfg.space is None and typed:
+        return Space(typed)
+    name = cfg.space or values["algo"]["name"]
+    known = sources.options(space.GROUP, folders)
+    if cfg.space is None and name not in known:
+        raise ConfigError(
+            f"algo={name} has no space; type ranges, such as 'algo.gamma=logit(0.9,0.999)', "
+            f"or space=<name> ({', '.join(known)})"
+        )
+    found = space.named(name, folders)
+    replaced = {dimension.key for dimension in typed}
+    return Space([*typed, *(one for one in found.dimensions if one.key not in replaced)])

@@ -1,0 +1,81 @@
+"""A search: proposes trials, lets the best train on, and measures the best of all again."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlrun.sweep.journal import Event
+from rlrun.sweep.pruning import Pruning
+from rlrun.sweep.racing import undecided
+from rlrun.sweep.search import Search
+from rlrun.sweep.settings import SweepConfig
+from rlrun.sweep.space import Space
+from rlrun.sweep.trials import Trials
+
+
+class Study:
+    """Decides from the trials so far. A decision depends on nothing else, so a restarted driver decides alike."""
+
+    def __init__(
+        self,
+        cfg: SweepConfig,
+        space: Space,
+        fixed: Mapping[str, Any],
+        search: Search,
+        pruning: Pruning,
+        trials: Trials,
+    ):
+        """fixed: the composed config without searched keys."""
+        self.cfg, self.space, self.fixed = cfg, space, fixed
+        self.search, self.pruning, self.trials = search, pruning, trials
+
+    def decision(self) -> Event | None:
+        """Returns the next decision, or None if it depends on results that are not known yet."""
+        waiting = self.trials.open_jobs()
+        at_once = 1  # trials that one decision is about
+        if self.cfg.order == "generation":
+            at_once = len(self.trials)
+        if self.trials.winner is not None:
+            return None
+        if waiting and (self.cfg.order == "generation" or len(waiting) >= self.cfg.workers):
+            return None
+        if any(trial.fresh_seeds for trial in self.trials.trials):
+            return None if waiting else self.won()
+        another, ruled_out = undecided(self.trials)
+        chosen = {"ruled_out": ruled_out, "another_seed": another, "promoted": self.pruning.promoted(self.trials)}
+        for name, trials in chosen.items():
+            if trials:
+                return {"event": name, "trials": [trial.number for trial in trials[:at_once]]}
+        left = self.search.trials - len(self.trials)
+        if left > 0:
+            return self.asked(left)
+        return None if waiting else self.finalists()
+
+    def asked(self, left: int) -> Event:
+        """Returns the event that starts new trials. left: how many are still to come."""
+        count = 1
+        if self.cfg.order == "generation":
+            count = min(left, self.cfg.generation)
+        numbers = range(len(self.trials), len(self.trials) + count)
+        return {
+            "event": "asked",
+            "values": [self.space.values(self.search.ask(number), self.fixed) for number in numbers],
+        }
+
+    def finalists(self) -> Event | None:
+        """Returns the event that measures the best trials again, or names the winner if none is measured again."""
+        best = self.trials.best()
+        if not best:
+            return None
+        if not self.cfg.winners:
+            return {"event": "won", "trial": best[0].number}
+        numbers = [trial.number for trial in best[: self.cfg.winners]]
+        return {"event": "measured_again", "trials": numbers, "seeds": self.cfg.fresh_seeds}
+
+    def won(self) -> Event:
+        """Returns the event that names the winner: the best score on fresh seeds."""
+        scores = []
+        for trial in self.trials.trials:
+            score = trial.fresh_score(self.trials.last)
+            if score is not None:
+                scores.append((score, -trial.number))  # of equal ones, the first trial
+        return {"event": "won", "trial": -max(scores)[1]}
