@@ -33,6 +33,7 @@ EXTRAS = {  # optional dependencies of rlrun: name of the extra, and the modules
     "dm_control": ("shimmy", "dm_control"),
     "wandb": ("wandb",),
     "mlflow": ("mlflow", "sqlalchemy", "alembic"),
+    "sweep": ("optuna", "cmaes"),
 }
 PROJECTS = {  # other modules with environments: module, and its name for pip
     "minigrid": "minigrid",

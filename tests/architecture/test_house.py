@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "cluster": ("cluster", "cli.main", "run.lifecycle", "files"),
     "sweep": (
         "sweep", "cluster", "config", "registry", "run.assemble", "report.statistics", "telemetry.metrics",
-        "snapshot.atomic", "rundir", "lock", "files", "errors",
+        "snapshot.atomic", "rundir", "lock", "files", "imports", "errors",
     ),
     "engine": (
         "engine", "core.agent", "core.state", "core.random", "core.breakable", "functional.fused", "config.schema",

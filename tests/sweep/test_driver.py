@@ -218,7 +218,7 @@ def test_journal_on_a_full_disk_stops_the_sweep(tmp_path: Path, monkeypatch: pyt
 
 def test_open_jobs_are_the_furthest_first() -> None:
     trials = Trials([ENV], seeds=2, last=2)
-    trials.apply({"event": "asked", "values": [{}, {}]})
+    trials.apply({"event": "asked", "points": [[], []], "values": [{}, {}]})
     trials.apply({"event": "another_seed", "trials": [0, 1]})
     for seed in range(2):
         found = {"rung": 0, "env": ENV, "seed": seed, "score": 1.0, "evaluations": [1.0], "seconds": 2.0}
@@ -245,11 +245,14 @@ def test_winner_has_the_best_score_on_fresh_seeds_also_if_it_is_0(
     [
         ({"event": "promoted", "trials": [3]}, "line 2 does not fit the lines before it"),
         ({"event": "scored", "trial": 0}, "line 2 does not fit the lines before it"),
-        ({"event": "asked", "values": [{"plugins": ["./x.py"]}]}, "trial 1 sets plugins, which is not searched"),
+        (
+            {"event": "asked", "points": [[0.5]], "values": [{"plugins": ["./x.py"]}]},
+            "trial 1 sets plugins, which is not searched",
+        ),
     ],
 )
 def test_journal_that_was_changed_is_refused(event: Event, fault: str) -> None:
-    events = [{"event": "asked", "values": [{"algo.gamma": 0.5}]}, event]
+    events = [{"event": "asked", "points": [[0.5]], "values": [{"algo.gamma": 0.5}]}, event]
     with pytest.raises(ConfigError, match=fault):
         apply_all(Trials([ENV], seeds=1, last=1), events, SPACE.keys)
 

@@ -11,7 +11,7 @@ ENV = "CartPole"
 def trials_with(*curves: list[float], seeds: int = 3) -> Trials:
     """Returns trials whose first run has ended, with these evaluations."""
     trials = Trials([ENV], seeds, last=0)
-    trials.apply({"event": "asked", "values": [{} for _ in curves]})
+    trials.apply({"event": "asked", "points": [[] for _ in curves], "values": [{} for _ in curves]})
     for number, curve in enumerate(curves):
         found = {"rung": 0, "env": ENV, "seed": 0, "score": curve[-1], "evaluations": curve, "seconds": 1.0}
         trials.apply({"event": "scored", "trial": number, **found})

@@ -7,30 +7,32 @@ from rlrun.errors import ConfigError
 from rlrun.sweep.ranges import Choice, Int, Uniform
 from rlrun.sweep.search import Grid, Random, Sobol
 from rlrun.sweep.space import Dimension, Space
+from rlrun.sweep.trials import Trials
 
 SPACE = Space(
     [Dimension("a", Uniform(0.0, 1.0), {}), Dimension("b", Choice(("x", "y")), {}), Dimension("c", Int(1, 3), {})]
 )
+NONE = Trials(["CartPole"], seeds=1, last=0)
 
 
 @pytest.mark.parametrize("search", [Random, Sobol])
 def test_point_depends_on_seed_and_number_alone(search: type) -> None:
     one, other = search(SPACE, 1, 16), search(SPACE, 1, 16)
-    points = [one.ask(trial) for trial in range(16)]
-    assert [other.ask(trial) for trial in reversed(range(16))] == points[::-1]
-    assert search(SPACE, 2, 16).ask(0) != points[0]
+    points = [one.ask(trial, NONE) for trial in range(16)]
+    assert [other.ask(trial, NONE) for trial in reversed(range(16))] == points[::-1]
+    assert search(SPACE, 2, 16).ask(0, NONE) != points[0]
     assert all(0 <= u < 1 for point in points for u in point) and len({*map(tuple, points)}) == 16
 
 
 def test_sobol_points_fill_every_part_of_each_dimension() -> None:
-    points = np.array([Sobol(SPACE, 0, 16).ask(trial) for trial in range(16)])
+    points = np.array([Sobol(SPACE, 0, 16).ask(trial, NONE) for trial in range(16)])
     for column in points.T:
         assert sorted((column * 16).astype(int)) == list(range(16))
 
 
 def test_grid_has_all_combinations_with_the_last_key_fastest() -> None:
     search = Grid(SPACE, 0, 20)
-    found = [SPACE.values(search.ask(trial), {}) for trial in range(search.trials)]
+    found = [SPACE.values(search.ask(trial, NONE), {}) for trial in range(search.trials)]
     assert search.trials == 18  # 3 x 2 x 3
     assert found[:4] == [{"a": 0.0, "b": "x", "c": 1}, {"a": 0.0, "b": "x", "c": 2}, {"a": 0.0, "b": "x", "c": 3},
                          {"a": 0.0, "b": "y", "c": 1}]  # fmt: skip

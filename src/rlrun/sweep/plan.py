@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from rlrun.sweep.journal import Event
 from rlrun.sweep.pruning import PRUNINGS
 from rlrun.sweep.runs import Course, Runs
 from rlrun.sweep.scoring import Scoring
-from rlrun.sweep.search import SEARCHES, Search
+from rlrun.sweep.search import Search, ask_again, search
 from rlrun.sweep.settings import SweepConfig, defaults, settings
 from rlrun.sweep.space import Dimension, Space
 from rlrun.sweep.study import Study
@@ -47,7 +48,7 @@ class Plan:
     def driver(self, cluster: Cluster, say: Callable[[Event, Trials], None]) -> Driver:
         """Returns a driver that goes on from the journal. say: called after every event."""
         trials = Trials([*self.courses], self.cfg.seeds, self.last)
-        apply_all(trials, journal.read(self.path / journal.NAME), self.space.keys)
+        apply_all(trials, journal.read(self.path / journal.NAME), self.space.keys, partial(ask_again, self.search))
         study = Study(self.cfg, self.space, self.values, self.search, PRUNINGS[self.cfg.prune](self.cfg.eta), trials)
         runs = Runs(self.path / folder.TRIALS, self.courses, self.cfg.metric, self.scoring)
         book = journal.Journal(self.path / journal.NAME)
@@ -74,12 +75,12 @@ def plan(words: Sequence[str]) -> Plan:
     if faults:
         raise ConfigError(*dict.fromkeys(faults))
     scoring = Scoring(cfg, envs)
-    search = SEARCHES[cfg.search](searched, cfg.seed, cfg.trials)
+    points = search(cfg.search, searched, cfg.seed, cfg.trials)
     name = cfg.name or "+".join(str(tree["name"]) for tree in values)
     path = folder.SWEEPS / name.replace("/", "_")
     if not (path / folder.SWEEP).exists():
         ends.check_ends(searched, [course.words for course in courses.values()])
-    return Plan(cfg, searched, values[0], courses, scoring, search, path)
+    return Plan(cfg, searched, values[0], courses, scoring, points, path)
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

@@ -1,4 +1,7 @@
-"""Searches without feedback: which point of a space a trial gets. Each trial's point depends on its number alone."""
+"""Searches: which point of a space a trial gets.
+
+The point of a trial depends on the sweep's seed, the trial's number, and for searches that learn, on the scores so far.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -8,30 +11,55 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlrun.errors import ConfigError
+from rlrun.sweep.journal import Event
 from rlrun.sweep.space import Space
+from rlrun.sweep.trials import Trials
 
 
 class Search(Protocol):
     """Proposes the point of each trial, [dimensions] in the unit cube."""
 
     trials: int  # number of trials, which may be below the number asked for
+    remembers: bool  # whether a point depends on what was asked before, beside the scores
 
-    def ask(self, trial: int) -> Sequence[float]: ...
+    def ask(self, trial: int, trials: Trials) -> Sequence[float]:
+        """Returns the point of the trial with this number. trials: those so far, with their scores."""
+
+
+def search(name: str, space: Space, seed: int, trials: int) -> Search:
+    """Returns the search of this name. Raises ConfigError if it needs a package that is missing, or more trials."""
+    if name in BUILT_IN:
+        found: Search = BUILT_IN[name](space, seed, trials)
+        return found
+    from rlrun.sweep.learned import Learned
+
+    return Learned(name, space, seed, trials)
+
+
+def ask_again(search: Search, event: Event, trials: Trials) -> None:
+    """Brings a search that remembers to where it was, before an event of the journal is applied to the trials."""
+    if search.remembers and event["event"] == "asked":
+        for place in range(len(event["points"])):
+            search.ask(len(trials) + place, trials)
 
 
 class Random:
     """Draws every point at random, from a stream of the sweep's seed and the trial's number."""
 
+    remembers = False
+
     def __init__(self, space: Space, seed: int, trials: int):
         self.size, self.seed, self.trials = len(space), seed, trials
 
-    def ask(self, trial: int) -> Sequence[float]:
+    def ask(self, trial: int, trials: Trials) -> Sequence[float]:
         points: Sequence[float] = np.random.default_rng([self.seed, trial]).random(self.size).tolist()
         return points
 
 
 class Sobol:
     """Points of a scrambled Sobol sequence, which cover the space more evenly than random ones (Owen 1998)."""
+
+    remembers = False
 
     def __init__(self, space: Space, seed: int, trials: int):
         self.size, self.seed, self.trials = len(space), seed, trials
@@ -45,13 +73,15 @@ class Sobol:
         points: np.ndarray = sequence.random_base2(max(0, (self.trials - 1).bit_length()))
         return points
 
-    def ask(self, trial: int) -> Sequence[float]:
+    def ask(self, trial: int, trials: Trials) -> Sequence[float]:
         points: Sequence[float] = self.points[trial].tolist()
         return points
 
 
 class Grid:
     """All combinations of evenly spaced values, the last key fastest; as many of each range as the trials allow."""
+
+    remembers = False
 
     def __init__(self, space: Space, seed: int, trials: int):
         """Raises ConfigError if the choices alone have more combinations than there are trials."""
@@ -66,7 +96,7 @@ class Grid:
         self.points = list(itertools.product(*self._positions(points)))
         self.trials = len(self.points)
 
-    def ask(self, trial: int) -> Sequence[float]:
+    def ask(self, trial: int, trials: Trials) -> Sequence[float]:
         return self.points[trial]
 
     def _positions(self, points: int) -> list[list[float]]:
@@ -81,4 +111,4 @@ class Grid:
         return int(np.prod([len(positions) for positions in self._positions(points)]))
 
 
-SEARCHES: dict[str, type[Any]] = {"random": Random, "sobol": Sobol, "grid": Grid}
+BUILT_IN: dict[str, type[Any]] = {"random": Random, "sobol": Sobol, "grid": Grid}

@@ -36,7 +36,7 @@ class SweepConfig:
     seeds: PositiveInt
     workers: PositiveInt
     seed: NonNegativeInt
-    search: Literal["random", "sobol", "grid"]
+    search: Literal["random", "sobol", "grid", "tpe", "gp", "cmaes", "nsga2"]
     prune: Literal["none", "asha", "median"]
     rungs: Annotated[list[PositiveFraction], AfterValidator(_rungs)]
     eta: Annotated[PositiveInt, Field(ge=2)]

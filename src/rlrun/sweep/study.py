@@ -56,9 +56,11 @@ class Study:
         if self.cfg.order == "generation":
             count = min(left, self.cfg.generation)
         numbers = range(len(self.trials), len(self.trials) + count)
+        points = [[*self.search.ask(number, self.trials)] for number in numbers]
         return {
             "event": "asked",
-            "values": [self.space.values(self.search.ask(number), self.fixed) for number in numbers],
+            "points": points,
+            "values": [self.space.values(point, self.fixed) for point in points],
         }
 
     def finalists(self) -> Event | None:

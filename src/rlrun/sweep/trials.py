@@ -1,14 +1,14 @@
 """The trials of a sweep: what was decided and found out so far, as a function of the events in the journal."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rlrun.errors import ConfigError
 from rlrun.report.statistics import iqm
 from rlrun.rundir import folder_name
-from rlrun.sweep.journal import Event
+from rlrun.sweep.journal import NAME, Event
 
 WORST = -math.inf  # score of a trial of which a run failed
 FRESH = 1000  # first seed of the runs that measure the best trials again
@@ -42,6 +42,7 @@ class Trial:
     """One setting of the searched keys."""
 
     number: int
+    point: list[float]  # in the unit cube
     values: dict[str, Any]
     envs: Sequence[str]  # in each of which it trains a run per seed
     seeds: int  # unless it is ruled out before
@@ -118,8 +119,8 @@ class Trials:
         """Applies an event. The keys of each kind stand here and nowhere else."""
         match event["event"]:
             case "asked":
-                for values in event["values"]:
-                    self.trials.append(Trial(len(self.trials), values, self.envs, self.seeds))
+                for point, values in zip(event["points"], event["values"], strict=True):
+                    self.trials.append(Trial(len(self.trials), point, values, self.envs, self.seeds))
             case "another_seed":
                 for number in event["trials"]:
                     self.trials[number].seeds_started += 1
@@ -173,17 +174,23 @@ def _job(event: Event) -> Job:
     return Job(event["trial"], event["rung"], event["env"], event["seed"])
 
 
-def apply_all(trials: Trials, events: Sequence[Event], keys: Collection[str]) -> Trials:
-    """Applies the events of a journal in order and returns the trials.
+def apply_all(
+    trials: Trials,
+    events: Sequence[Event],
+    keys: Collection[str],
+    before: Callable[[Event, Trials], None] = lambda event, trials: None,
+) -> Trials:
+    """Applies the events of a journal in order and returns the trials. before: called before an event is applied.
 
     Raises ConfigError for an event that does not fit, or that sets other keys than the searched ones.
     """
     for line, event in enumerate(events, start=1):
         try:
+            before(event, trials)
             trials.apply(event)
-        except (KeyError, IndexError, TypeError, AttributeError):
-            raise ConfigError(f"journal.jsonl: line {line} does not fit the lines before it") from None
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError):
+            raise ConfigError(f"{NAME}: line {line} does not fit the lines before it") from None
     for trial in trials.trials:
         if foreign := trial.values.keys() - keys:
-            raise ConfigError(f"journal.jsonl: trial {trial.number} sets {min(foreign)}, which is not searched")
+            raise ConfigError(f"{NAME}: trial {trial.number} sets {min(foreign)}, which is not searched")
     return trials

@@ -1,0 +1,155 @@
+"""Searches that learn from the scores so far, with Optuna's samplers (Akiba et al. 2019, arXiv 1907.10902).
+
+A study is built in memory for every trial, from the trials so far. What a sampler notes on the trials that it asked is
+kept in memory too; a restarted driver asks for all trials of the journal again, so nothing is stored. As in BOHB
+(Falkner et al. 2018, arXiv 1807.01774), a sampler sees the scores at the highest rung at which there are enough.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlrun.imports import check_extra
+from rlrun.sweep.ranges import Choice, Listed, Range
+from rlrun.sweep.space import Space
+from rlrun.sweep.trials import WORST, Trial, Trials
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
+    from optuna.study import Study
+
+
+class Learned:
+    """Asks one of Optuna's samplers."""
+
+    def __init__(self, name: str, space: Space, seed: int, trials: int):
+        """Raises ConfigError if Optuna is not installed."""
+        check_extra("sweep", f"search={name}")
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.name, self.space, self.seed, self.trials = name, space, seed, trials
+        self.distributions = {dimension.key: _distribution(dimension.range) for dimension in space.dimensions}
+        self.remembers = name in ("cmaes", "nsga2")
+        self.notes: dict[int, dict[str, Any]] = {}  # of the sampler, by trial
+
+    def ask(self, trial: int, trials: Trials) -> Sequence[float]:
+        study = self.study(trials)
+        study.sampler = self.sampler(trial)
+        if self.name == "nsga2":
+            self.select_parents(study)
+        asked = study.ask(self.distributions)
+        self.notes[trial] = study.get_trials()[-1].system_attrs
+        return [_position(asked.params[one.key], one.range) for one in self.space.dimensions]
+
+    def sampler(self, trial: int) -> "BaseSampler":
+        """Returns the sampler of a trial, with a random stream of its own."""
+        stream = int(np.random.default_rng([self.seed, trial]).integers(2**32))
+        return SAMPLERS[self.name](stream, self.trials)
+
+    def study(self, trials: Trials) -> "Study":
+        """Returns a study with the scores so far."""
+        import optuna
+
+        study = optuna.create_study(direction="maximize")
+        rung = rung_to_learn_from(trials, len(self.space) + 1)
+        for trial in trials.trials:
+            score = trial.score(rung)
+            params = {one.key: _param(u, one.range) for one, u in zip(self.space.dimensions, trial.point, strict=True)}
+            if score is None and trial.rung < rung:
+                continue  # it was paused before
+            known: dict[str, Any] = {"state": optuna.trial.TrialState.RUNNING}
+            if score is not None:
+                known = {"value": _finite(score, trials, rung)}
+            notes = self.notes.get(trial.number)
+            study.add_trial(
+                optuna.create_trial(params=params, distributions=self.distributions, system_attrs=notes, **known)
+            )
+        return study
+
+    def select_parents(self, study: "Study") -> None:
+        """Selects the parents of each generation in turn, as a study does that has seen the generations grow."""
+        sampler: Any = study.sampler
+        generation = 1
+        while sampler.get_population(study, generation):
+            sampler.get_parent_population(study, generation)
+            generation += 1
+
+
+def rung_to_learn_from(trials: Trials, enough: int) -> int:
+    """Returns the highest rung at which enough trials have a score, or the first rung."""
+    for rung in range(trials.last, 0, -1):
+        if sum(_is_measured(trial, rung) for trial in trials.trials) >= enough:
+            return rung
+    return 0
+
+
+def _is_measured(trial: Trial, rung: int) -> bool:
+    return not trial.failed and trial.score(rung) is not None
+
+
+def _finite(score: float, trials: Trials, rung: int) -> float:
+    """Returns a score that a sampler takes: a failed trial counts as the worst that did not fail."""
+    if score > WORST:
+        return score
+    scores = [trial.score(rung) for trial in trials.trials if _is_measured(trial, rung)]
+    return min((score for score in scores if score is not None), default=0.0)
+
+
+def _distribution(range: Range) -> "BaseDistribution":
+    """Returns the values that a sampler sees: the unit interval, on which every range is uniform, or positions in a
+    list."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(range, Choice):
+        return CategoricalDistribution([*_places(range)])
+    if isinstance(range, Listed):
+        return IntDistribution(0, len(range.values) - 1)
+    return FloatDistribution(0.0, 1.0)
+
+
+def _places(listed: Listed) -> Sequence[int]:
+    return range(len(listed.values))
+
+
+def _param(u: float, range: Range) -> float:
+    """Returns a sampler's value at u in [0, 1)."""
+    if isinstance(range, Listed):
+        return int(u * len(range.values))
+    return u
+
+
+def _position(param: float, range: Range) -> float:
+    """The inverse of `_param`."""
+    if isinstance(range, Listed):
+        return (param + 0.5) / len(range.values)
+    return param
+
+
+def _tpe(seed: int, trials: int) -> "BaseSampler":
+    from optuna.samplers import TPESampler
+
+    return TPESampler(seed=seed)
+
+
+def _gp(seed: int, trials: int) -> "BaseSampler":
+    from optuna.samplers import GPSampler
+
+    return GPSampler(seed=seed)
+
+
+def _cmaes(seed: int, trials: int) -> "BaseSampler":
+    from optuna.samplers import CmaEsSampler
+
+    return CmaEsSampler(seed=seed, warn_independent_sampling=False)
+
+
+def _nsga2(seed: int, trials: int) -> "BaseSampler":
+    from optuna.samplers import NSGAIISampler
+
+    return NSGAIISampler(seed=seed, population_size=max(4, trials // 5))
+
+
+SAMPLERS: dict[str, Callable[[int, int], "BaseSampler"]] = {"tpe": _tpe, "gp": _gp, "cmaes": _cmaes, "nsga2": _nsga2}
