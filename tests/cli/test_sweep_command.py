@@ -12,6 +12,7 @@ import yaml
 
 import rlrun
 from rlrun.cli import main
+from rlrun.config.jobs import jobs
 from rlrun.snapshot.store import Store
 from rlrun.sweep import journal
 from rlrun.sweep.trials import FRESH
@@ -61,6 +62,10 @@ def test_sweep_is_continued_after_a_kill_by_the_same_command(
     assert digests[0] == digests[1], "the paused run equals one that never paused"
     best = yaml.safe_load((HOME / "best.yaml").read_text())
     assert best["algo"]["learning_rate"] == events[0]["values"][again]["algo.learning_rate"]
+    (preset,) = jobs(["algo=q_learning", "env=FrozenLake", f"preset={HOME / 'best.yaml'}"])
+    (typed,) = jobs([*RUN, f"algo.learning_rate={best['algo']['learning_rate']}"])
+    assert preset.values["algo"] == typed.values["algo"]
+    assert preset.values["trainer"]["total_steps"] == 400
 
     assert main(["sweep", "best", str(HOME)]) == 0
     assert capsys.readouterr().out == f"algo.learning_rate={best['algo']['learning_rate']}\n"

@@ -112,8 +112,8 @@ def _conclude(path: Path, trials: "Trials") -> int:
         print("no trial has a score", file=sys.stderr)
         return 1
     winner = trials.trials[trials.winner]
-    sweeps.write_best(path, winner.values, _headline(winner, trials))
-    print(printable(f"{_headline(winner, trials)}: {path / sweeps.BEST}"))
+    written = sweeps.write_best(path, sweeps.read(path), winner.values, _headline(winner, trials))
+    print(printable(f"{_headline(winner, trials)}: preset={' preset='.join(map(str, written))}"))
     return 0
 
 

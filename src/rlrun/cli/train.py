@@ -23,7 +23,7 @@ usage: rlrun train algo=<name> env=<name> [key=value ...]
   algo, env            the algorithm and the environment (rlrun list algo, rlrun list env, or any Gymnasium id)
   network, trainer     other config groups (rlrun list)
   algo.buffer=<name>   parts of an algorithm: algo.buffer, algo.critic, algo.entropy, ... (rlrun list)
-  preset=none          do not use the values tuned for this algo and env; preset=<name>: use that preset
+  preset=none          do not use the values tuned for this algo and env; preset=<name or file.yaml>: use that
   a.b=value            set any key that `rlrun show algo=<name> env=<name>` prints
   plugins=[package]    import your own algorithms, networks and environments; a path works too: plugins=[./my_file.py]
   env=./my_env.py:MyEnv, algo=./my_algo.py, network=./my_net.py: one of your own, in one file

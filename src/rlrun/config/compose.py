@@ -72,6 +72,11 @@ class UnwrittenNames(ConfigSource):
             package = None
             base = "_atari" if "ALE/" in name else "_base"
             config = {"defaults": [base, "_self_"], "id": name}
+        elif group == "preset" and sources.is_preset_path(f"{name}.yaml"):
+            text = Path(f"{name}.yaml").read_text(encoding="utf-8")
+            return ConfigResult(
+                self.provider, self.full_path(), OmegaConf.create(text), ConfigSource._get_header_dict(text)
+            )
         elif group == "preset":
             config = {"defaults": [preset_file(name, self.folders)]}
         return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": package})
@@ -81,7 +86,7 @@ class UnwrittenNames(ConfigSource):
         if group == "env":
             return bool(name) and not name.startswith("_")
         if group == "preset":
-            return preset_file(name, self.folders) not in (None, name)
+            return sources.is_preset_path(f"{name}.yaml") or preset_file(name, self.folders) not in (None, name)
         return (group, name) == ("algo", NO_ALGO) or self._part(config_path) is not None
 
     def _part(self, config_path: str) -> Declared | None:
@@ -149,7 +154,7 @@ def preset_file(name: str | None, where: Sequence[Path]) -> str | None:
     sac-Pendulum.
     """
     presets = sources.options("preset", where)
-    if not name or name in presets:
+    if not name or name in presets or sources.is_preset_path(name):
         return name or None
     for alias, file in sources.options("env", where).items():
         algo = name.removesuffix(f"-{sources.env_id(file)}")

@@ -257,6 +257,8 @@ def _name_fault(group: str, name: str, names: Sequence[str], plugins: Sequence[s
     """Returns the fault of a name that does not exist in a group, or None if it exists."""
     if name in names or (group == "preset" and name == NO_PRESET):
         return None
+    if group == "preset" and name.endswith(".yaml"):
+        return sources.preset_path_fault(name)
     if group == "env" and not name.startswith("_"):
         return environments.fault(name, names, plugins)
     known = list(names)

@@ -3,7 +3,7 @@
 sweep.yaml      settings, the space, and the words that all runs of an environment share
 journal.jsonl   every decision and every result
 trials/         a folder and a log for each run: <trial>-s<seed>
-best.yaml       the settings of the winner, as a preset
+best.yaml       the settings of the winner, as a preset; best-<env>.yaml if there are several environments
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,9 @@ from rlrun import files
 from rlrun.config import check
 from rlrun.config.stored import to_yaml
 from rlrun.errors import ConfigError
-from rlrun.rundir import RUNS
+from rlrun.rundir import RUNS, folder_name
 from rlrun.snapshot.atomic import replace_text
+from rlrun.sweep.best import preset_text
 from rlrun.sweep.runs import Course
 from rlrun.sweep.settings import FREE, SweepConfig
 from rlrun.sweep.space import IF, Space
@@ -112,13 +113,16 @@ def _shown(value: Any) -> str:
     return check.show(value)
 
 
-def write_best(folder: Path, values: Mapping[str, Any], headline: str) -> None:
-    """Writes the winner's settings as a preset file. headline: its first comment."""
-    tree: dict[str, Any] = {}
-    for key, value in values.items():
-        *sections, name = key.split(".")
-        home = tree
-        for section in sections:
-            home = home.setdefault(section, {})
-        home[name] = value
-    replace_text(folder / BEST, f"# @package _global_\n# {headline}\n{to_yaml(tree)}")
+def write_best(folder: Path, described: Description, values: Mapping[str, Any], headline: str) -> list[Path]:
+    """Writes the winner's settings as a preset file for each environment. Returns the files.
+
+    headline: their first comment.
+    """
+    written = []
+    for env, course in described.runs.items():
+        file = folder / BEST
+        if len(described.runs) > 1:
+            file = folder / f"best-{folder_name(env)}.yaml"
+        replace_text(file, preset_text(course["words"], values, headline))
+        written.append(file)
+    return written

@@ -1,0 +1,41 @@
+"""The result of a sweep as a preset file: `rlrun train algo=... env=... preset=runs/sweeps/<name>/best.yaml`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlrun.config import check, sources
+from rlrun.config.compose import Composer
+from rlrun.config.jobs import jobs
+from rlrun.config.stored import to_yaml
+
+BUDGET = ("total_steps", "eval_every")  # settings of `trainer` that every preset has
+
+
+def preset_text(words: Sequence[str], searched: Mapping[str, Any], headline: str) -> str:
+    """Returns the text of a preset that gives a run the settings of a trial, whatever its algorithm's preset says.
+
+    words: the settings that all runs of the sweep share. searched: the trial's values. headline: the first comment.
+    """
+    (job,) = jobs(words)
+    defaults: list[str | dict[str, str]] = []
+    if job.values["preset"] is not None:
+        defaults.append(f"/preset/{job.values['preset']}")
+    settings = {f"trainer.{key}": job.values["trainer"][key] for key in BUDGET}
+    composer = Composer(sources.folders(sources.named_plugins(words)))
+    for word in map(composer.read, words):
+        if word.section not in sources.PRESET_SECTIONS or word.key in ("algo", "env", "trainer"):
+            continue
+        if not word.is_group:
+            settings[word.key] = check.lookup(word.key, job.values)
+        elif word.is_part:
+            defaults.append({f"override /{word.key.replace('.', '/')}@{word.key}": word.raw})
+        else:
+            defaults.append({f"override /{word.key}": word.raw})
+    tree: dict[str, Any] = {"defaults": [*defaults, "_self_"]}
+    for key, value in (settings | dict(searched)).items():
+        *sections, name = key.split(".")
+        home = tree
+        for section in sections:
+            home = home.setdefault(section, {})
+        home[name] = value
+    return f"# @package _global_\n# {headline}\n{to_yaml(tree)}"
