@@ -2,6 +2,8 @@
 
 from traceback import walk_tb
 
+NO_SPACE = "no space left on the disk"
+
 
 class RlrunError(Exception):
     """An error that is printed without a traceback, one line for each fault. The process exits with `exit_code`."""

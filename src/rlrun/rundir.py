@@ -17,7 +17,7 @@ from rlrun.snapshot.atomic import TEMPORARY, replace_text, sweep
 
 RUNS = Path("runs")
 STARTING = ".starting"  # lock file of `starting`
-METRICS, META, SUMMARY = "metrics.jsonl", "meta.json", "summary.json"
+METRICS, META, SUMMARY, SNAPSHOTS = "metrics.jsonl", "meta.json", "summary.json", "snapshots"
 
 
 class RunDir:

@@ -30,7 +30,14 @@ def test_the_table_has_every_algorithm_once_with_its_paper() -> None:
 
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-ELSEWHERE = ("runs/sweeps", "my_", "minigrid:", "<", "...", "$")  # modules, runs and variables that stand for those of the reader
+ELSEWHERE = (
+    "runs/sweeps",
+    "my_",
+    "minigrid:",
+    "<",
+    "...",
+    "$",
+)  # modules, runs and variables that stand for those of the reader
 
 
 def commands(page: Path) -> list[list[str]]:

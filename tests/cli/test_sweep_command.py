@@ -31,7 +31,7 @@ def command(*words: str) -> "subprocess.Popen[str]":
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
 
 
-def test_sweep_is_continued_after_a_kill_by_the_same_command(
+def test_sweep_is_continued_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -39,9 +39,11 @@ def test_sweep_is_continued_after_a_kill_by_the_same_command(
     while len(journal.read(HOME / "journal.jsonl")) < 2:  # until one of the first runs has ended
         assert killed.poll() is None, killed.communicate()[0]
         time.sleep(0.01)
+    assert main(WORDS) == 2
+    assert f"error: {HOME} is in use by pid {killed.pid}" in capsys.readouterr().err
     killed.send_signal(signal.SIGKILL)
     killed.communicate(timeout=60)
-    last = command(*WORDS)
+    last = command("sweep", "resume", str(HOME), "workers=1")
     output, _ = last.communicate(timeout=200)
     assert last.returncode == 0 and "continues after 2 of 2 trials" in output, output
     assert "best of 2 trials" in output and "measured again with 1 fresh seeds" in output
@@ -71,6 +73,10 @@ def test_sweep_is_continued_after_a_kill_by_the_same_command(
     assert capsys.readouterr().out == f"algo.learning_rate={best['algo']['learning_rate']}\n"
     assert main(["sweep", "status", str(HOME)]) == 0
     assert "2 trials, 0 runs open, done" in capsys.readouterr().out
+    assert main(["sweep", "stop", str(HOME)]) == 0
+    assert "is not running" in capsys.readouterr().out
+    assert main(["sweep", "resume", str(HOME), "eta=3"]) == 2
+    assert "eta: cannot change in a sweep that has begun (only workers, hours, disk can)" in capsys.readouterr().err
     assert main([*WORDS, "eta=3"]) == 2
     assert "holds another sweep: eta 2 -> 3; choose another folder with name=..." in capsys.readouterr().err
 
@@ -86,6 +92,8 @@ def test_sweep_is_continued_after_a_kill_by_the_same_command(
             ["algo=sac", "env=Pendulum", "rungs=[0.5]"],
             "rungs=[0.5]: must be a list of rising fractions that ends with 1",
         ),
+        (["algo=sac", "env=Pendulum", "run_dir=mine"], "run_dir=mine: a sweep chooses run_dir for each run"),
+        (["algo=sac", "env=Pendulum", "disk=20X"], "disk='20X': could not interpret byte unit"),
         (["algo=sac", "env=Pendulum", "trainer.eval_every=0"], "trainer.eval_every=0: rungs need evaluations"),
         (["algo=sac", "env=Pendulum", "search=grid", "algo.nstep=int(1,3)"], "algo.nstep: unknown key"),
     ],

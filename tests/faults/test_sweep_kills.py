@@ -48,6 +48,7 @@ def table() -> tuple[list[str], dict[str, str]]:
         if run.is_dir():
             digests[run.name] = Store(run).load().digest
     for event in events:
+        event.pop("at")
         event.pop("seconds", None)
     return sorted(json.dumps(event) for event in events), digests
 

@@ -2,16 +2,17 @@
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlrun.cluster import Ended
-from rlrun.errors import ConfigError, RunError
+from rlrun.errors import NO_SPACE, ConfigError, RunError
 from rlrun.sweep import driver as driver_module
 from rlrun.sweep import journal
+from rlrun.sweep.disk import size_of
 from rlrun.sweep.driver import Driver
 from rlrun.sweep.journal import Event, Journal
 from rlrun.sweep.pruning import PRUNINGS
@@ -36,9 +37,12 @@ class KilledError(Exception):
 class Simulated:
     """Runs that reach their rung after a few polls. Their score is the searched value, plus a little for each seed."""
 
-    def __init__(self, rng: random.Random, faulty: Sequence[str] = ()):
-        """faulty: folders of runs that fail."""
-        self.rng, self.faulty = rng, faulty
+    def __init__(
+        self, rng: random.Random, faulty: Sequence[str] = (), error: str = "nan in the loss", snapshot_bytes: int = 0
+    ):
+        """faulty: folders of runs that fail. error: why. snapshot_bytes: of each run."""
+        self.rng, self.faulty, self.error, self.snapshot_bytes = rng, faulty, error, snapshot_bytes
+        self.before_ended: Callable[[], object] = lambda: None
         self.waiting: list[tuple[int, str, list[str], Path]] = []
         self.most = 0  # runs at a time
         self.steps = 0  # of all runs
@@ -48,6 +52,7 @@ class Simulated:
         self.most = max(self.most, len(self.waiting))
 
     def ended(self) -> list[Ended]:
+        self.before_ended()
         later, found = [], []
         for delay, name, words, log in self.waiting:
             if delay:
@@ -72,13 +77,16 @@ class Simulated:
         if self.rng.random() < 0.2:
             return -9  # killed on the way
         if name in self.faulty:
-            log.write_text("error: nan in the loss\n")
+            log.write_text(f"error: {self.error}\n")
             (folder / "summary.json").write_text(json.dumps({"status": "failed", "step": 50}))
             return 1
         with (folder / "metrics.jsonl").open("a") as file:
-            for step in range(before + 100, goal + 1, 100):
+            for step in range(before - before % 100 + 100, goal + 1, 100):
                 score = float(typed["algo.gamma"]) + 0.001 * int(typed["seed"]) / step
                 file.write(json.dumps({"step": step, "wall_s": 1.0, "eval/return_mean": score}) + "\n")
+        if self.snapshot_bytes:
+            (folder / "snapshots").mkdir(exist_ok=True)
+            (folder / "snapshots" / "arrays").write_bytes(bytes(self.snapshot_bytes))
         status = "done" if goal == STEPS[-1] else "paused"
         (folder / "summary.json").write_text(json.dumps({"status": status, "step": goal}))
         return 0
@@ -107,7 +115,7 @@ def swept(folder: Path, cluster: Simulated, kill: random.Random | None = None, *
     courses = {ENV: Course(["algo=q_learning", f"env={ENV}"], steps)}
     runs = Runs(folder / "trials", courses, cfg.metric, Scoring(cfg, [ENV]))
     study = Study(cfg, SPACE, {}, Random(SPACE, 0, cfg.trials), PRUNINGS[cfg.prune](cfg.eta), trials)
-    driver = Driver(study, trials, Journal(folder / "journal.jsonl"), runs, cluster, cfg.workers, say)
+    driver = Driver(study, trials, Journal(folder / "journal.jsonl"), runs, cluster, cfg, say)
     try:
         driver.run()
     finally:
@@ -210,10 +218,56 @@ def test_journal_on_a_full_disk_stops_the_sweep(tmp_path: Path, monkeypatch: pyt
     book = Journal(tmp_path / "journal.jsonl")
     book.append({"event": "asked", "values": [{}]})
     monkeypatch.setattr("os.fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(RunError, match="No space left on device"):
+    with pytest.raises(RunError, match="no space left on the disk"):
         book.append({"event": "promoted", "trials": [0]})
     book.close()
     assert [event["event"] for event in journal.read(tmp_path / "journal.jsonl")] == ["asked"]
+
+
+def test_no_run_starts_after_the_hours_but_those_that_measure_the_best_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 10**6, 60))
+    monkeypatch.setattr(driver_module.time, "monotonic", lambda: float(next(clock)))
+    trials, _ = swept(tmp_path, Simulated(random.Random(0)), hours=1.0, order="free", seeds=1)
+    events = journal.read(tmp_path / "journal.jsonl")
+    kinds = [event["event"] for event in events]
+    after = kinds[kinds.index("time_is_up") + 1 :]
+    assert {*after} == {"scored", "measured_again", "won"} and 0 < len(trials) < 18
+    assert next(event["at"] for event in events if event["event"] == "time_is_up") > 3600
+    times = [event["at"] for event in events]
+    assert times == sorted(times)
+
+
+def test_snapshots_of_trials_that_fell_behind_are_removed_above_the_limit(tmp_path: Path) -> None:
+    cluster = Simulated(random.Random(0), snapshot_bytes=1000)
+    trials, driver = swept(tmp_path, cluster, order="free", disk="12K", winners=1)
+    kept = {path.parent.name for path in (tmp_path / "trials").glob("*/snapshots")}
+    assert 0 < len(kept) < 10 and size_of(tmp_path / "trials") < 30_000
+    best = trials.best()[0]
+    assert {driver.runs.path(job).name for job in best.jobs(best.rung)} <= kept
+    straight, _ = swept(tmp_path / "straight", Simulated(random.Random(0)), order="free", winners=1)
+    assert trials.winner == straight.winner
+
+
+def test_stopped_driver_goes_on_later(tmp_path: Path) -> None:
+    cluster = Simulated(random.Random(0))
+    stopped = iter([False] * 30 + [True])
+    cluster.before_ended = lambda: next(stopped, False) and (tmp_path / "trials" / driver_module.STOP).touch()
+    with pytest.raises(KeyboardInterrupt):
+        swept(tmp_path, cluster)
+    trials, _ = swept(tmp_path, Simulated(random.Random(0)))
+    straight, _ = swept(tmp_path / "straight", Simulated(random.Random(0)))
+    assert (table(trials), trials.winner) == (table(straight), straight.winner)
+
+
+def test_run_on_a_full_disk_pauses_the_sweep_and_is_not_recorded_as_failed(tmp_path: Path) -> None:
+    full = Simulated(random.Random(0), faulty=["0001-FrozenLake-s0"], error=f"trials/x: {NO_SPACE}")
+    with pytest.raises(RunError, match=r"0001-FrozenLake-s0: .*no space left on the disk"):
+        swept(tmp_path, full)
+    assert "failed" not in [event["event"] for event in journal.read(tmp_path / "journal.jsonl")]
+    trials, _ = swept(tmp_path, Simulated(random.Random(0)))
+    assert not any(trial.failures for trial in trials.trials)
 
 
 def test_open_jobs_are_the_furthest_first() -> None:

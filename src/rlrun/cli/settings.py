@@ -50,7 +50,7 @@ def read(
     values: further settings, by key.
     """
     settings: dict[str, Any] = {word: True for word in words if word in options}
-    places = [word for word in words if word not in options and not _is_setting(word)]
+    places = [word for word in words if word not in options and not is_setting(word)]
     faults: list[str] = []
     for key, value, text in _given(words, values):
         if key.startswith(f"{open_keys}.") or (open_keys == "*" and "." in key):
@@ -71,7 +71,7 @@ def read(
     return places, settings
 
 
-def _is_setting(word: str) -> bool:
+def is_setting(word: str) -> bool:
     """Returns whether a word is of the form `key=value`; a path may hold an equals sign too."""
     key, equals, _ = word.partition("=")
     return bool(equals) and "/" not in key
@@ -79,7 +79,7 @@ def _is_setting(word: str) -> bool:
 
 def _given(words: Sequence[str], values: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
     """Yields key, value and the value as text of every setting, whole numbers as int."""
-    for word in filter(_is_setting, words):
+    for word in filter(is_setting, words):
         yield *setting(word), word.partition("=")[2]
     for key, value in values.items():
         if isinstance(value, float) and value.is_integer():

@@ -1,21 +1,23 @@
 """Implements `rlrun sweep`, which searches hyperparameters."""
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlrun.cli.columns import print_columns
 from rlrun.config import check, sources
-from rlrun.errors import ConfigError, printable
+from rlrun.errors import ConfigError, RunError, printable
 
 if TYPE_CHECKING:
     from rlrun.sweep.journal import Event
+    from rlrun.sweep.plan import Plan
     from rlrun.sweep.trials import Trial, Trials
 
 HELP = """\
 usage: rlrun sweep algo=<name> env=<name> ['<key>=<range>' ...] [<setting>=value ...]
-       rlrun sweep status|best SWEEP
+       rlrun sweep status|best|stop|resume SWEEP
 
 Searches hyperparameters: each trial trains a few runs with settings from a space, trials that fall behind are paused,
 and the best are measured again with fresh seeds. Everything is in runs/sweeps/<name>, and the same command continues a
@@ -41,18 +43,33 @@ def sweep(words: Sequence[str]) -> int:
         lines = [f"{key:{width}}  {meaning}" for key, meaning in meanings]
         print(HELP.format(settings=("\n" + " " * 13).join(lines)))
         return 0
-    if words[0] in VIEWS:
-        return VIEWS[words[0]](words[1:])
+    if words[0] in ACTIONS:
+        return ACTIONS[words[0]](words[1:])
     return _run(words)
 
 
 def _run(words: Sequence[str]) -> int:
     """Runs a sweep, or continues it. Returns the exit code."""
-    from rlrun import lock
-    from rlrun.cluster.local import local
     from rlrun.sweep.plan import plan
 
-    planned = plan(words)
+    return _drive(plan(words))
+
+
+def _resume(words: Sequence[str]) -> int:
+    """Continues the sweep of a folder. Returns the exit code."""
+    from rlrun.cli import settings
+    from rlrun.sweep.plan import stored
+
+    places = [word for word in words if not settings.is_setting(word)]
+    path = settings.run_folder(places, "rlrun sweep resume SWEEP [workers=N]")
+    return _drive(stored(path, [word for word in words if word not in places]))
+
+
+def _drive(planned: "Plan") -> int:
+    """Runs a sweep to its end. Returns the exit code."""
+    from rlrun import lock
+    from rlrun.cluster.local import local
+
     path = planned.path
     path.mkdir(parents=True, exist_ok=True)
     held = lock.take(path)
@@ -66,11 +83,34 @@ def _run(words: Sequence[str]) -> int:
         except (SystemExit, KeyboardInterrupt):
             print("interrupted; the same command continues the sweep", file=sys.stderr)
             raise
+        except RunError:
+            print("the sweep is paused; the same command continues it", file=sys.stderr)
+            raise
         finally:
             driver.close()
     finally:
         lock.release(held)
     return _conclude(path, driver.trials)
+
+
+def _stop(words: Sequence[str]) -> int:
+    """Stops the driver of a sweep, wherever it works, and waits for it. Returns the exit code."""
+    from rlrun import lock
+    from rlrun.cli import settings
+    from rlrun.sweep import folder as sweeps
+    from rlrun.sweep.driver import STOP
+
+    places, _ = settings.read(words, {})
+    path = settings.run_folder(places, "rlrun sweep stop SWEEP")
+    sweeps.read(path)
+    if not lock.holder(path):
+        print(printable(f"{path}: is not running"))
+        return 0
+    (path / sweeps.TRIALS / STOP).touch()
+    while lock.holder(path):
+        time.sleep(0.1)
+    print(printable(f"{path}: stopped; rlrun sweep resume {path} continues it"))
+    return 0
 
 
 def _say(event: "Event", trials: "Trials") -> None:
@@ -190,4 +230,4 @@ def _best(words: Sequence[str]) -> int:
     return 0
 
 
-VIEWS = {"status": _status, "best": _best}
+ACTIONS = {"status": _status, "best": _best, "stop": _stop, "resume": _resume}

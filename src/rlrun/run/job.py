@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlrun.errors import RlrunError, RunError, reason
+from rlrun.errors import NO_SPACE, RlrunError, RunError, reason
 from rlrun.imports import module_of
 from rlrun.run.signals import check_thread
 from rlrun.rundir import RunDir, runs_of, starting
@@ -137,7 +137,7 @@ def held(folder: RunDir, is_new: bool) -> Iterator[None]:
         if isinstance(error, RlrunError):
             raise
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            raise RunError(f"{folder.path}: no space left on the disk") from error
+            raise RunError(f"{folder.path}: {NO_SPACE}") from error
         raise RunError(f"{reason(error)} (trace in {folder.path / 'error.log'})") from error
     except BaseException:  # raised by a signal handler
         if is_new and not (folder.path / "summary.json").exists():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun import files, operating_system
+from rlrun.errors import NO_SPACE
 
 TEMPORARY, REPLACED, TRASH = ".tmp-", ".old-", ".trash-"
 RESERVE = 16 << 20  # bytes that must stay free on the disk for logs and small files
@@ -118,6 +119,11 @@ def check_space(folder: Path, size: int) -> None:
     if size + RESERVE > free:
         shortage = f"{size / 2**20:.1f} MiB are needed and {RESERVE >> 20} kept for logs, {free / 2**20:.1f} are free"
         raise OSError(errno.ENOSPC, shortage, str(folder))
+
+
+def is_shortage(line: str) -> bool:
+    """Returns whether an error that a run printed says that its disk is full."""
+    return f"MiB are needed and {RESERVE >> 20} kept" in line or NO_SPACE in line
 
 
 def sweep(folder: Path) -> None:

@@ -11,13 +11,18 @@ from dataclasses import asdict
 from typing import Protocol
 
 from rlrun.cluster import Cluster, Ended
+from rlrun.errors import RunError
+from rlrun.snapshot.atomic import is_shortage
+from rlrun.sweep.disk import remove_snapshots
 from rlrun.sweep.journal import Event, Journal
 from rlrun.sweep.runs import Runs
+from rlrun.sweep.settings import SweepConfig
 from rlrun.sweep.trials import Job, Trials
 
 POLL_S = 0.05
 ATTEMPTS = 5  # to finish a job whose process was killed, per driver
 KILLED = (130, 137, 143)  # exit codes of runs that a signal stopped; a negative code is a signal too
+STOP = "STOP"  # file in trials/ that asks the driver to stop
 
 
 class Strategy(Protocol):
@@ -37,23 +42,32 @@ class Driver:
         journal: Journal,
         runs: Runs,
         cluster: Cluster,
-        workers: int,
+        cfg: SweepConfig,
         say: Callable[[Event, Trials], None],
     ):
-        """workers: runs at a time. say: called after every event."""
+        """say: called after every event."""
         self.strategy, self.trials, self.journal = strategy, trials, journal
-        self.runs, self.cluster, self.workers, self.say = runs, cluster, workers, say
+        self.runs, self.cluster, self.cfg, self.say = runs, cluster, cfg, say
+        self.started = time.monotonic() - trials.seconds
         self.running: dict[str, Job] = {}  # started by this driver, by folder
         self.awaited: list[Job] = []  # started by an earlier driver
         self.attempts: Counter[Job] = Counter()
 
     def run(self) -> None:
-        """Runs until the sweep has ended. Raises RunError if the journal cannot be written."""
+        """Runs until the sweep has ended.
+
+        Raises KeyboardInterrupt if `stop` is called for its folder, and RunError if the disk is full.
+        """
+        (self.runs.folder / STOP).unlink(missing_ok=True)
         for job in self.trials.open_jobs():
             if self.runs.is_running(job):
                 self.awaited.append(job)
         while self.trials.winner is None:
+            if (self.runs.folder / STOP).exists():
+                raise KeyboardInterrupt
             self.collect()
+            if self.cfg.hours is not None and not self.trials.time_is_up and self.seconds > self.cfg.hours * 3600:
+                self.record({"event": "time_is_up"})
             while event := self.strategy.decision():
                 self.record(event)
             self.start()
@@ -61,8 +75,14 @@ class Driver:
                 return  # no trial has a score
             time.sleep(POLL_S)
 
+    @property
+    def seconds(self) -> float:
+        """Time that drivers of this sweep have worked."""
+        return time.monotonic() - self.started
+
     def record(self, event: Event) -> None:
         """Writes an event to the journal and applies it."""
+        event = {**event, "at": round(self.seconds, 3)}
         self.journal.append(event)
         self.trials.apply(event)
         self.say(event, self.trials)
@@ -73,7 +93,7 @@ class Driver:
         """Starts open jobs while there are free workers."""
         busy = {*self.running.values(), *self.awaited}
         for job in self.trials.open_jobs():
-            if len(self.running) + len(self.awaited) >= self.workers:
+            if len(self.running) + len(self.awaited) >= self.cfg.workers:
                 return
             if job in busy:
                 continue
@@ -95,18 +115,22 @@ class Driver:
         outcome = self.runs.outcome(job)
         if outcome is not None and outcome.result is not None:
             self.record({"event": "scored", **which, "step": outcome.step, **outcome.result._asdict()})
+            if self.cfg.disk is not None:
+                remove_snapshots(self.runs, self.trials, self.cfg.disk, self.cfg.winners)
             return
         if self.runs.is_running(job):  # started by an earlier driver that was killed at once
             self.awaited.append(job)
             return
         code = ended.exit_code
-        if outcome is None and (code is None or code < 0 or code in KILLED):
+        if code is None or code < 0 or code in KILLED:  # also if an earlier process left a result that says "failed"
             self.attempts[job] += 1
             if self.attempts[job] < ATTEMPTS:
                 return
             why = f"its process was killed {ATTEMPTS} times, the last time with exit code {code}"
         else:
             why = outcome.why if outcome is not None else self.runs.last_error(job)
+        if is_shortage(why):
+            raise RunError(f"{self.runs.path(job)}: {why}")
         self.record({"event": "failed", **which, "why": why})
 
     def close(self) -> None:

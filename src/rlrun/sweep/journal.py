@@ -1,5 +1,6 @@
 """The journal of a sweep: one line for every decision and every result, from which a restarted driver goes on."""
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import files
-from rlrun.errors import RunError
+from rlrun.errors import NO_SPACE, RunError
 
 Event = dict[str, Any]  # "event" says what happened; `Trials.apply` has the other keys
 
@@ -33,10 +34,13 @@ class Journal:
             os.fsync(self._file)
         except OSError as error:
             os.ftruncate(self._file, size)
-            raise RunError(f"{self.path}: {error.strerror}") from error
+            reason = error.strerror
+            if error.errno == errno.ENOSPC:
+                reason = NO_SPACE
+            raise RunError(f"{self.path}: {reason}") from error
         if written < len(line):
             os.ftruncate(self._file, size)
-            raise RunError(f"{self.path}: no space left on the disk")
+            raise RunError(f"{self.path}: {NO_SPACE}")
 
     def close(self) -> None:
         os.close(self._file)

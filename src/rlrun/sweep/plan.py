@@ -1,5 +1,7 @@
 """What a command line of `rlrun sweep` asks for, checked before anything is written."""
 
+import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +20,13 @@ from rlrun.sweep.pruning import PRUNINGS
 from rlrun.sweep.runs import Course, Runs
 from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.search import Search, ask_again, search
-from rlrun.sweep.settings import SweepConfig, defaults, settings
+from rlrun.sweep.settings import FREE, SweepConfig, defaults, settings
 from rlrun.sweep.space import Dimension, Space
 from rlrun.sweep.study import Study
 from rlrun.sweep.trials import Trials, apply_all
+
+OURS = ("run_dir", "resume", "trainer.stop_at")  # settings of a run that the driver sets
+SENSITIVE = re.compile(r"^plugins=|\.py\b|^env=[^=]*:|^logger")  # words that import modules or send data elsewhere
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Plan:
         study = Study(self.cfg, self.space, self.values, self.search, PRUNINGS[self.cfg.prune](self.cfg.eta), trials)
         runs = Runs(self.path / folder.TRIALS, self.courses, self.cfg.metric, self.scoring)
         book = journal.Journal(self.path / journal.NAME)
-        return Driver(study, trials, book, runs, cluster, self.cfg.workers, say)
+        return Driver(study, trials, book, runs, cluster, self.cfg, say)
 
 
 def plan(words: Sequence[str]) -> Plan:
@@ -61,26 +66,68 @@ def plan(words: Sequence[str]) -> Plan:
     cfg = settings(own)
     dimensions, shared = space.from_words(others)
     envs, shared = _environments(shared)
+    runs = {env: [*shared, f"env={env}"] for env in envs}
+    found = _checked(cfg, runs, partial(_space, cfg, dimensions))
+    if not (found.path / folder.SWEEP).exists():
+        ends.check_ends(found.space, [course.words for course in found.courses.values()])
+    return found
+
+
+def stored(path: Path, words: Sequence[str]) -> Plan:
+    """Returns the plan of a sweep on disk, with settings that were typed again.
+
+    Raises ConfigError for settings that must not change, and if the sweep needs code of plug-ins that were not typed:
+    the folder may be untrusted.
+    """
+    described = folder.read(path)
+    own, others = _split(words)
+    for key in own:
+        if key not in FREE:
+            raise ConfigError(f"{key}: cannot change in a sweep that has begun (only {', '.join(FREE)} can)")
+    runs = {env: [str(word) for word in one["words"]] for env, one in described.runs.items()}
+    sensitive = {word for typed in runs.values() for word in typed if SENSITIVE.search(word)}
+    for word in sorted(sensitive - {*others}):
+        raise ConfigError(f"this sweep imports code or sends data: type {shlex.quote(word)} again to confirm it")
+    for word in others:
+        if word not in sensitive:
+            raise ConfigError(f"{word}: cannot change in a sweep that has begun (only {', '.join(FREE)} can)")
+    cfg = settings({**described.sweep, **own})
+    return _checked(cfg, runs, lambda values, shared: space.from_yaml(described.space, str(path)), path)
+
+
+def _checked(
+    cfg: SweepConfig,
+    runs: Mapping[str, Sequence[str]],
+    searched: Callable[[dict[str, Any], Sequence[str]], Space],
+    path: Path | None = None,
+) -> Plan:
+    """Returns the plan of a sweep. Raises ConfigError with a line for each fault.
+
+    runs: words by environment. searched: returns the space for a composed config and its words. path: default chosen by
+    name.
+    """
     courses = {}
     values: list[dict[str, Any]] = []
-    for env in envs:
-        typed = [*shared, f"env={env}"]
-        (job,) = jobs(typed)
+    for env, words in runs.items():
+        for word in words:
+            key = word.partition("=")[0]
+            if key in OURS:
+                raise ConfigError(f"{word}: a sweep chooses {key} for each run")
+        (job,) = jobs(words)
         values.append(job.values)
-        courses[env] = Course(typed, rungs.steps(cfg, job.values))
+        courses[env] = Course(words, rungs.steps(cfg, job.values))
     if len({len(course.steps) for course in courses.values()}) > 1:
         raise ConfigError("rungs: the environments have different numbers of evaluations; set trainer.eval_every")
-    searched = _space(cfg, dimensions, values[0], shared)
-    faults = [fault for tree in values for fault in space.faults(searched, tree)]
+    found = searched(values[0], next(iter(runs.values())))
+    faults = [fault for tree in values for fault in space.faults(found, tree)]
     if faults:
         raise ConfigError(*dict.fromkeys(faults))
-    scoring = Scoring(cfg, envs)
-    points = search(cfg.search, searched, cfg.seed, cfg.trials)
-    name = cfg.name or "+".join(str(tree["name"]) for tree in values)
-    path = folder.SWEEPS / name.replace("/", "_")
-    if not (path / folder.SWEEP).exists():
-        ends.check_ends(searched, [course.words for course in courses.values()])
-    return Plan(cfg, searched, values[0], courses, scoring, points, path)
+    scoring = Scoring(cfg, [*runs])
+    points = search(cfg.search, found, cfg.seed, cfg.trials)
+    if path is None:
+        name = cfg.name or "+".join(str(tree["name"]) for tree in values)
+        path = folder.SWEEPS / name.replace("/", "_")
+    return Plan(cfg, found, values[0], courses, scoring, points, path)
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

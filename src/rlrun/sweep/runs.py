@@ -41,7 +41,9 @@ class Runs:
         """Returns the words after `rlrun`. Typed again, the command continues the run."""
         course = self.courses[job.env]
         own = [f"{key}={literal(value)}" for key, value in values.items()]
-        places = [f"seed={job.seed}", f"run_dir={self.path(job)}", "resume=auto", "logger=[]"]
+        places = [f"seed={job.seed}", f"run_dir={self.path(job)}", "resume=auto"]
+        if not any(word.startswith("logger=") for word in course.words):
+            places.append("logger=[]")
         if job.rung < len(course.steps) - 1:
             places.append(f"trainer.stop_at={course.steps[job.rung]}")
         return ["train", *course.words, *own, *places]

@@ -3,15 +3,23 @@
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, ByteSize, Field
 from pydantic_core import PydanticCustomError
 
 from rlrun.config import check, sources
-from rlrun.config.schema import NonNegativeFloat, NonNegativeInt, PositiveFraction, PositiveInt, config, parse
+from rlrun.config.schema import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveFraction,
+    PositiveInt,
+    config,
+    parse,
+)
 from rlrun.errors import ConfigError
 
 FILE = sources.CONF / "sweep.yaml"
-FREE = ("workers",)  # settings in which two drivers of one sweep may differ
+FREE = ("workers", "hours", "disk")  # settings in which two drivers of one sweep may differ
 
 
 def _rungs(value: list[float]) -> list[float]:
@@ -35,6 +43,8 @@ class SweepConfig:
     trials: PositiveInt
     seeds: PositiveInt
     workers: PositiveInt
+    hours: PositiveFloat | None
+    disk: ByteSize | None
     seed: NonNegativeInt
     search: Literal["random", "sobol", "grid", "tpe", "gp", "cmaes", "nsga2"]
     prune: Literal["none", "asha", "median"]

@@ -40,6 +40,8 @@ class Study:
             return None
         if any(trial.fresh_seeds for trial in self.trials.trials):
             return None if waiting else self.won()
+        if self.trials.time_is_up:
+            return self.finalists()
         another, ruled_out = undecided(self.trials)
         chosen = {"ruled_out": ruled_out, "another_seed": another, "promoted": self.pruning.promoted(self.trials)}
         for name, trials in chosen.items():

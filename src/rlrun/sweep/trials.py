@@ -111,29 +111,19 @@ class Trials:
         self.envs, self.seeds, self.last = envs, seeds, last
         self.trials: list[Trial] = []
         self.winner: int | None = None
+        self.time_is_up = False  # no run starts but those that measure the best trials again
+        self.seconds = 0.0  # that drivers have worked up to the last event
 
     def __len__(self) -> int:
         return len(self.trials)
 
     def apply(self, event: Event) -> None:
         """Applies an event. The keys of each kind stand here and nowhere else."""
+        self.seconds = event.get("at", self.seconds)
         match event["event"]:
             case "asked":
                 for point, values in zip(event["points"], event["values"], strict=True):
                     self.trials.append(Trial(len(self.trials), point, values, self.envs, self.seeds))
-            case "another_seed":
-                for number in event["trials"]:
-                    self.trials[number].seeds_started += 1
-            case "ruled_out":
-                for number in event["trials"]:
-                    self.trials[number].ruled_out = True
-            case "promoted":
-                for number in event["trials"]:
-                    self.trials[number].rung += 1
-            case "measured_again":
-                for number in event["trials"]:
-                    self.trials[number].rung = self.last
-                    self.trials[number].fresh_seeds = event["seeds"]
             case "scored":
                 job = _job(event)
                 result = Result(event["score"], event["evaluations"], event["seconds"])
@@ -141,8 +131,26 @@ class Trials:
             case "failed":
                 job = _job(event)
                 self.trials[job.trial].failures[job.folder] = event["why"]
+            case "time_is_up":
+                self.time_is_up = True
             case "won":
                 self.winner = event["trial"]
+            case _:
+                for number in event["trials"]:
+                    self._apply_to(self.trials[number], event)
+
+    def _apply_to(self, trial: Trial, event: Event) -> None:
+        """Applies a decision about several trials to one of them."""
+        match event["event"]:
+            case "another_seed":
+                trial.seeds_started += 1
+            case "ruled_out":
+                trial.ruled_out = True
+            case "promoted":
+                trial.rung += 1
+            case "measured_again":
+                trial.rung = self.last
+                trial.fresh_seeds = event["seeds"]
 
     def open_jobs(self) -> list[Job]:
         """Returns the jobs without a result: those that are furthest first, then by trial and seed."""
@@ -150,7 +158,7 @@ class Trials:
         for trial in self.trials:
             if trial.fresh_seeds:
                 jobs += trial.fresh_jobs(self.last)
-            elif not trial.failed:
+            elif not trial.failed and not self.time_is_up:
                 jobs += trial.jobs(trial.rung)
         return sorted(filter(self._is_open, jobs), key=lambda job: (-job.rung, job.trial, job.seed, job.env))
 

@@ -1,0 +1,49 @@
+"""What is checked before a sweep starts or is continued."""
+
+from pathlib import Path
+
+import pytest
+
+from rlrun.errors import ConfigError
+from rlrun.sweep.folder import SWEEP, Description, begin
+from rlrun.sweep.plan import plan, stored
+
+WORDS = ["algo=q_learning", "env=FrozenLake", "algo.gamma=uniform(0.9,0.99)"]
+
+
+def swept(folder: Path, *words: str) -> Path:
+    """Writes the sweep.yaml of a sweep, with these words for all runs, and returns its folder."""
+    planned = plan(WORDS)
+    runs = {env: {"words": [*one.words, *words], "steps": list(one.steps)} for env, one in planned.courses.items()}
+    described = Description.of(planned.cfg, planned.space, planned.courses)
+    folder.mkdir()
+    begin(folder, Description(described.sweep, described.space, runs))
+    return folder
+
+
+def test_stored_sweep_has_the_plan_of_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    typed, again = plan([*WORDS, "workers=3"]), stored(swept(tmp_path / "a"), ["workers=3"])
+    assert (again.cfg, again.courses, again.values) == (typed.cfg, typed.courses, typed.values)
+    assert again.space.dimensions == typed.space.dimensions and again.path == tmp_path / "a"
+
+
+@pytest.mark.parametrize("word", ["plugins=[./mine.py]", "callbacks=[./mine.py:Mine]", "logger=[wandb]"])
+def test_code_and_loggers_of_a_stored_sweep_must_be_typed_again(word: str, tmp_path: Path) -> None:
+    folder = swept(tmp_path / "a", word)
+    with pytest.raises(ConfigError, match=r"this sweep imports code or sends data: type .* again"):
+        stored(folder, [])
+
+
+def test_environments_in_a_stored_sweep_that_import_a_module_must_be_typed_again(tmp_path: Path) -> None:
+    folder = swept(tmp_path / "a")
+    text = (folder / SWEEP).read_text()
+    (folder / SWEEP).write_text(text.replace("env=FrozenLake", "env=evil:FrozenLake-v0"))
+    with pytest.raises(ConfigError, match="type env=evil:FrozenLake-v0 again"):
+        stored(folder, [])
+
+
+def test_environments_with_other_numbers_of_rungs_are_refused() -> None:
+    with pytest.raises(ConfigError, match="rungs: the environments have different numbers of evaluations"):
+        plan(["algo=ppo", "env=CartPole,HalfCheetah", "trainer.eval_every=20000", "rungs=[0.01,0.05,1]",
+              "normalize={CartPole: [0,1], HalfCheetah: [0,1]}"])  # fmt: skip
