@@ -33,6 +33,8 @@ EXTRAS = {  # optional dependencies of rlrun: name of the extra, and the modules
     "dm_control": ("shimmy", "dm_control"),
     "wandb": ("wandb",),
     "mlflow": ("mlflow", "sqlalchemy", "alembic"),
+    "slurm": ("submitit",),
+    "ray": ("ray",),
 }
 PROJECTS = {  # other modules with environments: module, and its name for pip
     "minigrid": "minigrid",

@@ -10,6 +10,9 @@ from rlrun.config import check, sources
 from rlrun.errors import ConfigError, printable
 
 if TYPE_CHECKING:
+    from rlrun.cluster import Cluster
+    from rlrun.cluster.slurm import SlurmConfig
+    from rlrun.cluster.submission import Submission
     from rlrun.sweep.journal import Event
     from rlrun.sweep.settings import SweepConfig
     from rlrun.sweep.space import Space
@@ -27,10 +30,15 @@ sweep that was interrupted or killed, from where it was.
              without a typed range, the space of the algorithm is searched: rlrun show space=sac
   settings   {settings}
   other words are those of `rlrun train`, for all runs
+  submit     local | slurm | ray: where runs are started; rlrun show submit=slurm lists its settings
 
   rlrun sweep algo=ppo env=CartPole trials=16 workers=2
   rlrun sweep algo=sac env=Pendulum 'algo.gamma=logit(0.9,0.999)' 'algo.tau=log(1e-3,5e-2)'
   rlrun sweep best runs/sweeps/ppo-CartPole"""
+
+
+DRIVER = "submit.driver"
+REFUSED = {"submit.workers": "a sweep has a setting of its own, workers=..."}
 
 
 def sweep(words: Sequence[str]) -> int:
@@ -51,7 +59,7 @@ def sweep(words: Sequence[str]) -> int:
 def _run(words: Sequence[str]) -> int:
     """Runs a sweep, or continues it. Returns the exit code."""
     from rlrun import lock
-    from rlrun.cluster.local import local
+    from rlrun.cluster.submission import chosen
     from rlrun.config.jobs import jobs
     from rlrun.sweep import ends, journal, rungs, space
     from rlrun.sweep import folder as sweeps
@@ -62,7 +70,8 @@ def _run(words: Sequence[str]) -> int:
     from rlrun.sweep.settings import defaults, settings
     from rlrun.sweep.trials import Trials, apply_all
 
-    own, others = _split(words, set(defaults()))
+    submission, unsubmitted = chosen(words, REFUSED)
+    own, others = _split(unsubmitted, set(defaults()))
     cfg = settings(own)
     dimensions, shared = space.from_words(others)
     (job,) = jobs(shared)
@@ -75,6 +84,8 @@ def _run(words: Sequence[str]) -> int:
     path = sweeps.SWEEPS / (cfg.name or str(job.values["name"]).replace("/", "_"))
     if not (path / sweeps.SWEEP).exists():
         ends.check_ends(searched, shared)
+    if submission is not None and submission.driver is not None:
+        return _submit_driver(path, words, submission.driver)
     path.mkdir(parents=True, exist_ok=True)
     held = lock.take(path)
     try:
@@ -86,7 +97,7 @@ def _run(words: Sequence[str]) -> int:
             print(printable(f"{path}: continues after {len(trials)} of {search.trials} trials"))
         driver = Driver(
             cfg, searched, job.values, search, PRUNINGS[cfg.prune](cfg.eta), trials,
-            journal.Journal(path / sweeps.JOURNAL), runs, local(), _say,
+            journal.Journal(path / sweeps.JOURNAL), runs, _cluster(submission), _say,
         )  # fmt: skip
         try:
             driver.run()
@@ -98,6 +109,31 @@ def _run(words: Sequence[str]) -> int:
     finally:
         lock.release(held)
     return _conclude(path, trials)
+
+
+def _cluster(submission: "Submission | None") -> "Cluster":
+    """Returns the cluster that starts the runs."""
+    from rlrun.cluster.local import local
+
+    if submission is None:
+        return local()
+    return submission.cluster()
+
+
+def _submit_driver(path: Path, words: Sequence[str], cfg: "SlurmConfig") -> int:
+    """Submits the driver as a job of Slurm. Returns the exit code."""
+    from rlrun import lock
+    from rlrun.cluster import Command
+
+    words = [word for word in words if word.partition("=")[0] != DRIVER]
+    command = Command(path.name, ["sweep", *words, f"{DRIVER}=here"], path.with_name(f"{path.name}.log"))
+    cluster = cfg.cluster()
+    if lock.holder(path) or cluster.adopt([command]):
+        raise ConfigError(f"{path}: its driver is queued or running; rlrun sweep status {path}")
+    id = cluster.submit([command])
+    print(printable(f"submitted to Slurm: job {id}, the driver of {path}"))
+    print(printable(f"follow it with: rlrun sweep status {path}   output: {command.log}"))
+    return 0
 
 
 def _split(words: Sequence[str], known: set[str]) -> tuple[dict[str, Any], list[str]]:

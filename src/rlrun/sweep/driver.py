@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlrun.cluster import Cluster, Ended
+from rlrun.cluster import Cluster, Command, Ended
 from rlrun.sweep.journal import Event, Journal
 from rlrun.sweep.pruning import Pruning
 from rlrun.sweep.racing import undecided
@@ -50,8 +50,12 @@ class Driver:
 
     def run(self) -> None:
         """Runs until the sweep has ended. Raises RunError if the journal cannot be written."""
-        for job in self.trials.open_jobs():
-            if self.runs.is_running(job):
+        jobs = self.trials.open_jobs()
+        adopted = self.cluster.adopt([self.command(job) for job in jobs])
+        for job in jobs:
+            if job.folder in adopted:
+                self.running[job.folder] = job
+            elif self.runs.is_running(job):
                 self.awaited.append(job)
         while self.trials.winner is None:
             self.collect()
@@ -128,8 +132,12 @@ class Driver:
             if job in busy:
                 continue
             self.running[job.folder] = job
-            words = self.runs.command(job, self.trials.trials[job.trial].values)
-            self.cluster.submit(job.folder, words, self.runs.log(job))
+            self.cluster.submit([self.command(job)])
+
+    def command(self, job: Job) -> Command:
+        """Returns the command that trains a job."""
+        words = self.runs.command(job, self.trials.trials[job.trial].values)
+        return Command(job.folder, words, self.runs.log(job))
 
     def collect(self) -> None:
         """Records the results of the runs that have ended."""
@@ -161,6 +169,6 @@ class Driver:
         self.record({"event": "failed", **which, "why": why})
 
     def close(self) -> None:
-        """Interrupts the runs of this driver. They go on with the next driver."""
+        """Interrupts the runs of this driver that are processes of this machine. They go on with the next driver."""
         self.cluster.close()
         self.journal.close()
