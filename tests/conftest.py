@@ -83,7 +83,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlurm
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{fake.bin}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv(HOME, str(fake.folder))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "src"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "src"), prepend=os.pathsep)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     yield fake
     fake.close()

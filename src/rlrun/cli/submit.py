@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun.cluster import Cluster, Command
+from rlrun.cluster.ray import RayConfig
 from rlrun.cluster.submission import Submission
 from rlrun.config.compose import literal
 from rlrun.config.jobs import Job
@@ -19,6 +20,8 @@ REFUSED = {"submit.driver": "is a setting of `rlrun sweep`, whose driver starts 
 
 def start(jobs: Sequence[Job], submission: Submission, config_dirs: Sequence[str]) -> int:
     """Submits the jobs and returns, or with submit=local trains them all. Returns the exit code."""
+    if isinstance(submission.cfg, RayConfig):
+        submission.cfg.check_lasting()
     commands = _commands(jobs, config_dirs)
     cluster = submission.cluster()
     if submission.name == "local":

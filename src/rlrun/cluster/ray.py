@@ -14,7 +14,7 @@ from pydantic import Field
 from rlrun.cluster import Cluster, Command
 from rlrun.cluster.scheduler import Scheduler, label, title
 from rlrun.config.schema import NonNegativeFloat, PositiveInt, config
-from rlrun.errors import ConfigError
+from rlrun.errors import ConfigError, one_line
 from rlrun.imports import check_extra
 
 NAMESPACE = "rlrun"
@@ -32,6 +32,14 @@ class RayConfig:
     def cluster(self) -> Cluster:
         return Ray(self)
 
+    def check_lasting(self) -> None:
+        """Raises ConfigError if the cluster would end with this process."""
+        if self.address == LOCAL:
+            raise ConfigError(
+                f"submit.address={LOCAL}: such a cluster would end with this command; `ray start --head` starts one "
+                "that does not"
+            )
+
 
 class Ray(Scheduler):
     """Actors of a Ray cluster, one for each command. If the machine of an actor is lost, Ray starts it on another."""
@@ -46,8 +54,8 @@ class Ray(Scheduler):
         self.actors: dict[str, Any] = {}  # by name of the command
         try:
             ray.init(address=cfg.address, namespace=NAMESPACE, log_to_driver=False, logging_level=ERROR)
-        except (ConnectionError, ValueError) as error:
-            line = str(error).splitlines()[0]
+        except Exception as error:  # Ray raises plain exceptions, too
+            line = one_line(error).partition(". ")[0]
             raise ConfigError(
                 f"submit.address={cfg.address}: {line}; `ray start --head` starts a cluster on this machine"
             ) from None

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -102,6 +103,13 @@ class Slurm(Scheduler):
         except (OSError, subprocess.SubprocessError):
             return None
         return set(map(str.strip, found.stdout.splitlines()))
+
+    def close(self) -> None:
+        """Waits for the processes of the local executor whose commands have ended. Everything else goes on."""
+        going_on = set(map(label, self.logs.values()))
+        for name, job in self.processes.items():
+            while name not in going_on and not job.done():
+                time.sleep(0.05)
 
     def _executor(self, folder: Path, name: str, count: int) -> Any:
         """Returns submitit's executor. folder: of its scripts and files."""
