@@ -66,5 +66,5 @@ class Cluster(ModuleType):
     def kill(self, actor: Actor) -> None:
         self.names.remove(actor.name)
 
-    def get(self, results: Any) -> Any:
-        return results
+    def wait(self, results: Any, num_returns: int, timeout: float) -> None:
+        assert len(results) == num_returns

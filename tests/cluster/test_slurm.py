@@ -15,7 +15,7 @@ from rlrun.cluster import Command, Ended, scheduler
 from rlrun.cluster.slurm import Slurm, SlurmConfig
 from rlrun.config import sources
 from rlrun.config.schema import parse
-from rlrun.errors import ConfigError, RunError
+from rlrun.errors import RunError
 from rlrun.sweep import journal
 from rlrun.sweep.driver import Driver
 
@@ -113,10 +113,18 @@ def test_refused_submission_has_one_line(slurm: FakeSlurm, capsys: pytest.Captur
     assert capsys.readouterr().err == "error: sbatch: error: invalid partition specified: full\n"
 
 
-def test_machine_without_slurm_has_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machine_without_slurm_has_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(ConfigError, match="this machine has no sbatch, squeue, srun; submit where Slurm is installed"):
-        cluster()
+    for words in (["train", *SWEEP[1:3], "submit=slurm"], SWEEP, [*SWEEP, "submit.driver=here"]):
+        assert main(words) == 2
+        assert capsys.readouterr().err == (
+            "error: submit=slurm: this machine has no sbatch, squeue, srun; submit where Slurm is installed, or try it "
+            "with submit.executor=local\n"
+        )
+    assert not list(tmp_path.iterdir())
 
 
 def test_driver_is_submitted_as_a_small_job_once(slurm: FakeSlurm, capsys: pytest.CaptureFixture[str]) -> None:

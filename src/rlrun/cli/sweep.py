@@ -86,6 +86,7 @@ def _run(words: Sequence[str]) -> int:
         ends.check_ends(searched, shared)
     if submission is not None and submission.driver is not None:
         return _submit_driver(path, words, submission.driver)
+    cluster = _cluster(submission)
     path.mkdir(parents=True, exist_ok=True)
     held = lock.take(path)
     try:
@@ -97,7 +98,7 @@ def _run(words: Sequence[str]) -> int:
             print(printable(f"{path}: continues after {len(trials)} of {search.trials} trials"))
         driver = Driver(
             cfg, searched, job.values, search, PRUNINGS[cfg.prune](cfg.eta), trials,
-            journal.Journal(path / sweeps.JOURNAL), runs, _cluster(submission), _say,
+            journal.Journal(path / sweeps.JOURNAL), runs, cluster, _say,
         )  # fmt: skip
         try:
             driver.run()

@@ -18,6 +18,7 @@ from rlrun.errors import ConfigError, one_line
 from rlrun.imports import check_extra
 
 NAMESPACE = "rlrun"
+INTERRUPT_S = 60.0  # for the snapshots of interrupted runs
 LOCAL = "local"  # address of a cluster that ends with this process
 
 
@@ -81,7 +82,9 @@ class Ray(Scheduler):
         import ray
 
         if self.cfg.address == LOCAL:
-            ray.get([self.actors[name].interrupt.remote() for name in self.logs])
+            interrupts = [self.actors[name].interrupt.remote() for name in self.logs]
+            if interrupts:  # that of an actor which has not started is never answered
+                ray.wait(interrupts, num_returns=len(interrupts), timeout=INTERRUPT_S)
         ray.shutdown()
 
 
