@@ -1,11 +1,14 @@
 """Fixtures that several folders use: environments and loops that are closed after the test."""
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from fake_slurm import HOME, FakeSlurm
 from toys import NOT_NORMALIZED
 
 from rlrun.config.schema import EnvConfig, run_config
@@ -71,3 +74,16 @@ def make_env() -> Iterator[Callable[..., VectorEnv]]:
     yield one
     for env in made:
         env.close()
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlurm]:
+    """A scheduler that commands of this process and of its children find, in an empty current folder."""
+    fake = FakeSlurm(tmp_path / "slurm")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{fake.bin}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv(HOME, str(fake.folder))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "src"), prepend=os.pathsep)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    yield fake
+    fake.close()

@@ -34,6 +34,8 @@ EXTRAS = {  # optional dependencies of rlrun: name of the extra, and the modules
     "wandb": ("wandb",),
     "mlflow": ("mlflow", "sqlalchemy", "alembic"),
     "sweep": ("optuna", "cmaes"),
+    "slurm": ("submitit",),
+    "ray": ("ray",),
 }
 PROJECTS = {  # other modules with environments: module, and its name for pip
     "minigrid": "minigrid",

@@ -54,10 +54,8 @@ class RunDir:
 
     @classmethod
     def _create_named(cls, name: str, seed: int) -> "RunDir":
-        home = _home_of(name)
         while True:
-            now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-            path = home / f"{now}-s{seed}-{os.urandom(2).hex()}"
+            path = new_path(name, seed)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.mkdir()
@@ -180,6 +178,15 @@ def planned(config: dict[str, Any]) -> str:
     if config["run_dir"] is not None:
         return str(_named_folder(config["run_dir"]))
     return f"{_home_of(config['name'])}/<UTC time>-s{config['seed']}-<4 hex digits>"
+
+
+def new_path(name: str, seed: int) -> Path:
+    """Returns a path for a new run, runs/<name>/<UTC time>-s<seed>-<4 hex digits>. Creates nothing.
+
+    Raises ConfigError if the name is not valid.
+    """
+    now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return _home_of(name) / f"{now}-s{seed}-{os.urandom(2).hex()}"
 
 
 def runs_of(config: dict[str, Any]) -> list[Path]:

@@ -55,7 +55,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "hub", "report", "run", "rundir", "snapshot", "telemetry", "config.stored", "imports", "files", "errors",
         "__version__",
     ),
-    "cluster": ("cluster", "cli.main", "run.lifecycle", "files"),
+    "cluster": (
+        "cluster", "cli.main", "run.lifecycle", "config.check", "config.resumable", "config.schema", "config.sources",
+        "snapshot.atomic", "imports", "files", "errors",
+    ),
     "sweep": (
         "sweep", "cluster", "config", "registry", "run.assemble", "report.statistics", "telemetry.metrics",
         "snapshot.atomic", "rundir", "lock", "files", "imports", "errors",
@@ -69,7 +72,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # Folder or module -> the only folders and modules that may import it.
 ONLY_FOR: dict[str, tuple[str, ...]] = {
     "engine": ("engine/", "bench/", "run/lifecycle.py", "run/assemble.py", "run/exactness.py", "cli/doctor.py"),
-    "cli": ("cli/", "__main__.py", "bench/command_server.py", "cluster/server.py", "python.py"),
+    "cli": ("cli/", "__main__.py", "bench/command_server.py", "cluster/server.py", "cluster/task.py", "python.py"),
     "agents": ("agents/",),
     "loops": ("loops/", "run/evaluation.py", "run/policy.py"),
     "run": (

@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import algorithm_table as table  # noqa: E402
 
 from rlrun.cli import COMMANDS  # noqa: E402
+from rlrun.cluster.submission import chosen  # noqa: E402
 from rlrun.config import sources  # noqa: E402
 from rlrun.config.jobs import jobs  # noqa: E402
 
@@ -56,7 +57,8 @@ def test_pages_show_commands_that_exist_and_compose() -> None:
     ]
     assert len(trained) > 15
     for words in trained:
-        jobs([word for word in words if not word.startswith("-")], multirun="-m" in words)
+        _, own = chosen([word for word in words if not word.startswith("-")], {})
+        jobs(own, multirun="-m" in words)
 
 
 def test_links_between_pages_lead_somewhere() -> None:

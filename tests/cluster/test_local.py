@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlrun.cluster import Cluster, Ended
+from rlrun.cluster import Cluster, Command, Ended
 from rlrun.cluster.local import Forks, Processes
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="forks are used on Linux")
@@ -25,8 +25,8 @@ def all_ended(cluster: Cluster, count: int) -> list[Ended]:
 @pytest.mark.parametrize("kind", [Processes, pytest.param(Forks, marks=needs_linux)])
 def test_commands_end_with_their_exit_code_and_a_log(kind: type, tmp_path: Path) -> None:
     cluster = kind()
-    cluster.submit("good", ["--version"], tmp_path / "good.log")
-    cluster.submit("bad", ["trian"], tmp_path / "bad.log")
+    cluster.submit([Command("good", ["--version"], tmp_path / "good.log")])
+    cluster.submit([Command("bad", ["trian"], tmp_path / "bad.log")])
     assert all_ended(cluster, 2) == [Ended("bad", 2), Ended("good", 0)]
     assert (tmp_path / "good.log").read_text().startswith("rlrun ")
     assert "unknown command 'trian'" in (tmp_path / "bad.log").read_text()
@@ -36,7 +36,7 @@ def test_commands_end_with_their_exit_code_and_a_log(kind: type, tmp_path: Path)
 @needs_linux
 def test_commands_of_a_server_that_was_killed_have_no_exit_code(tmp_path: Path) -> None:
     cluster = Forks()
-    cluster.submit("one", ["--version"], tmp_path / "one.log")
+    cluster.submit([Command("one", ["--version"], tmp_path / "one.log")])
     assert cluster._server is not None
     cluster._server.kill()
     cluster._server.wait()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlrun.cluster import Ended
+from rlrun.cluster import Command, Ended
 from rlrun.errors import NO_SPACE, ConfigError, RunError
 from rlrun.sweep import driver as driver_module
 from rlrun.sweep import journal
@@ -47,9 +47,14 @@ class Simulated:
         self.most = 0  # runs at a time
         self.steps = 0  # of all runs
 
-    def submit(self, name: str, words: Sequence[str], log: Path) -> None:
-        self.waiting.append((self.rng.randrange(4), name, list(words), log))
+    def submit(self, commands: Sequence[Command]) -> str:
+        for command in commands:
+            self.waiting.append((self.rng.randrange(4), *command))
         self.most = max(self.most, len(self.waiting))
+        return ""
+
+    def adopt(self, commands: Sequence[Command]) -> list[str]:
+        return []
 
     def ended(self) -> list[Ended]:
         self.before_ended()
@@ -90,6 +95,21 @@ class Simulated:
         status = "done" if goal == STEPS[-1] else "paused"
         (folder / "summary.json").write_text(json.dumps({"status": status, "step": goal}))
         return 0
+
+
+class Queue(Simulated):
+    """Runs that outlive the driver, as in a scheduler's queue."""
+
+    def submit(self, commands: Sequence[Command]) -> str:
+        assert not {command.name for command in commands} & {name for _, name, _, _ in self.waiting}, "twice"
+        return super().submit(commands)
+
+    def adopt(self, commands: Sequence[Command]) -> list[str]:
+        waiting = {name for _, name, _, _ in self.waiting}
+        return [command.name for command in commands if command.name in waiting]
+
+    def close(self) -> None:
+        pass
 
 
 def swept(folder: Path, cluster: Simulated, kill: random.Random | None = None, **changes: Any) -> tuple[Trials, Driver]:
@@ -184,6 +204,23 @@ def test_driver_that_is_killed_at_random_instants_loses_and_doubles_nothing(tmp_
                     file.write(b'{"event": "scored", "tr'[: rng.randrange(24)])  # half a line
         assert (table(trials), trials.winner) == (table(straight), straight.winner)
     assert kills > 50
+
+
+def test_queued_runs_of_a_killed_driver_are_adopted_by_the_next(tmp_path: Path) -> None:
+    straight, _ = swept(tmp_path / "straight", Simulated(random.Random(0)))
+    adopted = 0
+    for seed in range(5):
+        rng = random.Random(seed)
+        queue = Queue(rng)
+        while True:
+            adopted += len(queue.waiting)
+            try:
+                trials, _ = swept(tmp_path / str(seed), queue, kill=rng)
+                break
+            except KilledError:
+                pass
+        assert (table(trials), trials.winner) == (table(straight), straight.winner)
+    assert adopted > 20
 
 
 def test_free_order_keeps_all_workers_busy_and_promotes_as_results_come(tmp_path: Path) -> None:

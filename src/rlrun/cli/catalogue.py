@@ -35,7 +35,8 @@ Prints every key of the config that these settings compose: its value, the sourc
   rlrun show algo=sac
   rlrun show algo=sac env=HalfCheetah trainer=quick
   rlrun show env=FrozenLake optimal=true    compute the optimal return by value iteration
-  rlrun show space=sac                      the hyperparameters that are worth tuning, with ranges"""
+  rlrun show space=sac                      the hyperparameters that are worth tuning, with ranges
+  rlrun show submit=slurm                   where runs are started, with its settings"""
 
 
 def list(words: Sequence[str]) -> int:
@@ -111,6 +112,10 @@ def show(words: Sequence[str]) -> int:
     check_form("show", words)
     if any(word.startswith("space=") for word in words):
         return _show_space(words)
+    if any(word.startswith("submit") for word in words):
+        words = _show_submission(words)
+        if not words:
+            return 0
     from rlrun.config.compose import Composer
     from rlrun.config.jobs import composed, word_faults
 
@@ -169,6 +174,27 @@ def _show_space(words: Sequence[str]) -> int:
         rows.append((dimension.key, dimension.text, value, meaning))
     print_columns(rows)
     return 0
+
+
+def _show_submission(words: Sequence[str]) -> Sequence[str]:
+    """Prints the settings of `submit=<name>`. Returns the other words."""
+    from rlrun.cluster.submission import GROUP, chosen
+
+    submission, others = chosen(words, {})
+    if submission is None:
+        return others
+    file = sources.options(GROUP, [sources.CONF])[submission.name]
+    typed = [word.partition("=")[0] for word in submission.words]
+    rows = [("key", "value", "from", "meaning")]
+    for name, meaning in sources.notes(file).meanings.items():
+        key = f"{GROUP}.{name}"
+        origin = sources.label(file)
+        if any(word == key or word.startswith(f"{key}.") for word in typed):
+            origin = "command line"
+        rows.append((key, check.show(submission.values[name]), origin, meaning))
+    print(f"{submission.name}: {_describe(GROUP, file)}")
+    print_columns(rows)
+    return others
 
 
 def _show_optimal(values: dict[str, Any]) -> int:

@@ -11,6 +11,9 @@ from rlrun.config import check, sources
 from rlrun.errors import ConfigError, RunError, printable
 
 if TYPE_CHECKING:
+    from rlrun.cluster import Cluster
+    from rlrun.cluster.slurm import SlurmConfig
+    from rlrun.cluster.submission import Submission
     from rlrun.sweep.journal import Event
     from rlrun.sweep.plan import Plan
     from rlrun.sweep.trials import Trial, Trials
@@ -27,10 +30,15 @@ sweep that was interrupted or killed, from where it was.
              without a typed range, the space of the algorithm is searched: rlrun show space=sac
   settings   {settings}
   other words are those of `rlrun train`, for all runs
+  submit     local | slurm | ray: where runs are started; rlrun show submit=slurm lists its settings
 
   rlrun sweep algo=ppo env=CartPole trials=16 workers=2
   rlrun sweep algo=sac env=Pendulum 'algo.gamma=logit(0.9,0.999)' 'algo.tau=log(1e-3,5e-2)'
   rlrun sweep best runs/sweeps/ppo-CartPole"""
+
+
+DRIVER = "submit.driver"
+REFUSED = {"submit.workers": "a sweep has a setting of its own, workers=..."}
 
 
 def sweep(words: Sequence[str]) -> int:
@@ -50,32 +58,39 @@ def sweep(words: Sequence[str]) -> int:
 
 def _run(words: Sequence[str]) -> int:
     """Runs a sweep, or continues it. Returns the exit code."""
+    from rlrun.cluster.submission import chosen
     from rlrun.sweep.plan import plan
 
-    return _drive(plan(words))
+    submission, others = chosen(words, REFUSED)
+    return _drive(plan(others), words, submission)
 
 
 def _resume(words: Sequence[str]) -> int:
     """Continues the sweep of a folder. Returns the exit code."""
     from rlrun.cli import settings
+    from rlrun.cluster.submission import chosen
     from rlrun.sweep.plan import stored
 
-    places = [word for word in words if not settings.is_setting(word)]
+    submission, others = chosen(words, REFUSED)
+    places = [word for word in others if not settings.is_setting(word)]
     path = settings.run_folder(places, "rlrun sweep resume SWEEP [workers=N]")
-    return _drive(stored(path, [word for word in words if word not in places]))
+    planned = stored(path, [word for word in others if word not in places])
+    return _drive(planned, ["resume", *words], submission)
 
 
-def _drive(planned: "Plan") -> int:
-    """Runs a sweep to its end. Returns the exit code."""
+def _drive(planned: "Plan", words: Sequence[str], submission: "Submission | None") -> int:
+    """Runs a sweep to its end, or submits its driver. Returns the exit code. words: those of the command."""
     from rlrun import lock
-    from rlrun.cluster.local import local
 
     path = planned.path
+    if submission is not None and submission.driver is not None:
+        return _submit_driver(path, words, submission.driver)
+    cluster = _cluster(submission)
     path.mkdir(parents=True, exist_ok=True)
     held = lock.take(path)
     try:
         planned.begin()
-        driver = planned.driver(local(), _say)
+        driver = planned.driver(cluster, _say)
         if len(driver.trials):
             print(printable(f"{path}: continues after {len(driver.trials)} of {planned.search.trials} trials"))
         try:
@@ -91,6 +106,31 @@ def _drive(planned: "Plan") -> int:
     finally:
         lock.release(held)
     return _conclude(path, driver.trials)
+
+
+def _cluster(submission: "Submission | None") -> "Cluster":
+    """Returns the cluster that starts the runs."""
+    from rlrun.cluster.local import local
+
+    if submission is None:
+        return local()
+    return submission.cluster()
+
+
+def _submit_driver(path: Path, words: Sequence[str], cfg: "SlurmConfig") -> int:
+    """Submits the driver as a job of Slurm. Returns the exit code."""
+    from rlrun import lock
+    from rlrun.cluster import Command
+
+    words = [word for word in words if word.partition("=")[0] != DRIVER]
+    command = Command(path.name, ["sweep", *words, f"{DRIVER}=here"], path.with_name(f"{path.name}.log"))
+    cluster = cfg.cluster()
+    if lock.holder(path) or cluster.adopt([command]):
+        raise ConfigError(f"{path}: its driver is queued or running; rlrun sweep status {path}")
+    id = cluster.submit([command])
+    print(printable(f"submitted to Slurm: job {id}, the driver of {path}"))
+    print(printable(f"follow it with: rlrun sweep status {path}   output: {command.log}"))
+    return 0
 
 
 def _stop(words: Sequence[str]) -> int:

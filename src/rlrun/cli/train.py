@@ -15,6 +15,7 @@ from rlrun.run.signals import CODES
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rlrun.cluster.submission import Submission
     from rlrun.config.jobs import Job
 
 HELP = """\
@@ -24,6 +25,8 @@ usage: rlrun train algo=<name> env=<name> [key=value ...]
   network, trainer     other config groups (rlrun list)
   algo.buffer=<name>   parts of an algorithm: algo.buffer, algo.critic, algo.entropy, ... (rlrun list)
   preset=none          do not use the values tuned for this algo and env; preset=<name or file.yaml>: use that
+  submit=slurm         submit the run as a job and return: slurm, ray; with -m also submit=local, several runs at a time
+                       (rlrun show submit=slurm: partition, time, ...)
   a.b=value            set any key that `rlrun show algo=<name> env=<name>` prints
   plugins=[package]    import your own algorithms, networks and environments; a path works too: plugins=[./my_file.py]
   env=./my_env.py:MyEnv, algo=./my_algo.py, network=./my_net.py: one of your own, in one file
@@ -60,6 +63,7 @@ def train(args: Sequence[str]) -> int:
     from rlrun.config import loggers
     from rlrun.config.jobs import jobs
 
+    submission, options.overrides = _submission(options.overrides)
     hydra_overrides = [override for override in options.overrides if override.startswith(("hydra.", "hydra/"))]
     if options.hydra_help:
         return _ask_hydra(hydra_overrides, options)
@@ -76,9 +80,31 @@ def train(args: Sequence[str]) -> int:
         from rlrun.cli.dry_run import dry_run
 
         return dry_run(found)
+    if submission is not None and (options.multirun or submission.name != "local"):
+        from rlrun.cli import submit
+
+        if submission.name == "local":
+            check_jobs(found)
+        else:
+            check_jobs(found, device="auto")  # the job's machine has other devices
+        return submit.start(found, submission, options.config_dir)
     if options.multirun:
         return _sweep(found, options)
     return run(found[0])
+
+
+def _submission(words: Sequence[str]) -> tuple["Submission | None", list[str]]:
+    """Returns where the user wants the jobs to be started, or None for this process, and the other words."""
+    if not any(word.startswith("submit") for word in words):
+        return None, list(words)
+    from rlrun.cli.submit import REFUSED
+    from rlrun.cluster.submission import chosen
+
+    submission, others = chosen(words, REFUSED)
+    launchers = [word for word in others if word.startswith("hydra/launcher=")]
+    if submission is not None and launchers:
+        raise ConfigError(f"{launchers[0]}: submit={submission.name} starts the jobs already; type one of the two")
+    return submission, others
 
 
 def run(job: "Job") -> int:
@@ -140,16 +166,9 @@ def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
     """Checks all jobs, launches them with Hydra, and prints a table of their results. Returns the exit code."""
     from rlrun.cli.multirun import Results
     from rlrun.config.compose import hand_over
-    from rlrun.config.jobs import for_all, for_hydra
-    from rlrun.config.schema import run_config
-    from rlrun.run.lifecycle import check
+    from rlrun.config.jobs import for_hydra
 
-    folders = [job.values["run_dir"] for job in found if job.values["run_dir"] is not None]
-    if len(set(folders)) < len(folders):
-        raise ConfigError(
-            f"run_dir={folders[0]}: the jobs of a sweep cannot share a folder; use name=... to group them"
-        )
-    for_all(found, lambda job: check(run_config(job.values)), lambda job: job.words)
+    check_jobs(found)
     job, results = SweepJob(len(found)), Results(found)
     began = time.perf_counter()
     try:
@@ -161,6 +180,20 @@ def _sweep(found: Sequence["Job"], options: argparse.Namespace) -> int:
     failed = sum(code != 0 for code in job.codes)
     print(f"{len(found)} jobs, {failed} failed, {time.perf_counter() - began:.0f} s")
     return 1 if failed else 0
+
+
+def check_jobs(found: Sequence["Job"], **changes: Any) -> None:
+    """Raises ConfigError if a job cannot be trained, or if two jobs have the same folder. changes: of all configs."""
+    from rlrun.config.jobs import for_all
+    from rlrun.config.schema import run_config
+    from rlrun.run.lifecycle import check
+
+    folders = [job.values["run_dir"] for job in found if job.values["run_dir"] is not None]
+    if len(set(folders)) < len(folders):
+        raise ConfigError(
+            f"run_dir={folders[0]}: the jobs of a sweep cannot share a folder; use name=... to group them"
+        )
+    for_all(found, lambda job: check(run_config(job.values | changes)), lambda job: job.words)
 
 
 def _ask_hydra(overrides: Sequence[str], options: argparse.Namespace) -> int:

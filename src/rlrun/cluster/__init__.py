@@ -1,12 +1,20 @@
-"""Where runs are started: on this machine, and later on clusters."""
+"""Where runs are started: processes of this machine, jobs of Slurm, actors of Ray."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 
+class Command(NamedTuple):
+    """A command `rlrun *words`."""
+
+    name: str  # unique among the commands of one process
+    words: list[str]
+    log: Path  # NAME.log, to which its output is appended; different for each command
+
+
 class Ended(NamedTuple):
-    """A command that is no longer running."""
+    """A command that is no longer queued or running."""
 
     name: str
     exit_code: int | None  # None: it ended without a code, or unseen
@@ -15,11 +23,17 @@ class Ended(NamedTuple):
 class Cluster(Protocol):
     """Starts `rlrun` commands. Only words travel; a command's results are the files that it writes."""
 
-    def submit(self, name: str, words: Sequence[str], log: Path) -> None:
-        """Starts the command `rlrun *words`. Its output goes to the file `log`."""
+    def submit(self, commands: Sequence[Command]) -> str:
+        """Starts or queues commands, several as one array if the cluster has arrays. Returns their id, as text."""
+
+    def adopt(self, commands: Sequence[Command]) -> list[str]:
+        """Returns the names of commands that an earlier process submitted one by one, and that are queued or running.
+
+        From then on, `ended` reports them too. Processes of this machine are not adopted: a run's lock shows them.
+        """
 
     def ended(self) -> list[Ended]:
         """Returns the commands that have ended since the last call."""
 
     def close(self) -> None:
-        """Interrupts all commands and waits until they have ended."""
+        """Interrupts processes of this machine, and waits until they have ended. Jobs of a cluster go on."""

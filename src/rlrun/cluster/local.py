@@ -8,10 +8,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from rlrun import files
-from rlrun.cluster import Cluster, Ended
+from rlrun.cluster import Cluster, Command, Ended
+from rlrun.config.schema import PositiveInt, config
+
+
+@config
+class LocalConfig:
+    """Settings of `submit=local`."""
+
+    workers: PositiveInt
+
+    def cluster(self) -> Cluster:
+        return local()
 
 
 def local() -> Cluster:
@@ -21,16 +31,33 @@ def local() -> Cluster:
     return Processes()
 
 
-class Processes:
+class Local:
+    """Base of the clusters whose commands are processes of this machine. A subclass implements `start`."""
+
+    def start(self, command: Command) -> None:
+        """Starts one command."""
+        raise NotImplementedError
+
+    def submit(self, commands: Sequence[Command]) -> str:
+        for command in commands:
+            command.log.parent.mkdir(parents=True, exist_ok=True)
+            self.start(command)
+        return ", ".join(command.name for command in commands)
+
+    def adopt(self, commands: Sequence[Command]) -> list[str]:
+        return []
+
+
+class Processes(Local):
     """Starts a Python process for each command."""
 
     def __init__(self) -> None:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def submit(self, name: str, words: Sequence[str], log: Path) -> None:
-        output = files.open_to_append(log)
-        self._processes[name] = subprocess.Popen(
-            [sys.executable, "-m", "rlrun", *words],
+    def start(self, command: Command) -> None:
+        output = files.open_to_append(command.log)
+        self._processes[command.name] = subprocess.Popen(
+            [sys.executable, "-m", "rlrun", *command.words],
             stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=os.name == "posix",
         )  # fmt: skip
         os.close(output)
@@ -50,7 +77,7 @@ class Processes:
         self._processes = {}
 
 
-class Forks:
+class Forks(Local):
     """Has the commands started by one `cluster/server.py`, which imports torch only once."""
 
     def __init__(self) -> None:
@@ -58,15 +85,15 @@ class Forks:
         self._running: list[str] = []
         self._partial = b""  # of the server's next line
 
-    def submit(self, name: str, words: Sequence[str], log: Path) -> None:
+    def start(self, command: Command) -> None:
         if self._server is None:
             self._server = subprocess.Popen(
                 [sys.executable, "-m", "rlrun.cluster.server"],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True,
             )  # fmt: skip
-        self._running.append(name)
+        self._running.append(command.name)
         with contextlib.suppress(BrokenPipeError):  # `ended` reports it
-            self._send({"name": name, "words": list(words), "log": str(log)})
+            self._send({"name": command.name, "words": command.words, "log": str(command.log)})
 
     def ended(self) -> list[Ended]:
         if self._server is None or self._server.stdout is None:

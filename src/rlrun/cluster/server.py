@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rlrun import files
+from rlrun.cluster.task import redirect
 
 POLL_S = 0.02
 
@@ -50,11 +50,7 @@ def _started(request: dict[str, Any]) -> int:
     try:
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        log = files.open_to_append(Path(request["log"]))
-        empty, end = os.pipe()
-        os.close(end)
-        for target, source in ((0, empty), (1, log), (2, log)):
-            os.dup2(source, target)
+        redirect(Path(request["log"]))
         from rlrun.cli import main
 
         code = main(request["words"])

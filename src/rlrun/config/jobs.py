@@ -238,6 +238,9 @@ def _single(composer: Composer, word: Word, multirun: bool, faults: list[str]) -
     if word.key == "space":
         faults.append(f"{word.text}: a space is searched by `rlrun sweep`; `rlrun show {word.text}` prints it")
         return []
+    if word.section == "submit":
+        faults.append(f"{word.text}: where a run is started is a setting of `rlrun train` and `rlrun sweep` alone")
+        return []
     if word.is_sweep and not multirun:
         faults.append(f"{word.text}: several values; add -m to run a job for each")
         return [f"{word.key}={check.show(value)}" for value in word.values[:1]]

@@ -28,7 +28,10 @@ class Key(NamedTuple):
 def keys(chosen: Mapping[str, str], where: Sequence[Path]) -> dict[str, Key]:
     """Returns the settings by dotted key. chosen: names by group, such as {"algo": "sac", "algo.entropy": "fixed"}."""
     found: dict[str, Key] = {}
-    for key, value, comment in _settings("train", "", chosen, where):
+    settings = [*_settings("train", "", chosen, where)]
+    if "submit" in chosen:  # a setting of the command, which is not in the config of a run
+        settings += _settings(f"submit/{chosen['submit']}", "submit", chosen, where)
+    for key, value, comment in settings:
         choices = _choices(value, comment)
         if not choices and key in found:  # a file that overrides the value may have a shorter comment
             choices = found[key].choices

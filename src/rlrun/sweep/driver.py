@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Protocol
 
-from rlrun.cluster import Cluster, Ended
+from rlrun.cluster import Cluster, Command, Ended
 from rlrun.errors import RunError
 from rlrun.snapshot.atomic import is_shortage
 from rlrun.sweep.disk import remove_snapshots
@@ -59,8 +59,12 @@ class Driver:
         Raises KeyboardInterrupt if `stop` is called for its folder, and RunError if the disk is full.
         """
         (self.runs.folder / STOP).unlink(missing_ok=True)
-        for job in self.trials.open_jobs():
-            if self.runs.is_running(job):
+        jobs = self.trials.open_jobs()
+        adopted = self.cluster.adopt([self.command(job) for job in jobs])
+        for job in jobs:
+            if job.folder in adopted:
+                self.running[job.folder] = job
+            elif self.runs.is_running(job):
                 self.awaited.append(job)
         while self.trials.winner is None:
             if (self.runs.folder / STOP).exists():
@@ -98,8 +102,12 @@ class Driver:
             if job in busy:
                 continue
             self.running[job.folder] = job
-            words = self.runs.command(job, self.trials.trials[job.trial].values)
-            self.cluster.submit(job.folder, words, self.runs.log(job))
+            self.cluster.submit([self.command(job)])
+
+    def command(self, job: Job) -> Command:
+        """Returns the command that trains a job."""
+        words = self.runs.command(job, self.trials.trials[job.trial].values)
+        return Command(job.folder, words, self.runs.log(job))
 
     def collect(self) -> None:
         """Records the results of the runs that have ended."""
@@ -134,6 +142,6 @@ class Driver:
         self.record({"event": "failed", **which, "why": why})
 
     def close(self) -> None:
-        """Interrupts the runs of this driver. They go on with the next driver."""
+        """Interrupts the runs of this driver that are processes of this machine. They go on with the next driver."""
         self.cluster.close()
         self.journal.close()

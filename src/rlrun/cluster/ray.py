@@ -1,0 +1,114 @@
+"""Starts commands as actors of a Ray cluster, which outlive the process that submitted them."""
+
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from logging import ERROR
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rlrun.cluster import Cluster, Command
+from rlrun.cluster.scheduler import Scheduler, label, title
+from rlrun.config.schema import NonNegativeFloat, PositiveInt, config
+from rlrun.errors import ConfigError, one_line
+from rlrun.imports import check_extra
+
+NAMESPACE = "rlrun"
+INTERRUPT_S = 60.0  # for the snapshots of interrupted runs
+LOCAL = "local"  # address of a cluster that ends with this process
+
+
+@config
+class RayConfig:
+    """Settings of `submit=ray`."""
+
+    address: Annotated[str, Field(min_length=1)]
+    cpus: PositiveInt
+    gpus: NonNegativeFloat
+
+    def cluster(self) -> Cluster:
+        return Ray(self)
+
+    def check_lasting(self) -> None:
+        """Raises ConfigError if the cluster would end with this process."""
+        if self.address == LOCAL:
+            raise ConfigError(
+                f"submit.address={LOCAL}: such a cluster would end with this command; `ray start --head` starts one "
+                "that does not"
+            )
+
+
+class Ray(Scheduler):
+    """Actors of a Ray cluster, one for each command. If the machine of an actor is lost, Ray starts it on another."""
+
+    def __init__(self, cfg: RayConfig):
+        """Connects to the cluster. Raises ConfigError if Ray is not installed, or if there is no such cluster."""
+        check_extra("ray", "submit=ray")
+        import ray
+
+        super().__init__()
+        self.cfg = cfg
+        self.actors: dict[str, Any] = {}  # by name of the command
+        try:
+            ray.init(address=cfg.address, namespace=NAMESPACE, log_to_driver=False, logging_level=ERROR)
+        except Exception as error:  # Ray raises plain exceptions, too
+            line = one_line(error).partition(". ")[0]
+            raise ConfigError(
+                f"submit.address={cfg.address}: {line}; `ray start --head` starts a cluster on this machine"
+            ) from None
+
+    def start(self, commands: Sequence[Command]) -> str:
+        import ray
+
+        for command in commands:
+            runner = ray.remote(Runner).options(
+                name=f"{label(command.log)}@{secrets.token_hex(4)}",  # the actor of an earlier rung may still end
+                lifetime="detached", max_restarts=-1, num_cpus=self.cfg.cpus, num_gpus=self.cfg.gpus,
+            )  # fmt: skip
+            log = str(command.log.absolute())
+            self.actors[command.name] = runner.remote(command.words, log, os.getcwd())
+        return title(commands)
+
+    def queued(self) -> set[str] | None:
+        import ray
+
+        return {name.rpartition("@")[0] for name in ray.util.list_named_actors()}
+
+    def close(self) -> None:
+        import ray
+
+        if self.cfg.address == LOCAL:
+            interrupts = [self.actors[name].interrupt.remote() for name in self.logs]
+            if interrupts:  # that of an actor which has not started is never answered
+                ray.wait(interrupts, num_returns=len(interrupts), timeout=INTERRUPT_S)
+        ray.shutdown()
+
+
+class Runner:
+    """An actor that runs one command in a process of its own, and leaves when the command has ended."""
+
+    def __init__(self, words: list[str], log: str, folder: str):
+        import ray
+
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "rlrun.cluster.task", log, *words],
+            cwd=folder, stdin=subprocess.DEVNULL, start_new_session=os.name == "posix",
+        )  # fmt: skip
+        self.itself = ray.get_runtime_context().current_actor
+        threading.Thread(target=self.leave, daemon=True).start()
+
+    def leave(self) -> None:
+        """Waits for the command. Then ends this actor, which is not started again."""
+        import ray
+
+        self.process.wait()
+        ray.kill(self.itself)
+
+    def interrupt(self) -> None:
+        """Lets the command write a snapshot, and waits until it has ended."""
+        self.process.terminate()
+        self.process.wait()

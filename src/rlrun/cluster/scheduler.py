@@ -1,0 +1,87 @@
+"""Commands that are queued by a scheduler, which may start them hours later and on other machines.
+
+Such a command is known to its scheduler by the path of its log, and to the file system by the file of its exit code.
+Both outlive the process that submitted it. All machines must share the folder of the runs.
+"""
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rlrun.cluster import Command, Ended
+from rlrun.cluster.task import exit_code, exit_file
+from rlrun.errors import RunError
+
+POLL_S = 10.0  # between two queries of the queue, which many users share
+
+
+def label(log: Path) -> str:
+    """Returns what a command is called in the queue: the absolute path of its log without the ending."""
+    return str(log.absolute().with_suffix(""))
+
+
+def title(commands: Sequence[Command]) -> str:
+    """Returns what commands are called that are queued together: the label of a single one, else their folder."""
+    labels = [label(command.log) for command in commands]
+    if len(labels) == 1:
+        return labels[0]
+    return os.path.commonpath(labels)
+
+
+class Scheduler:
+    """Base of the clusters that queue commands. A subclass implements `start` and `queued`."""
+
+    def __init__(self) -> None:
+        self.logs: dict[str, Path] = {}  # of commands that have not ended, by name
+        self.queried = -math.inf
+
+    def start(self, commands: Sequence[Command]) -> str:
+        """Queues commands, a single one under its `label`. Returns their id."""
+        raise NotImplementedError
+
+    def queued(self) -> set[str] | None:
+        """Returns the labels of the user's commands that are queued or running, or None if the scheduler is silent."""
+        raise NotImplementedError
+
+    def submit(self, commands: Sequence[Command]) -> str:
+        for command in commands:
+            command.log.parent.mkdir(parents=True, exist_ok=True)
+            exit_file(command.log).unlink(missing_ok=True)  # of the run's previous rung
+        id = self.start(commands)
+        self.logs.update({command.name: command.log for command in commands})
+        self.queried = time.monotonic()
+        return id
+
+    def adopt(self, commands: Sequence[Command]) -> list[str]:
+        queued = self.queued()
+        if queued is None:
+            raise RunError("the scheduler does not say which runs are queued; try again later")
+        found = {}
+        for command in commands:
+            if label(command.log) in queued and exit_code(command.log) is None:
+                found[command.name] = command.log
+        self.logs.update(found)
+        return list(found)
+
+    def ended(self) -> list[Ended]:
+        lost = self._lost()  # before the codes are read: a command writes its code before it leaves the queue
+        codes = {name: exit_code(log) for name, log in self.logs.items()}
+        found = [Ended(name, code) for name, code in codes.items() if code is not None or name in lost]
+        for name, _ in found:
+            del self.logs[name]
+        return found
+
+    def close(self) -> None:
+        pass
+
+    def _lost(self) -> set[str]:
+        """Returns the names of commands that have left the queue, with an exit code or without."""
+        if not self.logs or time.monotonic() - self.queried < POLL_S:
+            return set()
+        self.queried = time.monotonic()
+        queued = self.queued()
+        if queued is None:
+            return set()
+        return {name for name, log in self.logs.items() if label(log) not in queued}

@@ -1,0 +1,84 @@
+"""Where the user wants runs to be started: `submit=<name>`, with settings from conf/submit/ and the command line.
+
+These words belong to a command and not to the config of a run, because they change no result.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rlrun.cluster import Cluster
+from rlrun.cluster.local import LocalConfig
+from rlrun.cluster.ray import RayConfig
+from rlrun.cluster.slurm import SlurmConfig
+from rlrun.config import check, sources
+from rlrun.config.resumable import setting
+from rlrun.config.schema import parse
+from rlrun.errors import ConfigError
+
+GROUP = "submit"  # folder of conf/
+NONE = "none"
+Settings = LocalConfig | SlurmConfig | RayConfig
+CONFIGS: dict[str, Any] = {"local": LocalConfig, "slurm": SlurmConfig, "ray": RayConfig}
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What the user chose."""
+
+    name: str
+    words: list[str]  # as typed
+    values: dict[str, Any]  # all settings
+    cfg: Settings
+
+    def cluster(self) -> Cluster:
+        """Returns the cluster. Raises ConfigError if it cannot be used here."""
+        return self.cfg.cluster()
+
+    @property
+    def driver(self) -> SlurmConfig | None:
+        """Settings of the job that is the driver of a sweep, or None if the driver is this process."""
+        if isinstance(self.cfg, SlurmConfig) and self.cfg.driver == "job":
+            return replace(self.cfg, cpus=1, gpus=0, memory=None)  # a driver waits most of its time
+        return None
+
+
+def chosen(words: Sequence[str], refused: Mapping[str, str]) -> tuple[Submission | None, list[str]]:
+    """Returns the submission that words choose, or None without one, and the other words.
+
+    refused: settings that the command does not have, with the reason. Raises ConfigError with a line for each fault.
+    """
+    own = [word for word in words if word.partition("=")[0].partition(".")[0] == GROUP]
+    others = [word for word in words if word not in own]
+    values = dict(map(setting, own))
+    name = values.pop(GROUP, None) or NONE
+    known = sources.options(GROUP, [sources.CONF])
+    if name not in (*known, NONE):
+        near = check.nearest(str(name), known)
+        raise ConfigError(f"{GROUP}={name}: unknown name{near} (there are: {', '.join([*known, NONE])})")
+    if name == NONE:
+        if values:
+            raise ConfigError(f"{next(iter(values))}: choose first where runs are started: submit={'|'.join(known)}")
+        return None, others
+    tree = {GROUP: sources.content(known[name])}
+    faults = []
+    for key, value in values.items():
+        section, _, inner = key.partition(".")
+        if key in refused:
+            faults.append(f"{key}: {refused[key]}")
+        elif found := list(check.faults(key, value, tree)):
+            faults += found
+        else:
+            _set(tree[section], inner, value)
+    if faults:
+        raise ConfigError(*faults)
+    cfg: Settings = parse(CONFIGS[name], tree[GROUP], GROUP)
+    return Submission(name, own, tree[GROUP], cfg), others
+
+
+def _set(tree: dict[str, Any], key: str, value: Any) -> None:
+    """Sets a setting, or an entry of an open section, such as `options.account`."""
+    *sections, name = key.split(".")
+    for section in sections:
+        tree = tree.setdefault(section, {})
+    tree[name] = check.fitted(value, tree.get(name))
