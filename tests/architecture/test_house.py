@@ -57,8 +57,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "cluster": ("cluster", "cli.main", "run.lifecycle", "files"),
     "sweep": (
-        "sweep", "cluster", "config", "registry", "run.assemble", "report.statistics", "telemetry.metrics",
-        "snapshot.atomic", "rundir", "lock", "files", "errors",
+        "sweep", "cluster", "config", "registry", "run.assemble", "report", "telemetry", "snapshot.atomic", "rundir",
+        "lock", "files", "errors",
     ),
     "engine": (
         "engine", "core.agent", "core.state", "core.random", "core.breakable", "functional.fused", "config.schema",
@@ -267,7 +267,7 @@ OPENERS = {
     "envs/downloads.py": "new files in the user's own cache, and the address itself",
     "envs/verdicts.py": "what an installed distribution says of its files",
     "bench/measure.py": "results of benchmarks",
-    "report/page.py": "our own template",
+    "report/frame.py": "our own templates",
     "registry.py": "our own source",
     "cli/new.py": "our own templates, and new files",
 }

@@ -11,6 +11,7 @@ from rlrun.errors import ConfigError, printable
 
 if TYPE_CHECKING:
     from rlrun.sweep.journal import Event
+    from rlrun.sweep.stored import Stored
     from rlrun.sweep.trials import Trial, Trials
 
 HELP = """\
@@ -147,26 +148,20 @@ def _table(trials: "Trials") -> None:
     print_columns(rows)
 
 
-def _stored(words: Sequence[str]) -> tuple[Path, "Trials"]:
-    """Returns the folder of a sweep that the user named, and its trials."""
+def _stored(words: Sequence[str]) -> "Stored":
+    """Returns the sweep that the user named."""
     from rlrun.cli import settings
-    from rlrun.sweep import folder as sweeps
-    from rlrun.sweep import journal
-    from rlrun.sweep.settings import settings as sweep_settings
-    from rlrun.sweep.trials import Trials, apply_all
+    from rlrun.sweep.stored import read
 
     places, _ = settings.read(words, {})
-    path = settings.run_folder(places, "rlrun sweep status|best SWEEP")
-    described = sweeps.read(path)
-    cfg = sweep_settings(described.sweep)
-    trials = Trials(described.envs, cfg.seeds, described.last)
-    return path, apply_all(trials, journal.read(path / journal.NAME), described.space)
+    return read(settings.run_folder(places, "rlrun sweep status|best SWEEP"))
 
 
 def _status(words: Sequence[str]) -> int:
     from rlrun import lock
 
-    path, trials = _stored(words)
+    stored = _stored(words)
+    path, trials = stored.path, stored.trials
     _table(trials)
     holder = lock.holder(path)
     state = "interrupted: the same command continues it"
@@ -179,7 +174,8 @@ def _status(words: Sequence[str]) -> int:
 
 
 def _best(words: Sequence[str]) -> int:
-    path, trials = _stored(words)
+    stored = _stored(words)
+    path, trials = stored.path, stored.trials
     best = trials.best()
     if trials.winner is not None:
         best = [trials.trials[trials.winner]]
