@@ -10,7 +10,6 @@ from rlrun.config import check, sources
 from rlrun.errors import ConfigError, printable
 
 if TYPE_CHECKING:
-    from rlrun.sweep.journal import Event
     from rlrun.sweep.stored import Stored
     from rlrun.sweep.trials import Trial, Trials
 
@@ -51,7 +50,9 @@ def _run(words: Sequence[str]) -> int:
     """Runs a sweep, or continues it. Returns the exit code."""
     from rlrun import lock
     from rlrun.cluster.local import local
+    from rlrun.sweep.display import open_display
     from rlrun.sweep.plan import plan
+    from rlrun.sweep.view import View
 
     planned = plan(words)
     path = planned.path
@@ -59,11 +60,16 @@ def _run(words: Sequence[str]) -> int:
     held = lock.take(path)
     try:
         planned.begin()
-        driver = planned.driver(local(), _say)
+        courses = {env: course.steps for env, course in planned.courses.items()}
+        display = open_display(View(path, planned.cfg, courses, planned.search.trials))
+        driver = planned.driver(local(), display)
         if len(driver.trials):
             print(printable(f"{path}: continues after {len(driver.trials)} of {planned.search.trials} trials"))
         try:
-            driver.run()
+            try:
+                driver.run()
+            finally:
+                display.close()
         except (SystemExit, KeyboardInterrupt):
             print("interrupted; the same command continues the sweep", file=sys.stderr)
             raise
@@ -72,36 +78,6 @@ def _run(words: Sequence[str]) -> int:
     finally:
         lock.release(held)
     return _conclude(path, driver.trials)
-
-
-def _say(event: "Event", trials: "Trials") -> None:
-    """Prints one line for an event."""
-    from rlrun.telemetry.view import number
-
-    match event["event"]:
-        case "asked":
-            first = len(trials) - len(event["values"])
-            for place, values in enumerate(event["values"]):
-                text = " ".join(f"{key}={check.show(value)}" for key, value in values.items())
-                print(printable(f"trial {first + place}: {text}"))
-        case "promoted":
-            print(f"train on: {', '.join(f'trial {one}' for one in event['trials'])}")
-        case "another_seed":
-            print(f"another seed: {', '.join(f'trial {one}' for one in event['trials'])}")
-        case "ruled_out":
-            print(f"significantly worse than the best: {', '.join(f'trial {one}' for one in event['trials'])}")
-        case "measured_again":
-            shown = ", ".join(f"trial {one}" for one in event["trials"])
-            print(f"measured again with {event['seeds']} fresh seeds: {shown}")
-        case "scored":
-            print(printable(f"{_run_of(event)}: {number(event['score'])} at step {event['step']:,}"))
-        case "failed":
-            print(printable(f"{_run_of(event)}: failed: {event['why']}"))
-    sys.stdout.flush()
-
-
-def _run_of(event: "Event") -> str:
-    return f"trial {event['trial']}, {event['env']}, seed {event['seed']}"
 
 
 def _conclude(path: Path, trials: "Trials") -> int:
@@ -132,20 +108,12 @@ def _headline(winner: "Trial", trials: "Trials") -> str:
 
 def _table(trials: "Trials") -> None:
     """Prints the trials, best first, then those without a score."""
-    from rlrun.telemetry.view import number
+    from rlrun.sweep.standings import differing, ranked, standings
+    from rlrun.sweep.view import table
 
-    best = trials.best()
-    rows = [("trial", "rung", "score", "fresh", "values")]
-    for trial in [*best, *(one for one in trials.trials if one not in best)]:
-        scores = [trial.score(rung) for rung in range(trial.rung + 1)]
-        known = [score for score in scores if score is not None]
-        fresh = trial.fresh_score(trials.last)
-        shown = number(known[-1]) if known and not trial.failed else ""
-        values = " ".join(f"{key}={check.show(value)}" for key, value in trial.values.items())
-        if trial.failed:
-            shown = "failed"
-        rows.append((str(trial.number), str(trial.rung), shown, "" if fresh is None else number(fresh), values))
-    print_columns(rows)
+    found = standings(trials)
+    others = [one for one in found if one.score is None]
+    print_columns(table([*ranked(trials, found), *others], trials, differing(trials)))
 
 
 def _stored(words: Sequence[str]) -> "Stored":
@@ -159,17 +127,25 @@ def _stored(words: Sequence[str]) -> "Stored":
 
 def _status(words: Sequence[str]) -> int:
     from rlrun import lock
+    from rlrun.sweep.forecast import forecast
+    from rlrun.telemetry.view import clock
 
     stored = _stored(words)
     path, trials = stored.path, stored.trials
     _table(trials)
     holder = lock.holder(path)
-    state = "interrupted: the same command continues it"
-    if holder:
-        state = f"running: {holder}"
-    elif trials.winner is not None:
-        state = "done"
-    print(printable(f"{path}: {len(trials)} trials, {len(trials.open_jobs())} runs open, {state}"))
+    parts = [f"{len(trials)} of {stored.cfg.trials} trials", f"{len(trials.open_jobs())} runs open"]
+    if trials.winner is not None:
+        print(_headline(trials.trials[trials.winner], trials))
+        parts.append("done")
+    else:
+        if best := trials.best():
+            print(f"best so far: trial {best[0].number}")
+        expected = forecast(trials, stored.cfg, stored.courses, stored.cfg.trials)
+        if expected.speed:
+            parts.append(f"about {clock(expected.left_s())} left")
+        parts.append(f"running: {holder}" if holder else "interrupted: the same command continues it")
+    print(printable(f"{path}: {', '.join(parts)}"))
     return 0
 
 

@@ -6,7 +6,7 @@ nothing: the next one applies the journal, waits for the runs that still train, 
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import Protocol
 
@@ -27,6 +27,10 @@ class Strategy(Protocol):
         """Returns the next decision, or None if it depends on results that are not known yet."""
 
 
+def unseen(trials: Trials, running: Collection[Job]) -> None:
+    """Shows nothing of the progress."""
+
+
 class Driver:
     """Runs a sweep to its end."""
 
@@ -39,10 +43,12 @@ class Driver:
         cluster: Cluster,
         workers: int,
         say: Callable[[Event, Trials], None],
+        progress: Callable[[Trials, Collection[Job]], None] = unseen,
     ):
-        """workers: runs at a time. say: called after every event."""
+        """workers: runs at a time. say: called after every event. progress: called with the runs at work, often."""
         self.strategy, self.trials, self.journal = strategy, trials, journal
         self.runs, self.cluster, self.workers, self.say = runs, cluster, workers, say
+        self.progress = progress
         self.running: dict[str, Job] = {}  # started by this driver, by folder
         self.awaited: list[Job] = []  # started by an earlier driver
         self.attempts: Counter[Job] = Counter()
@@ -59,6 +65,7 @@ class Driver:
             self.start()
             if not self.running and not self.awaited and not self.trials.open_jobs():
                 return  # no trial has a score
+            self.progress(self.trials, [*self.running.values(), *self.awaited])
             time.sleep(POLL_S)
 
     def record(self, event: Event) -> None:

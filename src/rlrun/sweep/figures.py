@@ -100,10 +100,10 @@ def best_so_far(found: Sequence[Standing]) -> tuple[list[int], list[float]]:
 def curves(stored: Stored) -> list[Panel]:
     """Returns a panel for each environment with the learning curve of every trial, on an axis with the rungs."""
     panels = []
-    for env, course in stored.described.runs.items():
+    for env, rungs in stored.courses.items():
         marks = []
         for one in standings(stored.trials):
-            steps, values = curve(one.trial, env, course["steps"])
+            steps, values = curve(one.trial, env, rungs)
             if not len(steps):
                 continue
             kept = np.unique(np.linspace(0, len(steps) - 1, POINTS).round().astype(int))
@@ -113,10 +113,10 @@ def curves(stored: Stored) -> list[Panel]:
             marks.append(Mark(SINGLE, one.number, steps[kept], values.mean(0)[kept], ends, look=_look(one)))
         if not marks:
             continue
-        title = env if len(stored.described.runs) > 1 else ""
+        title = env if len(stored.courses) > 1 else ""
         low = min(mark.x[0] for mark in marks)
         y = axis(np.hstack([mark.y for mark in marks]))
-        panels.append(Panel(title, sorted(marks, key=_layer), _step_axis(low, course["steps"]), y))
+        panels.append(Panel(title, sorted(marks, key=_layer), _step_axis(low, rungs), y))
     return panels
 
 

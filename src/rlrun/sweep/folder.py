@@ -9,7 +9,7 @@ best.yaml       the settings of the winner, as a preset
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -19,9 +19,11 @@ from rlrun.config.stored import to_yaml
 from rlrun.errors import ConfigError
 from rlrun.rundir import RUNS
 from rlrun.snapshot.atomic import replace_text
-from rlrun.sweep.runs import Course
 from rlrun.sweep.settings import FREE, SweepConfig
 from rlrun.sweep.space import IF, Space
+
+if TYPE_CHECKING:
+    from rlrun.sweep.runs import Course  # imports Hydra
 
 SWEEPS = RUNS / "sweeps"
 SWEEP, TRIALS, BEST = "sweep.yaml", "trials", "best.yaml"
@@ -38,7 +40,7 @@ class Description:
     runs: dict[str, dict[str, Any]]  # environment -> settings that its runs share, and steps of the rungs
 
     @classmethod
-    def of(cls, cfg: SweepConfig, space: Space, courses: Mapping[str, Course]) -> "Description":
+    def of(cls, cfg: SweepConfig, space: Space, courses: "Mapping[str, Course]") -> "Description":
         entries = {}
         for dimension in space.dimensions:
             entry: dict[str, Any] = {dimension.range.name: dimension.range.arguments}

@@ -36,8 +36,7 @@ def html(stored: Stored, command: str) -> str:
     trials = stored.trials
     found = standings(trials)
     best = ranked(trials, found)
-    courses = {env: run["steps"] for env, run in stored.described.runs.items()}
-    taken = totals(trials, courses)
+    taken = totals(trials, stored.courses)
     readings: list[dict[str, object]] = []
     return frame.render(
         "sweep/page.html",

@@ -18,15 +18,11 @@ class Standing:
     fresh: float | None  # score of the runs that measured it again
     seconds: float  # of training per run, mean
     state: str  # winner, failed, measured again, open, trained, or paused
+    is_whole: bool  # its score is that at the last rung
 
     @property
     def number(self) -> int:
         return self.trial.number
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it trained to the last rung."""
-        return self.state in ("winner", "measured again", "trained")
 
 
 def standings(trials: Trials) -> list[Standing]:
@@ -52,7 +48,8 @@ def _standing(trial: Trial, trials: Trials, is_open: bool) -> Standing:
         rung, score = None, None
     seconds = [result.seconds for result in furthest(trial).values()]
     mean = sum(seconds) / max(1, len(seconds))
-    return Standing(trial, rung, score, trial.fresh_score(trials.last), mean, _state(trial, trials, is_open))
+    fresh, state = trial.fresh_score(trials.last), _state(trial, trials, is_open)
+    return Standing(trial, rung, score, fresh, mean, state, rung == trials.last)
 
 
 def _state(trial: Trial, trials: Trials, is_open: bool) -> str:

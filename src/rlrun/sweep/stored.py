@@ -20,6 +20,11 @@ class Stored:
     space: Space
     trials: Trials
 
+    @property
+    def courses(self) -> dict[str, list[int]]:
+        """The steps of the rungs, by environment."""
+        return {env: run["steps"] for env, run in self.described.runs.items()}
+
 
 def read(path: Path) -> Stored:
     """Reads the folder of a sweep. Raises ConfigError if it holds none, or a file of it was changed."""
