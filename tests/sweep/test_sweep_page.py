@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from made_sweep import EVERY, SPACE, STEPS, make_sweep
 from sound_html import Sound
 
 from rlrun.cli import main
+from rlrun.errors import ConfigError
 from rlrun.report.figures import DOT, LABEL, LINE, POINT, SINGLE, Mark, Picture
 from rlrun.report.statistics import interval
 from rlrun.sweep import figures, page, stored
@@ -194,6 +196,48 @@ def test_sweep_without_scores_has_a_page(tmp_path: Path) -> None:
     text = page.html(stored.read(path), "rlrun report")
     Sound(text)
     assert "No trial has a score yet." in text and "<figure" not in text
+
+
+SCORED = {"event": "scored", "trial": 0, "rung": 0, "env": "E", "seed": 0, "step": 1, "score": 1.0, "seconds": 1.0}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"event": "asked", "values": [{"algo.gamma": "x"}]},
+        {"event": "asked", "values": [{"algo.gamma": 0.99, "network.hidden": "none of the choices"}]},
+        {"event": "asked", "values": [{"algo.gamma": 1.0}]},
+        {"event": "measured_again", "trials": [0], "seeds": "many"},
+        {"event": "measured_again", "trials": [0], "seeds": 10**12},
+        {**SCORED, "evaluations": []},
+        {**SCORED, "evaluations": [1.0, float("nan")]},
+        {**SCORED, "evaluations": [1.0], "score": "high"},
+        {**SCORED, "evaluations": [1.0], "rung": 9},
+        {**SCORED, "evaluations": [1.0], "env": "<b>"},
+    ],
+)
+def test_journal_with_impossible_values_has_one_line(
+    event: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = {"algo.gamma": {"logit": [0.9, 0.999]}, "network.hidden": {"choice": [[64, 64], [256, 256]]}}
+    path = make_sweep(tmp_path / "s", 1, envs=("E",), space=space)
+    asked, *_ = (path / "journal.jsonl").read_text().splitlines(keepends=True)
+    (path / "journal.jsonl").write_text(asked + json.dumps(event) + "\n")
+    for command in (["report"], ["sweep", "status"]):
+        assert main([*command, str(path)]) == 2
+        said = capsys.readouterr().err
+        assert "journal.jsonl: trial" in said and "Traceback" not in said and len(said.splitlines()) == 1
+    assert not (path / "report.html").exists()
+
+
+@pytest.mark.parametrize("steps", [[], [300, 100], ["a"]])
+def test_sweep_with_steps_that_do_not_rise_is_refused(steps: list[Any], tmp_path: Path) -> None:
+    path = make_sweep(tmp_path / "s", 1)
+    values = yaml.safe_load((path / "sweep.yaml").read_text())
+    values["runs"]["HalfCheetah"]["steps"] = steps
+    (path / "sweep.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    with pytest.raises(ConfigError, match="runs must have words, and steps that rise"):
+        stored.read(path)
 
 
 def test_report_of_a_sweep_stands_in_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

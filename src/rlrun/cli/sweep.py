@@ -65,6 +65,7 @@ def _run(words: Sequence[str]) -> int:
         driver = planned.driver(local(), display)
         if len(driver.trials):
             print(printable(f"{path}: continues after {len(driver.trials)} of {planned.search.trials} trials"))
+        display.progress(driver.trials, [])
         try:
             try:
                 driver.run()
