@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,16 @@ def test_history_has_every_trial_and_the_best_so_far(found: Stored, pictures: di
     assert numbers[-1] == best.number and scores[-1] == best.score(2)
     (line,) = marks(pictures["history"], LINE)
     assert line.x[-1] == 199 and line.y[-1] == scores[-1] and line.y[0] == scores[0]
+
+
+def test_diverged_trial_stands_at_the_edge_of_the_axis(found: Stored) -> None:
+    every = standings(found.trials)
+    best = [every[one.number] for one in found.trials.best()]
+    wild = replace(best[-1], score=-1e9)
+    scores = figures._score_axis([*best[:-1], wild])
+    assert -20_000 < scores.low < min(one.score or 0.0 for one in best[:-1])
+    panel = figures.history([*best[:-1], wild], found.trials, scores)
+    assert min(float(mark.y[0]) for mark in panel.marks) == scores.low
 
 
 def test_rungs_show_curves_that_end_where_trials_paused(found: Stored, pictures: dict[str, Picture]) -> None:
@@ -187,6 +198,8 @@ def test_repeating_command_has_the_ranges_and_settings_that_differ(tmp_path: Pat
     words = page.repeating(stored.read(path))
     assert words[:5] == ["rlrun", "sweep", "algo=sac", "env=A,B", "algo.gamma=logit(0.9,0.999)"]
     assert words[5:7] == ["network.hidden=choice([64, 64],[256, 256])", "trials=3"]
+    Sound(page.html(stored.read(path), "rlrun report"))
+    assert [panel.title for panel in figures.curves(stored.read(path))] == ["A", "B"]
     assert page.repeating(stored.read(make_sweep(tmp_path / "t", 1))) == [], "conditions cannot be typed"
 
 

@@ -55,6 +55,7 @@ class Live:
 
         self._view = view
         self._screen = Screen(terminal)
+        self._running: Collection[Job] = ()
 
     def say(self, event: Event, trials: Trials) -> None:
         text = "\n".join(lines(event, trials))
@@ -67,17 +68,18 @@ class Live:
             return
         if self._view.trials is not trials:  # the first call
             self._view.see(trials)
-        self._view.move(running)
+        self._running = running
         self._screen.draw(self._panel)
 
     def close(self) -> None:
-        self._view.move([])
+        self._running = []
         self._screen.draw(self._panel)
         self._screen.stop()
 
     def _panel(self, width: int, glyphs: "Glyphs", colours: bool) -> "Panel":
         from rlrun.sweep.panel import panel
 
+        self._view.move(self._running)  # here, so that its time counts as part of drawing
         return panel(self._view, width, self._screen.height, glyphs)
 
 

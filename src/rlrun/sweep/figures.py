@@ -31,12 +31,14 @@ from rlrun.report.figures import (
 from rlrun.report.names import shortened
 from rlrun.report.statistics import Array, interval, iqm
 from rlrun.sweep.importance import importances
+from rlrun.sweep.ranges import Listed, Range
 from rlrun.sweep.scale import MARGIN, scale
 from rlrun.sweep.standings import Standing, furthest, ranked, short_names, standings
 from rlrun.sweep.stored import Stored
 from rlrun.sweep.trials import Trial, Trials
 
 WHOLE, WINNER, PAUSED, CROSS = 0, 1, 6, 6  # colours, in the order of page.css; CROSS is the marker of failed trials
+PLACES = {"paused": PAUSED, "whole": WHOLE, "winner": WINNER}  # looks, in the order in which they are drawn
 POINTS = 60  # most evaluations of a curve
 OUTLIER = 3  # scores that are so many interquartile ranges below the lower quartile stand at the edge
 FAR = 20  # ratio of the longest to the shortest time from which the axis of seconds is logarithmic
@@ -115,7 +117,8 @@ def curves(stored: Stored) -> list[Panel]:
             continue
         title = env if len(stored.courses) > 1 else ""
         low = min(mark.x[0] for mark in marks)
-        y = axis(np.hstack([mark.y for mark in marks]))
+        values = np.hstack([mark.y for mark in marks])
+        y = axis([_least(values), values.max()])  # page.css cuts off what is below
         panels.append(Panel(title, sorted(marks, key=_layer), _step_axis(low, rungs), y))
     return panels
 
@@ -146,7 +149,7 @@ def one_key(stored: Stored, key: str, found: Sequence[Standing], scores: Axis) -
         if one.score is None or key not in one.trial.values:
             continue
         value = one.trial.values[key]
-        across = values.position(value) + _jitter(one.number, stored, key)
+        across = values.position(value) + _jitter(one.number, values)
         marks.append(_dot(one, across, one.score, scores, f"{key}={show(value)}"))
     return Panel(key, sorted(marks, key=_layer), scale(values), scores)
 
@@ -165,7 +168,7 @@ def parallel(stored: Stored, best: Sequence[Standing]) -> Panel:
         height = [MISSING] * len(keys)
         for place, (key, values) in enumerate(zip(keys, ranges, strict=True)):
             if key in one.trial.values:
-                height[place] = values.position(one.trial.values[key]) + _jitter(one.number, stored, key)
+                height[place] = values.position(one.trial.values[key]) + _jitter(one.number, values)
         height.append(float(last.share(one.score)))
         look = next(look for share, look in CLASSES if rank < share * len(best) or share == 1)
         if one.state == "winner":
@@ -262,8 +265,9 @@ def _dot(one: Standing, x: float, y: float, scores: Axis, more: str = "") -> Mar
     text = f"trial {one.number}: {short(y, 4)}"
     if more:
         text += f", {more}"
-    place = {"winner": WINNER}.get(one.state, WHOLE if one.is_whole else PAUSED)
-    return Mark(DOT, place, np.array([float(x)]), np.array([max(y, scores.low)]), text=text, look=_look(one))
+    return Mark(
+        DOT, PLACES[_look(one)], np.array([float(x)]), np.array([max(y, scores.low)]), text=text, look=_look(one)
+    )
 
 
 def _look(one: Standing) -> str:
@@ -274,7 +278,7 @@ def _look(one: Standing) -> str:
 
 def _layer(mark: Mark) -> int:
     """Returns the layer of a mark: the winner is drawn last."""
-    return ("paused", "whole", "winner").index(mark.look)
+    return [*PLACES].index(mark.look)
 
 
 def _label(place: float, height: float, text: str) -> Mark:
@@ -289,21 +293,23 @@ def _folders(trial: Trial, env: str) -> set[str]:
     return {job.folder for job in trial.results if job.env == env}
 
 
-def _jitter(number: int, stored: Stored, key: str) -> float:
+def _jitter(number: int, values: Range) -> float:
     """Returns a small offset by which trials with the same listed value stand beside each other."""
-    (values,) = [dimension.range for dimension in stored.space.dimensions if dimension.key == key]
-    count = len(getattr(values, "values", ()))
-    if not count:
+    if not isinstance(values, Listed):
         return 0.0
-    return 0.6 / count * ((number * 0.618034) % 1 - 0.5)
+    return 0.6 / len(values.values) * ((number * 0.618034) % 1 - 0.5)
 
 
 def _score_axis(best: Sequence[Standing]) -> Axis:
-    """Returns the axis of scores. It ends above outliers, which a single diverged run would make of all others."""
+    """Returns the axis of scores."""
     scores = np.array([one.score for one in best], float)
-    lower, upper = np.quantile(scores, [0.25, 0.75])
-    least = max(scores.min(), lower - OUTLIER * max(upper - lower, 1e-9 * abs(lower)))
-    return axis([least, scores.max()])
+    return axis([_least(scores), scores.max()])
+
+
+def _least(values: Array) -> float:
+    """Returns the lowest value that an axis shows. Outliers stand at its edge; they would press all others together."""
+    lower, upper = np.quantile(values, [0.25, 0.75])
+    return float(max(values.min(), lower - OUTLIER * max(upper - lower, 1e-9 * abs(lower))))
 
 
 def _step_axis(low: float, rungs: Sequence[int]) -> Axis:

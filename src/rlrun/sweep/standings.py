@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rlrun.config.check import show
+from rlrun.errors import printable
 from rlrun.sweep.trials import WORST, Job, Result, Trial, Trials
 
 
@@ -15,8 +16,8 @@ class Standing:
     trial: Trial
     rung: int | None  # the furthest with a score
     score: float | None  # at that rung
-    fresh: float | None  # score of the runs that measured it again
-    seconds: float  # of training per run, mean
+    fresh: float | None  # score of the runs that measured it again, if none of them failed
+    seconds: float  # of training per run up to that rung, mean
     state: str  # winner, failed, measured again, open, trained, or paused
     is_whole: bool  # its score is that at the last rung
 
@@ -44,11 +45,13 @@ def _standing(trial: Trial, trials: Trials, is_open: bool) -> Standing:
             if score is not None:
                 rung = candidate
                 break
-    if score == WORST:
-        rung, score = None, None
-    seconds = [result.seconds for result in furthest(trial).values()]
-    mean = sum(seconds) / max(1, len(seconds))
+    seconds = [0.0]
+    if rung is not None:
+        seconds = [trial.results[job].seconds for job in trial.jobs(rung)]
+    mean = sum(seconds) / len(seconds)
     fresh, state = trial.fresh_score(trials.last), _state(trial, trials, is_open)
+    if fresh == WORST:
+        fresh = None
     return Standing(trial, rung, score, fresh, mean, state, rung == trials.last)
 
 
@@ -128,4 +131,4 @@ def _ends_with(key: str, ending: str) -> bool:
 
 def values_text(values: Mapping[str, Any], names: Mapping[str, str]) -> str:
     """Returns the values of a trial as text, for the keys of `names`, under their short names."""
-    return " ".join(f"{names[key]}={show(value)}" for key, value in values.items() if key in names)
+    return printable(" ".join(f"{names[key]}={show(value)}" for key, value in values.items() if key in names))
