@@ -170,6 +170,7 @@ def test_winners_have_intervals_over_fresh_seeds(found: Stored) -> None:
     low, high = interval(scores)
     assert first.number == found.trials.winner and len(scores[0]) == 5 and len(table.rows) == 3
     assert table.rows[0][2] == f"{low:,.0f} to {high:,.0f}"
+    assert table.rows[0][4] == f"{first.score(2):,.0f}"
 
 
 def test_table_has_every_trial_best_first(found: Stored) -> None:

@@ -86,13 +86,13 @@ def state(stored: Stored) -> str:
 
 def winners(stored: Stored) -> Table:
     """Returns the table of trials that were measured again, best first."""
-    trials = stored.trials
+    trials, every = stored.trials, standings(stored.trials)
     rows = []
     for trial in measured_again(trials):
         strata = fresh_scores(trial, trials.last)
         fresh = [score for stratum in strata for score in stratum]
         low, high = interval(strata)
-        search = trial.score(trials.last)
+        search = every[trial.number].score
         shown = "" if search is None else number(search)
         values = values_text(trial.values, short_names(stored.space.keys))
         rows.append([trial.number, number(float(iqm(fresh))), span(low, high), len(fresh), shown, values])
