@@ -33,7 +33,10 @@ class SnapshotError(RlrunError):
 
 def printable(text: object) -> str:
     """Returns `text` as one line for a terminal: line breaks and control codes become escapes like \\x1b."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in str(text))
+    line = str(text)
+    if line.isprintable():
+        return line
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
 
 
 def one_line(error: BaseException) -> str:

@@ -60,8 +60,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "snapshot.atomic", "imports", "files", "errors",
     ),
     "sweep": (
-        "sweep", "cluster", "config", "registry", "run.assemble", "report.statistics", "telemetry.metrics",
-        "snapshot.atomic", "rundir", "lock", "files", "imports", "errors",
+        "sweep", "cluster", "config", "registry", "run.assemble", "report", "telemetry", "snapshot.atomic", "rundir",
+        "lock", "files", "imports", "errors",
     ),
     "engine": (
         "engine", "core.agent", "core.state", "core.random", "core.breakable", "functional.fused", "config.schema",
@@ -270,7 +270,7 @@ OPENERS = {
     "envs/downloads.py": "new files in the user's own cache, and the address itself",
     "envs/verdicts.py": "what an installed distribution says of its files",
     "bench/measure.py": "results of benchmarks",
-    "report/page.py": "our own template",
+    "report/frame.py": "our own templates",
     "registry.py": "our own source",
     "cli/new.py": "our own templates, and new files",
 }

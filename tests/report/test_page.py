@@ -17,7 +17,7 @@ from sound_html import Sound
 
 from rlrun.cli.report import build
 from rlrun.report import png
-from rlrun.report.figures import COLOURS, MARKERS, Axis, Panel, Picture, _axis, draw, short
+from rlrun.report.figures import COLOURS, MARKERS, Axis, Panel, Picture, axis, draw, short
 from rlrun.report.statistics import interval, iqm
 from rlrun.report.svg import SHAPES, svg
 from rlrun.report.tables import Table, mixtures
@@ -253,14 +253,14 @@ def test_ticks_are_short(value: float, text: str) -> None:
     ],
 )
 def test_axes_have_round_ticks_that_can_be_told_apart(values: list[float], labels: list[str]) -> None:
-    axis = _axis(values)
-    assert list(axis.labels) == labels
-    assert axis.low < min(values) and max(values) < axis.high
-    assert all(axis.low <= tick <= axis.high for tick in axis.ticks)
+    found = axis(values)
+    assert list(found.labels) == labels
+    assert found.low < min(values) and max(values) < found.high
+    assert all(found.low <= tick <= found.high for tick in found.ticks)
 
 
 def test_tall_pictures_are_drawn_with_fewer_pixels(tmp_path: Path) -> None:
-    panel = Panel("", [], _axis([0, 1]), Axis(2000, 0, (), ()), rows=2000)
+    panel = Panel("", [], axis([0, 1]), Axis(2000, 0, (), ()), rows=2000)
     png.save(Picture("tall", "", [panel], "x"), ["ppo"], tmp_path)
     with (tmp_path / "tall.png").open("rb") as file:
         height = int.from_bytes(file.read(24)[20:])

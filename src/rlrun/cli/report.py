@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 USAGE = "rlrun report PATHS... [out=report] [by=algo.gamma] [baseline=PATHS] [steps=1e5,5e5] [score=KEY]"
 HELP = f"""\
 usage: {USAGE}
+       rlrun report SWEEP [out=SWEEP]
 
 Groups all runs at or below PATHS by algorithm and environment, and writes OUT/index.html: learning curves, final and
 best scores, performance profiles, probabilities of improvement, time and memory, differing configs, and skipped
 folders. Symbolic links are followed only if PATHS names them.
 
-  out=report           folder to write to
+If PATHS is the folder of a sweep, writes OUT/report.html: winners, history, rungs, importances, slices, parallel
+coordinates, score against time, failures, and every trial.
+
+  out=report           folder to write to; of a sweep by default its own folder
   by=algo.gamma        also group by this key of the config; by=algo.gamma,seed: by several keys
   baseline=PATHS       compare each method with the same method in these runs; separate several paths with commas
   steps=1e5,5e5        steps in the table of scores; default: quarters of the shortest method
@@ -31,7 +35,8 @@ folders. Symbolic links are followed only if PATHS names them.
 
   rlrun report runs/
   rlrun report runs/sac-* by=algo.tau
-  rlrun report runs/mine baseline=runs/theirs out=compared"""
+  rlrun report runs/mine baseline=runs/theirs out=compared
+  rlrun report runs/sweeps/ppo-CartPole"""
 
 RULES: dict[str, settings.Rule] = {
     "out": settings.TEXT,
@@ -50,11 +55,14 @@ def report(words: Sequence[str]) -> int:
     places, given = settings.read(words, RULES)
     if not places:
         raise ConfigError(f"no runs given; usage: {USAGE}")
+    command = shlex.join(["rlrun", "report", *words])
+    if any((Path(place) / "sweep.yaml").is_file() for place in places):
+        return _sweep_report(places, given, command)
     with contextlib.chdir(Path(__file__).parent):  # matplotlib would read a matplotlibrc in the current folder
         import matplotlib  # noqa: F401
     began = time.perf_counter()
     out = Path(given.get("out", "report"))
-    made = build(places, given, shlex.join(["rlrun", "report", *words]))
+    made = build(places, given, command)
     try:
         if "out" not in given:  # the default name may be an untrusted symbolic link, which is refused
             files.make_folder(out)
@@ -65,6 +73,27 @@ def report(words: Sequence[str]) -> int:
         print(printable(line))
     plural = "s" * (len(made.runs) != 1)
     print(printable(f"{page}: {len(made.runs)} run{plural}, {time.perf_counter() - began:.1f} s"))
+    return 0
+
+
+def _sweep_report(places: Sequence[str], given: dict[str, Any], command: str) -> int:
+    """Writes the page of a sweep. Returns the exit code."""
+    from rlrun.sweep import page, stored
+
+    others = {key: value for key, value in given.items() if key != "out"}
+    faults = [f"{key}={value}: is for runs; the page of a sweep takes only out=..." for key, value in others.items()]
+    if len(places) > 1:
+        faults.append(f"{places[0]} and others: the page of a sweep is about one sweep; name its folder alone")
+    if faults:
+        raise ConfigError(*faults)
+    began = time.perf_counter()
+    found = stored.read(Path(places[0]))
+    out = Path(given.get("out", places[0]))
+    try:
+        path = page.write(found, out, command)
+    except OSError as error:
+        raise RlrunError(f"{error.filename or out}: cannot be written ({error.strerror})") from None
+    print(printable(f"{path}: {len(found.trials)} trials, {time.perf_counter() - began:.1f} s"))
     return 0
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rlrun.cluster import Cluster
     from rlrun.cluster.slurm import SlurmConfig
     from rlrun.cluster.submission import Submission
-    from rlrun.sweep.journal import Event
     from rlrun.sweep.plan import Plan
+    from rlrun.sweep.stored import Stored
     from rlrun.sweep.trials import Trial, Trials
 
 HELP = """\
@@ -81,6 +81,8 @@ def _resume(words: Sequence[str]) -> int:
 def _drive(planned: "Plan", words: Sequence[str], submission: "Submission | None") -> int:
     """Runs a sweep to its end, or submits its driver. Returns the exit code. words: those of the command."""
     from rlrun import lock
+    from rlrun.sweep.display import open_display
+    from rlrun.sweep.view import View
 
     path = planned.path
     if submission is not None and submission.driver is not None:
@@ -90,11 +92,17 @@ def _drive(planned: "Plan", words: Sequence[str], submission: "Submission | None
     held = lock.take(path)
     try:
         planned.begin()
-        driver = planned.driver(cluster, _say)
+        courses = {env: course.steps for env, course in planned.courses.items()}
+        display = open_display(View(path, planned.cfg, courses, planned.search.trials))
+        driver = planned.driver(cluster, display)
         if len(driver.trials):
             print(printable(f"{path}: continues after {len(driver.trials)} of {planned.search.trials} trials"))
+        display.progress(driver.trials, [])
         try:
-            driver.run()
+            try:
+                driver.run()
+            finally:
+                display.close()
         except (SystemExit, KeyboardInterrupt):
             print("interrupted; the same command continues the sweep", file=sys.stderr)
             raise
@@ -153,46 +161,17 @@ def _stop(words: Sequence[str]) -> int:
     return 0
 
 
-def _say(event: "Event", trials: "Trials") -> None:
-    """Prints one line for an event."""
-    from rlrun.telemetry.view import number
-
-    match event["event"]:
-        case "asked":
-            first = len(trials) - len(event["values"])
-            for place, values in enumerate(event["values"]):
-                text = " ".join(f"{key}={check.show(value)}" for key, value in values.items())
-                print(printable(f"trial {first + place}: {text}"))
-        case "promoted":
-            print(f"train on: {', '.join(f'trial {one}' for one in event['trials'])}")
-        case "another_seed":
-            print(f"another seed: {', '.join(f'trial {one}' for one in event['trials'])}")
-        case "ruled_out":
-            print(f"significantly worse than the best: {', '.join(f'trial {one}' for one in event['trials'])}")
-        case "measured_again":
-            shown = ", ".join(f"trial {one}" for one in event["trials"])
-            print(f"measured again with {event['seeds']} fresh seeds: {shown}")
-        case "scored":
-            print(printable(f"{_run_of(event)}: {number(event['score'])} at step {event['step']:,}"))
-        case "failed":
-            print(printable(f"{_run_of(event)}: failed: {event['why']}"))
-    sys.stdout.flush()
-
-
-def _run_of(event: "Event") -> str:
-    return f"trial {event['trial']}, {event['env']}, seed {event['seed']}"
-
-
 def _conclude(path: Path, trials: "Trials") -> int:
     """Prints the result of a sweep that has ended, and writes best.yaml. Returns the exit code."""
     from rlrun.sweep import folder as sweeps
+    from rlrun.sweep.best import write_best
 
     _table(trials)
     if trials.winner is None:
         print("no trial has a score", file=sys.stderr)
         return 1
     winner = trials.trials[trials.winner]
-    written = sweeps.write_best(path, sweeps.read(path), winner.values, _headline(winner, trials))
+    written = write_best(path, sweeps.read(path), winner.values, _headline(winner, trials))
     print(printable(f"{_headline(winner, trials)}: preset={' preset='.join(map(str, written))}"))
     return 0
 
@@ -211,55 +190,50 @@ def _headline(winner: "Trial", trials: "Trials") -> str:
 
 def _table(trials: "Trials") -> None:
     """Prints the trials, best first, then those without a score."""
-    from rlrun.telemetry.view import number
+    from rlrun.sweep.standings import differing, ranked, standings
+    from rlrun.sweep.view import table
 
-    best = trials.best()
-    rows = [("trial", "rung", "score", "fresh", "values")]
-    for trial in [*best, *(one for one in trials.trials if one not in best)]:
-        scores = [trial.score(rung) for rung in range(trial.rung + 1)]
-        known = [score for score in scores if score is not None]
-        fresh = trial.fresh_score(trials.last)
-        shown = number(known[-1]) if known and not trial.failed else ""
-        values = " ".join(f"{key}={check.show(value)}" for key, value in trial.values.items())
-        if trial.failed:
-            shown = "failed"
-        rows.append((str(trial.number), str(trial.rung), shown, "" if fresh is None else number(fresh), values))
-    print_columns(rows)
+    found = standings(trials)
+    others = [one for one in found if one.score is None]
+    print_columns(table([*ranked(trials, found), *others], trials, differing(trials)))
 
 
-def _stored(words: Sequence[str]) -> tuple[Path, "Trials"]:
-    """Returns the folder of a sweep that the user named, and its trials."""
+def _stored(words: Sequence[str]) -> "Stored":
+    """Returns the sweep that the user named."""
     from rlrun.cli import settings
-    from rlrun.sweep import folder as sweeps
-    from rlrun.sweep import journal
-    from rlrun.sweep.settings import settings as sweep_settings
-    from rlrun.sweep.trials import Trials, apply_all
+    from rlrun.sweep.stored import read
 
     places, _ = settings.read(words, {})
-    path = settings.run_folder(places, "rlrun sweep status|best SWEEP")
-    described = sweeps.read(path)
-    cfg = sweep_settings(described.sweep)
-    trials = Trials(described.envs, cfg.seeds, described.last)
-    return path, apply_all(trials, journal.read(path / journal.NAME), described.space)
+    return read(settings.run_folder(places, "rlrun sweep status|best SWEEP"))
 
 
 def _status(words: Sequence[str]) -> int:
     from rlrun import lock
+    from rlrun.sweep.forecast import forecast
+    from rlrun.telemetry.view import clock
 
-    path, trials = _stored(words)
+    stored = _stored(words)
+    path, trials = stored.path, stored.trials
     _table(trials)
     holder = lock.holder(path)
-    state = "interrupted: the same command continues it"
-    if holder:
-        state = f"running: {holder}"
-    elif trials.winner is not None:
-        state = "done"
-    print(printable(f"{path}: {len(trials)} trials, {len(trials.open_jobs())} runs open, {state}"))
+    parts = [f"{len(trials)} of {stored.cfg.trials} trials", f"{len(trials.open_jobs())} runs open"]
+    if trials.winner is not None:
+        print(_headline(trials.trials[trials.winner], trials))
+        parts.append("done")
+    else:
+        if best := trials.best():
+            print(f"best so far: trial {best[0].number}")
+        expected = forecast(trials, stored.cfg, stored.courses, stored.cfg.trials)
+        if expected.speed:
+            parts.append(f"about {clock(expected.left_s())} left")
+        parts.append(f"running: {holder}" if holder else "interrupted: the same command continues it")
+    print(printable(f"{path}: {', '.join(parts)}"))
     return 0
 
 
 def _best(words: Sequence[str]) -> int:
-    path, trials = _stored(words)
+    stored = _stored(words)
+    path, trials = stored.path, stored.trials
     best = trials.best()
     if trials.winner is not None:
         best = [trials.trials[trials.winner]]

@@ -7,5 +7,6 @@ figures     describes the pictures as marks in data units
 svg, png    draw these marks as SVG for the page, and as PNG files
 tables      builds the tables of the page and of the CSV files
 names       makes text from untrusted files safe to show
-page        writes the HTML page, with page.css and page.js
+frame       renders any page of rlrun: frame.html with macros.html, page.css and page.js
+page        writes the HTML page of a report, page.html
 """

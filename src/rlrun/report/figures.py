@@ -30,8 +30,10 @@ BAR = "bar"  # an interval
 LINE = "line"
 RUNS = "runs"  # one dot for each run
 POINT = "point"  # a marker
+DOT = "dot"  # a dot with its values as text
 NAME = "name"  # the name of a row
-KINDS = (BAND, SINGLE, MEAN, BAR, LINE, RUNS, POINT, NAME)
+LABEL = "label"  # a text at a place
+KINDS = (BAND, SINGLE, MEAN, BAR, LINE, RUNS, DOT, POINT, NAME, LABEL)
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,9 @@ class Mark:
     place: int  # index of the method
     x: Array
     y: Array
-    ends: tuple[Array, Array] | None = None  # interval of a LINE, which the page shows next to the pointer
-    text: str = ""  # text of a NAME; for a POINT in a row, its values as text
+    ends: tuple[Array, Array] | None = None  # interval of a curve, which the page shows next to the pointer
+    text: str = ""  # of a NAME or LABEL; what the page shows next to the pointer for any other mark
+    look: str = ""  # more CSS classes
 
 
 @dataclass(frozen=True)
@@ -54,10 +57,14 @@ class Axis:
     high: float
     ticks: Sequence[float]
     labels: Sequence[str]
+    log: bool = False
 
     def share(self, values: Array | float) -> Array:
         """Returns the position of values between the ends, as a fraction from 0 to 1."""
-        return np.asarray((np.asarray(values, float) - self.low) / (self.high - self.low))
+        low, high, found = self.low, self.high, np.asarray(values, float)
+        if self.log:
+            low, high, found = math.log(low), math.log(high), np.log(found)
+        return np.asarray((found - low) / (high - low))
 
 
 @dataclass(frozen=True)
@@ -111,7 +118,7 @@ def _overview(comparison: Comparison) -> list[Panel]:
         for place, name in enumerate(comparison.methods):
             strata = comparison.strata(name, scores)
             centre = float(statistic(np.hstack(strata)))
-            marks += _estimate(place, place, name, centre, interval(strata, statistic))
+            marks += estimate(place, place, name, centre, interval(strata, statistic))
         panels.append(_table(title, marks, len(comparison.methods)))
     return panels
 
@@ -157,7 +164,7 @@ def _final(comparison: Comparison) -> list[Panel]:
         cells = comparison.on(env)
         for row, cell in enumerate(cells):
             place = comparison.methods.index(cell.method)
-            marks += _estimate(row, place, cell.method, float(iqm(cell.final)), cell.final_interval)
+            marks += estimate(row, place, cell.method, float(iqm(cell.final)), cell.final_interval)
             marks.append(Mark(RUNS, place, cell.final, np.full(len(cell.final), row + 0.8)))
         panels.append(_table(env, marks, len(cells)))
     return panels
@@ -167,7 +174,7 @@ def _profiles(comparison: Comparison) -> Panel:
     marks = []
     for place, name in enumerate(comparison.methods):
         marks += _curve(place, THRESHOLDS, *comparison.profiles[name])
-    return Panel("", _in_order(marks), _axis([0, 1], margin=0.0), _axis([0, 1], margin=0.02))
+    return Panel("", in_order(marks), axis([0, 1], margin=0.0), axis([0, 1], margin=0.02))
 
 
 def _improvements(comparison: Comparison) -> Panel:
@@ -175,12 +182,12 @@ def _improvements(comparison: Comparison) -> Panel:
     pairs = comparison.pairs[:PAIRS]
     for row, (x, y, chance, ends) in enumerate(pairs):
         name = f"{shortened(x, 24)} > {shortened(y, 24)}"
-        marks += _estimate(row, comparison.methods.index(x), name, chance, ends)
+        marks += estimate(row, comparison.methods.index(x), name, chance, ends)
     half = Axis(-0.02, 1.02, (0, 0.5, 1), ("0", "0.5", "1"))
-    return Panel("", _in_order(marks), half, _downwards(len(pairs)), len(pairs))
+    return Panel("", in_order(marks), half, downwards(len(pairs)), len(pairs))
 
 
-def _estimate(row: int, place: int, name: str, centre: float, ends: tuple[Array | float, Array | float]) -> list[Mark]:
+def estimate(row: int, place: int, name: str, centre: float, ends: tuple[Array | float, Array | float]) -> list[Mark]:
     """Returns the marks of a row: a name in the upper half, and a marker on its interval in the lower half."""
     low, high = map(float, ends)
     height = np.array([row + 0.62])
@@ -193,24 +200,26 @@ def _estimate(row: int, place: int, name: str, centre: float, ends: tuple[Array 
 
 
 def _table(title: str, marks: list[Mark], rows: int) -> Panel:
-    return Panel(title, _in_order(marks), _axis(np.hstack([mark.x for mark in marks])), _downwards(rows), rows)
+    return Panel(title, in_order(marks), axis(np.hstack([mark.x for mark in marks])), downwards(rows), rows)
 
 
 def _plane(title: str, marks: list[Mark]) -> Panel:
-    x = _axis(np.hstack([mark.x for mark in marks]))
-    y = _axis(np.hstack([mark.y for mark in marks]))
-    return Panel(title, _in_order(marks), x, y)
+    x = axis(np.hstack([mark.x for mark in marks]))
+    y = axis(np.hstack([mark.y for mark in marks]))
+    return Panel(title, in_order(marks), x, y)
 
 
-def _in_order(marks: list[Mark]) -> list[Mark]:
+def in_order(marks: list[Mark]) -> list[Mark]:
+    """Returns marks in the order in which they are drawn."""
     return sorted(marks, key=lambda mark: KINDS.index(mark.kind))
 
 
-def _downwards(rows: int) -> Axis:
+def downwards(rows: int) -> Axis:
+    """Returns the axis of a number of rows, from the top."""
     return Axis(rows, 0, (), ())
 
 
-def _axis(values: Sequence[float] | Array, count: int = 5, margin: float = 0.04) -> Axis:
+def axis(values: Sequence[float] | Array, count: int = 5, margin: float = 0.04) -> Axis:
     """Returns an axis that contains all values with a margin, with at most about `count` round ticks."""
     low, high = float(np.min(values)), float(np.max(values))
     size = max(abs(low), abs(high))

@@ -67,6 +67,7 @@
 
   const scale = ([low, high], share) => low + share * (high - low);
   const share = ([low, high], value) => (value - low) / (high - low);
+  const along = ({ x, log }, step) => (log ? share(x.map(Math.log), Math.log(step)) : share(x, step));
 
   const clear = () => {
     tip.hidden = true;
@@ -76,7 +77,7 @@
   const show = (plot, panel, x, height) => {
     clear();
     const box = plot.getBoundingClientRect();
-    const across = share(panel.x, x);
+    const across = along(panel, x);
     const cross = document.createElementNS("http://www.w3.org/2000/svg", "line");
     cross.setAttribute("class", "cross");
     for (const [name, value] of [["x1", across], ["x2", across], ["y1", 0], ["y2", 1]]) {
@@ -100,7 +101,7 @@
     let best = null;
     for (const [, xs, ys] of visible(panel)) {
       xs.forEach((x, index) => {
-        const right = (share(panel.x, x) - across) * box.width;
+        const right = (along(panel, x) - across) * box.width;
         const below = (1 - share(panel.y, ys[index]) - down) * box.height;
         const distance = Math.abs(right) + 0.25 * Math.abs(below);
         if (best === null || distance < best.distance) best = { x, distance };

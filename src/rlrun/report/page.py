@@ -1,17 +1,11 @@
 """Writes a report: a self-contained HTML page, every picture as PNG, and every table as CSV."""
 
-import base64
-import hashlib
-import importlib.resources
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlrun import __version__
-from rlrun.report import png, svg, tables
+from rlrun.report import frame, png, svg, tables
 from rlrun.report.compare import Comparison
 from rlrun.report.figures import Picture, draw
 from rlrun.report.names import printable, shortened
@@ -67,26 +61,22 @@ class Report:
         from markupsafe import Markup
 
         methods = self.comparison.methods
-        style = _packaged("page.css") + "".join(map(RULES.format, range(len(methods))))
-        script = _packaged("page.js")
         readings: list[dict[str, object]] = []
         panels = {picture.name: _panels(picture, len(methods), readings) for picture in pictures}
         states = [run.state for run in self.runs]
-        return _template().render(
+        return frame.render(
+            "report/page.html",
+            style="".join(map(RULES.format, range(len(methods)))),
+            command=self.command,
+            readings={"methods": [shortened(printable(name)) for name in methods], "panels": readings},
+            files=True,
             report=self,
             comparison=self.comparison,
             mixtures=tables.mixtures(self.comparison),
             pictures=panels,
-            readings={"methods": [shortened(printable(name)) for name in methods], "panels": readings},
             swatches=[Markup(svg.swatch(place)) for place in range(len(methods))],
-            shapes=Markup(svg.shapes()),
             tables={table.name: table for table in found},
             states={state: states.count(state) for state in dict.fromkeys(states)},
-            made=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-            version=__version__,
-            style=Markup(style),
-            script=Markup(script),
-            policy=_policy(style, script),
         )
 
 
@@ -110,35 +100,3 @@ def _panels(picture: Picture, methods: int, readings: list[dict[str, object]]) -
     if methods > FEW:
         looks.append("many")
     return {"panels": panels, "look": " ".join(looks), "x_label": picture.x_label, "y_label": picture.y_label}
-
-
-@cache
-def _template() -> Any:
-    import jinja2
-
-    room = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_shown)
-    room.filters["shortened"] = shortened
-    return room.from_string(_packaged("page.html"))
-
-
-def _shown(value: Any) -> str:
-    """Returns a value as text for the page. Markup stays unchanged; in other text, control characters are replaced."""
-    if hasattr(value, "__html__"):
-        return value
-    return printable(str(value))
-
-
-def _packaged(name: str) -> str:
-    return (importlib.resources.files("rlrun.report") / name).read_text(encoding="utf-8")
-
-
-def _policy(style: str, script: str) -> str:
-    """Returns a Content-Security-Policy that allows only this style and this script, and no requests."""
-    return (
-        f"default-src 'none'; style-src {_digest(style)}; script-src {_digest(script)}; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _digest(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

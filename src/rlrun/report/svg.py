@@ -12,6 +12,8 @@ from rlrun.report.figures import (
     BAND,
     COLOURS,
     DASHES,
+    DOT,
+    LABEL,
     LINE,
     MARKERS,
     NAME,
@@ -61,7 +63,7 @@ def svg(panel: Panel, title: str, lone: bool, reading: int | None = None) -> str
         height = ROW_HEIGHT * panel.rows
     if panel.title:
         title = f"{title}: {panel.title}"
-    name = escape(printable(title))
+    name = _escaped(title)
     read = ""
     if reading is not None:
         read = f' data-reading="{reading}"'
@@ -69,8 +71,10 @@ def svg(panel: Panel, title: str, lone: bool, reading: int | None = None) -> str
     for mark in panel.marks:
         if mark.kind == POINT:
             points.append(_point(mark, panel))
-        elif mark.kind == NAME:
-            names.append(_name(mark, panel))
+        elif mark.kind == DOT:
+            points.append(_dot(mark, panel))
+        elif mark.kind in (NAME, LABEL):
+            names.append(_text(mark, panel))
         else:
             lines.append(_path(mark, panel))
     area = f'<svg viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none">{"".join(lines)}</svg>'
@@ -82,10 +86,11 @@ def readings(panel: Panel, label: str) -> dict[str, object]:
     """Returns the curves of a panel as numbers, for the page's script: method, x, y, and both ends of the interval."""
     curves = []
     for mark in panel.marks:
-        if mark.kind == LINE and mark.ends is not None:
+        if mark.ends is not None:
             steps = [round(step, 3) for step in mark.x.tolist()]
             curves.append([mark.place, steps, *map(_numbers, (mark.y, *mark.ends))])
-    return {"label": label, "x": [panel.x.low, panel.x.high], "y": [panel.y.low, panel.y.high], "curves": curves}
+    x, y = panel.x, panel.y
+    return {"label": label, "x": [x.low, x.high], "log": x.log, "y": [y.low, y.high], "curves": curves}
 
 
 def _numbers(values: Array) -> list[float | None]:
@@ -99,8 +104,8 @@ def _number(value: float) -> float | None:
     return float(f"{value:.6g}")
 
 
-def _look(place: int) -> str:
-    return f"c{place % len(COLOURS)} m{place}"
+def _look(place: int, more: str = "") -> str:
+    return f"c{place % len(COLOURS)} m{place} {more}".rstrip()
 
 
 def _dash(place: int) -> str:
@@ -122,24 +127,38 @@ def _path(mark: Mark, panel: Panel) -> str:
     dash = ""
     if mark.kind == LINE:
         dash = _dash(mark.place)
-    return f'<path class="{mark.kind} {_look(mark.place)}" d="{path}"{dash}/>'
+    look = f"{mark.kind} {_look(mark.place, mark.look)}"
+    if mark.text:  # a wider path that is not seen makes it easy to point at a thin one
+        return f'<g class="{look}"><path class="grab" d="{path}"/><path d="{path}"{dash}/>{_title(mark)}</g>'
+    return f'<path class="{look}" d="{path}"{dash}/>'
+
+
+def _title(mark: Mark) -> str:
+    """Returns what the page shows next to the pointer."""
+    if not mark.text:
+        return ""
+    return f"<title>{_escaped(mark.text)}</title>"
+
+
+def _dot(mark: Mark, panel: Panel) -> str:
+    x, y = _across(panel, float(mark.x[0])), _down(panel, float(mark.y[0]))
+    return f'<circle class="dot {_look(mark.place, mark.look)}" cx="{x}" cy="{y}" r="3">{_title(mark)}</circle>'
 
 
 def _point(mark: Mark, panel: Panel) -> str:
     marker = _marker(mark.place, _across(panel, float(mark.x[0])), _down(panel, float(mark.y[0])))
-    title = ""
-    if mark.text:
-        title = f"<title>{escape(printable(mark.text))}</title>"
-    return f'<g class="point {_look(mark.place)}">{marker}{title}</g>'
+    return f'<g class="point {_look(mark.place, mark.look)}">{marker}{_title(mark)}</g>'
 
 
 def _marker(place: int, x: str, y: str) -> str:
     return f'<use href="#k{place % len(MARKERS)}" x="{x}" y="{y}"/>'
 
 
-def _name(mark: Mark, panel: Panel) -> str:
-    y = _down(panel, float(mark.y[0]))
-    return f'<text class="name m{mark.place}" x="2" y="{y}" dy="-8">{escape(label(mark.text))}</text>'
+def _text(mark: Mark, panel: Panel) -> str:
+    y, text = _down(panel, float(mark.y[0])), escape(label(mark.text))
+    if mark.kind == NAME:
+        return f'<text class="name m{mark.place}" x="2" y="{y}" dy="-8">{text}</text>'
+    return f'<text class="label {mark.look}" x="{_across(panel, float(mark.x[0]))}" y="{y}" dy="4">{text}</text>'
 
 
 def _grid(panel: Panel) -> list[str]:
@@ -148,12 +167,16 @@ def _grid(panel: Panel) -> list[str]:
     for tick, text in zip(panel.x.ticks, panel.x.labels, strict=True):
         x = _across(panel, tick)
         parts.append(f'<line x1="{x}" x2="{x}" y1="0" y2="100%"/>')
-        parts.append(f'<text class="below" x="{x}" y="100%" dy="16">{text}</text>')
+        parts.append(f'<text class="below" x="{x}" y="100%" dy="16">{_escaped(text)}</text>')
     for tick, text in zip(panel.y.ticks, panel.y.labels, strict=True):
         y = _down(panel, tick)
         parts.append(f'<line x1="0" x2="100%" y1="{y}" y2="{y}"/>')
-        parts.append(f'<text class="beside" x="-7" y="{y}" dy="4">{text}</text>')
+        parts.append(f'<text class="beside" x="-7" y="{y}" dy="4">{_escaped(text)}</text>')
     return parts
+
+
+def _escaped(text: str) -> str:
+    return escape(printable(text))
 
 
 def _across(panel: Panel, value: float) -> str:

@@ -1,12 +1,16 @@
 """The result of a sweep as a preset file: `rlrun train algo=... env=... preset=runs/sweeps/<name>/best.yaml`."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rlrun.config import check, sources
 from rlrun.config.compose import Composer
 from rlrun.config.jobs import jobs
 from rlrun.config.stored import to_yaml
+from rlrun.rundir import folder_name
+from rlrun.snapshot.atomic import replace_text
+from rlrun.sweep.folder import BEST, Description
 
 BUDGET = ("total_steps", "eval_every")  # settings of `trainer` that every preset has
 
@@ -39,3 +43,18 @@ def preset_text(words: Sequence[str], searched: Mapping[str, Any], headline: str
             home = home.setdefault(section, {})
         home[name] = value
     return f"# @package _global_\n# {headline}\n{to_yaml(tree)}"
+
+
+def write_best(folder: Path, described: Description, values: Mapping[str, Any], headline: str) -> list[Path]:
+    """Writes the winner's settings as a preset file for each environment. Returns the files.
+
+    headline: their first comment.
+    """
+    written = []
+    for env, course in described.runs.items():
+        file = folder / BEST
+        if len(described.runs) > 1:
+            file = folder / f"best-{folder_name(env)}.yaml"
+        replace_text(file, preset_text(course["words"], values, headline))
+        written.append(file)
+    return written

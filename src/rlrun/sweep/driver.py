@@ -6,7 +6,7 @@ nothing: the next one applies the journal, waits for the runs that still train, 
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict
 from typing import Protocol
 
@@ -32,6 +32,10 @@ class Strategy(Protocol):
         """Returns the next decision, or None if it depends on results that are not known yet."""
 
 
+def unseen(trials: Trials, running: Collection[Job]) -> None:
+    """Shows nothing of the progress."""
+
+
 class Driver:
     """Runs a sweep to its end."""
 
@@ -44,10 +48,12 @@ class Driver:
         cluster: Cluster,
         cfg: SweepConfig,
         say: Callable[[Event, Trials], None],
+        progress: Callable[[Trials, Collection[Job]], None] = unseen,
     ):
-        """say: called after every event."""
+        """say: called after every event. progress: called with the runs at work, often."""
         self.strategy, self.trials, self.journal = strategy, trials, journal
         self.runs, self.cluster, self.cfg, self.say = runs, cluster, cfg, say
+        self.progress = progress
         self.started = time.monotonic() - trials.seconds
         self.running: dict[str, Job] = {}  # started by this driver, by folder
         self.awaited: list[Job] = []  # started by an earlier driver
@@ -77,6 +83,7 @@ class Driver:
             self.start()
             if not self.running and not self.awaited and not self.trials.open_jobs():
                 return  # no trial has a score
+            self.progress(self.trials, [*self.running.values(), *self.awaited])
             time.sleep(POLL_S)
 
     @property

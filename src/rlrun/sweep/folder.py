@@ -9,7 +9,7 @@ best.yaml       the settings of the winner, as a preset; best-<env>.yaml if ther
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -17,12 +17,13 @@ from rlrun import files
 from rlrun.config import check
 from rlrun.config.stored import to_yaml
 from rlrun.errors import ConfigError
-from rlrun.rundir import RUNS, folder_name
+from rlrun.rundir import RUNS
 from rlrun.snapshot.atomic import replace_text
-from rlrun.sweep.best import preset_text
-from rlrun.sweep.runs import Course
 from rlrun.sweep.settings import FREE, SweepConfig
 from rlrun.sweep.space import IF, Space
+
+if TYPE_CHECKING:
+    from rlrun.sweep.runs import Course  # imports Hydra
 
 SWEEPS = RUNS / "sweeps"
 SWEEP, TRIALS, BEST = "sweep.yaml", "trials", "best.yaml"
@@ -39,7 +40,7 @@ class Description:
     runs: dict[str, dict[str, Any]]  # environment -> settings that its runs share, and steps of the rungs
 
     @classmethod
-    def of(cls, cfg: SweepConfig, space: Space, courses: Mapping[str, Course]) -> "Description":
+    def of(cls, cfg: SweepConfig, space: Space, courses: "Mapping[str, Course]") -> "Description":
         entries = {}
         for dimension in space.dimensions:
             entry: dict[str, Any] = {dimension.range.name: dimension.range.arguments}
@@ -111,18 +112,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, dict) and "words" in value:
         return " ".join(value["words"])
     return check.show(value)
-
-
-def write_best(folder: Path, described: Description, values: Mapping[str, Any], headline: str) -> list[Path]:
-    """Writes the winner's settings as a preset file for each environment. Returns the files.
-
-    headline: their first comment.
-    """
-    written = []
-    for env, course in described.runs.items():
-        file = folder / BEST
-        if len(described.runs) > 1:
-            file = folder / f"best-{folder_name(env)}.yaml"
-        replace_text(file, preset_text(course["words"], values, headline))
-        written.append(file)
-    return written

@@ -14,8 +14,8 @@ from rlrun.config.jobs import jobs
 from rlrun.config.resumable import setting
 from rlrun.errors import ConfigError
 from rlrun.sweep import ends, folder, journal, rungs, space
+from rlrun.sweep.display import Display
 from rlrun.sweep.driver import Driver
-from rlrun.sweep.journal import Event
 from rlrun.sweep.pruning import PRUNINGS
 from rlrun.sweep.runs import Course, Runs
 from rlrun.sweep.scoring import Scoring
@@ -50,14 +50,14 @@ class Plan:
         """Writes sweep.yaml, or checks that the folder holds this sweep. The caller holds the lock of the folder."""
         folder.begin(self.path, folder.Description.of(self.cfg, self.space, self.courses))
 
-    def driver(self, cluster: Cluster, say: Callable[[Event, Trials], None]) -> Driver:
-        """Returns a driver that goes on from the journal. say: called after every event."""
+    def driver(self, cluster: Cluster, display: Display) -> Driver:
+        """Returns a driver that goes on from the journal. display: shows what happens."""
         trials = Trials([*self.courses], self.cfg.seeds, self.last)
         apply_all(trials, journal.read(self.path / journal.NAME), self.space.keys, partial(ask_again, self.search))
         study = Study(self.cfg, self.space, self.values, self.search, PRUNINGS[self.cfg.prune](self.cfg.eta), trials)
         runs = Runs(self.path / folder.TRIALS, self.courses, self.cfg.metric, self.scoring)
         book = journal.Journal(self.path / journal.NAME)
-        return Driver(study, trials, book, runs, cluster, self.cfg, say)
+        return Driver(study, trials, book, runs, cluster, self.cfg, display.say, display.progress)
 
 
 def plan(words: Sequence[str]) -> Plan:

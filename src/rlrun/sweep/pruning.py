@@ -26,12 +26,21 @@ class Pruning:
         """Returns the part of a ranking that trains on."""
         return []
 
+    @property
+    def share(self) -> float:
+        """About which fraction of the trials at a rung trains on."""
+        return 0.0
+
 
 class Asha(Pruning):
     """Asynchronous successive halving (Li et al. 2020, arXiv 1810.05934): the best 1/eta of each rung train on."""
 
     def best(self, ranking: Ranking) -> Ranking:
         return ranking[: len(ranking) // self.eta]
+
+    @property
+    def share(self) -> float:
+        return 1 / self.eta
 
 
 class Median(Pruning):
@@ -42,6 +51,10 @@ class Median(Pruning):
             return []
         middle = median(score for _, score in ranking)
         return [(trial, score) for trial, score in ranking if score >= middle]
+
+    @property
+    def share(self) -> float:
+        return 0.5
 
 
 def _ranked(trials: Trials, rung: int) -> Ranking:

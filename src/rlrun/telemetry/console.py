@@ -5,13 +5,16 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlrun.config.schema import config
 from rlrun.registry import register
 from rlrun.telemetry.logger import Logger, Start
 from rlrun.telemetry.metrics import Row
 from rlrun.telemetry.view import View, clock, closing, number
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
 
 
 class Display(Protocol):
@@ -107,15 +110,24 @@ def open_display(title: str, run: Path, total_steps: int, past: list[Row]) -> Di
 
         if in_notebook():
             return Notebook(view)
-    if sys.stdout is not None and sys.stdout.isatty():
-        import rich.console
+    terminal = terminal_of_stdout()
+    if terminal is not None:
+        from rlrun.telemetry.live import Live
 
-        terminal = rich.console.Console(file=sys.stdout)
-        if terminal.is_interactive:  # False for TERM=dumb
-            from rlrun.telemetry.live import Live
-
-            return Live(view, terminal)
+        return Live(view, terminal)
     return Lines(view)
+
+
+def terminal_of_stdout() -> "RichConsole | None":
+    """Returns the terminal that stdout is, or None for a file, a pipe, and a terminal without control codes."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    import rich.console
+
+    terminal = rich.console.Console(file=sys.stdout)
+    if terminal.is_interactive:  # False for TERM=dumb
+        return terminal
+    return None
 
 
 def can_write(text: str) -> bool:

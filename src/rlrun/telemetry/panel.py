@@ -32,36 +32,53 @@ PLAIN = Glyphs("=", ">", "-", "_.-:=+*#", "#", "+/-", "~")
 
 def panel(view: View, width: int, glyphs: Glyphs, colours: bool) -> Panel:
     """Returns a panel of at most `width` columns that shows `view`. Lines without data are left out."""
-    width = min(max(width, 8), MAX_WIDTH)
-    inner = width - 6
+    inner = inner_width(width)
     lines = [*_head(view, inner, glyphs), Text(), *_returns(view, inner, glyphs), *_losses(view, inner)]
     lines += [Text(), *_speed(view, inner), *_time(view, inner, glyphs, colours)]
+    return framed(lines, view.title, view.run, width, glyphs)
+
+
+def inner_width(width: int) -> int:
+    """Returns the columns of the lines in a frame, on a terminal of `width` columns."""
+    return min(max(width, 8), MAX_WIDTH) - 6
+
+
+def framed(lines: list[Text], title: str, place: str, width: int, glyphs: Glyphs) -> Panel:
+    """Returns lines in a frame of at most `width` columns, with `title` above and the end of a path below."""
+    inner = inner_width(width)
     for line in lines:
         line.truncate(inner)
     box = ROUNDED
     if glyphs is PLAIN:
         box = ASCII
-    run = view.run
-    if len(run) > inner - 2:
-        run = glyphs.cut + run[-max(1, inner - 3) :]
+    if len(place) > inner - 2:
+        place = glyphs.cut + place[-max(1, inner - 3) :]
     return Panel(
         Text("\n").join(lines),
         box=box,
-        title=Text(view.title, style="not dim bold"),
+        title=Text(title, style="not dim bold"),
         title_align="left",
-        subtitle=Text(run, style="dim"),
+        subtitle=Text(place, style="dim"),
         subtitle_align="right",
         border_style="dim",
         padding=(1, 2),
-        width=width,
+        width=inner + 6,
         height=len(lines) + 4,
     )
 
 
 def _head(view: View, width: int, glyphs: Glyphs) -> Iterable[Text]:
-    percent = f"{view.done:6.1%}"
+    yield bar(view.done, width, glyphs)
+    steps = Text.assemble((f"{view.step:,}", "bold"), (f" of {view.total_steps:,} steps", "dim"))
+    times = Text.assemble(("elapsed ", "dim"), clock(view.elapsed_s), ("   left ", "dim"), (clock(view.left_s), "bold"))
+    yield spread(steps, times, width)
+
+
+def bar(done: float, width: int, glyphs: Glyphs) -> Text:
+    """Returns a bar with its percentage. done: 0 to 1."""
+    percent = f"{done:6.1%}"
     cells = max(1, width - len(percent) - 1)
-    full = int(view.done * cells)
+    full = int(done * cells)
     if full == cells:
         tip = ""
     elif full:
@@ -69,10 +86,7 @@ def _head(view: View, width: int, glyphs: Glyphs) -> Iterable[Text]:
     else:
         tip = glyphs.rest
     rest = glyphs.rest * (cells - full - 1)
-    yield Text.assemble((glyphs.fill * full + tip, "cyan"), (rest, "dim"), (f" {percent}", "bold"))
-    steps = Text.assemble((f"{view.step:,}", "bold"), (f" of {view.total_steps:,} steps", "dim"))
-    times = Text.assemble(("elapsed ", "dim"), clock(view.elapsed_s), ("   left ", "dim"), (clock(view.left_s), "bold"))
-    yield _spread(steps, times, width)
+    return Text.assemble((glyphs.fill * full + tip, "cyan"), (rest, "dim"), (f" {percent}", "bold"))
 
 
 def _returns(view: View, width: int, glyphs: Glyphs) -> Iterable[Text]:
@@ -88,7 +102,7 @@ def _returns(view: View, width: int, glyphs: Glyphs) -> Iterable[Text]:
         text.pad_right(value - len(text) + 3)
         if curve >= 8:
             text.append(_sparkline(list(history)[-curve:], glyphs.ramp), f"not bold {colour}")
-        yield _spread(Text.assemble(_label(name), text), remark, width)
+        yield spread(Text.assemble(labelled(name), text), remark, width)
 
 
 def _train(view: View) -> Text:
@@ -120,7 +134,7 @@ def _best(view: View) -> Text:
 
 def _losses(view: View, width: int) -> Iterable[Text]:
     """Yields a line with as many losses as fit, in the order of their keys in the log row."""
-    line = _label("loss")
+    line = labelled("loss")
     for key, value in view.latest.items():
         if key.startswith("loss/"):
             loss = Text.assemble((f"{key.removeprefix('loss/')} ", "dim"), number(value))
@@ -133,7 +147,7 @@ def _losses(view: View, width: int) -> Iterable[Text]:
 
 def _speed(view: View, width: int) -> Iterable[Text]:
     latest = view.latest
-    line = _label("speed")
+    line = labelled("speed")
     line.append(number(latest.get("time/steps_per_s", view.speed))).append(" steps/s   ", "dim")
     if "time/updates_per_s" in latest:
         line.append(number(latest["time/updates_per_s"])).append(" updates/s   ", "dim")
@@ -142,7 +156,7 @@ def _speed(view: View, width: int) -> Iterable[Text]:
         used.append("memory ", "dim").append(memory(latest["sys/rss_mb"]))
     if latest.get("sys/gpu_mb"):
         used.append("   gpu ", "dim").append(memory(latest["sys/gpu_mb"]))
-    yield _spread(line, used, width)
+    yield spread(line, used, width)
 
 
 def _time(view: View, width: int, glyphs: Glyphs, colours: bool) -> Iterable[Text]:
@@ -158,7 +172,7 @@ def _time(view: View, width: int, glyphs: Glyphs, colours: bool) -> Iterable[Tex
         return
     legend = Text("  ").join(names)
     cells = width - LABEL - len(legend) - 3
-    line = _label("time")
+    line = labelled("time")
     if cells < 8:
         yield line + legend
         return
@@ -169,10 +183,11 @@ def _time(view: View, width: int, glyphs: Glyphs, colours: bool) -> Iterable[Tex
         upto = min(cells, round(total * cells))
         line.append(block * (upto - drawn), SHARES[name])
         drawn = max(drawn, upto)
-    yield _spread(line, legend, width)
+    yield spread(line, legend, width)
 
 
-def _label(name: str) -> Text:
+def labelled(name: str) -> Text:
+    """Returns the label at the left of a line."""
     return Text.assemble((name.ljust(LABEL), "dim"))
 
 
@@ -185,7 +200,7 @@ def _sparkline(values: list[float], ramp: str) -> str:
     return "".join(ramp[round((value - low) / (high - low) * top)] for value in values)
 
 
-def _spread(left: Text, right: Text, width: int) -> Text:
+def spread(left: Text, right: Text, width: int) -> Text:
     """Returns a line with `left` and `right` at its ends, or `left` alone if both do not fit."""
     gap = width - len(left) - len(right)
     if gap < 2:

@@ -1,0 +1,123 @@
+"""Shows a sweep while it runs: a live table on a terminal, and one line for each decision and result elsewhere."""
+
+import sys
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from rlrun.config.check import show
+from rlrun.errors import printable
+from rlrun.sweep.journal import Event
+from rlrun.sweep.trials import Job, Trials
+from rlrun.sweep.view import View
+from rlrun.telemetry.console import muted_on_error, terminal_of_stdout
+from rlrun.telemetry.view import number
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+    from rich.panel import Panel
+
+    from rlrun.telemetry.panel import Glyphs
+
+
+class Display(Protocol):
+    """One form of the console of a sweep."""
+
+    def say(self, event: Event, trials: Trials) -> None:
+        """Shows an event, which is applied already."""
+
+    def progress(self, trials: Trials, running: Collection[Job]) -> None:
+        """Is called often, with the runs at work."""
+
+    def close(self) -> None:
+        """Is called when the driver has ended, for whatever reason."""
+
+
+class Lines:
+    """Prints lines without control codes, for log files and pipes."""
+
+    def say(self, event: Event, trials: Trials) -> None:
+        for line in lines(event, trials):
+            with muted_on_error():
+                print(line, flush=True)
+
+    def progress(self, trials: Trials, running: Collection[Job]) -> None:
+        """Prints nothing."""
+
+    def close(self) -> None:
+        """Prints nothing."""
+
+
+class Live:
+    """A panel at the bottom of the terminal. Lines scroll above it."""
+
+    def __init__(self, view: View, terminal: "RichConsole"):
+        from rlrun.telemetry.screen import Screen
+
+        self._view = view
+        self._screen = Screen(terminal)
+        self._running: Collection[Job] = ()
+
+    def say(self, event: Event, trials: Trials) -> None:
+        text = "\n".join(lines(event, trials))
+        if text:
+            self._screen.message(text)
+        self._view.see(trials)
+
+    def progress(self, trials: Trials, running: Collection[Job]) -> None:
+        if not self._screen.is_due:
+            return
+        if self._view.trials is not trials:  # the first call
+            self._view.see(trials)
+        self._running = running
+        self._screen.draw(self._panel)
+
+    def close(self) -> None:
+        self._running = []
+        self._screen.draw(self._panel)
+        self._screen.stop()
+
+    def _panel(self, width: int, glyphs: "Glyphs", colours: bool) -> "Panel":
+        from rlrun.sweep.panel import panel
+
+        self._view.move(self._running)  # here, so that its time counts as part of drawing
+        return panel(self._view, width, self._screen.height, glyphs)
+
+
+def open_display(view: View) -> Display:
+    """Returns the form of console that fits stdout."""
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # letters that the terminal cannot show must not end a sweep
+    terminal = terminal_of_stdout()
+    if terminal is None:
+        return Lines()
+    return Live(view, terminal)
+
+
+def lines(event: Event, trials: Trials) -> Iterator[str]:
+    """Yields what is printed for an event."""
+    match event["event"]:
+        case "asked":
+            first = len(trials) - len(event["values"])
+            for place, values in enumerate(event["values"]):
+                text = " ".join(f"{key}={show(value)}" for key, value in values.items())
+                yield printable(f"trial {first + place}: {text}")
+        case "promoted":
+            yield f"train on: {_names(event)}"
+        case "another_seed":
+            yield f"another seed: {_names(event)}"
+        case "ruled_out":
+            yield f"significantly worse than the best: {_names(event)}"
+        case "measured_again":
+            yield f"measured again with {event['seeds']} fresh seeds: {_names(event)}"
+        case "scored":
+            yield printable(f"{_run_of(event)}: {number(event['score'])} at step {event['step']:,}")
+        case "failed":
+            yield printable(f"{_run_of(event)}: failed: {event['why']}")
+
+
+def _names(event: Event) -> str:
+    return ", ".join(f"trial {one}" for one in event["trials"])
+
+
+def _run_of(event: Event) -> str:
+    return f"trial {event['trial']}, {event['env']}, seed {event['seed']}"

@@ -1,0 +1,87 @@
+"""Draws the view of a sweep as a panel with rich, like the panel of a run."""
+
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+
+from rich.panel import Panel
+from rich.text import Text
+
+from rlrun.sweep.standings import Standing, values_text
+from rlrun.sweep.view import View, table
+from rlrun.telemetry.panel import LABEL, Glyphs, bar, framed, inner_width, labelled, spread
+from rlrun.telemetry.view import clock, number
+
+MOST = 8  # trials at work, and best trials
+FRAME = 9  # lines of the frame and of the header, and lines above the panel that stay visible
+STYLES = {"training": "cyan", "fresh seeds": "cyan", "failed": "red", "winner": "green"}
+
+
+def panel(view: View, width: int, height: int, glyphs: Glyphs) -> Panel:
+    """Returns a panel of at most `width` columns, with as many trials as a terminal of `height` lines has room for."""
+    inner = inner_width(width)
+    lines = [*_head(view, inner, glyphs), Text(), *_best(view, inner), *_counts(view, inner)]
+    rows = max(2, height - len(lines) - FRAME)
+    working = view.working[: min(MOST, rows)]
+    shown = {one.number for one in working}
+    best = [one for one in view.best if one.number not in shown][: min(MOST, rows - len(working))]
+    if working or best:
+        lines += [Text(), *_trials(view, working, best)]
+    return framed(lines, view.title, view.place, width, glyphs)
+
+
+def _head(view: View, width: int, glyphs: Glyphs) -> Iterator[Text]:
+    yield bar(view.done, width, glyphs)
+    trials = Text.assemble((f"{len(view.trials)}", "bold"), (f" of {view.planned} trials", "dim"))
+    left = clock(view.left_s)
+    if view.left_s is not None:
+        left = f"about {left}"
+    times = Text.assemble(("elapsed ", "dim"), clock(view.elapsed_s), ("   left ", "dim"), (left, "bold"))
+    if len(trials) + len(times) + 2 > width:
+        yield trials
+        yield times
+    else:
+        yield spread(trials, times, width)
+
+
+def _best(view: View, width: int) -> Iterator[Text]:
+    """Yields the winner or the best trial so far, with its values on the next lines."""
+    if not view.best:
+        return
+    first, score, where = view.best[0], view.best[0].score, "so far"
+    if view.trials.winner is not None:
+        first = view.standings[view.trials.winner]
+        score, where = first.score, "is the winner"
+    if first.fresh is not None:
+        score, where = first.fresh, f"on {first.trial.fresh_seeds} fresh seeds"
+    yield (
+        labelled("best")
+        .append(number(score or 0.0), "green")
+        .append(f"  trial {first.number}", "bold")
+        .append(f"   {where}", "dim")
+    )
+    for text in wrap(values_text(first.trial.values, view.names), max(1, width - LABEL)):
+        yield labelled("").append(text)
+
+
+def _counts(view: View, width: int) -> Iterator[Text]:
+    line = labelled("runs").append(f"{view.totals.runs - view.totals.failed} done").append("   ")
+    line.append(f"{view.open_jobs} open")
+    if view.totals.failed:
+        line.append("   ").append(f"{view.totals.failed} failed", "red")
+    trained = Text.assemble((f"{view.totals.steps:,}", "bold"), (" steps", "dim"))
+    if view.forecast.speed:
+        trained.append(f"   {number(view.forecast.speed)} steps/s per worker", "dim")
+    yield spread(line, trained, width)
+
+
+def _trials(view: View, working: Sequence[Standing], best: Sequence[Standing]) -> Iterator[Text]:
+    """Yields the table of the trials at work, and then of the best ones."""
+    rows = table([*working, *best], view.trials, view.names, {job.trial for job in view.running})
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    widths = [max(map(len, column)) for column in columns]
+    for place, row in enumerate(zip(*columns, strict=True)):
+        line = Text()
+        for cell, width in zip(row, widths, strict=True):
+            text = f"{cell:{width}}  "
+            line.append(text, "dim" if place == 0 else STYLES.get(cell, ""))
+        yield line

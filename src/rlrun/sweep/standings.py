@@ -1,0 +1,134 @@
+"""How each trial stands: how far it trained, its score there, and what became of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rlrun.config.check import show
+from rlrun.errors import printable
+from rlrun.sweep.trials import WORST, Job, Result, Trial, Trials
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One trial."""
+
+    trial: Trial
+    rung: int | None  # the furthest with a score
+    score: float | None  # at that rung
+    fresh: float | None  # score of the runs that measured it again, if none of them failed
+    seconds: float  # of training per run up to that rung, mean
+    state: str  # winner, failed, measured again, open, trained, or paused
+    is_whole: bool  # its score is that at the last rung
+
+    @property
+    def number(self) -> int:
+        return self.trial.number
+
+
+def standings(trials: Trials) -> list[Standing]:
+    """Returns all trials in order of their number."""
+    open_trials = {job.trial for job in trials.open_jobs()}
+    return [_standing(trial, trials, trial.number in open_trials) for trial in trials.trials]
+
+
+def ranked(trials: Trials, found: Sequence[Standing]) -> list[Standing]:
+    """Returns the trials with a score, best first."""
+    return [found[trial.number] for trial in trials.best()]
+
+
+def _standing(trial: Trial, trials: Trials, is_open: bool) -> Standing:
+    rung, score = None, None
+    if not trial.failed:
+        for candidate in range(trial.rung, -1, -1):
+            score = trial.score(candidate)
+            if score is not None:
+                rung = candidate
+                break
+    seconds = [0.0]
+    if rung is not None:
+        seconds = [trial.results[job].seconds for job in trial.jobs(rung)]
+    mean = sum(seconds) / len(seconds)
+    fresh, state = trial.fresh_score(trials.last), _state(trial, trials, is_open)
+    if fresh == WORST:
+        fresh = None
+    return Standing(trial, rung, score, fresh, mean, state, rung == trials.last)
+
+
+def _state(trial: Trial, trials: Trials, is_open: bool) -> str:
+    if trial.number == trials.winner:
+        return "winner"
+    if trial.failed:
+        return "failed"
+    if is_open:
+        return "open"
+    if trial.fresh_seeds:
+        return "measured again"
+    if trial.rung == trials.last:
+        return "trained"
+    return "paused"
+
+
+def furthest(trial: Trial) -> Mapping[str, Result]:
+    """Returns the result of each run of the search at its furthest rung, by folder."""
+    found: dict[str, Result] = {}
+    for job in _by_rung(trial):
+        if job.seed < trial.seeds:
+            found[job.folder] = trial.results[job]
+    return found
+
+
+class Totals(NamedTuple):
+    """What all runs of a sweep took together, those on fresh seeds included."""
+
+    runs: int
+    failed: int
+    steps: int
+    seconds: float
+
+
+def totals(trials: Trials, courses: Mapping[str, Sequence[int]]) -> Totals:
+    """Returns what has been trained so far. courses: environment -> steps of the rungs."""
+    steps: dict[str, int] = {}
+    seconds: dict[str, float] = {}
+    failed: set[str] = set()
+    for trial in trials.trials:
+        failed |= trial.failures.keys()
+        for job in _by_rung(trial):
+            steps[job.folder] = courses[job.env][job.rung]
+            seconds[job.folder] = trial.results[job].seconds
+    return Totals(len(steps.keys() | failed), len(failed), sum(steps.values()), sum(seconds.values()))
+
+
+def _by_rung(trial: Trial) -> list[Job]:
+    return sorted(trial.results, key=lambda job: job.rung)
+
+
+def differing(trials: Trials) -> dict[str, str]:
+    """Returns the searched keys whose values differ between trials, each with its shortest unique ending."""
+    keys = list(dict.fromkeys(key for trial in trials.trials for key in trial.values))
+    kept = [key for key in keys if len({repr(trial.values.get(key)) for trial in trials.trials}) > 1]
+    return short_names(kept or keys)
+
+
+def short_names(keys: Sequence[str]) -> dict[str, str]:
+    """Returns for each key its shortest ending that no other key has: `algo.gamma` becomes `gamma`.
+
+    The name of a part keeps the part: `algo.buffer.name` becomes `buffer.name`.
+    """
+    found = {}
+    for key in keys:
+        parts = key.split(".")
+        shortest = 2 if parts[-1] == "name" else 1
+        endings = (".".join(parts[start:]) for start in range(len(parts) - shortest, -1, -1))
+        found[key] = next((one for one in endings if sum(_ends_with(other, one) for other in keys) == 1), key)
+    return found
+
+
+def _ends_with(key: str, ending: str) -> bool:
+    return f".{key}".endswith(f".{ending}")
+
+
+def values_text(values: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Returns the values of a trial as text, for the keys of `names`, under their short names."""
+    return printable(" ".join(f"{names[key]}={show(value)}" for key, value in values.items() if key in names))

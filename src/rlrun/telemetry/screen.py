@@ -1,0 +1,76 @@
+"""A panel at the bottom of the terminal that is redrawn in place, with lines of text scrolling above it."""
+
+import math
+import sys
+import time
+from collections.abc import Callable
+
+from rich.console import Console as RichConsole
+from rich.control import Control
+from rich.live import Live as RichLive
+from rich.panel import Panel
+from rich.segment import ControlType
+
+from rlrun.telemetry.console import can_write, muted_on_error
+from rlrun.telemetry.panel import PLAIN, UNICODE, Glyphs
+
+Draw = Callable[[int, Glyphs, bool], Panel]  # columns, characters, and whether there are colours -> the panel
+
+
+class Screen:
+    """Draws a panel when it is due.
+
+    It uses no thread: a process with a single thread is simpler to fork, measure and stop.
+    """
+
+    def __init__(self, terminal: RichConsole):
+        self._terminal = terminal
+        self._glyphs = PLAIN
+        if can_write("".join(UNICODE)):
+            self._glyphs = UNICODE
+        self._drawn = (0, 0)  # columns and lines of the panel when it was last drawn
+        self._due = 0.0
+        # rich must not capture stderr if the user has redirected it
+        self._live = RichLive(console=terminal, auto_refresh=False, redirect_stderr=sys.stderr.isatty())
+        self._live.start()
+        terminal.show_cursor(True)  # rich hides the cursor, which would stay hidden after a SIGKILL
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the panel may be drawn again. Drawing takes at most 1 % of the time."""
+        return time.monotonic() >= self._due
+
+    @property
+    def height(self) -> int:
+        """Lines of the terminal."""
+        return self._terminal.height
+
+    def draw(self, picture: Draw) -> None:
+        """Draws the panel."""
+        began = time.monotonic()
+        with muted_on_error():
+            self._unwrap()
+            width = self._terminal.width - len("^C")  # room for the echo of Ctrl-C, which would wrap the line
+            panel = picture(width, self._glyphs, not self._terminal.no_color)
+            self._drawn = panel.width or width, panel.height or 0
+            self._live.update(panel, refresh=True)
+        now = time.monotonic()
+        self._due = now + max(0.25, 100 * (now - began))
+
+    def message(self, text: str) -> None:
+        """Prints a line above the panel."""
+        with muted_on_error():
+            self._terminal.out(text, highlight=False)
+
+    def stop(self) -> None:
+        """Leaves the panel as it is. Further messages are printed below it."""
+        with muted_on_error():
+            self._live.stop()
+
+    def _unwrap(self) -> None:
+        """Clears the extra lines that a terminal creates by wrapping the panel when it becomes narrower."""
+        columns, lines = self._drawn
+        extra = lines * (math.ceil(columns / self._terminal.width) - 1)
+        if extra > 0:
+            up = ((ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2))
+            self._terminal.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2), *up * extra))
