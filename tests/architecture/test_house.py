@@ -61,6 +61,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "sweep": (
         "sweep", "cluster", "config", "registry", "run.assemble", "report", "telemetry", "snapshot.atomic", "rundir",
+        "core.scheduled",
         "lock", "files", "imports", "errors",
     ),
     "engine": (

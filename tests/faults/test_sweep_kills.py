@@ -21,13 +21,16 @@ WORDS = ["sweep", "algo=q_learning", "env=FrozenLake", "algo.learning_rate=log(1
          "order=generation", "generation=6", "rungs=[0.2,1]", "winners=1", "fresh_seeds=2", "workers=2",
          "trainer.total_steps=2000", "trainer.eval_every=400", "trainer.eval_episodes=2",
          "trainer.snapshot_every=200"]  # fmt: skip
-HOME = Path("runs/sweeps/q_learning-FrozenLake")
+POPULATION = ["sweep", "kind=pbt", "algo=ppo", "env=CartPole", "algo.learning_rate=log(1e-4,1e-2)", "trials=4",
+              "every=2048", "exploit=0.5", "winners=1", "fresh_seeds=1", "workers=2", "trainer.total_steps=8192",
+              "trainer.eval_every=2048", "trainer.eval_episodes=2", "trainer.snapshot_every=1024"]  # fmt: skip
+HOME = Path("runs/sweeps")
 
 
-def started(seed: int) -> "subprocess.Popen[bytes]":
+def started(words: list[str], seed: int) -> "subprocess.Popen[bytes]":
     environment = os.environ | {"PYTHONPATH": str(Path(rlrun.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, "-m", "rlrun", *WORDS, f"seed={seed}"],
+        [sys.executable, "-m", "rlrun", *words, f"seed={seed}"],
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
 
@@ -42,9 +45,10 @@ def kill_all_in(folder: Path) -> None:
 
 def table() -> tuple[list[str], dict[str, str]]:
     """Returns the decisions and results in an order that does not depend on speed, and the digests of all runs."""
-    events: list[dict[str, Any]] = journal.read(HOME / "journal.jsonl")
+    (home,) = HOME.iterdir()
+    events: list[dict[str, Any]] = journal.read(home / "journal.jsonl")
     digests = {}
-    for run in sorted((HOME / "trials").glob("*-s*")):
+    for run in sorted((home / "trials").glob("*-s*")):
         if run.is_dir():
             digests[run.name] = Store(run).load().digest
     for event in events:
@@ -55,8 +59,10 @@ def table() -> tuple[list[str], dict[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/cwd").exists(), reason="finds processes in /proc")
-@pytest.mark.parametrize("seed", range(10))
-def test_killed_sweep_equals_the_undisturbed_one(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("words", "seed"), [*((WORDS, seed) for seed in range(10)), (POPULATION, 0), (POPULATION, 1)])
+def test_killed_sweep_equals_the_undisturbed_one(
+    words: list[str], seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(seed)
     found = []
     for name in ("straight", "killed"):
@@ -65,7 +71,7 @@ def test_killed_sweep_equals_the_undisturbed_one(seed: int, tmp_path: Path, monk
         monkeypatch.chdir(folder)
         kills = 10 if name == "killed" else 0
         while True:
-            driver = started(seed)
+            driver = started(words, seed)
             if not kills:
                 assert driver.wait(timeout=300) == 0
                 break

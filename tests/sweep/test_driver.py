@@ -14,6 +14,7 @@ from rlrun.sweep import driver as driver_module
 from rlrun.sweep import journal
 from rlrun.sweep.disk import size_of
 from rlrun.sweep.driver import Driver
+from rlrun.sweep.finals import winner
 from rlrun.sweep.journal import Event, Journal
 from rlrun.sweep.pruning import PRUNINGS
 from rlrun.sweep.ranges import Uniform
@@ -312,7 +313,16 @@ def test_open_jobs_are_the_furthest_first() -> None:
     trials.apply({"event": "asked", "points": [[], []], "values": [{}, {}]})
     trials.apply({"event": "another_seed", "trials": [0, 1]})
     for seed in range(2):
-        found = {"rung": 0, "env": ENV, "seed": seed, "score": 1.0, "evaluations": [1.0], "seconds": 2.0}
+        found = {
+            "rung": 0,
+            "env": ENV,
+            "seed": seed,
+            "branch": 0,
+            "score": 1.0,
+            "evaluations": [1.0],
+            "seconds": 2.0,
+            "step": 100,
+        }
         trials.apply({"event": "scored", "trial": 1, **found})
     trials.apply({"event": "promoted", "trials": [1]})
     assert trials.open_jobs() == [Job(1, 1, ENV, 0), Job(1, 1, ENV, 1), Job(0, 0, ENV, 0), Job(0, 0, ENV, 1)]
@@ -322,13 +332,12 @@ def test_open_jobs_are_the_furthest_first() -> None:
 def test_winner_has_the_best_score_on_fresh_seeds_also_if_it_is_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trials, driver = swept(tmp_path, Simulated(random.Random(0)))
+    trials, _ = swept(tmp_path, Simulated(random.Random(0)))
     for trial, score in zip([one for one in trials.trials if one.fresh_seeds], (-1.0, 0.0), strict=True):
         for job in trial.fresh_jobs(trials.last):
-            trial.results[job] = Result(score, [score], 1.0)
+            trial.results[job] = Result(score, [score], 1.0, 1000)
         best = trial.number
-    assert isinstance(driver.strategy, Study)
-    assert driver.strategy.won() == {"event": "won", "trial": best}
+    assert winner(trials) == {"event": "won", "trial": best}
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def score_of(point: Sequence[float]) -> float:
 
 
 def scored(trial: int, rung: int, score: float) -> dict[str, Any]:
-    which = {"event": "scored", "trial": trial, "rung": rung, "env": ENV, "seed": 0}
-    return {**which, "score": score, "evaluations": [score], "seconds": 1.0}
+    which = {"event": "scored", "trial": trial, "rung": rung, "env": ENV, "seed": 0, "branch": 0}
+    return {**which, "score": score, "evaluations": [score], "seconds": 1.0, "step": 100}
 
 
 @pytest.mark.parametrize(("name", "suggestions"), [("tpe", 50), ("cmaes", 50), ("nsga2", 50), ("gp", 11)])
@@ -78,7 +78,7 @@ def test_running_and_failed_trials_are_taken_into_account() -> None:
     trials.apply({"event": "asked", "points": points, "values": [{}] * 4})
     trials.apply(scored(0, 0, 2.0))
     trials.apply(scored(1, 0, 1.0))
-    trials.apply({"event": "failed", "trial": 2, "rung": 0, "env": ENV, "seed": 0, "why": "nan"})
+    trials.apply({"event": "failed", "trial": 2, "rung": 0, "env": ENV, "seed": 0, "branch": 0, "why": "nan"})
     found = learned.study(trials).get_trials()
     assert [trial.state.name for trial in found] == ["COMPLETE", "COMPLETE", "COMPLETE", "RUNNING"]
     assert [trial.value for trial in found[:3]] == [2.0, 1.0, 1.0]

@@ -13,7 +13,16 @@ def trials_with(*curves: list[float], seeds: int = 3) -> Trials:
     trials = Trials([ENV], seeds, last=0)
     trials.apply({"event": "asked", "points": [[] for _ in curves], "values": [{} for _ in curves]})
     for number, curve in enumerate(curves):
-        found = {"rung": 0, "env": ENV, "seed": 0, "score": curve[-1], "evaluations": curve, "seconds": 1.0}
+        found = {
+            "rung": 0,
+            "env": ENV,
+            "seed": 0,
+            "branch": 0,
+            "score": curve[-1],
+            "evaluations": curve,
+            "seconds": 1.0,
+            "step": 100,
+        }
         trials.apply({"event": "scored", "trial": number, **found})
     return trials
 
@@ -37,8 +46,17 @@ def test_trials_that_failed_or_have_all_seeds_or_still_run_wait() -> None:
     trials = trials_with([1.0], [2.0], seeds=2)
     trials.apply({"event": "another_seed", "trials": [1]})
     assert names(trials) == ([0], [])
-    trials.apply({"event": "failed", "trial": 0, "rung": 0, "env": ENV, "seed": 0, "why": "nan"})
-    found = {"rung": 0, "env": ENV, "seed": 1, "score": 2.0, "evaluations": [2.0], "seconds": 1.0}
+    trials.apply({"event": "failed", "trial": 0, "rung": 0, "env": ENV, "seed": 0, "branch": 0, "why": "nan"})
+    found = {
+        "rung": 0,
+        "env": ENV,
+        "seed": 1,
+        "branch": 0,
+        "score": 2.0,
+        "evaluations": [2.0],
+        "seconds": 1.0,
+        "step": 100,
+    }
     trials.apply({"event": "scored", "trial": 1, **found})
     assert names(trials) == ([], [])
     assert trials.trials[1].score(0) == 2.0

@@ -212,7 +212,17 @@ def test_sweep_without_scores_has_a_page(tmp_path: Path) -> None:
     assert "No trial has a score yet." in text and "<figure" not in text
 
 
-SCORED = {"event": "scored", "trial": 0, "rung": 0, "env": "E", "seed": 0, "step": 1, "score": 1.0, "seconds": 1.0}
+SCORED = {
+    "event": "scored",
+    "trial": 0,
+    "rung": 0,
+    "env": "E",
+    "seed": 0,
+    "branch": 0,
+    "step": 1,
+    "score": 1.0,
+    "seconds": 1.0,
+}
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,8 @@ def test_driver_reports_runs_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyP
         def decision(self) -> Event | None:
             return None
 
+        def prepare(self, job: Job, trial: Any) -> None: ...
+
         def is_running(self, job: Job) -> bool:
             return False
 
@@ -191,8 +193,8 @@ def test_forecast_counts_promotions_seeds_and_fresh_runs(found: Stored) -> None:
     assert start.left == pytest.approx(searched + 5 * STEPS[2])
     assert start.left_s() is None and start.done() == 0
     trials.apply({"event": "asked", "points": [[]] * 9, "values": [{}] * 9})
-    which = {"trial": 0, "rung": 0, "env": "HalfCheetah", "seed": 0}
-    trials.apply({"event": "scored", **which, "score": 1.0, "evaluations": [1.0], "seconds": 100.0})
+    which = {"trial": 0, "rung": 0, "env": "HalfCheetah", "seed": 0, "branch": 0}
+    trials.apply({"event": "scored", **which, "score": 1.0, "evaluations": [1.0], "seconds": 100.0, "step": 100})
     later = forecast(trials, cfg, COURSES, 9)
     assert later.left == pytest.approx(start.left - STEPS[0]) and later.speed == STEPS[0] / 100
     assert later.left_s() == pytest.approx(later.left / later.speed / 2)
@@ -240,7 +242,7 @@ def test_score_is_the_interquartile_mean_over_seeds(count: int) -> None:
     trial = Trial(0, [], {}, ["E"], count)
     jobs = trial.jobs(0, range(count))
     for job in jobs:
-        trial.results[job] = Result(float(rng.normal()), [0.0], 1.0)
+        trial.results[job] = Result(float(rng.normal()), [0.0], 1.0, 100)
     assert trial.score_of(jobs) == pytest.approx(float(iqm([trial.results[job].score for job in jobs])), rel=1e-12)
 
 

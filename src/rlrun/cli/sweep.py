@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 HELP = """\
 usage: rlrun sweep algo=<name> env=<name> ['<key>=<range>' ...] [<setting>=value ...]
-       rlrun sweep status|best|stop|resume SWEEP
+       rlrun sweep status|best|stop|resume|replay SWEEP
 
 Searches hyperparameters: each trial trains a few runs with settings from a space, trials that fall behind are paused,
 and the best are measured again with fresh seeds. Everything is in runs/sweeps/<name>, and the same command continues a
@@ -141,6 +141,35 @@ def _submit_driver(path: Path, words: Sequence[str], cfg: "SlurmConfig") -> int:
     return 0
 
 
+def _replay(words: Sequence[str]) -> int:
+    """Trains the winner of a sweep again in one run, without pauses. Returns the exit code."""
+    from rlrun.cli import settings
+    from rlrun.cli.train import train
+    from rlrun.snapshot.store import Store
+    from rlrun.sweep.plan import stored
+
+    places = [word for word in words if not settings.is_setting(word)]
+    path = settings.run_folder(places, "rlrun sweep replay SWEEP")
+    planned = stored(path, [word for word in words if word not in places])
+    trials = planned.trials()
+    if trials.winner is None:
+        raise ConfigError(f"{path}: has no winner yet")
+    winner = trials.trials[trials.winner]
+    job = winner.jobs(trials.last)[0]
+    runs = planned.runs()
+    target = path / "replay"
+    code = train(runs.straight(job, winner, target))
+    if code:
+        return code
+    before, after = (Store(run).load().digest for run in (runs.path(job), target))
+    print(printable(f"{target}: digest {after}"))
+    if before != after:
+        print(printable(f"error: {runs.path(job)} has another digest: {before}"), file=sys.stderr)
+        return 1
+    print(printable(f"equal to {runs.path(job)}"))
+    return 0
+
+
 def _stop(words: Sequence[str]) -> int:
     """Stops the driver of a sweep, wherever it works, and waits for it. Returns the exit code."""
     from rlrun import lock
@@ -171,7 +200,7 @@ def _conclude(path: Path, trials: "Trials") -> int:
         print("no trial has a score", file=sys.stderr)
         return 1
     winner = trials.trials[trials.winner]
-    written = write_best(path, sweeps.read(path), winner.values, _headline(winner, trials))
+    written = write_best(path, sweeps.read(path), winner, _headline(winner, trials))
     print(printable(f"{_headline(winner, trials)}: preset={' preset='.join(map(str, written))}"))
     return 0
 
@@ -244,4 +273,4 @@ def _best(words: Sequence[str]) -> int:
     return 0
 
 
-ACTIONS = {"status": _status, "best": _best, "stop": _stop, "resume": _resume}
+ACTIONS = {"status": _status, "best": _best, "stop": _stop, "resume": _resume, "replay": _replay}

@@ -10,7 +10,9 @@ from rlrun.config.jobs import jobs
 from rlrun.config.stored import to_yaml
 from rlrun.rundir import folder_name
 from rlrun.snapshot.atomic import replace_text
+from rlrun.sweep.branching import SCHEDULE, schedule
 from rlrun.sweep.folder import BEST, Description
+from rlrun.sweep.trials import Trial
 
 BUDGET = ("total_steps", "eval_every")  # settings of `trainer` that every preset has
 
@@ -45,11 +47,14 @@ def preset_text(words: Sequence[str], searched: Mapping[str, Any], headline: str
     return f"# @package _global_\n# {headline}\n{to_yaml(tree)}"
 
 
-def write_best(folder: Path, described: Description, values: Mapping[str, Any], headline: str) -> list[Path]:
+def write_best(folder: Path, described: Description, winner: Trial, headline: str) -> list[Path]:
     """Writes the winner's settings as a preset file for each environment. Returns the files.
 
     headline: their first comment.
     """
+    values = winner.start_values
+    if winner.changes:
+        values = values | {SCHEDULE: schedule(winner)}
     written = []
     for env, course in described.runs.items():
         file = folder / BEST

@@ -1,8 +1,8 @@
 """Shows a sweep while it runs: a live table on a terminal, and one line for each decision and result elsewhere."""
 
 import sys
-from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rlrun.config.check import show
 from rlrun.errors import printable
@@ -99,10 +99,12 @@ def lines(event: Event, trials: Trials) -> Iterator[str]:
         case "asked":
             first = len(trials) - len(event["values"])
             for place, values in enumerate(event["values"]):
-                text = " ".join(f"{key}={show(value)}" for key, value in values.items())
-                yield printable(f"trial {first + place}: {text}")
+                yield printable(f"trial {first + place}: {_values(values)}")
         case "promoted":
             yield f"train on: {_names(event)}"
+        case "exploited":
+            for one in event["exploits"]:
+                yield printable(f"trial {one['trial']} goes on from trial {one['source']}: {_values(one['values'])}")
         case "another_seed":
             yield f"another seed: {_names(event)}"
         case "ruled_out":
@@ -113,6 +115,10 @@ def lines(event: Event, trials: Trials) -> Iterator[str]:
             yield printable(f"{_run_of(event)}: {number(event['score'])} at step {event['step']:,}")
         case "failed":
             yield printable(f"{_run_of(event)}: failed: {event['why']}")
+
+
+def _values(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={show(value)}" for key, value in values.items())
 
 
 def _names(event: Event) -> str:

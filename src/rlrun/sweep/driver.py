@@ -103,7 +103,10 @@ class Driver:
     def start(self) -> None:
         """Starts open jobs while there are free workers."""
         busy = {*self.running.values(), *self.awaited}
-        for job in self.trials.open_jobs():
+        jobs = self.trials.open_jobs()
+        for job in jobs:
+            self.runs.prepare(job, self.trials.trials[job.trial])
+        for job in jobs:
             if len(self.running) + len(self.awaited) >= self.cfg.workers:
                 return
             if job in busy:
@@ -113,7 +116,7 @@ class Driver:
 
     def command(self, job: Job) -> Command:
         """Returns the command that trains a job."""
-        words = self.runs.command(job, self.trials.trials[job.trial].values)
+        words = self.runs.command(job, self.trials.trials[job.trial])
         return Command(job.folder, words, self.runs.log(job))
 
     def collect(self) -> None:
@@ -129,8 +132,8 @@ class Driver:
         which = asdict(job)
         outcome = self.runs.outcome(job)
         if outcome is not None and outcome.result is not None:
-            self.record({"event": "scored", **which, "step": outcome.step, **outcome.result._asdict()})
-            if self.cfg.disk is not None:
+            self.record({"event": "scored", **which, **outcome.result._asdict()})
+            if self.cfg.disk is not None and self.cfg.kind == "search":
                 remove_snapshots(self.runs, self.trials, self.cfg.disk, self.cfg.winners)
             return
         if self.runs.is_running(job):  # started by an earlier driver that was killed at once

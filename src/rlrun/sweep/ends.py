@@ -1,8 +1,8 @@
 """Checks both ends of every range before a sweep starts, as values that the user types are checked.
 
 Which values an algorithm accepts is known to its code, which needs torch. The check is therefore a process of its own,
-`python -m rlrun.sweep.ends`, so that the driver stays small. It reads a JSON list of command lines from stdin, and
-writes a JSON list of faults to stdout.
+`python -m rlrun.sweep.ends faults`, so that the driver stays small. It reads a JSON list of command lines from stdin
+and writes a JSON list of faults to stdout. With `schedulable`, it lists the numbers that may change during a run.
 """
 
 import json
@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from rlrun.config import check
 from rlrun.config.compose import literal
 from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
@@ -23,11 +24,35 @@ def check_ends(space: Space, runs: Sequence[Sequence[str]]) -> None:
     for words in runs:
         for dimension in space.dimensions:
             lines += [[*words, f"{dimension.key}={literal(end)}"] for end in dimension.range.ends()]
-    checked = subprocess.run([sys.executable, "-m", __name__], input=json.dumps(lines).encode(), capture_output=True)
-    if checked.returncode:
-        raise RunError(f"the check of the space failed: {checked.stderr.decode(errors='replace').strip()[-500:]}")
-    if faults := json.loads(checked.stdout):
+    if faults := _asked("faults", lines):
         raise ConfigError(*faults)
+
+
+def schedulable(words: Sequence[str]) -> list[str]:
+    """Returns the dotted keys of numbers that may change during a run with these words."""
+    return _asked("schedulable", [words])
+
+
+def _asked(question: str, lines: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the answer of a process that imports torch."""
+    asked = json.dumps([[*words] for words in lines]).encode()
+    answer = subprocess.run([sys.executable, "-m", __name__, question], input=asked, capture_output=True)
+    if answer.returncode:
+        raise RunError(f"the check of the space failed: {answer.stderr.decode(errors='replace').strip()[-500:]}")
+    found: list[str] = json.loads(answer.stdout)
+    return found
+
+
+def schedulable_of(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the numbers of a run that may change during it, by dotted key. lines: the words of the run alone."""
+    from rlrun import registry
+    from rlrun.core.scheduled import schedulable
+
+    (job,) = jobs(lines[0])
+    registry.load(job.values["plugins"])
+    algo = job.values["algo"]
+    keys = [f"algo.{key}" for key in sorted(schedulable(algo))]
+    return [key for key in keys if isinstance(check.lookup(key, job.values), int | float)]
 
 
 def faults_of(lines: Sequence[Sequence[str]]) -> list[str]:
@@ -47,4 +72,5 @@ def faults_of(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(faults_of(json.load(sys.stdin))))
+    answer = {"faults": faults_of, "schedulable": schedulable_of}[sys.argv[1]]
+    print(json.dumps(answer(json.load(sys.stdin))))

@@ -42,6 +42,8 @@ def forecast(trials: Trials, cfg: SweepConfig, courses: Mapping[str, Sequence[in
         return Forecast(taken.steps, 0.0, speed, cfg.workers)
     expected = -float(taken.steps)
     share = PRUNINGS[cfg.prune](cfg.eta).share
+    if cfg.kind == "pbt":
+        share = 1.0
     for steps in courses.values():
         before = 0
         for rung, step in enumerate(steps):

@@ -14,8 +14,10 @@ from rlrun.config.jobs import jobs
 from rlrun.config.resumable import setting
 from rlrun.errors import ConfigError
 from rlrun.sweep import ends, folder, journal, rungs, space
+from rlrun.sweep.branching import SCHEDULE, BranchingRuns
 from rlrun.sweep.display import Display
-from rlrun.sweep.driver import Driver
+from rlrun.sweep.driver import Driver, Strategy
+from rlrun.sweep.population import Population
 from rlrun.sweep.pruning import PRUNINGS
 from rlrun.sweep.runs import Course, Runs
 from rlrun.sweep.scoring import Scoring
@@ -50,14 +52,32 @@ class Plan:
         """Writes sweep.yaml, or checks that the folder holds this sweep. The caller holds the lock of the folder."""
         folder.begin(self.path, folder.Description.of(self.cfg, self.space, self.courses))
 
+    def trials(self) -> Trials:
+        """Returns the trials as they are in the journal."""
+        trials = Trials([*self.courses], self.cfg.seeds, self.last)
+        events = journal.read(self.path / journal.NAME)
+        return apply_all(trials, events, self.space.keys, partial(ask_again, self.search))
+
     def driver(self, cluster: Cluster, display: Display) -> Driver:
         """Returns a driver that goes on from the journal. display: shows what happens."""
-        trials = Trials([*self.courses], self.cfg.seeds, self.last)
-        apply_all(trials, journal.read(self.path / journal.NAME), self.space.keys, partial(ask_again, self.search))
-        study = Study(self.cfg, self.space, self.values, self.search, PRUNINGS[self.cfg.prune](self.cfg.eta), trials)
-        runs = Runs(self.path / folder.TRIALS, self.courses, self.cfg.metric, self.scoring)
+        trials = self.trials()
         book = journal.Journal(self.path / journal.NAME)
-        return Driver(study, trials, book, runs, cluster, self.cfg, display.say, display.progress)
+        strategy = self.strategy(trials)
+        return Driver(strategy, trials, book, self.runs(), cluster, self.cfg, display.say, display.progress)
+
+    def strategy(self, trials: Trials) -> Strategy:
+        """Returns what decides which trials there are, and how far each trains."""
+        if self.cfg.kind == "pbt":
+            return Population(self.cfg, self.space, self.values, self.search, trials)
+        pruning = PRUNINGS[self.cfg.prune](self.cfg.eta)
+        return Study(self.cfg, self.space, self.values, self.search, pruning, trials)
+
+    def runs(self) -> Runs:
+        """Returns the runs of this sweep."""
+        kind = Runs
+        if self.cfg.kind == "pbt":
+            kind = BranchingRuns
+        return kind(self.path / folder.TRIALS, self.courses, self.cfg.metric, self.scoring)
 
 
 def plan(words: Sequence[str]) -> Plan:
@@ -106,6 +126,8 @@ def _checked(
     runs: words by environment. searched: returns the space for a composed config and its words. path: default chosen by
     name.
     """
+    if cfg.kind == "pbt":
+        _check_population(cfg, runs)
     courses = {}
     values: list[dict[str, Any]] = []
     for env, words in runs.items():
@@ -128,6 +150,17 @@ def _checked(
         name = cfg.name or "+".join(str(tree["name"]) for tree in values)
         path = folder.SWEEPS / name.replace("/", "_")
     return Plan(cfg, found, values[0], courses, scoring, points, path)
+
+
+def _check_population(cfg: SweepConfig, runs: Mapping[str, Sequence[str]]) -> None:
+    """Raises ConfigError for settings that population-based training does not support."""
+    if len(runs) > 1:
+        raise ConfigError(f"kind=pbt: trains in one environment, not in {', '.join(runs)}")
+    for word in next(iter(runs.values())):
+        if word.startswith(SCHEDULE):
+            raise ConfigError(f"{word}: kind=pbt writes {SCHEDULE} itself")
+    if cfg.trials < 2:
+        raise ConfigError("trials=1: kind=pbt needs a population of at least 2")
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -163,7 +196,7 @@ def _space(cfg: SweepConfig, typed: list[Dimension], values: dict[str, Any], wor
     """Returns the searched space: that of `space`, or else the typed ranges, or else the space of the algorithm."""
     folders = sources.folders(sources.named_plugins(words))
     if cfg.space is None and typed:
-        return Space(typed)
+        return Space(_changeable(cfg, typed, words))
     name = cfg.space or values["algo"]["name"]
     known = sources.options(space.GROUP, folders)
     if cfg.space is None and name not in known:
@@ -173,4 +206,24 @@ def _space(cfg: SweepConfig, typed: list[Dimension], values: dict[str, Any], wor
         )
     found = space.named(name, folders)
     replaced = {dimension.key for dimension in typed}
-    return Space([*typed, *(one for one in found.dimensions if one.key not in replaced)])
+    others = [dimension for dimension in found.dimensions if dimension.key not in replaced]
+    if cfg.space is None:
+        others = _changeable(cfg, others, words, is_chosen=False)
+    return Space([*_changeable(cfg, typed, words), *others])
+
+
+def _changeable(
+    cfg: SweepConfig, dimensions: list[Dimension], words: Sequence[str], is_chosen: bool = True
+) -> list[Dimension]:
+    """Returns the dimensions that may change during a run; all of them unless kind=pbt, which changes them.
+
+    words: of a run. is_chosen: the user has chosen them; then raises ConfigError for others.
+    """
+    if cfg.kind != "pbt" or not dimensions:
+        return dimensions
+    known = ends.schedulable(words)
+    for dimension in dimensions:
+        if is_chosen and dimension.key not in known:
+            shown = ", ".join(known) or "none of this algorithm"
+            raise ConfigError(f"{dimension.key}: cannot change during a run, as kind=pbt needs (these can: {shown})")
+    return [dimension for dimension in dimensions if dimension.key in known]

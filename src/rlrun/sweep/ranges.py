@@ -43,6 +43,10 @@ class Range(ABC):
         """Returns the middle of the numbers u for which `value(u)` is this value."""
 
     @abstractmethod
+    def multiplied(self, value: Any, factor: float) -> Any:
+        """Returns a value of this range that is `factor` times as large, or the next one above or below in a list."""
+
+    @abstractmethod
     def ends(self) -> list[Any]:
         """Returns the values that are checked before a sweep starts: both ends, or every choice."""
 
@@ -83,12 +87,18 @@ class Continuous(Bounded):
 
     def value(self, u: float) -> float:
         low, high = self.warp(self.low), self.warp(self.high)
-        value = float(f"{self.unwarp(low + u * (high - low)):.{DIGITS}g}")
-        return min(max(value, self.low), self.high)
+        return self.rounded(self.unwarp(low + u * (high - low)))
 
     def position(self, value: Any) -> float:
         low, high = self.warp(self.low), self.warp(self.high)
         return (self.warp(value) - low) / (high - low)
+
+    def multiplied(self, value: Any, factor: float) -> Any:
+        return self.rounded(value * factor)
+
+    def rounded(self, value: float) -> float:
+        """Returns a number with `DIGITS` digits within the bounds."""
+        return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
 
     def grid(self, points: int) -> list[Any]:
         if points == 1:
@@ -138,6 +148,11 @@ class Logit(Continuous):
     def unwarp(self, warped: float) -> float:
         return 1 / (1 + math.exp(-warped))
 
+    def multiplied(self, value: Any, factor: float) -> Any:
+        """Multiplies the odds, so that 0.99 may become 0.992 but not above 1."""
+        odds = factor * value / (1 - value)
+        return self.rounded(odds / (1 + odds))
+
 
 class Listed(Range):
     """Values that are listed one by one, all equally likely."""
@@ -152,6 +167,11 @@ class Listed(Range):
 
     def position(self, value: Any) -> float:
         return (self.values.index(value) + 0.5) / len(self.values)
+
+    def multiplied(self, value: Any, factor: float) -> Any:
+        place = self.values.index(value)
+        place += 1 if factor > 1 else -1
+        return self.values[min(max(place, 0), len(self.values) - 1)]
 
     def grid(self, points: int) -> list[Any]:
         count = min(points, len(self.values))

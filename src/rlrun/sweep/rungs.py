@@ -15,13 +15,17 @@ def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
     total, every = trainer["total_steps"], trainer["eval_every"]
     if not trainer["eval_episodes"]:
         raise ConfigError("trainer.eval_episodes=0: a sweep compares evaluations")
-    if cfg.prune == "none":
+    if cfg.kind == "search" and cfg.prune == "none":
         return [total]
     if not every:
         raise ConfigError("trainer.eval_every=0: rungs need evaluations; set it, or prune=none")
+    wanted = [round(fraction * total) for fraction in cfg.rungs]
+    if cfg.kind == "pbt":
+        interval = cfg.every or -(-total // 20)
+        wanted = [*range(interval, total, interval)]
     found = []
-    for fraction in cfg.rungs[:-1]:
-        step = -(-round(fraction * total) // every) * every
+    for step in wanted:
+        step = -(-step // every) * every
         if step < total and step not in found:
             found.append(step)
     return [*found, total]

@@ -10,7 +10,7 @@ from rlrun.config.compose import literal
 from rlrun.errors import ConfigError
 from rlrun.rundir import METRICS, SUMMARY, read_json
 from rlrun.sweep.scoring import Scoring
-from rlrun.sweep.trials import Job, Result
+from rlrun.sweep.trials import Job, Result, Trial
 from rlrun.telemetry.metrics import read_rows
 
 
@@ -19,7 +19,6 @@ class Outcome(NamedTuple):
 
     result: Result | None
     why: str = ""
-    step: int = 0  # of the last evaluation
 
 
 @dataclass(frozen=True)
@@ -37,16 +36,32 @@ class Runs:
         """courses: by environment, as typed. metric: of the log rows."""
         self.folder, self.courses, self.metric, self.scoring = folder, courses, metric, scoring
 
-    def command(self, job: Job, values: Mapping[str, Any]) -> list[str]:
+    def settings(self, trial: Trial) -> dict[str, Any]:
+        """Returns the settings of a trial's runs, by dotted key, beside those that all runs share."""
+        return trial.values
+
+    def prepare(self, job: Job, trial: Trial) -> None:
+        """Is called for every job before one of them starts."""
+
+    def command(self, job: Job, trial: Trial) -> list[str]:
         """Returns the words after `rlrun`. Typed again, the command continues the run."""
-        course = self.courses[job.env]
-        own = [f"{key}={literal(value)}" for key, value in values.items()]
-        places = [f"seed={job.seed}", f"run_dir={self.path(job)}", "resume=auto"]
-        if not any(word.startswith("logger=") for word in course.words):
+        return ["train", *self.straight(job, trial, self.path(job)), *self.pause(job)]
+
+    def straight(self, job: Job, trial: Trial, target: Path) -> list[str]:
+        """Returns the words after `rlrun train` that train the run of a job to its end, in the folder `target`."""
+        words = self.courses[job.env].words
+        own = [f"{key}={literal(value)}" for key, value in self.settings(trial).items()]
+        places = [f"seed={job.seed}", f"run_dir={target}", "resume=auto"]
+        if not any(word.startswith("logger=") for word in words):
             places.append("logger=[]")
-        if job.rung < len(course.steps) - 1:
-            places.append(f"trainer.stop_at={course.steps[job.rung]}")
-        return ["train", *course.words, *own, *places]
+        return [*words, *own, *places]
+
+    def pause(self, job: Job) -> list[str]:
+        """Returns the word that pauses the run at its rung, or nothing if it trains to its end."""
+        steps = self.courses[job.env].steps
+        if job.rung == len(steps) - 1:
+            return []
+        return [f"trainer.stop_at={steps[job.rung]}"]
 
     def path(self, job: Job) -> Path:
         return self.folder / job.folder
@@ -86,7 +101,7 @@ class Runs:
         if not evaluations:
             return Outcome(None, f"no evaluation has {self.metric}")
         score = self.scoring.score(steps, evaluations, seconds, course.steps[-1])
-        return Outcome(Result(score, evaluations, seconds), step=steps[-1])
+        return Outcome(Result(score, evaluations, seconds, steps[-1]))
 
     def last_error(self, job: Job) -> str:
         """Returns the last error in the log of a run, as one line."""

@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from rlrun.config import check, sources
 from rlrun.config.schema import (
+    Fraction,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -39,6 +40,7 @@ class SweepConfig:
     """All settings of a sweep."""
 
     name: str | None
+    kind: Literal["search", "pbt"]
     space: str | None
     trials: PositiveInt
     seeds: PositiveInt
@@ -50,6 +52,10 @@ class SweepConfig:
     prune: Literal["none", "asha", "median"]
     rungs: Annotated[list[PositiveFraction], AfterValidator(_rungs)]
     eta: Annotated[PositiveInt, Field(ge=2)]
+    every: PositiveInt | None
+    exploit: Annotated[float, Field(gt=0, le=0.5)]
+    perturb: Annotated[list[PositiveFloat], Field(min_length=1)]
+    resample: Fraction
     order: Literal["free", "generation"]
     generation: PositiveInt
     metric: str
@@ -74,6 +80,10 @@ def settings(values: dict[str, Any]) -> SweepConfig:
     for key, value in values.items():
         faults += check.faults(key, value, known)
         known[key] = check.fitted(value, known.get(key))
+    if known["kind"] == "pbt":
+        if values.get("seeds", 1) != 1:
+            faults.append(f"seeds={values['seeds']}: kind=pbt trains one run for each trial")
+        known["seeds"] = 1
     if faults:
         raise ConfigError(*faults)
     return parse(SweepConfig, known, "")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from rlrun.sweep.finals import finals
 from rlrun.sweep.journal import Event
 from rlrun.sweep.pruning import Pruning
 from rlrun.sweep.racing import undecided
@@ -39,9 +40,9 @@ class Study:
         if waiting and (self.cfg.order == "generation" or len(waiting) >= self.cfg.workers):
             return None
         if any(trial.fresh_seeds for trial in self.trials.trials):
-            return None if waiting else self.won()
+            return None if waiting else finals(self.trials, self.cfg)
         if self.trials.time_is_up:
-            return self.finalists()
+            return finals(self.trials, self.cfg)
         another, ruled_out = undecided(self.trials)
         chosen = {"ruled_out": ruled_out, "another_seed": another, "promoted": self.pruning.promoted(self.trials)}
         for name, trials in chosen.items():
@@ -50,7 +51,7 @@ class Study:
         left = self.search.trials - len(self.trials)
         if left > 0:
             return self.asked(left)
-        return None if waiting else self.finalists()
+        return None if waiting else finals(self.trials, self.cfg)
 
     def asked(self, left: int) -> Event:
         """Returns the event that starts new trials. left: how many are still to come."""
@@ -64,22 +65,3 @@ class Study:
             "points": points,
             "values": [self.space.values(point, self.fixed) for point in points],
         }
-
-    def finalists(self) -> Event | None:
-        """Returns the event that measures the best trials again, or names the winner if none is measured again."""
-        best = self.trials.best()
-        if not best:
-            return None
-        if not self.cfg.winners:
-            return {"event": "won", "trial": best[0].number}
-        numbers = [trial.number for trial in best[: self.cfg.winners]]
-        return {"event": "measured_again", "trials": numbers, "seeds": self.cfg.fresh_seeds}
-
-    def won(self) -> Event:
-        """Returns the event that names the winner: the best score on fresh seeds."""
-        scores = []
-        for trial in self.trials.trials:
-            score = trial.fresh_score(self.trials.last)
-            if score is not None:
-                scores.append((score, -trial.number))  # of equal ones, the first trial
-        return {"event": "won", "trial": -max(scores)[1]}

@@ -1,5 +1,6 @@
 """The trials of a sweep: what was decided and found out so far, as a function of the events in the journal."""
 
+import copy
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,11 +22,15 @@ class Job:
     rung: int
     env: str  # as typed
     seed: int
+    branch: int = 0  # how often the trial went on from the run of another one
 
     @property
     def folder(self) -> str:
         """The folder of the run below `trials/`. Jobs of all rungs continue the same run."""
-        return f"{self.trial:04}-{folder_name(self.env)}-s{self.seed}"
+        name = f"{self.trial:04}-{folder_name(self.env)}-s{self.seed}"
+        if self.branch:
+            name += f"-b{self.branch}"
+        return name
 
 
 class Result(NamedTuple):
@@ -34,6 +39,21 @@ class Result(NamedTuple):
     score: float
     evaluations: list[float]  # the metric at each evaluation up to the rung, normalised
     seconds: float  # of training up to the rung
+    step: int  # of the last evaluation
+
+
+class Branch(NamedTuple):
+    """A trial goes on from the run of another one."""
+
+    rung: int  # at which it does
+    source: Job
+
+
+class Change(NamedTuple):
+    """New values during a run."""
+
+    step: int  # from which on they hold
+    values: dict[str, Any]
 
 
 @dataclass
@@ -42,7 +62,7 @@ class Trial:
 
     number: int
     point: list[float]  # in the unit cube
-    values: dict[str, Any]
+    values: dict[str, Any]  # that it trains with now
     envs: Sequence[str]  # in each of which it trains a run per seed
     seeds: int  # unless it is ruled out before
     seeds_started: int = 1  # these are 0, 1, ...
@@ -51,6 +71,13 @@ class Trial:
     results: dict[Job, Result] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)  # folder of a run -> why it failed
     fresh_seeds: int = 0  # seeds that measure it again
+    first_seed: int = 0
+    branches: list[Branch] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)  # of the values since the start of its run
+    start_values: dict[str, Any] = field(default_factory=dict)  # that its run started with
+
+    def __post_init__(self) -> None:
+        self.start_values = self.values
 
     @property
     def failed(self) -> bool:
@@ -63,9 +90,12 @@ class Trial:
 
     def jobs(self, rung: int, seeds: Iterable[int] | None = None) -> list[Job]:
         """Returns the jobs of a rung. seeds: default all that were started."""
-        if seeds is None:
-            seeds = range(self.seeds_started)
-        return [Job(self.number, rung, env, seed) for seed in seeds for env in self.envs]
+        if seeds is not None:
+            return [Job(self.number, rung, env, seed) for seed in seeds for env in self.envs]
+        branches = [branch for branch in self.branches if branch.rung < rung]
+        first = branches[-1].source.seed if branches else self.first_seed
+        seeds = range(first, first + self.seeds_started)
+        return [Job(self.number, rung, env, seed, len(branches)) for seed in seeds for env in self.envs]
 
     def fresh_jobs(self, last: int) -> list[Job]:
         """Returns the jobs that measure it again. last: the last rung."""
@@ -121,15 +151,20 @@ class Trials:
         self.seconds = event.get("at", self.seconds)
         match event["event"]:
             case "asked":
-                for point, values in zip(event["points"], event["values"], strict=True):
-                    self.trials.append(Trial(len(self.trials), point, values, self.envs, self.seeds))
+                for place, (point, values) in enumerate(zip(event["points"], event["values"], strict=True)):
+                    trial = Trial(len(self.trials), point, values, self.envs, self.seeds)
+                    if "seeds" in event:
+                        trial.first_seed = event["seeds"][place]
+                    self.trials.append(trial)
             case "scored":
                 job = _job(event)
-                result = Result(event["score"], event["evaluations"], event["seconds"])
+                result = Result(event["score"], event["evaluations"], event["seconds"], event["step"])
                 self.trials[job.trial].results[job] = result
             case "failed":
                 job = _job(event)
                 self.trials[job.trial].failures[job.folder] = event["why"]
+            case "exploited":
+                self._exploit(event["exploits"])
             case "time_is_up":
                 self.time_is_up = True
             case "won":
@@ -137,6 +172,20 @@ class Trials:
             case _:
                 for number in event["trials"]:
                     self._apply_to(self.trials[number], event)
+
+    def _exploit(self, exploits: Sequence[Event]) -> None:
+        """Lets all trials train on, some of them from the run of another one, with new values."""
+        now = copy.deepcopy(self.trials)  # all decisions are about the trials as they are before any of them
+        for trial in self.trials:
+            trial.rung += 1
+        for exploit in exploits:
+            trial, source = self.trials[exploit["trial"]], now[exploit["source"]]
+            (job,) = source.jobs(source.rung)
+            trial.branches.append(Branch(source.rung, job))
+            trial.failures.clear()
+            trial.values = exploit["values"]
+            trial.start_values = source.start_values
+            trial.changes = [*source.changes, Change(source.results[job].step, exploit["values"])]
 
     def _apply_to(self, trial: Trial, event: Event) -> None:
         """Applies a decision about several trials to one of them."""
@@ -178,7 +227,7 @@ class Trials:
 
 
 def _job(event: Event) -> Job:
-    return Job(event["trial"], event["rung"], event["env"], event["seed"])
+    return Job(event["trial"], event["rung"], event["env"], event["seed"], event["branch"])
 
 
 def _iqm(scores: Sequence[float]) -> float:

@@ -1,0 +1,73 @@
+"""Runs whose hyperparameters change while they train, and which may go on from the snapshot of another run.
+
+The changes are a schedule, `algo.schedule`, so that one run with the whole schedule trains exactly like the chain of
+runs from which the schedule comes.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from rlrun import files
+from rlrun.config.compose import literal
+from rlrun.lock import LOCK
+from rlrun.rundir import SNAPSHOTS, SUMMARY
+from rlrun.snapshot import atomic
+from rlrun.sweep.runs import Runs
+from rlrun.sweep.trials import Job, Trial
+
+ALGO = "algo."
+SCHEDULE = "algo.schedule"
+LATEST = "LATEST"
+
+
+class BranchingRuns(Runs):
+    """As `Runs`, for trials whose values change."""
+
+    def settings(self, trial: Trial) -> dict[str, Any]:
+        return trial.start_values | {SCHEDULE: schedule(trial)}
+
+    def command(self, job: Job, trial: Trial) -> list[str]:
+        if not (self.path(job) / SNAPSHOTS / LATEST).exists():
+            return super().command(job, trial)
+        words = ["resume", str(self.path(job)), f"{SCHEDULE}={literal(schedule(trial))}"]
+        words += [word for word in self.courses[job.env].words if word.startswith("plugins=")]
+        return [*words, *self.pause(job)]
+
+    def prepare(self, job: Job, trial: Trial) -> None:
+        if job.branch and not self.path(job).exists():
+            copy_run(self.path(trial.branches[job.branch - 1].source), self.path(job))
+
+
+def schedule(trial: Trial) -> dict[str, Any]:
+    """Returns the section `algo.schedule` with all changes of a trial's values. Values that never change are in it too,
+    because numbers on a schedule are tensors, which may round differently."""
+    tree: dict[str, Any] = {}
+    for key in trial.start_values:
+        *sections, name = key.removeprefix(ALGO).split(".")
+        home = tree
+        for section in sections:
+            home = home.setdefault(section, {})
+        points = {
+            "values": [change.values[key] for change in trial.changes],
+            "at": [change.step for change in trial.changes],
+        }
+        home[name] = {"piecewise": points}
+    return tree
+
+
+def copy_run(source: Path, target: Path) -> None:
+    """Copies a run that no process trains. The copy appears at once, and its snapshots take no space of their own."""
+    partial = target.with_name(f".{target.name}")
+    atomic.remove(partial)
+    partial.mkdir()
+    for path in sorted(source.rglob("*")):
+        place = partial / path.relative_to(source)
+        if path.is_dir():
+            place.mkdir()
+        elif path.parent == source and path.name in (LOCK, SUMMARY):
+            continue
+        elif path.is_relative_to(source / SNAPSHOTS) and path.name != LATEST:
+            atomic.link(path, place)
+        else:
+            atomic.replace_file(place, files.read_lines(path))
+    atomic.rename(partial, target)

@@ -1,0 +1,28 @@
+"""The end of a sweep: the best trials are measured again with seeds that the search has not used."""
+
+from rlrun.sweep.journal import Event
+from rlrun.sweep.settings import SweepConfig
+from rlrun.sweep.trials import Trials
+
+
+def finals(trials: Trials, cfg: SweepConfig) -> Event | None:
+    """Returns the event that measures the best trials again, or that names the winner. None if no trial has a score."""
+    if any(trial.fresh_seeds for trial in trials.trials):
+        return winner(trials)
+    best = trials.best()
+    if not best:
+        return None
+    if not cfg.winners:
+        return {"event": "won", "trial": best[0].number}
+    numbers = [trial.number for trial in best[: cfg.winners]]
+    return {"event": "measured_again", "trials": numbers, "seeds": cfg.fresh_seeds}
+
+
+def winner(trials: Trials) -> Event:
+    """Returns the event that names the winner: the best score on fresh seeds."""
+    scores = []
+    for trial in trials.trials:
+        score = trial.fresh_score(trials.last)
+        if score is not None:
+            scores.append((score, -trial.number))  # of equal ones, the first trial
+    return {"event": "won", "trial": -max(scores)[1]}

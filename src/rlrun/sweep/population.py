@@ -1,0 +1,74 @@
+"""Population-based training (Jaderberg et al. 2017, arXiv 1711.09846): all trials train at the same time, and from
+time to time the worst go on from the runs of the best, with changed hyperparameters."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlrun.sweep.finals import finals
+from rlrun.sweep.journal import Event
+from rlrun.sweep.search import Search
+from rlrun.sweep.settings import SweepConfig
+from rlrun.sweep.space import Space
+from rlrun.sweep.trials import WORST, Trial, Trials
+
+
+class Population:
+    """Decides whenever all trials have reached a rung."""
+
+    def __init__(self, cfg: SweepConfig, space: Space, fixed: Mapping[str, Any], search: Search, trials: Trials):
+        """fixed: the composed config without searched keys."""
+        self.cfg, self.space, self.fixed = cfg, space, fixed
+        self.search, self.trials = search, trials
+
+    def decision(self) -> Event | None:
+        """Returns the next decision, or None if it depends on results that are not known yet."""
+        trials = self.trials
+        if trials.winner is not None or trials.open_jobs():
+            return None
+        if not len(trials):
+            return self.asked()
+        if trials.time_is_up or trials.trials[0].rung == trials.last or any(one.fresh_seeds for one in trials.trials):
+            return finals(trials, self.cfg)
+        return self.exploited()
+
+    def asked(self) -> Event:
+        """Returns the event that starts all trials, each with a seed of its own."""
+        numbers = range(self.search.trials)
+        points = [[*self.search.ask(number, self.trials)] for number in numbers]
+        values = [self.space.values(point, self.fixed) for point in points]
+        return {"event": "asked", "points": points, "values": values, "seeds": [*numbers]}
+
+    def exploited(self) -> Event | None:
+        """Returns the event that lets all trials train on, or None if all have failed."""
+        rung = self.trials.trials[0].rung
+        scores = {}
+        for trial in self.trials.trials:
+            score = trial.score(rung)
+            assert score is not None
+            scores[trial.number] = score
+        ranked = sorted(scores, key=lambda number: (-scores[number], number))
+        count = max(1, int(self.cfg.exploit * len(ranked)))
+        best = [number for number in ranked[:count] if scores[number] > WORST]
+        if not best:
+            return None
+        behind = [number for number in ranked[count:] if number in ranked[-count:] or scores[number] == WORST]
+        exploits = []
+        for number in behind:
+            rng = np.random.default_rng([self.cfg.seed, rung, number])
+            source = self.trials.trials[int(rng.choice(best))]
+            exploits.append({"trial": number, "source": source.number, "values": self.explored(source, rng)})
+        return {"event": "exploited", "exploits": exploits}
+
+    def explored(self, source: Trial, rng: np.random.Generator) -> dict[str, Any]:
+        """Returns changed values: each is drawn again with probability `resample`, or else multiplied by one of the
+        factors `perturb`."""
+        values = {}
+        for dimension in self.space.dimensions:
+            draw, factor = rng.random(), rng.choice(self.cfg.perturb)
+            if draw < self.cfg.resample:
+                values[dimension.key] = dimension.range.value(rng.random())
+            else:
+                values[dimension.key] = dimension.range.multiplied(source.values[dimension.key], float(factor))
+        return values
