@@ -1,6 +1,7 @@
 """`rlrun sweep` with real runs."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -79,6 +80,22 @@ def test_sweep_is_continued_after_a_kill(
     assert "eta: cannot change in a sweep that has begun (only workers, hours, disk can)" in capsys.readouterr().err
     assert main([*WORDS, "eta=3"]) == 2
     assert "holds another sweep: eta 2 -> 3; choose another folder with name=..." in capsys.readouterr().err
+
+
+def test_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(rlrun.__file__).parents[2] / "docs" / "sweeps.md"
+    if not page.exists():
+        pytest.skip("the documents are not part of an installed package")
+    text = page.read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.startswith("    rlrun ")]
+    tutorial = [shlex.split(line, comments=True)[1:] for line in lines if "first" in line]
+    assert [words[0] for words in tutorial] == ["sweep", "sweep", "report", "sweep", "train", "sweep"]
+    monkeypatch.chdir(tmp_path)
+    for words in tutorial:
+        assert main(words) == 0, words
+    said = capsys.readouterr().out
+    assert "best of 4 trials" in said and "equal to runs/sweeps/first/trials/" in said
+    assert (tmp_path / "runs/sweeps/first/report.html").exists()
 
 
 @pytest.mark.parametrize(

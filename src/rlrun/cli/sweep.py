@@ -155,7 +155,8 @@ def _replay(words: Sequence[str]) -> int:
     if trials.winner is None:
         raise ConfigError(f"{path}: has no winner yet")
     winner = trials.trials[trials.winner]
-    job = winner.jobs(trials.last)[0]
+    ended = [*winner.jobs(trials.last), *winner.fresh_jobs(trials.last)]
+    job = next(job for job in ended if job in winner.results)
     runs = planned.runs()
     target = path / "replay"
     code = train(runs.straight(job, winner, target))
