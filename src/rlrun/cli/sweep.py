@@ -53,6 +53,11 @@ def sweep(words: Sequence[str]) -> int:
         return 0
     if words[0] in ACTIONS:
         return ACTIONS[words[0]](words[1:])
+    if "=" not in words[0] and not words[0].startswith("-"):
+        raise ConfigError(
+            f"sweep {words[0]}: unknown action{check.nearest(words[0], ACTIONS)} (there are: {', '.join(ACTIONS)}; "
+            "a sweep begins with algo=... env=...)"
+        )
     return _run(words)
 
 

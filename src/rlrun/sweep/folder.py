@@ -71,8 +71,10 @@ def begin(folder: Path, description: Description) -> None:
             return
     elif any(entry.name != ".lock" for entry in folder.iterdir()):
         raise ConfigError(f"{folder}: holds other files; choose another folder with name=...")
+    replace_text(
+        folder / SWEEP, to_yaml({"format": FORMAT, **asdict(description)})
+    )  # first: it names the folder's owner
     (folder / TRIALS).mkdir(exist_ok=True)
-    replace_text(folder / SWEEP, to_yaml({"format": FORMAT, **asdict(description)}))
 
 
 def read(folder: Path) -> Description:
@@ -80,7 +82,7 @@ def read(folder: Path) -> Description:
     path = folder / SWEEP
     try:
         values = yaml.safe_load(files.read(path, files.CONFIG_BYTES))
-    except (OSError, yaml.YAMLError):
+    except (OSError, yaml.YAMLError, RecursionError):
         raise ConfigError(f"{folder}: not a sweep (it has no readable {SWEEP})") from None
     if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
         raise ConfigError(f"{path}: must have format: {FORMAT}")

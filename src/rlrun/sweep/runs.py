@@ -41,7 +41,7 @@ class Runs:
         """Returns the words after `rlrun`. Typed again, the command continues the run."""
         course = self.courses[job.env]
         own = [f"{key}={literal(value)}" for key, value in values.items()]
-        places = [f"seed={job.seed}", f"run_dir={self.path(job)}", "resume=auto"]
+        places = [f"seed={job.seed}", f"run_dir={literal(str(self.path(job)))}", "resume=auto"]
         if not any(word.startswith("logger=") for word in course.words):
             places.append("logger=[]")
         if job.rung < len(course.steps) - 1:
