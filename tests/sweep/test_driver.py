@@ -343,6 +343,12 @@ def test_winner_has_the_best_score_on_fresh_seeds_also_if_it_is_0(
 @pytest.mark.parametrize(
     ("event", "fault"),
     [
+        ({"event": "won", "trial": 7}, "line 2 does not fit"),
+        ({"event": "won", "trial": -1}, "line 2 does not fit"),
+        ({"event": "sold", "trial": 0}, "line 2 does not fit"),
+        ({"event": "another_seed", "trials": [0]}, "line 2 does not fit"),
+        ({"event": "measured_again", "trials": [0], "seeds": 10**9}, "line 2 does not fit"),
+        ({"event": "time_is_up", "at": "x"}, "line 2 does not fit"),
         ({"event": "promoted", "trials": [3]}, "line 2 does not fit the lines before it"),
         ({"event": "scored", "trial": 0}, "line 2 does not fit the lines before it"),
         (
@@ -355,6 +361,16 @@ def test_journal_that_was_changed_is_refused(event: Event, fault: str) -> None:
     events = [{"event": "asked", "points": [[0.5]], "values": [{"algo.gamma": 0.5}]}, event]
     with pytest.raises(ConfigError, match=fault):
         apply_all(Trials([ENV], seeds=1, last=1), events, SPACE.keys)
+
+
+def test_journal_with_a_broken_line_in_the_middle_is_refused_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b'{"event": "won", "trial": 0}\nx\n{"event": "time_is_up"}\n')
+    with pytest.raises(ConfigError, match="line 2 cannot be read"):
+        journal.read(path)
+    with pytest.raises(ConfigError, match="line 2 cannot be read"):
+        Journal(path)
+    assert len(path.read_bytes().splitlines()) == 3
 
 
 def test_trials_that_are_significantly_worse_get_no_further_seed(tmp_path: Path) -> None:

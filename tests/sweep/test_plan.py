@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from rlrun.config.jobs import jobs
 from rlrun.errors import ConfigError
-from rlrun.sweep.folder import SWEEP, Description, begin
+from rlrun.sweep.folder import SWEEP, Description, begin, read
 from rlrun.sweep.plan import Plan, plan, stored
+from rlrun.sweep.runs import Runs
+from rlrun.sweep.settings import settings
+from rlrun.sweep.trials import Job, Trial
 
 WORDS = ["algo=q_learning", "env=FrozenLake", "algo.gamma=uniform(0.9,0.99)"]
 
@@ -51,7 +55,50 @@ def test_environments_in_a_stored_sweep_that_import_a_module_must_be_typed_again
         stored(folder, [])
 
 
+def test_typed_value_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlrun.sweep.ends.check_ends", lambda *_: None)
+    planned = plan(["algo=ppo", "env=CartPole", "algo.gamma=0.95"])
+    assert "algo.gamma" not in planned.space.keys and "algo.learning_rate" in planned.space.keys
+
+
 def test_environments_with_other_numbers_of_rungs_are_refused() -> None:
     with pytest.raises(ConfigError, match="rungs: the environments have different numbers of evaluations"):
         plan(["algo=ppo", "env=CartPole,HalfCheetah", "trainer.eval_every=20000", "rungs=[0.01,0.05,1]",
               "normalize={CartPole: [0,1], HalfCheetah: [0,1]}"])  # fmt: skip
+
+
+def test_sweep_with_a_limit_of_the_disk_is_stored(tmp_path: Path) -> None:
+    planned = replace(typed(), cfg=settings({"disk": "20G"}), path=tmp_path)
+    planned.begin()
+    assert read(tmp_path).sweep["disk"] == 20 * 10**9
+
+
+def test_sweep_that_was_killed_while_it_began_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    planned = replace(typed(), path=tmp_path)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "mkdir", killed)
+        planned.begin()
+    planned.begin()
+    assert read(tmp_path) == Description.of(planned.cfg, planned.space, planned.courses)
+
+
+def test_file_of_a_sweep_with_deep_nesting_is_refused(tmp_path: Path) -> None:
+    (tmp_path / SWEEP).write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="not a sweep"):
+        read(tmp_path)
+
+
+def test_bounds_of_one_environment_can_be_typed_alone() -> None:
+    assert settings({"normalize.CartPole": [0, 500]}).normalize == {"CartPole": [0.0, 500.0]}
+
+
+@pytest.mark.parametrize("name", ["x (1, 2)", "it's"])
+def test_folder_of_a_run_may_have_any_letters(name: str, tmp_path: Path) -> None:
+    planned = typed()
+    runs = Runs(tmp_path / name, planned.courses, planned.cfg.metric, planned.scoring)
+    words = runs.command(Job(0, 0, "FrozenLake", 0), Trial(0, [], {}, ["FrozenLake"], 1))[1:]
+    (job,) = jobs([word for word in words if not word.startswith("resume=")])
+    assert job.values["run_dir"] == str(tmp_path / name / "0000-FrozenLake-s0")

@@ -82,13 +82,14 @@ def test_range_that_the_user_types(text: str, expected: Range | None) -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("lgo(1,2)", "unknown range 'lgo'; did you mean log?"),
+        ("lgo(1,2)", r"lgo\(1,2\): unknown range; did you mean log\?"),
         ("log(0,1)", r"log\(0,1\): bounds must be above 0"),
         ("log(1e-2,1e-5)", r"log\(0.01,1e-05\): the first bound must be below the second"),
         ("logit(0.9,1)", r"logit\(0.9,1\): bounds must be above 0 and below 1"),
         ("int(1,2.5)", r"int\(1,2.5\): bounds must be whole numbers"),
         ("pow2(3,8)", r"pow2\(3,8\): bounds must be powers of two"),
         ("choice(1)", r"choice\(1\): needs at least two values"),
+        ("choice(0.1,a,0.1)", r"choice\(0.1,a,0.1\): has the value 0.1 twice"),
         ("log(1)", r"log\(1\): needs two numbers"),
         ("log(a,b)", r"log\(a,b\): needs two numbers"),
         ("choice([1)", r"choice\(\[1\): cannot be read"),

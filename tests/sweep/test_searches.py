@@ -39,3 +39,8 @@ def test_grid_has_all_combinations_with_the_last_key_fastest() -> None:
     assert len({tuple(values.values()) for values in found}) == 18
     with pytest.raises(ConfigError, match="2 combinations; trials=1 are too few"):
         Grid(Space([Dimension("b", Choice(("x", "y")), {})]), 0, 1)
+
+
+def test_grid_of_many_trials_is_as_fine_as_they_allow() -> None:
+    assert Grid(Space([Dimension("a", Uniform(0.0, 1.0), {})]), 0, 5000).trials == 5000
+    assert Grid(Space([Dimension("c", Int(1, 3), {})]), 0, 5000).trials == 3

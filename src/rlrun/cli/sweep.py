@@ -1,5 +1,6 @@
 """Implements `rlrun sweep`, which searches hyperparameters."""
 
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -53,6 +54,11 @@ def sweep(words: Sequence[str]) -> int:
         return 0
     if words[0] in ACTIONS:
         return ACTIONS[words[0]](words[1:])
+    if "=" not in words[0] and not words[0].startswith("-"):
+        raise ConfigError(
+            f"sweep {words[0]}: unknown action{check.nearest(words[0], ACTIONS)} (there are: {', '.join(ACTIONS)}; "
+            "a sweep begins with algo=... env=...)"
+        )
     return _run(words)
 
 
@@ -202,7 +208,7 @@ def _conclude(path: Path, trials: "Trials") -> int:
         return 1
     winner = trials.trials[trials.winner]
     written = write_best(path, sweeps.read(path), winner, _headline(winner, trials))
-    print(printable(f"{_headline(winner, trials)}: preset={' preset='.join(map(str, written))}"))
+    print(printable(f"{_headline(winner, trials)}: {' '.join(shlex.quote(f'preset={file}') for file in written)}"))
     return 0
 
 
@@ -211,7 +217,10 @@ def _headline(winner: "Trial", trials: "Trials") -> str:
 
     score = winner.fresh_score(trials.last)
     if score is None:
-        return f"best of {len(trials)} trials: trial {winner.number}, score {number(winner.score(trials.last) or 0.0)}"
+        rung = max(job.rung for job in winner.results)
+        shown = number(winner.score(rung) or 0.0)
+        found = f"score {shown} at rung {rung + 1} of {trials.last + 1}"
+        return f"best of {len(trials)} trials: trial {winner.number}, {found}"
     return (
         f"best of {len(trials)} trials: trial {winner.number}, "
         f"interquartile mean {number(score)} over {winner.fresh_seeds} fresh seeds"

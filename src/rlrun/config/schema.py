@@ -227,11 +227,14 @@ def _metric(value: str) -> str:
     return value
 
 
+Metric = Annotated[str, AfterValidator(_metric)]
+
+
 @config
 class StopWhenConfig:
     """The section `trainer.stop_when`."""
 
-    metric: Annotated[str, AfterValidator(_metric)]
+    metric: Metric
     at_least: float | None
     at_most: float | None
     times: PositiveInt

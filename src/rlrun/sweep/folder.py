@@ -69,10 +69,11 @@ def begin(folder: Path, description: Description) -> None:
             raise ConfigError(f"{folder} holds another sweep: {difference}; choose another folder with name=...")
         if stored == description:
             return
-    elif any(entry.name != ".lock" for entry in folder.iterdir()):
+    elif any(not entry.name.startswith(".") for entry in folder.iterdir()):
         raise ConfigError(f"{folder}: holds other files; choose another folder with name=...")
-    (folder / TRIALS).mkdir(exist_ok=True)
+    # first, because it says whose folder this is
     replace_text(folder / SWEEP, to_yaml({"format": FORMAT, **asdict(description)}))
+    (folder / TRIALS).mkdir(exist_ok=True)
 
 
 def read(folder: Path) -> Description:
@@ -80,7 +81,7 @@ def read(folder: Path) -> Description:
     path = folder / SWEEP
     try:
         values = yaml.safe_load(files.read(path, files.CONFIG_BYTES))
-    except (OSError, yaml.YAMLError):
+    except (OSError, yaml.YAMLError, RecursionError):
         raise ConfigError(f"{folder}: not a sweep (it has no readable {SWEEP})") from None
     if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
         raise ConfigError(f"{path}: must have format: {FORMAT}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import files
-from rlrun.errors import NO_SPACE, RunError
+from rlrun.errors import NO_SPACE, ConfigError, RunError
 
 Event = dict[str, Any]  # "event" says what happened; `Trials.apply` has the other keys
 
@@ -54,12 +54,27 @@ def read(path: Path) -> list[Event]:
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, Event]]:
-    """Yields line and event up to the first line that is not complete."""
-    for line in files.read_lines(path):
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            return
-        if not line.endswith(b"\n") or not isinstance(event, dict) or not isinstance(event.get("event"), str):
-            return
-        yield line, event
+    """Yields line and event. The last line may be incomplete and is then left out.
+
+    Raises ConfigError if another line cannot be read.
+    """
+    broken = 0  # number of a line that is not an event
+    for number, line in enumerate(files.read_lines(path), start=1):
+        if broken:
+            raise ConfigError(f"{path}: line {broken} cannot be read")
+        event = _event(line)
+        if event is None:
+            broken = number
+        else:
+            yield line, event
+
+
+def _event(line: bytes) -> Event | None:
+    """Returns the event of a line, or None if the line is not complete."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not line.endswith(b"\n") or not isinstance(event, dict) or not isinstance(event.get("event"), str):
+        return None
+    return event

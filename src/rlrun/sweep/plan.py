@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun.cluster import Cluster
-from rlrun.config import sources
+from rlrun.config import check, sources
 from rlrun.config.jobs import jobs
 from rlrun.config.resumable import setting
 from rlrun.errors import ConfigError
@@ -28,7 +28,9 @@ from rlrun.sweep.study import Study
 from rlrun.sweep.trials import Trials, apply_all
 
 OURS = ("run_dir", "resume", "trainer.stop_at")  # settings of a run that the driver sets
-SENSITIVE = re.compile(r"^plugins=|\.py\b|^env=[^=]*:|^logger")  # words that import modules or send data elsewhere
+SENSITIVE = re.compile(
+    r"^plugins=|\.py\b|^env=[^=]*:|^logger.*\b(wandb|mlflow)\b"
+)  # words that import modules or send data elsewhere
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,8 @@ def _checked(
     points = search(cfg.search, found, cfg.seed, cfg.trials)
     if path is None:
         name = cfg.name or "+".join(str(tree["name"]) for tree in values)
+        if name in (".", ".."):
+            raise ConfigError(f"name={name}: must be the name of a folder")
         path = folder.SWEEPS / name.replace("/", "_")
     return Plan(cfg, found, values[0], courses, scoring, points, path)
 
@@ -166,14 +170,20 @@ def _check_population(cfg: SweepConfig, runs: Mapping[str, Sequence[str]]) -> No
 def _split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Returns the settings of the sweep, and the other words."""
     known = defaults()
+    of_runs = {*sources.content(sources.CONF / "train.yaml"), *sources.groups([sources.CONF])}
     own: dict[str, Any] = {}
     others = []
+    faults = []
     for word in words:
-        key = word.partition("=")[0]
+        key, equals, _ = word.partition("=")
         if key.partition(".")[0] in known:
             own[key] = setting(word)[1]
+        elif equals and key.isidentifier() and key not in of_runs and (near := check.closest(key, known)):
+            faults.append(f"{key}: unknown key{check.did_you_mean(near)}")
         else:
             others.append(word)
+    if faults:
+        raise ConfigError(*faults)
     return own, others
 
 
@@ -195,6 +205,10 @@ def _environments(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def _space(cfg: SweepConfig, typed: list[Dimension], values: dict[str, Any], words: Sequence[str]) -> Space:
     """Returns the searched space: that of `space`, or else the typed ranges, or else the space of the algorithm."""
     folders = sources.folders(sources.named_plugins(words))
+    fixed = {word.partition("=")[0] for word in words}
+    for dimension in typed:
+        if dimension.key in fixed:
+            raise ConfigError(f"{dimension.key}: has a value and a range; type one of them")
     if cfg.space is None and typed:
         return Space(_changeable(cfg, typed, words))
     name = cfg.space or values["algo"]["name"]
@@ -205,7 +219,7 @@ def _space(cfg: SweepConfig, typed: list[Dimension], values: dict[str, Any], wor
             f"or space=<name> ({', '.join(known)})"
         )
     found = space.named(name, folders)
-    replaced = {dimension.key for dimension in typed}
+    replaced = fixed | {dimension.key for dimension in typed}
     others = [dimension for dimension in found.dimensions if dimension.key not in replaced]
     if cfg.space is None:
         others = _changeable(cfg, others, words, is_chosen=False)

@@ -222,6 +222,9 @@ class Choice(Listed):
     def __post_init__(self) -> None:
         if len(self.options) < 2:
             raise ConfigError(f"{self.text}: needs at least two values")
+        for place, option in enumerate(self.options):
+            if option in self.options[:place]:
+                raise ConfigError(f"{self.text}: has the value {check.show(option)} twice")
 
     @property
     def arguments(self) -> list[Any]:
@@ -243,9 +246,12 @@ KINDS: dict[str, type[Any]] = {kind.name: kind for kind in (Uniform, Log, Logit,
 
 def built(kind: str, arguments: Sequence[Any]) -> Range:
     """Returns the range of this kind. Raises ConfigError if the kind is unknown or the arguments do not fit it."""
-    if kind not in KINDS:
-        raise ConfigError(f"unknown range {kind!r}{check.nearest(kind, KINDS)} (there are: {', '.join(KINDS)})")
     numbers = [plain(argument) for argument in arguments]
+    if kind not in KINDS:
+        raise ConfigError(
+            f"{kind}({','.join(map(check.show, numbers))}): unknown range{check.nearest(kind, KINDS)} "
+            f"(there are: {', '.join(KINDS)})"
+        )
     if kind == Choice.name:
         return Choice(tuple(numbers))
     if len(numbers) != 2 or not all(map(_is_number, numbers)):

@@ -51,7 +51,7 @@ class Runs:
         """Returns the words after `rlrun train` that train the run of a job to its end, in the folder `target`."""
         words = self.courses[job.env].words
         own = [f"{key}={literal(value)}" for key, value in self.settings(trial).items()]
-        places = [f"seed={job.seed}", f"run_dir={target}", "resume=auto"]
+        places = [f"seed={job.seed}", f"run_dir={literal(str(target))}", "resume=auto"]
         if not any(word.startswith("logger=") for word in words):
             places.append("logger=[]")
         return [*words, *own, *places]

@@ -4,6 +4,8 @@ The point of a trial depends on the sweep's seed, the trial's number, and for se
 """
 
 import itertools
+import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Protocol
@@ -86,9 +88,7 @@ class Grid:
     def __init__(self, space: Space, seed: int, trials: int):
         """Raises ConfigError if the choices alone have more combinations than there are trials."""
         self.space = space
-        points = 1
-        while self._size(points + 1) <= trials and self._size(points + 1) > self._size(points):
-            points += 1
+        points = max(1, bisect_right(range(1, trials + 1), trials, key=self._size))  # the most that the trials allow
         if self._size(points) > trials:
             raise ConfigError(
                 f"search=grid: this space has {self._size(points)} combinations; trials={trials} are too few"
@@ -108,7 +108,7 @@ class Grid:
         return found
 
     def _size(self, points: int) -> int:
-        return int(np.prod([len(positions) for positions in self._positions(points)]))
+        return math.prod(len(dimension.range.grid(points)) for dimension in self.space.dimensions)
 
 
 BUILT_IN: dict[str, type[Any]] = {"random": Random, "sobol": Sobol, "grid": Grid}

@@ -3,12 +3,13 @@
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ByteSize, Field
+from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from rlrun.config import check, sources
 from rlrun.config.schema import (
     Fraction,
+    Metric,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -20,6 +21,8 @@ from rlrun.config.schema import (
 from rlrun.errors import ConfigError
 
 FILE = sources.CONF / "sweep.yaml"
+MOST_TRIALS = 100_000
+BYTES = TypeAdapter(ByteSize)
 FREE = ("workers", "hours", "disk")  # settings in which two drivers of one sweep may differ
 
 
@@ -35,6 +38,14 @@ def _bounds(value: list[float]) -> list[float]:
     return value
 
 
+def _bytes(value: Any) -> int:
+    """Returns a size in bytes as a plain int, which YAML can hold."""
+    try:
+        return int(BYTES.validate_python(value))
+    except ValidationError:
+        raise PydanticCustomError("size", "Input should be a size, like 500M or 20G") from None
+
+
 @config
 class SweepConfig:
     """All settings of a sweep."""
@@ -42,11 +53,11 @@ class SweepConfig:
     name: str | None
     kind: Literal["search", "pbt"]
     space: str | None
-    trials: PositiveInt
+    trials: Annotated[PositiveInt, Field(le=MOST_TRIALS)]
     seeds: PositiveInt
     workers: PositiveInt
     hours: PositiveFloat | None
-    disk: ByteSize | None
+    disk: Annotated[int, BeforeValidator(_bytes)] | None
     seed: NonNegativeInt
     search: Literal["random", "sobol", "grid", "tpe", "gp", "cmaes", "nsga2"]
     prune: Literal["none", "asha", "median"]
@@ -58,7 +69,7 @@ class SweepConfig:
     resample: Fraction
     order: Literal["free", "generation"]
     generation: PositiveInt
-    metric: str
+    metric: Metric
     score: Literal["last", "mean", "speed"]
     target: float | None
     normalize: dict[str, Annotated[list[float], AfterValidator(_bounds)]]
@@ -78,6 +89,10 @@ def settings(values: dict[str, Any]) -> SweepConfig:
     known = defaults()
     faults: list[str] = []
     for key, value in values.items():
+        section, _, inner = key.partition(".")
+        if inner and isinstance(known.get(section), dict):  # normalize.<env>
+            known[section] = {**known[section], inner: value}
+            continue
         faults += check.faults(key, value, known)
         known[key] = check.fitted(value, known.get(key))
     if known["kind"] == "pbt":

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from rlrun.errors import ConfigError
 from rlrun.rundir import folder_name
+from rlrun.sweep.events import check
 from rlrun.sweep.journal import NAME, Event
 
 WORST = -math.inf  # score of a trial of which a run failed
@@ -249,6 +250,7 @@ def apply_all(
     """
     for line, event in enumerate(events, start=1):
         try:
+            check(event, trials)
             before(event, trials)
             trials.apply(event)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError):
