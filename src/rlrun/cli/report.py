@@ -1,6 +1,7 @@
 """Implements `rlrun report`, which writes curves, statistics and intervals over runs as HTML, pictures and tables."""
 
 import contextlib
+import os
 import shlex
 import time
 from collections.abc import Iterator, Sequence
@@ -56,7 +57,7 @@ def report(words: Sequence[str]) -> int:
     if not places:
         raise ConfigError(f"no runs given; usage: {USAGE}")
     command = shlex.join(["rlrun", "report", *words])
-    if any((Path(place) / "sweep.yaml").is_file() for place in places):
+    if any(os.path.isfile(os.path.join(place, "sweep.yaml")) for place in places):
         return _sweep_report(places, given, command)
     with contextlib.chdir(Path(__file__).parent):  # matplotlib would read a matplotlibrc in the current folder
         import matplotlib  # noqa: F401

@@ -30,12 +30,14 @@ sweep that was interrupted or killed, from where it was.
   ranges     log(1e-5,1e-2)  logit(0.9,0.999)  uniform(0,1)  int(1,5)  pow2(64,1024)  choice(a,b,[256,256])
              without a typed range, the space of the algorithm is searched: rlrun show space=sac
   settings   {settings}
-  other words are those of `rlrun train`, for all runs
+  other words are those of `rlrun train`, for all runs; env=A,B measures each trial in both environments
   submit     local | slurm | ray: where runs are started; rlrun show submit=slurm lists its settings
 
   rlrun sweep algo=ppo env=CartPole trials=16 workers=2
   rlrun sweep algo=sac env=Pendulum 'algo.gamma=logit(0.9,0.999)' 'algo.tau=log(1e-3,5e-2)'
-  rlrun sweep best runs/sweeps/ppo-CartPole"""
+  rlrun sweep best runs/sweeps/ppo-CartPole
+  rlrun report runs/sweeps/ppo-CartPole
+  rlrun train algo=ppo env=CartPole preset=runs/sweeps/ppo-CartPole/best.yaml"""
 
 
 DRIVER = "submit.driver"
