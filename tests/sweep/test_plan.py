@@ -40,10 +40,25 @@ def test_stored_sweep_has_the_plan_of_its_command(tmp_path: Path, monkeypatch: p
     assert again.space.dimensions == before.space.dimensions and again.path == tmp_path / "a"
 
 
-@pytest.mark.parametrize("word", ["plugins=[./mine.py]", "callbacks=[./mine.py:Mine]", "logger=[wandb]"])
+@pytest.mark.parametrize(
+    "word",
+    ["plugins=[./mine.py]", "+plugins=[mine]", "env.id=mine:Env", "callbacks=[./mine.py:Mine]", "logger=[wandb]"],
+)
 def test_code_and_loggers_of_a_stored_sweep_must_be_typed_again(word: str, tmp_path: Path) -> None:
     folder = swept(tmp_path / "a", word)
     with pytest.raises(ConfigError, match=r"this sweep imports code or sends data: type .* again"):
+        stored(folder, [])
+
+
+@pytest.mark.parametrize("key", ["plugins", "env.id", "env", "logger", "callbacks", "init_from"])
+def test_stored_space_cannot_search_keys_that_name_code(key: str, tmp_path: Path) -> None:
+    folder = swept(tmp_path / "a")
+    text = (folder / SWEEP).read_text()
+    (folder / SWEEP).write_text(
+        text.replace("algo.gamma:\n    uniform:\n    - 0.9\n    - 0.99", f"{key}:\n    choice: [a:b, c]")
+    )
+    assert key in (folder / SWEEP).read_text()
+    with pytest.raises(ConfigError, match=rf"{key}: cannot be searched; keys of algo, network, env, trainer can"):
         stored(folder, [])
 
 

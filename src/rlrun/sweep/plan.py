@@ -28,9 +28,8 @@ from rlrun.sweep.study import Study
 from rlrun.sweep.trials import Trials, apply_all
 
 OURS = ("run_dir", "resume", "trainer.stop_at")  # settings of a run that the driver sets
-SENSITIVE = re.compile(
-    r"^plugins=|\.py\b|^env=[^=]*:|^logger.*\b(wandb|mlflow)\b"
-)  # words that import modules or send data elsewhere
+# words that import modules or send data elsewhere
+SENSITIVE = re.compile(r"^\+*(plugins=|env(\.id)?=[^=]*:|logger.*\b(wandb|mlflow)\b)|\.py\b")
 
 
 @dataclass(frozen=True)

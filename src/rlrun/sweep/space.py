@@ -11,6 +11,7 @@ from rlrun.sweep.ranges import Range, built, plain, typed
 
 GROUP = "space"  # folder of conf/
 IF = "if"
+SECTIONS = ("algo", "network", "env", "trainer")  # whose keys can be searched
 
 
 @dataclass(frozen=True)
@@ -129,9 +130,16 @@ def from_words(words: Sequence[str]) -> tuple[list[Dimension], list[str]]:
 
 
 def faults(space: Space, tree: dict[str, Any]) -> list[str]:
-    """Returns the faults of a space for a composed config: unknown keys, and ends of ranges that a key cannot have."""
+    """Returns the faults of a space for a composed config: unknown keys, and ends of ranges that a key cannot have.
+
+    Keys that name code or places are faults too, because the space of a stored sweep may be untrusted.
+    """
     found = []
     for dimension in space.dimensions:
+        section, _, inner = dimension.key.partition(".")
+        if check.lookup(dimension.key, tree) is not check.ABSENT and (section not in SECTIONS or inner in ("", "id")):
+            found.append(f"{dimension.key}: cannot be searched; keys of {', '.join(SECTIONS)} can")
+            continue
         ends = dimension.range.ends()
         first = next((line for end in ends for line in check.faults(dimension.key, end, tree)), None)
         if first is not None:
