@@ -24,6 +24,7 @@ from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.search import Random
 from rlrun.sweep.settings import settings
 from rlrun.sweep.space import Dimension, Space
+from rlrun.sweep.standings import furthest, totals
 from rlrun.sweep.trials import Trial, Trials, apply_all
 
 ENV = "Toy"
@@ -170,6 +171,16 @@ def test_failed_trial_goes_on_from_a_good_one(tmp_path: Path) -> None:
     assert [job.folder for job in trials.open_jobs()] == ["0000-Toy-s0", "0001-Toy-s0-b1", "0002-Toy-s2"]
 
 
+def test_steps_and_time_of_a_copied_run_count_once(tmp_path: Path) -> None:
+    trials = trained(tmp_path, random.Random(0))
+    taken = totals(trials, {ENV: STEPS})
+    assert taken.steps == 4 * STEPS[-1] and taken.failed == 0
+    assert taken.runs == 4 + sum(len(trial.branches) for trial in trials.trials)
+    for trial in trials.trials:
+        (whole,) = furthest(trial).values()
+        assert len(whole.evaluations) == len(STEPS)
+
+
 @pytest.mark.parametrize(
     ("range", "value", "factor", "expected"),
     [
@@ -214,7 +225,7 @@ def test_winner_of_a_real_population_is_replayed_with_equal_digest(
     ("words", "fault"),
     [
         (["algo.gamma=logit(0.9,0.99)"], "algo.gamma: cannot change during a run, as kind=pbt needs (these can: algo."),
-        (["trials=1"], "trials=1: kind=pbt needs a population of at least 2"),
+        (["trials=1"], "trials=1: kind=pbt needs a population of 2 to 1000"),
         (["seeds=3"], "seeds=3: kind=pbt trains one run for each trial"),
         (["algo.schedule={}"], "algo.schedule={}: kind=pbt writes algo.schedule itself"),
     ],

@@ -21,11 +21,12 @@ from rlrun.cluster import Command, Ended
 from rlrun.report.statistics import iqm
 from rlrun.sweep import display, driver, journal, stored
 from rlrun.sweep.driver import Driver
-from rlrun.sweep.forecast import forecast, job_steps
+from rlrun.sweep.forecast import forecast
 from rlrun.sweep.journal import Event, Journal
 from rlrun.sweep.panel import panel
 from rlrun.sweep.runs import Outcome
 from rlrun.sweep.settings import settings
+from rlrun.sweep.standings import job_steps
 from rlrun.sweep.stored import Stored
 from rlrun.sweep.trials import Job, Result, Trial, Trials
 from rlrun.sweep.view import View, table

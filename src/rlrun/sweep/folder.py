@@ -2,7 +2,7 @@
 
 sweep.yaml      settings, the space, and the words that all runs of an environment share
 journal.jsonl   every decision and every result
-trials/         a folder and a log for each run: <trial>-s<seed>
+trials/         a folder and a log for each run: <trial>-<env>-s<seed>
 best.yaml       the settings of the winner, as a preset; best-<env>.yaml if there are several environments
 """
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from rlrun.sweep.pruning import PRUNINGS
 from rlrun.sweep.settings import SweepConfig
-from rlrun.sweep.standings import totals
-from rlrun.sweep.trials import Job, Trials
+from rlrun.sweep.standings import job_steps, totals
+from rlrun.sweep.trials import Trials
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,6 @@ def forecast(trials: Trials, cfg: SweepConfig, courses: Mapping[str, Sequence[in
         expected += min(cfg.winners, planned) * cfg.fresh_seeds * steps[-1]
     still_open = sum(job_steps(job, trials, courses) for job in trials.open_jobs())
     return Forecast(taken.steps, max(still_open, expected), speed, cfg.workers)
-
-
-def job_steps(job: Job, trials: Trials, courses: Mapping[str, Sequence[int]]) -> int:
-    """Returns the steps of a job, without those that its run has trained for earlier rungs."""
-    results = trials.trials[job.trial].results
-    steps = courses[job.env]
-    before = [steps[one.rung] for one in results if one.folder == job.folder and one.rung < job.rung]
-    return steps[job.rung] - max(before, default=0)
 
 
 def _seeds(trials: Trials) -> float:

@@ -25,7 +25,7 @@ from rlrun.sweep.search import Search, ask_again, search
 from rlrun.sweep.settings import FREE, SweepConfig, defaults, settings
 from rlrun.sweep.space import Dimension, Space
 from rlrun.sweep.study import Study
-from rlrun.sweep.trials import Trials, apply_all
+from rlrun.sweep.trials import FRESH, Trials, apply_all
 
 OURS = ("run_dir", "resume", "trainer.stop_at")  # settings of a run that the driver sets
 # words that import modules or send data elsewhere
@@ -162,8 +162,8 @@ def _check_population(cfg: SweepConfig, runs: Mapping[str, Sequence[str]]) -> No
     for word in next(iter(runs.values())):
         if word.startswith(SCHEDULE):
             raise ConfigError(f"{word}: kind=pbt writes {SCHEDULE} itself")
-    if cfg.trials < 2:
-        raise ConfigError("trials=1: kind=pbt needs a population of at least 2")
+    if not 2 <= cfg.trials <= FRESH:
+        raise ConfigError(f"trials={cfg.trials}: kind=pbt needs a population of 2 to {FRESH}")
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

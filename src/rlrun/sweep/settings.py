@@ -54,7 +54,7 @@ class SweepConfig:
     kind: Literal["search", "pbt"]
     space: str | None
     trials: Annotated[PositiveInt, Field(le=MOST_TRIALS)]
-    seeds: PositiveInt
+    seeds: Annotated[PositiveInt, Field(le=1000)]  # the next seeds measure the best trials again
     workers: PositiveInt
     hours: PositiveFloat | None
     disk: Annotated[int, BeforeValidator(_bytes)] | None

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from rlrun.config.check import show
 from rlrun.errors import printable
-from rlrun.sweep.trials import WORST, Job, Result, Trial, Trials
+from rlrun.sweep.trials import FRESH, WORST, Job, Result, Trial, Trials
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,13 @@ def _state(trial: Trial, trials: Trials, is_open: bool) -> str:
 
 
 def furthest(trial: Trial) -> Mapping[str, Result]:
-    """Returns the result of each run of the search at its furthest rung, by folder."""
+    """Returns the result of each run of the search at its furthest rung, by folder.
+
+    A trial that went on from the run of another one has only its last run, which holds the whole learning curve.
+    """
     found: dict[str, Result] = {}
     for job in _by_rung(trial):
-        if job.seed < trial.seeds:
+        if job.seed < FRESH and job.branch == len(trial.branches):
             found[job.folder] = trial.results[job]
     return found
 
@@ -89,15 +92,38 @@ class Totals(NamedTuple):
 
 def totals(trials: Trials, courses: Mapping[str, Sequence[int]]) -> Totals:
     """Returns what has been trained so far. courses: environment -> steps of the rungs."""
-    steps: dict[str, int] = {}
-    seconds: dict[str, float] = {}
+    runs: set[str] = set()
     failed: set[str] = set()
+    steps, seconds = 0, 0.0
     for trial in trials.trials:
         failed |= trial.failures.keys()
-        for job in _by_rung(trial):
-            steps[job.folder] = courses[job.env][job.rung]
-            seconds[job.folder] = trial.results[job].seconds
-    return Totals(len(steps.keys() | failed), len(failed), sum(steps.values()), sum(seconds.values()))
+        for job, result in trial.results.items():
+            runs.add(job.folder)
+            steps += job_steps(job, trials, courses)
+            seconds += result.seconds
+            if (before := continued(job, trials)) is not None:
+                seconds -= trials.trials[before.trial].results[before].seconds
+    return Totals(len(runs | failed), len(failed), steps, seconds)
+
+
+def job_steps(job: Job, trials: Trials, courses: Mapping[str, Sequence[int]]) -> int:
+    """Returns the steps of a job, without those that its run has trained for earlier rungs."""
+    steps = courses[job.env]
+    before = continued(job, trials)
+    if before is None:
+        return steps[job.rung]
+    return steps[job.rung] - steps[before.rung]
+
+
+def continued(job: Job, trials: Trials) -> Job | None:
+    """Returns the job from whose snapshot another one goes on: of the same run, or of the run that was copied."""
+    trial = trials.trials[job.trial]
+    earlier = [one for one in trial.results if one.folder == job.folder and one.rung < job.rung]
+    if earlier:
+        return max(earlier, key=lambda one: one.rung)
+    if job.branch:
+        return trial.branches[job.branch - 1].source
+    return None
 
 
 def _by_rung(trial: Trial) -> list[Job]:

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from rlrun.errors import printable
-from rlrun.sweep.forecast import Forecast, forecast, job_steps
+from rlrun.sweep.forecast import Forecast, forecast
 from rlrun.sweep.settings import SweepConfig
-from rlrun.sweep.standings import Standing, Totals, differing, ranked, standings, totals, values_text
+from rlrun.sweep.standings import Standing, Totals, differing, job_steps, ranked, standings, totals, values_text
 from rlrun.sweep.trials import Job, Trials
 from rlrun.telemetry.view import number
 
