@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ def sphere(x: Sequence[float]) -> float:
 
 def rosenbrock(x: Sequence[float]) -> float:
     scaled = [4 * value - 2 for value in x]
-    return sum(100 * (after - before**2) ** 2 + (1 - before) ** 2 for before, after in zip(scaled, scaled[1:]))  # noqa: B905, RUF007
+    return sum(100 * (after - before**2) ** 2 + (1 - before) ** 2 for before, after in pairwise(scaled))
 
 
 def hartmann(x: Sequence[float]) -> float:

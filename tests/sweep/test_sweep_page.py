@@ -22,6 +22,7 @@ from rlrun.sweep.ranges import Choice, Int, Log, Logit, PowerOfTwo, Range, Unifo
 from rlrun.sweep.scale import scale
 from rlrun.sweep.standings import short_names, standings, totals
 from rlrun.sweep.stored import Stored
+from rlrun.sweep.trials import Trial
 
 FAULT = "nan in the loss of <b>the critic</b>"
 
@@ -157,9 +158,15 @@ def test_importances_find_the_keys_that_decide(found: Stored) -> None:
 
 def test_importances_depend_on_the_order_of_scores_alone(found: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = importances(found.space.dimensions, found.trials)
-    score = type(found.trials.trials[0]).score
-    cube = lambda trial, rung: None if score(trial, rung) is None else (score(trial, rung) or 0.0) ** 3  # noqa: E731
-    monkeypatch.setattr(type(found.trials.trials[0]), "score", cube)
+    score = Trial.score
+
+    def cube(trial: Trial, rung: int) -> float | None:
+        value = score(trial, rung)
+        if value is None:
+            return None
+        return value**3
+
+    monkeypatch.setattr(Trial, "score", cube)
     assert importances(found.space.dimensions, found.trials) == plain
 
 

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from rlrun import files
@@ -31,12 +32,12 @@ def local() -> Cluster:
     return Processes()
 
 
-class Local:
-    """Base of the clusters whose commands are processes of this machine. A subclass implements `start`."""
+class Local(ABC):
+    """Base of the clusters whose commands are processes of this machine."""
 
+    @abstractmethod
     def start(self, command: Command) -> None:
         """Starts one command."""
-        raise NotImplementedError
 
     def submit(self, commands: Sequence[Command]) -> str:
         for command in commands:

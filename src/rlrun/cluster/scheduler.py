@@ -7,6 +7,7 @@ Both outlive the process that submitted it. All machines must share the folder o
 import math
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,20 +31,20 @@ def title(commands: Sequence[Command]) -> str:
     return os.path.commonpath(labels)
 
 
-class Scheduler:
-    """Base of the clusters that queue commands. A subclass implements `start` and `queued`."""
+class Scheduler(ABC):
+    """Base of the clusters that queue commands."""
 
     def __init__(self) -> None:
         self.logs: dict[str, Path] = {}  # of commands that have not ended, by name
         self.queried = -math.inf
 
+    @abstractmethod
     def start(self, commands: Sequence[Command]) -> str:
         """Queues commands, a single one under its `label`. Returns their id."""
-        raise NotImplementedError
 
+    @abstractmethod
     def queued(self) -> set[str] | None:
-        """Returns the labels of the user's commands that are queued or running, or None if the scheduler is silent."""
-        raise NotImplementedError
+        """Returns the labels of the user's commands that are queued or running, or None if the query failed."""
 
     def submit(self, commands: Sequence[Command]) -> str:
         for command in commands:
@@ -73,8 +74,9 @@ class Scheduler:
             del self.logs[name]
         return found
 
+    @abstractmethod
     def close(self) -> None:
-        pass
+        """As in `Cluster`."""
 
     def _lost(self) -> set[str]:
         """Returns the names of commands that have left the queue, with an exit code or without."""

@@ -22,7 +22,7 @@ from rlrun.sweep.trials import Job, Trials
 POLL_S = 0.05
 ATTEMPTS = 5  # to finish a job whose process was killed, per driver
 KILLED = (130, 137, 143)  # exit codes of runs that a signal stopped; a negative code is a signal too
-STOP = "STOP"  # file in trials/ that asks the driver to stop
+STOP = "STOP"  # file in trials/ with which `rlrun sweep stop` requests the end of the driver
 
 
 class Strategy(Protocol):
@@ -62,7 +62,7 @@ class Driver:
     def run(self) -> None:
         """Runs until the sweep has ended.
 
-        Raises KeyboardInterrupt if `stop` is called for its folder, and RunError if the disk is full.
+        Raises KeyboardInterrupt after `rlrun sweep stop`, and RunError if the disk is full.
         """
         (self.runs.folder / STOP).unlink(missing_ok=True)
         jobs = self.trials.open_jobs()
@@ -97,8 +97,6 @@ class Driver:
         self.journal.append(event)
         self.trials.apply(event)
         self.say(event, self.trials)
-
-    # --- runs
 
     def start(self) -> None:
         """Starts open jobs while there are free workers."""

@@ -24,22 +24,22 @@ def check_ends(space: Space, runs: Sequence[Sequence[str]]) -> None:
     for words in runs:
         for dimension in space.dimensions:
             lines += [[*words, f"{dimension.key}={literal(end)}"] for end in dimension.range.ends()]
-    if faults := _asked("faults", lines):
+    if faults := _queried("faults", lines):
         raise ConfigError(*faults)
 
 
 def schedulable(words: Sequence[str]) -> list[str]:
     """Returns the dotted keys of numbers that may change during a run with these words."""
-    return _asked("schedulable", [words])
+    return _queried("schedulable", [words])
 
 
-def _asked(question: str, lines: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the answer of a process that imports torch."""
-    asked = json.dumps([[*words] for words in lines]).encode()
-    answer = subprocess.run([sys.executable, "-m", __name__, question], input=asked, capture_output=True)
-    if answer.returncode:
-        raise RunError(f"the check of the space failed: {answer.stderr.decode(errors='replace').strip()[-500:]}")
-    found: list[str] = json.loads(answer.stdout)
+def _queried(query: str, lines: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the output of a query, `faults` or `schedulable`, which runs in a process that imports torch."""
+    data = json.dumps([[*words] for words in lines]).encode()
+    done = subprocess.run([sys.executable, "-m", __name__, query], input=data, capture_output=True)
+    if done.returncode:
+        raise RunError(f"the check of the space failed: {done.stderr.decode(errors='replace').strip()[-500:]}")
+    found: list[str] = json.loads(done.stdout)
     return found
 
 
@@ -72,5 +72,5 @@ def faults_of(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    answer = {"faults": faults_of, "schedulable": schedulable_of}[sys.argv[1]]
-    print(json.dumps(answer(json.load(sys.stdin))))
+    query = {"faults": faults_of, "schedulable": schedulable_of}[sys.argv[1]]
+    print(json.dumps(query(json.load(sys.stdin))))

@@ -1,8 +1,9 @@
 """Searches that learn from the scores so far, with Optuna's samplers (Akiba et al. 2019, arXiv 1907.10902).
 
-A study is built in memory for every trial, from the trials so far. What a sampler notes on the trials that it asked is
-kept in memory too; a restarted driver asks for all trials of the journal again, so nothing is stored. As in BOHB
-(Falkner et al. 2018, arXiv 1807.01774), a sampler sees the scores at the highest rung at which there are enough.
+A study is built in memory for every trial, from the trials so far. CMA-ES and NSGA-II attach attributes to their
+trials, which are kept in memory too; a restarted driver repeats the calls of `ask` in the order of the journal, so
+nothing of Optuna is stored. As in BOHB (Falkner et al. 2018, arXiv 1807.01774), a sampler learns from the scores at the
+highest rung at which there are enough.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Learned:
-    """Asks one of Optuna's samplers."""
+    """Proposes points with one of Optuna's samplers."""
 
     def __init__(self, name: str, space: Space, seed: int, trials: int):
         """Raises ConfigError if Optuna is not installed."""
@@ -32,17 +33,17 @@ class Learned:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.name, self.space, self.seed, self.trials = name, space, seed, trials
         self.distributions = {dimension.key: _distribution(dimension.range) for dimension in space.dimensions}
-        self.remembers = name in ("cmaes", "nsga2")
-        self.notes: dict[int, dict[str, Any]] = {}  # of the sampler, by trial
+        self.has_history = name in ("cmaes", "nsga2")
+        self.attributes: dict[int, dict[str, Any]] = {}  # that the sampler has attached, by trial
 
     def ask(self, trial: int, trials: Trials) -> Sequence[float]:
         study = self.study(trials)
         study.sampler = self.sampler(trial)
         if self.name == "nsga2":
             self.select_parents(study)
-        asked = study.ask(self.distributions)
-        self.notes[trial] = study.get_trials()[-1].system_attrs
-        return [_position(asked.params[one.key], one.range) for one in self.space.dimensions]
+        params = study.ask(self.distributions).params
+        self.attributes[trial] = study.get_trials()[-1].system_attrs
+        return [_position(params[one.key], one.range) for one in self.space.dimensions]
 
     def sampler(self, trial: int) -> "BaseSampler":
         """Returns the sampler of a trial, with a random stream of its own."""
@@ -63,14 +64,14 @@ class Learned:
             known: dict[str, Any] = {"state": optuna.trial.TrialState.RUNNING}
             if score is not None:
                 known = {"value": _finite(score, trials, rung)}
-            notes = self.notes.get(trial.number)
+            attributes = self.attributes.get(trial.number)
             study.add_trial(
-                optuna.create_trial(params=params, distributions=self.distributions, system_attrs=notes, **known)
+                optuna.create_trial(params=params, distributions=self.distributions, system_attrs=attributes, **known)
             )
         return study
 
     def select_parents(self, study: "Study") -> None:
-        """Selects the parents of each generation in turn, as a study does that has seen the generations grow."""
+        """Selects the parents of each generation in turn, as in a study to which the trials were added one by one."""
         sampler: Any = study.sampler
         generation = 1
         while sampler.get_population(study, generation):

@@ -1,4 +1,4 @@
-"""What a command line of `rlrun sweep` asks for, checked before anything is written."""
+"""Turns the words of `rlrun sweep` into a plan, which is checked before anything is written."""
 
 import re
 import shlex
@@ -82,7 +82,7 @@ class Plan:
 
 
 def plan(words: Sequence[str]) -> Plan:
-    """Returns what the words after `rlrun sweep` ask for. Raises ConfigError with a line for each fault."""
+    """Returns the plan of the words after `rlrun sweep`. Raises ConfigError with a line for each fault."""
     own, others = _split(words)
     cfg = settings(own)
     dimensions, shared = space.from_words(others)

@@ -22,7 +22,7 @@ class Search(Protocol):
     """Proposes the point of each trial, [dimensions] in the unit cube."""
 
     trials: int  # number of trials, which may be below the number asked for
-    remembers: bool  # whether a point depends on what was asked before, beside the scores
+    has_history: bool  # whether a point depends on earlier calls of `ask`, beside the scores
 
     def ask(self, trial: int, trials: Trials) -> Sequence[float]:
         """Returns the point of the trial with this number. trials: those so far, with their scores."""
@@ -39,8 +39,8 @@ def search(name: str, space: Space, seed: int, trials: int) -> Search:
 
 
 def ask_again(search: Search, event: Event, trials: Trials) -> None:
-    """Brings a search that remembers to where it was, before an event of the journal is applied to the trials."""
-    if search.remembers and event["event"] == "asked":
+    """Repeats the calls of `ask` of an event, if the search has a history. Called before the event is applied."""
+    if search.has_history and event["event"] == "asked":
         for place in range(len(event["points"])):
             search.ask(len(trials) + place, trials)
 
@@ -48,7 +48,7 @@ def ask_again(search: Search, event: Event, trials: Trials) -> None:
 class Random:
     """Draws every point at random, from a stream of the sweep's seed and the trial's number."""
 
-    remembers = False
+    has_history = False
 
     def __init__(self, space: Space, seed: int, trials: int):
         self.size, self.seed, self.trials = len(space), seed, trials
@@ -61,7 +61,7 @@ class Random:
 class Sobol:
     """Points of a scrambled Sobol sequence, which cover the space more evenly than random ones (Owen 1998)."""
 
-    remembers = False
+    has_history = False
 
     def __init__(self, space: Space, seed: int, trials: int):
         self.size, self.seed, self.trials = len(space), seed, trials
@@ -83,7 +83,7 @@ class Sobol:
 class Grid:
     """All combinations of evenly spaced values, the last key fastest; as many of each range as the trials allow."""
 
-    remembers = False
+    has_history = False
 
     def __init__(self, space: Space, seed: int, trials: int):
         """Raises ConfigError if the choices alone have more combinations than there are trials."""

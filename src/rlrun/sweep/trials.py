@@ -242,7 +242,7 @@ def apply_all(
     trials: Trials,
     events: Sequence[Event],
     keys: Collection[str],
-    before: Callable[[Event, Trials], None] = lambda event, trials: None,
+    before: Callable[[Event, Trials], None] | None = None,
 ) -> Trials:
     """Applies the events of a journal in order and returns the trials. before: called before an event is applied.
 
@@ -251,7 +251,8 @@ def apply_all(
     for line, event in enumerate(events, start=1):
         try:
             check(event, trials)
-            before(event, trials)
+            if before is not None:
+                before(event, trials)
             trials.apply(event)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError):
             raise ConfigError(f"{NAME}: line {line} does not fit the lines before it") from None
