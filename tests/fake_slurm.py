@@ -178,4 +178,13 @@ def scontrol(words: list[str]) -> None:
 
 
 def scancel(words: list[str]) -> None:
-    os.kill(int((home() / f"{words[0]}.pid").read_text()), signal.SIGTERM)
+    """Ends the user's jobs of a name: a running one by SIGTERM to its step."""
+    assert words[0] == "--me", words
+    name = words[1].removeprefix("--name=")
+    for id in ids(home()):
+        if json.loads((home() / f"{id}.json").read_text())["options"]["job-name"] != name:
+            continue
+        if state(home(), id) == "PENDING":
+            (home() / f"{id}.state").write_text("CANCELLED")
+        elif state(home(), id) == "RUNNING":
+            os.kill(int((home() / f"{id}.pid").read_text()), signal.SIGTERM)

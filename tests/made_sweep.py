@@ -11,7 +11,7 @@ import numpy as np
 from rlrun.sweep import folder
 from rlrun.sweep.folder import Description
 from rlrun.sweep.journal import Event, Journal
-from rlrun.sweep.pruning import PRUNINGS
+from rlrun.sweep.pruning import pruning
 from rlrun.sweep.runs import Course
 from rlrun.sweep.search import Random
 from rlrun.sweep.settings import settings
@@ -61,8 +61,7 @@ def make_sweep(
     points = [search.ask(number, found) for number in range(trials)]
     record({"event": "asked", "points": points, "values": [searched.values(point, fixed) for point in points]})
     _train(found, searched, record, failing)
-    pruning = PRUNINGS[cfg.prune](cfg.eta)
-    while promoted := pruning.promoted(found):
+    while promoted := pruning(cfg.prune).promoted(found):
         record({"event": "promoted", "trials": [trial.number for trial in promoted]})
         _train(found, searched, record, failing)
     numbers = [trial.number for trial in found.best()[: cfg.winners]]

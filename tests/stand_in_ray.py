@@ -64,7 +64,11 @@ class Cluster(ModuleType):
         return SimpleNamespace(current_actor=self.starting)
 
     def kill(self, actor: Actor) -> None:
-        self.names.remove(actor.name)
+        if actor.name in self.names:
+            self.names.remove(actor.name)
+
+    def get_actor(self, name: str) -> Actor:
+        return Actor(self, name)
 
     def wait(self, results: Any, num_returns: int, timeout: float) -> None:
         assert len(results) == num_returns

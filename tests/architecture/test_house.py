@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "__version__",
     ),
     "cluster": (
-        "cluster", "cli.main", "run.lifecycle", "config.check", "config.resumable", "config.schema", "config.sources",
+        "cluster", "cli.main", "run.lifecycle", "config.parts", "config.resumable", "config.schema", "config.sources",
         "snapshot.atomic", "imports", "files", "errors",
     ),
     "sweep": (

@@ -21,7 +21,7 @@ from rlrun.sweep.trials import FRESH
 RUN = ["algo=q_learning", "env=FrozenLake", "trainer.total_steps=400", "trainer.eval_every=200",
        "trainer.eval_episodes=2"]  # fmt: skip
 WORDS = ["sweep", *RUN, "algo.learning_rate=log(1e-2,1)", "trials=2", "seeds=1",
-         "order=generation", "generation=2", "rungs=[0.5,1]", "eta=2", "winners=1", "fresh_seeds=1",
+         "order=generation", "order.size=2", "rungs=[0.5,1]", "prune.eta=2", "winners=1", "fresh_seeds=1",
          "workers=2"]  # fmt: skip
 HOME = Path("runs/sweeps/q_learning-FrozenLake")
 
@@ -76,10 +76,13 @@ def test_sweep_is_continued_after_a_kill(
     assert "2 trials, 0 runs open, done" in capsys.readouterr().out
     assert main(["sweep", "stop", str(HOME)]) == 0
     assert "is not running" in capsys.readouterr().out
-    assert main(["sweep", "resume", str(HOME), "eta=3"]) == 2
+    assert main(["sweep", "resume", str(HOME), "prune.eta=3"]) == 2
     assert "eta: cannot change in a sweep that has begun (only workers, hours, disk can)" in capsys.readouterr().err
-    assert main([*WORDS, "eta=3"]) == 2
-    assert "holds another sweep: eta 2 -> 3; choose another folder with name=..." in capsys.readouterr().err
+    assert main([*WORDS, "prune.eta=3"]) == 2
+    assert (
+        "holds another sweep: prune {name: asha, eta: 2} -> {name: asha, eta: 3}; choose another folder with name=..."
+        in capsys.readouterr().err
+    )
 
 
 def test_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

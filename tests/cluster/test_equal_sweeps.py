@@ -12,7 +12,7 @@ from rlrun.sweep import journal
 
 WORDS = ["sweep", "algo=q_learning", "env=FrozenLake", "trainer.total_steps=400", "trainer.eval_every=200",
          "trainer.eval_episodes=2", "algo.learning_rate=log(1e-2,1)", "trials=3", "seeds=2", "order=generation",
-         "generation=3", "rungs=[0.5,1]", "eta=2", "winners=1", "fresh_seeds=1"]  # fmt: skip
+         "order.size=3", "rungs=[0.5,1]", "prune.eta=2", "winners=1", "fresh_seeds=1"]  # fmt: skip
 HERE = "submit.driver=here"
 PLACES = {
     "one_worker": ["workers=1"],

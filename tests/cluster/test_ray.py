@@ -84,6 +84,18 @@ def test_actors_of_a_cluster_of_this_process_are_interrupted(cluster: stand_in_r
     assert runner.process.returncode is not None
 
 
+def test_actors_of_an_earlier_process_are_interrupted(cluster: stand_in_ray.Cluster) -> None:
+    earlier = started()
+    earlier.submit([waiting("one"), waiting("two")])
+    earlier.close()
+    later = started()
+    assert later.adopt([waiting("one")]) == ["one"]
+    later.interrupt()
+    one, two = cluster.objects.values()
+    assert one.process.returncode is not None and two.process.poll() is None
+    assert len(cluster.names) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "is_running", "line"),
     [

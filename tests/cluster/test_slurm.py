@@ -1,5 +1,6 @@
 """Jobs of Slurm, by the scheduler of `fake_slurm.py`, which starts real processes."""
 
+import json
 import os
 import signal
 import subprocess
@@ -157,6 +158,19 @@ def test_pending_run_of_a_killed_driver_is_not_submitted_twice(
     assert main(words) == 0
     assert slurm.wait_for_end() == ["COMPLETED"]
     assert [event["event"] for event in journal.read(HOME / "journal.jsonl")] == ["asked", "scored", "won"]
+
+
+def test_stopped_sweep_leaves_no_jobs(slurm: FakeSlurm) -> None:
+    slurm.slots = 1
+    words = [*SWEEP, "trainer.total_steps=1e9", "trials=2", "workers=2", "submit.driver=here"]
+    driver = subprocess.Popen([sys.executable, "-m", "rlrun", *words], env=os.environ, stderr=subprocess.DEVNULL)
+    slurm.wait(lambda: sorted(slurm.jobs().values()) == ["PENDING", "RUNNING"])
+    slurm.wait(lambda: len(list(HOME.glob("trials/*/metrics.jsonl"))) == 1)
+    assert main(["sweep", "stop", str(HOME)]) == 0
+    assert driver.wait() == 130
+    assert slurm.wait_for_end() == ["FAILED", "CANCELLED"]
+    (run,) = HOME.glob("trials/*/summary.json")
+    assert json.loads(run.read_text())["status"] == "stopped"
 
 
 @pytest.mark.slow

@@ -18,12 +18,13 @@ from rlrun.snapshot.store import Store
 from rlrun.sweep import journal
 
 WORDS = ["sweep", "algo=q_learning", "env=FrozenLake", "algo.learning_rate=log(1e-2,1)", "trials=6", "seeds=2",
-         "order=generation", "generation=6", "rungs=[0.2,1]", "winners=1", "fresh_seeds=2", "workers=2",
+         "order=generation", "order.size=6", "rungs=[0.2,1]", "winners=1", "fresh_seeds=2", "workers=2",
          "trainer.total_steps=2000", "trainer.eval_every=400", "trainer.eval_episodes=2",
          "trainer.snapshot_every=200"]  # fmt: skip
 POPULATION = ["sweep", "kind=pbt", "algo=ppo", "env=CartPole", "algo.learning_rate=log(1e-4,1e-2)", "trials=4",
-              "every=2048", "exploit=0.5", "winners=1", "fresh_seeds=1", "workers=2", "trainer.total_steps=8192",
-              "trainer.eval_every=2048", "trainer.eval_episodes=2", "trainer.snapshot_every=1024"]  # fmt: skip
+              "kind.every=2048", "kind.exploit=0.5", "winners=1", "fresh_seeds=1", "workers=2",
+              "trainer.total_steps=8192", "trainer.eval_every=2048", "trainer.eval_episodes=2",
+              "trainer.snapshot_every=1024"]  # fmt: skip
 HOME = Path("runs/sweeps")
 
 

@@ -16,7 +16,7 @@ from rlrun.sweep.disk import size_of
 from rlrun.sweep.driver import Driver
 from rlrun.sweep.finals import winner
 from rlrun.sweep.journal import Event, Journal
-from rlrun.sweep.pruning import PRUNINGS
+from rlrun.sweep.pruning import pruning
 from rlrun.sweep.ranges import Uniform
 from rlrun.sweep.runs import Course, Runs
 from rlrun.sweep.scoring import Scoring
@@ -68,6 +68,9 @@ class Simulated:
         self.waiting = later
         return found
 
+    def interrupt(self) -> None:
+        pass
+
     def close(self) -> None:
         self.waiting = []
 
@@ -118,14 +121,13 @@ def swept(folder: Path, cluster: Simulated, kill: random.Random | None = None, *
     base = {
         "trials": 18,
         "seeds": 2,
-        "generation": 9,
         "order": "generation",
         "winners": 2,
         "fresh_seeds": 3,
         "workers": 3,
     }
     cfg: SweepConfig = settings(base | changes)
-    steps = [STEPS[-1]] if cfg.prune == "none" else STEPS
+    steps = [STEPS[-1]] if cfg.prune.name == "none" else STEPS
     (folder / "trials").mkdir(parents=True, exist_ok=True)
     trials = apply_all(Trials([ENV], cfg.seeds, len(steps) - 1), journal.read(folder / "journal.jsonl"), SPACE.keys)
 
@@ -135,7 +137,7 @@ def swept(folder: Path, cluster: Simulated, kill: random.Random | None = None, *
 
     courses = {ENV: Course(["algo=q_learning", f"env={ENV}"], steps)}
     runs = Runs(folder / "trials", courses, cfg.metric, Scoring(cfg, [ENV]))
-    study = Study(cfg, SPACE, {}, Random(SPACE, 0, cfg.trials), PRUNINGS[cfg.prune](cfg.eta), trials)
+    study = Study(cfg, SPACE, {}, Random(SPACE, 0, cfg.trials), pruning(cfg.prune), trials)
     driver = Driver(study, trials, Journal(folder / "journal.jsonl"), runs, cluster, cfg, say)
     try:
         driver.run()

@@ -61,6 +61,9 @@ class Toy:
         done, self.waiting = self.waiting[:2], self.waiting[2:]
         return [Ended(command.name, self.trained(command.words)) for command in done]
 
+    def interrupt(self) -> None:
+        pass
+
     def close(self) -> None:
         self.waiting = []
 
@@ -93,7 +96,7 @@ class Toy:
 
 def trained(folder: Path, rng: random.Random, kill: bool = False, **changes: Any) -> Trials:
     """Trains a population in a folder to its end, or from where it was."""
-    cfg = settings({"kind": "pbt", "trials": 4, "exploit": 0.25, "winners": 0, "workers": 2} | changes)
+    cfg = settings({"kind": "pbt", "trials": 4, "kind.exploit": 0.25, "winners": 0, "workers": 2} | changes)
     (folder / "trials").mkdir(parents=True, exist_ok=True)
     trials = apply_all(Trials([ENV], 1, len(STEPS) - 1), journal.read(folder / "journal.jsonl"), SPACE.keys)
 
@@ -207,7 +210,15 @@ def test_winner_of_a_real_population_is_replayed_with_equal_digest(
     monkeypatch.chdir(tmp_path)
     words = ["algo=ppo", "env=CartPole", "algo.loop.rollout_steps=32", "env.num_envs=4", "trainer.total_steps=512",
              "trainer.eval_every=256", "trainer.eval_episodes=1", "network.hidden=[8]"]  # fmt: skip
-    setting = ["kind=pbt", "trials=2", "every=256", "exploit=0.5", "winners=0", "perturb=[0.1]", "resample=0.0"]
+    setting = [
+        "kind=pbt",
+        "trials=2",
+        "kind.every=256",
+        "kind.exploit=0.5",
+        "winners=0",
+        "kind.perturb=[0.1]",
+        "kind.resample=0.0",
+    ]
     assert main(["sweep", *words, *setting, "algo.learning_rate=log(1e-4,1e-2)"]) == 0
     assert "goes on from trial" in capsys.readouterr().out
     home = Path("runs/sweeps/ppo-CartPole")

@@ -14,8 +14,8 @@ STEPS, EVALUATIONS = [100, 200, 300], [10.0, 40.0, 30.0]
     [
         ({}, 30.0),
         ({"score": "mean"}, 80 / 3),
-        ({"score": "speed", "target": 35.0}, 1 - 200 / 1000),
-        ({"score": "speed", "target": 50.0}, 0.0),
+        ({"score": "speed", "score.target": 35.0}, 1 - 200 / 1000),
+        ({"score": "speed", "score.target": 50.0}, 0.0),
         ({"cost": 4.0}, 30.0 - 4.0 * 90 / 60),
     ],
 )
@@ -37,8 +37,8 @@ def test_normalised_evaluations_are_comparable_between_environments() -> None:
         ({}, ["CartPole", "Acrobot"], r"normalize: .*add normalize=\{CartPole: \[LOW, HIGH\]\}"),
         ({"normalize": {"Cartpole": [0, 1]}}, ["CartPole"], r"normalize.Cartpole: this sweep has no env=Cartpole"),
         ({"normalize": {"CartPole": [1, 0]}}, ["CartPole"], r"must be two rising numbers"),
-        ({"score": "speed"}, ["CartPole"], "target: must be set with score=speed"),
-        ({"target": 3.0}, ["CartPole"], "target: must be set with score=speed"),
+        ({"score": "speed"}, ["CartPole"], "score.target: missing; give it a value with score.target=..."),
+        ({"score.target": 3.0}, ["CartPole"], "score.target: belongs to score=speed"),
     ],
 )
 def test_settings_that_do_not_fit(words: dict[str, object], envs: list[str], fault: str) -> None:

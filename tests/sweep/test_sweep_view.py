@@ -174,6 +174,8 @@ def test_driver_reports_runs_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyP
             self.looks += 1
             return [Ended(self.name, 1)] if self.looks == 3 else []
 
+        def interrupt(self) -> None: ...
+
         def close(self) -> None: ...
 
     fake: Any = Fake()
@@ -187,7 +189,7 @@ def test_driver_reports_runs_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_forecast_counts_promotions_seeds_and_fresh_runs(found: Stored) -> None:
-    cfg = settings({"trials": 9, "seeds": 2, "eta": 3, "winners": 1, "fresh_seeds": 5, "workers": 2})
+    cfg = settings({"trials": 9, "seeds": 2, "prune.eta": 3, "winners": 1, "fresh_seeds": 5, "workers": 2})
     trials = Trials(["HalfCheetah"], 2, 2)
     start = forecast(trials, cfg, COURSES, 9)
     searched = 9 * 2 * STEPS[0] + 3 * 2 * (STEPS[1] - STEPS[0]) + 1 * 2 * (STEPS[2] - STEPS[1])

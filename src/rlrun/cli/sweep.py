@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlrun.cli.columns import print_columns
-from rlrun.config import check, sources
+from rlrun.config import check
 from rlrun.errors import ConfigError, RunError, printable
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ REFUSED = {"submit.workers": "a sweep has a setting of its own, workers=..."}
 
 def sweep(words: Sequence[str]) -> int:
     """Runs the command. Returns the exit code."""
-    from rlrun.sweep.settings import FILE
+    from rlrun.sweep.settings import meanings
 
     if not words or "--help" in words or "-h" in words:
-        meanings = sources.notes(FILE).meanings.items()
-        width = max(len(key) for key, _ in meanings)
-        lines = [f"{key:{width}}  {meaning}" for key, meaning in meanings]
+        described = meanings().items()
+        width = max(len(key) for key, _ in described)
+        lines = [f"{key:{width}}  {meaning}" for key, meaning in described]
         print(HELP.format(settings=("\n" + " " * 13).join(lines)))
         return 0
     if words[0] in ACTIONS:

@@ -35,5 +35,8 @@ class Cluster(Protocol):
     def ended(self) -> list[Ended]:
         """Returns the commands that have ended since the last call."""
 
+    def interrupt(self) -> None:
+        """Interrupts all commands that have not ended. Their runs write snapshots."""
+
     def close(self) -> None:
         """Interrupts processes of this machine, and waits until they have ended. Jobs of a cluster go on."""

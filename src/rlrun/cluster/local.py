@@ -39,6 +39,13 @@ class Local(ABC):
     def start(self, command: Command) -> None:
         """Starts one command."""
 
+    def interrupt(self) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """As in `Cluster`."""
+
     def submit(self, commands: Sequence[Command]) -> str:
         for command in commands:
             command.log.parent.mkdir(parents=True, exist_ok=True)

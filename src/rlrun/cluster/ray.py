@@ -1,5 +1,6 @@
 """Starts commands as actors of a Ray cluster, which outlive the process that submitted them."""
 
+import contextlib
 import os
 import secrets
 import subprocess
@@ -52,7 +53,6 @@ class Ray(Scheduler):
 
         super().__init__()
         self.cfg = cfg
-        self.actors: dict[str, Any] = {}  # by name of the command
         try:
             ray.init(address=cfg.address, namespace=NAMESPACE, log_to_driver=False, logging_level=ERROR)
         except Exception as error:  # Ray raises plain exceptions, too
@@ -70,7 +70,7 @@ class Ray(Scheduler):
                 lifetime="detached", max_restarts=-1, num_cpus=self.cfg.cpus, num_gpus=self.cfg.gpus,
             )  # fmt: skip
             log = str(command.log.absolute())
-            self.actors[command.name] = runner.remote(command.words, log, os.getcwd())
+            runner.remote(command.words, log, os.getcwd())
         return title(commands)
 
     def queued(self) -> set[str] | None:
@@ -78,13 +78,27 @@ class Ray(Scheduler):
 
         return {name.rpartition("@")[0] for name in ray.util.list_named_actors()}
 
+    def interrupt(self) -> None:
+        import ray
+
+        labels = set(map(label, self.logs.values()))
+        actors: list[Any] = []
+        for name in ray.util.list_named_actors():
+            if name.rpartition("@")[0] in labels:
+                with contextlib.suppress(ValueError):  # it has just ended
+                    actors.append(ray.get_actor(name))
+        answers = [actor.interrupt.remote() for actor in actors]
+        if answers:
+            ray.wait(answers, num_returns=len(answers), timeout=INTERRUPT_S)
+        for actor in actors:  # one that has not started never answers
+            ray.kill(actor)
+        self.logs = {}
+
     def close(self) -> None:
         import ray
 
         if self.cfg.address == LOCAL:
-            interrupts = [self.actors[name].interrupt.remote() for name in self.logs]
-            if interrupts:  # that of an actor which has not started is never answered
-                ray.wait(interrupts, num_returns=len(interrupts), timeout=INTERRUPT_S)
+            self.interrupt()
         ray.shutdown()
 
 

@@ -75,6 +75,10 @@ class Scheduler(ABC):
         return found
 
     @abstractmethod
+    def interrupt(self) -> None:
+        """As in `Cluster`."""
+
+    @abstractmethod
     def close(self) -> None:
         """As in `Cluster`."""
 

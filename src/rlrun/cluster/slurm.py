@@ -19,7 +19,7 @@ from rlrun.cluster import Cluster, Command
 from rlrun.cluster.scheduler import Scheduler, label, title
 from rlrun.cluster.task import run
 from rlrun.config.schema import NonNegativeInt, PositiveInt, config
-from rlrun.errors import ConfigError, RunError
+from rlrun.errors import ConfigError, RunError, one_line
 from rlrun.imports import check_extra
 
 if TYPE_CHECKING:
@@ -103,6 +103,23 @@ class Slurm(Scheduler):
         except (OSError, subprocess.SubprocessError):
             return None
         return set(map(str.strip, found.stdout.splitlines()))
+
+    def interrupt(self) -> None:
+        """Raises RunError if Slurm does not answer."""
+        if self.cfg.executor == "local":
+            for job in self.processes.values():
+                job.cancel()
+        else:
+            for log in self.logs.values():
+                self._cancel(log)
+        self.logs = {}
+
+    def _cancel(self, log: Path) -> None:
+        """Cancels the job of a command: it gets SIGTERM, and time to write a snapshot."""
+        try:
+            subprocess.run(["scancel", "--me", f"--name={label(log)}"], capture_output=True, timeout=60, check=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise RunError(f"{log}: scancel failed: {one_line(error)}") from None
 
     def close(self) -> None:
         """Waits for the processes of the local executor whose commands have ended. Everything else goes on."""

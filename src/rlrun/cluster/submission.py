@@ -11,7 +11,7 @@ from rlrun.cluster import Cluster
 from rlrun.cluster.local import LocalConfig
 from rlrun.cluster.ray import RayConfig
 from rlrun.cluster.slurm import SlurmConfig
-from rlrun.config import check, sources
+from rlrun.config import parts, sources
 from rlrun.config.resumable import setting
 from rlrun.config.schema import parse
 from rlrun.errors import ConfigError
@@ -52,33 +52,15 @@ def chosen(words: Sequence[str], refused: Mapping[str, str]) -> tuple[Submission
     others = [word for word in words if word not in own]
     values = dict(map(setting, own))
     name = values.pop(GROUP, None) or NONE
-    known = sources.options(GROUP, [sources.CONF])
-    if name not in (*known, NONE):
-        near = check.nearest(str(name), known)
-        raise ConfigError(f"{GROUP}={name}: unknown name{near} (there are: {', '.join([*known, NONE])})")
     if name == NONE:
         if values:
-            raise ConfigError(f"{next(iter(values))}: choose first where runs are started: submit={'|'.join(known)}")
+            names = "|".join(name for name in sources.options(GROUP, [sources.CONF]) if name != NONE)
+            raise ConfigError(f"{next(iter(values))}: choose first where runs are started: submit={names}")
         return None, others
-    tree = {GROUP: sources.content(known[name])}
-    faults = []
-    for key, value in values.items():
-        section, _, inner = key.partition(".")
-        if key in refused:
-            faults.append(f"{key}: {refused[key]}")
-        elif found := list(check.faults(key, value, tree)):
-            faults += found
-        else:
-            _set(tree[section], inner, value)
+    tree = {GROUP: parts.settings(GROUP, GROUP, name)}
+    faults = [f"{key}: {refused[key]}" for key in values if key in refused]
+    faults += parts.apply({key: value for key, value in values.items() if key not in refused}, tree)
     if faults:
         raise ConfigError(*faults)
     cfg: Settings = parse(CONFIGS[name], tree[GROUP], GROUP)
     return Submission(name, own, tree[GROUP], cfg), others
-
-
-def _set(tree: dict[str, Any], key: str, value: Any) -> None:
-    """Sets a setting, or an entry of an open section, such as `options.account`."""
-    *sections, name = key.split(".")
-    for section in sections:
-        tree = tree.setdefault(section, {})
-    tree[name] = check.fitted(value, tree.get(name))

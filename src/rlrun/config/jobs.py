@@ -238,6 +238,9 @@ def _single(composer: Composer, word: Word, multirun: bool, faults: list[str]) -
     if word.key == "space":
         faults.append(f"{word.text}: a space is searched by `rlrun sweep`; `rlrun show {word.text}` prints it")
         return []
+    if word.section == "sweep":
+        faults.append(f"{word.text}: a part of `rlrun sweep`, which takes it as {word.text.removeprefix('sweep.')}")
+        return []
     if word.section == "submit":
         faults.append(f"{word.text}: where a run is started is a setting of `rlrun train` and `rlrun sweep` alone")
         return []

@@ -74,6 +74,7 @@ class Driver:
                 self.awaited.append(job)
         while self.trials.winner is None:
             if (self.runs.folder / STOP).exists():
+                self.cluster.interrupt()
                 raise KeyboardInterrupt
             self.collect()
             if self.cfg.hours is not None and not self.trials.time_is_up and self.seconds > self.cfg.hours * 3600:
@@ -131,7 +132,7 @@ class Driver:
         outcome = self.runs.outcome(job)
         if outcome is not None and outcome.result is not None:
             self.record({"event": "scored", **which, **outcome.result._asdict()})
-            if self.cfg.disk is not None and self.cfg.kind == "search":
+            if self.cfg.disk is not None and self.cfg.kind.name == "search":
                 remove_snapshots(self.runs, self.trials, self.cfg.disk, self.cfg.winners)
             return
         if self.runs.is_running(job):  # started by an earlier driver that was killed at once

@@ -59,7 +59,7 @@ def draw(stored: Stored) -> Iterator[Picture]:
     yield Picture("history", "History", [history(found, trials, scores)], "trial", "score")
     yield Picture("rungs", "Rungs", curves(stored), "environment steps", metric.replace("/", " ").replace("_", " "))
     # the values of a population change, so its first scores say nothing about the last values
-    if stored.cfg.kind == "search" and (keys := importances(stored.space.dimensions, trials)):
+    if stored.cfg.kind.name == "search" and (keys := importances(stored.space.dimensions, trials)):
         yield Picture("importances", "Importances", [importance_bars(keys)], "importance")
     panels = [one_key(stored, key, found, scores) for key in stored.space.keys]
     yield Picture("slices", "Slices", panels, "each searched key", "score")

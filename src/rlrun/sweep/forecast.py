@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlrun.sweep.pruning import PRUNINGS
-from rlrun.sweep.settings import SweepConfig
+from rlrun.sweep.pruning import pruning
+from rlrun.sweep.settings import Pbt, SweepConfig
 from rlrun.sweep.standings import job_steps, totals
 from rlrun.sweep.trials import Trials
 
@@ -41,8 +41,8 @@ def forecast(trials: Trials, cfg: SweepConfig, courses: Mapping[str, Sequence[in
     if trials.winner is not None:
         return Forecast(taken.steps, 0.0, speed, cfg.workers)
     expected = -float(taken.steps)
-    share = PRUNINGS[cfg.prune](cfg.eta).share
-    if cfg.kind == "pbt":
+    share = pruning(cfg.prune).share
+    if isinstance(cfg.kind, Pbt):
         share = 1.0
     for steps in courses.values():
         before = 0

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rlrun import lock
@@ -15,7 +16,7 @@ from rlrun.report.tables import Table, span
 from rlrun.snapshot.atomic import replace_text
 from rlrun.sweep import space as spaces
 from rlrun.sweep.figures import draw, fresh_scores, measured_again
-from rlrun.sweep.settings import defaults
+from rlrun.sweep.settings import typed
 from rlrun.sweep.standings import Standing, ranked, short_names, standings, totals, values_text
 from rlrun.sweep.stored import Stored
 from rlrun.telemetry.view import clock, number
@@ -131,7 +132,6 @@ def setting_rows(stored: Stored) -> list[tuple[str, str]]:
 
 def repeating(stored: Stored) -> list[str]:
     """Returns the command that repeats the sweep, or [] if its space cannot be typed, because it has conditions."""
-    known = defaults()
     words = next(iter(stored.described.runs.values()))["words"]
     shared = [word for word in words if not word.startswith("env=")]
     named = _named_space(stored, shared)
@@ -141,7 +141,7 @@ def repeating(stored: Stored) -> list[str]:
     if any(one.condition for one in dimensions):
         return []
     ranges = [f"{one.key}={one.text}" for one in dimensions]
-    own = [f"{key}={show(value)}" for key, value in stored.described.sweep.items() if known.get(key) != value]
+    own = [f"{key}={show(value)}" for key, value in typed(asdict(stored.cfg)).items()]
     return ["rlrun", "sweep", *shared, f"env={','.join(stored.described.envs)}", *ranges, *own]
 
 

@@ -18,11 +18,11 @@ from rlrun.sweep.branching import SCHEDULE, BranchingRuns
 from rlrun.sweep.display import Display
 from rlrun.sweep.driver import Driver, Strategy
 from rlrun.sweep.population import Population
-from rlrun.sweep.pruning import PRUNINGS
+from rlrun.sweep.pruning import pruning
 from rlrun.sweep.runs import Course, Runs
 from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.search import Search, ask_again, search
-from rlrun.sweep.settings import FREE, SweepConfig, defaults, settings
+from rlrun.sweep.settings import FREE, Pbt, SweepConfig, defaults, meanings, settings
 from rlrun.sweep.space import Dimension, Space
 from rlrun.sweep.study import Study
 from rlrun.sweep.trials import FRESH, Trials, apply_all
@@ -68,15 +68,14 @@ class Plan:
 
     def strategy(self, trials: Trials) -> Strategy:
         """Returns what decides which trials there are, and how far each trains."""
-        if self.cfg.kind == "pbt":
+        if isinstance(self.cfg.kind, Pbt):
             return Population(self.cfg, self.space, self.values, self.search, trials)
-        pruning = PRUNINGS[self.cfg.prune](self.cfg.eta)
-        return Study(self.cfg, self.space, self.values, self.search, pruning, trials)
+        return Study(self.cfg, self.space, self.values, self.search, pruning(self.cfg.prune), trials)
 
     def runs(self) -> Runs:
         """Returns the runs of this sweep."""
         kind = Runs
-        if self.cfg.kind == "pbt":
+        if isinstance(self.cfg.kind, Pbt):
             kind = BranchingRuns
         return kind(self.path / folder.TRIALS, self.courses, self.cfg.metric, self.scoring)
 
@@ -127,7 +126,7 @@ def _checked(
     runs: words by environment. searched: returns the space for a composed config and its words. path: default chosen by
     name.
     """
-    if cfg.kind == "pbt":
+    if isinstance(cfg.kind, Pbt):
         _check_population(cfg, runs)
     courses = {}
     values: list[dict[str, Any]] = []
@@ -169,6 +168,7 @@ def _check_population(cfg: SweepConfig, runs: Mapping[str, Sequence[str]]) -> No
 def _split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Returns the settings of the sweep, and the other words."""
     known = defaults()
+    names = {key.rpartition(".")[2]: key for key in meanings()}
     of_runs = {*sources.content(sources.CONF / "train.yaml"), *sources.groups([sources.CONF])}
     own: dict[str, Any] = {}
     others = []
@@ -177,8 +177,8 @@ def _split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         key, equals, _ = word.partition("=")
         if key.partition(".")[0] in known:
             own[key] = setting(word)[1]
-        elif equals and key.isidentifier() and key not in of_runs and (near := check.closest(key, known)):
-            faults.append(f"{key}: unknown key{check.did_you_mean(near)}")
+        elif equals and key.isidentifier() and key not in of_runs and (near := check.closest(key, names)):
+            faults.append(f"{key}: unknown key{check.did_you_mean(names[near])}")
         else:
             others.append(word)
     if faults:
@@ -232,7 +232,7 @@ def _changeable(
 
     words: of a run. is_chosen: the user has chosen them; then raises ConfigError for others.
     """
-    if cfg.kind != "pbt" or not dimensions:
+    if not isinstance(cfg.kind, Pbt) or not dimensions:
         return dimensions
     known = ends.schedulable(words)
     for dimension in dimensions:

@@ -9,7 +9,7 @@ import numpy as np
 from rlrun.sweep.finals import finals
 from rlrun.sweep.journal import Event
 from rlrun.sweep.search import Search
-from rlrun.sweep.settings import SweepConfig
+from rlrun.sweep.settings import Pbt, SweepConfig
 from rlrun.sweep.space import Space
 from rlrun.sweep.trials import WORST, Trial, Trials
 
@@ -18,8 +18,9 @@ class Population:
     """Decides whenever all trials have reached a rung."""
 
     def __init__(self, cfg: SweepConfig, space: Space, fixed: Mapping[str, Any], search: Search, trials: Trials):
-        """fixed: the composed config without searched keys."""
-        self.cfg, self.space, self.fixed = cfg, space, fixed
+        """cfg: with kind=pbt. fixed: the composed config without searched keys."""
+        assert isinstance(cfg.kind, Pbt)
+        self.cfg, self.own, self.space, self.fixed = cfg, cfg.kind, space, fixed
         self.search, self.trials = search, trials
 
     def decision(self) -> Event | None:
@@ -49,7 +50,7 @@ class Population:
             assert score is not None
             scores[trial.number] = score
         ranked = sorted(scores, key=lambda number: (-scores[number], number))
-        count = max(1, int(self.cfg.exploit * len(ranked)))
+        count = max(1, int(self.own.exploit * len(ranked)))
         best = [number for number in ranked[:count] if scores[number] > WORST]
         if not best:
             return None
@@ -66,8 +67,8 @@ class Population:
         factors `perturb`."""
         values = {}
         for dimension in self.space.dimensions:
-            draw, factor = rng.random(), rng.choice(self.cfg.perturb)
-            if draw < self.cfg.resample:
+            draw, factor = rng.random(), rng.choice(self.own.perturb)
+            if draw < self.own.resample:
                 values[dimension.key] = dimension.range.value(rng.random())
             else:
                 values[dimension.key] = dimension.range.multiplied(source.values[dimension.key], float(factor))

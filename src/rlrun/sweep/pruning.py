@@ -2,6 +2,7 @@
 
 from statistics import median
 
+from rlrun.sweep import settings
 from rlrun.sweep.trials import WORST, Trial, Trials
 
 Ranking = list[tuple[Trial, float]]  # trials with their scores at one rung, best first
@@ -9,9 +10,6 @@ Ranking = list[tuple[Trial, float]]  # trials with their scores at one rung, bes
 
 class Pruning:
     """Chooses the trials that train on to their next rung. This class chooses none, so trials need a single rung."""
-
-    def __init__(self, eta: int):
-        self.eta = eta
 
     def promoted(self, trials: Trials) -> list[Trial]:
         """Returns the trials that train on, those at the highest rung first."""
@@ -34,6 +32,9 @@ class Pruning:
 
 class Asha(Pruning):
     """Asynchronous successive halving (Li et al. 2020, arXiv 1810.05934): the best 1/eta of each rung train on."""
+
+    def __init__(self, eta: int):
+        self.eta = eta
 
     def best(self, ranking: Ranking) -> Ranking:
         return ranking[: len(ranking) // self.eta]
@@ -74,4 +75,10 @@ def _ranked(trials: Trials, rung: int) -> Ranking:
     return sorted(found, key=order)
 
 
-PRUNINGS: dict[str, type[Pruning]] = {"asha": Asha, "median": Median, "none": Pruning}
+def pruning(cfg: settings.Part) -> Pruning:
+    """Returns the pruning that settings describe."""
+    if isinstance(cfg, settings.Asha):
+        return Asha(cfg.eta)
+    if cfg.name == "median":
+        return Median()
+    return Pruning()

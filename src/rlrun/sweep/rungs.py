@@ -3,7 +3,7 @@
 from typing import Any
 
 from rlrun.errors import ConfigError
-from rlrun.sweep.settings import SweepConfig
+from rlrun.sweep.settings import Pbt, SweepConfig
 
 
 def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
@@ -15,13 +15,13 @@ def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
     total, every = trainer["total_steps"], trainer["eval_every"]
     if not trainer["eval_episodes"]:
         raise ConfigError("trainer.eval_episodes=0: a sweep compares evaluations")
-    if cfg.kind == "search" and cfg.prune == "none":
+    if cfg.kind.name == "search" and cfg.prune.name == "none":
         return [total]
     if not every:
         raise ConfigError("trainer.eval_every=0: rungs need evaluations; set it, or prune=none")
     wanted = [round(fraction * total) for fraction in cfg.rungs]
-    if cfg.kind == "pbt":
-        interval = cfg.every or -(-total // 20)
+    if isinstance(cfg.kind, Pbt):
+        interval = cfg.kind.every or -(-total // 20)
         wanted = [*range(interval, total, interval)]
     found = []
     for step in wanted:

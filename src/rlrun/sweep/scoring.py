@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from rlrun.errors import ConfigError
-from rlrun.sweep.settings import SweepConfig
+from rlrun.sweep.settings import Speed, SweepConfig
 
 
 class Scoring:
@@ -11,7 +11,7 @@ class Scoring:
 
     def __init__(self, cfg: SweepConfig, envs: Sequence[str]):
         """Raises ConfigError if settings that this score needs are missing."""
-        self.kind, self.target, self.cost = cfg.score, cfg.target, cfg.cost
+        self.part, self.cost = cfg.score, cfg.cost
         self.bounds: Mapping[str, Sequence[float]] = cfg.normalize
         faults = []
         for env in self.bounds:
@@ -24,8 +24,6 @@ class Scoring:
                         f"normalize: scores of several environments need the returns that count 0 and 1 for each; "
                         f"add normalize={{{env}: [LOW, HIGH]}}"
                     )
-        if (self.kind == "speed") != (self.target is not None):
-            faults.append("target: must be set with score=speed, and only with it")
         if faults:
             raise ConfigError(*faults)
 
@@ -45,12 +43,11 @@ class Scoring:
         return self._quality(steps, evaluations, total_steps) - self.cost * seconds / 60
 
     def _quality(self, steps: Sequence[int], evaluations: Sequence[float], total_steps: int) -> float:
-        if self.kind == "mean":
+        if self.part.name == "mean":
             return sum(evaluations) / len(evaluations)
-        if self.kind == "speed":
-            assert self.target is not None
+        if isinstance(self.part, Speed):
             for step, value in zip(steps, evaluations, strict=True):
-                if value >= self.target:
+                if value >= self.part.target:
                     return 1 - step / total_steps
             return 0.0
         return evaluations[-1]

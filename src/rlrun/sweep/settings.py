@@ -1,12 +1,13 @@
-"""Settings of a sweep, from `conf/sweep.yaml` and the command line."""
+"""Settings of a sweep, from `conf/sweep.yaml`, its parts in `conf/sweep/`, and the command line."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
-from rlrun.config import check, sources
+from rlrun.config import check, parts, sources
 from rlrun.config.schema import (
     Fraction,
     Metric,
@@ -47,11 +48,58 @@ def _bytes(value: Any) -> int:
 
 
 @config
+class Part:
+    """A part of a sweep, which may have settings of its own."""
+
+    name: str
+
+
+@config
+class Pbt(Part):
+    """Settings of population-based training."""
+
+    every: PositiveInt | None
+    exploit: Annotated[float, Field(gt=0, le=0.5)]
+    perturb: Annotated[list[PositiveFloat], Field(min_length=1)]
+    resample: Fraction
+
+
+@config
+class Asha(Part):
+    """Settings of asynchronous successive halving."""
+
+    eta: Annotated[PositiveInt, Field(ge=2)]
+
+
+@config
+class Generation(Part):
+    """Settings of a search by generations."""
+
+    size: PositiveInt
+
+
+@config
+class Speed(Part):
+    """Settings of a score that rewards reaching a target early."""
+
+    target: float
+
+
+# class of each part that has settings of its own
+PARTS: dict[str, dict[str, type[Part]]] = {
+    "kind": {"pbt": Pbt},
+    "prune": {"asha": Asha},
+    "order": {"generation": Generation},
+    "score": {"speed": Speed},
+}
+
+
+@config
 class SweepConfig:
     """All settings of a sweep."""
 
     name: str | None
-    kind: Literal["search", "pbt"]
+    kind: Part
     space: str | None
     trials: Annotated[PositiveInt, Field(le=MOST_TRIALS)]
     seeds: Annotated[PositiveInt, Field(le=1000)]  # the next seeds measure the best trials again
@@ -60,18 +108,11 @@ class SweepConfig:
     disk: Annotated[int, BeforeValidator(_bytes)] | None
     seed: NonNegativeInt
     search: Literal["random", "sobol", "grid", "tpe", "gp", "cmaes", "nsga2"]
-    prune: Literal["none", "asha", "median"]
+    prune: Part
     rungs: Annotated[list[PositiveFraction], AfterValidator(_rungs)]
-    eta: Annotated[PositiveInt, Field(ge=2)]
-    every: PositiveInt | None
-    exploit: Annotated[float, Field(gt=0, le=0.5)]
-    perturb: Annotated[list[PositiveFloat], Field(min_length=1)]
-    resample: Fraction
-    order: Literal["free", "generation"]
-    generation: PositiveInt
+    order: Part
     metric: Metric
-    score: Literal["last", "mean", "speed"]
-    target: float | None
+    score: Part
     normalize: dict[str, Annotated[list[float], AfterValidator(_bounds)]]
     cost: NonNegativeFloat
     winners: NonNegativeInt
@@ -79,26 +120,69 @@ class SweepConfig:
 
 
 def defaults() -> dict[str, Any]:
-    """Returns the settings of `conf/sweep.yaml`."""
+    """Returns the settings of `conf/sweep.yaml`, without those of its parts."""
     found: dict[str, Any] = sources.content(FILE)
     return found
 
 
-def settings(values: dict[str, Any]) -> SweepConfig:
+def group(part: str) -> str:
+    """Returns the group of configs of a part."""
+    return f"sweep.{part}"
+
+
+def meanings() -> dict[str, str]:
+    """Returns the comments of all settings by dotted key, each part followed by the settings of its choices."""
+    found = {}
+    for key, meaning in sources.notes(FILE).meanings.items():
+        found[key] = meaning
+        if key in PARTS:
+            for name, file in sources.options(group(key), [sources.CONF]).items():
+                for inner, text in sources.notes(file).meanings.items():
+                    found[f"{key}.{inner}"] = f"{key}={name}: {text}"
+    return found
+
+
+def typed(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of a stored sweep as they are typed, by dotted key, without default values."""
+    found: dict[str, Any] = {}
+    for key, default in defaults().items():
+        if key not in PARTS:
+            given = {key: stored[key]}
+            known = {key: default}
+        else:
+            name = stored[key]["name"]
+            given = {key: name} | {f"{key}.{inner}": value for inner, value in stored[key].items() if inner != "name"}
+            known = {f"{key}.{inner}": value for inner, value in parts.settings(group(key), key, name).items()}
+            known[key] = default
+        found |= {one: value for one, value in given.items() if value != known[one]}
+    return found
+
+
+def settings(values: Mapping[str, Any]) -> SweepConfig:
     """Returns the settings with those of `values` applied. Raises ConfigError with a line for each fault."""
+    typed = dict(values)
     known = defaults()
-    faults: list[str] = []
-    for key, value in values.items():
-        section, _, inner = key.partition(".")
-        if inner and isinstance(known.get(section), dict):  # normalize.<env>
-            known[section] = {**known[section], inner: value}
-            continue
-        faults += check.faults(key, value, known)
-        known[key] = check.fitted(value, known.get(key))
-    if known["kind"] == "pbt":
-        if values.get("seeds", 1) != 1:
-            faults.append(f"seeds={values['seeds']}: kind=pbt trains one run for each trial")
+    for part in PARTS:
+        chosen = typed.pop(part, known[part])
+        if isinstance(chosen, dict):  # as in a stored sweep
+            chosen = dict(chosen)
+            typed |= {f"{part}.{key}": value for key, value in chosen.items() if key != "name"}
+            chosen = chosen.get("name")
+        known[part] = {"name": chosen, **parts.settings(group(part), part, chosen)}
+    others = {key: meaning.partition(":")[0] for key, meaning in meanings().items() if key.partition(".")[0] in PARTS}
+    faults = []
+    for key in [*typed]:
+        if key in others and check.lookup(key, known) is check.ABSENT:
+            faults.append(f"{key}: belongs to {others[key]}")
+            del typed[key]
+    faults += parts.apply(typed, known)
+    if known["kind"]["name"] == "pbt":
+        if typed.get("seeds", 1) != 1:
+            faults.append(f"seeds={typed['seeds']}: kind=pbt trains one run for each trial")
         known["seeds"] = 1
+    faults += check.missing(known)
     if faults:
         raise ConfigError(*faults)
+    for part, classes in PARTS.items():
+        known[part] = parse(classes.get(known[part]["name"], Part), known[part], part)
     return parse(SweepConfig, known, "")

@@ -8,7 +8,7 @@ from rlrun.sweep.journal import Event
 from rlrun.sweep.pruning import Pruning
 from rlrun.sweep.racing import undecided
 from rlrun.sweep.search import Search
-from rlrun.sweep.settings import SweepConfig
+from rlrun.sweep.settings import Generation, SweepConfig
 from rlrun.sweep.space import Space
 from rlrun.sweep.trials import Trials
 
@@ -28,16 +28,19 @@ class Study:
         """fixed: the composed config without searched keys."""
         self.cfg, self.space, self.fixed = cfg, space, fixed
         self.search, self.pruning, self.trials = search, pruning, trials
+        self.generation: int | None = None  # trials that start together
+        if isinstance(cfg.order, Generation):
+            self.generation = cfg.order.size
 
     def decision(self) -> Event | None:
         """Returns the next decision, or None if it depends on results that are not known yet."""
         waiting = self.trials.open_jobs()
         at_once = 1  # trials that one decision is about
-        if self.cfg.order == "generation":
+        if self.generation:
             at_once = len(self.trials)
         if self.trials.winner is not None:
             return None
-        if waiting and (self.cfg.order == "generation" or len(waiting) >= self.cfg.workers):
+        if waiting and (self.generation or len(waiting) >= self.cfg.workers):
             return None
         if any(trial.fresh_seeds for trial in self.trials.trials):
             return None if waiting else finals(self.trials, self.cfg)
@@ -56,8 +59,8 @@ class Study:
     def asked(self, left: int) -> Event:
         """Returns the event that starts new trials. left: how many are still to come."""
         count = 1
-        if self.cfg.order == "generation":
-            count = min(left, self.cfg.generation)
+        if self.generation:
+            count = min(left, self.generation)
         numbers = range(len(self.trials), len(self.trials) + count)
         points = [[*self.search.ask(number, self.trials)] for number in numbers]
         return {

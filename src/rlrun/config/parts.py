@@ -1,0 +1,36 @@
+"""Parts of a command, such as `submit=slurm` and `prune=asha`, whose settings belong to no run."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from rlrun.config import check, sources
+from rlrun.errors import ConfigError
+
+
+def settings(group: str, key: str, name: Any) -> dict[str, Any]:
+    """Returns the settings of a part, as in its YAML file. Raises ConfigError if its group has no such name.
+
+    group: folder of conf/, with dots. key: as the user types it.
+    """
+    known = sources.options(group, [sources.CONF])
+    if not isinstance(name, str) or name not in known:
+        near = check.nearest(str(name), known)
+        raise ConfigError(f"{key}={check.show(name)}: unknown name{near} (there are: {', '.join(known)})")
+    return sources.content(known[name]) or {}
+
+
+def apply(values: Mapping[str, Any], tree: dict[str, Any]) -> list[str]:
+    """Sets the dotted keys of `values` in a tree of settings. Returns the faults; settings with faults are not set."""
+    faults = []
+    known = copy.deepcopy(tree)  # a section that is {} stays open
+    for key, value in values.items():
+        if found := list(check.faults(key, value, known)):
+            faults += found
+            continue
+        *sections, name = key.split(".")
+        home = tree
+        for section in sections:
+            home = home.setdefault(section, {})
+        home[name] = check.fitted(value, home.get(name))
+    return faults
