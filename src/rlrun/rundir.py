@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlrun import files, lock
-from rlrun.config.stored import CONFIG, OVERRIDES, config_text, parse_json, read_stored, read_words, to_yaml
+from rlrun.config.stored import CONFIG, OVERRIDES, config_text, not_a_run, parse_json, read_stored, read_words, to_yaml
 from rlrun.errors import ConfigError
 from rlrun.lock import LOCK
 from rlrun.snapshot.atomic import TEMPORARY, replace_text, sweep
@@ -74,7 +74,7 @@ class RunDir:
         """Opens and locks an existing run. Raises ConfigError if there is none."""
         path = Path(path)
         if not (path / CONFIG).exists():
-            raise ConfigError(f"{path}: not a run (it has no {CONFIG})")
+            raise ConfigError(f"{path}: {not_a_run(path)}")
         files.check_folder(path)
         run = cls(path)
         sweep(path)

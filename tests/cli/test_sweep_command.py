@@ -76,6 +76,8 @@ def test_sweep_is_continued_after_a_kill(
     assert "2 trials, 0 runs open, done" in capsys.readouterr().out
     assert main(["sweep", "stop", str(HOME)]) == 0
     assert "is not running" in capsys.readouterr().out
+    assert main(["resume", str(HOME)]) == 2
+    assert f"{HOME}: a sweep, not a run; see rlrun sweep status {HOME}" in capsys.readouterr().err
     assert main(["sweep", "resume", str(HOME), "prune.eta=3"]) == 2
     assert "eta: cannot change in a sweep that has begun (only workers, hours, disk can)" in capsys.readouterr().err
     assert main([*WORDS, "prune.eta=3"]) == 2

@@ -68,7 +68,7 @@ def text_as_steps(run: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (no_config, "not a run, or one that never began (it has no config.yaml)"),
+        (no_config, "not a run (it has no config.yaml)"),
         (other_config, "not a run of rlrun (config.yaml has no algo.name)"),
         (torn_config, "not a config"),
         (alias_bomb, "aliases are not allowed"),

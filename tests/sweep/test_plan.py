@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from rlrun.config.jobs import jobs
+from rlrun.config.stored import SWEEP
 from rlrun.errors import ConfigError
-from rlrun.sweep.folder import SWEEP, Description, begin, read
+from rlrun.sweep.folder import Description, begin, read
 from rlrun.sweep.plan import Plan, plan, stored
 from rlrun.sweep.runs import Runs
 from rlrun.sweep.settings import settings

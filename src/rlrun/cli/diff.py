@@ -30,12 +30,13 @@ def diff(words: Sequence[str]) -> int:
     places, _ = settings.read(words, {})
     if len(places) != 2:
         raise ConfigError(f"two runs are needed; usage: {USAGE}")
+    from rlrun.config.stored import not_a_run
     from rlrun.report.runs import read
 
     runs = []
     for place in map(Path, places):
         if not (place / "config.yaml").is_file():
-            raise ConfigError(f"{place}: not a run (it has no config.yaml)")
+            raise ConfigError(f"{place}: {not_a_run(place)}")
         found, skipped = read([place])
         if skipped:
             raise ConfigError(f"{place}: {skipped[0].reason}")

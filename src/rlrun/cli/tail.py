@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from rlrun import files
 from rlrun.cli import settings
-from rlrun.config.stored import read_stored
+from rlrun.config.stored import not_a_run, read_stored
 from rlrun.errors import ConfigError, printable
 from rlrun.lock import holder
 from rlrun.report.runs import DONE, HUGE, check_config, newest, sound
@@ -42,7 +42,7 @@ def tail(words: Sequence[str]) -> int:
         path = found
         print(printable(path), flush=True)
     if not (path / CONFIG).is_file():
-        raise ConfigError(f"{path}: not a run (it has no {CONFIG})")
+        raise ConfigError(f"{path}: {not_a_run(path)}")
     files.check_folder(path)
     _follow(path)
     return 0

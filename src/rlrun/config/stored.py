@@ -1,6 +1,7 @@
 """Writes configs as plain YAML, and reads them as untrusted data."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,7 +10,8 @@ from rlrun.config import history
 from rlrun.errors import ConfigError
 
 DEPTH = 64  # maximum nesting of lists and mappings
-CONFIG, OVERRIDES = "config.yaml", "overrides.yaml"
+CONFIG, OVERRIDES = "config.yaml", "overrides.yaml"  # of a run
+SWEEP = "sweep.yaml"  # of a sweep
 
 
 def to_yaml(values: Any) -> str:
@@ -81,12 +83,19 @@ def parse_words(text: str, path: Path) -> list[str]:
     return words
 
 
+def not_a_run(folder: Path) -> str:
+    """Returns what a folder without a config is, for messages."""
+    if os.path.isfile(folder / SWEEP):
+        return f"a sweep, not a run; see rlrun sweep status {folder}"
+    return f"not a run (it has no {CONFIG})"
+
+
 def read_text(path: Path) -> str:
     """Returns the text of a run's config.yaml or overrides.yaml. Raises ConfigError if it cannot be read."""
     try:
         return files.read(path, files.CONFIG_BYTES).decode()
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"{path.parent}: not a run (it has no {path.name})") from None
+        raise ConfigError(f"{path.parent}: {not_a_run(path.parent)}") from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlrun import files
 from rlrun.config import check
-from rlrun.config.stored import CONFIG, OVERRIDES, parse_json, read_stored, read_words
+from rlrun.config.stored import CONFIG, OVERRIDES, not_a_run, parse_json, read_stored, read_words
 from rlrun.errors import ConfigError
 from rlrun.lock import LOCK, holder
 from rlrun.rundir import METRICS
@@ -168,7 +168,7 @@ def _nothing(inside: Sequence[Path]) -> str:
 def _read_run(path: Path) -> Run:
     """Reads a run. Raises ConfigError if its config is missing or damaged; other damage is listed in `faults`."""
     if not (path / CONFIG).is_file():
-        raise ConfigError(f"not a run, or one that never began (it has no {CONFIG})")
+        raise ConfigError(not_a_run(path))
     files.check_folder(path)
     stored = read_stored(path / CONFIG)
     config = stored.values

@@ -15,7 +15,7 @@ import yaml
 
 from rlrun import files
 from rlrun.config import check
-from rlrun.config.stored import to_yaml
+from rlrun.config.stored import SWEEP, to_yaml
 from rlrun.errors import ConfigError
 from rlrun.rundir import RUNS
 from rlrun.snapshot.atomic import replace_text
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rlrun.sweep.runs import Course  # imports Hydra
 
 SWEEPS = RUNS / "sweeps"
-SWEEP, TRIALS, BEST = "sweep.yaml", "trials", "best.yaml"
+TRIALS, BEST = "trials", "best.yaml"
 FORMAT = 1
 SECTIONS = "must have the sections sweep, space and runs"
 

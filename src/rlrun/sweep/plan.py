@@ -12,6 +12,7 @@ from rlrun.cluster import Cluster
 from rlrun.config import check, sources
 from rlrun.config.jobs import jobs
 from rlrun.config.resumable import setting
+from rlrun.config.stored import SWEEP
 from rlrun.errors import ConfigError
 from rlrun.sweep import ends, folder, journal, rungs, space
 from rlrun.sweep.branching import SCHEDULE, BranchingRuns
@@ -88,7 +89,7 @@ def plan(words: Sequence[str]) -> Plan:
     envs, shared = _environments(shared)
     runs = {env: [*shared, f"env={env}"] for env in envs}
     found = _checked(cfg, runs, partial(_space, cfg, dimensions))
-    if not (found.path / folder.SWEEP).exists():
+    if not (found.path / SWEEP).exists():
         ends.check_ends(found.space, [course.words for course in found.courses.values()])
     return found
 

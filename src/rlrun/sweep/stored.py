@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from rlrun.config.stored import SWEEP
 from rlrun.errors import ConfigError
 from rlrun.sweep import folder, journal
 from rlrun.sweep.folder import Description
@@ -33,7 +34,7 @@ def read(path: Path) -> Stored:
     """Reads the folder of a sweep. Raises ConfigError if it holds none, or a file of it was changed."""
     described = folder.read(path)
     cfg = settings(described.sweep)
-    space = from_yaml(described.space, str(path / folder.SWEEP))
+    space = from_yaml(described.space, str(path / SWEEP))
     trials = Trials(described.envs, cfg.seeds, described.last)
     _check_courses(path, described)
     apply_all(trials, journal.read(path / journal.NAME), space.keys)
@@ -51,7 +52,7 @@ def _check_courses(path: Path, described: Description) -> None:
         words, steps = run["words"], run["steps"]
         rising = all(type(step) is int for step in steps) and all(a < b for a, b in pairwise([0, *steps]))
         if not all(isinstance(word, str) for word in words) or not steps or not rising:
-            raise ConfigError(f"{path / folder.SWEEP}: runs must have words, and steps that rise")
+            raise ConfigError(f"{path / SWEEP}: runs must have words, and steps that rise")
 
 
 def _check(trial: Trial, space: Space) -> None:
