@@ -83,11 +83,11 @@ def parse_words(text: str, path: Path) -> list[str]:
     return words
 
 
-def not_a_run(folder: Path) -> str:
-    """Returns what a folder without a config is, for messages."""
+def not_a_run(folder: Path, missing: str = CONFIG) -> str:
+    """Returns what a folder without a file of a run is, for messages."""
     if os.path.isfile(folder / SWEEP):
         return f"a sweep, not a run; see rlrun sweep status {folder}"
-    return f"not a run (it has no {CONFIG})"
+    return f"not a run (it has no {missing})"
 
 
 def read_text(path: Path) -> str:
@@ -95,7 +95,7 @@ def read_text(path: Path) -> str:
     try:
         return files.read(path, files.CONFIG_BYTES).decode()
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"{path.parent}: {not_a_run(path.parent)}") from None
+        raise ConfigError(f"{path.parent}: {not_a_run(path.parent, path.name)}") from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
