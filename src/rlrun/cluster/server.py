@@ -1,10 +1,11 @@
-"""Runs commands in forks of a process that has imported torch already, so that a command starts in milliseconds.
+"""Runs commands in forks of a process that has imported torch and composed a config, so that a command starts soon.
 
 Reads one JSON object per line from stdin: {"name": ..., "words": [...], "log": FILE} starts a command, and
 {"interrupt": true} interrupts all and ends this process when they have ended. Writes {"name": ..., "exit_code": ...} to
 stdout when a command has ended. At the end of stdin this process ends; the commands go on.
 """
 
+import gc
 import json
 import os
 import select
@@ -20,8 +21,7 @@ POLL_S = 0.02
 
 def serve() -> None:
     """Serves requests until stdin ends or an interrupt is complete."""
-    import rlrun.run.lifecycle  # noqa: F401  imports torch
-
+    _warm_up()
     running: dict[int, str] = {}
     waiting = b""
     is_open, interrupted = True, False
@@ -39,6 +39,16 @@ def serve() -> None:
                     running[_started(request)] = request["name"]
         for pid, code in _ended(running):
             print(json.dumps({"name": running.pop(pid), "exit_code": code}), flush=True)
+
+
+def _warm_up() -> None:
+    """Imports modules and fills caches that each command would import and fill again."""
+    from rlrun.config.jobs import jobs
+    from rlrun.run import job, lifecycle  # noqa: F401  imports torch
+
+    jobs(["algo=ppo", "env=CartPole"])
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy the memory that it shares
 
 
 def _started(request: dict[str, Any]) -> int:
