@@ -56,8 +56,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "__version__",
     ),
     "cluster": (
-        "cluster", "cli.main", "run.lifecycle", "config.parts", "config.resumable", "config.schema", "config.sources",
-        "snapshot.atomic", "imports", "files", "errors",
+        "cluster", "cli.main", "run.lifecycle", "config.jobs", "config.parts", "config.resumable", "config.schema",
+        "config.sources", "snapshot.atomic", "imports", "files", "errors",
     ),
     "sweep": (
         "sweep", "cluster", "config", "registry", "run.assemble", "report", "telemetry", "snapshot.atomic", "rundir",

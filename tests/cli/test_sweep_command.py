@@ -119,6 +119,7 @@ def test_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
             ["algo=sac", "env=Pendulum", "algo.gamma=0.9", "algo.gamma=logit(0.9,0.99)"],
             "algo.gamma: has a value and a range; type one of them",
         ),
+        (["algo=sac", "env=choice(Pendulum,Ant)"], "env: is not searched; each trial trains in all environments of"),
         (["algo=sac", "env=Pendulum", "run_dir=mine"], "run_dir=mine: a sweep chooses run_dir for each run"),
         (["algo=sac", "env=Pendulum", "disk=20X"], "disk='20X': must be a size, like 500M or 20G"),
         (["algo=sac", "env=Pendulum", "metric=return"], "metric='return': must be a metric of log rows: train/..."),

@@ -243,6 +243,12 @@ def test_failed_run_makes_its_trial_the_worst_and_says_why(tmp_path: Path) -> No
     assert 1 not in [trial.number for trial in trials.best()]
 
 
+def test_unknown_metric_fails_with_the_names_of_known_ones(tmp_path: Path) -> None:
+    trials, _ = swept(tmp_path, Simulated(random.Random(0)), metric="eval/return")
+    (why,) = trials.trials[0].failures.values()
+    assert why == "no evaluation has eval/return (there are: eval/return_mean)"
+
+
 def test_run_that_is_always_killed_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_module, "ATTEMPTS", 3)
     cluster = Simulated(random.Random(0))

@@ -184,6 +184,15 @@ def test_steps_and_time_of_a_copied_run_count_once(tmp_path: Path) -> None:
         assert len(whole.evaluations) == len(STEPS)
 
 
+def test_snapshots_of_runs_that_a_trial_has_left_are_removed_above_the_limit(tmp_path: Path) -> None:
+    straight = trained(tmp_path / "straight", random.Random(0))
+    trials = trained(tmp_path / "limited", random.Random(0), disk="1K")
+    assert [trial.results for trial in trials.trials] == [trial.results for trial in straight.trials]
+    kept = {path.parent.name for path in (tmp_path / "limited" / "trials").glob("*/snapshots")}
+    assert kept == {job.folder for trial in trials.trials for job in trial.jobs(trials.last)}
+    assert any(trial.branches for trial in trials.trials)
+
+
 @pytest.mark.parametrize(
     ("range", "value", "factor", "expected"),
     [

@@ -43,8 +43,8 @@ def serve() -> None:
 
 def _warm_up() -> None:
     """Imports modules and fills caches that each command would import and fill again."""
+    import rlrun.run.lifecycle  # noqa: F401  imports torch
     from rlrun.config.jobs import jobs
-    from rlrun.run import job, lifecycle  # noqa: F401  imports torch
 
     jobs(["algo=ppo", "env=CartPole"])
     gc.collect()

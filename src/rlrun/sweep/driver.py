@@ -31,6 +31,9 @@ class Strategy(Protocol):
     def decision(self) -> Event | None:
         """Returns the next decision, or None if it depends on results that are not known yet."""
 
+    def dispensable(self) -> list[Job]:
+        """Returns jobs whose snapshots are unlikely to be of use, the most unlikely first."""
+
 
 def unseen(trials: Trials, running: Collection[Job]) -> None:
     """Shows nothing of the progress."""
@@ -132,8 +135,8 @@ class Driver:
         outcome = self.runs.outcome(job)
         if outcome is not None and outcome.result is not None:
             self.record({"event": "scored", **which, **outcome.result._asdict()})
-            if self.cfg.disk is not None and self.cfg.kind.name == "search":
-                remove_snapshots(self.runs, self.trials, self.cfg.disk, self.cfg.winners)
+            if self.cfg.disk is not None:
+                remove_snapshots(self.runs, self.strategy.dispensable(), self.cfg.disk)
             return
         if self.runs.is_running(job):  # started by an earlier driver that was killed at once
             self.awaited.append(job)

@@ -86,6 +86,8 @@ def plan(words: Sequence[str]) -> Plan:
     own, others = _split(words)
     cfg = settings(own)
     dimensions, shared = space.from_words(others)
+    if any(dimension.key == "env" for dimension in dimensions):
+        raise ConfigError("env: is not searched; each trial trains in all environments of env=A,B")
     envs, shared = _environments(shared)
     runs = {env: [*shared, f"env={env}"] for env in envs}
     found = _checked(cfg, runs, partial(_space, cfg, dimensions))

@@ -11,7 +11,7 @@ from rlrun.sweep.journal import Event
 from rlrun.sweep.search import Search
 from rlrun.sweep.settings import Pbt, SweepConfig
 from rlrun.sweep.space import Space
-from rlrun.sweep.trials import WORST, Trial, Trials
+from rlrun.sweep.trials import WORST, Job, Trial, Trials
 
 
 class Population:
@@ -73,3 +73,7 @@ class Population:
             else:
                 values[dimension.key] = dimension.range.multiplied(source.values[dimension.key], float(factor))
         return values
+
+    def dispensable(self) -> list[Job]:
+        """Returns the jobs of runs that their trials have left for a branch of another one."""
+        return [job for trial in self.trials.trials for branch in trial.branches for job in trial.jobs(branch.rung)]

@@ -91,7 +91,9 @@ class Runs:
         """Returns the result of a run from its rows, up to the first evaluation at or after the rung."""
         course = self.courses[job.env]
         steps, evaluations, seconds = [], [], 0.0
+        measured: dict[str, Any] = {}
         for row in read_rows(self.path(job) / METRICS):
+            measured |= row
             if self.metric in row:
                 steps.append(int(row["step"]))
                 evaluations.append(self.scoring.normalized(job.env, float(row[self.metric])))
@@ -99,7 +101,8 @@ class Runs:
                 if steps[-1] >= course.steps[job.rung]:
                     break
         if not evaluations:
-            return Outcome(None, f"no evaluation has {self.metric}")
+            known = ", ".join(sorted(key for key in measured if key.startswith("eval/")))
+            return Outcome(None, f"no evaluation has {self.metric} (there are: {known})")
         score = self.scoring.score(steps, evaluations, seconds, course.steps[-1])
         return Outcome(Result(score, evaluations, seconds, steps[-1]))
 

@@ -10,7 +10,7 @@ from rlrun.sweep.racing import undecided
 from rlrun.sweep.search import Search
 from rlrun.sweep.settings import Generation, SweepConfig
 from rlrun.sweep.space import Space
-from rlrun.sweep.trials import Trials
+from rlrun.sweep.trials import Job, Trials
 
 
 class Study:
@@ -68,3 +68,12 @@ class Study:
             "points": points,
             "values": [self.space.values(point, self.fixed) for point in points],
         }
+
+    def dispensable(self) -> list[Job]:
+        """Returns the jobs of trials that do not train now and are not among the best, the worst first."""
+        trials = self.trials
+        training = {job.trial for job in trials.open_jobs()}
+        ranked = trials.best()
+        behind = [trial for trial in trials.trials if trial not in ranked] + ranked[self.cfg.winners :][::-1]
+        lost = [trial for trial in behind if trial.number not in training and trial.number != trials.winner]
+        return [job for trial in lost for job in [*trial.jobs(trial.rung), *trial.fresh_jobs(trials.last)]]
