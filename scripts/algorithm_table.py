@@ -8,11 +8,10 @@ import re
 import sys
 from pathlib import Path
 
-import yaml
-
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
+from rlrun.cli.catalogue import family  # noqa: E402
 from rlrun.config import sources  # noqa: E402 (works without an installation)
 
 README = ROOT / "README.md"
@@ -22,24 +21,6 @@ PAPERS = {  # pattern of a paper in a headline -> beginning of its address
     r"doi (10\.[^\s);,]+)": "https://doi.org/",
     r"openreview (\w+)": "https://openreview.net/forum?id=",
 }
-REGISTERED = re.compile(r'@register\("algo", "(\w+)"\)')
-
-
-def families() -> dict[str, str]:
-    """Returns the folder in src/rlrun/agents of every registered class, by its registered name."""
-    files = (ROOT / "src/rlrun/agents").glob("*/*.py")
-    return {name: file.parent.name for file in files for name in REGISTERED.findall(file.read_text())}
-
-
-def registered_name(file: Path) -> str | None:
-    """Returns the registered name in an algorithm's YAML file, or else in the files of its defaults."""
-    values = yaml.safe_load(file.read_text())
-    if name := values.get("algo", {}).get("name"):
-        return str(name)
-    for base in values.get("defaults", []):
-        if isinstance(base, str) and base != "_self_" and (name := registered_name(file.with_name(f"{base}.yaml"))):
-            return name
-    return None
 
 
 def entry(name: str, headline: str) -> str:
@@ -52,14 +33,10 @@ def entry(name: str, headline: str) -> str:
 
 def block() -> str:
     """Returns the lines between the two markers in README."""
-    folders = families()
     rows: dict[str, list[str]] = {}
     for name, file in sources.options("algo", [sources.CONF]).items():
-        family = folders[registered_name(file) or ""]
-        rows.setdefault(family, []).append(entry(name, sources.notes(file).headline))
-    table = "".join(
-        f"| [{family}](src/rlrun/agents/{family}) | {', '.join(rows[family])} |\n" for family in sorted(rows)
-    )
+        rows.setdefault(family(file), []).append(entry(name, sources.notes(file).headline))
+    table = "".join(f"| [{name}](src/rlrun/agents/{name}) | {', '.join(rows[name])} |\n" for name in sorted(rows))
     networks = ", ".join(f"`{name}`" for name in sources.options("network", [sources.CONF]))
     return f"| family | algorithms |\n|---|---|\n{table}\nNetworks: {networks}, or your own.\n"
 

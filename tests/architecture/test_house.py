@@ -273,6 +273,7 @@ OPENERS = {
     "bench/measure.py": "results of benchmarks",
     "report/frame.py": "our own templates",
     "registry.py": "our own source",
+    "cli/learned.py": "our own figures",
     "cli/new.py": "our own templates, and new files",
 }
 OPENING = re.compile(

@@ -160,11 +160,20 @@ def test_hydra_options_print_hydras_own_views(flags, text, tmp_path):
 def test_list_gives_each_name_its_first_comment(capsys):
     _, out, _ = say(capsys, "list", "algo")
     assert "Soft actor-critic (arXiv 1812.05905)." in next(line for line in out if line.startswith("sac "))
+    assert out.index("actor_critic:") < next(place for place, line in enumerate(out) if line.startswith("sac "))
     _, out, _ = say(capsys, "list")
     assert {"algo", "env", "network", "trainer"} <= {line.split()[0] for line in out}
     _, out, _ = say(capsys, "list", "env")
     assert not any(line.startswith("_") for line in out)
     assert out[-1].startswith("and every id in Gymnasium")
+
+
+def test_list_says_what_algorithms_and_presets_have_learned(capsys):
+    _, out, _ = say(capsys, "list", "algo", "preset")
+    rows = {line.split()[0]: line for line in out if line}
+    assert "CartPole 500.0" in rows["c51"] and "contract only" in rows["nop"] and "in a test" in rows["oac"]
+    assert "500.0 after 50,000 steps, 2 seeds" in rows["c51-CartPole"]
+    assert "not measured" in rows["cem-Sphere"]
 
 
 def test_show_gives_every_key_its_value_origin_and_meaning(capsys):

@@ -1,4 +1,5 @@
-"""Stores evaluations of finished runs in docs/learning/, and writes docs/learning.md from them.
+"""Stores evaluations of finished runs in docs/learning/, and writes docs/learning.md and the summary that `rlrun list`
+shows from them.
 
     ./scripts/learning runs/ppo-CartPole     # stores these runs and rewrites the table
     ./scripts/learning                       # rewrites the table
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from rlrun.cli.learned import FILE as SUMMARY
 from rlrun.report.runs import Run, read
 from rlrun.report.statistics import interval, iqm
 from rlrun.telemetry.view import clock, number
@@ -69,14 +71,31 @@ def page(folder: Path, promises: dict[str, tuple[int, float]], learns: dict[str,
 
 
 def table(folder: Path, promises: dict[str, tuple[int, float]]) -> str:
-    rows = []
+    rows = [_row(kept, *about, lines, promises) for kept, sets in _kept(folder) for about, lines in sets.items()]
+    return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def summary(folder: Path, learns: dict[str, str]) -> str:
+    """Returns the text of learned.json, with the best settings and number of steps for each environment."""
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for kept, sets in _kept(folder):
+        finals = {about: float(iqm(np.array([line["returns"][-1] for line in lines]))) for about, lines in sets.items()}
+        settings, steps = max(finals, key=lambda about: (finals[about], not about[0]))
+        seeds = len(sets[settings, steps])
+        result = {"env": kept["env"], "final": number(finals[settings, steps]), "steps": steps, "seeds": seeds}
+        runs.setdefault(kept["algo"], []).append(result | {"settings": settings})
+    lines = ",\n".join(f"  {json.dumps(algo)}: {json.dumps(results)}" for algo, results in runs.items())
+    return f'{{"runs": {{\n{lines}\n}},\n"tests": {json.dumps(sorted(learns))}}}\n'
+
+
+def _kept(folder: Path) -> Iterable[tuple[dict[str, Any], dict[tuple[str, int], list[dict[str, Any]]]]]:
+    """Yields the content of each file in docs/learning, and its runs by settings and steps."""
     for path in sorted(folder.glob("*.json")):
         kept = json.loads(path.read_text())
         sets: dict[tuple[str, int], list[dict[str, Any]]] = {}
         for line in kept["runs"]:
             sets.setdefault((line["settings"], line["steps"]), []).append(line)
-        rows += [_row(kept, *about, lines, promises) for about, lines in sets.items()]
-    return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows)
+        yield kept, sets
 
 
 def _row(
@@ -127,7 +146,7 @@ def _key(line: dict[str, Any]) -> tuple[str, int, int]:
     return line["settings"], line["steps"], line["seed"]
 
 
-def main(places: Iterable[str], docs: Path = DOCS) -> int:
+def main(places: Iterable[str], docs: Path = DOCS, short: Path = SUMMARY) -> int:
     from catalogue import APART, ELSEWHERE
     from test_thresholds import PROMISES
 
@@ -139,6 +158,7 @@ def main(places: Iterable[str], docs: Path = DOCS) -> int:
         except ValueError as error:
             faults.append(f"{run.path}: {error}")
     (docs / "learning.md").write_text(page(docs / "learning", PROMISES, ELSEWHERE, APART))
+    short.write_text(summary(docs / "learning", ELSEWHERE))
     for fault in faults:
         print(f"skipped {fault}", file=sys.stderr)
     print(f"{docs / 'learning.md'}: {len(runs)} runs added" if runs else f"{docs / 'learning.md'} written")

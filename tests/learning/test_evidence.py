@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from catalogue import APART, ELSEWHERE
-from evidence import DOCS, keep, main, page, table
+from evidence import DOCS, SUMMARY, keep, main, page, summary, table
 from made_runs import make_run
 from test_thresholds import PROMISES
 
@@ -18,6 +18,20 @@ def run(path: Path) -> Run:
 
 def test_the_page_in_docs_is_what_the_kept_runs_give() -> None:
     assert (DOCS / "learning.md").read_text() == page(DOCS / "learning", PROMISES, ELSEWHERE, APART)
+
+
+def test_summary_in_the_package_is_what_the_kept_runs_give() -> None:
+    assert SUMMARY.read_text() == summary(DOCS / "learning", ELSEWHERE)
+
+
+def test_summary_has_the_best_settings_of_each_environment(tmp_path: Path) -> None:
+    for seed, last in enumerate([1.0, 3.0]):
+        keep(run(make_run(tmp_path / f"{seed}", {100: last}, seed=seed)), tmp_path / "kept")
+    better = make_run(tmp_path / "better", {100: 2.5})
+    (better / "overrides.yaml").write_text('["algo=ppo", "env=CartPole-v1", "algo.gamma=0.9"]')
+    keep(run(better), tmp_path / "kept")
+    best = {"env": "CartPole-v1", "final": "2.500", "steps": 100, "seeds": 1, "settings": "algo.gamma=0.9"}
+    assert json.loads(summary(tmp_path / "kept", {"oac": "a test"})) == {"runs": {"ppo": [best]}, "tests": ["oac"]}
 
 
 def test_a_row_by_hand(tmp_path: Path) -> None:
@@ -53,6 +67,6 @@ def test_settings_make_a_row_of_their_own(tmp_path: Path) -> None:
 
 def test_unfinished_runs_are_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_run(tmp_path / "runs" / "a", {50: 1.0}, status="stopped")
-    assert main([str(tmp_path / "runs")], tmp_path) == 1
+    assert main([str(tmp_path / "runs")], tmp_path, tmp_path / "learned.json") == 1
     assert "not finished (resumable at 50 of 100 steps)" in capsys.readouterr().err
     assert not (tmp_path / "learning").exists()

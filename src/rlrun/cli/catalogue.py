@@ -8,6 +8,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
+from rlrun.cli import learned
 from rlrun.cli.columns import print_columns
 from rlrun.cli.forms import check_form
 from rlrun.config import check, sources
@@ -20,8 +21,9 @@ LIST_HELP = """\
 usage: rlrun list [group] [plugins=[package]]
 
 Prints the names in a group (algo, network, env, trainer, preset, ...), or all groups with their number of names.
-`rlrun list wrapper` prints the wrappers of environments with their settings. With plugins=[...], the parts of these
-plug-ins are included."""
+`rlrun list algo` and `rlrun list preset` also print what was learned: the interquartile mean of the last evaluations
+over seeds. `rlrun list wrapper` prints the wrappers of environments with their settings. With plugins=[...], the parts
+of these plug-ins are included."""
 
 WRAPPER = "wrapper"
 
@@ -65,11 +67,42 @@ def list(words: Sequence[str]) -> int:
         if name == WRAPPER:
             print_columns(_wrappers(plugins))
             continue
-        print_columns([(option, _describe(name, file)) for option, file in groups[name].items()])
+        if name == "algo":
+            print_columns([*_algorithms(groups[name])])
+        elif name == "preset":
+            rows = [(option, learned.of_preset(option), _describe(name, file)) for option, file in groups[name].items()]
+            print_columns([("preset", "learned here", "meaning"), *rows])
+        else:
+            print_columns([(option, _describe(name, file)) for option, file in groups[name].items()])
         if name == "env":
             print_columns([(id,) for id in _environments_of(plugins)])
             print("\nand every id in Gymnasium's registry: env=Walker2d-v5, env=ALE/Pong-v5, env=my_package:My-v0")
     return 0
+
+
+def _algorithms(files: dict[str, Path]) -> Iterator[tuple[str, str, str]]:
+    """Yields the rows of all algorithms by family: name, what was learned with it, and description."""
+    families = {name: family(file) for name, file in files.items()}
+    yield "algorithm", "learned here", "meaning"
+    for title in sorted({*families.values()}):
+        yield "", "", ""
+        yield f"{title}:", "", ""
+        for name, file in files.items():
+            if families[name] == title:
+                yield name, learned.of_algorithm(name), _describe("algo", file)
+
+
+def family(file: Path) -> str:
+    """Returns the family of an algorithm: the folder of its class in rlrun/agents. Imports no agent.
+
+    file: its YAML file, or the Python file of a plug-in.
+    """
+    from rlrun import registry
+
+    module = registry.modules()["algo"].get(sources.registered_name(file) or "")
+    if module is None:
+        return "plug-ins"
+    return module.split(".")[2]
 
 
 def _wrappers(plugins: Sequence[str]) -> Iterator[tuple[str, str, str]]:

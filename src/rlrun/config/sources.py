@@ -186,6 +186,20 @@ def own_keys(path: str, where: Sequence[Path]) -> set[str]:
     return keys
 
 
+def registered_name(file: Path) -> str | None:
+    """Returns the registered name of the class that an algorithm's YAML file configures, itself or by its defaults."""
+    if file.suffix == ".py":
+        return None
+    values = content(file)
+    if name := values.get("algo", {}).get("name"):
+        return str(name)
+    for base in values.get("defaults", []):
+        beside = file.with_name(f"{base}.yaml")
+        if base != "_self_" and beside.exists() and (name := registered_name(beside)):
+            return name
+    return None
+
+
 def find(path: str, where: Sequence[Path]) -> Path | None:
     """Returns the file that Hydra finds for a path below `conf`: YAML, or the Python file of a part without YAML."""
     for folder in where:

@@ -1,0 +1,56 @@
+"""What algorithms have learned: a summary of the evaluations in docs/learning, which `./scripts/learning` writes."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+FILE = Path(__file__).with_suffix(".json")
+SHOWN = 2  # environments per algorithm
+
+
+class Learned(NamedTuple):
+    """The result of training one algorithm in one environment."""
+
+    env: str
+    final: str  # interquartile mean of the last evaluations of all seeds
+    steps: int
+    seeds: int
+    settings: str  # words beyond the preset, or empty
+
+    def __str__(self) -> str:
+        text = f"{self.final} after {self.steps:,} steps, {self.seeds} seed{'s' * (self.seeds > 1)}"
+        if self.settings:
+            text += ", with settings of docs/learning.md"
+        return text
+
+
+@cache
+def results() -> Mapping[str, list[Learned]]:
+    """Returns the results of each algorithm, those of the longest runs first."""
+    runs = json.loads(FILE.read_text())["runs"]
+    found = {algo: [Learned(**one) for one in results] for algo, results in runs.items()}
+    return {algo: sorted(results, key=lambda one: -one.steps) for algo, results in found.items()}
+
+
+def of_preset(name: str) -> str:
+    """Returns what the preset `<algo>-<env>` reached, or that it was not measured."""
+    algo, _, env = name.partition("-")
+    for result in results().get(algo, ()):
+        if result.env == env:
+            return str(result)
+    return "not measured"
+
+
+def of_algorithm(name: str) -> str:
+    """Returns what an algorithm reached in the longest runs, or how else it was tested."""
+    found = results().get(name, [])
+    if found:
+        shown = [f"{result.env} {result.final}" for result in found[:SHOWN]]
+        if len(found) > SHOWN:
+            shown.append(f"{len(found) - SHOWN} more")
+        return ", ".join(shown)
+    if name in json.loads(FILE.read_text())["tests"]:
+        return "in a test"
+    return "contract only"
