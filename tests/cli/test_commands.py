@@ -81,7 +81,7 @@ def test_every_command_has_help(command, capsys):
             ["train", "-m", "algo=ppo", "env=CartPole", "hydra/launcher=basics"],
             "error: hydra/launcher=basics: unknown name (there are: basic",
         ),
-        (["doctor", "--now"], "error: --now: rlrun doctor accepts no arguments other than --probe"),
+        (["doctor", "--now"], "error: --now: rlrun doctor accepts only --learn and --probe"),
         (
             ["train", "-m", "algo=ppo", "env=CartPole", "seed=range(0)"],
             "error: algo=ppo env=CartPole seed=range(0): this sweep has no jobs",

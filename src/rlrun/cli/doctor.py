@@ -7,23 +7,25 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 
 from rlrun import __version__
+from rlrun.cli import lessons
 from rlrun.config import sources
 from rlrun.errors import ConfigError
 from rlrun.imports import EXTRAS
 from rlrun.operating_system import usable_cpus
 
 HELP = """\
-usage: rlrun doctor [--probe]
+usage: rlrun doctor [--learn] [--probe]
 
 Prints versions, devices, the number of threads, the matmul backend, the effect of trainer.engine=auto, and the
 installed extras; then lists problems. The exit code is 1 if there are problems.
 
+  --learn  first train three agents for half a minute, and report a problem if one of them does not learn
   --probe  first measure which engine, matmul backend and number of threads are fastest on this machine, which takes a
            minute or two. The result is saved in $XDG_CONFIG_HOME/rlrun/machine.json (~/.config/rlrun/machine.json if
            XDG_CONFIG_HOME is unset), and new runs on this machine with trainer.engine=auto use it. Their results may
            then differ in the last bits from those of other runs. Delete the file to restore the defaults."""
 
-OPTIONS = ("--probe",)
+OPTIONS = ("--learn", "--probe")
 TAKES_RUNS = False
 PACKAGES = ("torch", "numpy", "gymnasium", "mujoco", "hydra-core", "omegaconf", "pydantic", "safetensors")
 
@@ -33,11 +35,13 @@ def doctor(words: Sequence[str]) -> int:
     if words and words[0] in ("--help", "-h"):
         print(HELP)
         return 0
-    if list(words) not in ([], ["--probe"]):
-        raise ConfigError(f"{' '.join(words)}: rlrun doctor accepts no arguments other than --probe")
-    if words:
+    if unknown := [word for word in words if word not in OPTIONS]:
+        raise ConfigError(f"{' '.join(unknown)}: rlrun doctor accepts only {' and '.join(OPTIONS)}")
+    if "--probe" in words:
         _probe()
     problems = [*_unmet("rlrun"), *_unmet("hydra-core"), *_configs()]
+    if "--learn" in words:
+        problems += lessons.failed()
     rows = [("rlrun", __version__), ("python", f"{platform.python_version()} ({sys.executable})")]
     rows += [(name, _version(name) or "missing") for name in PACKAGES]
     try:
