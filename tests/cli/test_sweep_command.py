@@ -103,6 +103,17 @@ def test_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     assert (tmp_path / "runs/sweeps/first/report.html").exists()
 
 
+def test_replay_of_a_winner_that_paused_ends_at_its_rung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", *RUN, "algo.gamma=uniform(0.9,0.99)", "trials=1", "seeds=1", "winners=0"]) == 0
+    assert journal.read(HOME / "journal.jsonl")[-1]["event"] == "won"
+    assert main(["sweep", "replay", str(HOME)]) == 0
+    assert f"equal to {HOME / 'trials' / '0000-FrozenLake-s0'}" in capsys.readouterr().out
+    assert '"status": "paused"' in (HOME / "replay/summary.json").read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
@@ -115,6 +126,13 @@ def test_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
         ),
         (["algo=sac", "env=Pendulum", "trails=3"], "trails: unknown key; did you mean trials?"),
         (["algo=sac", "env=Pendulum", "name=.."], "name=..: must be the name of a folder"),
+        (["algo=sac", "env=Pendulum", "name=a/b"], "name=a/b: must be the name of a folder"),
+        (["algo=sac", "env=Pendulum", f"name={'a' * 300}"], "must be the name of a folder, of at most 200 bytes"),
+        (["algo=sac", "env=Pendulum,"], "env=Pendulum,: has an empty name"),
+        (["algo=sac", "env=Pendulum", "disk=0"], "disk=0: must be a size, like 500M or 20G"),
+        (["algo=sac", "env=Pendulum", "trainer.eval_episodes=int(1,9)"], "trainer.eval_episodes: cannot be searched"),
+        (["algo=sac", "env=Pendulum", "algo.name=choice(sac,td3)"], "algo.name: cannot be searched"),
+        (["algo=sac", "env=Pendulum", "kind=pbt", "kind.perturb=[]"], "kind.perturb=[]: must be a list of positive"),
         (
             ["algo=sac", "env=Pendulum", "algo.gamma=0.9", "algo.gamma=logit(0.9,0.99)"],
             "algo.gamma: has a value and a range; type one of them",

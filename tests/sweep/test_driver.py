@@ -381,6 +381,12 @@ def test_journal_with_a_broken_line_in_the_middle_is_refused_and_kept(tmp_path: 
     assert len(path.read_bytes().splitlines()) == 3
 
 
+def test_journal_that_ends_with_a_whole_foreign_line_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_bytes(b'{"event": "time_is_up"}\nfoo\n')
+    with pytest.raises(ConfigError, match="line 2 cannot be read"):
+        journal.read(tmp_path / "journal.jsonl")
+
+
 def test_trials_that_are_significantly_worse_get_no_further_seed(tmp_path: Path) -> None:
     trials, _ = swept(tmp_path, Simulated(random.Random(0)), trials=9, seeds=3, winners=0, prune="none")
     best = max(trials.trials, key=lambda trial: trial.values["algo.gamma"])

@@ -1,10 +1,12 @@
 """What is checked before a sweep starts or is continued."""
 
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from rlrun.config.jobs import jobs
 from rlrun.config.stored import SWEEP
@@ -59,7 +61,7 @@ def test_stored_space_cannot_search_keys_that_name_code(key: str, tmp_path: Path
         text.replace("algo.gamma:\n    uniform:\n    - 0.9\n    - 0.99", f"{key}:\n    choice: [a:b, c]")
     )
     assert key in (folder / SWEEP).read_text()
-    with pytest.raises(ConfigError, match=rf"{key}: cannot be searched; keys of algo, network, env, trainer can"):
+    with pytest.raises(ConfigError, match=rf"{key}: cannot be searched; keys of algo, network, env can"):
         stored(folder, [])
 
 
@@ -103,7 +105,7 @@ def test_sweep_that_was_killed_while_it_began_begins_again(tmp_path: Path, monke
 
 def test_file_of_a_sweep_with_deep_nesting_is_refused(tmp_path: Path) -> None:
     (tmp_path / SWEEP).write_text("[" * 100_000)
-    with pytest.raises(ConfigError, match="not a sweep"):
+    with pytest.raises(ConfigError, match="sweep.yaml: not a config"):
         read(tmp_path)
 
 
@@ -118,3 +120,23 @@ def test_folder_of_a_run_may_have_any_letters(name: str, tmp_path: Path) -> None
     words = runs.command(Job(0, 0, "FrozenLake", 0), Trial(0, [], {}, ["FrozenLake"], 1))[1:]
     (job,) = jobs([word for word in words if not word.startswith("resume=")])
     assert job.values["run_dir"] == str(tmp_path / name / "0000-FrozenLake-s0")
+
+
+def test_a_rung_is_at_least_the_first_evaluation() -> None:
+    planned = plan(["algo=ppo", "env=CartPole", "trainer.total_steps=1000", "trainer.eval_every=100", "rungs=[1e-4,1]"])
+    assert planned.courses["CartPole"].steps == [100, 1000]
+
+
+def test_population_whose_learning_rate_has_a_schedule_is_refused_before_it_starts() -> None:
+    fault = "algo.schedule.learning_rate: algo.lr_schedule={'linear': {}} schedules it too; remove one of them"
+    with pytest.raises(ConfigError, match=re.escape(fault)):
+        plan(["kind=pbt", "trials=4", "algo=dqn", "env=CartPole", "algo.learning_rate=log(1e-4,1e-2)"])
+
+
+@pytest.mark.parametrize("entry", ["&a [1, *a]", "[&b [1, 2], *b]"])
+def test_stored_space_with_aliases_is_refused(entry: str, tmp_path: Path) -> None:
+    path = swept(tmp_path / "sweep") / SWEEP
+    content = yaml.safe_load(path.read_text()) | {"space": {}}
+    path.write_text(yaml.safe_dump(content).replace("space: {}", f"space: {{algo.gamma: {{choice: {entry}}}}}"))
+    with pytest.raises(ConfigError, match="aliases are not allowed"):
+        read(path.parent)

@@ -98,3 +98,29 @@ def test_range_that_the_user_types(text: str, expected: Range | None) -> None:
 def test_faulty_range_has_one_line(text: str, fault: str) -> None:
     with pytest.raises(ConfigError, match=f"^{fault}"):
         typed(text)
+
+
+HUGE = "9" * 400
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (f"uniform(0.1,{HUGE})", "needs two numbers"),
+        (f"pow2(1,{2**2000})", "needs two numbers"),
+        ("int(1,99999999999999999999999)", r"bounds must be at most 2\^53 in size"),
+        ("uniform(0.1,0.10000001)", "the bounds are equal to 6 digits"),
+        ("uniform(-1.7e308,1.7e308)", "the bounds are too far apart"),
+        ("log(1e-2,1", "the closing bracket is missing"),
+        ("choice(1,&a [*a])", "more than 20 levels"),
+        ("choice(1," + "[" * 5000 + ")", "cannot be read"),
+    ],
+)
+def test_ranges_that_no_search_can_use_are_refused(text: str, fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        typed(text)
+
+
+def test_whole_numbers_have_no_position_for_other_numbers() -> None:
+    with pytest.raises(ValueError):
+        Int(1, 2**50).position(0.5)

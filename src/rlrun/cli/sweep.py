@@ -163,11 +163,11 @@ def _replay(words: Sequence[str]) -> int:
     if trials.winner is None:
         raise ConfigError(f"{path}: has no winner yet")
     winner = trials.trials[trials.winner]
-    ended = [*winner.jobs(trials.last), *winner.fresh_jobs(trials.last)]
-    job = next(job for job in ended if job in winner.results)
+    furthest = max(job.rung for job in winner.results)
+    job = min(job for job in winner.results if job.rung == furthest)
     runs = planned.runs()
     target = path / "replay"
-    code = train(runs.straight(job, winner, target))
+    code = train([*runs.straight(job, winner, target), *runs.pause(job)])
     if code:
         return code
     before, after = (Store(run).load().digest for run in (runs.path(job), target))

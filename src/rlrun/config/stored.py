@@ -57,7 +57,7 @@ def parse_config(text: str, path: Path) -> StoredConfig:
     Raises ConfigError for `_target_`, environment variables and YAML aliases, and for anything but a mapping with names
     as keys. rlrun never writes aliases; a small file could use them to expand to gigabytes. path: for messages.
     """
-    values = _parse_yaml(text, path)
+    values = parse_yaml(text, path)
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: not a config (not a mapping)")
     faults = [f"{path}: {fault}" for fault in _forbidden(values, "")]
@@ -77,7 +77,7 @@ def read_words(path: Path) -> list[str]:
 
 def parse_words(text: str, path: Path) -> list[str]:
     """Parses the text of an overrides.yaml. Raises ConfigError unless it is a list of words. path: for messages."""
-    words = _parse_yaml(text, path)
+    words = parse_yaml(text, path)
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ConfigError(f"{path}: must be a list of overrides, like - algo=sac")
     return words
@@ -124,7 +124,8 @@ def _check_depth(values: Any, path: Path, depth: int = 0) -> None:
             _check_depth(value, path, depth + 1)
 
 
-def _parse_yaml(text: str, path: Path) -> Any:
+def parse_yaml(text: str, path: Path) -> Any:
+    """Parses YAML of an untrusted file. Raises ConfigError if it has aliases or is nested too deeply."""
     import yaml
 
     class Loader(yaml.SafeLoader):

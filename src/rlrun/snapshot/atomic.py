@@ -58,7 +58,11 @@ def replace_file(path: Path, chunks: Iterable[Any]) -> None:
     temporary = path.with_name(TEMPORARY + path.name)
     temporary.unlink(missing_ok=True)
     write_new(temporary, chunks)
-    rename(temporary, path)
+    try:
+        rename(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 

@@ -58,6 +58,7 @@ def schedulable_of(lines: Sequence[Sequence[str]]) -> list[str]:
 def faults_of(lines: Sequence[Sequence[str]]) -> list[str]:
     """Returns the faults of command lines, each once."""
     from rlrun import registry
+    from rlrun.core.scheduled import Schedules
     from rlrun.run.assemble import check_ranges
 
     found: dict[str, None] = {}
@@ -66,6 +67,7 @@ def faults_of(lines: Sequence[Sequence[str]]) -> list[str]:
             (job,) = jobs(words)
             registry.load(job.values["plugins"])
             check_ranges(run_config(job.values))
+            Schedules(job.values["algo"])
         except ConfigError as error:
             found |= dict.fromkeys(error.faults)
     return [*found]

@@ -35,6 +35,8 @@ def check(event: Event, trials: "Trials") -> None:
             _check_trials([exploit["trial"], exploit["source"]], trials)
     elif kind == "won":
         _check_trials([event["trial"]], trials)
+        if not trials.trials[event["trial"]].results:
+            raise ValueError
     elif kind != "time_is_up":
         raise ValueError
 

@@ -11,11 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from rlrun import files
 from rlrun.config import check
-from rlrun.config.stored import SWEEP, to_yaml
+from rlrun.config.stored import SWEEP, parse_yaml, to_yaml
 from rlrun.errors import ConfigError
 from rlrun.rundir import RUNS
 from rlrun.snapshot.atomic import replace_text
@@ -80,9 +78,10 @@ def read(folder: Path) -> Description:
     """Reads sweep.yaml. Raises ConfigError if there is none or it is not one."""
     path = folder / SWEEP
     try:
-        values = yaml.safe_load(files.read(path, files.CONFIG_BYTES))
-    except (OSError, yaml.YAMLError, RecursionError):
+        text = files.read(path, files.CONFIG_BYTES).decode()
+    except (OSError, UnicodeDecodeError):
         raise ConfigError(f"{folder}: not a sweep (it has no readable {SWEEP})") from None
+    values = parse_yaml(text, path)
     if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
         raise ConfigError(f"{path}: must have format: {FORMAT}")
     try:

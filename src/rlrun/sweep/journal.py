@@ -54,7 +54,7 @@ def read(path: Path) -> list[Event]:
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, Event]]:
-    """Yields line and event. The last line may be incomplete and is then left out.
+    """Yields line and event. The last line may be incomplete, without its end, and is then left out.
 
     Raises ConfigError if another line cannot be read.
     """
@@ -65,6 +65,8 @@ def _lines(path: Path) -> Iterator[tuple[bytes, Event]]:
         event = _event(line)
         if event is None:
             broken = number
+            if line.endswith(b"\n"):
+                raise ConfigError(f"{path}: line {broken} cannot be read")
         else:
             yield line, event
 

@@ -10,25 +10,28 @@ from typing import Any
 
 from rlrun.cluster import Cluster
 from rlrun.config import check, sources
+from rlrun.config.compose import literal
 from rlrun.config.jobs import jobs
 from rlrun.config.resumable import setting
 from rlrun.config.stored import SWEEP
 from rlrun.errors import ConfigError
 from rlrun.sweep import ends, folder, journal, rungs, space
-from rlrun.sweep.branching import SCHEDULE, BranchingRuns
+from rlrun.sweep.branching import SCHEDULE, BranchingRuns, schedule
 from rlrun.sweep.display import Display
 from rlrun.sweep.driver import Driver, Strategy
 from rlrun.sweep.population import Population
 from rlrun.sweep.pruning import pruning
+from rlrun.sweep.ranges import plain
 from rlrun.sweep.runs import Course, Runs
 from rlrun.sweep.scoring import Scoring
 from rlrun.sweep.search import Search, ask_again, search
 from rlrun.sweep.settings import FREE, Pbt, SweepConfig, defaults, meanings, settings
 from rlrun.sweep.space import Dimension, Space
 from rlrun.sweep.study import Study
-from rlrun.sweep.trials import FRESH, Trials, apply_all
+from rlrun.sweep.trials import FRESH, Trial, Trials, apply_all
 
 OURS = ("run_dir", "resume", "trainer.stop_at")  # settings of a run that the driver sets
+LONGEST_NAME = 200  # bytes; file systems allow 255
 # words that import modules or send data elsewhere
 SENSITIVE = re.compile(r"^\+*(plugins=|env(\.id)?=[^=]*:|logger.*\b(wandb|mlflow)\b)|\.py\b")
 
@@ -57,8 +60,8 @@ class Plan:
     def trials(self) -> Trials:
         """Returns the trials as they are in the journal."""
         trials = Trials([*self.courses], self.cfg.seeds, self.last)
-        events = journal.read(self.path / journal.NAME)
-        return apply_all(trials, events, self.space.keys, partial(ask_again, self.search))
+        file = self.path / journal.NAME
+        return apply_all(trials, journal.read(file), self.space.keys, partial(ask_again, self.search), file)
 
     def driver(self, cluster: Cluster, display: Display) -> Driver:
         """Returns a driver that goes on from the journal. display: shows what happens."""
@@ -72,6 +75,13 @@ class Plan:
         if isinstance(self.cfg.kind, Pbt):
             return Population(self.cfg, self.space, self.values, self.search, trials)
         return Study(self.cfg, self.space, self.values, self.search, pruning(self.cfg.prune), trials)
+
+    def added(self) -> list[str]:
+        """Returns the words that all runs have beside those of the user and the searched values."""
+        if not isinstance(self.cfg.kind, Pbt):
+            return []
+        start = Trial(0, [], dict.fromkeys(self.space.keys), [], 1)
+        return [f"{SCHEDULE}={literal(schedule(start))}"]
 
     def runs(self) -> Runs:
         """Returns the runs of this sweep."""
@@ -92,7 +102,7 @@ def plan(words: Sequence[str]) -> Plan:
     runs = {env: [*shared, f"env={env}"] for env in envs}
     found = _checked(cfg, runs, partial(_space, cfg, dimensions))
     if not (found.path / SWEEP).exists():
-        ends.check_ends(found.space, [course.words for course in found.courses.values()])
+        ends.check_ends(found.space, [[*course.words, *found.added()] for course in found.courses.values()])
     return found
 
 
@@ -150,10 +160,10 @@ def _checked(
     scoring = Scoring(cfg, [*runs])
     points = search(cfg.search, found, cfg.seed, cfg.trials)
     if path is None:
-        name = cfg.name or "+".join(str(tree["name"]) for tree in values)
-        if name in (".", ".."):
-            raise ConfigError(f"name={name}: must be the name of a folder")
-        path = folder.SWEEPS / name.replace("/", "_")
+        name = cfg.name or "+".join(str(tree["name"]) for tree in values).replace("/", "_")
+        if name in (".", "..") or "/" in name or not name.isprintable() or len(name.encode()) > LONGEST_NAME:
+            raise ConfigError(f"name={name}: must be the name of a folder, of at most {LONGEST_NAME} bytes")
+        path = folder.SWEEPS / name
     return Plan(cfg, found, values[0], courses, scoring, points, path)
 
 
@@ -180,6 +190,8 @@ def _split(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         key, equals, _ = word.partition("=")
         if key.partition(".")[0] in known:
             own[key] = setting(word)[1]
+            if isinstance(own[key], list | dict):
+                own[key] = plain(own[key])
         elif equals and key.isidentifier() and key not in of_runs and (near := check.closest(key, names)):
             faults.append(f"{key}: unknown key{check.did_you_mean(names[near])}")
         else:
@@ -197,6 +209,8 @@ def _environments(words: Sequence[str]) -> tuple[list[str], list[str]]:
         key, _, value = word.partition("=")
         if key == "env":
             envs += value.split(",")
+            if len(envs) > 1 and "" in envs:
+                raise ConfigError(f"{word}: has an empty name")
         else:
             others.append(word)
     if not envs:

@@ -6,6 +6,7 @@ rounded to `DIGITS` significant digits, so that a value read back from the words
 
 import math
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from rlrun.config import check
 from rlrun.errors import ConfigError
 
 DIGITS = 6
+MOST_DEEP = 20  # levels of lists in a value
+LARGEST = 2**53  # whole number, so that a point of [0, 1) can choose each
 
 
 class Range(ABC):
@@ -76,6 +79,13 @@ class Bounded(Range):
 
 class Continuous(Bounded):
     """Numbers between two bounds, uniform after a monotonic transform to `u`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if f"{self.low:.{DIGITS}g}" == f"{self.high:.{DIGITS}g}":
+            raise ConfigError(f"{self.text}: the bounds are equal to {DIGITS} digits")
+        if math.isinf(self.high - self.low):
+            raise ConfigError(f"{self.text}: the bounds are too far apart")
 
     def warp(self, value: float) -> float:
         """Returns the value on the scale on which the range is uniform."""
@@ -189,11 +199,18 @@ class Int(Bounded, Listed):
     def __post_init__(self) -> None:
         if type(self.low) is not int or type(self.high) is not int:
             raise ConfigError(f"{self.text}: bounds must be whole numbers")
+        if max(abs(self.low), abs(self.high)) > LARGEST:
+            raise ConfigError(f"{self.text}: bounds must be at most 2^53 in size")
         super().__post_init__()
 
     @property
     def values(self) -> Sequence[int]:
         return range(self.low, self.high + 1)
+
+    def position(self, value: Any) -> float:
+        if type(value) is not int:  # a range looks for any other number one by one
+            raise ValueError(value)
+        return super().position(value)
 
 
 @dataclass(frozen=True)
@@ -264,22 +281,32 @@ def typed(text: str) -> Range | None:
     """Returns the range that the user typed, such as `log(1e-5,1e-2)`, or None if the text is a plain value."""
     match = re.fullmatch(r"\s*([A-Za-z_]\w*)\((.*)\)\s*", text, re.DOTALL)
     if match is None:
+        kind, bracket, _ = text.strip().partition("(")
+        if bracket and kind in KINDS:
+            raise ConfigError(f"{text}: the closing bracket is missing")
         return None
     try:
         arguments = yaml.safe_load(f"[{match[2]}]")
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError):
         raise ConfigError(f"{text}: cannot be read") from None
     return built(match[1], arguments)
 
 
-def plain(value: Any) -> Any:
-    """Returns a value of YAML with numbers such as 1e-5, which YAML reads as text."""
+def plain(value: Any, depth: int = 0) -> Any:
+    """Returns a value of YAML with numbers such as 1e-5, which YAML reads as text. Raises ConfigError if it has too
+    many levels."""
+    if depth > MOST_DEEP:
+        raise ConfigError(f"a value has more than {MOST_DEEP} levels")
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [plain(item, depth + 1) for item in value]
+    if isinstance(value, dict):
+        return {key: plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+", value):
         return float(value)
     return value
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -sys.float_info.max <= value <= sys.float_info.max

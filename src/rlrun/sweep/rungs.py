@@ -25,7 +25,7 @@ def steps(cfg: SweepConfig, values: dict[str, Any]) -> list[int]:
         wanted = [*range(interval, total, interval)]
     found = []
     for step in wanted:
-        step = -(-step // every) * every
+        step = -(-max(step, 1) // every) * every
         if step < total and step not in found:
             found.append(step)
     return [*found, total]

@@ -39,12 +39,21 @@ def _bounds(value: list[float]) -> list[float]:
     return value
 
 
+def _factors(value: list[float]) -> list[float]:
+    if not value:
+        raise PydanticCustomError("factors", "Input should be a list of positive numbers")
+    return value
+
+
 def _bytes(value: Any) -> int:
     """Returns a size in bytes as a plain int, which YAML can hold."""
     try:
-        return int(BYTES.validate_python(value))
+        size = int(BYTES.validate_python(value))
     except ValidationError:
-        raise PydanticCustomError("size", "Input should be a size, like 500M or 20G") from None
+        size = 0
+    if size > 0 and not isinstance(value, bool):
+        return size
+    raise PydanticCustomError("size", "Input should be a size, like 500M or 20G")
 
 
 @config
@@ -60,7 +69,7 @@ class Pbt(Part):
 
     every: PositiveInt | None
     exploit: Annotated[float, Field(gt=0, le=0.5)]
-    perturb: Annotated[list[PositiveFloat], Field(min_length=1)]
+    perturb: Annotated[list[PositiveFloat], AfterValidator(_factors)]
     resample: Fraction
 
 

@@ -11,7 +11,7 @@ from rlrun.sweep.ranges import Range, built, plain, typed
 
 GROUP = "space"  # folder of conf/
 IF = "if"
-SECTIONS = ("algo", "network", "env", "trainer")  # whose keys can be searched
+SECTIONS = ("algo", "network", "env")  # whose keys can be searched
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,8 @@ def from_words(words: Sequence[str]) -> tuple[list[Dimension], list[str]]:
     for word in words:
         key, _, text = word.partition("=")
         try:
+            if not key:
+                raise ConfigError(f"{text}: write key=value")
             range = typed(text)
         except ConfigError as error:
             faults += [f"{key}={fault}" for fault in error.faults]
@@ -137,7 +139,9 @@ def faults(space: Space, tree: dict[str, Any]) -> list[str]:
     found = []
     for dimension in space.dimensions:
         section, _, inner = dimension.key.partition(".")
-        if check.lookup(dimension.key, tree) is not check.ABSENT and (section not in SECTIONS or inner in ("", "id")):
+        if check.lookup(dimension.key, tree) is not check.ABSENT and (
+            section not in SECTIONS or inner in ("", "id", "name")
+        ):
             found.append(f"{dimension.key}: cannot be searched; keys of {', '.join(SECTIONS)} can")
             continue
         ends = dimension.range.ends()

@@ -37,7 +37,7 @@ def read(path: Path) -> Stored:
     space = from_yaml(described.space, str(path / SWEEP))
     trials = Trials(described.envs, cfg.seeds, described.last)
     _check_courses(path, described)
-    apply_all(trials, journal.read(path / journal.NAME), space.keys)
+    apply_all(trials, journal.read(path / journal.NAME), space.keys, file=path / journal.NAME)
     for trial in trials.trials:
         try:
             _check(trial, space)

@@ -4,6 +4,7 @@ import copy
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rlrun.errors import ConfigError
@@ -243,8 +244,10 @@ def apply_all(
     events: Sequence[Event],
     keys: Collection[str],
     before: Callable[[Event, Trials], None] | None = None,
+    file: Path = Path(NAME),
 ) -> Trials:
     """Applies the events of a journal in order and returns the trials. before: called before an event is applied.
+    file: the journal, for messages.
 
     Raises ConfigError for an event that does not fit, or that sets other keys than the searched ones.
     """
@@ -255,8 +258,8 @@ def apply_all(
                 before(event, trials)
             trials.apply(event)
         except (KeyError, IndexError, TypeError, ValueError, AttributeError):
-            raise ConfigError(f"{NAME}: line {line} does not fit the lines before it") from None
+            raise ConfigError(f"{file}: line {line} does not fit the lines before it") from None
     for trial in trials.trials:
         if foreign := trial.values.keys() - keys:
-            raise ConfigError(f"{NAME}: trial {trial.number} sets {min(foreign)}, which is not searched")
+            raise ConfigError(f"{file}: trial {trial.number} sets {min(foreign)}, which is not searched")
     return trials
