@@ -1,34 +1,14 @@
-"""README lists the algorithms of conf/, the commands on all pages compose, and links have targets."""
+"""The commands on all pages compose, and links have targets."""
 
 import re
 import shlex
-import sys
 from pathlib import Path
 
+from rlrun.cli import COMMANDS
+from rlrun.cluster.submission import chosen
+from rlrun.config.jobs import jobs
+
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
-
-import algorithm_table as table  # noqa: E402
-
-from rlrun.cli import COMMANDS  # noqa: E402
-from rlrun.cluster.submission import chosen  # noqa: E402
-from rlrun.config import sources  # noqa: E402
-from rlrun.config.jobs import jobs  # noqa: E402
-
-README = table.README.read_text()
-
-
-def test_readme_has_the_table_of_algorithms_that_conf_holds() -> None:
-    assert README.count(table.BEGIN) == README.count(table.END) == 1
-    assert table.written(README) == README, "python scripts/algorithm_table.py writes it anew"
-
-
-def test_the_table_has_every_algorithm_once_with_its_paper() -> None:
-    lines = table.block().splitlines()
-    names = [name for line in lines if line.startswith("| [") for name in line.split("`")[1::2]]
-    assert sorted(names) == sorted(sources.options("algo", [sources.CONF]))
-    assert any("| [actor_critic]" in line and "[`sac`](https://arxiv.org/abs/1812.05905)" in line for line in lines)
-
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 ELSEWHERE = (

@@ -1,11 +1,19 @@
 """The example files of the documentation run."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import torch
 
 import rlrun
+from rlrun.agents.actor_critic.sac import SAC
+from rlrun.config.jobs import jobs
+from rlrun.core.loop import Loop
 from rlrun.testing import check_algorithm
 
-EXAMPLE = Path(__file__).parents[2] / "docs/examples/neural_agent.py"
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+EXAMPLE = EXAMPLES / "neural_agent.py"
 
 
 def test_neural_agent_of_the_documentation_fulfils_the_contract() -> None:
@@ -17,3 +25,23 @@ def test_neural_agent_of_the_documentation_finds_the_best_arms(tmp_path: Path) -
     run = rlrun.train(*words, "network.hidden=[32]", "logger=[]", total_steps=2000, run_dir=str(tmp_path / "run"))
     first, *_, last = [row["train/regret"] for row in run.rows]
     assert last < 0.5 * first
+
+
+def test_munchausen_sac_of_the_documentation_fulfils_the_contract() -> None:
+    check_algorithm(f"algo={EXAMPLES / 'munchausen_sac.py'}", "env=Pendulum")
+
+
+def test_munchausen_sac_of_the_documentation_adds_its_bonus_to_the_reward(build: Callable[..., Loop]) -> None:
+    (job,) = jobs([f"algo={EXAMPLES / 'munchausen_sac.py'}", "env=Pendulum", "network.hidden=[8]"])
+    agent: Any = build(job.values).agent
+    batch = {
+        "obs": torch.randn(5, 3), "next_obs": torch.randn(5, 3), "action": torch.rand(5, 1) * 2 - 1,
+        "reward": torch.randn(5), "n_steps": torch.ones(5), "terminated": torch.zeros(5), "weight": torch.ones(5),
+    }  # fmt: skip
+    noise = torch.randn(5, 1)
+    with torch.no_grad():
+        bonus = (agent.entropy.alpha * agent.actor(batch["obs"]).log_prob(batch["action"])).clamp(-1.0, 0.0)
+        plain = SAC.target_q(agent, batch, noise, agent.target_critic)
+        target = agent.target_q(batch, noise, agent.target_critic)
+    torch.testing.assert_close(target, plain + 0.9 * bonus)
+    assert (bonus < 0).any()

@@ -6,7 +6,7 @@ Neither imports torch, except for `rlrun show optimal=true`.
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from rlrun.cli import learned
 from rlrun.cli.columns import print_columns
@@ -149,13 +149,30 @@ def show(words: Sequence[str]) -> int:
         words = _show_submission(words)
         if not words:
             return 0
+    found = explained([word for word in words if word != OPTIMAL])
+    if OPTIMAL in words:
+        return _show_optimal(found.values)
+    for name, headline in found.headlines.items():
+        print(f"{name}: {headline}")
+    print_columns([("key", "value", "from", "meaning"), *found.rows])
+    return 0
+
+
+class Explained(NamedTuple):
+    """A composed config with its explanation."""
+
+    values: dict[str, Any]
+    headlines: dict[str, str]  # of the named algorithm and environment
+    rows: Sequence[tuple[str, str, str, str]]  # key, value, source of the value, meaning
+
+
+def explained(words: Sequence[str]) -> Explained:
+    """Returns the config that the words of `rlrun show` compose. Raises ConfigError."""
     from rlrun.config.compose import Composer
     from rlrun.config.jobs import composed, word_faults
 
     words = sources.by_name(words)
     composer = Composer(sources.folders(sources.named_plugins(words)))
-    optimal = OPTIMAL in words
-    words = [word for word in words if word != OPTIMAL]
     read = [composer.read(word) for word in words]
     composition, choices, guessed, faults = composed(composer, read, required=())
     named: dict[str, str] = {}
@@ -169,14 +186,12 @@ def show(words: Sequence[str]) -> int:
     if faults:
         raise ConfigError(*faults)
     values = composition.values(settings)
-    if optimal:
-        return _show_optimal(values)
+    headlines = {}
     for group in ("algo", "env"):
         file = sources.options(group, composer.folders).get(named.get(group, ""))
         if file and (text := _describe(group, file)):
-            print(f"{named[group]}: {text}")
-    print_columns(_rows(values, _origins(composer, choices, read)))
-    return 0
+            headlines[named[group]] = text
+    return Explained(values, headlines, [*_rows(values, _origins(composer, choices, read))])
 
 
 def _show_space(words: Sequence[str]) -> int:
@@ -245,7 +260,6 @@ def _show_optimal(values: dict[str, Any]) -> int:
 
 
 def _rows(values: dict[str, Any], origins: dict[str, tuple[str, str]]) -> Iterator[tuple[str, str, str, str]]:
-    yield "key", "value", "from", "meaning"
     for key, value in check.leaves(values):
         origin, meaning = origins.get(key, ("", ""))
         if value is not None and key in ("name", "preset") and origin == sources.label(sources.CONF / "train.yaml"):

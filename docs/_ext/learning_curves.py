@@ -1,0 +1,59 @@
+"""Learning curves of the runs that are stored in docs/learning, as SVG."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from rlrun.report.statistics import iqm
+
+INK = "#808080"  # readable on light and dark pages
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by colour-blind readers
+SIZE = (6.4, 2.6)  # inches
+
+
+def draw(file: Path) -> tuple[str, str]:
+    """Returns a caption as Markdown and the SVG of the runs in a file of docs/learning.
+
+    Draws every seed thinly and the interquartile mean over seeds, one colour for each number of steps and settings.
+    """
+    kept = json.loads(file.read_text())
+    sets: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for run in kept["runs"]:
+        sets.setdefault((run["settings"], run["steps"]), []).append(run)
+    figure = Figure(figsize=SIZE, layout="constrained")
+    axes = figure.subplots()
+    captions = []
+    for place, ((settings, steps), runs) in enumerate(sets.items()):
+        colour = COLOURS[place % len(COLOURS)]
+        for run in runs:
+            axes.plot(run["at"], run["returns"], color=colour, linewidth=0.7, alpha=0.4)
+        shared = [run["returns"] for run in runs if run["at"] == runs[0]["at"]]
+        middle = [float(iqm(np.array(returns))) for returns in zip(*shared, strict=True)]
+        axes.plot(runs[0]["at"], middle, color=colour, linewidth=2, label=f"{steps:,} steps {settings}")
+        final = float(iqm(np.array([run["returns"][-1] for run in runs])))
+        words = f" {settings}" if settings else ""
+        command = f"rlrun train algo={kept['algo']} env={kept['env']} trainer.total_steps={steps}{words}"
+        captions.append(f"- `{command}`: final return {final:,.4g} over {len(runs)} seed{'s' * (len(runs) > 1)}")
+    if len(sets) > 1:
+        axes.legend(fontsize=7, frameon=False, labelcolor=INK)
+    axes.set_title(f"{kept['algo']} on {kept['env']}", color=INK, fontsize=10)
+    axes.set_xlabel("steps", color=INK, fontsize=9)
+    axes.set_ylabel("return of an evaluation", color=INK, fontsize=9)
+    axes.tick_params(colors=INK, labelsize=8)
+    axes.xaxis.set_major_formatter(lambda steps, _: f"{steps:,.0f}")
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(INK)
+    return "\n".join(captions), _svg(figure, f"Returns of {kept['algo']} on {kept['env']}")
+
+
+def _svg(figure: Figure, title: str) -> str:
+    """Returns a figure as an SVG element that scales with the page."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Title": title})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]

@@ -1,0 +1,263 @@
+"""Directives of the documentation site, whose content comes from conf/, docstrings and docs/learning.
+
+| directive | content |
+|---|---|
+| `{algorithm} NAME` | description, paper, spaces, how to run it |
+| `{algorithm-settings} NAME` | every key with its default and meaning |
+| `{algorithm-results} NAME` | learning curves and final returns |
+| `{algorithm-source} NAME` | the code of its class |
+| `{algorithm-index}` | all algorithms by family |
+| `{command-help} NAME` | what `rlrun NAME --help` prints |
+| `{foreign-names}` | option names of other libraries, with keys of rlrun |
+"""
+
+import contextlib
+import inspect
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+from learning_curves import draw
+from pygments.lexers import TextLexer
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+from rlrun import registry
+from rlrun.cli import COMMANDS, catalogue, learned, main
+from rlrun.config import foreign_words, sources
+
+DOCS = Path(__file__).parents[1]
+PAPERS = {  # pattern of a paper -> beginning of its address
+    r"arXiv (\d{4}\.\d{4,5})": "https://arxiv.org/abs/",
+    r"doi (10\.[^\s);,]+)": "https://doi.org/",
+    r"openreview (\w+)": "https://openreview.net/forum?id=",
+}
+FAMILIES = {  # folder in agents/ -> title
+    "actor_critic": "Actor-critic, off-policy",
+    "policy": "Policy gradients, on-policy",
+    "value": "Action values",
+    "tabular": "Tabular",
+    "bandits": "Bandits",
+    "evolution": "Evolution",
+    "imitation": "Imitation",
+    "offline": "Offline",
+    "meta": "Meta-learning",
+    "model_based": "Planning in a learned model",
+    "particles": "Particles",
+}
+
+ENVS = {  # an environment for algorithms without a stored result, by family or name
+    "actor_critic": "Pendulum",
+    "policy": "CartPole",
+    "value": "CartPole",
+    "tabular": "FrozenLake",
+    "bandits": "LinearBandit",
+    "evolution": "CartPole",
+    "imitation": "Pendulum",
+    "meta": "PointGoal",
+    "model_based": "CartPole",
+    "diayn": "PointGoal",
+    "dyna_q": "DynaMaze",
+    "tabular_planning": "DynaMaze",
+    "gaussian_thompson": "GaussianBandit",
+} | dict.fromkeys(("epsilon_greedy", "ucb", "bayesian_ucb", "thompson", "gradient_bandit"), "BernoulliBandit")
+UNMEASURED = {
+    "in a test": "No curve is stored; a test shows what it learns ([Results](../learning.md)).",
+    "contract only": "Tests show that it acts, updates, saves and resumes; what it learns was not measured.",
+}
+
+
+class Generated(SphinxDirective):
+    """A directive whose content is Markdown."""
+
+    optional_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        return self.parse_text_to_nodes(self.markdown(*self.arguments))
+
+    def markdown(self, *names: str) -> str:
+        """Returns the content. names: the argument of the directive, if it has one."""
+        raise NotImplementedError
+
+
+class Algorithm(Generated):
+    """Description, paper, spaces, and how to run an algorithm."""
+
+    def markdown(self, name: str) -> str:
+        file = algorithms()[name]
+        rows = [
+            ("family", FAMILIES[catalogue.family(file)]),
+            ("actions", ", ".join(_spaces(name, "Actions"))),
+            ("observations", ", ".join(_spaces(name, "Observations"))),
+            ("learned here", learned.of_algorithm(name)),
+            ("run it", f"`{command(name)}`"),
+        ]
+        return f"{linked(sources.notes(file).headline)}\n\n{table(('', ''), rows)}"
+
+
+class AlgorithmSettings(Generated):
+    """All keys of an algorithm, each with its default and meaning."""
+
+    def markdown(self, name: str) -> str:
+        rows = [(f"`{key}`", f"`{value}`", escaped(meaning)) for key, value, meaning in settings(name)]
+        return table(("key", "default", "meaning"), rows)
+
+
+class AlgorithmResults(SphinxDirective):
+    """Learning curves of an algorithm, and its final returns."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        name = self.arguments[0]
+        files = sorted((DOCS / "learning").glob(f"{name}-*.json"))
+        if not files:
+            return self.parse_text_to_nodes(UNMEASURED[learned.of_algorithm(name)])
+        found: list[nodes.Node] = []
+        for file in files:
+            text, picture = draw(file)
+            found += [nodes.raw("", f'<figure class="curve">{picture}</figure>', format="html")]
+            found += self.parse_text_to_nodes(text)
+        return found
+
+
+class AlgorithmSource(SphinxDirective):
+    """The code of an algorithm's class and of the algorithms that it extends, which readers can unfold."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        cls = registry.lookup("algo", sources.registered_name(algorithms()[self.arguments[0]]) or "")
+        found: list[nodes.Node] = []
+        for part in cls.__mro__:
+            if not part.__module__.startswith("rlrun.agents."):
+                continue
+            file = "/".join(part.__module__.split(".")) + ".py"
+            head = f"<details><summary>{part.__name__}, in src/{file}</summary>"
+            code = nodes.literal_block("", inspect.getsource(part), language="python")
+            found += [nodes.raw("", head, format="html"), code, nodes.raw("", "</details>", format="html")]
+        return found
+
+
+class AlgorithmIndex(Generated):
+    """All algorithms by family, with links to their pages."""
+
+    optional_arguments = 0
+
+    def markdown(self) -> str:
+        families: dict[str, list[tuple[str, str, str]]] = {}
+        for name, file in algorithms().items():
+            row = (f"[{name}]({name}.md)", linked(sources.notes(file).headline), learned.of_algorithm(name))
+            families.setdefault(catalogue.family(file), []).append(row)
+        parts = []
+        for family, title in FAMILIES.items():
+            parts.append(f"**{title}**\n\n" + table(("algorithm", "what it is", "learned here"), families[family]))
+        return "\n\n".join(parts)
+
+
+class CommandHelp(SphinxDirective):
+    """What `rlrun NAME --help` prints."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        words = [self.arguments[0], "--help"]
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            main(words)
+        return [nodes.literal_block("", out.getvalue(), language="text")]
+
+
+class ForeignNames(Generated):
+    """Option names of other libraries, with the keys of rlrun that have their meaning."""
+
+    optional_arguments = 0
+
+    def markdown(self) -> str:
+        names = sorted(foreign_words.KEYS.items())
+        rows = [(f"`{name}`", ", ".join(_key(key) for key in keys)) for name, keys in names]
+        return table(("there", "here"), rows)
+
+
+def _key(text: str) -> str:
+    """Returns a key and the note after it, `algo.noise (none or ou)`, as Markdown."""
+    key, space, note = text.partition(" ")
+    return f"`{key}`{space}{escaped(note)}"
+
+
+def algorithms() -> dict[str, Path]:
+    """Returns the YAML file of every algorithm."""
+    return sources.options("algo", [sources.CONF])
+
+
+def command(name: str) -> str:
+    """Returns a command that trains an algorithm, with the settings of its longest stored run if there is one."""
+    result = next(iter(learned.results().get(name, ())), None)
+    if result is None:
+        return f"rlrun train algo={name} env={ENVS.get(name) or ENVS[catalogue.family(algorithms()[name])]}"
+    return f"rlrun train algo={name} env={result.env} {result.settings}".rstrip()
+
+
+def settings(name: str) -> Iterator[tuple[str, str, str]]:
+    """Yields the keys that an algorithm has or sets, with default and meaning; a part is the key of its section."""
+    groups = sources.groups([sources.CONF])
+    for key, value, origin, meaning in catalogue.explained([f"algo={name}"]).rows:
+        part = key.removesuffix(".name")
+        if key in ("algo.name", "algo.schedule") or not (key.startswith("algo.") or origin.startswith("conf/algo/")):
+            continue
+        if part != key:
+            yield part, value, f"a part, one of: {', '.join(groups[part])}"
+        else:
+            yield key, value, meaning
+
+
+def _spaces(name: str, title: str) -> Iterable[str]:
+    """Yields the spaces that docs/spaces.md says an algorithm supports. title: of the table."""
+    section = (DOCS / "spaces.md").read_text().partition(f"## {title}\n")[2].partition("\n## ")[0]
+    header, *rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    for first, *cells in rows:
+        if first.strip("` ") == name:
+            return [space.strip() for space, cell in zip(header[1:], cells, strict=True) if cell.strip() == "yes"]
+    return []
+
+
+def linked(text: str) -> str:
+    """Returns a text with links to the papers that it names."""
+    for pattern, place in PAPERS.items():
+        text = re.sub(pattern, lambda found, place=place: f"[{found[0]}]({place}{found[1]})", text)
+    return text
+
+
+def escaped(text: str) -> str:
+    """Returns a text whose characters have no meaning in Markdown."""
+    return re.sub(r"([|<>{}*_\[\]])", r"\\\1", text)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def check_pages(app: Sphinx) -> None:
+    """Raises ValueError unless every algorithm and every command has a page."""
+    for folder, names in (("algorithms", algorithms()), ("commands", COMMANDS)):
+        pages = {page.stem for page in (DOCS / folder).glob("*.md")} - {"index"}
+        if wrong := pages.symmetric_difference(names):
+            raise ValueError(f"docs/{folder}: a page without a name, or a name without a page: {sorted(wrong)}")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Is called by Sphinx."""
+    app.add_directive("algorithm", Algorithm)
+    app.add_directive("algorithm-settings", AlgorithmSettings)
+    app.add_directive("algorithm-results", AlgorithmResults)
+    app.add_directive("algorithm-source", AlgorithmSource)
+    app.add_directive("algorithm-index", AlgorithmIndex)
+    app.add_directive("command-help", CommandHelp)
+    app.add_directive("foreign-names", ForeignNames)
+    app.add_lexer("mermaid", TextLexer)  # diagrams of ARCHITECTURE.md, which GitHub draws
+    app.connect("builder-inited", check_pages)
+    return {"parallel_read_safe": True}

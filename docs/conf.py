@@ -1,0 +1,28 @@
+"""Settings of the documentation site. `./scripts/docs` builds it."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+from rlrun import __version__
+
+project = "rlrun"
+author = "the rlrun authors"
+copyright = f"2026, {author}"
+release = __version__
+html_title = f"rlrun {release}"
+html_theme = "furo"
+html_static_path = ["_static"]
+html_show_sphinx = False
+html_copy_source = False
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "rlrun_pages", "plain_docstrings"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 4  # headings are link targets, as on GitHub
+autodoc_inherit_docstrings = False
+autodoc_typehints = "none"  # signatures have them
+exclude_patterns = ["_ext"]
+nitpicky = True  # a reference without a target is an error
+nitpick_ignore_regex = [
+    ("py:.*", r"(gymnasium|torch|nn|numpy)\..*|Module|Tensor|Space")
+]  # their documentation is elsewhere
