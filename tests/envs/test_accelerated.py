@@ -20,6 +20,8 @@ class Counters:
         self.num_envs, self.single_action_space = num_envs, action_space
         self.actions: list[Tensor] = []
 
+    def to(self, device: torch.device) -> None: ...
+
     def reset(self, seed: int | None) -> Tensor:
         self.count, self.steps = torch.zeros(self.num_envs, 1), torch.zeros(self.num_envs, dtype=torch.int32)
         return self.count

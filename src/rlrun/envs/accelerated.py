@@ -1,7 +1,7 @@
 """Steps simulators that run on the agent's device. `Accelerated` has the methods of VectorEnv.
 
-Tensors are passed by DLPack, not through NumPy. No step waits for the device: ended episodes and a flag for numbers
-that are not finite are stored on the device and read later.
+Arrays of JAX are passed by DLPack, not through NumPy. No step waits for the device: ended episodes and a flag for
+numbers that are not finite are stored on the device and read later.
 """
 
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rlrun.core.random import Stream
 from rlrun.envs.actions import Actions, sampled
+from rlrun.envs.goal_rewards import GoalRewards
 from rlrun.envs.state import Tree
 from rlrun.envs.tasks import Tasks
 from rlrun.errors import ConfigError, RunError
@@ -33,6 +34,9 @@ class Simulator(Protocol):
     num_envs: int
     single_observation_space: gym.Space
     single_action_space: gym.Space
+
+    def to(self, device: torch.device) -> None:
+        """Moves to the agent's device, before the first reset. Simulators that choose a device do nothing."""
 
     def reset(self, seed: int | None) -> Any:
         """Returns the observations of new episodes. If `seed` is None, the random generator continues."""
@@ -61,13 +65,15 @@ class Accelerated(nn.Module):
     def __init__(self, simulator: Simulator, seed: np.random.SeedSequence, device: torch.device | str, *, name: str):
         super().__init__()
         self.simulator, self.name, self.device = simulator, name, torch.device(device)
+        simulator.to(self.device)
         self.seed: np.random.SeedSequence | None = seed  # for the next reset; None after the first one
         self.origin: dict[str, Any] = {"id": name, "wrappers": {}}
         self.tasks = Tasks({}, seed, simulator.num_envs)  # without ranges: all environments have the same task
+        self.goal_rewards: GoalRewards | None = None  # None if there are no single environments
         self.digests: dict[str, str] = {}  # empty, because simulators read no data files
         self.reward_shape: tuple[int, ...] = ()
         if isinstance(simulator.single_action_space, spaces.Tuple | spaces.Dict):
-            raise ConfigError(f"env {name}: Tuple and Dict action spaces are not supported by env.backend=jax")
+            raise ConfigError(f"env {name}: Tuple and Dict action spaces are not supported by simulators")
         self.actions = Actions(simulator.single_action_space)
         self.units = Units(self.actions, self.device)
         native = simulator.single_action_space
@@ -140,6 +146,8 @@ class Accelerated(nn.Module):
         return episodes
 
     def close(self) -> None:
+        if self.goal_rewards is not None:
+            self.goal_rewards.close()
         self.simulator.close()
 
     def get_extra_state(self) -> Tree:
@@ -160,9 +168,8 @@ class Accelerated(nn.Module):
     def _count(self, reward: Tensor, ended: Tensor, obs: Any) -> None:
         self.returns, self.lengths = self.returns + reward, self.lengths + 1
         self.unread.append((ended, self.returns, self.lengths))
-        going_on = ~ended
-        self.returns, self.lengths = self.returns * going_on, self.lengths * going_on
-        self.broken = self.broken | ~_finite(reward) | ~_finite(obs)
+        self.returns, self.lengths = self.returns.masked_fill(ended, 0.0), self.lengths.masked_fill(ended, 0)
+        self.broken = self.broken | ~_finite({"reward": reward, "obs": obs})
         if len(self.unread) == UNREAD:
             self._read_ended()
 
@@ -180,7 +187,10 @@ class Accelerated(nn.Module):
         return mapped(self._tensor, tree)
 
     def _tensor(self, array: Any) -> Tensor:
-        tensor = torch.from_dlpack(array).to(self.device, non_blocking=True)
+        tensor = array
+        if not isinstance(array, Tensor):
+            tensor = torch.from_dlpack(array)
+        tensor = tensor.to(self.device, non_blocking=True)
         if tensor.is_floating_point():
             return tensor.float()
         return tensor
@@ -221,5 +231,8 @@ class Units:
 
 
 def _finite(tree: Any) -> Tensor:
-    """Returns whether all numbers are finite, as a tensor on the device, so that no step waits for it."""
-    return torch.stack([torch.isfinite(leaf).all() for leaf in leaves(tree)]).all()
+    """Returns whether all numbers are finite, as a tensor on the device, so that no step waits for it.
+
+    0 * x is NaN where x is not finite. Summing it takes a third of the time of torch.isfinite(x).all().
+    """
+    return torch.stack([(0 * leaf).sum().float() for leaf in leaves(tree)]).isfinite().all()

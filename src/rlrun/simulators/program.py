@@ -14,6 +14,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # otherwise JAX
 import jax
 import jax.numpy as jnp
 import numpy as np
+import torch
 from torch import Tensor
 
 from rlrun.envs.state import Tree
@@ -85,6 +86,8 @@ class JaxEnv:
         self.single_action_space = program.task.action_space
         self.device = jax.devices()[0]  # an accelerator if JAX finds one, else the CPU
         self.memory: Any = None
+
+    def to(self, device: torch.device) -> None: ...
 
     def reset(self, seed: int | None) -> Any:
         if seed is None:
