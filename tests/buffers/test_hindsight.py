@@ -462,7 +462,7 @@ def test_hindsight_finds_goals_by_dotted_path() -> None:
 
 
 def test_hindsight_refuses_what_it_cannot_relabel() -> None:
-    with pytest.raises(ConfigError, match=r"only env.backend=sync and async can call compute_reward"):
+    with pytest.raises(ConfigError, match=r"only env.backend=sync, async and torch can call compute_reward"):
         hindsight(spec_of(1, None), 10, Targets(0.9))
     policies = Targets(0.9, extras={"policy": spaces.Box(0.0, 1.0, (2,), np.float32)})
     with pytest.raises(ConfigError, match="not supported by algorithms that store search policies"):

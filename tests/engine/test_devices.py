@@ -4,12 +4,18 @@ import numpy as np
 import pretended
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from toys import ALGOS, toy, train
 
+from rlrun.config.jobs import jobs
 from rlrun.config.schema import run_config
+from rlrun.core.random import Stream
+from rlrun.envs.vector import VectorEnv
+from rlrun.nested import leaves
 from rlrun.run import assemble
 from rlrun.run.evaluation import evaluate
 from rlrun.run.lifecycle import rings
+from rlrun.simulators.suite import ENTRY_POINTS
 from rlrun.snapshot.tree import decode, encode
 
 # torch squeezes the product of a vector in place, which the simulated tensors do not support
@@ -45,3 +51,33 @@ def test_pretended_device_refuses_mixed_devices_and_numpy(monkeypatch: pytest.Mo
             here + there
         with pytest.raises(TypeError, match="NumPy"):
             np.asarray(there.numpy())
+
+
+class Unwaited(TorchDispatchMode):
+    """Refuses operations whose results the program would have to wait for."""
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        by_rows = op is torch.ops.aten.index.Tensor and all(index.dtype != torch.bool for index in args[1])
+        assert torch.Tag.data_dependent_output not in op.tags, op
+        assert torch.Tag.dynamic_output_shape not in op.tags or by_rows, op
+        return op(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("id", ENTRY_POINTS)
+def test_pretended_device_steps_torch_envs_without_waiting(id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["algo=ppo", f"env={id}", "preset=none", "env.backend=torch", "env.num_envs=8", "env.max_episode_steps=3"]
+    config = run_config(jobs(words)[0].values)
+    with pretended.device(monkeypatch) as device:
+        one, other = (VectorEnv.make(config.env, np.random.SeedSequence(seed), device) for seed in (1, 2))
+        first = one.reset()
+        assert {leaf.device for leaf in leaves(first)} == {device}
+        random = Stream(0, "actions")
+        actions = [one.sample(random) for _ in range(8)]
+        with Unwaited():
+            steps = [one.step(action) for action in actions[:4]]
+        assert (steps[2].terminated | steps[2].truncated).tolist() == [True] * 8
+        one.pending_episodes()
+        other.set_extra_state(decode(*encode({"env": one.get_extra_state()}))["env"])
+        for action in actions[4:]:
+            pairs = zip(leaves(one.step(action).obs), leaves(other.step(action).obs), strict=True)
+            assert all(first.tolist() == second.tolist() for first, second in pairs)

@@ -72,8 +72,8 @@ class Hindsight(Replay):
             raise ConfigError(f"algo.buffer={self.registered} is not supported with the wrapper hold")
         if spec.goal_rewards is None:
             raise ConfigError(
-                f"algo.buffer={self.registered} is not supported with these environments: only env.backend=sync and "
-                "async can call compute_reward of a single environment"
+                f"algo.buffer={self.registered} is not supported with these environments: only env.backend=sync, "
+                "async and torch can call compute_reward of a single environment"
             )
         self.compute = spec.goal_rewards
         self.compute.open(achieved, desired)

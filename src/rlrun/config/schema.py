@@ -201,7 +201,7 @@ class EnvConfig:
 
     id: str
     num_envs: Annotated[PositiveInt, Field(le=2**20)]  # the bound is beyond what any machine can step
-    backend: Literal["sync", "async", "native", "envpool", "jax"]
+    backend: Literal["sync", "async", "native", "torch", "envpool", "jax"]
     kwargs: dict[str, Any]
     task_kwargs: dict[str, Range]  # kwargs that each environment draws from [low, high]
     eval_kwargs: dict[str, Any]  # override `kwargs` in evaluations
@@ -354,7 +354,7 @@ def _too_many(env: EnvConfig) -> list[str]:
     if env.backend not in ("sync", "async") or env.num_envs <= MOST_OBJECTS:
         return []
     line = f"env.num_envs={env.num_envs}: must be at most {MOST_OBJECTS} with env.backend={env.backend}"
-    return [f"{line}; native, envpool and jax allow more"]
+    return [f"{line}; native, torch, envpool and jax allow more"]
 
 
 def _where(path: str, location: tuple[int | str, ...], values: dict[str, Any]) -> str:

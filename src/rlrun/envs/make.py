@@ -25,6 +25,7 @@ from rlrun.envs.slot import EnvSlot, fault
 from rlrun.envs.wrappers import TimeLimit, is_training_only
 from rlrun.errors import ConfigError, RlrunError, one_line
 from rlrun.imports import MULTI_AGENT, advice, importing, is_path, module_of, name_of, reference_of
+from rlrun.simulators import suite
 
 ATARI = "ALE/"
 PLAYGROUND = "playground/"
@@ -103,8 +104,8 @@ class Recipe:
             raise ValueError("it steps all its environments at once and takes no wrappers")
         make: Any = entry_point(self.spec.vector_entry_point)
         time = {}
-        if own := self.spec.max_episode_steps:  # bandits have no time limit
-            time["max_episode_steps"] = min([self.max_episode_steps or own, *limits])
+        if own := self.max_episode_steps or self.spec.max_episode_steps:  # bandits have no time limit
+            time["max_episode_steps"] = min([own, *limits])
         return make(num_envs=num_envs, **(time | self.spec.kwargs | self.kwargs))
 
     def at(self, index: int, **task: Any) -> "Recipe":
@@ -118,6 +119,8 @@ def recipe(cfg: EnvConfig) -> Recipe:
 
     if cfg.backend == "jax":
         spec = _in_jax(cfg.id)
+    elif cfg.backend == "torch":
+        spec = _in_torch(cfg.id)
     else:
         spec = find(cfg.id)
     wrappers = []
@@ -285,6 +288,15 @@ def _in_jax(id: str) -> EnvSpec:
         raise ConfigError(f"env: {id} in JAX: {error.name} is not installed{advice('jax')}") from error
     except gym.error.Error as error:
         raise ConfigError(f"env.id={id!r}: {one_line(error)}") from error
+
+
+def _in_torch(id: str) -> EnvSpec:
+    """Returns the specification of an id, with the vector env in torch as its vector entry point."""
+    if id not in suite.ENTRY_POINTS:
+        raise ConfigError(
+            f"env.backend=torch: {id} is not written in torch (there are: {', '.join(suite.ENTRY_POINTS)})"
+        )
+    return replace(find(id), vector_entry_point=suite.ENTRY_POINTS[id])
 
 
 def _check_draws(creator: Any, id: str, mode: Any) -> None:

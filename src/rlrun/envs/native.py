@@ -1,8 +1,8 @@
 """Makes vector envs, which step all their environments in one call: an id's `vector_entry_point`, or EnvPool.
 
 An id that has only a `vector_entry_point` always uses it. If an id also has single environments, `env.backend` selects
-between them. Results differ from those of single environments, and a reset may consume a step (`autoreset.NextStep`).
-Evaluation uses single environments.
+between them; `env.backend=torch` sets `vector_entry_point` to one of `rlrun.simulators.suite`. Results differ from
+those of single environments, and a reset may consume a step (`autoreset.NextStep`). Single environments evaluate.
 """
 
 from collections.abc import Callable

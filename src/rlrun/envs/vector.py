@@ -126,11 +126,14 @@ class VectorEnv(nn.Module):
         """Returns the environments of a config. Raises ConfigError if they cannot be made."""
         one = recipe(cfg)
         stack = int(cfg.wrappers.get("frame_stack", {}).get("stack", 1))
-        if one.vectorised or cfg.backend in ("native", "envpool"):
+        if one.vectorised or cfg.backend in ("native", "torch", "envpool"):
             check_single(cfg)
             venv, verdict = simulator(one, cfg)
             if not isinstance(venv, GymVectorEnv):
                 made: Any = Accelerated(venv, seed, device, name=cfg.id)
+                if not one.vectorised:
+                    made.goal_rewards = GoalRewards(one, False, cfg.timeout_s)
+                    made.spec = dataclasses.replace(made.spec, goal_rewards=made.goal_rewards)
             else:
                 made = cls(venv, seed, device, name=cfg.id, frame_stack=stack, verdict=verdict)
             made.origin = origin(cfg, one)

@@ -1,1 +1,1 @@
-"""Simulators written in JAX. This package is imported only if a config selects one of their environments."""
+"""Simulators written in torch and JAX. Those in JAX are imported only if a config selects one of their environments."""

@@ -1,5 +1,7 @@
 """The environments that rlrun ships. Importing this package registers their ids, `rlrun/<Name>-v0`, with Gymnasium."""
 
+import gymnasium
+
 from rlrun.envs.builtin import (
     bandits,
     boards,
@@ -15,6 +17,7 @@ from rlrun.envs.builtin import (
     point,
     probes,
 )
+from rlrun.simulators.suite import ENTRY_POINTS
 
 __all__ = [
     "bandits",
@@ -31,3 +34,7 @@ __all__ = [
     "point",
     "probes",
 ]
+
+for _id in ("rlrun/GridMaze-v0", "rlrun/PointMass-v0"):  # these have no single environments
+    if _id not in gymnasium.registry:
+        gymnasium.register(_id, vector_entry_point=ENTRY_POINTS[_id], max_episode_steps=100)

@@ -1,0 +1,111 @@
+"""Steps environments written in torch: thousands of them in one call, on the agent's device.
+
+A class of `rlrun.simulators.suite` holds the dynamics of one environment, as functions of tensors. `TorchEnv` does all
+the rest: time limits, resets within the step, true successors, random numbers, and the state for snapshots.
+"""
+
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import Tensor
+
+from rlrun.core.random import Stream
+from rlrun.envs.state import Tree
+from rlrun.nested import mapped, on
+
+UNLIMITED = 2**31 - 1  # steps of an episode
+State = dict[str, Tensor]  # tensors [num_envs, ...] by name
+
+
+class TorchEnv:
+    """A Simulator, as `envs.accelerated` defines it. Subclasses define `start`, `move` and `observe`.
+
+    These three are pure: they change neither their arguments nor the object. Constants that are tensors, such as
+    tables, belong in `tables`, which is moved to the agent's device.
+    """
+
+    def __init__(
+        self, num_envs: int, max_episode_steps: int | None, observation_space: gym.Space, action_space: gym.Space
+    ):
+        """max_episode_steps: steps after which episodes are truncated, or None."""
+        self.num_envs, self.limit = num_envs, max_episode_steps or UNLIMITED
+        self.single_observation_space, self.single_action_space = observation_space, action_space
+        self.tables: dict[str, Tensor] = {}
+        self.to("cpu")
+
+    def start(self, random: Stream, count: int) -> State:
+        """Returns the states of `count` new episodes. Random numbers may come from `random` only."""
+        raise NotImplementedError
+
+    def move(self, state: State, action: Tensor) -> tuple[State, Tensor, Tensor]:
+        """Returns the next states, rewards [num_envs], and terminated [num_envs].
+
+        action: [num_envs, ...] in the environment's units, float32 or int32.
+        """
+        raise NotImplementedError
+
+    def observe(self, state: State) -> Any:
+        """Returns observations [num_envs, ...], or a dict of these."""
+        raise NotImplementedError
+
+    def to(self, device: torch.device | str) -> None:
+        """Moves to the agent's device. A reset, or a restored state, must follow."""
+        self.device = torch.device(device)
+        self.tables = on(self.device, self.tables)
+
+    def reset(self, seed: int | None) -> Any:
+        if seed is not None:
+            self.random = Stream(seed, "episodes", self.device)
+        self.state = self.start(self.random, self.num_envs)
+        self.steps = torch.zeros(self.num_envs, dtype=torch.int32, device=self.device)
+        return self.observe(self.state)
+
+    def step(self, actions: Tensor) -> tuple[Any, Tensor, Tensor, Tensor, Any]:
+        state, reward, terminated = self.move(self.state, actions)
+        steps = self.steps + 1
+        truncated = steps >= self.limit
+        ended = terminated | truncated
+        final_obs = self.observe(state)
+        self.steps = steps.masked_fill(ended, 0)
+        self.state, obs = self._with_resets(ended, state, final_obs)
+        return obs, reward, terminated, truncated, final_obs
+
+    def _with_resets(self, ended: Tensor, state: State, obs: Any) -> tuple[State, Any]:
+        """Returns states and observations, with those of new episodes in the rows of `ended`, [num_envs].
+
+        On a CPU, only as many episodes are drawn as have ended. On a GPU, a step would wait for that number, so all
+        environments draw one.
+        """
+        if self.device.type == "cpu":
+            rows = ended.nonzero()[:, 0]
+            if not len(rows):
+                return state, obs
+            fresh = self.start(self.random, len(rows))
+            placed = partial(_put, rows)
+        else:
+            fresh = self.start(self.random, self.num_envs)
+            placed = partial(_where, ended)
+        return mapped(placed, state, fresh), mapped(placed, obs, self.observe(fresh))
+
+    def close(self) -> None: ...
+
+    def get_extra_state(self) -> Tree:
+        counts = {"steps": self.steps.cpu(), "seed": self.random.seed}
+        return {"state": on(torch.device("cpu"), self.state), **counts, "random": self.random.get_extra_state()}
+
+    def set_extra_state(self, tree: Tree) -> None:
+        self.state, self.steps = on(self.device, tree["state"]), tree["steps"].to(self.device)
+        self.random = Stream(tree["seed"], "episodes", self.device)
+        self.random.set_extra_state(tree["random"])
+
+
+def _put(rows: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    """Returns a copy of `old` [num_envs, ...] with the values of `new` in the rows with these indices."""
+    return old.index_copy(0, rows, new)
+
+
+def _where(rows: Tensor, old: Tensor, new: Tensor) -> Tensor:
+    """Returns `new` [num_envs, ...] in the rows [num_envs] that are True, and `old` elsewhere."""
+    return torch.where(rows.view(-1, *[1] * (old.ndim - 1)), new, old)

@@ -1,0 +1,171 @@
+"""Environments in torch end and begin episodes, draw random numbers, and are saved, as every other environment."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from toys import equal, toy, train
+
+from rlrun.cli import main
+from rlrun.config.jobs import jobs
+from rlrun.config.schema import run_config
+from rlrun.core.loop import Loop
+from rlrun.core.random import Stream
+from rlrun.envs.accelerated import Accelerated
+from rlrun.envs.vector import VectorEnv
+from rlrun.run.assemble import build_loop, eval_env
+from rlrun.simulators.suite import ENTRY_POINTS
+from rlrun.snapshot import tree
+
+Make = Callable[..., VectorEnv]
+
+
+@pytest.fixture
+def make(make_env: Make) -> Make:
+    return lambda num_envs=8, id="CartPole-v1", **values: make_env(id, num_envs, backend="torch", **values)
+
+
+def test_torch_env_truncates_at_the_limit_and_keeps_final_obs(make: Make) -> None:
+    env = make(id="Pendulum-v1", max_episode_steps=3)
+    begun = env.reset()
+    steps = [env.step(torch.zeros(8, 1)) for _ in range(6)]
+    assert [step.truncated.all().item() for step in steps] == [False, False, True] * 2
+    assert not any(step.terminated.any() for step in steps)
+    assert not torch.equal(steps[2].final_obs, steps[2].obs) and not torch.equal(steps[2].obs, begun)
+    assert torch.equal(steps[1].final_obs, steps[1].obs)
+    assert [length for _, length in env.pending_episodes()] == [3] * 16
+
+
+def test_torch_env_step_that_terminates_at_the_limit_is_terminated(make: Make) -> None:
+    env = make(id="rlrun/ProbeRecall-v0", max_episode_steps=4, kwargs={"length": 3})
+    env.reset()
+    steps = [env.step(torch.ones(8, dtype=torch.int64)) for _ in range(4)]
+    assert steps[3].terminated.all() and not steps[3].truncated.any()
+
+
+def test_torch_env_resets_only_rows_whose_episode_ended(make: Make) -> None:
+    env, random = make(64), Stream(0, "actions")
+    begun, ended = [*env.reset().tolist()], 0
+    for _ in range(200):
+        step = env.step(env.sample(random))
+        rows = step.terminated | step.truncated
+        assert torch.equal(step.obs[~rows], step.final_obs[~rows])
+        begun += step.obs[rows].tolist()
+        ended += int(rows.sum())
+    assert ended > 300 and len({tuple(obs) for obs in begun}) == 64 + ended
+    assert np.abs(begun).max() <= 0.05 and 0.02 < np.std(begun) < 0.04, "uniform in +-0.05"
+    episodes = env.pending_episodes()
+    assert len(episodes) == ended and all(total == length for total, length in episodes)
+
+
+def test_torch_env_draws_the_same_numbers_for_the_same_seed(make: Make) -> None:
+    one, same, other = make(seed=1), make(seed=1), make(seed=2)
+    first = one.reset()
+    assert torch.equal(first, same.reset()) and not torch.equal(first, other.reset())
+    again = one.reset()
+    assert torch.equal(again, same.reset()) and not torch.equal(again, first)
+    assert torch.equal(one.reset(np.random.SeedSequence(1)), first)
+
+
+@pytest.mark.parametrize("id", ENTRY_POINTS)
+def test_torch_env_resumes_bit_for_bit(id: str, make: Make) -> None:
+    one, other, random = make(16, id, seed=1), make(16, id, seed=2), Stream(0, "actions")
+    one.reset()
+    actions = [one.sample(random) for _ in range(60)]
+    for action in actions[:20]:
+        one.step(action)
+    one.pending_episodes()
+    other.set_extra_state(tree.decode(*tree.encode({"env": one.get_extra_state()}))["env"])
+    for action in actions[20:]:
+        assert equal(list(one.step(action)), list(other.step(action)))
+    assert one.pending_episodes() == other.pending_episodes()
+
+
+def test_ppo_with_torch_envs_resumes_bit_for_bit(build: Callable[..., Loop]) -> None:
+    values = toy("ppo")
+    values["env"] = values["env"] | {"id": "CartPole-v1", "backend": "torch", "num_envs": 8, "max_episode_steps": None}
+    one, other = train(build(values), 2), build(values)
+    other.load_state_dict(one.state_dict())
+    first, second = (tree.encode(train(loop, 4).state_dict()) for loop in (one, other))
+    assert first[0] == second[0] and one.episodes
+    assert all(torch.equal(tensor, second[1][name]) for name, tensor in first[1].items())
+
+
+OWN = """
+import gymnasium as gym
+import torch
+from rlrun.simulators.torch_env import TorchEnv
+
+class Walk(TorchEnv):
+    def __init__(self, num_envs, max_episode_steps=5, step=1.0):
+        super().__init__(num_envs, max_episode_steps, gym.spaces.Box(-9, 9, (1,)), gym.spaces.Discrete(2))
+        self.step_size = step
+
+    def start(self, random, count):
+        return {"x": random.uniform(count, 1)}
+
+    def move(self, state, action):
+        x = state["x"] + self.step_size * (2 * action[:, None] - 1)
+        return {"x": x}, x[:, 0], torch.zeros(len(x), dtype=torch.bool)
+
+    def observe(self, state):
+        return state["x"]
+
+gym.register("Walk-v0", vector_entry_point=Walk)
+"""
+
+
+def test_torch_env_of_a_users_module_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_walk.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    words = ["algo=ppo", "env=./own_walk.py:Walk-v0", "preset=none", "env.backend=native", "env.num_envs=16"]
+    words += ["env.kwargs.step=0.5", "algo.loop.rollout_steps=8", "algo.minibatch_size=64"]
+    words += ["trainer.total_steps=256", "trainer.eval_episodes=2", "logger=[]"]
+    assert main(["train", *words, f"run_dir={tmp_path / 'run'}"]) == 0
+
+
+@pytest.mark.parametrize(("env", "kind"), [("CartPole", VectorEnv), ("PointMass", Accelerated)])
+def test_evaluation_uses_single_environments_where_they_exist(env: str, kind: type) -> None:
+    config = run_config(jobs(["algo=ppo", f"env={env}", "preset=none", "env.backend=torch"])[0].values)
+    made = eval_env(config, 0, "eval", 2, torch.device("cpu"))
+    assert type(made) is kind
+    made.close()
+
+
+def test_hindsight_replay_learns_from_torch_envs() -> None:
+    words = ["algo=dqn", "env=BitFlip", "preset=none", "env.backend=torch", "env.num_envs=16", "algo.buffer=hindsight"]
+    loop = build_loop(run_config(jobs([*words, "algo.loop.warmup_steps=64", "algo.buffer.capacity=256"])[0].values))
+    loop.begin()
+    train(loop, 3)
+    loop.env.close()
+
+
+def test_torch_env_trains_and_evaluates_from_the_command_line(tmp_path: Path) -> None:
+    words = ["trainer.total_steps=2048", "trainer.eval_episodes=2", "logger=[]", f"run_dir={tmp_path / 'run'}"]
+    words += ["algo.loop.rollout_steps=16", "algo.minibatch_size=256", "trainer.eval_every=0"]
+    assert main(["train", "algo=ppo", "env=GridMaze", "preset=none", "env.num_envs=64", *words]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["env=Acrobot"],
+            "env.backend=torch: Acrobot-v1 is not written in torch (there are: CartPole-v1, Pendulum-v1, ",
+        ),
+        (["env=CartPole", "env.wrappers.time_limit.max_steps=5"], "and does not support wrappers"),
+        (["env=CartPole", "env.instance_seed=3"], "and does not support instance_seed"),
+        (["env=Pendulum", "env.kwargs.gravity=5"], "unexpected keyword argument 'gravity'"),
+        (["env=BitFlip", "env.kwargs.bits=63"], "bits=63: must be from 1 to 62"),
+        (["env=GridMaze", "env.kwargs.size=1"], "size=1 mazes=100: must be at least 2 and at least 1"),
+    ],
+)
+def test_torch_backend_refuses_in_one_line(
+    words: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["algo=ppo", "preset=none", "env.backend=torch", f"run_dir={tmp_path / 'run'}", "logger=[]"]
+    assert main(["train", *common, *words]) == 2
+    error = capsys.readouterr().err
+    assert line in error and len(error.strip().splitlines()) == 1
