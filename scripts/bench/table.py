@@ -38,8 +38,11 @@ def figure(record: dict[str, Any]) -> str:
 def text(records: list[dict[str, Any]]) -> str:
     """Returns the text of the page, without the goals."""
     parts = [HEAD]
-    if micro := [record for record in records if record["kind"] == "micro"]:
-        parts.append(pieces(micro))
+    micro = [record for record in records if record["kind"] == "micro"]
+    if calls := [record for record in micro if record["unit"] == "us"]:
+        parts.append(pieces(calls))
+    if rates := [record for record in micro if record["unit"] == "steps/cpu-s"]:
+        parts.append(simulators(rates))
     if whole := [record for record in records if record["kind"] == "end_to_end"]:
         parts.append(runs(whole))
     if records:
@@ -65,6 +68,14 @@ def pieces(micro: list[dict[str, Any]]) -> str:
             if peer := peers.get(record["case"]):
                 beside = f"{figure(peer)} | {peer['median'] / record['median']:.1f}"
             page += f"| {record['case']} | {figure(record)} | {beside} |\n"
+    return page
+
+
+def simulators(rates: list[dict[str, Any]]) -> str:
+    """Returns the table of simulators and Gymnasium's vector envs."""
+    page = "## Simulators\n\n| what | steps per second of CPU time |\n|---|---|\n"
+    for record in rates:
+        page += f"| {record['case']} | {figure(record)} |\n"
     return page
 
 

@@ -1,4 +1,4 @@
-"""The pieces of a run that `rlrun bench` measures one by one, in microseconds of CPU time per call."""
+"""The pieces of a run that `rlrun bench` measures one by one, mostly in microseconds of CPU time per call."""
 
 import subprocess
 import sys
@@ -17,6 +17,7 @@ RUNS = {
     "dqn": ["algo=dqn", "env=CartPole", "preset=none"],
     "ppo": ["algo=ppo", "env=HalfCheetah", "preset=none"],
 }
+MANY = 4096  # number of environments that simulators step at once
 WARMUP = 600  # steps that a loop collects before measurements
 
 
@@ -115,6 +116,33 @@ def env() -> Iterator[tuple[str, Work]]:
         yield f"env step {name}, {count} env", partial(run.env.step, action)
 
 
+def simulators() -> Iterator[tuple[str, Work]]:
+    """Yields steps of `MANY` environments: in torch, and with Gymnasium's vector envs alone, without rlrun."""
+    import gymnasium
+    import numpy as np
+
+    from rlrun.config.jobs import jobs
+    from rlrun.config.schema import run_config
+    from rlrun.core.random import Stream
+    from rlrun.envs.vector import VectorEnv
+
+    vector_envs = {"CartPole": ("sync", "vector_entry_point"), "Pendulum": ("sync",)}
+    for name, modes in vector_envs.items():
+        words = ["algo=ppo", f"env={name}", "preset=none", "env.backend=torch", f"env.num_envs={MANY}"]
+        config = run_config(jobs(words)[0].values).env
+        env = VectorEnv.make(config, np.random.SeedSequence(0))
+        env.reset()
+        yield f"{MANY} {name}, torch", partial(env.step, env.sample(Stream(0, "actions")))
+        for mode in modes:
+            theirs = gymnasium.make_vec(config.id, MANY, vectorization_mode=mode)
+            theirs.reset(seed=0)
+            theirs.action_space.seed(0)
+            yield (
+                f"{MANY} {name}, {type(theirs.unwrapped).__name__}",
+                partial(theirs.step, theirs.action_space.sample()),
+            )
+
+
 def tick() -> Iterator[tuple[str, Work]]:
     """Yields ticks of a loop: acting, a step, and the updates that are due."""
     for name in ("sac", "td3", "dqn"):
@@ -130,17 +158,24 @@ def startup() -> Iterator[tuple[str, Work]]:
 
 
 PARTS: dict[str, Callable[..., Iterator[tuple[str, Work]]]] = {
-    "update": update, "act": act, "search": search, "replay": replay, "env": env, "tick": tick, "startup": startup,
+    "update": update, "act": act, "search": search, "replay": replay, "env": env, "simulators": simulators,
+    "tick": tick, "startup": startup,
 }  # fmt: skip
 
 
 def timers(part: str, names: list[str], seconds: float) -> dict[str, Callable[[], Figures]]:
-    """Returns for each case of a part a function that measures it once: CPU time, or wall-clock time for `startup`."""
+    """Returns for each case of a part a function that measures it once.
+
+    It measures CPU time per call, but wall-clock time for `startup`, and steps per second of CPU time for `simulators`.
+    """
     clock = time.process_time
     if part == "startup":
         clock = time.perf_counter
 
     def once(work: Work) -> Figures:
-        return {"us": microseconds(work, seconds, clock)}
+        us = microseconds(work, seconds, clock)
+        if part == "simulators":
+            return {"steps/cpu-s": MANY / us * 1e6}
+        return {"us": us}
 
     return {case: partial(once, work) for case, work in PARTS[part](*names)}
