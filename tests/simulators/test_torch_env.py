@@ -1,5 +1,6 @@
 """Environments in torch end and begin episodes, draw random numbers, and are saved, as every other environment."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -142,10 +143,20 @@ def test_hindsight_replay_learns_from_torch_envs() -> None:
     loop.env.close()
 
 
-def test_torch_env_trains_and_evaluates_from_the_command_line(tmp_path: Path) -> None:
-    words = ["trainer.total_steps=2048", "trainer.eval_episodes=2", "logger=[]", f"run_dir={tmp_path / 'run'}"]
+def test_run_with_torch_envs_is_resumed_and_evaluated_from_the_command_line(tmp_path: Path) -> None:
+    words = ["trainer.total_steps=3072", "trainer.eval_episodes=2", "logger=[]", "trainer.log_every=1024"]
     words += ["algo.loop.rollout_steps=16", "algo.minibatch_size=256", "trainer.eval_every=0"]
-    assert main(["train", "algo=ppo", "env=GridMaze", "preset=none", "env.num_envs=64", *words]) == 0
+    train = ["train", "algo=ppo", "env=GridMaze", "preset=none", "env.num_envs=64", *words]
+    whole, paused = tmp_path / "whole", tmp_path / "paused"
+    assert main([*train, f"run_dir={whole}"]) == 0
+    assert main([*train, f"run_dir={paused}", "trainer.stop_at=1024"]) == 0
+    assert main(["resume", str(paused), "trainer.stop_at=null"]) == 0
+    assert main(["eval", str(paused), "episodes=2"]) == 0
+    rows = [[json.loads(row) for row in (run / "metrics.jsonl").read_text().splitlines()] for run in (whole, paused)]
+    assert len(rows[0]) == len(rows[1]) > 2
+    for one, other in zip(*rows, strict=True):
+        losses = [key for key in one if key.startswith(("train/", "loss/", "eval/"))]
+        assert losses and all(one[key] == other[key] for key in losses)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +170,7 @@ def test_torch_env_trains_and_evaluates_from_the_command_line(tmp_path: Path) ->
         (["env=CartPole", "env.instance_seed=3"], "and does not support instance_seed"),
         (["env=Pendulum", "env.kwargs.gravity=5"], "unexpected keyword argument 'gravity'"),
         (["env=BitFlip", "env.kwargs.bits=63"], "bits=63: must be from 1 to 62"),
+        (["env=GridMaze", "env.kwargs.render_mode=rgb_array"], "rlrun/GridMaze-v0 has no such render mode"),
         (["env=GridMaze", "env.kwargs.size=1"], "size=1 mazes=100: must be at least 2 and at least 1"),
     ],
 )

@@ -12,13 +12,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from rlrun import memory, operating_system
 from rlrun.config.check import leaves, show
 from rlrun.config.schema import EnvConfig
 from rlrun.core.curriculum import Curriculum
+from rlrun.core.random import Stream
 from rlrun.envs import verdicts
+from rlrun.envs.accelerated import Accelerated, Simulator
 from rlrun.envs.examination import WorkerReports
 from rlrun.envs.make import Recipe, recipe
 from rlrun.envs.obs_adapter import sample
@@ -153,10 +156,26 @@ def take_steps(pipe: Any, index: int, given: tuple[Iterable[Make], int], things:
     for make in makes:
         env = make()
         things.callback(env.close)
-        env.action_space.seed(0)
-        obs, _ = env.reset(seed=0)
-        for _ in range(STEPS):
-            obs, _, terminated, truncated, _ = env.step(sample(env.action_space, obs))
-            if np.any(terminated) or np.any(truncated):
-                obs, _ = env.reset()
+        if isinstance(env, gym.Env | gym.vector.VectorEnv):
+            step_environment(env)
+        else:
+            step_simulator(env)
     pipe.send((None, None))
+
+
+def step_environment(env: Any) -> None:
+    """Takes a few random steps in an environment or a vector env of Gymnasium."""
+    env.action_space.seed(0)
+    obs, _ = env.reset(seed=0)
+    for _ in range(STEPS):
+        obs, _, terminated, truncated, _ = env.step(sample(env.action_space, obs))
+        if np.any(terminated) or np.any(truncated):
+            obs, _ = env.reset()
+
+
+def step_simulator(simulator: Simulator) -> None:
+    """Takes a few random steps in a simulator, which has no spaces of a batch."""
+    env, random = Accelerated(simulator, np.random.SeedSequence(0), "cpu", name="simulator"), Stream(0, "actions")
+    env.reset()
+    for _ in range(STEPS):
+        env.step(env.sample(random))

@@ -5,7 +5,7 @@ the rest: time limits, resets within the step, true successors, random numbers, 
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import torch
@@ -25,6 +25,8 @@ class TorchEnv:
     These three are pure: they change neither their arguments nor the object. Constants that are tensors, such as
     tables, belong in `tables`, which is moved to the agent's device.
     """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}  # none: there are no images
 
     def __init__(
         self, num_envs: int, max_episode_steps: int | None, observation_space: gym.Space, action_space: gym.Space
