@@ -190,6 +190,16 @@ def test_every_piece_is_one_that_can_be_measured() -> None:
     work()
 
 
+def test_simulators_are_measured_next_to_gymnasiums_vector_envs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "MANY", 2)
+    timers = pieces.timers("simulators", [], 0.0)
+    assert [*timers] == [
+        "2 CartPole, torch", "2 CartPole, SyncVectorEnv", "2 CartPole, CartPoleVectorEnv",
+        "2 Pendulum, torch", "2 Pendulum, SyncVectorEnv",
+    ]  # fmt: skip
+    assert all(once().keys() == {"steps/cpu-s"} for once in timers.values())
+
+
 def test_cases_of_the_gpu_are_measured_and_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = ["env=Pendulum", "preset=none", "network.hidden=[8]", "algo.loop.batch_size=8", "algo.buffer.capacity=1000"]
     monkeypatch.setattr(gpu, "RUNS", {"sac": ["algo=sac", *small]})
