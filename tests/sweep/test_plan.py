@@ -105,7 +105,7 @@ def test_sweep_that_was_killed_while_it_began_begins_again(tmp_path: Path, monke
 
 def test_file_of_a_sweep_with_deep_nesting_is_refused(tmp_path: Path) -> None:
     (tmp_path / SWEEP).write_text("[" * 100_000)
-    with pytest.raises(ConfigError, match="sweep.yaml: not a config"):
+    with pytest.raises(ConfigError, match=r"sweep\.yaml: not a config"):
         read(tmp_path)
 
 
